@@ -1,0 +1,37 @@
+# The pinned LibTorch out of the PyPI wheel, as two imported targets:
+#   col_fmt    fmt's headers alone, for the areas that must not see LibTorch
+#   col_torch  ATen, autograd and c10 for the CPU; with COLONNADE_CUDA also torch_cuda
+set(COLONNADE_TORCH_VERSION 2.11.0)
+set(COLONNADE_TORCH_DIR "" CACHE PATH "The folder `torch` of the wheel; empty: the project's .venv")
+if(NOT COLONNADE_TORCH_DIR)
+  file(GLOB found "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch")
+  if(NOT found)
+    message(FATAL_ERROR "torch: the wheel ${COLONNADE_TORCH_VERSION} must be installed; got no .venv here; run `tools/setup.sh`")
+  endif()
+  list(GET found 0 COLONNADE_TORCH_DIR)
+endif()
+file(READ "${COLONNADE_TORCH_DIR}/version.py" version_text)
+if(NOT version_text MATCHES "'${COLONNADE_TORCH_VERSION}")
+  message(FATAL_ERROR "torch: version ${COLONNADE_TORCH_VERSION} is needed; got another in ${COLONNADE_TORCH_DIR}; run `tools/setup.sh`")
+endif()
+
+# The wheel's include folder shadows Debian headers (protobuf, pybind11), so fmt gets a window of its own.
+set(fmt_window "${PROJECT_BINARY_DIR}/fmt_include")
+file(MAKE_DIRECTORY "${fmt_window}")
+file(CREATE_LINK "${COLONNADE_TORCH_DIR}/include/fmt" "${fmt_window}/fmt" SYMBOLIC)
+add_library(col_fmt INTERFACE)
+target_include_directories(col_fmt SYSTEM INTERFACE "${fmt_window}")
+target_compile_definitions(col_fmt INTERFACE FMT_HEADER_ONLY)
+
+add_library(col_torch INTERFACE)
+target_include_directories(col_torch SYSTEM INTERFACE
+  "${COLONNADE_TORCH_DIR}/include" "${COLONNADE_TORCH_DIR}/include/torch/csrc/api/include")
+target_compile_definitions(col_torch INTERFACE FMT_HEADER_ONLY USE_C10D_GLOO)
+get_filename_component(site_packages "${COLONNADE_TORCH_DIR}" DIRECTORY)
+file(GLOB nvidia_lib_dirs "${site_packages}/nvidia/*/lib")
+set(COLONNADE_RPATH "${COLONNADE_TORCH_DIR}/lib" ${nvidia_lib_dirs})
+target_link_directories(col_torch INTERFACE "${COLONNADE_TORCH_DIR}/lib")
+target_link_libraries(col_torch INTERFACE torch_cpu c10)
+foreach(dir ${COLONNADE_RPATH})
+  target_link_options(col_torch INTERFACE "-Wl,-rpath,${dir}" "-Wl,-rpath-link,${dir}")
+endforeach()

@@ -1,0 +1,104 @@
+// See files.h.
+#include "colonnade/base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Closes a descriptor at the end of its scope.
+struct Descriptor {
+  int fd = -1;
+  explicit Descriptor(int value) : fd(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+void write_all(int fd, std::string_view text, const fs::path& path) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(fmt::format("{}: cannot be written; {}", path.string(), std::strerror(errno)));
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) throw DataError(fmt::format("{}: cannot be opened; {}", path.string(), std::strerror(errno)));
+  std::string text;
+  char chunk[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(file.fd, chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw DataError(fmt::format("{}: cannot be read; {}", path.string(), std::strerror(errno)));
+    if (n == 0) return text;
+    text.append(chunk, static_cast<std::size_t>(n));
+  }
+}
+
+void sync_path(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0 || ::fsync(file.fd) != 0)
+    throw Error(fmt::format("{}: cannot be synced; {}", path.string(), std::strerror(errno)));
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  const fs::path staged = path.string() + fmt::format(".part-{}", ::getpid());
+  try {
+    const Descriptor file(::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (file.fd < 0) throw Error(fmt::format("{}: cannot be created; {}", staged.string(), std::strerror(errno)));
+    write_all(file.fd, text, staged);
+    if (::fsync(file.fd) != 0) throw Error(fmt::format("{}: cannot be synced; {}", staged.string(), std::strerror(errno)));
+    fs::rename(staged, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(staged, ignored);
+    throw;
+  }
+  sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (file.fd < 0 || ::fstat(file.fd, &info) != 0)
+    throw DataError(fmt::format("{}: cannot be opened; {}", path.string(), std::strerror(errno)));
+  size_ = static_cast<std::size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* where = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (where == MAP_FAILED)
+    throw DataError(fmt::format("{}: cannot be mapped; {}", path.string(), std::strerror(errno)));
+  data_ = static_cast<const std::byte*>(where);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace colonnade

@@ -1,0 +1,44 @@
+// Files and folders: whole-file reads, memory maps, durable and atomic writes. All errors name the
+// path and the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace colonnade {
+
+/// The whole file as bytes. Throws DataError when it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+/// Writes `text` beside `path`, syncs it and renames it over `path`: after a crash the old or the
+/// new content is there, never a part. Throws Error.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+/// fsync of a file or folder. Throws Error.
+void sync_path(const std::filesystem::path& path);
+
+/// A read-only memory map of a whole file. Movable; unmapped at the end of its life. A file that
+/// shrinks while it is mapped raises SIGBUS, as with every map: check sizes when opening.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// Throws DataError when the file cannot be opened or mapped. An empty file maps to an empty span.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace colonnade

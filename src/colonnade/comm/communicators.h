@@ -1,0 +1,43 @@
+// A mesh turned into groups, lazily and only for members. Passed by hand: there is no global
+// parallel state, so two meshes in one process just work.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "colonnade/comm/group.h"
+#include "colonnade/plan/mesh.h"
+
+namespace colonnade::comm {
+
+/// Makes the group of `ranks` (ascending, this rank among them). `name` is equal on all members and
+/// unique in the job. Implemented by the world's backend (gloo and nccl over a TCPStore, threads).
+class GroupFactory {
+ public:
+  virtual ~GroupFactory() = default;
+  virtual std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index, const std::string& name) = 0;
+};
+
+class Communicators {
+ public:
+  Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory);
+
+  [[nodiscard]] const plan::Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int coord(plan::Axis axis) const { return mesh_.coord(rank_, axis); }
+  /// This rank's group over `axes`. Collective over its members the first time.
+  Group group(plan::AxisSet axes);
+  /// All ranks.
+  Group world();
+  /// First and last pipeline rank of this rank's pp group; a group of one on the ranks between.
+  Group embedding();
+
+ private:
+  Group make(const std::vector<int>& ranks, const std::string& name);
+  plan::Mesh mesh_;
+  int rank_;
+  std::shared_ptr<GroupFactory> factory_;
+  std::map<std::string, Group> made_;
+};
+
+}  // namespace colonnade::comm

@@ -1,0 +1,71 @@
+// Ranks that talk to each other. No c10d header is pulled in.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace colonnade::comm {
+
+enum class Reduce { kSum, kMax, kMin };
+
+class Backend;  // comm/backend.h: gloo, nccl, threads, null
+
+/// A started operation. wait() returns when the result may be used (on CUDA: when the current
+/// stream may use it); it throws CommError when a peer is lost or the timeout passes. Dropping an
+/// unfinished Work waits.
+class Work {
+ public:
+  Work() = default;
+  explicit Work(std::function<void()> wait) : wait_(std::move(wait)) {}
+  Work(Work&&) noexcept = default;
+  Work& operator=(Work&&) noexcept = default;
+  ~Work();
+  void wait();
+  [[nodiscard]] bool pending() const { return static_cast<bool>(wait_); }
+
+ private:
+  std::function<void()> wait_;
+};
+
+/// A value: copies share the connection. With one member every call returns at once, so callers
+/// never test for size() == 1. Every call takes the name that is shown when it hangs ("layer 3 /
+/// attention.proj / sum"). Collective: all members call it in the same order with equal shapes.
+/// Tensors are contiguous. Errors: CommError; the group is unusable after that.
+class Group {
+ public:
+  Group();  ///< a group of one
+  Group(std::shared_ptr<Backend> backend, std::string axes);
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] const std::string& axes() const { return axes_; }  ///< "tp", "dp-cp", ...
+
+  /// In place: `tensor` becomes its reduction over all members.
+  Work all_reduce(at::Tensor tensor, std::string_view what, Reduce op = Reduce::kSum) const;
+  /// out [size * n, ...] = the members' `in` [n, ...] in rank order along dimension 0.
+  Work all_gather(at::Tensor out, at::Tensor in, std::string_view what) const;
+  /// out [n, ...] = this rank's slice of the sum of all `in` [size * n, ...].
+  Work reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const;
+  /// Everybody gets root's `tensor`.
+  Work broadcast(at::Tensor tensor, int root, std::string_view what) const;
+  /// Slice r of dimension 0 of `in` goes to member r; slice r of `out` came from member r.
+  Work all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const;
+  /// Never waits for the receiver; the tensor must not change before the Work is waited for.
+  Work send(at::Tensor tensor, int to, int tag, std::string_view what) const;
+  Work recv(at::Tensor tensor, int from, int tag, std::string_view what) const;
+  void barrier(std::string_view what) const;
+
+  /// Every member's text, in rank order (settings, errors, file lists).
+  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& text, std::string_view what) const;
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  std::string axes_;
+};
+
+}  // namespace colonnade::comm

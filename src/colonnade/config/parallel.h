@@ -1,0 +1,45 @@
+// The settings that decide how ranks share the work. They never change what is computed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace colonnade::config {
+
+/// How the ranks are divided. tensor * context * pipeline must divide the world; the rest is data.
+struct Parallel {
+  int world_size = 1;                    ///< from the launcher's environment, not a flag
+  int tensor_model_parallel_size = 1;    ///< --tensor-model-parallel-size
+  int pipeline_model_parallel_size = 1;  ///< --pipeline-model-parallel-size
+  int context_parallel_size = 1;         ///< --context-parallel-size
+  int expert_model_parallel_size = 1;    ///< --expert-model-parallel-size
+  int expert_tensor_parallel_size = 0;   ///< --expert-tensor-parallel-size; 0: as tensor
+  bool sequence_parallel = false;        ///< --sequence-parallel; off by itself when tensor size is 1
+  bool use_tp_pp_dp_mapping = false;     ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
+
+  std::string pipeline_schedule = "auto";  ///< --pipeline-schedule gpipe|1f1b|interleaved; auto: by virtual stages
+  int num_virtual_stages_per_pipeline_rank = 0;   ///< --num-virtual-stages-per-pipeline-rank; 0: none
+  int num_layers_per_virtual_pipeline_stage = 0;  ///< --num-layers-per-virtual-pipeline-stage; 0: unset
+  int microbatch_group_size_per_virtual_pipeline_stage = 0;  ///< same name; 0: pipeline size
+  int decoder_first_pipeline_num_layers = 0;      ///< --decoder-first-pipeline-num-layers; 0: unset
+  int decoder_last_pipeline_num_layers = 0;       ///< --decoder-last-pipeline-num-layers; 0: unset
+  bool account_for_embedding_in_pipeline_split = false;
+  bool account_for_loss_in_pipeline_split = false;
+  std::string pipeline_model_parallel_layout;     ///< --pipeline-model-parallel-layout; "": even split
+
+  bool use_distributed_optimizer = false;  ///< --use-distributed-optimizer
+  bool overlap_grad_reduce = false;        ///< --overlap-grad-reduce
+  bool overlap_param_gather = false;       ///< --overlap-param-gather
+  std::int64_t ddp_bucket_size = 0;        ///< --ddp-bucket-size, elements; 0: max(40e6, 1e6 * dp)
+  bool tp_comm_overlap = false;            ///< --tp-comm-overlap
+
+  [[nodiscard]] int expert_tensor() const {
+    return expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size;
+  }
+  [[nodiscard]] int data_parallel_size() const {
+    return world_size / (tensor_model_parallel_size * pipeline_model_parallel_size * context_parallel_size);
+  }
+};
+
+}  // namespace colonnade::config

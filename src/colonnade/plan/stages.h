@@ -1,0 +1,25 @@
+// Which blocks each pipeline rank and virtual stage owns: even, uneven and explicit layouts.
+// Source: Megatron's core/transformer/pipeline_parallel_layer_layout.py and transformer_block.py.
+#pragma once
+
+#include <vector>
+
+#include "colonnade/config/model.h"
+#include "colonnade/config/parallel.h"
+
+namespace colonnade::plan {
+
+/// The blocks of one virtual stage.
+struct StageBlocks {
+  bool embedding = false;
+  std::int64_t first_layer = 0;  ///< 0-based global number
+  std::int64_t num_layers = 0;
+  bool head = false;             ///< final norm, output layer and loss
+};
+
+/// stages[v] for virtual stage v = chunk * ranks + rank; size is a multiple of the pipeline size.
+/// Covers E once (first), every layer once in order and L once (last), or throws ConfigError with
+/// the counts it got.
+std::vector<StageBlocks> split_stages(const config::Model& model, const config::Parallel& parallel);
+
+}  // namespace colonnade::plan

@@ -1,0 +1,1 @@
+// Holds the precompiled header of src/colonnade/tensor/pch.h.

@@ -1,0 +1,32 @@
+// The generator that every layout shares: known answers and the moments of its normal numbers.
+#include "colonnade/base/philox.h"
+
+#include <gtest/gtest.h>
+
+namespace colonnade {
+namespace {
+
+// Known-answer vectors of the Random123 distribution (philox4x32, 10 rounds).
+TEST(Philox, AgreesWithTheKnownAnswersOfRandom123) {
+  EXPECT_EQ((Philox{0}(0, 0)), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ((Philox{~0ULL}(~0ULL, ~0ULL)),
+            (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Philox, NormalNumbersHaveMeanZeroAndVarianceOne) {
+  const Philox draw{stable_hash("a name")};
+  double sum = 0;
+  double squares = 0;
+  constexpr int kDraws = 100000;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto words = draw(static_cast<std::uint64_t>(i));
+    const auto z = normal_pair(words[0], words[1])[0];
+    sum += z;
+    squares += double{z} * z;
+  }
+  EXPECT_NEAR(sum / kDraws, 0.0, 0.01);
+  EXPECT_NEAR(squares / kDraws, 1.0, 0.02);
+}
+
+}  // namespace
+}  // namespace colonnade
