@@ -4,22 +4,29 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "colonnade/plan/param.h"
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace colonnade::tensor {
 
 /// Owned by the block that computes with it; data parallelism and the optimizer hold pointers, so
 /// it does not move. `value` requires grad. `main_grad` has the shape of `value` in fp32 (float64
-/// for float64 parameters) and is a view into a gradient bucket once data_parallel::GradBuffers has
-/// taken the parameter.
+/// for float64 parameters); it is allocated by the first gradient unless data_parallel::GradBuffers
+/// has made it a view into a bucket before.
 class Parameter {
  public:
   /// Allocates the local part for the rank at `coord` of `size` on the spec's axis; values are
   /// undefined until initialize(). On meta devices nothing is ever filled.
   Parameter(plan::ParamSpec spec, int coord, int size, const at::TensorOptions& options);
+  ~Parameter();
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -27,27 +34,40 @@ class Parameter {
   /// become zero. The same on every layout and device.
   void initialize(std::uint64_t seed);
 
+  /// Moves the value into `storage` (same numel, flat), which it is a view of from now on.
+  void move_value_to(at::Tensor storage);
+  /// Makes main_grad a view of `storage` (same numel, flat).
+  void move_grad_to(at::Tensor storage);
+
   /// Adds `grad` to main_grad. The first call after zero_grad() writes instead of adding.
   void accumulate(const at::Tensor& grad);
   /// main_grad += a^T b for 2-D `a` [n, out] and `b` [n, in] without a temporary where the types
   /// allow it: the weight gradient of a linear layer.
   void accumulate_product(const at::Tensor& a, const at::Tensor& b);
+  /// main_grad for kernels that add in place: cleared first if nothing was accumulated yet.
+  at::Tensor& grad_to_add_to();
   /// Forgets the gradient; costs nothing, the memory is overwritten by the next accumulate().
   void zero_grad() { fresh_ = true; }
   /// False while nothing was accumulated since zero_grad().
   [[nodiscard]] bool has_grad() const { return !fresh_; }
-  /// For owners of buckets who have cleared the memory themselves.
-  void mark_zeroed() { fresh_ = false; }
 
   at::Tensor value;
   at::Tensor main_grad;
   const plan::ParamSpec spec;
   const plan::Shard shard;
-  /// A copy that another stage owns (tied embeddings): not saved, not counted in norms.
+  /// A copy whose owner is another stage (tied embeddings): not saved, not counted in norms.
   bool is_copy = false;
+  /// Called in the backward pass when the last use of the parameter has given its gradient, on the
+  /// thread that runs the backward pass.
+  std::function<void()> on_grad_ready;
 
  private:
+  void allocate_grad();
+  void watch();  ///< hooks the autograd node behind which the gradient of `value` is complete
+
   bool fresh_ = true;
+  std::shared_ptr<torch::autograd::Node> accumulator_;
+  std::uintptr_t hook_ = 0;
 };
 
 }  // namespace colonnade::tensor

@@ -1,0 +1,39 @@
+// See block.h.
+#include "colonnade/tensor/block.h"
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::tensor {
+
+const at::Tensor& Batch::at(const std::string& key) const {
+  const auto found = tensors_.find(key);
+  std::vector<std::string> keys;
+  for (const auto& [name, tensor] : tensors_) keys.push_back(name);
+  COL_CHECK(found != tensors_.end(), "batch: a block asks for '{}'; got {}; add it in the data step", key,
+            fmt::join(keys, ", "));
+  return found->second;
+}
+
+at::Tensor Batch::find(const std::string& key) const {
+  const auto found = tensors_.find(key);
+  return found == tensors_.end() ? at::Tensor() : found->second;
+}
+
+at::Tensor Stage::forward(at::Tensor x, const Pass& pass) const {
+  for (const auto& block : blocks) {
+    if (before_forward) before_forward(*block);
+    x = block->forward(x, pass);
+  }
+  return x;
+}
+
+std::vector<Parameter*> Stage::parameters() const {
+  std::vector<Parameter*> all;
+  for (const auto& block : blocks) {
+    const auto own = block->parameters();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+}  // namespace colonnade::tensor

@@ -1,0 +1,72 @@
+// The unit that a pipeline stage owns and that data parallelism gathers: embedding, transformer
+// layer, head, or whatever a user's model is made of.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colonnade/tensor/parameter.h"
+
+namespace colonnade::tensor {
+
+/// One micro-batch: named tensors on the device. GPT models read `tokens` [b, s], `position_ids`
+/// [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample numbers).
+class Batch {
+ public:
+  Batch() = default;
+  explicit Batch(std::map<std::string, at::Tensor> tensors) : tensors_(std::move(tensors)) {}
+  /// Throws Error naming the key and those that exist.
+  [[nodiscard]] const at::Tensor& at(const std::string& key) const;
+  /// Undefined where the key is missing.
+  [[nodiscard]] at::Tensor find(const std::string& key) const;
+  void set(const std::string& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
+
+ private:
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+/// What the last block gives.
+enum class Output : std::uint8_t { kLoss, kLogits };
+
+/// Keys and values of earlier tokens, kept by the attention blocks of a model (inference only).
+class KeyValueCache;
+
+/// What a block may know of the pass it takes part in, besides its input.
+struct Pass {
+  const Batch& batch;
+  bool training = true;            ///< dropout on
+  Output output = Output::kLoss;
+  KeyValueCache* cache = nullptr;  ///< set while generating
+};
+
+/// y = f(x, batch). Knows nothing of the pipeline. `x` is undefined for the first block of a model;
+/// blocks hand on [s, b, h] activations (s / tp with sequence parallelism). Every rank of a tensor
+/// group calls forward in the same order.
+class Block {
+ public:
+  virtual ~Block() = default;
+  virtual at::Tensor forward(const at::Tensor& x, const Pass& pass) = 0;
+  /// In order of use in the forward pass.
+  virtual std::vector<Parameter*> parameters() = 0;
+};
+
+/// The blocks of one virtual stage, in order.
+struct Stage {
+  std::vector<std::unique_ptr<Block>> blocks;
+  bool first = false;  ///< holds the first block of the model
+  bool last = false;   ///< holds the last block of the model
+
+  /// Called before each block's forward; data parallelism waits there for gathered parameters.
+  std::function<void(Block&)> before_forward;
+
+  at::Tensor forward(at::Tensor x, const Pass& pass) const;
+  [[nodiscard]] std::vector<Parameter*> parameters() const;
+};
+
+}  // namespace colonnade::tensor

@@ -1,0 +1,109 @@
+// See parameter.h.
+#include "colonnade/tensor/parameter.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "colonnade/base/error.h"
+#include "colonnade/tensor/fill.h"
+
+namespace colonnade::tensor {
+namespace {
+
+/// Runs after the AccumulateGrad node of a parameter, whether or not a gradient reached it: ops that
+/// wrote main_grad themselves hand autograd an undefined gradient.
+class AfterGradient final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterGradient(Parameter* parameter) : parameter_(parameter) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    at::Tensor& grad = parameter_->value.mutable_grad();
+    if (grad.defined()) {
+      parameter_->accumulate(grad);
+      grad.reset();
+    }
+    if (parameter_->on_grad_ready) parameter_->on_grad_ready();
+    return outputs;
+  }
+
+ private:
+  Parameter* parameter_;
+};
+
+at::ScalarType grad_type(const at::Tensor& value) { return value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+}  // namespace
+
+Parameter::Parameter(plan::ParamSpec given, int coord, int size, const at::TensorOptions& options)
+    : spec(std::move(given)), shard(plan::shard(spec, coord, size)) {
+  value = at::empty(shard.shape, options).set_requires_grad(true);
+  watch();
+}
+
+Parameter::~Parameter() {
+  if (accumulator_) accumulator_->del_post_hook(hook_);
+}
+
+void Parameter::watch() {
+  accumulator_ = torch::autograd::impl::grad_accumulator(value);
+  hook_ = accumulator_->add_post_hook(std::make_unique<AfterGradient>(this));
+}
+
+void Parameter::initialize(std::uint64_t seed) {
+  if (value.is_meta()) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor local = value.device().is_cpu() ? value.detach() : at::empty(shard.shape, at::dtype(at::kFloat));
+  fill_initial(local, spec, shard, seed);
+  if (!value.device().is_cpu()) value.copy_(local);
+}
+
+void Parameter::move_value_to(at::Tensor storage) {
+  const at::NoGradGuard no_grad;
+  at::Tensor view = storage.view(shard.shape);
+  if (!value.is_meta()) view.copy_(value);
+  value.set_data(view);
+}
+
+void Parameter::move_grad_to(at::Tensor storage) {
+  COL_CHECK(fresh_, "gradient of {}: it must move before anything is accumulated", spec.name);
+  main_grad = storage.view(shard.shape);
+}
+
+void Parameter::allocate_grad() {
+  if (!main_grad.defined()) main_grad = at::empty(shard.shape, value.options().dtype(grad_type(value)));
+}
+
+void Parameter::accumulate(const at::Tensor& grad) {
+  const at::NoGradGuard no_grad;
+  allocate_grad();
+  if (fresh_)
+    main_grad.copy_(grad);
+  else
+    main_grad.add_(grad);
+  fresh_ = false;
+}
+
+void Parameter::accumulate_product(const at::Tensor& a, const at::Tensor& b) {
+  const at::NoGradGuard no_grad;
+  allocate_grad();
+  if (a.scalar_type() == main_grad.scalar_type()) {
+    main_grad.addmm_(a.t(), b, /*beta=*/fresh_ ? 0 : 1);
+    fresh_ = false;
+    return;
+  }
+  accumulate(at::mm(a.t(), b));
+}
+
+at::Tensor& Parameter::grad_to_add_to() {
+  allocate_grad();
+  if (fresh_) main_grad.zero_();
+  fresh_ = false;
+  return main_grad;
+}
+
+}  // namespace colonnade::tensor

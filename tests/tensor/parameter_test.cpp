@@ -1,0 +1,77 @@
+// Gradients reach main_grad by both roads: written by an op itself, or through plain autograd.
+#include "colonnade/tensor/parameter.h"
+
+#include <ATen/ops/mm.h>
+#include <gtest/gtest.h>
+
+namespace colonnade::tensor {
+namespace {
+
+plan::ParamSpec whole(std::string name, std::vector<std::int64_t> shape) {
+  plan::ParamSpec spec;
+  spec.name = std::move(name);
+  spec.shape = std::move(shape);
+  return spec;
+}
+
+/// y = x w^T whose backward writes the weight gradient into the parameter and tells autograd nothing.
+struct SelfWritten : torch::autograd::Function<SelfWritten> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
+                            Parameter* parameter) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["parameter"] = reinterpret_cast<std::int64_t>(parameter);
+    return at::mm(x, w.t());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
+    parameter->accumulate_product(grads[0], ctx->get_saved_variables()[0]);
+    return {at::mm(grads[0], parameter->value), at::Tensor(), at::Tensor()};
+  }
+};
+
+TEST(Parameter, IsToldOnceWhenAnOpWroteTheGradientItself) {
+  Parameter w(whole("w", {3, 4}), 0, 1, at::kFloat);
+  w.initialize(1);
+  int ready = 0;
+  w.on_grad_ready = [&] { ++ready; };
+  const auto x = at::randn({5, 4}).requires_grad_();
+  const auto probe = at::randn({5, 3});
+  // Two uses in one graph: ready comes once, after both.
+  auto y = SelfWritten::apply(x, w.value, &w) + SelfWritten::apply(x * 2, w.value, &w);
+  (y * probe).sum().backward();
+  EXPECT_EQ(ready, 1);
+  EXPECT_TRUE(at::allclose(w.main_grad, at::mm(probe.t(), x.detach()) * 3));
+  EXPECT_FALSE(w.value.grad().defined());
+}
+
+TEST(Parameter, TakesGradientsOfPlainAutograd) {
+  Parameter w(whole("w", {3, 4}), 0, 1, at::kFloat);
+  w.initialize(1);
+  const auto x = at::randn({5, 4});
+  for (int pass = 0; pass < 2; ++pass) at::mm(x, w.value.t()).sum().backward();
+  EXPECT_TRUE(at::allclose(w.main_grad, x.sum(0).expand({3, 4}) * 2));
+  w.zero_grad();
+  EXPECT_FALSE(w.has_grad());
+  at::mm(x, w.value.t()).sum().backward();
+  EXPECT_TRUE(at::allclose(w.main_grad, x.sum(0).expand({3, 4})));
+}
+
+TEST(Parameter, MovedIntoFlatStorageKeepsItsValueAndItsHook) {
+  Parameter w(whole("w", {3, 4}), 0, 1, at::kFloat);
+  w.initialize(1);
+  const auto before = w.value.detach().clone();
+  const auto values = at::zeros({20});
+  const auto grads = at::full({20}, 7.0F);
+  w.move_value_to(values.narrow(0, 4, 12));
+  w.move_grad_to(grads.narrow(0, 4, 12));
+  EXPECT_TRUE(at::equal(w.value.detach(), before));
+  EXPECT_EQ(w.value.data_ptr<float>(), values.data_ptr<float>() + 4);
+  const auto x = at::randn({5, 4}).requires_grad_();
+  SelfWritten::apply(x, w.value, &w).sum().backward();
+  EXPECT_TRUE(at::allclose(grads.narrow(0, 4, 12).view({3, 4}), x.detach().sum(0).expand({3, 4})));
+  EXPECT_EQ(grads[0].item<float>(), 7.0F);
+}
+
+}  // namespace
+}  // namespace colonnade::tensor
