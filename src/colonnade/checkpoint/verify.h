@@ -1,0 +1,48 @@
+// Looking at checkpoints: what is in them, whether they are whole, where two of them differ.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colonnade/checkpoint/load.h"
+
+namespace colonnade::checkpoint {
+
+/// One thing that is wrong. `kind` is "manifest", "missing", "size", "checksum", "header", "tensor",
+/// "coverage", "unlisted" or "leftover"; `where` a file name, `text` a sentence with the values.
+struct Damage {
+  std::string kind;
+  std::string where;
+  std::string text;
+};
+
+/// Every damage of one step folder; empty: whole. kSizes reads the manifest, file sizes and headers;
+/// kChecksums reads every byte. Never throws for damage. With `parts` > 1 only every parts-th file,
+/// beginning with number `part`, is opened (the ranks of a job share the work).
+std::vector<Damage> damages(const std::filesystem::path& step_folder, Check check, int part = 0,
+                            int parts = 1);
+
+/// `path` is a step folder or a run folder, whose every checkpoint, leftovers and `latest` are checked.
+/// {"path", "ok", "checkpoints": [{"folder", "step", "ok", "bytes", "damages": [{kind, where, text}]}],
+///  "damages": [...of the run folder]}
+/// Throws DataError when there is nothing to check.
+nlohmann::json verify(const std::filesystem::path& path);
+
+/// {"folder", "step", "bytes", "parameters", "tensors": [{name, dtype, shape, bytes, chunks}], "files",
+///  "state", "hf_config"} of a native checkpoint or a Hugging Face folder.
+nlohmann::json inspect(const std::filesystem::path& path);
+
+/// {"a", "b", "equal", "only_a", "only_b", "tensors": [{name, ...}]}: one entry per tensor that differs
+/// in dtype, shape or values, with "max_abs_difference", "differing" elements and "first" index; NaN
+/// equals NaN.
+nlohmann::json diff(const std::filesystem::path& a, const std::filesystem::path& b);
+
+/// The three results as text for a terminal.
+std::string verify_text(const nlohmann::json& result);
+std::string inspect_text(const nlohmann::json& result);
+std::string diff_text(const nlohmann::json& result);
+
+}  // namespace colonnade::checkpoint
