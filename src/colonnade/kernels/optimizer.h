@@ -1,0 +1,89 @@
+// Optimizer steps over flat runs of memory, and the sums that clipping and loss scaling need.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "colonnade/kernels/types.h"
+
+namespace colonnade::kernels {
+
+/// g = grad * grad_scale (unscaling and clipping in one factor); with decoupled decay
+///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+///   p -= lr (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay p)
+/// without it (decoupled = false) g += weight_decay p first, as in Adam with L2 regularisation.
+/// bias1 = 1 - beta1^t, bias2 = 1 - beta2^t for step t = 1, 2, ...
+struct AdamStep {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = true;
+  double bias1 = 1;
+  double bias2 = 1;
+  double grad_scale = 1;
+};
+
+/// g = grad * grad_scale + weight_decay p;  buf = first ? g : momentum buf + g;  p -= lr buf,
+/// as torch.optim.SGD does. Without momentum buf is g and no buffer is needed.
+struct SgdStep {
+  double lr = 0;
+  double momentum = 0;
+  double weight_decay = 0;
+  bool first = false;
+  double grad_scale = 1;
+};
+
+/// What the rounded copy of a parameter is made of.
+enum class CopyType : std::uint8_t { kNone, kFloat32, kBFloat16, kHalf };
+
+/// A run of n elements; T is float or double. `copy` gets the new parameter when copy_type says so.
+template <typename T>
+struct AdamSpan {
+  T* param;
+  const T* grad;
+  T* m;
+  T* v;
+  std::int64_t n;
+  void* copy = nullptr;
+  CopyType copy_type = CopyType::kNone;
+};
+template <typename T>
+struct SgdSpan {
+  T* param;
+  const T* grad;
+  T* momentum;  ///< null without momentum
+  std::int64_t n;
+  void* copy = nullptr;
+  CopyType copy_type = CopyType::kNone;
+};
+
+namespace cpu {
+template <typename T>
+void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step);
+template <typename T>
+void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step);
+/// float64 sums over blocks of fixed length, added in order.
+template <typename T>
+double sum_squares(const T* x, std::int64_t n);
+template <typename T>
+std::int64_t count_zeros(const T* x, std::int64_t n);
+template <typename T>
+bool has_nonfinite(const T* x, std::int64_t n);
+}  // namespace cpu
+
+namespace cuda {
+template <typename T>
+void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step, CUstream_st* stream);
+template <typename T>
+void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step, CUstream_st* stream);
+/// partial [sum_squares_blocks(n)] float64 on the device; the caller adds it up in order.
+template <typename T>
+void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* stream);
+}  // namespace cuda
+
+/// Blocks over which sums of squares run on CUDA.
+inline std::int64_t sum_squares_blocks(std::int64_t n) { return (n + (1 << 16) - 1) >> 16; }
+
+}  // namespace colonnade::kernels

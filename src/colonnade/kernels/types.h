@@ -1,0 +1,58 @@
+// The 16-bit float types of the kernels, laid out as everywhere else, and the type that sums use.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+struct CUstream_st;
+
+namespace colonnade::kernels {
+
+/// bfloat16: the upper half of a float. Rounding is to nearest even; NaN stays NaN.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+  BFloat16() = default;
+  constexpr explicit BFloat16(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (u + 0x7FFFU + ((u >> 16) & 1U)) >> 16;
+    bits = static_cast<std::uint16_t>(value == value ? rounded : 0x7FC0U);
+  }
+  constexpr explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+};
+
+/// IEEE half precision. Branch-free, so that loops over it become vector code. The multiplication by
+/// powers of two lets the float unit handle numbers too small to be normal.
+struct Half {
+  std::uint16_t bits = 0;
+  Half() = default;
+  constexpr explicit Half(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (u >> 16) & 0x8000U;
+    const std::uint32_t magnitude = u & 0x7FFFFFFFU;
+    const float small = std::bit_cast<float>(magnitude) + 0.5F;  // rounds to the grid of subnormal halves
+    const std::uint32_t low = std::bit_cast<std::uint32_t>(small) - 0x3F000000U;
+    const std::uint32_t normal = (magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13;
+    const std::uint32_t big = magnitude > 0x7F800000U ? 0x7E00U : 0x7C00U;
+    const std::uint32_t finite = magnitude < 0x38800000U ? low : normal;
+    bits = static_cast<std::uint16_t>(sign | (magnitude >= 0x47800000U ? big : finite));
+  }
+  constexpr explicit operator float() const {
+    const std::uint32_t sign = (std::uint32_t{bits} & 0x8000U) << 16;
+    const std::uint32_t magnitude = (std::uint32_t{bits} & 0x7FFFU) << 13;
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1.0p112F;
+    const std::uint32_t special = magnitude >= (0x7C00U << 13) ? 0x7F800000U : 0U;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+  }
+};
+
+/// The type in which a T is computed with and summed: float, but double for double.
+template <typename T>
+using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <typename T>
+constexpr Acc<T> load(const T& x) {
+  return static_cast<Acc<T>>(x);
+}
+
+}  // namespace colonnade::kernels

@@ -1,0 +1,37 @@
+// Dropout whose mask is a function of names and numbers, so that every layout drops the same elements.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "colonnade/tensor/parameter.h"
+
+namespace colonnade::ops {
+
+/// Where the local block of an activation stands in the whole. Element (s, b, h) is dropped when
+///   uniform(Philox{key}(counter = (sequence_offset + s) * ceil(hidden_size / 4) + H / 4,
+///                       stream = samples[b])[H % 4]) < p,   H = hidden_offset + h.
+struct DropoutKey {
+  std::uint64_t key = 0;              ///< from the seed and the name of the layer
+  at::Tensor samples;                 ///< int64 [b], global sample numbers, on the device of x
+  std::int64_t sequence_offset = 0;   ///< global position of the first local row
+  std::int64_t sequence_length = 0;   ///< global length of the sequence (attention only)
+  std::int64_t hidden_offset = 0;     ///< first local column; in attention the first local head
+  std::int64_t hidden_size = 0;       ///< columns in all; in attention all heads
+};
+
+/// x [s, b, h] -> dropped elements 0, the others divided by 1 - p. p == 0 returns x.
+at::Tensor dropout(const at::Tensor& x_sbh, double p, const DropoutKey& key);
+
+/// residual + dropout(x + bias) in one pass; `bias` [h] may be null. With p == 0 the key is not read.
+/// The gradient of the bias goes to bias->accumulate().
+at::Tensor bias_dropout_add(const at::Tensor& x_sbh, tensor::Parameter* bias, const at::Tensor& residual,
+                            double p, const DropoutKey& key);
+
+/// Attention probabilities x [b, n, q, k]. Element (b, n, q, k) is dropped by word k % 4 of
+/// Philox{key}(counter = (N * S + Q) * ceil(S / 4) + k / 4, stream = samples[b]) with N = hidden_offset
+/// + n, Q = sequence_offset + q, S = sequence_length.
+at::Tensor attention_dropout(const at::Tensor& x_bnqk, double p, const DropoutKey& key);
+
+}  // namespace colonnade::ops

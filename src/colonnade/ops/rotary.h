@@ -1,0 +1,41 @@
+// Rotary position embedding and the cut of the fused query-key-value projection.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "colonnade/config/model.h"
+
+namespace colonnade::ops {
+
+/// cos and sin of position * inv_freq[i], fp32 [length, d_rot/2]. The first d_rot elements of a head
+/// rotate in pairs: (i, i + d_rot/2), or (2i, 2i + 1) when interleaved; the rest pass through.
+struct RotaryTable {
+  at::Tensor cos;
+  at::Tensor sin;
+  bool interleaved = false;
+};
+
+/// inv_freq[i] = base^(-2i/d_rot), d_rot = int(kv_channels * rotary_percent) made even downwards;
+/// positions are divided by the linear interpolation factor; llama3's scaling divides frequencies of
+/// long wavelength by its factor and blends in between.
+RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
+
+/// x [s, b, n, d] with every head turned by its position: positions int64 [s, b], or undefined for
+/// 0..s-1. Positions must lie in [0, table length); checked on the CPU.
+at::Tensor rotary(const at::Tensor& x_sbnd, const RotaryTable& table, const at::Tensor& positions = {});
+
+/// Heads apart, as attention() reads them fastest: contiguous [b, heads, s, d].
+struct Qkv {
+  at::Tensor q;  ///< [b, n, s, d]
+  at::Tensor k;  ///< [b, g, s, d]
+  at::Tensor v;  ///< [b, g, s, d]
+};
+
+/// Cuts qkv [s, b, (heads + 2 groups) * head_dim], whose last dimension is [q | k | v], and turns q and
+/// k by the table (null: no rotation) in the same pass. One backward writes one gradient tensor.
+Qkv split_rotary(const at::Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
+                 const RotaryTable* table, const at::Tensor& positions = {});
+
+}  // namespace colonnade::ops
