@@ -1,0 +1,84 @@
+// See attention.h.
+#include "colonnade/layers/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "colonnade/layers/residual.h"
+#include "colonnade/ops/attention.h"
+#include "colonnade/tensor/kv_cache.h"
+
+namespace colonnade::layers {
+namespace {
+
+std::optional<Norm> make_norm(const std::optional<plan::NormParams>& params, const config::Model& model,
+                              const Context& context) {
+  if (!params) return std::nullopt;
+  return std::optional<Norm>(std::in_place, *params, model, context);
+}
+
+/// Places of the tokens in their sequences as int64 [s, b]; undefined for 0 .. s-1.
+at::Tensor positions_sb(const tensor::Pass& pass) {
+  const at::Tensor given = pass.batch.find("position_ids");
+  return given.defined() ? given.t().contiguous() : at::Tensor();
+}
+
+}  // namespace
+
+Attention::Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
+                     std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer)
+    : qkv(params.qkv.weight, params.qkv.bias, context),
+      proj(params.proj.weight, params.proj.bias, context),
+      q_norm_(make_norm(params.q_norm, model, context)),
+      k_norm_(make_norm(params.k_norm, model, context)),
+      rotary_(std::move(rotary)),
+      layer_(layer),
+      heads_(model.num_attention_heads / context.tp.size()),
+      groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
+      head_dim_(model.kv_channels),
+      window_(model.window_size),
+      first_head_(heads_ * context.tp.rank()),
+      all_heads_(model.num_attention_heads),
+      dropout_(model.attention_dropout),
+      dropout_key_(dropout_stream(context.seed, params.qkv.weight.name)) {}
+
+ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
+  const at::Tensor positions = positions_sb(pass);
+  if (!q_norm_) return ops::split_rotary(fused, heads_, groups_, head_dim_, rotary_.get(), positions);
+  ops::Qkv heads = ops::split_rotary(fused, heads_, groups_, head_dim_, nullptr);
+  const auto turned = [&](const at::Tensor& x_bnsd, const Norm& norm) {
+    const at::Tensor normed = norm.forward(x_bnsd);
+    if (!rotary_) return normed;
+    return ops::rotary(normed.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions).permute({1, 2, 0, 3}).contiguous();
+  };
+  heads.q = turned(heads.q, *q_norm_);
+  heads.k = turned(heads.k, *k_norm_);
+  return heads;
+}
+
+at::Tensor Attention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
+  ops::Qkv heads = split_heads(qkv.forward(normed), pass);
+  if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
+  ops::AttentionArgs args;
+  args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  args.window = window_;
+  args.mask = pass.batch.find("attention_mask");
+  if (pass.training && dropout_ > 0) {
+    args.dropout = dropout_;
+    args.key.key = dropout_key_;
+    args.key.samples = pass.batch.at("samples");
+    args.key.sequence_length = heads.q.size(2);
+    args.key.hidden_offset = first_head_;
+    args.key.hidden_size = all_heads_;
+  }
+  return proj.forward(ops::attention(heads, args));
+}
+
+void Attention::add_parameters(std::vector<tensor::Parameter*>& all) const {
+  collect(all, {qkv.weight.get(), qkv.bias.get()});
+  for (const auto* norm : {&q_norm_, &k_norm_})
+    if (*norm) collect(all, {(*norm)->weight.get(), (*norm)->bias.get()});
+  collect(all, {proj.weight.get(), proj.bias.get()});
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,41 @@
+// Self-attention of a GPT layer: fused q/k/v projection, optional q/k norms and rotary positions,
+// causal attention over this rank's heads, output projection.
+// Source: Megatron's core/transformer/attention.py; Vaswani 2017; Ainslie 2023 (grouped queries).
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "colonnade/layers/linear.h"
+#include "colonnade/layers/norm.h"
+#include "colonnade/ops/rotary.h"
+#include "colonnade/tensor/block.h"
+
+namespace colonnade::layers {
+
+/// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank holds heads / tp
+/// query heads and max(1, groups / tp) key-value heads; where tp is larger than the groups,
+/// neighbours hold the same key-value head and its gradients are summed over them.
+class Attention {
+ public:
+  /// `rotary` may be null (learned or no positions) and is shared by the layers of a stage.
+  Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
+            std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
+  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+
+  ColumnLinear qkv;
+  RowLinear proj;
+
+ private:
+  [[nodiscard]] ops::Qkv split_heads(const at::Tensor& fused, const tensor::Pass& pass) const;
+
+  std::optional<Norm> q_norm_, k_norm_;
+  std::shared_ptr<const ops::RotaryTable> rotary_;
+  std::int64_t layer_, heads_, groups_, head_dim_, window_;
+  std::int64_t first_head_, all_heads_;
+  double dropout_;
+  std::uint64_t dropout_key_;
+};
+
+}  // namespace colonnade::layers

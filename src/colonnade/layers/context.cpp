@@ -1,0 +1,21 @@
+// See context.h.
+#include "colonnade/layers/context.h"
+
+namespace colonnade::layers {
+
+std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
+  auto parameter = std::make_unique<tensor::Parameter>(spec, tp.rank(), tp.size(), options);
+  parameter->initialize(seed);
+  return parameter;
+}
+
+std::unique_ptr<tensor::Parameter> Context::make(const std::optional<plan::ParamSpec>& spec) const {
+  return spec ? make(*spec) : nullptr;
+}
+
+void collect(std::vector<tensor::Parameter*>& all, std::initializer_list<tensor::Parameter*> some) {
+  for (tensor::Parameter* parameter : some)
+    if (parameter != nullptr) all.push_back(parameter);
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,26 @@
+// What a layer is built with: the groups it talks to and where its tensors live.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "colonnade/comm/group.h"
+#include "colonnade/tensor/parameter.h"
+
+namespace colonnade::layers {
+
+/// Shapes in layers: s sequence, b batch, h hidden, n heads, g query groups, d head, f ffn, v vocabulary.
+struct Context {
+  comm::Group tp;                  ///< ranks that share each layer's weights
+  bool sequence_parallel = false;  ///< activations between layers are [s / tp, b, h]
+  at::TensorOptions options;       ///< dtype and device of parameters and activations
+  std::uint64_t seed = 1234;       ///< of initial values and dropout
+
+  /// The local part of `spec` for this rank, initialised.
+  [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const plan::ParamSpec& spec) const;
+  [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const std::optional<plan::ParamSpec>& spec) const;
+};
+
+/// Appends the parameters that exist.
+void collect(std::vector<tensor::Parameter*>& all, std::initializer_list<tensor::Parameter*> some);
+
+}  // namespace colonnade::layers

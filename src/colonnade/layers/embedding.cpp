@@ -1,0 +1,45 @@
+// See embedding.h.
+#include "colonnade/layers/embedding.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/layers/regions.h"
+#include "colonnade/ops/embedding.h"
+
+namespace colonnade::layers {
+
+VocabRange vocab_range(const tensor::Parameter& table) {
+  if (table.shard.runs.empty()) return {};
+  return {table.shard.runs.front().global, table.shard.runs.front().length};
+}
+
+Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context)
+    : word(context.make(params.word)),
+      position_(context.make(params.position)),
+      tp_(context.tp),
+      sequence_parallel_(context.sequence_parallel),
+      dropout_(params.word.name, model.hidden_dropout, context) {}
+
+at::Tensor Embedding::position_rows(const at::Tensor& tokens, const tensor::Pass& pass) const {
+  at::Tensor ids = pass.batch.find("position_ids");
+  if (!ids.defined()) ids = at::arange(tokens.size(1), tokens.options()).expand(tokens.sizes());
+  if (sequence_parallel_) {
+    const auto part = ids.size(1) / tp_.size();
+    ids = ids.narrow(1, tp_.rank() * part, part);
+  }
+  return ops::embedding(ids.contiguous(), *position_, 0, position_->value.size(0));
+}
+
+at::Tensor Embedding::forward(const tensor::Pass& pass) const {
+  const at::Tensor& tokens = pass.batch.at("tokens");
+  const VocabRange held = vocab_range(*word);
+  const at::Tensor partial = ops::embedding(tokens, *word, held.first, held.rows);
+  at::Tensor x = sequence_parallel_ ? scatter_partial(partial, tp_) : reduce_partial(partial, tp_);
+  if (position_) x = x + position_rows(tokens, pass);
+  return dropout_.drop(x, pass);
+}
+
+void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {
+  collect(all, {word.get(), position_.get()});
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,35 @@
+// Token embedding with its table cut by rows over tp.
+#pragma once
+
+#include "colonnade/layers/residual.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::layers {
+
+/// tokens [b, s] -> word rows + position rows, dropped: [s, b, h], or [s / tp, b, h] with sequence
+/// parallelism. Each rank looks up the tokens it holds; the sum over tp (all-reduce, or
+/// reduce-scatter by sequence) completes the rows. Position rows are added after the sum.
+class Embedding {
+ public:
+  Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context);
+  [[nodiscard]] at::Tensor forward(const tensor::Pass& pass) const;
+  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+
+  std::unique_ptr<tensor::Parameter> word;
+
+ private:
+  [[nodiscard]] at::Tensor position_rows(const at::Tensor& tokens, const tensor::Pass& pass) const;
+  std::unique_ptr<tensor::Parameter> position_;
+  comm::Group tp_;
+  bool sequence_parallel_;
+  Residual dropout_;
+};
+
+/// The tokens whose rows this rank holds: [first, first + rows).
+struct VocabRange {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+};
+VocabRange vocab_range(const tensor::Parameter& table);
+
+}  // namespace colonnade::layers

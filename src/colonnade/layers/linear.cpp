@@ -1,0 +1,124 @@
+// See linear.h. x2 and y2 are activations as matrices [s * b, features].
+#include "colonnade/layers/linear.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/layers/regions.h"
+
+namespace colonnade::layers {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+std::vector<std::int64_t> shape_of(const at::Tensor& x, std::int64_t sequence, std::int64_t features) {
+  auto shape = x.sizes().vec();
+  shape.front() = sequence;
+  shape.back() = features;
+  return shape;
+}
+
+template <typename Layer>
+const Layer& layer_of(AutogradContext* ctx) {
+  return *reinterpret_cast<const Layer*>(ctx->saved_data["layer"].toInt());
+}
+
+struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+                            const ColumnLinear* layer) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    const at::Tensor whole = layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
+    const at::Tensor y2 = b.defined() ? at::addmm(b, as_matrix(whole), w.t()) : at::mm(as_matrix(whole), w.t());
+    return y2.view(shape_of(x, whole.size(0), w.size(0)));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto& layer = layer_of<ColumnLinear>(ctx);
+    const comm::Group& tp = layer.tp;
+    const std::string& name = layer.weight->spec.name;
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    const at::Tensor dy2 = as_matrix(grads[0]).contiguous();
+
+    at::Tensor whole = x;
+    comm::Work gathered;
+    if (layer.sequence_parallel && tp.size() > 1) {
+      whole = at::empty(shape_of(x, x.size(0) * tp.size(), x.size(-1)), x.options());
+      gathered = tp.all_gather(whole, x.contiguous(), name);
+    }
+    at::Tensor dx;
+    comm::Work reduced;
+    if (ctx->needs_input_grad(0)) {
+      dx = at::mm(dy2, layer.weight->value.detach()).view(whole.sizes());
+      if (layer.sequence_parallel && tp.size() > 1) {
+        const at::Tensor partial = dx;
+        dx = at::empty_like(x, at::MemoryFormat::Contiguous);
+        reduced = tp.reduce_scatter(dx, partial, name);
+      } else {
+        reduced = tp.all_reduce(dx, name);
+      }
+    }
+    gathered.wait();
+    layer.weight->accumulate_product(dy2, as_matrix(whole));
+    if (layer.bias && layer.add_bias) layer.bias->accumulate(dy2.sum(0));
+    reduced.wait();
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct RowProduct : torch::autograd::Function<RowProduct> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const RowLinear* layer) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    const std::string& name = layer->weight->spec.name;
+    at::Tensor y = at::mm(as_matrix(x), w.t()).view(shape_of(x, x.size(0), w.size(0)));
+    if (layer->sequence_parallel) return reduce_scatter_sequence(y, layer->tp, name);
+    layer->tp.all_reduce(y, name).wait();
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto& layer = layer_of<RowLinear>(ctx);
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    const at::Tensor dy = layer.sequence_parallel ? gather_sequence(grads[0], layer.tp, layer.weight->spec.name) : grads[0];
+    const at::Tensor dy2 = as_matrix(dy).contiguous();
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) dx = at::mm(dy2, layer.weight->value.detach()).view(x.sizes());
+    layer.weight->accumulate_product(dy2, as_matrix(x));
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+void check_input(const char* kind, const at::Tensor& x, const tensor::Parameter& weight) {
+  COL_CHECK(x.size(-1) == weight.value.size(1), "{} {}: the last dimension of x must be {}; got x {}", kind,
+            weight.spec.name, weight.value.size(1), x.sizes());
+}
+
+}  // namespace
+
+ColumnLinear::ColumnLinear(const plan::ParamSpec& weight_spec, const std::optional<plan::ParamSpec>& bias_spec,
+                           const Context& context)
+    : weight(context.make(weight_spec)),
+      bias(context.make(bias_spec)),
+      tp(context.tp),
+      sequence_parallel(context.sequence_parallel) {}
+
+at::Tensor ColumnLinear::forward(const at::Tensor& x) const {
+  check_input("ColumnLinear", x, *weight);
+  return ColumnProduct::apply(x, weight->value, bias && add_bias ? bias->value : at::Tensor(), this);
+}
+
+RowLinear::RowLinear(const plan::ParamSpec& weight_spec, const std::optional<plan::ParamSpec>& bias_spec,
+                     const Context& context)
+    : weight(context.make(weight_spec)),
+      bias(context.make(bias_spec)),
+      tp(context.tp),
+      sequence_parallel(context.sequence_parallel) {}
+
+at::Tensor RowLinear::forward(const at::Tensor& x) const {
+  check_input("RowLinear", x, *weight);
+  return RowProduct::apply(x, weight->value, this);
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,21 @@
+// See mlp.h.
+#include "colonnade/layers/mlp.h"
+
+namespace colonnade::layers {
+
+Mlp::Mlp(const plan::MlpParams& params, const config::Model& model, const Context& context)
+    : fc1(params.fc1.weight, params.fc1.bias, context),
+      fc2(params.fc2.weight, params.fc2.bias, context),
+      activation_(model.activation) {
+  fc1.add_bias = false;  // fused into the activation
+}
+
+at::Tensor Mlp::forward(const at::Tensor& normed) const {
+  return fc2.forward(ops::activate(fc1.forward(normed), fc1.bias.get(), activation_));
+}
+
+void Mlp::add_parameters(std::vector<tensor::Parameter*>& all) const {
+  collect(all, {fc1.weight.get(), fc1.bias.get(), fc2.weight.get(), fc2.bias.get()});
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,24 @@
+// The feed-forward part of a layer: up, activation, down.
+#pragma once
+
+#include "colonnade/layers/linear.h"
+#include "colonnade/ops/activation.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::layers {
+
+/// x [s, b, h] -> fc2(act(fc1(x) + b1)), before fc2's bias. Gated kinds hold [gate | up] in fc1.
+class Mlp {
+ public:
+  Mlp(const plan::MlpParams& params, const config::Model& model, const Context& context);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normed) const;
+  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+
+  ColumnLinear fc1;
+  RowLinear fc2;
+
+ private:
+  config::Activation activation_;
+};
+
+}  // namespace colonnade::layers

@@ -1,0 +1,24 @@
+// See norm.h.
+#include "colonnade/layers/norm.h"
+
+namespace colonnade::layers {
+
+Norm::Norm(const plan::NormParams& params, const config::Model& model, const Context& context)
+    : weight(context.make(params.weight)),
+      bias(context.make(params.bias)),
+      kind_(model.normalization),
+      epsilon_(model.norm_epsilon),
+      zero_centered_(model.apply_layernorm_1p) {}
+
+at::Tensor Norm::forward(const at::Tensor& x) const {
+  if (kind_ == config::Normalization::kRmsNorm) return ops::rms_norm(x, *weight, epsilon_, zero_centered_);
+  return ops::layer_norm(x, *weight, bias.get(), epsilon_, zero_centered_);
+}
+
+ops::Added Norm::add_forward(const at::Tensor& x, const at::Tensor& residual) const {
+  if (kind_ == config::Normalization::kRmsNorm)
+    return ops::add_rms_norm(x, residual, *weight, epsilon_, zero_centered_);
+  return ops::add_layer_norm(x, residual, *weight, bias.get(), epsilon_, zero_centered_);
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,31 @@
+// LayerNorm or RMSNorm over the last dimension, as the settings say.
+#pragma once
+
+#include <memory>
+
+#include "colonnade/config/model.h"
+#include "colonnade/layers/context.h"
+#include "colonnade/ops/norm.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::layers {
+
+/// No communication. With sequence parallelism the gradients of its parameters are partial over tp;
+/// their specs say so and data_parallel sums them.
+class Norm {
+ public:
+  Norm(const plan::NormParams& params, const config::Model& model, const Context& context);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  /// sum = x + residual and its norm, in one pass.
+  [[nodiscard]] ops::Added add_forward(const at::Tensor& x, const at::Tensor& residual) const;
+
+  std::unique_ptr<tensor::Parameter> weight;
+  std::unique_ptr<tensor::Parameter> bias;  ///< null with RMSNorm
+
+ private:
+  config::Normalization kind_;
+  double epsilon_;
+  bool zero_centered_;
+};
+
+}  // namespace colonnade::layers

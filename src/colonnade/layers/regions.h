@@ -1,0 +1,25 @@
+// The borders between tensor-parallel and replicated activations, each with its two directions.
+// Source: Korthikanti et al. 2022; Megatron's core/tensor_parallel/mappings.py.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+#include "colonnade/comm/group.h"
+
+namespace colonnade::layers {
+
+/// Without autograd: [s / tp, ...] -> [s, ...], the members' slices in rank order.
+at::Tensor gather_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what);
+/// Without autograd: [s, ...] partial sums -> this rank's [s / tp, ...] of the sum.
+at::Tensor reduce_scatter_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what);
+
+/// Partial sums -> the sum on every rank; backward: identity.
+at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp);
+/// Partial sums [s, ...] -> this rank's slice [s / tp, ...] of the sum; backward: gather.
+at::Tensor scatter_partial(const at::Tensor& x, const comm::Group& tp);
+/// This rank's slice of a replicated [s, ...]; backward: gather.
+at::Tensor scatter_replicated(const at::Tensor& x, const comm::Group& tp);
+
+}  // namespace colonnade::layers

@@ -1,0 +1,42 @@
+// See residual.h.
+#include "colonnade/layers/residual.h"
+
+#include "colonnade/base/philox.h"
+
+namespace colonnade::layers {
+
+std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name) {
+  return (seed * 0x9E3779B97F4A7C15ULL) ^ stable_hash("dropout of " + name);
+}
+
+Residual::Residual(std::string name, double dropout, const Context& context)
+    : dropout_(dropout), key_(dropout_stream(context.seed, name)) {
+  if (!context.sequence_parallel) return;
+  rank_ = context.tp.rank();
+  parts_ = context.tp.size();
+}
+
+ops::DropoutKey Residual::key(const at::Tensor& x, const tensor::Pass& pass) const {
+  ops::DropoutKey key;
+  key.key = key_;
+  key.samples = pass.batch.at("samples");
+  key.sequence_offset = rank_ * x.size(0);
+  key.sequence_length = parts_ * x.size(0);
+  key.hidden_offset = 0;
+  key.hidden_size = x.size(-1);
+  return key;
+}
+
+at::Tensor Residual::forward(const at::Tensor& x, tensor::Parameter* bias, const at::Tensor& residual,
+                             const tensor::Pass& pass) const {
+  if (only_adds(bias, pass)) return x + residual;
+  const bool drops = pass.training && dropout_ > 0;
+  return ops::bias_dropout_add(x, bias, residual, drops ? dropout_ : 0.0, drops ? key(x, pass) : ops::DropoutKey{});
+}
+
+at::Tensor Residual::drop(const at::Tensor& x, const tensor::Pass& pass) const {
+  if (!pass.training || dropout_ == 0) return x;
+  return ops::dropout(x, dropout_, key(x, pass));
+}
+
+}  // namespace colonnade::layers

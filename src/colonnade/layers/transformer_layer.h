@@ -1,0 +1,26 @@
+// One pre-norm transformer layer as a block.
+#pragma once
+
+#include "colonnade/layers/attention.h"
+#include "colonnade/layers/mlp.h"
+#include "colonnade/layers/residual.h"
+
+namespace colonnade::layers {
+
+/// h = x + drop(attention(norm(x))); y = h + drop(mlp(norm(h))).
+class TransformerLayer final : public tensor::Block {
+ public:
+  TransformerLayer(const plan::LayerParams& params, const config::Model& model, const Context& context,
+                   std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
+  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
+  std::vector<tensor::Parameter*> parameters() override;
+
+ private:
+  Norm input_norm_;
+  Attention attention_;
+  Norm mlp_norm_;
+  Mlp mlp_;
+  Residual after_attention_, after_mlp_;
+};
+
+}  // namespace colonnade::layers

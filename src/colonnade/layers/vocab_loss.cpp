@@ -1,0 +1,109 @@
+// See vocab_loss.h. Matrices have one row per token in the order (s, b).
+#include "colonnade/layers/vocab_loss.h"
+
+#include "colonnade/layers/regions.h"
+#include "colonnade/ops/vocab_loss.h"
+
+namespace colonnade::layers {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What the two passes share besides tensors; lives in the autograd node.
+struct Site final : torch::CustomClassHolder {
+  Site(tensor::Parameter& w, comm::Group group, bool sequence) : weight(&w), tp(std::move(group)), sequence_parallel(sequence) {}
+  tensor::Parameter* weight;
+  comm::Group tp;
+  bool sequence_parallel;
+};
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+/// Statistics of the whole vocabulary out of every rank's own.
+ops::LogitStats combine(ops::LogitStats local, const comm::Group& tp) {
+  if (tp.size() == 1) return local;
+  const at::Tensor max = local.max.clone();
+  tp.all_reduce(max, "vocabulary loss / maximum", comm::Reduce::kMax).wait();
+  const at::Tensor sums = at::stack({local.sum_exp * (local.max - max).exp(), local.target});
+  tp.all_reduce(sums, "vocabulary loss / sums").wait();
+  return {max, sums[0], sums[1]};
+}
+
+struct LinearLoss : torch::autograd::Function<LinearLoss> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels_n,
+                            const c10::intrusive_ptr<Site>& site) {
+    const at::Tensor whole =
+        site->sequence_parallel ? gather_sequence(x, site->tp, "vocabulary loss / activations") : x;
+    const VocabRange held = vocab_range(*site->weight);
+    const at::Tensor logits = at::mm(rows_of(whole), w.t());
+    const auto stats = combine(ops::logit_stats(logits, labels_n, held.first, held.rows), site->tp);
+    ctx->saved_data["site"] = c10::IValue::make_capsule(site);
+    ctx->save_for_backward({x, logits, labels_n, stats.max, stats.sum_exp});
+    return ((stats.sum_exp.log() + stats.max) - stats.target).masked_fill_(labels_n < 0, 0);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto site = c10::static_intrusive_pointer_cast<Site>(ctx->saved_data["site"].toCapsule());
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    at::Tensor dlogits = saved[1];
+    const at::Tensor& labels_n = saved[2];
+    const comm::Group& tp = site->tp;
+    const VocabRange held = vocab_range(*site->weight);
+    const at::Tensor grad_n = grads[0].contiguous().masked_fill(labels_n < 0, 0);
+    ops::logit_gradient_(dlogits, saved[3], saved[4], labels_n, grad_n, held.first, held.rows);
+
+    at::Tensor whole = x;
+    comm::Work gathered, reduced;
+    if (site->sequence_parallel && tp.size() > 1) {
+      auto shape = x.sizes().vec();
+      shape[0] *= tp.size();
+      whole = at::empty(shape, x.options());
+      gathered = tp.all_gather(whole, x.contiguous(), "vocabulary loss / activations");
+    }
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      dx = at::mm(dlogits, site->weight->value.detach()).view(whole.sizes());
+      if (site->sequence_parallel && tp.size() > 1) {
+        const at::Tensor partial = dx;
+        dx = at::empty_like(x, at::MemoryFormat::Contiguous);
+        reduced = tp.reduce_scatter(dx, partial, "vocabulary loss / gradient");
+      } else {
+        reduced = tp.all_reduce(dx, "vocabulary loss / gradient");
+      }
+    }
+    gathered.wait();
+    site->weight->accumulate_product(dlogits, rows_of(whole));
+    reduced.wait();
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels, const comm::Group& tp,
+                      bool sequence_parallel) {
+  const at::Tensor labels_n = labels.t().contiguous().view(-1);
+  const at::Tensor loss_n =
+      LinearLoss::apply(x, weight.value, labels_n, c10::make_intrusive<Site>(weight, tp, sequence_parallel));
+  return loss_n.view({labels.size(1), labels.size(0)}).t();
+}
+
+at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, const comm::Group& tp,
+                        bool sequence_parallel) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor whole = sequence_parallel ? gather_sequence(x, tp, "logits / activations") : x;
+  const at::Tensor local = at::mm(rows_of(whole), weight.value.detach().t());
+  at::Tensor vocab_major = local.t().to(at::kFloat).contiguous();
+  if (local.scalar_type() == at::kDouble) vocab_major = local.t().contiguous();
+  if (tp.size() > 1) {
+    at::Tensor all = at::empty({vocab_major.size(0) * tp.size(), vocab_major.size(1)}, vocab_major.options());
+    tp.all_gather(all, vocab_major, "logits / vocabulary").wait();
+    vocab_major = all;
+  }
+  const std::int64_t vocabulary = weight.spec.shape[0];
+  return vocab_major.narrow(0, 0, vocabulary).view({vocabulary, whole.size(0), whole.size(1)}).permute({2, 1, 0}).contiguous();
+}
+
+}  // namespace colonnade::layers
