@@ -57,6 +57,8 @@ struct Model {
            activation == Activation::kGegluTanh;
   }
   [[nodiscard]] bool qkv_bias() const { return add_bias_linear || add_qkv_bias; }
+
+  friend bool operator==(const Model&, const Model&) = default;
 };
 
 }  // namespace colonnade::config

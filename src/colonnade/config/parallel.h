@@ -40,6 +40,8 @@ struct Parallel {
   [[nodiscard]] int data_parallel_size() const {
     return world_size / (tensor_model_parallel_size * pipeline_model_parallel_size * context_parallel_size);
   }
+
+  friend bool operator==(const Parallel&, const Parallel&) = default;
 };
 
 }  // namespace colonnade::config

@@ -1,6 +1,10 @@
 // All settings of one run. Made by config::parse (command line and YAML), checked by plan::check.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
 #include "colonnade/config/training.h"
@@ -17,6 +21,19 @@ struct Run {
   Data data;
   Checkpoint checkpoint;
   Logging logging;
+
+  /// Where each setting that was given came from, by key: "the command line", "run.yaml:3". A
+  /// checkpoint or a Hugging Face config.json fills the others (config::fill).
+  std::map<std::string, std::string> given;
+  /// Accepted flags that ask for what is always so here, one line each. Rank 0 prints them once.
+  std::vector<std::string> notes;
+
+  /// The same settings, wherever they came from.
+  friend bool operator==(const Run& a, const Run& b) {
+    return a.family == b.family && a.model == b.model && a.parallel == b.parallel && a.training == b.training &&
+           a.optimizer == b.optimizer && a.schedule == b.schedule && a.data == b.data &&
+           a.checkpoint == b.checkpoint && a.logging == b.logging;
+  }
 };
 
 }  // namespace colonnade::config

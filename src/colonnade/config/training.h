@@ -22,11 +22,14 @@ struct Training {
   std::optional<std::int64_t> exit_interval;          ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
   bool deterministic_mode = false;        ///< --deterministic-mode
+  bool calculate_per_token_loss = false;  ///< --calculate-per-token-loss; same as off while no token is masked
   bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad turns it off
 
   std::int64_t eval_iters = 100;              ///< --eval-iters
   std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation
   double distributed_timeout_minutes = 10;    ///< --distributed-timeout-minutes, for every group
+
+  friend bool operator==(const Training&, const Training&) = default;
 };
 
 enum class OptimizerKind { kAdam, kSgd };
@@ -48,6 +51,8 @@ struct Optimizer {
   double min_loss_scale = 1.0;            ///< --min-loss-scale
   double loss_scale_window = 1000;        ///< --loss-scale-window
   int hysteresis = 2;                     ///< --hysteresis
+
+  friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
 
 /// Learning rate and weight decay over the run. Units are samples; iteration flags are multiplied
@@ -66,6 +71,8 @@ struct Schedule {
   WeightDecayIncrStyle weight_decay_incr_style = WeightDecayIncrStyle::kConstant;
   bool override_opt_param_scheduler = false;        ///< this run's values win over the checkpoint's
   bool use_checkpoint_opt_param_scheduler = false;  ///< the checkpoint's values win
+
+  friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
 struct Data {
@@ -82,6 +89,8 @@ struct Data {
   double mid_level_dataset_surplus = 0.005;
   std::string tokenizer_type;                ///< --tokenizer-type NullTokenizer|SentencePieceTokenizer|Llama2Tokenizer
   std::string tokenizer_model;               ///< --tokenizer-model
+
+  friend bool operator==(const Data&, const Data&) = default;
 };
 
 struct Checkpoint {
@@ -94,6 +103,8 @@ struct Checkpoint {
   bool finetune = false;                        ///< --finetune: weights only, counters start anew
   bool no_load_optim = false, no_load_rng = false, no_save_optim = false, no_save_rng = false;
   bool exit_on_missing_checkpoint = false;
+
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
 struct Logging {
@@ -105,6 +116,8 @@ struct Logging {
   bool log_timers_to_tensorboard = false;
   bool log_memory_to_tensorboard = false;
   bool log_validation_ppl_to_tensorboard = false;
+
+  friend bool operator==(const Logging&, const Logging&) = default;
 };
 
 }  // namespace colonnade::config
