@@ -2,6 +2,7 @@
 // Source: Megatron's core/transformer/pipeline_parallel_layer_layout.py and transformer_block.py.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "colonnade/config/model.h"

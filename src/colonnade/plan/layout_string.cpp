@@ -1,0 +1,121 @@
+// Expansion and checks of layout strings.
+#include "colonnade/plan/layout_string.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::plan {
+namespace {
+
+constexpr std::size_t kMaxLetters = 1'000'000;
+constexpr std::string_view kFlag = "--pipeline-model-parallel-layout";
+
+[[noreturn]] void refuse(std::string_view rule, std::string_view got, std::string_view remedy) {
+  throw ConfigError(fmt::format("{}: {}; got '{}'; {}", kFlag, rule, got, remedy));
+}
+
+/// Reads `*n` at text[at]; leaves `at` behind it. Returns -1 when there is no `*`.
+std::int64_t factor(std::string_view text, std::size_t& at) {
+  if (at >= text.size() || text[at] != '*') return -1;
+  std::int64_t n = -1;
+  const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), n);
+  if (error != std::errc{} || n < 0 || n > static_cast<std::int64_t>(kMaxLetters)) {
+    refuse("* needs a number of repetitions", text, "write t*3 or (tt|)*3");
+  }
+  at = static_cast<std::size_t>(end - text.data());
+  return n;
+}
+
+void repeat(std::string& out, std::string_view part, std::int64_t times) {
+  if (times > 0 && part.size() > (kMaxLetters - std::min(out.size(), kMaxLetters)) / static_cast<std::size_t>(times)) {
+    refuse(fmt::format("may describe at most {} letters", kMaxLetters), fmt::format("{}*{}", part, times),
+           "check the repetitions");
+  }
+  for (std::int64_t i = 0; i < times; ++i) out += part;
+}
+
+std::string expand_groups(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == ')') refuse("a bracket closes that was not opened", text, "remove it or add '('");
+    if (text[at] != '(') {
+      out += text[at++];
+      continue;
+    }
+    const std::size_t close = text.find(')', at);
+    if (close == std::string_view::npos) refuse("a bracket is not closed", text, "add ')' and *n");
+    const std::string_view inside = text.substr(at + 1, close - at - 1);
+    if (inside.find('(') != std::string_view::npos) refuse("groups cannot lie in groups", text, "write the inner one out");
+    at = close + 1;
+    const std::int64_t times = factor(text, at);
+    if (times < 0) refuse("a group needs a number of repetitions", text, "write (tt|)*3");
+    repeat(out, inside, times);
+  }
+  return out;
+}
+
+std::string expand_letters(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view letter = text.substr(at, 1);
+    if (letter == "*") refuse("* must follow a letter or a group", text, "write t*3");
+    ++at;
+    const std::int64_t times = factor(text, at);
+    repeat(out, letter, times < 0 ? 1 : times);
+  }
+  return out;
+}
+
+void check_letters(const std::string& letters, std::string_view text, std::int64_t num_layers) {
+  for (const char c : letters) {
+    if (c == 'm') refuse("m (multi-token prediction) is not supported", text, "remove m");
+    if (std::string_view("EtL|").find(c) == std::string_view::npos) {
+      refuse(fmt::format("letters are E, t, L and |, not '{}'", c), text, "remove it");
+    }
+  }
+  std::string blocks = letters;
+  std::erase(blocks, '|');
+  const auto embeddings = std::count(blocks.begin(), blocks.end(), 'E');
+  const auto heads = std::count(blocks.begin(), blocks.end(), 'L');
+  const auto layers = std::count(blocks.begin(), blocks.end(), 't');
+  if (embeddings != 1 || blocks.front() != 'E') {
+    refuse(fmt::format("E must appear once and first, it appears {} times", embeddings), text, "begin with E");
+  }
+  if (heads != 1 || blocks.back() != 'L') {
+    refuse(fmt::format("L must appear once and last, it appears {} times", heads), text, "end with L");
+  }
+  if (layers != num_layers) {
+    refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, num_layers), text,
+           "add or remove t");
+  }
+}
+
+}  // namespace
+
+std::string expand_layout(std::string_view text) {
+  std::string plain(text);
+  std::erase_if(plain, [](char c) { return c == ',' || c == ' ' || c == '\t' || c == '\n'; });
+  return expand_letters(expand_groups(plain));
+}
+
+std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers, int ranks) {
+  const std::string letters = expand_layout(text);
+  check_letters(letters, text, num_layers);
+  std::vector<StageBlocks> stages(1);
+  for (const char c : letters) {
+    StageBlocks& stage = stages.back();
+    if (c == 'E') stage.embedding = true;
+    if (c == 't') ++stage.num_layers;
+    if (c == 'L') stage.head = true;
+    if (c == '|') stages.push_back({.first_layer = stage.first_layer + stage.num_layers});
+  }
+  if (stages.size() % static_cast<std::size_t>(ranks) != 0) {
+    refuse(fmt::format("the number of stages, {}, must be a multiple of the pipeline size {}", stages.size(), ranks), text,
+           "add or remove |");
+  }
+  return stages;
+}
+
+}  // namespace colonnade::plan

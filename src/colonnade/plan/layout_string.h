@@ -1,0 +1,24 @@
+// Reads --pipeline-model-parallel-layout: E embedding, t layer, L head and loss; `|` separates
+// virtual stages; x*n repeats a letter, (...)*n a group; commas and blanks mean nothing.
+// Source: Megatron's core/transformer/pipeline_parallel_layer_layout.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "colonnade/plan/stages.h"
+
+namespace colonnade::plan {
+
+/// `Et*2|(t|)*2L` -> `Ett|t|t|L`. Groups first, then letters, as Megatron does. Throws ConfigError on
+/// brackets without partner or factor, nested groups, and results beyond 1,000,000 letters.
+std::string expand_layout(std::string_view text);
+
+/// The stages of a layout, E first and once, L last and once, `t` num_layers times; stages may be
+/// empty. Throws ConfigError with the counts it got unless the number of stages is a multiple of
+/// `ranks`. Letters other than E, t, L (m: multi-token prediction) are refused.
+std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers, int ranks);
+
+}  // namespace colonnade::plan

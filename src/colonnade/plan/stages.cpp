@@ -1,0 +1,152 @@
+// Splits the list embedding, layers, head over virtual stages.
+#include "colonnade/plan/stages.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "colonnade/base/error.h"
+#include "colonnade/plan/layout_string.h"
+
+namespace colonnade::plan {
+namespace {
+
+using config::Model;
+using config::Parallel;
+
+int chunks_of_even_split(const Model& model, const Parallel& p) {
+  if (p.num_virtual_stages_per_pipeline_rank > 0 && p.num_layers_per_virtual_pipeline_stage > 0) {
+    throw ConfigError(fmt::format(
+        "virtual stages: give one of --num-virtual-stages-per-pipeline-rank and --num-layers-per-virtual-pipeline-stage; "
+        "got {} and {}; leave one out",
+        p.num_virtual_stages_per_pipeline_rank, p.num_layers_per_virtual_pipeline_stage));
+  }
+  if (p.num_layers_per_virtual_pipeline_stage == 0) return std::max(p.num_virtual_stages_per_pipeline_rank, 1);
+  if (p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0) {
+    throw ConfigError(
+        fmt::format("--num-layers-per-virtual-pipeline-stage: needs an even split; got first stage {} and last stage {} "
+                    "layers; use --num-virtual-stages-per-pipeline-rank",
+                    p.decoder_first_pipeline_num_layers, p.decoder_last_pipeline_num_layers));
+  }
+  const std::int64_t slots = model.num_layers + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
+                             (p.account_for_loss_in_pipeline_split ? 1 : 0);
+  const std::int64_t block =
+      std::int64_t{p.num_layers_per_virtual_pipeline_stage} * p.pipeline_model_parallel_size;
+  if (slots % block != 0) {
+    throw ConfigError(fmt::format(
+        "--num-layers-per-virtual-pipeline-stage: times the pipeline size must divide the layers (with embedding and "
+        "loss where they count); got {} * {} for {}; choose a divisor of {}",
+        p.num_layers_per_virtual_pipeline_stage, p.pipeline_model_parallel_size, slots, slots));
+  }
+  return static_cast<int>(slots / block);
+}
+
+/// Layers of each virtual stage when embedding and loss may count as layers.
+std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int chunks) {
+  const int stages = p.pipeline_model_parallel_size * chunks;
+  const std::int64_t embedding = p.account_for_embedding_in_pipeline_split ? 1 : 0;
+  const std::int64_t loss = p.account_for_loss_in_pipeline_split ? 1 : 0;
+  const std::int64_t slots = model.num_layers + embedding + loss;
+  if (slots % stages != 0) {
+    throw ConfigError(fmt::format(
+        "pipeline split: pipeline size * virtual stages must divide the layers (with embedding and loss where they "
+        "count); got {} * {} for {}; use --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers or "
+        "--pipeline-model-parallel-layout",
+        p.pipeline_model_parallel_size, chunks, slots));
+  }
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), slots / stages);
+  counts.front() -= embedding;
+  counts.back() -= loss;
+  if (counts.front() < 0 || counts.back() < 0) {
+    throw ConfigError(fmt::format(
+        "pipeline split: the stage of embedding and loss must have room for both; got {} slots for {} stages; "
+        "use fewer stages",
+        slots, stages));
+  }
+  return counts;
+}
+
+/// Layers of each virtual stage when the first or last pipeline rank has its own number.
+std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, int chunks) {
+  const std::int64_t first = p.decoder_first_pipeline_num_layers;
+  const std::int64_t last = p.decoder_last_pipeline_num_layers;
+  const int ranks = p.pipeline_model_parallel_size;
+  const auto refuse = [&](std::string_view rule, std::string_view remedy) {
+    throw ConfigError(fmt::format("uneven pipeline split: {}; got {} layers on the first, {} on the last of {} ranks, {} "
+                                  "layers in all, {} virtual stages per rank (0 layers: unset); {}",
+                                  rule, first, last, ranks, model.num_layers, chunks, remedy));
+  };
+  if (p.account_for_embedding_in_pipeline_split || p.account_for_loss_in_pipeline_split) {
+    refuse("embedding and loss cannot count as layers as well", "leave out --account-for-embedding-in-pipeline-split and "
+           "--account-for-loss-in-pipeline-split");
+  }
+  if (ranks < 2) refuse("it needs at least two pipeline ranks", "raise --pipeline-model-parallel-size");
+  const int middle_ranks = ranks - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
+  const std::int64_t middle = model.num_layers - first - last;
+  if (middle < 0 || (middle_ranks == 0 && middle > 0)) {
+    refuse("the ranks' layers must add up to all layers", "correct the numbers");
+  }
+  if (middle_ranks > 0 && middle % middle_ranks != 0) {
+    refuse(fmt::format("the other {} layers must divide over the other {} ranks", middle, middle_ranks),
+           "change the first or last number, or use --pipeline-model-parallel-layout");
+  }
+  const std::int64_t each = middle_ranks > 0 ? middle / middle_ranks : 0;
+  if (first % chunks != 0 || last % chunks != 0 || each % chunks != 0) {
+    refuse("the virtual stages must divide each rank's layers", "choose multiples of the virtual stages");
+  }
+  std::vector<std::int64_t> counts;
+  for (int v = 0; v < ranks * chunks; ++v) {
+    const int rank = v % ranks;
+    const bool own_first = rank == 0 && first > 0;
+    const bool own_last = rank == ranks - 1 && last > 0;
+    counts.push_back((own_first ? first : own_last ? last : each) / chunks);
+  }
+  return counts;
+}
+
+std::vector<StageBlocks> from_counts(const std::vector<std::int64_t>& counts) {
+  std::vector<StageBlocks> stages;
+  std::int64_t layer = 0;
+  for (const std::int64_t count : counts) {
+    stages.push_back({.embedding = false, .first_layer = layer, .num_layers = count, .head = false});
+    layer += count;
+  }
+  stages.front().embedding = true;
+  stages.back().head = true;
+  return stages;
+}
+
+void refuse_beside_layout(const Parallel& p) {
+  const auto refuse = [](bool given, std::string_view flag) {
+    if (given) {
+      throw ConfigError(fmt::format("--pipeline-model-parallel-layout: says the whole split by itself; got {} as well; "
+                                    "leave one out",
+                                    flag));
+    }
+  };
+  refuse(p.num_virtual_stages_per_pipeline_rank > 0, "--num-virtual-stages-per-pipeline-rank");
+  refuse(p.num_layers_per_virtual_pipeline_stage > 0, "--num-layers-per-virtual-pipeline-stage");
+  refuse(p.decoder_first_pipeline_num_layers > 0, "--decoder-first-pipeline-num-layers");
+  refuse(p.decoder_last_pipeline_num_layers > 0, "--decoder-last-pipeline-num-layers");
+  refuse(p.account_for_embedding_in_pipeline_split, "--account-for-embedding-in-pipeline-split");
+  refuse(p.account_for_loss_in_pipeline_split, "--account-for-loss-in-pipeline-split");
+}
+
+}  // namespace
+
+std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
+  if (model.num_layers < 1 || p.pipeline_model_parallel_size < 1) {
+    throw ConfigError(fmt::format("pipeline split: --num-layers and --pipeline-model-parallel-size must be at least 1; got "
+                                  "{} and {}; set both",
+                                  model.num_layers, p.pipeline_model_parallel_size));
+  }
+  if (!p.pipeline_model_parallel_layout.empty()) {
+    refuse_beside_layout(p);
+    return parse_layout(p.pipeline_model_parallel_layout, model.num_layers, p.pipeline_model_parallel_size);
+  }
+  const int chunks = chunks_of_even_split(model, p);
+  const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;
+  return from_counts(uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks));
+}
+
+}  // namespace colonnade::plan
