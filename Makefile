@@ -1,0 +1,50 @@
+# The verbs of the project. `make help` lists them; each does its own set-up.
+PRESET ?= release
+JOBS ?= $(shell nproc)
+BUILD := build/$(PRESET)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test check bench demo docs golden format clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:
+	@tools/setup.sh build
+
+configure = cmake --preset $(PRESET) --log-level=WARNING && cmake --build $(BUILD) -j $(JOBS)
+
+build: setup ## set up this machine and build build/release/colonnade (PRESET=dev|cuda|asan|tsan for others)
+	@$(configure)
+
+test: ## build and run the tests; AREA=plan runs one area
+	@tools/setup.sh test
+	@$(configure) $(if $(AREA),--target $(AREA)_test)
+	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(if $(AREA),-L '^$(AREA)$$')
+
+check: ## format, layers, sizes, links, and clang-tidy on what changed
+	@tools/setup.sh check
+	@tools/check_layers.py
+	@tools/check_sizes.py
+	@tools/check_links.py
+	@tools/check_format.sh
+	@cmake --preset $(PRESET) --log-level=WARNING
+	@tools/check_tidy.sh $(BUILD)
+
+bench: build ## measure this machine: our steps against the floor and against peers
+	@benchmarks/run.sh $(BUILD)
+
+demo: build ## train a real model on real text over four processes, then show what came out (6 minutes)
+	@tools/demo.sh $(BUILD)
+
+docs: build ## write the generated pages of docs/reference
+	@tools/make_docs.sh $(BUILD)
+
+golden: build ## make the project's own golden files anew (a person looks at the difference)
+	@tools/make_golden.sh $(BUILD)
+
+format: ## apply clang-format to all sources
+	@tools/check_format.sh --apply
+
+clean: ## remove everything that was built
+	rm -rf build

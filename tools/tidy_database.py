@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Turns a build folder's compile_commands.json into one that clang can read and lists what to check.
+
+Usage: tidy_database.py BUILD OUT [CHANGED_FILE...]
+Writes OUT/compile_commands.json (no compiler cache, gcc's precompiled header replaced by its text) and
+prints the sources to check: all of areas without LibTorch, of the others those among CHANGED_FILE."""
+import json
+import pathlib
+import shlex
+import sys
+
+from check_layers import ROOT, read_rows
+
+
+def clang_arguments(entry: dict) -> list[str]:
+    words, kept, skip = shlex.split(entry["command"]), ["clang++"], False
+    start = next(i for i, word in enumerate(words) if word.endswith(("/c++", "/g++", "/g++-12")))
+    for before, word in zip(words[start:], words[start + 1:]):
+        if word == "-Winvalid-pch" or word == "-include" or word.startswith("-fuse-ld"):
+            continue
+        if before == "-include":
+            if "cmake_pch" in word:
+                kept += ["-include", str(ROOT / "src/colonnade/tensor/pch.h")]
+            else:
+                kept += ["-include", word]
+            continue
+        kept.append(word)
+    return kept
+
+
+def wanted(path: pathlib.Path, changed: set[str], rows: dict[str, int], torch_row: int) -> bool:
+    try:
+        name = path.relative_to(ROOT)
+    except ValueError:
+        return False
+    if name.parts[0] == "build" or path.suffix != ".cpp":
+        return False
+    in_plain_area = name.parts[:2] == ("src", "colonnade") and rows.get(name.parts[2], torch_row) < torch_row
+    return in_plain_area or str(name) in changed
+
+
+def main() -> int:
+    build, out, changed = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), set(sys.argv[3:])
+    rows, torch_row = read_rows()
+    entries = []
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = pathlib.Path(entry["file"])
+        if wanted(path, changed, rows, torch_row):
+            entries.append({"directory": entry["directory"], "file": entry["file"], "arguments": clang_arguments(entry)})
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "compile_commands.json").write_text(json.dumps(entries, indent=1))
+    print("\n".join(sorted({entry["file"] for entry in entries})))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
