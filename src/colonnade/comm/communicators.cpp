@@ -1,0 +1,47 @@
+// Groups of a mesh, made at first use and kept.
+#include "colonnade/comm/communicators.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/philox.h"
+
+namespace colonnade::comm {
+
+Communicators::Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory)
+    : mesh_(std::move(mesh)), rank_(rank), factory_(std::move(factory)) {
+  COL_CHECK(rank >= 0 && rank < mesh_.world_size(), "Communicators: the rank must be in the world; got {} of {}", rank,
+            mesh_.world_size());
+}
+
+Group Communicators::group(plan::AxisSet axes) { return make(mesh_.peers(rank_, axes), plan::name(axes)); }
+
+Group Communicators::world() {
+  std::vector<int> ranks(static_cast<std::size_t>(mesh_.world_size()));
+  for (int r = 0; r < mesh_.world_size(); ++r) ranks[static_cast<std::size_t>(r)] = r;
+  return make(ranks, "world");
+}
+
+Group Communicators::embedding() {
+  const std::vector<int> stages = mesh_.peers(rank_, {plan::Axis::kPp});
+  if (stages.size() == 1 || (rank_ != stages.front() && rank_ != stages.back())) return {};
+  return make({stages.front(), stages.back()}, "embedding");
+}
+
+Group Communicators::make(const std::vector<int>& ranks, const std::string& name) {
+  const auto known = made_.find(name);
+  if (known != made_.end()) return known->second;
+  Group group;
+  if (ranks.size() > 1) {
+    // The hash tells groups of two meshes in one job apart that share a name and a first member.
+    const std::uint64_t members = stable_hash(fmt::format("{}", fmt::join(ranks, ",")));
+    const auto index = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
+    group = Group(factory_->make(ranks, index, fmt::format("{}.{}.{:016x}", name, ranks.front(), members)), name);
+  }
+  return made_.emplace(name, std::move(group)).first->second;
+}
+
+}  // namespace colonnade::comm

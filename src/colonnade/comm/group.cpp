@@ -1,0 +1,211 @@
+// Group: checks arguments with their values, names each call before it starts, and turns every
+// backend's error into one CommError.
+#include "colonnade/comm/group.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <exception>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/comm/backend.h"
+
+namespace colonnade::comm {
+namespace {
+
+[[noreturn]] void throw_comm_error(const Backend& backend, const Call& call, std::string_view reason) {
+  throw CommError(
+      fmt::format("{} \"{}\": every rank of group {} must take part; got on rank {} ({} bytes, ranks {}): {}; see the "
+                  "log of the rank that is lost, then resume from the last checkpoint",
+                  call.operation, call.what, call.axes, backend.ranks()[static_cast<std::size_t>(backend.rank())],
+                  call.bytes, list_ranks(backend.ranks()), reason));
+}
+
+/// Runs `body`; what it throws becomes a CommError, except broken promises of the caller.
+template <typename Body>
+auto translate(const Backend& backend, const Call& call, const Body& body) {
+  try {
+    return body();
+  } catch (const CommError& error) {
+    throw_comm_error(backend, call, error.what());
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw_comm_error(backend, call, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw_comm_error(backend, call, error.what());
+  }
+}
+
+void check_contiguous(std::string_view operation, std::string_view what, const at::Tensor& tensor) {
+  COL_CHECK(tensor.is_contiguous(), "{} \"{}\": the tensor must be contiguous; got shape {} with strides {}; call "
+            "contiguous() first", operation, what, tensor.sizes(), tensor.strides());
+}
+
+/// `whole` must be `part` repeated `size` times along dimension 0 (a scalar part: a vector).
+void check_whole(std::string_view operation, std::string_view what, const at::Tensor& whole, const at::Tensor& part,
+                 int size) {
+  check_contiguous(operation, what, whole);
+  check_contiguous(operation, what, part);
+  std::vector<std::int64_t> expected = part.sizes().vec();
+  if (expected.empty()) expected.push_back(1);
+  expected[0] *= size;
+  COL_CHECK(whole.sizes() == at::IntArrayRef(expected) && whole.dtype() == part.dtype() &&
+                whole.device() == part.device(),
+            "{} \"{}\": the whole must be {} parts along dimension 0; got whole {} {} on {} and part {} {} on {}",
+            operation, what, size, whole.sizes(), c10::toString(whole.scalar_type()), whole.device().str(),
+            part.sizes(), c10::toString(part.scalar_type()), part.device().str());
+}
+
+std::int64_t bytes(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
+
+/// A group of one: the result is the input.
+void copy_alone(const at::Tensor& out, const at::Tensor& in) {
+  if (out.is_meta() || out.data_ptr() == in.data_ptr()) return;
+  const at::NoGradGuard no_grad;
+  out.detach().view_as(in).copy_(in);
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 16;
+  if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ", "));
+  return fmt::format("{}, ..., {}", fmt::join(ranks.begin(), ranks.begin() + 3, ", "), ranks.back());
+}
+
+Work& Work::operator=(Work&& other) {
+  if (this != &other) {
+    wait();
+    wait_ = std::exchange(other.wait_, nullptr);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (!wait_ || std::uncaught_exceptions() > 0) return;
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log::error("{}", error.what());  // the next call on the group throws
+  }
+}
+
+void Work::wait() {
+  if (!wait_) return;
+  const auto wait = std::exchange(wait_, nullptr);
+  wait();
+}
+
+Group::Group() = default;
+Group::Group(std::shared_ptr<Backend> backend, std::string axes)
+    : backend_(std::move(backend)), axes_(std::move(axes)), progress_(&progress()) {
+  number_ = progress_->add_group(axes_, backend_->ranks());
+}
+
+int Group::rank() const { return backend_ ? backend_->rank() : 0; }
+int Group::size() const { return backend_ ? backend_->size() : 1; }
+
+const std::vector<int>& Group::ranks() const {
+  static const std::vector<int> none;
+  return backend_ ? backend_->ranks() : none;
+}
+
+template <typename Start>
+Work Group::run(std::string_view operation, std::string_view what, std::int64_t bytes, int peer,
+                const Start& start) const {
+  const at::NoGradGuard no_grad;
+  const CollectiveTicket ticket = progress_->begin(number_, what, peer);
+  const auto call = std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes});
+  const auto work = std::make_shared<Work>(translate(*backend_, *call, [&] { return start(*backend_, *call); }));
+  if (!work->pending()) {
+    progress_->end(ticket);
+    return {};
+  }
+  return Work([backend = backend_, page = progress_, ticket, call, work] {
+    page->wait(ticket, call->what);
+    translate(*backend, *call, [&] { work->wait(); });
+    page->end(ticket);
+  });
+}
+
+Work Group::all_reduce(at::Tensor tensor, std::string_view what, Reduce op) const {
+  if (size() == 1) return {};
+  check_contiguous("all_reduce", what, tensor);
+  return run("all_reduce", what, bytes(tensor), -1, [&](Backend& backend, const Call& call) { return backend.all_reduce(tensor, op, call); });
+}
+
+Work Group::all_gather(at::Tensor out, at::Tensor in, std::string_view what) const {
+  check_whole("all_gather", what, out, in, size());
+  if (size() == 1) return copy_alone(out, in), Work();
+  return run("all_gather", what, bytes(out), -1, [&](Backend& backend, const Call& call) { return backend.all_gather(out, in, call); });
+}
+
+Work Group::reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const {
+  check_whole("reduce_scatter", what, in, out, size());
+  if (size() == 1) return copy_alone(out, in), Work();
+  return run("reduce_scatter", what, bytes(in), -1, [&](Backend& backend, const Call& call) { return backend.reduce_scatter(out, in, call); });
+}
+
+Work Group::broadcast(at::Tensor tensor, int root, std::string_view what) const {
+  COL_CHECK(root >= 0 && root < size(), "broadcast \"{}\": root must be a member; got {} of {}", what, root, size());
+  if (size() == 1) return {};
+  check_contiguous("broadcast", what, tensor);
+  return run("broadcast", what, bytes(tensor), -1, [&](Backend& backend, const Call& call) { return backend.broadcast(tensor, root, call); });
+}
+
+Work Group::all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const {
+  check_whole("all_to_all", what, out, in, 1);
+  COL_CHECK(in.dim() > 0 && in.size(0) % size() == 0,
+            "all_to_all \"{}\": dimension 0 must be divisible by {} members; got shape {}", what, size(), in.sizes());
+  if (size() == 1) return copy_alone(out, in), Work();
+  return run("all_to_all", what, bytes(in), -1, [&](Backend& backend, const Call& call) { return backend.all_to_all(out, in, call); });
+}
+
+Work Group::send(at::Tensor tensor, int to, int tag, std::string_view what) const {
+  COL_CHECK(to >= 0 && to < size() && to != rank(), "send \"{}\": the receiver must be another member; got {} of {}, "
+            "from {}", what, to, size(), rank());
+  check_contiguous("send", what, tensor);
+  return run("send", what, bytes(tensor), ranks()[static_cast<std::size_t>(to)], [&](Backend& backend, const Call& call) { return backend.send(tensor, to, tag, call); });
+}
+
+Work Group::recv(at::Tensor tensor, int from, int tag, std::string_view what) const {
+  COL_CHECK(from >= 0 && from < size() && from != rank(), "recv \"{}\": the sender must be another member; got {} of "
+            "{}, at {}", what, from, size(), rank());
+  check_contiguous("recv", what, tensor);
+  return run("recv", what, bytes(tensor), ranks()[static_cast<std::size_t>(from)], [&](Backend& backend, const Call& call) { return backend.recv(tensor, from, tag, call); });
+}
+
+void Group::barrier(std::string_view what) const {
+  if (size() == 1) return;
+  run("barrier", what, 0, -1, [](Backend& backend, const Call& call) {
+    return Work([&] { backend.barrier(call); });
+  }).wait();
+}
+
+std::vector<std::string> Group::all_gather_text(const std::string& text, std::string_view what) const {
+  if (size() == 1) return {text};
+  const auto on = at::TensorOptions().device(backend_->device());
+  const auto length = static_cast<std::int64_t>(text.size());
+  at::Tensor lengths = at::zeros({size()}, on.dtype(at::kLong));
+  all_gather(lengths, at::full({1}, length, on.dtype(at::kLong)), what).wait();
+  lengths = lengths.cpu();
+  const std::int64_t longest = lengths.max().item<std::int64_t>();
+  at::Tensor padded = at::zeros({longest}, at::kByte);
+  std::copy(text.begin(), text.end(), padded.data_ptr<std::uint8_t>());
+  at::Tensor all = at::zeros({size() * longest}, on.dtype(at::kByte));
+  all_gather(all, padded.to(backend_->device()), what).wait();
+  all = all.cpu();
+  std::vector<std::string> texts;
+  for (int r = 0; r < size(); ++r) {
+    const auto* first = reinterpret_cast<const char*>(all.data_ptr<std::uint8_t>()) + r * longest;
+    texts.emplace_back(first, static_cast<std::size_t>(lengths[r].item<std::int64_t>()));
+  }
+  return texts;
+}
+
+}  // namespace colonnade::comm
