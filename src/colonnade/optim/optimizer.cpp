@@ -1,0 +1,149 @@
+// See optimizer.h.
+#include "colonnade/optim/optimizer.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "colonnade/base/error.h"
+#include "colonnade/ops/optimizer.h"
+
+namespace colonnade::optim {
+namespace {
+
+at::Tensor zeros_like_fp(const at::Tensor& grad) { return at::zeros({grad.numel()}, grad.options()); }
+
+}  // namespace
+
+Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group model_parallel,
+                     bool fp16)
+    : settings_(settings),
+      buffers_(&buffers),
+      model_parallel_(std::move(model_parallel)),
+      scale_(initial_loss_scale(settings, fp16)) {
+  cut_segments(buffers);
+  for (const Segment& segment : segments_) count_elements(segment);
+}
+
+void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [parameter, offset] : buffers.entries()) {
+    const std::int64_t end = offset + parameter->value.numel();
+    for (const data_parallel::Owned& owned : buffers.owned()) {
+      const std::int64_t from = std::max(offset, owned.begin);
+      const std::int64_t to = std::min(end, owned.end);
+      if (from >= to) continue;
+      Segment s{.parameter = parameter, .begin = from - offset};
+      s.model = buffers.params().narrow(0, from, to - from);
+      s.grad = buffers.grads().narrow(0, from, to - from);
+      s.main = s.model.scalar_type() == s.grad.scalar_type() ? s.model : s.model.to(s.grad.scalar_type());
+      const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
+      if (adam || settings_.sgd_momentum > 0) s.exp_avg = zeros_like_fp(s.grad);
+      if (adam) s.exp_avg_sq = zeros_like_fp(s.grad);
+      segments_.push_back(std::move(s));
+    }
+  }
+}
+
+/// The elements of a segment whose owner on the tensor axis is this rank, filling left out.
+void Optimizer::count_elements(const Segment& s) {
+  const tensor::Parameter& p = *s.parameter;
+  const std::int64_t length = s.grad.numel();
+  if (p.is_copy) return;
+  if (p.spec.split_dim != 0) {
+    if (p.shard.runs.front().owner) counted_.push_back({s.grad, s.model});
+    return;
+  }
+  const std::int64_t inner = p.value.numel() / std::max<std::int64_t>(1, p.value.size(0));
+  for (const plan::Run& run : p.shard.runs) {
+    const std::int64_t from = std::max(run.local * inner, s.begin);
+    const std::int64_t to = std::min((run.local + run.length) * inner, s.begin + length);
+    if (!run.owner || from >= to) continue;
+    counted_.push_back({s.grad.narrow(0, from - s.begin, to - from), s.model.narrow(0, from - s.begin, to - from)});
+  }
+}
+
+std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
+  const bool over_replicas = buffers_->distributed();
+  if (model_parallel_.size() == 1 && !over_replicas) return values;
+  at::Tensor sums = at::tensor(values, at::kDouble).to(buffers_->grads().device());
+  model_parallel_.all_reduce(sums, "gradient norm").wait();
+  if (over_replicas) buffers_->groups().data.all_reduce(sums, "gradient norm over replicas").wait();
+  const at::Tensor host = sums.cpu();
+  std::copy_n(host.const_data_ptr<double>(), values.size(), values.begin());
+  return values;
+}
+
+StepResult Optimizer::step(double learning_rate, double weight_decay, bool count_zeros) {
+  const at::NoGradGuard no_grad;
+  double squares = 0;
+  double zeros = 0;
+  for (const Counted& c : counted_) {
+    squares += ops::sum_squares(c.grad);
+    if (count_zeros) zeros += static_cast<double>(ops::count_zeros(c.grad));
+  }
+  const auto sums = sum_over_ranks({squares, zeros});
+  StepResult result;
+  result.grad_norm = std::sqrt(sums[0]) / scale_.scale;
+  result.num_zeros = static_cast<std::int64_t>(sums[1]);
+  result.finite = std::isfinite(result.grad_norm);
+  result.skipped = !result.finite && scale_.dynamic;
+  if (result.finite) {
+    const double coefficient = settings_.clip_grad > 0 ? settings_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
+    update(learning_rate, weight_decay, std::min(coefficient, 1.0) / scale_.scale);
+  }
+  scale_ = next(scale_, !result.finite, settings_);
+  return result;
+}
+
+void Optimizer::update(double learning_rate, double weight_decay, double grad_scale) {
+  ++steps_;
+  const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
+  const auto t = static_cast<double>(steps_);
+  for (const bool decays : {true, false}) {
+    std::vector<ops::AdamTensors> adam_tensors;
+    std::vector<ops::SgdTensors> sgd_tensors;
+    for (const Segment& s : segments_) {
+      if (s.parameter->spec.weight_decay != decays) continue;
+      const at::Tensor copy_out = s.main.is_same(s.model) ? at::Tensor() : s.model;
+      if (adam)
+        adam_tensors.push_back({s.main, s.grad, s.exp_avg, s.exp_avg_sq, copy_out});
+      else
+        sgd_tensors.push_back({s.main, s.grad, s.exp_avg, copy_out});
+    }
+    const double decay = decays ? weight_decay : 0.0;
+    if (adam)
+      ops::adam_(adam_tensors, {.lr = learning_rate, .beta1 = settings_.adam_beta1, .beta2 = settings_.adam_beta2,
+                                .eps = settings_.adam_eps, .weight_decay = decay, .decoupled = true,
+                                .bias1 = 1.0 - std::pow(settings_.adam_beta1, t),
+                                .bias2 = 1.0 - std::pow(settings_.adam_beta2, t), .grad_scale = grad_scale});
+    else
+      ops::sgd_(sgd_tensors, {.lr = learning_rate, .momentum = settings_.sgd_momentum, .weight_decay = decay,
+                              .first = steps_ == 1, .grad_scale = grad_scale});
+  }
+  buffers_->gather_params();
+}
+
+double Optimizer::params_norm() {
+  const at::NoGradGuard no_grad;
+  double squares = 0;
+  for (const Counted& c : counted_)
+    squares += ops::sum_squares(c.model.scalar_type() == c.grad.scalar_type() ? c.model : c.model.to(c.grad.scalar_type()));
+  return std::sqrt(sum_over_ranks({squares})[0]);
+}
+
+void Optimizer::adopt_main() {
+  const at::NoGradGuard no_grad;
+  for (const Segment& s : segments_)
+    if (!s.main.is_same(s.model)) s.model.copy_(s.main);
+  buffers_->gather_params();
+}
+
+void Optimizer::adopt_parameters() {
+  const at::NoGradGuard no_grad;
+  for (const Segment& s : segments_)
+    if (!s.main.is_same(s.model)) s.main.copy_(s.model);
+}
+
+}  // namespace colonnade::optim

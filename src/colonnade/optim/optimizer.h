@@ -1,0 +1,83 @@
+// Adam(W) and SGD over the stretches of the flat buffers that this rank owns. With the distributed
+// optimizer these are 1/size of every bucket, otherwise all of it; the code is the same.
+// Source: Megatron's core/optimizer; Rajbhandari et al. 2020 (ZeRO-1); Loshchilov & Hutter 2019.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "colonnade/comm/group.h"
+#include "colonnade/config/training.h"
+#include "colonnade/data_parallel/grad_buffers.h"
+#include "colonnade/optim/loss_scale.h"
+
+namespace colonnade::optim {
+
+/// A stretch of one parameter that this rank updates, with its optimizer state. Tensors are flat
+/// views of equal length, fp32 (float64 for float64 parameters).
+struct Segment {
+  tensor::Parameter* parameter;
+  std::int64_t begin;   ///< first element within the parameter's local part
+  at::Tensor main;      ///< the value that is updated; the parameter itself unless it is bf16 or fp16
+  at::Tensor model;     ///< the parameter's own elements
+  at::Tensor grad;
+  at::Tensor exp_avg;     ///< Adam's first moment, or SGD's momentum; undefined without momentum
+  at::Tensor exp_avg_sq;  ///< Adam's second moment; undefined with SGD
+};
+
+/// What a step did, equal on all ranks.
+struct StepResult {
+  double grad_norm = 0;        ///< global L2 norm before clipping, loss scale removed
+  std::int64_t num_zeros = 0;  ///< zero elements of the gradient, when asked for
+  bool skipped = false;        ///< a gradient was not finite and the loss scale is dynamic
+  bool finite = true;
+};
+
+class Optimizer {
+ public:
+  /// `model_parallel`: ranks that hold other parts of the model (tp and pp).
+  Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group model_parallel,
+            bool fp16);
+
+  /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
+  /// parameters. Call after GradBuffers::finish(). Each element counts once in the norm, whatever
+  /// the layout: its owner's float64 sum of squares. Communication: one sum of 3 numbers over the
+  /// model-parallel ranks, and over the replicas with the distributed optimizer.
+  StepResult step(double learning_rate, double weight_decay, bool count_zeros);
+
+  /// L2 norm of all parameters (--log-params-norm).
+  double params_norm();
+
+  [[nodiscard]] const LossScale& loss_scale() const { return scale_; }
+  void set_loss_scale(const LossScale& scale) { scale_ = scale; }
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+
+  /// The state, for checkpoints. After new values were written into `main` or into the parameters
+  /// call adopt_main() or adopt_parameters().
+  [[nodiscard]] std::vector<Segment>& segments() { return segments_; }
+  void adopt_main();        ///< model values = main values, gathered over the replicas
+  void adopt_parameters();  ///< main values = model values
+
+ private:
+  struct Counted {
+    at::Tensor grad;  ///< flat view of elements that this rank counts in the norm
+    at::Tensor model;
+  };
+  void cut_segments(data_parallel::GradBuffers& buffers);
+  void count_elements(const Segment& segment);
+  std::vector<double> sum_over_ranks(std::vector<double> values);
+  void update(double learning_rate, double weight_decay, double grad_scale);
+
+  config::Optimizer settings_;
+  data_parallel::GradBuffers* buffers_;
+  comm::Group model_parallel_;
+  LossScale scale_;
+  std::int64_t steps_ = 0;
+  std::vector<Segment> segments_;
+  std::vector<Counted> counted_;
+};
+
+}  // namespace colonnade::optim

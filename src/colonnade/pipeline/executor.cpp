@@ -1,0 +1,238 @@
+// See executor.h. A pass keeps, per (chunk, micro-batch), the input and the autograd edge of the
+// output; the output itself is dropped as soon as it is sent.
+#include "colonnade/pipeline/executor.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <chrono>
+#include <optional>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::pipeline {
+namespace {
+
+using plan::Action;
+using plan::Do;
+
+struct Key {
+  int chunk;
+  int microbatch;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+/// What is kept of a micro-batch between its forward and its backward pass.
+struct Live {
+  at::Tensor input;               ///< leaf; undefined on the first stage
+  torch::autograd::Edge output;   ///< where the gradient of the output enters
+  at::Tensor seed;                ///< gradient to start from
+};
+
+/// One pass over the program of this rank.
+class Run {
+ public:
+  Run(const plan::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
+      const std::vector<std::int64_t>& activation, const at::TensorOptions& options, const Steps& steps)
+      : schedule_(schedule), stages_(stages), pp_(pp), activation_(activation), options_(options), steps_(steps) {}
+
+  void forward(const Action& a, bool training, tensor::Output output,
+               const std::function<void(int, const at::Tensor&)>& sink);
+  void backward(const Action& a);
+  void transfer(const Action& a);
+  void finish();
+
+  double grad_scale = 1;
+  Result result;
+
+ private:
+  [[nodiscard]] int stage_number(int chunk) const { return chunk * schedule_.ranks + pp_.rank(); }
+  [[nodiscard]] int rank_of(int stage) const { return (stage + schedule_.ranks) % schedule_.ranks; }
+  /// Equal on both ends: `stage` is the virtual stage whose border (with stage + 1) is crossed.
+  [[nodiscard]] int tag(int stage, int microbatch, bool gradient) const {
+    return (stage * schedule_.microbatches + microbatch) * 2 + (gradient ? 1 : 0);
+  }
+  at::Tensor take(std::map<Key, at::Tensor>& from, const Key& key, const char* what);
+  void hand_over(const Key& key, const at::Tensor& output);
+  at::Tensor receive(int from, int tag, const std::string& what);
+  const tensor::Batch& batch(int microbatch);
+
+  const plan::Schedule& schedule_;
+  const std::vector<tensor::Stage*>& stages_;
+  const comm::Group& pp_;
+  const std::vector<std::int64_t>& activation_;
+  const at::TensorOptions& options_;
+  const Steps& steps_;
+
+  std::map<int, tensor::Batch> batches_;
+  std::map<Key, at::Tensor> inputs_, outputs_, output_grads_, input_grads_;
+  std::map<Key, Live> live_;
+  std::map<Key, comm::Work> sent_;
+  std::vector<comm::Work> sent_grads_;
+};
+
+const tensor::Batch& Run::batch(int microbatch) {
+  const auto found = batches_.find(microbatch);
+  if (found != batches_.end()) return found->second;
+  return batches_.emplace(microbatch, steps_.batch(microbatch)).first->second;
+}
+
+at::Tensor Run::take(std::map<Key, at::Tensor>& from, const Key& key, const char* what) {
+  const auto found = from.find(key);
+  COL_CHECK(found != from.end(), "pipeline: {} of chunk {}, micro-batch {} must come before its use; the schedule is unsound",
+            what, key.chunk, key.microbatch);
+  at::Tensor tensor = std::move(found->second);
+  from.erase(found);
+  return tensor;
+}
+
+/// With one rank the next virtual stage is here too: no transfer is in the program.
+void Run::hand_over(const Key& key, const at::Tensor& output) {
+  if (schedule_.ranks == 1)
+    inputs_[{key.chunk + 1, key.microbatch}] = output.detach();
+  else
+    outputs_[key] = output;
+}
+
+void Run::forward(const Action& a, bool training, tensor::Output output,
+                  const std::function<void(int, const at::Tensor&)>& sink) {
+  tensor::Stage& stage = *stages_[static_cast<std::size_t>(a.chunk)];
+  const Key key{a.chunk, a.microbatch};
+  at::Tensor x;
+  if (!stage.first) {
+    x = take(inputs_, key, "the input");
+    if (training) x.requires_grad_();
+  }
+  const tensor::Pass pass{.batch = batch(a.microbatch), .training = training, .output = output};
+  const at::Tensor y = steps_.forward ? steps_.forward(stage, x, pass) : stage.forward(x, pass);
+  if (!stage.last) {
+    hand_over(key, y.detach().contiguous());
+    if (training) live_[key] = {x, torch::autograd::impl::gradient_edge(y), {}};
+    return;
+  }
+  if (sink) return sink(a.microbatch, y);
+  const Loss loss = steps_.loss(y, pass.batch);
+  for (const auto& [name, one] : loss.report) {
+    at::Tensor& sum = result.report[name];
+    sum = sum.defined() ? sum + one : one;
+  }
+  if (training)
+    live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value), at::full_like(loss.value.detach(), grad_scale)};
+  else
+    batches_.erase(a.microbatch);
+}
+
+void Run::backward(const Action& a) {
+  const Key key{a.chunk, a.microbatch};
+  const auto found = live_.find(key);
+  COL_CHECK(found != live_.end(), "pipeline: backward of chunk {}, micro-batch {} comes without its forward; the schedule is unsound",
+            a.chunk, a.microbatch);
+  Live live = std::move(found->second);
+  live_.erase(found);
+  const bool last = stages_[static_cast<std::size_t>(a.chunk)]->last;
+  const at::Tensor grad = last ? live.seed : take(output_grads_, key, "the gradient of the output");
+  torch::autograd::Engine::get_default_engine().execute({live.output}, {grad}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  if (!live.input.defined()) return;
+  at::Tensor grad_input = live.input.grad();
+  COL_CHECK(grad_input.defined(), "pipeline: the output of chunk {} must depend on its input", a.chunk);
+  if (schedule_.ranks == 1)
+    output_grads_[{a.chunk - 1, a.microbatch}] = grad_input;
+  else
+    input_grads_[key] = grad_input.contiguous();
+}
+
+at::Tensor Run::receive(int from, int tag, const std::string& what) {
+  const auto begin = std::chrono::steady_clock::now();
+  at::Tensor tensor = at::empty(activation_, options_);
+  pp_.recv(tensor, from, tag, what).wait();
+  result.communication_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return tensor;
+}
+
+void Run::transfer(const Action& a) {
+  const Key key{a.chunk, a.microbatch};
+  const int stage = stage_number(a.chunk);
+  const auto what = [&](const char* kind) {
+    return fmt::format("pipeline / {} / stage {} micro-batch {}", kind, stage, a.microbatch);
+  };
+  switch (a.act) {
+    case Do::kSendActivation:
+      sent_[key] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), tag(stage, a.microbatch, false), what("send activation"));
+      break;
+    case Do::kRecvActivation:
+      inputs_[key] = receive(rank_of(stage - 1), tag(stage - 1, a.microbatch, false), what("receive activation"));
+      break;
+    case Do::kSendGradient:
+      sent_grads_.push_back(pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), tag(stage - 1, a.microbatch, true), what("send gradient")));
+      break;
+    case Do::kRecvGradient:
+      output_grads_[key] = receive(rank_of(stage + 1), tag(stage, a.microbatch, true), what("receive gradient"));
+      sent_.erase(key);  // the activation has arrived: its gradient came back
+      break;
+    default:
+      break;
+  }
+}
+
+void Run::finish() {
+  for (auto& [key, work] : sent_) work.wait();
+  for (auto& work : sent_grads_) work.wait();
+}
+
+bool is_transfer(Do act) { return act != Do::kForward && act != Do::kBackward; }
+bool is_backward_part(Do act) {
+  return act == Do::kBackward || act == Do::kSendGradient || act == Do::kRecvGradient;
+}
+
+}  // namespace
+
+Tally tally(const at::Tensor& sum, const at::Tensor& count) {
+  return at::stack({sum.detach().to(at::kDouble).reshape({}), count.detach().to(at::kDouble).reshape({})});
+}
+
+Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
+                   std::vector<std::int64_t> activation, at::TensorOptions options)
+    : schedule_(std::move(schedule)),
+      stages_(std::move(stages)),
+      pp_(std::move(pp)),
+      activation_(std::move(activation)),
+      options_(options) {
+  COL_CHECK(schedule_.ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}", schedule_.ranks, pp_.size());
+  COL_CHECK(static_cast<int>(stages_.size()) == schedule_.chunks, "pipeline: the schedule has {} chunks per rank; got {} stages",
+            schedule_.chunks, stages_.size());
+}
+
+Result Executor::train(const Steps& steps, double grad_scale, const std::function<void(int chunk)>& before_last_backward) {
+  Run run(schedule_, stages_, pp_, activation_, options_, steps);
+  run.grad_scale = grad_scale;
+  std::vector<int> left(stages_.size(), schedule_.microbatches);
+  for (const Action& a : schedule_.programs[static_cast<std::size_t>(pp_.rank())]) {
+    if (a.act == Do::kForward) {
+      run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
+    } else if (a.act == Do::kBackward) {
+      if (--left[static_cast<std::size_t>(a.chunk)] == 0 && before_last_backward) before_last_backward(a.chunk);
+      run.backward(a);
+    } else {
+      run.transfer(a);
+    }
+  }
+  run.finish();
+  return std::move(run.result);
+}
+
+Result Executor::evaluate(const Steps& steps, tensor::Output output,
+                          const std::function<void(int microbatch, const at::Tensor& output)>& sink) {
+  const at::NoGradGuard no_grad;
+  Run run(schedule_, stages_, pp_, activation_, options_, steps);
+  for (const Action& a : schedule_.programs[static_cast<std::size_t>(pp_.rank())]) {
+    if (is_backward_part(a.act)) continue;
+    if (is_transfer(a.act))
+      run.transfer(a);
+    else
+      run.forward(a, /*training=*/false, output, sink);
+  }
+  run.finish();
+  return std::move(run.result);
+}
+
+}  // namespace colonnade::pipeline

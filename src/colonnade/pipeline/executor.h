@@ -1,0 +1,71 @@
+// Runs a schedule over the stages of this rank: forward, backward and the transfers between ranks.
+// Knows no model: stages are lists of blocks, the schedule is data (plan/program.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colonnade/comm/group.h"
+#include "colonnade/plan/program.h"
+#include "colonnade/tensor/block.h"
+
+namespace colonnade::pipeline {
+
+/// A sum and the number of things summed, as float64 [2] on the device, so that no step waits for it:
+/// reported values are sum / count over all micro-batches and data-parallel ranks.
+using Tally = at::Tensor;
+Tally tally(const at::Tensor& sum, const at::Tensor& count);
+
+/// What the loss step makes of one micro-batch's output.
+struct Loss {
+  at::Tensor value;                     ///< scalar to differentiate: the mean over this micro-batch
+  std::map<std::string, Tally> report;  ///< "lm_loss" -> {sum over tokens, tokens}, ...
+};
+
+/// The three steps of training that a user may replace (NeMo's MegatronParallel: data step, forward
+/// step, loss reduction). They are called under every layout: `batch` on every rank for each of its
+/// micro-batches, `forward` per stage, `loss` on the last stage only.
+struct Steps {
+  std::function<tensor::Batch(int microbatch)> batch;
+  std::function<Loss(const at::Tensor& output, const tensor::Batch& batch)> loss;
+  /// Empty: stage.forward(x, pass).
+  std::function<at::Tensor(tensor::Stage& stage, const at::Tensor& x, const tensor::Pass& pass)> forward;
+};
+
+/// What one run gave, on this rank.
+struct Result {
+  std::map<std::string, Tally> report;  ///< of the last stage; empty on others
+  double communication_s = 0;           ///< time spent waiting for transfers
+};
+
+class Executor {
+ public:
+  /// `stages[c]` is chunk c of this rank. `activation` is the shape between stages [s, b, h].
+  Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
+           std::vector<std::int64_t> activation, at::TensorOptions options);
+
+  /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the
+  /// loss of each micro-batch is differentiated with weight `grad_scale`. `before_last_backward(c)`
+  /// is called just before the backward pass that completes the gradients of chunk c.
+  Result train(const Steps& steps, double grad_scale, const std::function<void(int chunk)>& before_last_backward);
+
+  /// Forward only, dropout off, no gradients. `sink`, where given, receives each micro-batch's
+  /// output on the last stage instead of the loss step.
+  Result evaluate(const Steps& steps, tensor::Output output = tensor::Output::kLoss,
+                  const std::function<void(int microbatch, const at::Tensor& output)>& sink = {});
+
+  [[nodiscard]] const plan::Schedule& schedule() const { return schedule_; }
+
+ private:
+  plan::Schedule schedule_;
+  std::vector<tensor::Stage*> stages_;
+  comm::Group pp_;
+  std::vector<std::int64_t> activation_;
+  at::TensorOptions options_;
+};
+
+}  // namespace colonnade::pipeline
