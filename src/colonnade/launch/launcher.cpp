@@ -1,0 +1,198 @@
+// See launcher.h. One loop that sleeps in sigtimedwait: no handlers, no threads.
+#include "colonnade/launch/launcher.h"
+
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "colonnade/base/error.h"
+#include "colonnade/launch/logs.h"
+#include "colonnade/launch/verdict.h"
+#include "colonnade/launch/world.h"
+
+namespace colonnade::launch {
+namespace {
+
+constexpr int kLogLines = 10;
+
+/// Signals of this process as values. SIGPIPE is held back, so that a closed terminal does no harm.
+class Signals {
+ public:
+  Signals() {
+    ::sigemptyset(&set_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::sigaddset(&set_, signal);
+    ::sigprocmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~Signals() {
+    while (next(0)) {
+    }
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  /// The next signal, or nothing when `seconds` have passed.
+  [[nodiscard]] std::optional<int> next(double seconds) const {
+    const auto whole = static_cast<time_t>(seconds);
+    const timespec wait{whole, static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
+    const int signal = ::sigtimedwait(&set_, nullptr, &wait);
+    return signal > 0 ? std::optional(signal) : std::nullopt;
+  }
+
+ private:
+  sigset_t set_{};
+  sigset_t before_{};
+};
+
+double seconds_since(std::int64_t then_ns) { return static_cast<double>(monotonic_ns() - then_ns) * 1e-9; }
+
+/// "step 12, forward-backward; 4 ranks; rank 2 quiet for 12 s (data)".
+std::string status_text(const std::vector<RankView>& ranks) {
+  const RankView& first = ranks.front();
+  const auto quiet = std::ranges::max_element(ranks, {}, &RankView::silent_s);
+  std::string text = first.page.step >= 0 ? fmt::format("step {}", first.page.step) : std::string("starting");
+  if (!first.page.phase.empty()) text += ", " + first.page.phase;
+  text += fmt::format("; {} ranks", ranks.size());
+  if (quiet->silent_s >= 5)
+    text += fmt::format("; rank {} quiet for {:.0f} s ({})", quiet->rank, quiet->silent_s, quiet->page.phase);
+  return text;
+}
+
+/// Watches one start of the ranks to its end.
+class Watch {
+ public:
+  Watch(const Options& options, World& world, const Signals& signals, Console& console)
+      : options_(options),
+        world_(world),
+        signals_(signals),
+        console_(console),
+        follower_(world.log_path(world.first_rank()), world.log_start(world.first_rank())) {
+    patience_.silent_s = options.hang_timeout_s;
+  }
+
+  int to_the_end() {
+    for (;;) {
+      tick();
+      const std::vector<RankView> ranks = world_.views();
+      note_first_desertion(ranks);
+      if (killed_ && world_.all_ended()) return kExitRankLost;
+      const double waited_s = deserted_ns_ == 0 ? 0 : seconds_since(deserted_ns_);
+      const auto verdict = killed_ ? std::nullopt : judge(ranks, patience_, waited_s);
+      if (verdict) return carry_out(*verdict);
+      if (world_.all_ended()) return ending_of_all(ranks);
+      console_.status(status_text(ranks));
+    }
+  }
+
+  [[nodiscard]] bool was_asked_to_stop() const { return asked_; }
+
+ private:
+  /// Sleeps until something happens or the interval is over, then looks.
+  void tick() {
+    if (const auto signal = signals_.next(options_.monitor_interval_s)) on_signal(*signal);
+    world_.look();
+    if (world_.first_rank() == 0) follower_.copy_new(console_);
+  }
+
+  void on_signal(int signal) {
+    if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) return;
+    const bool first = !std::exchange(asked_, true);
+    if (!first || ending_) {
+      console_.line(fmt::format("SIG{}: killing the ranks", ::sigabbrev_np(signal)));
+      killed_ = true;
+      world_.send(SIGKILL);
+      return;
+    }
+    console_.line(fmt::format("SIG{}: the ranks are asked to save and stop; a second signal kills them",
+                              ::sigabbrev_np(signal)));
+    world_.send(signal == SIGHUP ? SIGTERM : signal);
+  }
+
+  void note_first_desertion(const std::vector<RankView>& ranks) {
+    const bool deserted = std::ranges::any_of(ranks, [](const RankView& view) {
+      return view.ending && view.ending->signal == 0 && view.ending->code == kExitRankLost;
+    });
+    if (deserted && deserted_ns_ == 0) deserted_ns_ = monotonic_ns();
+  }
+
+  int carry_out(const Verdict& verdict) {
+    for (const std::string& line : verdict.lines) console_.line(line);
+    if (!verdict.culprits.empty()) show_log(verdict.culprits.front());
+    end_the_others();
+    return verdict.exit_code;
+  }
+
+  void show_log(int rank) {
+    const auto lines = last_lines(world_.log_path(rank), world_.log_start(rank), kLogLines);
+    console_.line(fmt::format("{} of {}{}", lines.empty() ? "nothing in the log" : "last lines",
+                              world_.log_path(rank).string(), lines.empty() ? "" : ":"));
+    for (const std::string& line : lines) console_.line("  | " + line);
+  }
+
+  void end_the_others() {
+    world_.kill_stopped();
+    world_.send(SIGTERM);
+    ending_ = true;
+    const std::int64_t begin = monotonic_ns();
+    while (!world_.all_ended() && !killed_ && seconds_since(begin) < options_.grace_period_s) tick();
+    std::vector<int> late;
+    for (const RankView& view : world_.views()) {
+      if (!view.ending) late.push_back(view.rank);
+    }
+    if (late.empty()) return;
+    console_.line(fmt::format("killed because they did not end within {} s of SIGTERM: ranks {}",
+                              options_.grace_period_s, fmt::join(late, ", ")));
+    world_.send(SIGKILL);
+  }
+
+  static int ending_of_all(const std::vector<RankView>& ranks) {
+    const bool stopped =
+        std::ranges::any_of(ranks, [](const RankView& view) { return view.ending->code == kExitStopped; });
+    return stopped ? kExitStopped : kExitDone;
+  }
+
+  const Options& options_;
+  World& world_;
+  const Signals& signals_;
+  Console& console_;
+  Follower follower_;
+  Patience patience_;
+  std::int64_t deserted_ns_ = 0;  // when the first rank ended because it had lost another
+  bool asked_ = false;            // by a signal to this process
+  bool ending_ = false;           // the ranks are being ended: a signal kills them
+  bool killed_ = false;
+};
+
+Options complete(Options options) {
+  check(options);
+  if (options.log_dir.empty()) options.log_dir = default_log_dir(options.command);
+  if (options.hang_timeout_s == 0) options.hang_timeout_s = default_hang_timeout_s(options.command);
+  if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
+  return options;
+}
+
+}  // namespace
+
+int run(const Options& given) {
+  const Options options = complete(given);
+  const Signals signals;
+  Console console;
+  for (int restart = 0;; ++restart) {
+    const int port = options.master_port == 0 ? free_port() : options.master_port + restart;
+    World world(options, port, restart);
+    console.line(fmt::format("{} ranks, world of {}, master {}:{}, logs in {}", options.nproc_per_node,
+                             options.nnodes * options.nproc_per_node, options.master_addr, port,
+                             options.log_dir.string()));
+    Watch watch(options, world, signals, console);
+    const int code = watch.to_the_end();
+    const bool lost = code == kExitRankLost && !watch.was_asked_to_stop();
+    if (!lost || restart == options.max_restarts) return code;
+    console.line(fmt::format("restart {} of {}", restart + 1, options.max_restarts));
+  }
+}
+
+}  // namespace colonnade::launch

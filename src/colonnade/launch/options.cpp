@@ -1,0 +1,82 @@
+// See options.h.
+#include "colonnade/launch/options.h"
+
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <optional>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::launch {
+namespace {
+
+/// The value of `--name value` or `--name=value`, `-` and `_` alike; the last one counts.
+std::optional<std::string> flag_value(const std::vector<std::string>& command, const std::string& name) {
+  std::optional<std::string> found;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const std::size_t equals = command[i].find('=');
+    std::string flag = command[i].substr(0, equals);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (flag != "--" + name) continue;
+    if (equals != std::string::npos) found = command[i].substr(equals + 1);
+    if (equals == std::string::npos && i + 1 < command.size()) found = command[i + 1];
+  }
+  return found;
+}
+
+}  // namespace
+
+void check(const Options& o) {
+  std::string problems;
+  const auto require = [&](bool right, const std::string& text) {
+    if (!right) problems += (problems.empty() ? "" : "\n") + text;
+  };
+  require(o.nproc_per_node >= 1,
+          fmt::format("--nproc-per-node: must be at least 1; got {}; name the ranks to start here",
+                      o.nproc_per_node));
+  require(o.nnodes >= 1, fmt::format("--nnodes: must be at least 1; got {}", o.nnodes));
+  require(o.node_rank >= 0 && o.node_rank < std::max(o.nnodes, 1),
+          fmt::format("--node-rank: must be 0 to nnodes-1; got {} of {} nodes", o.node_rank, o.nnodes));
+  require(
+      o.nnodes <= 1 || (!o.master_addr.empty() && o.master_port != 0),
+      fmt::format("--nnodes: several nodes must agree on where rank 0 is; got nnodes {}, --master-addr '{}', "
+                  "--master-port {}; give both, equal on all nodes",
+                  o.nnodes, o.master_addr, o.master_port));
+  require(o.master_port >= 0 && o.master_port + std::max(o.max_restarts, 0) <= 65535,
+          fmt::format("--master-port: must be 1 to 65535, restarts included; got {} and {} restarts",
+                      o.master_port, o.max_restarts));
+  require(o.max_restarts >= 0, fmt::format("--max-restarts: must be 0 or more; got {}", o.max_restarts));
+  require(
+      o.monitor_interval_s > 0 && o.monitor_interval_s <= 5,
+      fmt::format("--monitor-interval: must be above 0 and at most 5 seconds; got {}", o.monitor_interval_s));
+  require(o.hang_timeout_s >= 0,
+          fmt::format("--hang-timeout: must not be negative; got {}", o.hang_timeout_s));
+  require(o.grace_period_s >= 0,
+          fmt::format("--grace-period: must not be negative; got {}", o.grace_period_s));
+  require(!o.command.empty(),
+          "launch: there must be something to start; got nothing after `--`; "
+          "for example `colonnade launch --nproc-per-node 2 -- pretrain gpt --config run.yaml`");
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+std::filesystem::path default_log_dir(const std::vector<std::string>& command) {
+  if (const auto save = flag_value(command, "save"); save && !save->empty())
+    return std::filesystem::path(*save) / "logs";
+  return std::filesystem::path("logs") /
+         fmt::format("{:%Y-%m-%dT%H-%M-%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+double default_hang_timeout_s(const std::vector<std::string>& command) {
+  double minutes = 10;
+  if (const auto text = flag_value(command, "distributed-timeout-minutes")) {
+    double given = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), given);
+    if (error == std::errc() && given > 0) minutes = given;
+  }
+  return minutes * 60 + 30;
+}
+
+}  // namespace colonnade::launch

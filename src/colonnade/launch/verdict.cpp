@@ -1,0 +1,172 @@
+// See verdict.h.
+#include "colonnade/launch/verdict.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::launch {
+namespace {
+
+bool exited_with(const RankView& view, int code) {
+  return view.ending && view.ending->signal == 0 && view.ending->code == code;
+}
+
+bool ended_well(const RankView& view) {
+  return exited_with(view, kExitDone) || exited_with(view, kExitStopped);
+}
+
+/// It waits now, or waited when it gave up with exit code 4.
+bool waits(const RankView& view) {
+  return view.page.waiting.has_value() && (!view.ending || exited_with(view, kExitRankLost));
+}
+
+const RankView* find(std::span<const RankView> ranks, int rank) {
+  const auto found = std::ranges::find(ranks, rank, &RankView::rank);
+  return found == ranks.end() ? nullptr : &*found;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::string mark_text(const CollectiveMark& mark) {
+  if (mark.peer >= 0) return fmt::format("'{}' (with rank {})", mark.what, mark.peer);
+  if (mark.members.empty()) return fmt::format("'{}'", mark.what);
+  return fmt::format("'{}' ({} of {}; number {})", mark.what, mark.axes, ranks_text(mark.members),
+                     mark.sequence);
+}
+
+bool has_arrived(const RankView& view, const CollectiveMark& mark) {
+  return std::ranges::any_of(view.page.groups, [&](const GroupProgress& group) {
+    return group.axes == mark.axes && group.members == mark.members && group.started >= mark.sequence;
+  });
+}
+
+/// Lines like "ranks 0, 2 wait in 'x' (dp of ranks 0, 1, 2; number 5); rank 1 has not arrived there".
+std::vector<std::string> waiting_lines(std::span<const RankView> ranks) {
+  std::map<std::pair<std::string, std::vector<int>>, std::vector<int>> waiters;
+  for (const RankView& view : ranks) {
+    if (waits(view)) waiters[{mark_text(*view.page.waiting), holding_up(view, ranks)}].push_back(view.rank);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [place, who] : waiters) {
+    const auto& [what, missing] = place;
+    std::string line = fmt::format("{} {} in {}", ranks_text(who), who.size() == 1 ? "waits" : "wait", what);
+    if (!missing.empty())
+      line +=
+          fmt::format("; {} {} not arrived there", ranks_text(missing), missing.size() == 1 ? "has" : "have");
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+/// The ranks of this machine that others wait for and that do not wait themselves; when there are
+/// none, living ranks that do not wait; when there are none, ranks that others wait for.
+std::vector<int> blockers(std::span<const RankView> ranks) {
+  std::set<int> wanted;
+  for (const RankView& view : ranks) {
+    for (const int rank : holding_up(view, ranks)) wanted.insert(rank);
+  }
+  std::vector<int> guilty;
+  std::vector<int> idle;
+  std::vector<int> circle;
+  for (const RankView& view : ranks) {
+    if (wanted.contains(view.rank)) (waits(view) ? circle : guilty).push_back(view.rank);
+    if (!waits(view) && !view.ending) idle.push_back(view.rank);
+  }
+  return !guilty.empty() ? guilty : !idle.empty() ? idle : circle;
+}
+
+/// What is wrong with one culprit.
+std::string accusation(const RankView& view) {
+  std::string line;
+  if (view.ending)
+    line = fmt::format("rank {} was lost: {}", view.rank, describe(*view.ending));
+  else if (view.stopped_s > 0)
+    line = fmt::format("rank {} was lost: stopped (SIGSTOP) for {:.1f} s", view.rank, view.stopped_s);
+  else if (!view.page.opened)
+    line = fmt::format("rank {} does not answer: it has not opened its page of progress", view.rank);
+  else
+    line = fmt::format("rank {} does not answer: no sign of life for {:.1f} s", view.rank, view.silent_s);
+  if (view.page.opened) line += "; " + where(view);
+  if (!view.page.note.empty()) line += fmt::format("; last note: {}", view.page.note);
+  return line;
+}
+
+Verdict accuse(std::span<const RankView> ranks, std::vector<int> culprits, int exit_code) {
+  Verdict verdict{exit_code, std::move(culprits), {}};
+  for (const int rank : verdict.culprits) verdict.lines.push_back(accusation(*find(ranks, rank)));
+  for (std::string& line : waiting_lines(ranks)) verdict.lines.push_back(std::move(line));
+  return verdict;
+}
+
+/// The ranks for which `bad` holds.
+template <typename Predicate>
+std::vector<int> all(std::span<const RankView> ranks, Predicate bad) {
+  std::vector<int> found;
+  for (const RankView& view : ranks) {
+    if (bad(view)) found.push_back(view.rank);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string where(const RankView& view) {
+  const ProgressSnapshot& page = view.page;
+  std::string text =
+      page.step >= 0 ? fmt::format("step {}", page.step) : std::string("before the first step");
+  if (!page.phase.empty()) text += fmt::format(", phase {}", page.phase);
+  if (page.waiting)
+    text += fmt::format(", waiting in {}", mark_text(*page.waiting));
+  else if (page.last)
+    text += fmt::format(", last operation {}", mark_text(*page.last));
+  else
+    text += ", before the first named operation";
+  return text;
+}
+
+std::vector<int> holding_up(const RankView& view, std::span<const RankView> ranks) {
+  if (!waits(view)) return {};
+  const CollectiveMark& mark = *view.page.waiting;
+  if (mark.peer >= 0) return {mark.peer};
+  std::vector<int> missing;
+  for (const int member : mark.members) {
+    const RankView* const other = find(ranks, member);
+    if (other == nullptr || member == view.rank) continue;
+    const bool gone = other->ending && !exited_with(*other, kExitRankLost);
+    if (gone || !has_arrived(*other, mark)) missing.push_back(member);
+  }
+  return missing;
+}
+
+std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s) {
+  for (const int code : {kExitSettings, kExitData}) {
+    const auto wrong = all(ranks, [&](const RankView& view) { return exited_with(view, code); });
+    if (!wrong.empty()) return accuse(ranks, wrong, code);
+  }
+  const auto dead = all(ranks, [](const RankView& view) {
+    return view.ending && !ended_well(view) && !exited_with(view, kExitRankLost);
+  });
+  if (!dead.empty()) return accuse(ranks, dead, kExitRankLost);
+  const auto frozen = all(ranks, [&](const RankView& view) { return view.stopped_s >= patience.stopped_s; });
+  if (!frozen.empty()) return accuse(ranks, frozen, kExitRankLost);
+
+  const auto deserted = all(ranks, [](const RankView& view) { return exited_with(view, kExitRankLost); });
+  const auto silent =
+      all(ranks, [&](const RankView& view) { return !view.ending && view.silent_s >= patience.silent_s; });
+  const bool all_ended =
+      std::ranges::all_of(ranks, [](const RankView& view) { return view.ending.has_value(); });
+  if (silent.empty() && (deserted.empty() || (waited_s < patience.peer_s && !all_ended))) return std::nullopt;
+  std::vector<int> guilty = blockers(ranks);
+  std::erase_if(guilty, [&](int rank) { return find(ranks, rank) == nullptr; });
+  if (guilty.empty()) guilty = !deserted.empty() ? deserted : silent;
+  return accuse(ranks, guilty, kExitRankLost);
+}
+
+}  // namespace colonnade::launch

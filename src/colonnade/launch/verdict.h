@@ -1,0 +1,50 @@
+// Who is to blame: pure functions from what is seen of the ranks to a rank, a reason and an exit code.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "colonnade/base/progress.h"
+#include "colonnade/launch/process.h"
+
+namespace colonnade::launch {
+
+/// One rank of this machine as it is seen now.
+struct RankView {
+  int rank = 0;
+  std::optional<Ending> ending;
+  double stopped_s = 0;  ///< how long it has been stopped (SIGSTOP); 0: it is not
+  double silent_s = 0;   ///< since its last sign of life; 0 while it has no page
+  ProgressSnapshot page;
+};
+
+/// When a living rank counts as lost, in seconds.
+struct Patience {
+  double stopped_s = 2;
+  double silent_s = 630;
+  double peer_s =
+      2;  ///< from the first rank that lost another one to the verdict, for the cause may end later
+};
+
+struct Verdict {
+  int exit_code = 4;               ///< 2 and 3 are the rank's own; else 4
+  std::vector<int> culprits;       ///< world ranks, ascending; the first is shown with its log
+  std::vector<std::string> lines;  ///< the report, without logs
+};
+
+/// Nothing while the ranks are well, or while the cause may still show itself. `waited_s` is the
+/// time since the first rank ended with exit code 4. Rules, the first that holds:
+///   a rank ended with 2 or 3; ended in another way but 0, 4, 5; ended with 4 (then the one that the
+///   others wait for); is stopped; is silent (then the one that the others wait for).
+std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s);
+
+/// World ranks that keep `view` waiting, as far as this machine can see: the peer of a message, or
+/// the members of the collective that have not arrived there or have ended.
+std::vector<int> holding_up(const RankView& view, std::span<const RankView> ranks);
+
+/// "step 12, phase data, last operation 'grad bucket 3' (dp of ranks 0, 1; number 41)".
+std::string where(const RankView& view);
+
+}  // namespace colonnade::launch

@@ -1,0 +1,165 @@
+// See world.h. Pages of progress are anonymous files reached through /proc, so that nothing is left
+// behind when this process is killed.
+#include "colonnade/launch/world.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::launch {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// This process's environment with `changes` in place of what it says itself.
+std::vector<std::string> environment_with(const Variables& changes) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    if (std::ranges::none_of(changes, [&](const auto& change) { return change.first == name; }))
+      result.push_back(text);
+  }
+  for (const auto& [name, value] : changes) result.push_back(name + "=" + value);
+  return result;
+}
+
+Variables variables(const Options& o, int local_rank, int master_port, int restart) {
+  Variables v{{"RANK", std::to_string(o.node_rank * o.nproc_per_node + local_rank)},
+              {"WORLD_SIZE", std::to_string(o.nnodes * o.nproc_per_node)},
+              {"LOCAL_RANK", std::to_string(local_rank)},
+              {"LOCAL_WORLD_SIZE", std::to_string(o.nproc_per_node)},
+              {"MASTER_ADDR", o.master_addr},
+              {"MASTER_PORT", std::to_string(master_port)},
+              {"COLONNADE_RESTART_COUNT", std::to_string(restart)}};
+  if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    v.emplace_back("OMP_NUM_THREADS", std::to_string(std::max(usable_cores() / o.nproc_per_node, 1)));
+  return v;
+}
+
+int open_log(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0)
+    throw ConfigError(fmt::format("{}: a rank's log must be writable; got '{}'; give another --log-dir",
+                                  path.string(), std::strerror(errno)));
+  return fd;
+}
+
+int open_page() {
+  const int fd = ::memfd_create("colonnade-progress", MFD_CLOEXEC);
+  if (fd < 0) throw Error(fmt::format("launch: no page of progress; {}", std::strerror(errno)));
+  return fd;
+}
+
+}  // namespace
+
+World::World(const Options& options, int master_port, int restart) : looked_ns_(monotonic_ns()) {
+  std::error_code error;
+  std::filesystem::create_directories(options.log_dir, error);
+  if (error)
+    throw ConfigError(fmt::format("--log-dir: must be a folder that can be made; got {}: {}; give another",
+                                  options.log_dir.string(), error.message()));
+  try {
+    for (int local = 0; local < options.nproc_per_node; ++local) start(options, local, master_port, restart);
+  } catch (...) {
+    end_all();
+    throw;
+  }
+}
+
+World::~World() { end_all(); }
+
+void World::start(const Options& options, int local_rank, int master_port, int restart) {
+  const int rank = options.node_rank * options.nproc_per_node + local_rank;
+  const auto path = options.log_dir / fmt::format("rank_{}.log", rank);
+  const int page_fd = open_page();
+  Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0};
+  auto changes = variables(options, local_rank, master_port, restart);
+  changes.emplace_back("COLONNADE_PROGRESS_FILE", fmt::format("/proc/{}/fd/{}", ::getpid(), page_fd));
+  const int log_fd = open_log(path);
+  const std::string head =
+      fmt::format("--- rank {} of {}, {:%Y-%m-%dT%H:%M:%SZ}, restart {} ---\n", rank,
+                  options.nnodes * options.nproc_per_node, fmt::gmtime(std::time(nullptr)), restart);
+  [[maybe_unused]] const auto written = ::write(log_fd, head.data(), head.size());
+  started.log_start = ::lseek(log_fd, 0, SEEK_END);
+  try {
+    started.pid = start_process(options.command, environment_with(changes), log_fd);
+  } catch (...) {
+    ::close(log_fd);
+    ::close(page_fd);
+    throw;
+  }
+  ::close(log_fd);
+  ranks_.push_back(std::move(started));
+}
+
+void World::look() {
+  const std::int64_t now = monotonic_ns();
+  const double passed_s = std::min(static_cast<double>(now - looked_ns_) * 1e-9, 1.0);
+  looked_ns_ = now;
+  for (Rank& rank : ranks_) {
+    if (rank.view.ending) continue;
+    const Look seen = look_at(rank.pid);
+    rank.view.ending = seen.ending;
+    if (seen.ending) ::kill(-rank.pid, SIGKILL);  // whatever it started ends with it
+    if (seen.stopped || seen.continued || seen.ending) rank.stopped = seen.stopped;
+    rank.view.stopped_s = rank.stopped ? rank.view.stopped_s + passed_s : 0;
+    const std::int64_t alive_ns = rank.page.read().alive_ns;
+    const bool silent = alive_ns != 0 && alive_ns == rank.alive_ns;
+    rank.view.silent_s = silent ? rank.view.silent_s + passed_s : 0;
+    rank.alive_ns = alive_ns;
+  }
+}
+
+std::vector<RankView> World::views() const {
+  std::vector<RankView> views;
+  for (const Rank& rank : ranks_) {
+    views.push_back(rank.view);
+    views.back().page = rank.page.read();
+  }
+  return views;
+}
+
+bool World::all_ended() const {
+  return std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.view.ending.has_value(); });
+}
+
+void World::send(int signal) const {
+  for (const Rank& rank : ranks_) {
+    if (!rank.view.ending) ::kill(-rank.pid, signal);
+  }
+}
+
+void World::kill_stopped() const {
+  for (const Rank& rank : ranks_) {
+    if (!rank.view.ending && rank.stopped) ::kill(-rank.pid, SIGKILL);
+  }
+}
+
+void World::end_all() {
+  send(SIGKILL);
+  for (Rank& rank : ranks_) {
+    if (!rank.view.ending) ::waitpid(rank.pid, nullptr, 0);
+    ::close(rank.page_fd);
+  }
+}
+
+const World::Rank& World::of(int rank) const {
+  const auto found = std::ranges::find(ranks_, rank, [](const Rank& r) { return r.view.rank; });
+  COL_CHECK(found != ranks_.end(), "launch: rank {} is not on this machine", rank);
+  return *found;
+}
+
+}  // namespace colonnade::launch

@@ -1,0 +1,119 @@
+// A rank without tensors for the launcher's tests: runs steps, writes its page of progress, and on
+// request fails in a chosen way. One rank has the fault; the others then wait for it.
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "colonnade/base/progress.h"
+
+namespace {
+
+volatile sig_atomic_t stop_signal = 0;
+void on_stop(int signal) { stop_signal = signal; }
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+/// "--name value" pairs.
+class Flags {
+ public:
+  Flags(int argc, char** argv) {
+    for (int i = 1; i + 1 < argc; i += 2) values_[argv[i]] = argv[i + 1];
+  }
+  [[nodiscard]] std::string text(const std::string& name, const std::string& otherwise) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? otherwise : found->second;
+  }
+  [[nodiscard]] int number(const std::string& name, int otherwise) const {
+    return std::stoi(text(name, std::to_string(otherwise)));
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+[[noreturn]] void sleep_forever() {
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+/// exit:CODE, segv, kill, stop, hang; "none" returns.
+void fail(const std::string& fault) {
+  if (fault == "none") return;
+  std::printf("about to fail: %s\n", fault.c_str());
+  if (fault == "segv") {
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    ::raise(SIGSEGV);
+  }
+  if (fault == "kill") ::raise(SIGKILL);
+  if (fault == "stop") ::raise(SIGSTOP);
+  if (fault == "hang") sleep_forever();
+  std::exit(std::stoi(fault.substr(fault.find(':') + 1)));
+}
+
+/// What the other ranks do when the faulty one does not come: wait, or give up as after a time-out.
+void wait_for_the_lost(colonnade::Progress& page, int group, const std::string& peers) {
+  const auto ticket = page.begin(group, "grad bucket 3");
+  page.wait(ticket, "grad bucket 3");
+  if (peers == "wait") sleep_forever();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::exit(4);
+}
+
+void print_place() {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+                           "MASTER_PORT", "OMP_NUM_THREADS", "COLONNADE_RESTART_COUNT"})
+    std::printf("%s=%s ", name, variable(name).c_str());
+  std::printf("pid=%d\n", ::getpid());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const Flags flags(argc, argv);
+  const std::string on_term = flags.text("--on-term", "save");
+  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, on_term == "ignore" ? SIG_IGN : on_stop);
+  const int rank = std::stoi(variable("RANK"));
+  const int world = std::stoi(variable("WORLD_SIZE"));
+  print_place();
+
+  colonnade::Progress& page = colonnade::progress();
+  page.set_rank(rank, world);
+  std::vector<int> members(static_cast<std::size_t>(world));
+  std::iota(members.begin(), members.end(), 0);
+  const int group = page.add_group("dp", members);
+  const bool spared = flags.text("--once", "no") == "yes" && variable("COLONNADE_RESTART_COUNT") != "0";
+  const std::string fault = spared ? "none" : flags.text("--fault", "none");
+  const int faulty = flags.number("--faulty-rank", 1);
+  for (int step = 1; step <= flags.number("--steps", 3); ++step) {
+    page.set_step(step);
+    page.set_phase("data");
+    if (step == flags.number("--at-step", 2) && fault != "none") {
+      if (rank == faulty) fail(fault);
+      wait_for_the_lost(page, group, flags.text("--peers", "wait"));
+    }
+    page.set_phase("forward-backward");
+    const auto ticket = page.begin(group, "grad bucket 1");
+    page.wait(ticket, "grad bucket 1");
+    std::this_thread::sleep_for(std::chrono::milliseconds(flags.number("--step-ms", 20)));
+    page.end(ticket);
+    std::printf("rank %d: step %d done\n", rank, step);
+    if (stop_signal != 0) {
+      std::printf("rank %d: saved after signal %d\n", rank, static_cast<int>(stop_signal));
+      return 5;
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,241 @@
+// The launcher with real processes that exit, crash, freeze, hang and are interrupted.
+#include "colonnade/launch/launcher.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/progress.h"
+
+namespace colonnade::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+/// A folder that is removed with the test.
+class Launcher : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "launch-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  void TearDown() override {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    fs::remove_all(folder_);
+  }
+
+  /// Runs the launcher in a process of its own; its output goes to `folder_`/out and err.
+  void start(std::vector<std::string> flags, Options options = {}) {
+    options.log_dir = folder_ / "logs";
+    if (options.nproc_per_node == 1) options.nproc_per_node = 3;
+    options.command = {COLONNADE_FAKE_RANK};
+    options.command.insert(options.command.end(), flags.begin(), flags.end());
+    began_ns_ = monotonic_ns();
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    ::dup2(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
+    ::dup2(::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+    try {
+      ::_exit(run(options));
+    } catch (const ConfigError& error) {
+      ::dprintf(STDERR_FILENO, "error: %s\n", error.what());
+      ::_exit(kExitSettings);
+    }
+  }
+
+  /// The launcher's exit code, or 128 + the signal that killed it.
+  int finish() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    pid_ = 0;
+    seconds_ = static_cast<double>(monotonic_ns() - began_ns_) * 1e-9;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  std::string text(const std::string& name) const {
+    return fs::exists(folder_ / name) ? read_file(folder_ / name) : std::string();
+  }
+  std::string log(int rank) const { return text(fmt::format("logs/rank_{}.log", rank)); }
+
+  /// Waits until all three ranks have printed `what`.
+  void wait_for(const std::string& what) const {
+    for (int i = 0; i < 1000; ++i) {
+      int found = 0;
+      for (int rank = 0; rank < 3; ++rank) found += log(rank).find(what) != std::string::npos ? 1 : 0;
+      if (found == 3) return;
+      sleep_ms(10);
+    }
+    FAIL() << "no rank printed " << what;
+  }
+
+  pid_t pid_of(int rank) const {
+    const std::string all = log(rank);
+    return std::stoi(all.substr(all.rfind("pid=") + 4));
+  }
+
+  fs::path folder_;
+  pid_t pid_ = 0;
+  std::int64_t began_ns_ = 0;
+  double seconds_ = 0;
+};
+
+bool lives(pid_t pid) {
+  const std::string stat =
+      fs::exists(fmt::format("/proc/{}/stat", pid)) ? read_file(fmt::format("/proc/{}/stat", pid)) : "";
+  return !stat.empty() && stat.find(") Z") == std::string::npos;
+}
+
+TEST_F(Launcher, GivesEachRankItsPlaceAndItsLog) {
+  ::unsetenv("OMP_NUM_THREADS");
+  start({"--steps", "2"},
+        {.nproc_per_node = 2, .nnodes = 2, .node_rank = 1, .master_addr = "here", .master_port = 4711});
+  EXPECT_EQ(finish(), 0) << text("err");
+  EXPECT_THAT(
+      log(2),
+      AllOf(
+          HasSubstr("RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=here MASTER_PORT=4711 "),
+          HasSubstr("OMP_NUM_THREADS="), Not(HasSubstr("OMP_NUM_THREADS= ")),
+          HasSubstr("rank 2: step 2 done"), Not(HasSubstr("rank 3"))));
+  EXPECT_THAT(log(3), HasSubstr("RANK=3 WORLD_SIZE=4 LOCAL_RANK=1"));
+  EXPECT_EQ(text("out"), "") << "rank 0 is on another machine";
+}
+
+TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
+  start({"--steps", "2"});
+  EXPECT_EQ(finish(), 0) << text("err");
+  EXPECT_THAT(text("out"), AllOf(HasSubstr("rank 0: step 2 done"), Not(HasSubstr("rank 1"))));
+  EXPECT_THAT(log(1),
+              AllOf(HasSubstr("MASTER_ADDR=127.0.0.1 MASTER_PORT="), Not(HasSubstr("MASTER_PORT=0 "))));
+}
+
+struct Death {
+  std::string fault;
+  int exit_code;
+  std::string words;
+};
+
+TEST_F(Launcher, NamesADeadRankWithinSecondsAndEndsTheOthers) {
+  for (const Death& death :
+       {Death{"exit:1", 4, "exit code 1 (failed)"}, Death{"exit:2", 2, "exit code 2 (settings wrong)"},
+        Death{"exit:3", 3, "exit code 3 (data"}, Death{"segv", 4, "killed by SIGSEGV"},
+        Death{"kill", 4, "killed by SIGKILL"}}) {
+    start({"--fault", death.fault}, {.max_restarts = death.exit_code == 4 ? 0 : 3, .grace_period_s = 0.2});
+    EXPECT_EQ(finish(), death.exit_code) << text("err");
+    EXPECT_LT(seconds_, 5) << death.fault;
+    EXPECT_THAT(text("err"),
+                AllOf(HasSubstr("rank 1 was lost: " + death.words),
+                      HasSubstr("step 2, phase data, last operation 'grad bucket 1'"),
+                      HasSubstr("last lines of " + (folder_ / "logs/rank_1.log").string()),
+                      HasSubstr("  | about to fail: " + death.fault), Not(HasSubstr("restart "))));
+    for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(lives(pid_of(rank))) << death.fault << " rank " << rank;
+    fs::remove(folder_ / "err");
+  }
+}
+
+TEST_F(Launcher, NamesTheCauseAndNotTheRankThatNoticed) {
+  start({"--fault", "hang", "--peers", "exit4"}, {.grace_period_s = 0.2});
+  EXPECT_EQ(finish(), 4);
+  EXPECT_LT(seconds_, 5);
+  EXPECT_THAT(text("err"),
+              AllOf(HasSubstr("rank 1 does not answer"), HasSubstr("ranks 0, 2 wait in 'grad bucket 3'"),
+                    HasSubstr("rank 1 has not arrived there")));
+}
+
+TEST_F(Launcher, NamesAFrozenRank) {
+  start({"--fault", "stop"}, {.grace_period_s = 0.2});
+  EXPECT_EQ(finish(), 4);
+  EXPECT_LT(seconds_, 5);
+  EXPECT_THAT(text("err"), HasSubstr("rank 1 was lost: stopped (SIGSTOP)"));
+  EXPECT_FALSE(lives(pid_of(1)));
+}
+
+TEST_F(Launcher, NamesARankThatHangsAndWhoWaitsForIt) {
+  start({"--fault", "hang"}, {.hang_timeout_s = 1, .grace_period_s = 0.2});
+  EXPECT_EQ(finish(), 4);
+  EXPECT_LT(seconds_, 5);
+  EXPECT_THAT(
+      text("err"),
+      AllOf(
+          HasSubstr("rank 1 does not answer: no sign of life for"),
+          HasSubstr(
+              "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); rank 1 has not arrived")));
+}
+
+TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    start({"--steps", "1000"}, {.max_restarts = 2});
+    wait_for("step 2 done");
+    ::kill(pid_, signal);
+    EXPECT_EQ(finish(), 5) << text("err");
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_THAT(log(rank), HasSubstr(fmt::format("saved after signal {}", signal)));
+    fs::remove_all(folder_ / "logs");
+  }
+}
+
+TEST_F(Launcher, ASecondSignalKills) {
+  start({"--steps", "100000", "--on-term", "ignore"}, {.max_restarts = 2});
+  wait_for("step 2 done");
+  ::kill(pid_, SIGTERM);
+  sleep_ms(300);
+  EXPECT_TRUE(lives(pid_of(0)));
+  ::kill(pid_, SIGTERM);
+  EXPECT_EQ(finish(), 4);
+  EXPECT_LT(seconds_, 5);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(lives(pid_of(rank)));
+}
+
+TEST_F(Launcher, LeavesNoOrphansWhenItIsKilled) {
+  start({"--steps", "100000", "--on-term", "ignore"});
+  wait_for("step 1 done");
+  ::kill(pid_, SIGKILL);
+  EXPECT_EQ(finish(), 128 + SIGKILL);
+  for (int rank = 0; rank < 3; ++rank) {
+    for (int i = 0; i < 200 && lives(pid_of(rank)); ++i) sleep_ms(10);
+    EXPECT_FALSE(lives(pid_of(rank))) << "rank " << rank;
+  }
+}
+
+TEST_F(Launcher, RestartsAllRanksAfterALoss) {
+  start({"--fault", "kill", "--once", "yes"}, {.max_restarts = 2, .grace_period_s = 0.2});
+  EXPECT_EQ(finish(), 0) << text("err");
+  EXPECT_THAT(text("err"), AllOf(HasSubstr("rank 1 was lost: killed by SIGKILL"), HasSubstr("restart 1 of 2"),
+                                 Not(HasSubstr("restart 2"))));
+  EXPECT_THAT(log(0), AllOf(HasSubstr("COLONNADE_RESTART_COUNT=0"), HasSubstr("COLONNADE_RESTART_COUNT=1"),
+                            HasSubstr("rank 0: step 3 done")));
+}
+
+TEST_F(Launcher, GivesUpWhenNoRestartIsLeft) {
+  start({"--fault", "exit:7", "--peers", "exit4"}, {.max_restarts = 1, .grace_period_s = 0.2});
+  EXPECT_EQ(finish(), 4);
+  EXPECT_THAT(text("err"),
+              AllOf(HasSubstr("exit code 7"), HasSubstr("restart 1 of 1"), Not(HasSubstr("restart 2"))));
+}
+
+TEST_F(Launcher, AProgramThatIsNotThereIsAnErrorOfTheSettings) {
+  Options options{.command = {"/no/such/program"}};
+  options.log_dir = folder_ / "logs";
+  try {
+    run(options);
+    FAIL() << "started";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/no/such/program"), HasSubstr("No such file")));
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::launch

@@ -1,0 +1,120 @@
+// Who is blamed, from views of ranks made by hand.
+#include "colonnade/launch/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace colonnade::launch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr Patience kPatience{.stopped_s = 2, .silent_s = 10, .peer_s = 2};
+
+/// A rank that has finished `done` collectives of dp = {0, 1, 2}.
+RankView at_work(int rank, std::uint64_t done) {
+  RankView view{.rank = rank};
+  view.page.opened = true;
+  view.page.rank = rank;
+  view.page.step = 12;
+  view.page.phase = "data";
+  view.page.groups = {{"dp", {0, 1, 2}, done, done}};
+  return view;
+}
+
+/// The same, blocked in the next one.
+RankView waiting(int rank, std::uint64_t done) {
+  RankView view = at_work(rank, done);
+  view.page.groups[0].started = done + 1;
+  view.page.waiting = CollectiveMark{"grad bucket 3", "dp", {0, 1, 2}, done + 1, -1, 0};
+  return view;
+}
+
+RankView ended(RankView view, int code, int signal = 0) {
+  view.ending = Ending{code, signal, false};
+  return view;
+}
+
+TEST(Verdict, NothingWhileAllWorkOrAreDone) {
+  EXPECT_FALSE(judge(std::vector{at_work(0, 1), waiting(1, 1)}, kPatience, 0));
+  EXPECT_FALSE(judge(std::vector{ended(at_work(0, 1), 0), ended(at_work(1, 1), 5)}, kPatience, 0));
+}
+
+TEST(Verdict, ADeadRankIsNamedWithItsPlace) {
+  const auto verdict =
+      judge(std::vector{waiting(0, 4), ended(at_work(1, 4), 0, 11), waiting(2, 4)}, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->exit_code, 4);
+  EXPECT_THAT(verdict->culprits, ElementsAre(1));
+  EXPECT_THAT(verdict->lines,
+              ElementsAre(HasSubstr("rank 1 was lost: killed by SIGSEGV (signal 11); step 12, phase data"),
+                          "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 5); "
+                          "rank 1 has not arrived there"));
+}
+
+TEST(Verdict, WrongSettingsAndDataKeepTheirCodeThoughOthersBreakToo) {
+  for (const int code : {2, 3}) {
+    const auto verdict =
+        judge(std::vector{ended(waiting(0, 4), 4), ended(at_work(1, 4), code)}, kPatience, 0);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->exit_code, code);
+    EXPECT_THAT(verdict->culprits, ElementsAre(1));
+  }
+}
+
+TEST(Verdict, ARankThatLostAnotherIsNotBlamedForIt) {
+  const std::vector ranks{ended(waiting(0, 4), 4), at_work(1, 4), waiting(2, 4)};
+  EXPECT_FALSE(judge(ranks, kPatience, 1.0)) << "the cause may still end";
+  const auto verdict = judge(ranks, kPatience, 2.5);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->culprits, ElementsAre(1));
+}
+
+TEST(Verdict, WhenAllGaveUpTheOneThatDidNotArriveIsNamed) {
+  const std::vector ranks{ended(waiting(0, 4), 4), ended(waiting(1, 3), 4), ended(waiting(2, 4), 4)};
+  const auto verdict = judge(ranks, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->culprits, ElementsAre(1));
+}
+
+TEST(Verdict, AHangIsBlamedOnTheRankThatDidNotArrive) {
+  std::vector ranks{waiting(0, 4), at_work(1, 4), waiting(2, 4)};
+  for (RankView& rank : ranks) rank.silent_s = 11;
+  ranks[1].silent_s = 9.5;  // it was busy a little longer
+  const auto verdict = judge(ranks, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->culprits, ElementsAre(1));
+  EXPECT_THAT(verdict->lines[0], HasSubstr("rank 1 does not answer: no sign of life for 9.5 s"));
+}
+
+TEST(Verdict, AMissingMessageIsBlamedOnThePeer) {
+  std::vector ranks{at_work(0, 4), at_work(1, 4)};
+  ranks[1].page.waiting = CollectiveMark{"stage 1 / activation 7", "pp", {0, 1}, 0, 0, 0};
+  ranks[1].silent_s = 11;
+  const auto verdict = judge(ranks, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->culprits, ElementsAre(0));
+  EXPECT_THAT(verdict->lines[1], HasSubstr("rank 1 waits in 'stage 1 / activation 7' (with rank 0)"));
+}
+
+TEST(Verdict, AStoppedRankIsLostAfterAMoment) {
+  std::vector ranks{waiting(0, 4), at_work(1, 4)};
+  ranks[1].stopped_s = 1;
+  EXPECT_FALSE(judge(ranks, kPatience, 0));
+  ranks[1].stopped_s = 2.1;
+  const auto verdict = judge(ranks, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->lines[0], HasSubstr("rank 1 was lost: stopped (SIGSTOP)"));
+}
+
+TEST(Verdict, WaitingForAnotherMachineBlamesNobodyHereFalsely) {
+  std::vector ranks{waiting(0, 4)};  // ranks 1 and 2 are elsewhere
+  ranks[0].silent_s = 11;
+  const auto verdict = judge(ranks, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->lines[0], HasSubstr("waiting in 'grad bucket 3'"));
+}
+
+}  // namespace
+}  // namespace colonnade::launch
