@@ -14,7 +14,8 @@ if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
   base=$(git rev-list -n "${TIDY_COMMITS:-10}" HEAD | tail -n 1)
 fi
 mapfile -t changed < <({ git diff --name-only --diff-filter=AMR "$base"; git ls-files --others --exclude-standard; } | grep '\.cpp$' | sort -u)
-mapfile -t files < <(python3 tools/tidy_database.py "$build" "$build/tidy" "${changed[@]}")
+listed=$(python3 tools/tidy_database.py "$build" "$build/tidy" "${changed[@]}")
+mapfile -t files <<<"$listed"
 echo "tidy: ${#files[@]} files"
 printf '%s\0' "${files[@]}" | xargs -0 -r -n 1 -P "${TIDY_JOBS:-2}" clang-tidy-14 -p "$build/tidy" --quiet
 echo "tidy: no warnings"
