@@ -69,8 +69,9 @@ TEST(Mesh, GroupsPartitionTheWorldAndIndexFindsTheRank) {
     p.expert_model_parallel_size = 6;
     p.use_tp_pp_dp_mapping = data_last;
     const Mesh mesh(p);
-    for (const AxisSet axes : {AxisSet{Axis::kTp}, AxisSet{Axis::kTp, Axis::kPp}, AxisSet{Axis::kDp, Axis::kPp},
-                               AxisSet{Axis::kEp, Axis::kEdp}, AxisSet{Axis::kCp, Axis::kTp, Axis::kDp}, AxisSet{}}) {
+    for (const AxisSet axes :
+         {AxisSet{Axis::kTp}, AxisSet{Axis::kTp, Axis::kPp}, AxisSet{Axis::kDp, Axis::kPp},
+          AxisSet{Axis::kEp, Axis::kEdp}, AxisSet{Axis::kCp, Axis::kTp, Axis::kDp}, AxisSet{}}) {
       std::set<int> seen;
       for (const auto& group : mesh.groups(axes)) {
         EXPECT_TRUE(std::is_sorted(group.begin(), group.end()));

@@ -21,7 +21,8 @@ ParamSpec cut_spec(std::vector<Piece> pieces, std::int64_t other = 3) {
 Piece any_piece(int size) {
   const auto unit = *rc::gen::inRange<std::int64_t>(1, 5);
   switch (*rc::gen::inRange(0, 3)) {
-    case 0: return {.role = "p", .size = unit * size * *rc::gen::inRange<std::int64_t>(1, 4), .unit = unit};
+    case 0:
+      return {.role = "p", .size = unit * size * *rc::gen::inRange<std::int64_t>(1, 4), .unit = unit};
     case 1: {  // fewer units than ranks
       std::vector<std::int64_t> divisors;
       for (int d = 1; d <= size; ++d) {
@@ -79,14 +80,16 @@ TEST(Shard, PaddingIsTheNextMultipleThatTheAxisDivides) {
     const ParamSpec spec = cut_spec({{.size = rows, .pad_to = pad}});
     const std::int64_t total = shard(spec, 0, size).shape[0] * size;
     RC_ASSERT(total >= rows && total % pad == 0 && total % size == 0);
-    for (std::int64_t smaller = rows; smaller < total; ++smaller) RC_ASSERT(smaller % pad != 0 || smaller % size != 0);
+    for (std::int64_t smaller = rows; smaller < total; ++smaller)
+      RC_ASSERT(smaller % pad != 0 || smaller % size != 0);
   }));
 }
 
 TEST(Shard, FusedQueryKeyValueOfFourRanks) {
   // 8 query heads of 4, 2 groups: each key and value head lies on two neighbouring ranks.
-  const ParamSpec spec =
-      cut_spec({{.role = "q", .size = 32, .unit = 4}, {.role = "k", .size = 8, .unit = 4}, {.role = "v", .size = 8, .unit = 4}});
+  const ParamSpec spec = cut_spec({{.role = "q", .size = 32, .unit = 4},
+                                   {.role = "k", .size = 8, .unit = 4},
+                                   {.role = "v", .size = 8, .unit = 4}});
   const Shard part = shard(spec, 3, 4);
   EXPECT_EQ(part.shape, (std::vector<std::int64_t>{16, 3}));
   ASSERT_EQ(part.runs.size(), 3U);

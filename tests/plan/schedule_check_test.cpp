@@ -26,7 +26,8 @@ TEST(ScheduleCheck, EveryLegalSizeIsSoundWithinItsMemory) {
       EXPECT_EQ(fill.peak_live, std::vector<int>(static_cast<std::size_t>(ranks), m));
       const ScheduleReport flat = check(one_f_one_b(ranks, m));
       EXPECT_TRUE(flat.faults.empty());
-      for (int r = 0; r < ranks; ++r) EXPECT_EQ(flat.peak_live[static_cast<std::size_t>(r)], std::min(ranks - r, m));
+      for (int r = 0; r < ranks; ++r)
+        EXPECT_EQ(flat.peak_live[static_cast<std::size_t>(r)], std::min(ranks - r, m));
       for (int chunks = 1; chunks <= 4; ++chunks) {
         for (int group = ranks; group <= m; ++group) {
           if (m % group != 0 && m % group < ranks) continue;
@@ -44,7 +45,11 @@ TEST(ScheduleCheck, EveryLegalSizeIsSoundWithinItsMemory) {
 }
 
 std::vector<Schedule> samples() {
-  return {gpipe(3, 3), one_f_one_b(4, 5), one_f_one_b(1, 2), interleaved(2, 2, 5, 3), interleaved(3, 3, 6, 3),
+  return {gpipe(3, 3),
+          one_f_one_b(4, 5),
+          one_f_one_b(1, 2),
+          interleaved(2, 2, 5, 3),
+          interleaved(3, 3, 6, 3),
           interleaved(1, 2, 3, 1)};
 }
 
@@ -54,7 +59,8 @@ TEST(ScheduleCheck, FindsEveryMissingAction) {
       for (std::size_t i = 0; i < whole.programs[r].size(); ++i) {
         Schedule damaged = whole;
         damaged.programs[r].erase(damaged.programs[r].begin() + static_cast<std::ptrdiff_t>(i));
-        EXPECT_FALSE(check(damaged).faults.empty()) << where(whole) << " rank " << r << " without action " << i;
+        EXPECT_FALSE(check(damaged).faults.empty())
+            << where(whole) << " rank " << r << " without action " << i;
       }
     }
   }
@@ -66,7 +72,8 @@ TEST(ScheduleCheck, FindsEveryActionDoneTwice) {
       for (std::size_t i = 0; i < whole.programs[r].size(); ++i) {
         Schedule damaged = whole;
         damaged.programs[r].push_back(whole.programs[r][i]);
-        EXPECT_FALSE(check(damaged).faults.empty()) << where(whole) << " rank " << r << " action " << i << " again";
+        EXPECT_FALSE(check(damaged).faults.empty())
+            << where(whole) << " rank " << r << " action " << i << " again";
       }
     }
   }
@@ -80,10 +87,12 @@ TEST(ScheduleCheck, FindsEverySwapWithinAMicroBatch) {
       const Program& program = whole.programs[r];
       for (std::size_t i = 0; i < program.size(); ++i) {
         for (std::size_t j = i + 1; j < program.size(); ++j) {
-          if (program[i].chunk != program[j].chunk || program[i].microbatch != program[j].microbatch) continue;
+          if (program[i].chunk != program[j].chunk || program[i].microbatch != program[j].microbatch)
+            continue;
           Schedule damaged = whole;
           std::swap(damaged.programs[r][i], damaged.programs[r][j]);
-          EXPECT_FALSE(check(damaged).faults.empty()) << where(whole) << " rank " << r << " swap " << i << ' ' << j;
+          EXPECT_FALSE(check(damaged).faults.empty())
+              << where(whole) << " rank " << r << " swap " << i << ' ' << j;
           ++swaps;
         }
       }
@@ -96,7 +105,8 @@ TEST(ScheduleCheck, NamesTheFault) {
   Schedule s = one_f_one_b(2, 2);
   std::erase(s.programs[0], Action{Do::kSendActivation, 0, 1});
   const auto faults = check(s).faults;
-  EXPECT_THAT(faults, Contains(HasSubstr("rank 1: receive activation of chunk 0, micro-batch 1: waits forever")));
+  EXPECT_THAT(faults,
+              Contains(HasSubstr("rank 1: receive activation of chunk 0, micro-batch 1: waits forever")));
   EXPECT_THAT(faults, Contains(HasSubstr("rank 0: send activation of chunk 0, micro-batch 1: never done")));
 }
 
@@ -109,8 +119,9 @@ TEST(ScheduleCheck, FindsOvertaking) {
 }
 
 TEST(ScheduleCheck, FindsActionsOutsideTheSchedule) {
-  for (const Action& wild : {Action{Do::kForward, 1, 0}, Action{Do::kForward, 0, 2}, Action{Do::kBackward, -1, 0},
-                             Action{Do::kRecvActivation, 0, 0}, Action{Do::kSendGradient, 0, 0}, Action{static_cast<Do>(9), 0, 0}}) {
+  for (const Action& wild : {Action{Do::kForward, 1, 0}, Action{Do::kForward, 0, 2},
+                             Action{Do::kBackward, -1, 0}, Action{Do::kRecvActivation, 0, 0},
+                             Action{Do::kSendGradient, 0, 0}, Action{static_cast<Do>(9), 0, 0}}) {
     Schedule s = one_f_one_b(2, 2);
     s.programs[0].push_back(wild);
     EXPECT_FALSE(check(s).faults.empty());

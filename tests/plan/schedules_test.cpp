@@ -15,7 +15,8 @@ std::string compute(const Program& program) {
   std::string out;
   for (const Action& a : program) {
     if (a.act != Do::kForward && a.act != Do::kBackward) continue;
-    out += fmt::format("{}{}{}.{}", out.empty() ? "" : " ", a.act == Do::kForward ? 'F' : 'B', a.microbatch, a.chunk);
+    out += fmt::format("{}{}{}.{}", out.empty() ? "" : " ", a.act == Do::kForward ? 'F' : 'B', a.microbatch,
+                       a.chunk);
   }
   return out;
 }

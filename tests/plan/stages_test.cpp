@@ -97,7 +97,8 @@ TEST(Stages, RefusesLayoutsWithTheReason) {
   EXPECT_THAT(layout("Et|tLL"), HasSubstr("L must appear once and last, it appears 2 times"));
   EXPECT_THAT(layout("Et|Lt"), HasSubstr("L must appear once and last"));
   EXPECT_THAT(layout("Ettt|L"), HasSubstr("3 times for --num-layers 2"));
-  EXPECT_THAT(layout("Et|t|L"), HasSubstr("the number of stages, 3, must be a multiple of the pipeline size 2"));
+  EXPECT_THAT(layout("Et|t|L"),
+              HasSubstr("the number of stages, 3, must be a multiple of the pipeline size 2"));
   EXPECT_THAT(layout("Et|tmL"), HasSubstr("multi-token prediction"));
   EXPECT_THAT(layout("Et|txL"), HasSubstr("not 'x'"));
   EXPECT_THAT(layout("E(t|*2L"), HasSubstr("not closed"));
@@ -120,12 +121,15 @@ TEST(Stages, RefusesContradictionsWithTheReason) {
   EXPECT_THAT(message({.layers = 8, .pp = 2, .per_chunk = 3}), HasSubstr("got 3 * 2 for 8"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 2, .per_chunk = 2}), HasSubstr("give one of"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .per_chunk = 2, .first = 2}), HasSubstr("needs an even split"));
-  EXPECT_THAT(message({.layers = 8, .pp = 2, .first = 2, .embedding = true}), HasSubstr("cannot count as layers as well"));
+  EXPECT_THAT(message({.layers = 8, .pp = 2, .first = 2, .embedding = true}),
+              HasSubstr("cannot count as layers as well"));
   EXPECT_THAT(message({.layers = 8, .pp = 1, .first = 2}), HasSubstr("at least two pipeline ranks"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .first = 2, .last = 2}), HasSubstr("must add up"));
   EXPECT_THAT(message({.layers = 8, .pp = 3, .first = 9}), HasSubstr("must add up"));
-  EXPECT_THAT(message({.layers = 8, .pp = 3, .first = 1}), HasSubstr("the other 7 layers must divide over the other 2"));
-  EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 2, .first = 3}), HasSubstr("virtual stages must divide"));
+  EXPECT_THAT(message({.layers = 8, .pp = 3, .first = 1}),
+              HasSubstr("the other 7 layers must divide over the other 2"));
+  EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 2, .first = 3}),
+              HasSubstr("virtual stages must divide"));
   for (const Case& c : {Case{.chunks = 2}, Case{.per_chunk = 2}, Case{.first = 2}, Case{.last = 2},
                         Case{.embedding = true}, Case{.loss = true}}) {
     Case both = c;

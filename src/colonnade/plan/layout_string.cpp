@@ -29,7 +29,8 @@ std::int64_t factor(std::string_view text, std::size_t& at) {
 }
 
 void repeat(std::string& out, std::string_view part, std::int64_t times) {
-  if (times > 0 && part.size() > (kMaxLetters - std::min(out.size(), kMaxLetters)) / static_cast<std::size_t>(times)) {
+  if (times > 0 &&
+      part.size() > (kMaxLetters - std::min(out.size(), kMaxLetters)) / static_cast<std::size_t>(times)) {
     refuse(fmt::format("may describe at most {} letters", kMaxLetters), fmt::format("{}*{}", part, times),
            "check the repetitions");
   }
@@ -47,7 +48,8 @@ std::string expand_groups(std::string_view text) {
     const std::size_t close = text.find(')', at);
     if (close == std::string_view::npos) refuse("a bracket is not closed", text, "add ')' and *n");
     const std::string_view inside = text.substr(at + 1, close - at - 1);
-    if (inside.find('(') != std::string_view::npos) refuse("groups cannot lie in groups", text, "write the inner one out");
+    if (inside.find('(') != std::string_view::npos)
+      refuse("groups cannot lie in groups", text, "write the inner one out");
     at = close + 1;
     const std::int64_t times = factor(text, at);
     if (times < 0) refuse("a group needs a number of repetitions", text, "write (tt|)*3");
@@ -81,14 +83,15 @@ void check_letters(const std::string& letters, std::string_view text, std::int64
   const auto heads = std::count(blocks.begin(), blocks.end(), 'L');
   const auto layers = std::count(blocks.begin(), blocks.end(), 't');
   if (embeddings != 1 || blocks.front() != 'E') {
-    refuse(fmt::format("E must appear once and first, it appears {} times", embeddings), text, "begin with E");
+    refuse(fmt::format("E must appear once and first, it appears {} times", embeddings), text,
+           "begin with E");
   }
   if (heads != 1 || blocks.back() != 'L') {
     refuse(fmt::format("L must appear once and last, it appears {} times", heads), text, "end with L");
   }
   if (layers != num_layers) {
-    refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, num_layers), text,
-           "add or remove t");
+    refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, num_layers),
+           text, "add or remove t");
   }
 }
 
@@ -112,8 +115,9 @@ std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_la
     if (c == '|') stages.push_back({.first_layer = stage.first_layer + stage.num_layers});
   }
   if (stages.size() % static_cast<std::size_t>(ranks) != 0) {
-    refuse(fmt::format("the number of stages, {}, must be a multiple of the pipeline size {}", stages.size(), ranks), text,
-           "add or remove |");
+    refuse(fmt::format("the number of stages, {}, must be a multiple of the pipeline size {}", stages.size(),
+                       ranks),
+           text, "add or remove |");
   }
   return stages;
 }

@@ -13,7 +13,7 @@ constexpr AxisSet kDense{Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp};
 constexpr AxisSet kExpert{Axis::kEtp, Axis::kEp, Axis::kEdp, Axis::kPp};
 
 /// The order in which axes are named: Megatron writes "dp-cp" and "tp-dp-cp".
-constexpr std::array<Axis, kNumAxes> kNaming = {Axis::kTp,  Axis::kDp, Axis::kCp, Axis::kEtp,
+constexpr std::array<Axis, kNumAxes> kNaming = {Axis::kTp, Axis::kDp,  Axis::kCp, Axis::kEtp,
                                                 Axis::kEp, Axis::kEdp, Axis::kPp};
 
 constexpr std::size_t at(Axis axis) { return static_cast<std::size_t>(axis); }
@@ -37,7 +37,8 @@ int data_size(std::int64_t world, std::int64_t inner, std::int64_t pipeline, std
 }  // namespace
 
 std::string_view name(Axis axis) {
-  static constexpr std::array<std::string_view, kNumAxes> kNames = {"tp", "cp", "dp", "pp", "etp", "ep", "edp"};
+  static constexpr std::array<std::string_view, kNumAxes> kNames = {"tp",  "cp", "dp", "pp",
+                                                                    "etp", "ep", "edp"};
   return kNames[at(axis)];
 }
 
@@ -69,7 +70,8 @@ Mesh::Mesh(const config::Parallel& p) : world_(p.world_size) {
                             "reduce one of these sizes");
   if (p.use_tp_pp_dp_mapping && pp > 1 && edp != dp) {
     throw ConfigError(fmt::format(
-        "--use-tp-pp-dp-mapping: dense and expert layers must have equally many replicas; got data size {} and "
+        "--use-tp-pp-dp-mapping: dense and expert layers must have equally many replicas; got data size {} "
+        "and "
         "expert data size {}; make expert tensor * expert size equal to tensor * context size = {}, or "
         "leave the flag out",
         dp, edp, tp * cp));
@@ -99,16 +101,17 @@ int Mesh::size(AxisSet axes) const {
 }
 
 int Mesh::coord(int rank, Axis axis) const {
-  COL_CHECK(rank >= 0 && rank < world_, "mesh: ranks are 0..{}; got {}; pass a rank of this world", world_ - 1,
-            rank);
+  COL_CHECK(rank >= 0 && rank < world_, "mesh: ranks are 0..{}; got {}; pass a rank of this world",
+            world_ - 1, rank);
   return rank / strides_[at(axis)] % sizes_[at(axis)];
 }
 
 std::vector<int> Mesh::peers(int rank, AxisSet axes) const {
-  COL_CHECK(within(axes, kDense) || within(axes, kExpert),
-            "mesh: axes of one group must belong to one factoring (tp-cp-dp-pp or etp-ep-edp-pp); got {}; ask for "
-            "them apart",
-            name(axes));
+  COL_CHECK(
+      within(axes, kDense) || within(axes, kExpert),
+      "mesh: axes of one group must belong to one factoring (tp-cp-dp-pp or etp-ep-edp-pp); got {}; ask for "
+      "them apart",
+      name(axes));
   std::array<Axis, kNumAxes> order = kNaming;  // fastest first, so that sums come out ascending
   std::sort(order.begin(), order.end(), [&](Axis a, Axis b) { return strides_[at(a)] < strides_[at(b)]; });
   std::vector<int> members{rank};

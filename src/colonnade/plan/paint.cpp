@@ -22,7 +22,9 @@ double unit_of(const Timeline& timeline) {
   return unit > 0 ? unit : 1;
 }
 
-std::string chunk_letters(int chunk) { return chunk == 0 ? "" : fmt::format("{:c}", 'a' + std::min(chunk, 25)); }
+std::string chunk_letters(int chunk) {
+  return chunk == 0 ? "" : fmt::format("{:c}", 'a' + std::min(chunk, 25));
+}
 
 /// Lightness of a chunk's boxes: later chunks are paler, all legible under dark text.
 std::string fill(Do act, int chunk, int chunks) {
@@ -41,16 +43,18 @@ constexpr std::string_view kStyle =
 
 std::string legend(const Timeline& timeline, const Schedule& s) {
   std::string out = fmt::format(
-      "<text x=\"{}\" y=\"16\">{}: {} ranks, {} virtual stages per rank, {} micro-batches, idle {:.1f}%</text>", kMargin,
-      s.kind, s.ranks, s.chunks, s.microbatches, 100 * timeline.bubble_fraction);
+      "<text x=\"{}\" y=\"16\">{}: {} ranks, {} virtual stages per rank, {} micro-batches, idle "
+      "{:.1f}%</text>",
+      kMargin, s.kind, s.ranks, s.chunks, s.microbatches, 100 * timeline.bubble_fraction);
   double x = kMargin;
   for (const Do act : {Do::kForward, Do::kBackward}) {
     for (int chunk = 0; chunk < s.chunks; ++chunk) {
       const std::string label = fmt::format("{}{}", act == Do::kForward ? "forward" : "backward",
                                             s.chunks > 1 ? fmt::format(" {}", chunk) : "");
-      out += fmt::format("<rect x=\"{:.0f}\" y=\"24\" width=\"12\" height=\"12\" fill=\"{}\"/>"
-                         "<text x=\"{:.0f}\" y=\"34\">{}</text>",
-                         x, fill(act, chunk, s.chunks), x + 16, label);
+      out += fmt::format(
+          "<rect x=\"{:.0f}\" y=\"24\" width=\"12\" height=\"12\" fill=\"{}\"/>"
+          "<text x=\"{:.0f}\" y=\"34\">{}</text>",
+          x, fill(act, chunk, s.chunks), x + 16, label);
       x += 30 + 7 * static_cast<double>(label.size());
     }
   }
@@ -65,26 +69,29 @@ std::string paint_svg(const Timeline& timeline, const Schedule& s) {
   const double width = std::max(kLeft + plot + kMargin, 64 + 2.0 * s.chunks * 106);
   const double height = kTop + s.ranks * (kRowHeight + kRowGap) + kMargin;
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" "
       "role=\"img\" aria-label=\"pipeline schedule\">{2}{3}",
       width, height, kStyle, legend(timeline, s));
   const auto top = [](int rank) { return kTop + rank * (kRowHeight + kRowGap); };
   for (int rank = 0; rank < s.ranks; ++rank) {
-    out += fmt::format("<text x=\"{}\" y=\"{:.1f}\">rank {}</text>"
-                       "<rect class=\"row\" x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"/>",
-                       kMargin, top(rank) + 17, rank, kLeft, top(rank), plot, kRowHeight);
+    out += fmt::format(
+        "<text x=\"{}\" y=\"{:.1f}\">rank {}</text>"
+        "<rect class=\"row\" x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"/>",
+        kMargin, top(rank) + 17, rank, kLeft, top(rank), plot, kRowHeight);
   }
   for (const auto& span : timeline.spans) {
     const double x = kLeft + span.begin * scale;
     const double w = (span.end - span.begin) * scale;
     const Action& a = span.action;
-    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\">"
-                       "<title>{} of micro-batch {}, chunk {}, {:.4g} to {:.4g}</title></rect>",
-                       x, top(span.rank), std::max(w - 1, 0.5), kRowHeight, fill(a.act, a.chunk, s.chunks),
-                       a.act == Do::kForward ? "forward" : "backward", a.microbatch, a.chunk, span.begin, span.end);
+    out += fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\">"
+        "<title>{} of micro-batch {}, chunk {}, {:.4g} to {:.4g}</title></rect>",
+        x, top(span.rank), std::max(w - 1, 0.5), kRowHeight, fill(a.act, a.chunk, s.chunks),
+        a.act == Do::kForward ? "forward" : "backward", a.microbatch, a.chunk, span.begin, span.end);
     if (w >= 14) {
-      out += fmt::format("<text class=\"box\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + w / 2, top(span.rank) + 17,
-                         a.microbatch);
+      out += fmt::format("<text class=\"box\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + w / 2,
+                         top(span.rank) + 17, a.microbatch);
     }
   }
   return out + "</svg>\n";

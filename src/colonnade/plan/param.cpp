@@ -28,8 +28,8 @@ struct Part {
 
 Part cut(const ParamSpec& spec, const Piece& piece, int coord, int size) {
   COL_CHECK(piece.unit > 0 && piece.size > 0 && piece.size % piece.unit == 0,
-            "{}: a piece must be whole units; got size {} and unit {}; correct the placement", label(spec, piece),
-            piece.size, piece.unit);
+            "{}: a piece must be whole units; got size {} and unit {}; correct the placement",
+            label(spec, piece), piece.size, piece.unit);
   std::int64_t units = piece.size / piece.unit;
   if (piece.pad_to > 0) {
     const std::int64_t multiple = std::lcm(piece.pad_to, std::int64_t{size});
@@ -59,8 +59,10 @@ std::int64_t ParamSpec::numel() const { return product(shape); }
 std::int64_t Shard::numel() const { return product(shape); }
 
 Shard shard(const ParamSpec& spec, int coord, int size) {
-  COL_CHECK(size >= 1 && coord >= 0 && coord < size, "{}: coordinate must be below the axis size; got {} of {}; pass "
-            "the rank's place on {}", spec.name, coord, size, name(spec.split_axis));
+  COL_CHECK(size >= 1 && coord >= 0 && coord < size,
+            "{}: coordinate must be below the axis size; got {} of {}; pass "
+            "the rank's place on {}",
+            spec.name, coord, size, name(spec.split_axis));
   Shard part{.shape = spec.shape, .runs = {}, .replicated_runs = false};
   if (spec.split_dim < 0) {
     const std::int64_t length = spec.shape.empty() ? 1 : spec.shape[0];

@@ -13,12 +13,12 @@ struct Parallel;
 namespace colonnade::plan {
 
 enum class Do : std::uint8_t {
-  kForward,          ///< run the chunk's blocks on a micro-batch
-  kBackward,         ///< gradients of inputs and weights
-  kSendActivation,   ///< to the rank of the next virtual stage
-  kRecvActivation,   ///< from the rank of the previous virtual stage
-  kSendGradient,     ///< to the rank of the previous virtual stage
-  kRecvGradient,     ///< from the rank of the next virtual stage
+  kForward,         ///< run the chunk's blocks on a micro-batch
+  kBackward,        ///< gradients of inputs and weights
+  kSendActivation,  ///< to the rank of the next virtual stage
+  kRecvActivation,  ///< from the rank of the previous virtual stage
+  kSendGradient,    ///< to the rank of the previous virtual stage
+  kRecvGradient,    ///< from the rank of the next virtual stage
 };
 
 /// One action. `chunk` counts the virtual stages of this rank from 0; the virtual stage of chunk c
@@ -39,10 +39,10 @@ struct Action {
 using Program = std::vector<Action>;
 
 struct Schedule {
-  int ranks = 1;         ///< pipeline ranks
-  int chunks = 1;        ///< virtual stages per rank
+  int ranks = 1;   ///< pipeline ranks
+  int chunks = 1;  ///< virtual stages per rank
   int microbatches = 1;
-  std::string kind;      ///< "gpipe", "1f1b", "interleaved"
+  std::string kind;               ///< "gpipe", "1f1b", "interleaved"
   std::vector<Program> programs;  ///< one per rank
 
   [[nodiscard]] int stages() const { return ranks * chunks; }  ///< virtual stages
@@ -72,8 +72,8 @@ Schedule make_schedule(const config::Parallel& parallel, int chunks, int microba
 
 /// What the checker proves about a schedule.
 struct ScheduleReport {
-  std::vector<std::string> faults;       ///< empty: sound
-  std::vector<int> peak_live;            ///< per rank: most (micro-batch, chunk) pairs between forward and backward
+  std::vector<std::string> faults;  ///< empty: sound
+  std::vector<int> peak_live;  ///< per rank: most (micro-batch, chunk) pairs between forward and backward
 };
 /// Every (chunk, micro-batch) runs forward once, then backward once; every send meets its receive;
 /// nothing waits forever; inputs arrive before they are used and in the order they were sent.

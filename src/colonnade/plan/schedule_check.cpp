@@ -10,8 +10,8 @@ namespace colonnade::plan {
 namespace {
 
 constexpr int kNumActs = 6;
-constexpr std::array<std::string_view, kNumActs> kNames = {"forward",            "backward",      "send activation",
-                                                           "receive activation", "send gradient", "receive gradient"};
+constexpr std::array<std::string_view, kNumActs> kNames = {
+    "forward", "backward", "send activation", "receive activation", "send gradient", "receive gradient"};
 constexpr std::size_t index(Do act) { return static_cast<std::size_t>(act); }
 
 class Checker {
@@ -57,8 +57,8 @@ class Checker {
   [[nodiscard]] bool last(int stage) const { return stage == s_.stages() - 1; }
 
   void fault(int rank, const Action& a, std::string_view why) {
-    report_.faults.push_back(fmt::format("rank {}: {} of chunk {}, micro-batch {}: {}", rank, kNames[index(a.act)],
-                                         a.chunk, a.microbatch, why));
+    report_.faults.push_back(fmt::format("rank {}: {} of chunk {}, micro-batch {}: {}", rank,
+                                         kNames[index(a.act)], a.chunk, a.microbatch, why));
   }
 
   /// Runs the rank's actions until one must wait. True when at least one ran.
@@ -74,9 +74,10 @@ class Checker {
   bool perform(int rank, const Action& a) {
     if (a.chunk < 0 || a.chunk >= s_.chunks || a.microbatch < 0 || a.microbatch >= s_.microbatches ||
         index(a.act) >= kNumActs) {
-      report_.faults.push_back(fmt::format("rank {}: action {} of chunk {}, micro-batch {} is outside {} chunks and {} "
-                                           "micro-batches",
-                                           rank, index(a.act), a.chunk, a.microbatch, s_.chunks, s_.microbatches));
+      report_.faults.push_back(
+          fmt::format("rank {}: action {} of chunk {}, micro-batch {} is outside {} chunks and {} "
+                      "micro-batches",
+                      rank, index(a.act), a.chunk, a.microbatch, s_.chunks, s_.microbatches));
       return true;
     }
     const int v = stage(rank, a);
@@ -110,7 +111,9 @@ class Checker {
         send(rank - 1, a.act, {v - 1, a.microbatch});
         break;
       case Do::kRecvActivation:
-      case Do::kRecvGradient: take(rank, a); break;
+      case Do::kRecvGradient:
+        take(rank, a);
+        break;
     }
   }
 
@@ -120,11 +123,14 @@ class Checker {
   [[nodiscard]] bool needed(int v, Do act) const {
     switch (act) {
       case Do::kForward:
-      case Do::kBackward: return true;
+      case Do::kBackward:
+        return true;
       case Do::kRecvActivation:
-      case Do::kSendGradient: return s_.ranks > 1 && !first(v);
+      case Do::kSendGradient:
+        return s_.ranks > 1 && !first(v);
       case Do::kSendActivation:
-      case Do::kRecvGradient: return s_.ranks > 1 && !last(v);
+      case Do::kRecvGradient:
+        return s_.ranks > 1 && !last(v);
     }
     return false;
   }
@@ -175,7 +181,8 @@ class Checker {
       for (int m = 0; m < s_.microbatches; ++m) {
         for (int act = 0; act < kNumActs; ++act) {
           const Action action{static_cast<Do>(act), v / s_.ranks, m};
-          if (needed(v, action.act) && !done(v, m)[index(action.act)]) fault(v % s_.ranks, action, "never done");
+          if (needed(v, action.act) && !done(v, m)[index(action.act)])
+            fault(v % s_.ranks, action, "never done");
         }
       }
     }

@@ -11,7 +11,8 @@ namespace {
 /// Appends forwards and backwards of one rank, each with the transfers it needs.
 class Writer {
  public:
-  Writer(const Schedule& schedule, int rank) : ranks_(schedule.ranks), rank_(rank), stages_(schedule.stages()) {}
+  Writer(const Schedule& schedule, int rank)
+      : ranks_(schedule.ranks), rank_(rank), stages_(schedule.stages()) {}
 
   void forward(int chunk, int microbatch) {
     if (ranks_ > 1 && !first(chunk)) add(Do::kRecvActivation, chunk, microbatch);
@@ -38,9 +39,10 @@ class Writer {
 
 Schedule empty(int ranks, int chunks, int microbatches, const char* kind) {
   if (std::min({ranks, chunks, microbatches}) < 1) {
-    throw ConfigError(fmt::format("{} schedule: ranks, virtual stages and micro-batches must each be at least 1; got {}, "
-                                  "{} and {}; raise the one that is 0",
-                                  kind, ranks, chunks, microbatches));
+    throw ConfigError(
+        fmt::format("{} schedule: ranks, virtual stages and micro-batches must each be at least 1; got {}, "
+                    "{} and {}; raise the one that is 0",
+                    kind, ranks, chunks, microbatches));
   }
   return {.ranks = ranks, .chunks = chunks, .microbatches = microbatches, .kind = kind, .programs = {}};
 }
@@ -87,15 +89,18 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
   Schedule schedule = empty(ranks, chunks, microbatches, "interleaved");
   if (group < ranks || group > microbatches) {
     throw ConfigError(fmt::format(
-        "--microbatch-group-size-per-virtual-pipeline-stage: must lie between the pipeline size {} and the number "
+        "--microbatch-group-size-per-virtual-pipeline-stage: must lie between the pipeline size {} and the "
+        "number "
         "of micro-batches {}; got {}; use at least {} micro-batches per step and a group in this range",
         ranks, microbatches, group, ranks));
   }
   if (const int rest = microbatches % group; rest > 0 && rest < ranks) {
-    throw ConfigError(fmt::format(
-        "interleaved schedule: the last group must be empty or hold at least as many micro-batches as there are "
-        "pipeline ranks; got {} micro-batches in groups of {}, so {} in the last one for {} ranks; use a multiple of {}",
-        microbatches, group, rest, ranks, group));
+    throw ConfigError(
+        fmt::format("interleaved schedule: the last group must be empty or hold at least as many "
+                    "micro-batches as there are "
+                    "pipeline ranks; got {} micro-batches in groups of {}, so {} in the last one for {} "
+                    "ranks; use a multiple of {}",
+                    microbatches, group, rest, ranks, group));
   }
   const std::vector<ChunkStep> order = interleaved_order(chunks, microbatches, group);
   const int total = static_cast<int>(order.size());
@@ -132,7 +137,8 @@ Schedule make_schedule(const config::Parallel& parallel, int chunks, int microba
   }
   if (chunks > 1) {
     throw ConfigError(fmt::format(
-        "--pipeline-schedule: {} runs one virtual stage per rank; got {}; use interleaved or auto", kind, chunks));
+        "--pipeline-schedule: {} runs one virtual stage per rank; got {}; use interleaved or auto", kind,
+        chunks));
   }
   return kind == "gpipe" ? gpipe(ranks, microbatches) : one_f_one_b(ranks, microbatches);
 }

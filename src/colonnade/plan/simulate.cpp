@@ -29,8 +29,10 @@ class Clock {
     Timeline timeline;
     double busy = 0;
     for (std::size_t r = 0; r < spans_.size(); ++r) {
-      COL_CHECK(next_[r] == s_.programs[r].size(), "simulate: every rank must reach its end; rank {} stopped at action "
-                "{} of {}; run check() on the schedule", r, next_[r], s_.programs[r].size());
+      COL_CHECK(next_[r] == s_.programs[r].size(),
+                "simulate: every rank must reach its end; rank {} stopped at action "
+                "{} of {}; run check() on the schedule",
+                r, next_[r], s_.programs[r].size());
       for (const auto& span : spans_[r]) {
         timeline.makespan = std::max(timeline.makespan, span.end);
         busy += span.end - span.begin;
@@ -62,10 +64,18 @@ class Clock {
     const int stage = a.chunk * s_.ranks + rank;
     double& now = now_[static_cast<std::size_t>(rank)];
     switch (a.act) {
-      case Do::kForward: work(rank, a, costs_.forward); break;
-      case Do::kBackward: work(rank, a, costs_.backward); break;
-      case Do::kSendActivation: at(activation_, stage + 1, a) = now + costs_.transfer; break;
-      case Do::kSendGradient: at(gradient_, stage - 1, a) = now + costs_.transfer; break;
+      case Do::kForward:
+        work(rank, a, costs_.forward);
+        break;
+      case Do::kBackward:
+        work(rank, a, costs_.backward);
+        break;
+      case Do::kSendActivation:
+        at(activation_, stage + 1, a) = now + costs_.transfer;
+        break;
+      case Do::kSendGradient:
+        at(gradient_, stage - 1, a) = now + costs_.transfer;
+        break;
       case Do::kRecvActivation:
       case Do::kRecvGradient: {
         const double arrival = at(a.act == Do::kRecvActivation ? activation_ : gradient_, stage, a);

@@ -16,27 +16,30 @@ using config::Parallel;
 
 int chunks_of_even_split(const Model& model, const Parallel& p) {
   if (p.num_virtual_stages_per_pipeline_rank > 0 && p.num_layers_per_virtual_pipeline_stage > 0) {
-    throw ConfigError(fmt::format(
-        "virtual stages: give one of --num-virtual-stages-per-pipeline-rank and --num-layers-per-virtual-pipeline-stage; "
-        "got {} and {}; leave one out",
-        p.num_virtual_stages_per_pipeline_rank, p.num_layers_per_virtual_pipeline_stage));
-  }
-  if (p.num_layers_per_virtual_pipeline_stage == 0) return std::max(p.num_virtual_stages_per_pipeline_rank, 1);
-  if (p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0) {
     throw ConfigError(
-        fmt::format("--num-layers-per-virtual-pipeline-stage: needs an even split; got first stage {} and last stage {} "
-                    "layers; use --num-virtual-stages-per-pipeline-rank",
-                    p.decoder_first_pipeline_num_layers, p.decoder_last_pipeline_num_layers));
+        fmt::format("virtual stages: give one of --num-virtual-stages-per-pipeline-rank and "
+                    "--num-layers-per-virtual-pipeline-stage; "
+                    "got {} and {}; leave one out",
+                    p.num_virtual_stages_per_pipeline_rank, p.num_layers_per_virtual_pipeline_stage));
+  }
+  if (p.num_layers_per_virtual_pipeline_stage == 0)
+    return std::max(p.num_virtual_stages_per_pipeline_rank, 1);
+  if (p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0) {
+    throw ConfigError(fmt::format(
+        "--num-layers-per-virtual-pipeline-stage: needs an even split; got first stage {} and last stage {} "
+        "layers; use --num-virtual-stages-per-pipeline-rank",
+        p.decoder_first_pipeline_num_layers, p.decoder_last_pipeline_num_layers));
   }
   const std::int64_t slots = model.num_layers + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
                              (p.account_for_loss_in_pipeline_split ? 1 : 0);
   const std::int64_t block =
       std::int64_t{p.num_layers_per_virtual_pipeline_stage} * p.pipeline_model_parallel_size;
   if (slots % block != 0) {
-    throw ConfigError(fmt::format(
-        "--num-layers-per-virtual-pipeline-stage: times the pipeline size must divide the layers (with embedding and "
-        "loss where they count); got {} * {} for {}; choose a divisor of {}",
-        p.num_layers_per_virtual_pipeline_stage, p.pipeline_model_parallel_size, slots, slots));
+    throw ConfigError(
+        fmt::format("--num-layers-per-virtual-pipeline-stage: times the pipeline size must divide the layers "
+                    "(with embedding and "
+                    "loss where they count); got {} * {} for {}; choose a divisor of {}",
+                    p.num_layers_per_virtual_pipeline_stage, p.pipeline_model_parallel_size, slots, slots));
   }
   return static_cast<int>(slots / block);
 }
@@ -48,20 +51,23 @@ std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int
   const std::int64_t loss = p.account_for_loss_in_pipeline_split ? 1 : 0;
   const std::int64_t slots = model.num_layers + embedding + loss;
   if (slots % stages != 0) {
-    throw ConfigError(fmt::format(
-        "pipeline split: pipeline size * virtual stages must divide the layers (with embedding and loss where they "
-        "count); got {} * {} for {}; use --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers or "
-        "--pipeline-model-parallel-layout",
-        p.pipeline_model_parallel_size, chunks, slots));
+    throw ConfigError(
+        fmt::format("pipeline split: pipeline size * virtual stages must divide the layers (with embedding "
+                    "and loss where they "
+                    "count); got {} * {} for {}; use --decoder-first-pipeline-num-layers, "
+                    "--decoder-last-pipeline-num-layers or "
+                    "--pipeline-model-parallel-layout",
+                    p.pipeline_model_parallel_size, chunks, slots));
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), slots / stages);
   counts.front() -= embedding;
   counts.back() -= loss;
   if (counts.front() < 0 || counts.back() < 0) {
-    throw ConfigError(fmt::format(
-        "pipeline split: the stage of embedding and loss must have room for both; got {} slots for {} stages; "
-        "use fewer stages",
-        slots, stages));
+    throw ConfigError(
+        fmt::format("pipeline split: the stage of embedding and loss must have room for both; got {} slots "
+                    "for {} stages; "
+                    "use fewer stages",
+                    slots, stages));
   }
   return counts;
 }
@@ -72,12 +78,14 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
   const std::int64_t last = p.decoder_last_pipeline_num_layers;
   const int ranks = p.pipeline_model_parallel_size;
   const auto refuse = [&](std::string_view rule, std::string_view remedy) {
-    throw ConfigError(fmt::format("uneven pipeline split: {}; got {} layers on the first, {} on the last of {} ranks, {} "
-                                  "layers in all, {} virtual stages per rank (0 layers: unset); {}",
-                                  rule, first, last, ranks, model.num_layers, chunks, remedy));
+    throw ConfigError(
+        fmt::format("uneven pipeline split: {}; got {} layers on the first, {} on the last of {} ranks, {} "
+                    "layers in all, {} virtual stages per rank (0 layers: unset); {}",
+                    rule, first, last, ranks, model.num_layers, chunks, remedy));
   };
   if (p.account_for_embedding_in_pipeline_split || p.account_for_loss_in_pipeline_split) {
-    refuse("embedding and loss cannot count as layers as well", "leave out --account-for-embedding-in-pipeline-split and "
+    refuse("embedding and loss cannot count as layers as well",
+           "leave out --account-for-embedding-in-pipeline-split and "
            "--account-for-loss-in-pipeline-split");
   }
   if (ranks < 2) refuse("it needs at least two pipeline ranks", "raise --pipeline-model-parallel-size");
@@ -119,9 +127,10 @@ std::vector<StageBlocks> from_counts(const std::vector<std::int64_t>& counts) {
 void refuse_beside_layout(const Parallel& p) {
   const auto refuse = [](bool given, std::string_view flag) {
     if (given) {
-      throw ConfigError(fmt::format("--pipeline-model-parallel-layout: says the whole split by itself; got {} as well; "
-                                    "leave one out",
-                                    flag));
+      throw ConfigError(
+          fmt::format("--pipeline-model-parallel-layout: says the whole split by itself; got {} as well; "
+                      "leave one out",
+                      flag));
     }
   };
   refuse(p.num_virtual_stages_per_pipeline_rank > 0, "--num-virtual-stages-per-pipeline-rank");
@@ -136,9 +145,10 @@ void refuse_beside_layout(const Parallel& p) {
 
 std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
   if (model.num_layers < 1 || p.pipeline_model_parallel_size < 1) {
-    throw ConfigError(fmt::format("pipeline split: --num-layers and --pipeline-model-parallel-size must be at least 1; got "
-                                  "{} and {}; set both",
-                                  model.num_layers, p.pipeline_model_parallel_size));
+    throw ConfigError(
+        fmt::format("pipeline split: --num-layers and --pipeline-model-parallel-size must be at least 1; got "
+                    "{} and {}; set both",
+                    model.num_layers, p.pipeline_model_parallel_size));
   }
   if (!p.pipeline_model_parallel_layout.empty()) {
     refuse_beside_layout(p);

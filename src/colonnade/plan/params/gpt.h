@@ -1,0 +1,117 @@
+// The parameters of a GPT-class model, one function per part: names, shapes, cuts, start. Layers are
+// built from these structs; checkpoints, converters and the memory plan read the same ones.
+// Names are Megatron's global names with layer numbers: "decoder.layers.3.mlp.linear_fc1.weight".
+// Source: Megatron's core/models/gpt, core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
+//
+// Cut over tp: qkv and fc1 by rows, with their biases; proj and fc2 by columns, their biases whole;
+// word embeddings and output layer by rows of the vocabulary, filled up to a multiple of
+// make_vocab_size_divisible_by * tp. Norms and position embeddings are whole.
+//
+// Gradients partial over tp (each rank sees a part of the sequence, or of the heads):
+//   with sequence parallelism   norms, row-parallel biases, position embeddings
+//   always                      q and k norms: every rank normalises its own heads
+// A key or value head that several ranks hold (tp > query groups) is a run with several holders in
+// plan::shard; its gradient is summed over them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "colonnade/config/model.h"
+#include "colonnade/config/parallel.h"
+#include "colonnade/plan/param.h"
+
+namespace colonnade::plan {
+
+struct NormParams {
+  ParamSpec weight;               ///< [h], or [d] for q and k norms
+  std::optional<ParamSpec> bias;  ///< LayerNorm only
+};
+struct LinearParams {
+  ParamSpec weight;  ///< [out, in]
+  std::optional<ParamSpec> bias;
+};
+struct AttentionParams {
+  NormParams input_norm;
+  LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], cut by heads
+  std::optional<NormParams> q_norm, k_norm;
+  LinearParams proj;
+};
+struct MlpParams {
+  NormParams norm;
+  LinearParams fc1;  ///< rows [gate | up] when gated
+  LinearParams fc2;
+};
+struct LayerParams {
+  AttentionParams attention;
+  MlpParams mlp;
+};
+struct EmbeddingParams {
+  ParamSpec word;                     ///< [vocabulary, h]
+  std::optional<ParamSpec> position;  ///< [max positions, h], learned positions only
+};
+struct HeadParams {
+  NormParams final_norm;
+  std::optional<ParamSpec> output;  ///< [vocabulary, h]; empty: tied to the word embeddings
+};
+
+/// The model must be complete (config::derive): every size above 0. Throws Error otherwise.
+EmbeddingParams embedding_params(const config::Model& model, const config::Parallel& parallel);
+/// `layer` is the 0-based global number.
+LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
+HeadParams head_params(const config::Model& model, const config::Parallel& parallel);
+
+/// Every parameter of the model once, in block order: embedding, layers, head.
+std::vector<ParamSpec> gpt_params(const config::Model& model, const config::Parallel& parallel);
+
+/// Calls f(spec) for each parameter that exists, in the order of the struct.
+template <typename F>
+void for_each(const ParamSpec& spec, F&& f) {
+  f(spec);
+}
+template <typename T, typename F>
+void for_each(const std::optional<T>& part, F&& f) {
+  if (part) for_each(*part, f);
+}
+template <typename F>
+void for_each(const NormParams& p, F&& f) {
+  for_each(p.weight, f);
+  for_each(p.bias, f);
+}
+template <typename F>
+void for_each(const LinearParams& p, F&& f) {
+  for_each(p.weight, f);
+  for_each(p.bias, f);
+}
+template <typename F>
+void for_each(const AttentionParams& p, F&& f) {
+  for_each(p.input_norm, f);
+  for_each(p.qkv, f);
+  for_each(p.q_norm, f);
+  for_each(p.k_norm, f);
+  for_each(p.proj, f);
+}
+template <typename F>
+void for_each(const MlpParams& p, F&& f) {
+  for_each(p.norm, f);
+  for_each(p.fc1, f);
+  for_each(p.fc2, f);
+}
+template <typename F>
+void for_each(const LayerParams& p, F&& f) {
+  for_each(p.attention, f);
+  for_each(p.mlp, f);
+}
+template <typename F>
+void for_each(const EmbeddingParams& p, F&& f) {
+  for_each(p.word, f);
+  for_each(p.position, f);
+}
+template <typename F>
+void for_each(const HeadParams& p, F&& f) {
+  for_each(p.final_norm, f);
+  for_each(p.output, f);
+}
+
+}  // namespace colonnade::plan
