@@ -14,42 +14,43 @@ enum class ParamsDtype { kFloat32, kBfloat16, kFloat16 };
 
 /// What a GPT-class model is. After `config::derive` no optional that has a default is empty.
 struct Model {
-  std::int64_t num_layers = 0;            ///< --num-layers
-  std::int64_t hidden_size = 0;           ///< --hidden-size
-  std::int64_t ffn_hidden_size = 0;       ///< --ffn-hidden-size; 0: 4h, with SwiGLU int(4h*2/3/64)*64
-  std::int64_t num_attention_heads = 0;   ///< --num-attention-heads
-  std::int64_t num_query_groups = 0;      ///< --num-query-groups with --group-query-attention; 0: heads
-  std::int64_t kv_channels = 0;           ///< --kv-channels, size of one head; 0: hidden / heads
-  std::int64_t vocab_size = 0;            ///< true vocabulary, from --vocab-size or the tokenizer
+  std::int64_t num_layers = 0;               ///< --num-layers
+  std::int64_t hidden_size = 0;              ///< --hidden-size
+  std::int64_t ffn_hidden_size = 0;          ///< --ffn-hidden-size; 0: 4h, with SwiGLU int(4h*2/3/64)*64
+  std::int64_t num_attention_heads = 0;      ///< --num-attention-heads
+  std::int64_t num_query_groups = 0;         ///< --num-query-groups with --group-query-attention; 0: heads
+  std::int64_t kv_channels = 0;              ///< --kv-channels, size of one head; 0: hidden / heads
+  std::int64_t vocab_size = 0;               ///< true vocabulary, from --vocab-size or the tokenizer
   std::int64_t max_position_embeddings = 0;  ///< --max-position-embeddings
   std::int64_t make_vocab_size_divisible_by = 128;  ///< --make-vocab-size-divisible-by; layout only
 
   PositionEmbedding position_embedding = PositionEmbedding::kLearnedAbsolute;  ///< --position-embedding-type
-  double rotary_base = 10000;             ///< --rotary-base
-  double rotary_percent = 1.0;            ///< --rotary-percent
-  bool rotary_interleaved = false;        ///< --rotary-interleaved
-  double rotary_seq_len_interpolation_factor = 1.0;  ///< --rotary-seq-len-interpolation-factor (linear scaling)
-  bool use_rope_scaling = false;          ///< --use-rope-scaling (llama3)
-  double rope_scaling_factor = 8.0;       ///< --rope-scaling-factor
-  double rope_low_freq_factor = 1.0;      ///< llama3's low_freq_factor; from a Hugging Face config
-  double rope_high_freq_factor = 4.0;     ///< llama3's high_freq_factor; from a Hugging Face config
+  double rotary_base = 10000;                                                  ///< --rotary-base
+  double rotary_percent = 1.0;                                                 ///< --rotary-percent
+  bool rotary_interleaved = false;                                             ///< --rotary-interleaved
+  double rotary_seq_len_interpolation_factor =
+      1.0;                             ///< --rotary-seq-len-interpolation-factor (linear scaling)
+  bool use_rope_scaling = false;       ///< --use-rope-scaling (llama3)
+  double rope_scaling_factor = 8.0;    ///< --rope-scaling-factor
+  double rope_low_freq_factor = 1.0;   ///< llama3's low_freq_factor; from a Hugging Face config
+  double rope_high_freq_factor = 4.0;  ///< llama3's high_freq_factor; from a Hugging Face config
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3's old context length
 
   Normalization normalization = Normalization::kLayerNorm;  ///< --normalization
-  double norm_epsilon = 1e-5;             ///< --norm-epsilon
-  bool apply_layernorm_1p = false;        ///< --apply-layernorm-1p: gamma is kept as gamma - 1
-  bool qk_layernorm = false;              ///< --qk-layernorm
+  double norm_epsilon = 1e-5;                               ///< --norm-epsilon
+  bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is kept as gamma - 1
+  bool qk_layernorm = false;        ///< --qk-layernorm
 
   Activation activation = Activation::kGeluErf;  ///< from --swiglu, --squared-relu, --openai-gelu, ...
-  bool add_bias_linear = true;            ///< --disable-bias-linear turns it off
-  bool add_qkv_bias = false;              ///< --add-qkv-bias; also on when add_bias_linear is
-  std::int64_t window_size = 0;           ///< --window-size W,0: each token sees W earlier ones and itself; 0: all
+  bool add_bias_linear = true;                   ///< --disable-bias-linear turns it off
+  bool add_qkv_bias = false;                     ///< --add-qkv-bias; also on when add_bias_linear is
+  std::int64_t window_size = 0;  ///< --window-size W,0: each token sees W earlier ones and itself; 0: all
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
 
-  double hidden_dropout = 0.1;            ///< --hidden-dropout
-  double attention_dropout = 0.1;         ///< --attention-dropout
-  double init_method_std = 0.02;          ///< --init-method-std; output layers std / sqrt(2 * num_layers)
-  std::optional<double> embedding_init_method_std;  ///< --embedding-init-method-std
+  double hidden_dropout = 0.1;     ///< --hidden-dropout
+  double attention_dropout = 0.1;  ///< --attention-dropout
+  double init_method_std = 0.02;   ///< --init-method-std; output layers std / sqrt(2 * num_layers)
+  std::optional<double> embedding_init_method_std;   ///< --embedding-init-method-std
   ParamsDtype params_dtype = ParamsDtype::kFloat32;  ///< --bf16, --fp16
 
   [[nodiscard]] bool gated() const {

@@ -18,15 +18,16 @@ struct Parallel {
   bool sequence_parallel = false;        ///< --sequence-parallel; off by itself when tensor size is 1
   bool use_tp_pp_dp_mapping = false;     ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
 
-  std::string pipeline_schedule = "auto";  ///< --pipeline-schedule gpipe|1f1b|interleaved; auto: by virtual stages
+  std::string pipeline_schedule =
+      "auto";  ///< --pipeline-schedule gpipe|1f1b|interleaved; auto: by virtual stages
   int num_virtual_stages_per_pipeline_rank = 0;   ///< --num-virtual-stages-per-pipeline-rank; 0: none
   int num_layers_per_virtual_pipeline_stage = 0;  ///< --num-layers-per-virtual-pipeline-stage; 0: unset
   int microbatch_group_size_per_virtual_pipeline_stage = 0;  ///< same name; 0: pipeline size
-  int decoder_first_pipeline_num_layers = 0;      ///< --decoder-first-pipeline-num-layers; 0: unset
-  int decoder_last_pipeline_num_layers = 0;       ///< --decoder-last-pipeline-num-layers; 0: unset
+  int decoder_first_pipeline_num_layers = 0;  ///< --decoder-first-pipeline-num-layers; 0: unset
+  int decoder_last_pipeline_num_layers = 0;   ///< --decoder-last-pipeline-num-layers; 0: unset
   bool account_for_embedding_in_pipeline_split = false;
   bool account_for_loss_in_pipeline_split = false;
-  std::string pipeline_model_parallel_layout;     ///< --pipeline-model-parallel-layout; "": even split
+  std::string pipeline_model_parallel_layout;  ///< --pipeline-model-parallel-layout; "": even split
 
   bool use_distributed_optimizer = false;  ///< --use-distributed-optimizer
   bool overlap_grad_reduce = false;        ///< --overlap-grad-reduce

@@ -30,9 +30,9 @@ struct Run {
 
   /// The same settings, wherever they came from.
   friend bool operator==(const Run& a, const Run& b) {
-    return a.family == b.family && a.model == b.model && a.parallel == b.parallel && a.training == b.training &&
-           a.optimizer == b.optimizer && a.schedule == b.schedule && a.data == b.data &&
-           a.checkpoint == b.checkpoint && a.logging == b.logging;
+    return a.family == b.family && a.model == b.model && a.parallel == b.parallel &&
+           a.training == b.training && a.optimizer == b.optimizer && a.schedule == b.schedule &&
+           a.data == b.data && a.checkpoint == b.checkpoint && a.logging == b.logging;
   }
 };
 

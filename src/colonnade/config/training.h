@@ -11,18 +11,19 @@ namespace colonnade::config {
 
 /// Batches and length of the run. global_batch = micro_batch * data_parallel_size * accumulation.
 struct Training {
-  std::int64_t micro_batch_size = 0;      ///< --micro-batch-size
-  std::int64_t global_batch_size = 0;     ///< --global-batch-size; 0: micro-batch * data parallel size
-  std::int64_t seq_length = 0;            ///< --seq-length
+  std::int64_t micro_batch_size = 0;          ///< --micro-batch-size
+  std::int64_t global_batch_size = 0;         ///< --global-batch-size; 0: micro-batch * data parallel size
+  std::int64_t seq_length = 0;                ///< --seq-length
   std::optional<std::int64_t> train_iters;    ///< --train-iters
   std::optional<std::int64_t> train_samples;  ///< --train-samples
-  std::int64_t seed = 1234;               ///< --seed
-  std::string device = "cpu";             ///< --device cpu|cuda
-  bool skip_train = false;                ///< --skip-train
-  std::optional<std::int64_t> exit_interval;          ///< --exit-interval
+  std::int64_t seed = 1234;                   ///< --seed
+  std::string device = "cpu";                 ///< --device cpu|cuda
+  bool skip_train = false;                    ///< --skip-train
+  std::optional<std::int64_t> exit_interval;  ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
-  bool deterministic_mode = false;        ///< --deterministic-mode
-  bool calculate_per_token_loss = false;  ///< --calculate-per-token-loss; same as off while no token is masked
+  bool deterministic_mode = false;                    ///< --deterministic-mode
+  bool calculate_per_token_loss =
+      false;  ///< --calculate-per-token-loss; same as off while no token is masked
   bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad turns it off
 
   std::int64_t eval_iters = 100;              ///< --eval-iters
@@ -39,18 +40,18 @@ enum class WeightDecayIncrStyle { kConstant, kLinear, kCosine };
 
 struct Optimizer {
   OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd
-  double weight_decay = 0.01;             ///< --weight-decay; not on biases and 1-D tensors
-  bool apply_wd_to_qk_layernorm = false;  ///< --apply-wd-to-qk-layernorm
-  double clip_grad = 1.0;                 ///< --clip-grad; 0: no clipping
-  double adam_beta1 = 0.9;                ///< --adam-beta1
-  double adam_beta2 = 0.999;              ///< --adam-beta2
-  double adam_eps = 1e-8;                 ///< --adam-eps
-  double sgd_momentum = 0.9;              ///< --sgd-momentum
-  std::optional<double> loss_scale;       ///< --loss-scale: constant; unset with fp16: dynamic
-  double initial_loss_scale = 4294967296.0;  ///< --initial-loss-scale
-  double min_loss_scale = 1.0;            ///< --min-loss-scale
-  double loss_scale_window = 1000;        ///< --loss-scale-window
-  int hysteresis = 2;                     ///< --hysteresis
+  double weight_decay = 0.01;                      ///< --weight-decay; not on biases and 1-D tensors
+  bool apply_wd_to_qk_layernorm = false;           ///< --apply-wd-to-qk-layernorm
+  double clip_grad = 1.0;                          ///< --clip-grad; 0: no clipping
+  double adam_beta1 = 0.9;                         ///< --adam-beta1
+  double adam_beta2 = 0.999;                       ///< --adam-beta2
+  double adam_eps = 1e-8;                          ///< --adam-eps
+  double sgd_momentum = 0.9;                       ///< --sgd-momentum
+  std::optional<double> loss_scale;                ///< --loss-scale: constant; unset with fp16: dynamic
+  double initial_loss_scale = 4294967296.0;        ///< --initial-loss-scale
+  double min_loss_scale = 1.0;                     ///< --min-loss-scale
+  double loss_scale_window = 1000;                 ///< --loss-scale-window
+  int hysteresis = 2;                              ///< --hysteresis
 
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
@@ -58,15 +59,15 @@ struct Optimizer {
 /// Learning rate and weight decay over the run. Units are samples; iteration flags are multiplied
 /// by the global batch size. Source: Megatron's core/optimizer_param_scheduler.py.
 struct Schedule {
-  double lr = 0;                          ///< --lr
-  double min_lr = 0;                      ///< --min-lr
-  LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;  ///< --lr-decay-style
+  double lr = 0;                                                   ///< --lr
+  double min_lr = 0;                                               ///< --min-lr
+  LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;             ///< --lr-decay-style
   WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::kExponential;  ///< --lr-wsd-decay-style
-  std::optional<std::int64_t> lr_decay_iters, lr_decay_samples;          ///< unset: the whole run
+  std::optional<std::int64_t> lr_decay_iters, lr_decay_samples;    ///< unset: the whole run
   std::optional<std::int64_t> lr_wsd_decay_iters, lr_wsd_decay_samples;
   std::int64_t lr_warmup_iters = 0, lr_warmup_samples = 0;
-  std::optional<double> lr_warmup_fraction;  ///< of the decay length
-  double lr_warmup_init = 0;              ///< --lr-warmup-init
+  std::optional<double> lr_warmup_fraction;                    ///< of the decay length
+  double lr_warmup_init = 0;                                   ///< --lr-warmup-init
   std::optional<double> start_weight_decay, end_weight_decay;  ///< ramps; unset: weight_decay
   WeightDecayIncrStyle weight_decay_incr_style = WeightDecayIncrStyle::kConstant;
   bool override_opt_param_scheduler = false;        ///< this run's values win over the checkpoint's
@@ -76,31 +77,31 @@ struct Schedule {
 };
 
 struct Data {
-  std::vector<std::string> data_path;        ///< --data-path: prefixes, or weight prefix pairs
+  std::vector<std::string> data_path;  ///< --data-path: prefixes, or weight prefix pairs
   std::vector<std::string> train_data_path, valid_data_path, test_data_path;
-  std::string split = "969, 30, 1";          ///< --split
-  bool mock_data = false;                    ///< --mock-data
-  std::string data_cache_path;               ///< --data-cache-path; "": beside the data
-  std::string dataloader_type = "single";    ///< --dataloader-type single|cyclic
-  int num_workers = 2;                       ///< --num-workers: batches prefetched ahead by threads
+  std::string split = "969, 30, 1";        ///< --split
+  bool mock_data = false;                  ///< --mock-data
+  std::string data_cache_path;             ///< --data-cache-path; "": beside the data
+  std::string dataloader_type = "single";  ///< --dataloader-type single|cyclic
+  int num_workers = 2;                     ///< --num-workers: batches prefetched ahead by threads
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
   double mid_level_dataset_surplus = 0.005;
-  std::string tokenizer_type;                ///< --tokenizer-type NullTokenizer|SentencePieceTokenizer|Llama2Tokenizer
-  std::string tokenizer_model;               ///< --tokenizer-model
+  std::string tokenizer_type;   ///< --tokenizer-type NullTokenizer|SentencePieceTokenizer|Llama2Tokenizer
+  std::string tokenizer_model;  ///< --tokenizer-model
 
   friend bool operator==(const Data&, const Data&) = default;
 };
 
 struct Checkpoint {
-  std::string save;                             ///< --save: run folder; "": runs/<time>
-  std::string load;                             ///< --load: run folder or step folder
-  std::string pretrained_checkpoint;            ///< --pretrained-checkpoint: initial weights only
-  std::optional<std::int64_t> save_interval;    ///< --save-interval
+  std::string save;                                  ///< --save: run folder; "": runs/<time>
+  std::string load;                                  ///< --load: run folder or step folder
+  std::string pretrained_checkpoint;                 ///< --pretrained-checkpoint: initial weights only
+  std::optional<std::int64_t> save_interval;         ///< --save-interval
   std::optional<std::int64_t> save_retain_interval;  ///< --save-retain-interval: others are deleted
-  std::optional<std::int64_t> ckpt_step;        ///< --ckpt-step: load this step
-  bool finetune = false;                        ///< --finetune: weights only, counters start anew
+  std::optional<std::int64_t> ckpt_step;             ///< --ckpt-step: load this step
+  bool finetune = false;                             ///< --finetune: weights only, counters start anew
   bool no_load_optim = false, no_load_rng = false, no_save_optim = false, no_save_rng = false;
   bool exit_on_missing_checkpoint = false;
 
@@ -108,11 +109,11 @@ struct Checkpoint {
 };
 
 struct Logging {
-  std::int64_t log_interval = 1;        ///< --log-interval; Megatron's default is 100
-  std::string tensorboard_dir;          ///< --tensorboard-dir; "": <save>/tensorboard
+  std::int64_t log_interval = 1;  ///< --log-interval; Megatron's default is 100
+  std::string tensorboard_dir;    ///< --tensorboard-dir; "": <save>/tensorboard
   std::int64_t tensorboard_log_interval = 1;
-  bool log_params_norm = false;         ///< --log-params-norm
-  bool log_num_zeros_in_grad = false;   ///< --log-num-zeros-in-grad
+  bool log_params_norm = false;        ///< --log-params-norm
+  bool log_num_zeros_in_grad = false;  ///< --log-num-zeros-in-grad
   bool log_timers_to_tensorboard = false;
   bool log_memory_to_tensorboard = false;
   bool log_validation_ppl_to_tensorboard = false;

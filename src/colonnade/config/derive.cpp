@@ -1,0 +1,47 @@
+// Derived settings. Source: Megatron's training/arguments.py (validate_args).
+#include "colonnade/config/derive.h"
+
+#include <algorithm>
+
+namespace colonnade::config {
+
+namespace {
+
+void derive_model(Model& m) {
+  if (m.ffn_hidden_size == 0) {
+    m.ffn_hidden_size =
+        m.activation == Activation::kSwiglu ? m.hidden_size * 8 / 3 / 64 * 64 : m.hidden_size * 4;
+  }
+  if (m.kv_channels == 0 && m.num_attention_heads > 0) m.kv_channels = m.hidden_size / m.num_attention_heads;
+  if (m.num_query_groups == 0) m.num_query_groups = m.num_attention_heads;
+}
+
+/// Virtual stages out of layers per virtual stage; left alone where the layers do not divide.
+void derive_stages(const Model& m, Parallel& p) {
+  if (p.num_layers_per_virtual_pipeline_stage == 0 || p.num_virtual_stages_per_pipeline_rank != 0) return;
+  const std::int64_t layers = m.num_layers + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
+                              (p.account_for_loss_in_pipeline_split ? 1 : 0);
+  const std::int64_t piece =
+      std::int64_t{p.pipeline_model_parallel_size} * p.num_layers_per_virtual_pipeline_stage;
+  if (layers % piece != 0) return;
+  p.num_virtual_stages_per_pipeline_rank = static_cast<int>(layers / piece);
+  p.num_layers_per_virtual_pipeline_stage = 0;
+}
+
+}  // namespace
+
+void derive(Run& run) {
+  derive_model(run.model);
+  if (run.model.max_position_embeddings == 0 &&
+      run.model.position_embedding != PositionEmbedding::kLearnedAbsolute) {
+    run.model.max_position_embeddings = run.training.seq_length;
+  }
+  if (run.training.global_batch_size == 0) {
+    run.training.global_batch_size =
+        run.training.micro_batch_size * std::max(run.parallel.data_parallel_size(), 1);
+  }
+  derive_stages(run.model, run.parallel);
+  if (run.parallel.tensor_model_parallel_size == 1) run.parallel.sequence_parallel = false;
+}
+
+}  // namespace colonnade::config

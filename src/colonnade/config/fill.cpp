@@ -1,0 +1,65 @@
+// Settings by key from code: one value, the values of a checkpoint, the check of ranges.
+#include "colonnade/base/error.h"
+#include "colonnade/config/access.h"
+#include "colonnade/config/parse.h"
+
+namespace colonnade::config {
+
+namespace {
+
+Words split(std::string_view text, const Setting& s) {
+  if (s.kind != Kind::kList) return {std::string(text)};
+  Words words;
+  while (!text.empty()) {
+    const std::size_t space = std::min(text.find(' '), text.size());
+    if (space > 0) words.emplace_back(text.substr(0, space));
+    text.remove_prefix(std::min(space + 1, text.size()));
+  }
+  return words;
+}
+
+}  // namespace
+
+void set(Run& run, std::string_view key, std::string_view value) {
+  const Setting& s = setting(key);
+  const std::string broken = assign(run, s, split(value, s));
+  if (!broken.empty())
+    throw ConfigError(
+        fmt::format("{}: {}; got \"{}\"; see `colonnade help {}`", s.flag, broken, value, s.flag));
+}
+
+void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source) {
+  std::vector<std::string> faults;
+  for (const auto& [key, value] : values) {
+    const Setting& s = setting(key);
+    if (s.set == nullptr) continue;  // said by other settings
+    Run other = run;
+    const std::string broken = assign(other, s, split(value, s));
+    const auto given = run.given.find(key);
+    if (!broken.empty()) {
+      faults.push_back(fmt::format("{}: {}; got \"{}\" in {}; mend that file", s.key, broken, value, source));
+    } else if (given == run.given.end()) {
+      run = std::move(other);
+    } else if (text_of(run, s) != text_of(other, s)) {
+      faults.push_back(fmt::format("{}: must agree with {}; got {} from {} and {} there; leave {} out",
+                                   s.flag, source, text_of(run, s), given->second, text_of(other, s),
+                                   s.flag));
+    }
+  }
+  require_none(faults);
+}
+
+std::vector<RangeFault> out_of_range(const Run& run) {
+  std::vector<RangeFault> found;
+  for (const Setting& s : schema()) {
+    if (s.set == nullptr || s.get == nullptr) continue;
+    const auto words = s.get(run);
+    if (!words) continue;
+    Run scratch = run;
+    const std::string broken = assign(scratch, s, *words);
+    if (!broken.empty()) found.push_back({s.key, broken, text_of(run, s)});
+  }
+  return found;
+}
+
+}  // namespace colonnade::config

@@ -1,0 +1,38 @@
+// What was typed, before it is a Run: words by key, with where they came from.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/schema.h"
+
+namespace colonnade::config {
+
+struct Given {
+  Words words;
+  std::string where;    ///< "the command line" or "run.yaml:3"
+  std::string spelled;  ///< what the messages call it: "--num-layers" or "run.yaml:3: num_layers"
+  int level = 0;        ///< higher wins: YAML files in order, then the command line
+};
+
+/// The winning words of each key.
+struct GivenSet {
+  std::map<std::string, Given> by_key;
+  std::vector<std::string> faults;
+  std::vector<std::string> notes;
+
+  /// Keeps `given` unless a higher level said the key already.
+  void put(const std::string& key, Given given);
+  [[nodiscard]] const Given* find(const std::string& key) const;
+};
+
+/// Adds the settings of a YAML file: a flat map of keys (Megatron's destination names or flag
+/// spellings) to scalars or lists; `<<` merges maps, what stands in the map itself wins.
+void read_yaml(const std::string& path, int level, GivenSet& out);
+
+/// "--naem: is not a setting; got ...; did you mean --name?"
+std::string unknown(const std::string& thing, std::string_view name,
+                    const std::vector<std::string>& more = {});
+
+}  // namespace colonnade::config

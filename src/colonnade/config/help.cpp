@@ -1,0 +1,210 @@
+// Help by group: short, full, one flag, and the reference page.
+#include "colonnade/config/help.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/access.h"
+#include "colonnade/config/given.h"
+
+namespace colonnade::config {
+
+namespace {
+
+constexpr std::size_t kTextColumn = 38;
+constexpr std::size_t kWidth = 110;
+
+std::string value_name(const Setting& s) {
+  switch (s.kind) {
+    case Kind::kSwitch:
+      return "";
+    case Kind::kInteger:
+      return " N";
+    case Kind::kNumber:
+      return " X";
+    case Kind::kList:
+      return " WORD ...";
+    case Kind::kChoice:
+      break;
+    case Kind::kText:
+      return " TEXT";
+  }
+  Words words = s.choices;
+  std::erase(words, "");
+  return fmt::format(" {}", fmt::join(words, "|"));
+}
+
+std::string range(const Setting& s) {
+  if (!s.min && !s.max) return "";
+  if (!s.max) return fmt::format("at least {}", *s.min);
+  return fmt::format("{} to {}", *s.min, *s.max);
+}
+
+std::string help_text(const Setting& s) {
+  return s.shorthand_key.empty()
+             ? s.help
+             : fmt::format("short for {} {}", setting(s.shorthand_key).flag, s.shorthand_word);
+}
+
+/// The default as a user would read it; empty where there is nothing to say.
+std::string default_note(const Setting& s) {
+  const std::string text = s.default_text();
+  if (!s.shorthand_key.empty() || text.empty() || (s.kind == Kind::kSwitch && text == "false")) return "";
+  return fmt::format(" [{}]", s.kind == Kind::kSwitch ? "on; " + s.off_flag() + " switches it off" : text);
+}
+
+/// "  --flag N      text", wrapped.
+std::string line(const Setting& s) {
+  std::string out = fmt::format("  {:<{}}", s.flag + value_name(s), kTextColumn - 3);
+  out += out.size() < kTextColumn ? std::string(kTextColumn - out.size(), ' ')
+                                  : "\n" + std::string(kTextColumn, ' ');
+  std::size_t column = kTextColumn;
+  const std::string text = help_text(s) + default_note(s);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (column > kTextColumn && column + end - at > kWidth) {
+      out.back() = '\n';
+      out += std::string(kTextColumn, ' ');
+      column = kTextColumn;
+    }
+    out += text.substr(at, end - at) + ' ';
+    column += end - at + 1;
+    at = end + 1;
+  }
+  out.back() = '\n';
+  return out;
+}
+
+std::string by_group(bool all) {
+  std::string out, group;
+  for (const Setting& s : schema()) {
+    if (s.cls != Class::kImplemented || !(all || s.common)) continue;
+    if (s.group != group) out += fmt::format("\n{}:\n", s.group);
+    group = s.group;
+    out += line(s);
+  }
+  return out;
+}
+
+std::string in_cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+std::string spellings(const Setting& s) {
+  Words words = s.aliases;
+  if (s.kind == Kind::kSwitch && (s.off_aliases.empty() || s.off_aliases[0] != s.flag))
+    words.push_back(s.off_flag());
+  return words.empty() ? "" : fmt::format(" (`{}`)", fmt::join(words, "`, `"));
+}
+
+std::string row(const Setting& s) {
+  std::string type(name(s.kind));
+  if (s.kind == Kind::kChoice) type = value_name(s).substr(1);
+  if (!s.unit.empty()) type += ", " + s.unit;
+  if (!range(s).empty()) type += ", " + range(s);
+  std::string text = help_text(s);
+  if (!s.megatron_default.empty()) text += fmt::format("; Megatron's default is {}", s.megatron_default);
+  if (s.own) text += "; not one of Megatron's flags";
+  const std::string shown = s.shorthand_key.empty() ? s.default_text() : "";
+  return fmt::format("| `{}`{} | `{}` | {} | {} | {} |\n", s.flag, spellings(s), s.key, in_cell(type),
+                     shown.empty() ? "" : "`" + in_cell(shown) + "`", in_cell(text));
+}
+
+std::string implemented_tables() {
+  std::string out, group;
+  for (const Setting& s : schema()) {
+    if (s.cls != Class::kImplemented) continue;
+    if (s.group != group) {
+      out += fmt::format(
+          "\n### {}\n\n| flag | YAML key | type | default | meaning |\n|---|---|---|---|---|\n", s.group);
+    }
+    group = s.group;
+    out += row(s);
+  }
+  return out;
+}
+
+std::string always_table() {
+  std::string out = "\n| flag | accepted | what holds here |\n|---|---|---|\n";
+  for (const Setting& s : schema()) {
+    if (s.cls != Class::kAlways) continue;
+    out += fmt::format("| `{}` | {} | {} |\n", s.flag,
+                       s.choices.empty() ? "any" : fmt::format("{}", fmt::join(s.choices, ", ")), s.help);
+  }
+  return out;
+}
+
+std::string refused_lists() {
+  std::string out, group;
+  for (const Setting& s : schema()) {
+    if (s.cls != Class::kRefused) continue;
+    if (s.group != group) out += fmt::format("\n- **{}**: {}.\n", s.group, s.way_out);
+    group = s.group;
+    out += fmt::format("  `{}`\n", s.flag);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string short_help() {
+  return "colonnade pretrain gpt --flag value ... [--config run.yaml]\n" + by_group(false) +
+         "\n--help-all shows every setting, --help FLAG one. Flags are Megatron's; '_' and '-' are equal, "
+         "--no-x\n"
+         "switches x off, and the same keys stand in YAML.\n";
+}
+
+std::string full_help() { return "Every setting, with its default in brackets.\n" + by_group(true); }
+
+std::string flag_help(const std::string& flag) {
+  const auto match = find(flag);
+  if (!match) throw ConfigError(unknown(flag, flag));
+  const Setting& s = *match->setting;
+  std::string out = fmt::format("{}{}\n  {}\n", s.flag, value_name(s), help_text(s));
+  const auto say = [&](std::string_view what, const std::string& text) {
+    if (!text.empty()) out += fmt::format("  {}: {}\n", what, text);
+  };
+  if (s.cls == Class::kRefused) say("refused", s.way_out);
+  if (s.cls == Class::kAlways) say("class", "always so here; accepted and said once");
+  say("group", s.group);
+  say("YAML key", s.key);
+  if (s.cls == Class::kImplemented) say("default", s.default_text());
+  say("Megatron's default", s.megatron_default);
+  say("unit", s.unit);
+  say("range", range(s));
+  if (s.kind == Kind::kSwitch) say("off", s.off_flag());
+  say("also spelled", fmt::format("{}", fmt::join(s.aliases, ", ")));
+  return out;
+}
+
+std::string markdown() {
+  return "# Settings\n\n"
+         "Made by `colonnade help --markdown`; do not edit.\n\n"
+         "Flags are Megatron's where Megatron has one. On the command line `-` and `_` are equal, "
+         "`--flag=value` works, a\n"
+         "later flag wins over an earlier one, and `--no-x` switches x off. A YAML file (`--config "
+         "run.yaml`) holds the same\n"
+         "names as flat keys; `<<` merges maps, and maps for it stand under keys that begin with `x-`. The "
+         "command line wins\n"
+         "over YAML. Defaults are Megatron's but for those that say so.\n\n"
+         "## Implemented\n" +
+         implemented_tables() +
+         "\n## Always so here\n\nFlags of Megatron's that ask for what is always true. They are accepted and "
+         "said once.\n" +
+         always_table() +
+         "\n## Refused\n\nFlags of Megatron's that this version does not have. Each is an error with the way "
+         "out given here, unless\n"
+         "its value is Megatron's own default.\n" +
+         refused_lists();
+}
+
+std::optional<std::string> help_request(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--help-all") return full_help();
+    if (word != "--help" && word != "-h") continue;
+    return i + 1 < arguments.size() ? flag_help(arguments[i + 1]) : short_help();
+  }
+  return std::nullopt;
+}
+
+}  // namespace colonnade::config

@@ -1,0 +1,22 @@
+// Help texts, made from the schema.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace colonnade::config {
+
+/// The settings used most, by group.
+std::string short_help();
+/// Every setting that is implemented, by group.
+std::string full_help();
+/// One setting in full. Throws ConfigError, with the nearest flag, when there is none.
+std::string flag_help(const std::string& flag);
+/// docs/reference/settings.md.
+std::string markdown();
+
+/// What `--help`, `-h`, `--help-all` or `--help FLAG` asks for; nothing when none of them is there.
+std::optional<std::string> help_request(const std::vector<std::string>& arguments);
+
+}  // namespace colonnade::config

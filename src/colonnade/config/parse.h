@@ -1,0 +1,59 @@
+// Command line and YAML to config::Run. All faults are found in one pass and reported together.
+//
+//   config::Run run = config::parse(arguments);   // what follows `pretrain`
+//   config::fill(run, values_of(config_json), "llama/config.json");
+//   run.parallel.world_size = place.world_size;
+//   config::derive(run);
+//   plan::require(run);                            // rules between settings
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/schema.h"
+
+namespace colonnade::config {
+
+/// A flag of one verb that is no setting of the run, e.g. `generate --prompt TEXT`.
+struct Extra {
+  std::string flag;  ///< "--prompt"; '_' and '-' are equal
+  int values = 1;    ///< words it takes: 0, 1, or -1 for all up to the next flag
+  std::string help;
+};
+
+/// What was read, and all that is wrong with it.
+struct Parsed {
+  Run run;
+  std::map<std::string, Words> extras;  ///< by flag, those that were given
+  std::vector<std::string> faults;      ///< "<thing>: <rule>; got <values>; <way out>"; empty: all is well
+};
+
+/// Reads `[family] --flag value ... --config run.yaml`. The command line wins over YAML, a later
+/// flag over an earlier one. `--no-x` switches x off; '_' and '-' are equal; `--x=value` works too.
+/// Never throws for what the user typed.
+Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras = {});
+
+/// As parse_all. Throws ConfigError with all faults.
+Run parse(const std::vector<std::string>& arguments);
+
+/// Throws ConfigError when there are faults: one message with every one on its own line.
+void require_none(const std::vector<std::string>& faults);
+
+/// Sets by key; the value as it would be typed, words separated by a space. Throws ConfigError when
+/// it breaks the setting's type or range.
+void set(Run& run, std::string_view key, std::string_view value);
+
+/// Fills the settings that were not given from a checkpoint's or a Hugging Face folder's values.
+/// Keys are those of the schema. Throws ConfigError naming both sides of every contradiction
+/// between a given setting and `values`.
+void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source);
+
+/// Settings outside their own range or choices, as "<thing>: <rule>; got <value>; <way out>". Empty
+/// after parse; runs made by hand can have some.
+struct RangeFault {
+  std::string key, rule, got;
+};
+std::vector<RangeFault> out_of_range(const Run& run);
+
+}  // namespace colonnade::config

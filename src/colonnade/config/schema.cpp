@@ -1,0 +1,258 @@
+// The table put together, and how a spelling finds its row.
+#include "colonnade/config/schema.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// "--num-layers" and "num_layers" to "num_layers".
+std::string folded(std::string_view spelling) {
+  while (spelling.starts_with('-')) spelling.remove_prefix(1);
+  std::string text(spelling);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+std::vector<Setting> all_tables() {
+  Table table;
+  add_model(table);
+  add_parallel(table);
+  add_training(table);
+  add_data(table);
+  add_always(table);
+  add_refused_model(table);
+  add_refused_parallel(table);
+  add_refused_training(table);
+  add_refused_other(table);
+  for (Setting& s : table.rows) {
+    const bool spelled_off =
+        s.kind == Kind::kSwitch && s.flag.starts_with("--no-") && folded(s.flag) != s.key;
+    if (spelled_off && s.off_aliases.empty()) s.off_aliases.push_back(s.flag);
+  }
+  return std::move(table.rows);
+}
+
+std::unordered_map<std::string, Match> index_of(const std::vector<Setting>& rows) {
+  std::unordered_map<std::string, Match> index;
+  for (const Setting& s : rows) {
+    for (const std::string& flag : s.off_aliases) index.insert_or_assign(folded(flag), Match{&s, true});
+    index.try_emplace(s.key, Match{&s, false});
+    index.try_emplace(folded(s.flag), Match{&s, false});
+    for (const std::string& flag : s.aliases) index.try_emplace(folded(flag), Match{&s, false});
+  }
+  for (const Setting& s : rows) {
+    if (s.kind == Kind::kSwitch) index.try_emplace(folded(s.off_flag()), Match{&s, true});
+    if (s.kind == Kind::kSwitch) index.try_emplace("no_" + s.key, Match{&s, true});
+  }
+  return index;
+}
+
+std::size_t edits(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string range_rule(const Setting& s, const Words& words) {
+  double number = 0;
+  if ((!s.min && !s.max) || words.size() != 1 || !read_number(words[0], number)) return "";
+  if ((!s.min || number >= *s.min) && (!s.max || number <= *s.max)) return "";
+  if (!s.max) return fmt::format("must be at least {}", *s.min);
+  return fmt::format("must lie between {} and {}", *s.min, *s.max);
+}
+
+}  // namespace
+
+template <>
+const Names& enum_words<PositionEmbedding>() {
+  static const Names names{"learned_absolute", "rope", "none"};
+  return names;
+}
+template <>
+const Names& enum_words<Normalization>() {
+  static const Names names{"LayerNorm", "RMSNorm"};
+  return names;
+}
+template <>
+const Names& enum_words<Activation>() {
+  static const Names names{"gelu", "gelu-tanh", "squared-relu", "swiglu", "geglu", "geglu-tanh"};
+  return names;
+}
+template <>
+const Names& enum_words<ParamsDtype>() {
+  static const Names names{"fp32", "bf16", "fp16"};
+  return names;
+}
+template <>
+const Names& enum_words<OptimizerKind>() {
+  static const Names names{"adam", "sgd"};
+  return names;
+}
+template <>
+const Names& enum_words<LrDecayStyle>() {
+  static const Names names{"constant", "linear", "cosine", "inverse-square-root", "WSD"};
+  return names;
+}
+template <>
+const Names& enum_words<WsdDecayStyle>() {
+  static const Names names{"exponential", "linear", "cosine", "minus_sqrt"};
+  return names;
+}
+template <>
+const Names& enum_words<WeightDecayIncrStyle>() {
+  static const Names names{"constant", "linear", "cosine"};
+  return names;
+}
+
+std::string_view name(Kind kind) {
+  switch (kind) {
+    case Kind::kSwitch:
+      return "switch";
+    case Kind::kInteger:
+      return "integer";
+    case Kind::kNumber:
+      return "number";
+    case Kind::kChoice:
+      return "choice";
+    case Kind::kList:
+      return "list";
+    case Kind::kText:
+      break;
+  }
+  return "text";
+}
+
+std::string Setting::off_flag() const {
+  if (!off_aliases.empty()) return off_aliases.front();
+  return flag.starts_with("--no-") ? "--" + flag.substr(5) : "--no-" + flag.substr(2);
+}
+
+std::string Setting::default_text() const {
+  if (cls == Class::kImplemented && get != nullptr) return text_of(Run{}, *this);
+  if (cls == Class::kImplemented) return kind == Kind::kSwitch ? "false" : "unset";
+  return megatron_default.empty() ? "unset" : megatron_default;
+}
+
+Setting& Table::append(std::string flag, std::string help) {
+  Setting& s = rows.emplace_back();
+  s.key = folded(flag);
+  s.flag = std::move(flag);
+  s.group = group_;
+  s.help = std::move(help);
+  return s;
+}
+
+Setting& Table::append(const Flag& flag, Class cls) {
+  Names names;
+  std::string_view rest = flag.names;
+  for (std::size_t space; !rest.empty(); rest.remove_prefix(std::min(space, rest.size() - 1) + 1)) {
+    space = rest.find(' ');
+    names.emplace_back(rest.substr(0, space));
+    if (space == std::string_view::npos) break;
+  }
+  const std::string_view type = flag.type;
+  Setting& s = append(names[0], "");
+  s.cls = cls;
+  if (*flag.key != '\0') s.key = flag.key;
+  s.megatron_default = flag.value;
+  s.kind = type == "integer"  ? Kind::kInteger
+           : type == "number" ? Kind::kNumber
+           : type == "text"   ? Kind::kText
+           : type == "list"   ? Kind::kList
+                              : Kind::kSwitch;
+  if (s.kind == Kind::kSwitch) s.megatron_default = type == "off" ? "true" : "false";
+  if (type == "off")
+    s.off_aliases = names;
+  else
+    s.aliases.assign(names.begin() + 1, names.end());
+  return s;
+}
+
+void Table::always(const Flag& flag, std::string why, std::vector<std::string> accepted) {
+  Setting& s = append(flag, Class::kAlways);
+  s.help = std::move(why);
+  s.choices = std::move(accepted);
+}
+
+void Table::refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags) {
+  group(what);
+  for (const Flag& flag : flags) {
+    Setting& s = append(flag, Class::kRefused);
+    s.help = what + " is not part of this version";
+    s.way_out = way_out;
+  }
+}
+
+const std::vector<Setting>& schema() {
+  static const std::vector<Setting> rows = all_tables();
+  return rows;
+}
+
+std::optional<Match> find(std::string_view spelling) {
+  static const std::unordered_map<std::string, Match> index = index_of(schema());
+  const auto found = index.find(folded(spelling));
+  if (found == index.end()) return std::nullopt;
+  return found->second;
+}
+
+const Setting& setting(std::string_view key) {
+  const auto found = find(key);
+  COL_CHECK(found && found->setting->key == key, "config: every key must be in the schema; got {}", key);
+  return *found->setting;
+}
+
+std::string nearest(std::string_view flag, const Names& more) {
+  const std::string wanted = folded(flag);
+  std::string best;
+  std::size_t fewest = std::max<std::size_t>(2, wanted.size() / 3) + 1;
+  const auto consider = [&](const std::string& candidate) {
+    const std::size_t count = edits(wanted, folded(candidate));
+    if (count < fewest) best = candidate, fewest = count;
+  };
+  for (const std::string& candidate : more) consider(candidate);
+  for (const Setting& s : schema()) {
+    consider(s.flag);
+    for (const std::string& alias : s.aliases) consider(alias);
+    for (const std::string& alias : s.off_aliases) consider(alias);
+  }
+  return best;
+}
+
+std::string assign(Run& run, const Setting& s, const Words& words) {
+  COL_CHECK(s.set != nullptr, "config: {} has no field to set", s.flag);
+  const bool fixed_choice = s.kind == Kind::kChoice && words.size() == 1;
+  if (fixed_choice && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end()) {
+    Names shown = s.choices;
+    std::erase(shown, "");
+    return fmt::format("must be one of {}", fmt::join(shown, ", "));
+  }
+  Run scratch = run;
+  std::string broken = s.set(scratch, words);
+  if (broken.empty()) broken = range_rule(s, words);
+  if (broken.empty()) s.set(run, words);
+  return broken;
+}
+
+std::string text_of(const Run& run, const Setting& s) {
+  const auto words = s.get == nullptr ? std::nullopt : s.get(run);
+  return words ? fmt::format("{}", fmt::join(*words, " ")) : "unset";
+}
+
+}  // namespace colonnade::config

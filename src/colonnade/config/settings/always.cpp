@@ -1,0 +1,95 @@
+// Flags of Megatron's that are always so here: accepted, said once.
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+void add_always(Table& t) {
+  t.group("transformer configuration");
+  t.always({"--use-cpu-initialization"},
+           "initial values are a function of seed, name and element in every layout");
+  t.always({"--cross-entropy-loss-fusion"}, "loss and output layer are computed as one");
+  t.always({"--cross-entropy-fusion-impl", "text", "native"}, "loss and output layer are computed as one",
+           {"native", "te"});
+  t.always({"--attention-backend", "text", "auto"},
+           "the attention kernel is picked by device and shape; results do not depend on it");
+  t.always({"--flash-attention-version", "integer"},
+           "the attention kernel is picked by device and shape; results do not depend on it");
+  t.always({"--transformer-impl", "text", "transformer_engine"},
+           "layers have one implementation, on LibTorch", {"local", "transformer_engine"});
+  t.group("training");
+  t.always({"--exit-signal-handler"}, "SIGTERM and Ctrl-C save and end the program with exit code 5");
+  t.always({"--exit-signal", "text", "SIGTERM"},
+           "SIGTERM and Ctrl-C save and end the program with exit code 5", {"SIGTERM", "SIGINT"});
+  t.always({"--exit-signal-handler-for-training"},
+           "SIGTERM and Ctrl-C save and end the program with exit code 5");
+  t.always({"--manual-gc"}, "there is no garbage collector");
+  t.always({"--manual-gc-interval", "integer", "0"}, "there is no garbage collector");
+  t.always({"--no-manual-gc-eval --disable-manual-gc-eval", "off", "", "manual_gc_eval"},
+           "there is no garbage collector");
+  t.always({"--no-masked-softmax-fusion", "off", "", "masked_softmax_fusion"},
+           "the attention kernel is picked by device and shape; results do not depend on it");
+  t.always({"--no-bias-swiglu-fusion", "off", "", "bias_swiglu_fusion"},
+           "what is fused is chosen by device; results do not depend on it");
+  t.always({"--no-bias-dropout-fusion", "off", "", "bias_dropout_fusion"},
+           "what is fused is chosen by device; results do not depend on it");
+  t.always({"--no-rope-fusion", "off", "", "apply_rope_fusion"},
+           "what is fused is chosen by device; results do not depend on it");
+  t.always({"--use-flash-attn"},
+           "the attention kernel is picked by device and shape; results do not depend on it");
+  t.always({"--no-persist-layer-norm"}, "norms have one kernel a device");
+  t.always({"--no-gradient-accumulation-fusion", "off", "", "gradient_accumulation_fusion"},
+           "weight gradients are summed in the fp32 buffer either way");
+  t.always({"--use-mcore-models", "on", "", "deprecated_use_mcore_models"}, "there is one model code");
+  t.group("RNG and initialization");
+  t.always({"--te-rng-tracker"}, "random numbers are a function of seed, name and element in every layout");
+  t.group("checkpointing");
+  t.always({"--use-checkpoint-args"}, "settings not given are filled from the checkpoint");
+  t.always({"--ckpt-format", "text", "torch_dist"},
+           "checkpoints are safetensors with a manifest of global tensors; torch_dist ones are converted",
+           {"torch_dist"});
+  t.always({"--auto-detect-ckpt-format"}, "what a folder holds is detected when it is loaded");
+  t.always({"--ckpt-fully-parallel-load"}, "every rank reads its own part");
+  t.always({"--ckpt-assume-constant-structure"}, "a plan of tensors costs nothing to make again");
+  t.always({"--dist-ckpt-optim-fully-reshardable"}, "optimizer states load in any layout");
+  t.always({"--use-dist-ckpt", "on", "", "use_dist_ckpt_deprecated"}, "any layout loads any checkpoint");
+  t.always({"--ckpt-fully-parallel-save", "on", "", "ckpt_fully_parallel_save_deprecated"},
+           "all ranks write");
+  t.group("mixed precision");
+  t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
+  t.always({"--accumulate-allreduce-grads-in-fp32"}, "gradients are summed and reduced in fp32");
+  t.group("distributed init");
+  t.always({"--distributed-backend", "text", "nccl"},
+           "the backend follows --device: Gloo on the CPU, NCCL on CUDA", {"nccl", "gloo"});
+  t.always({"--no-align-grad-reduce --disable-align-grad-reduce", "off", "", "align_grad_reduce"},
+           "when pipeline ranks reduce changes no result");
+  t.always({"--local-rank", "integer", "0"}, "the rank's place comes from the environment");
+  t.always({"--disable-gloo-process-groups", "off", "", "use_gloo_process_groups"},
+           "groups are made when they are first used");
+  t.always({"--disable-jit-fuser"}, "nothing is compiled at run time");
+  t.always({"--no-overlap-p2p-communication", "off", "", "overlap_p2p_comm"},
+           "sends never wait; results do not depend on it");
+  t.always({"--no-align-param-gather", "off", "", "align_param_gather"},
+           "when pipeline ranks gather changes no result");
+  t.always({"--no-use-layer-wise-param-layout", "off", "", "use_layer_wise_param_layout"},
+           "buckets follow the order of backward");
+  t.group("data and dataloader");
+  t.always({"--no-mmap-bin-files", "off", "", "mmap_bin_files"}, "data files are always memory-mapped");
+  t.always({"--no-create-attention-mask-in-dataloader", "off", "", "create_attention_mask_in_dataloader"},
+           "the causal mask is never stored");
+  t.always({"--num-dataset-builder-threads", "integer", "1"},
+           "index caches are built once, by whoever comes first");
+  t.group("logging");
+  t.always({"--log-throughput"}, "throughput is on every line");
+  t.always({"--timing-log-level", "integer", "0"}, "the phases of a step are always timed");
+  t.always({"--no-log-loss-scale-to-tensorboard --disable-log-loss-scale-to-tensorboard", "off", "",
+            "log_loss_scale_to_tensorboard"},
+           "the loss scale is one value a line; it is always kept");
+  t.always({"--no-barrier-with-level-1-timing", "off", "", "barrier_with_L1_time"},
+           "timers wait for no other rank");
+  t.group("one logger");
+  t.always({"--no-one-logger", "off", "", "enable_one_logger"}, "nothing is sent anywhere");
+  t.group("rerun engine");
+  t.always({"--rerun-mode", "text", "validate_results"}, "no step is run twice", {"disabled"});
+}
+
+}  // namespace colonnade::config

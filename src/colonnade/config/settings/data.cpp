@@ -1,0 +1,105 @@
+// Settings of data, tokenizer, checkpoints and logs.
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+namespace {
+
+constexpr auto kData = &Run::data;
+constexpr auto kCheckpoint = &Run::checkpoint;
+constexpr auto kLogging = &Run::logging;
+
+void data(Table& t) {
+  t.group("data");
+  t.add<kData, &Data::data_path>("--data-path", "prefixes of .bin/.idx files, or weight prefix pairs")
+      .common();
+  t.add<kData, &Data::train_data_path>("--train-data-path", "the same for training alone");
+  t.add<kData, &Data::valid_data_path>("--valid-data-path", "the same for validation alone");
+  t.add<kData, &Data::test_data_path>("--test-data-path", "the same for the test alone");
+  t.add<kData, &Data::split>("--split", "shares of training, validation and test").common();
+  t.add<kData, &Data::mock_data>("--mock-data", "made-up tokens, no files").common();
+  t.add<kData, &Data::data_cache_path>("--data-cache-path",
+                                       "folder of the index caches; empty: beside the data");
+  t.add<kData, &Data::dataloader_type>("--dataloader-type",
+                                       "single: one pass in order; cyclic: a new random order each epoch")
+      .choices({"single", "cyclic"});
+  t.add<kData, &Data::num_workers>("--num-workers", "batches prefetched ahead").at_least(0);
+  t.add<kData, &Data::reset_position_ids>("--reset-position-ids",
+                                          "positions start anew after each end of document");
+  t.add<kData, &Data::reset_attention_mask>("--reset-attention-mask",
+                                            "no attention over the end of a document");
+  t.add<kData, &Data::eod_mask_loss>("--eod-mask-loss", "no loss at the end of a document");
+  t.add<kData, &Data::mid_level_dataset_surplus>("--mid-level-dataset-surplus",
+                                                 "share of samples that parts of a blend hold in reserve")
+      .at_least(0);
+  t.group("tokenizer");
+  t.add<kData, &Data::tokenizer_type>("--tokenizer-type", "how text becomes ids")
+      .choices({"", "NullTokenizer", "SentencePieceTokenizer", "Llama2Tokenizer"})
+      .common();
+  t.add<kData, &Data::tokenizer_model>("--tokenizer-model", "the tokenizer's file").common();
+  t.add<&Run::model, &Model::vocab_size>("--vocab-size", "ids of the vocabulary; 0: from the tokenizer")
+      .at_least(0)
+      .common();
+}
+
+void checkpoints(Table& t) {
+  t.group("checkpoints");
+  t.add<kCheckpoint, &Checkpoint::save>("--save", "run folder; empty: runs/<time>").common();
+  t.add<kCheckpoint, &Checkpoint::load>(
+       "--load", "run folder or step folder to continue; missing or empty starts a new run")
+      .common();
+  t.add<kCheckpoint, &Checkpoint::pretrained_checkpoint>(
+       "--pretrained-checkpoint", "initial weights: a native checkpoint or a Hugging Face folder")
+      .common();
+  t.add<kCheckpoint, &Checkpoint::save_interval>("--save-interval", "steps between checkpoints")
+      .alias("--persistent-save-interval")
+      .unit("steps")
+      .at_least(1)
+      .common();
+  t.add<kCheckpoint, &Checkpoint::save_retain_interval>(
+       "--save-retain-interval", "checkpoints of steps that this divides are kept, earlier others deleted")
+      .unit("steps")
+      .at_least(1);
+  t.add<kCheckpoint, &Checkpoint::ckpt_step>("--ckpt-step", "load this step, not the newest").at_least(0);
+  t.add<kCheckpoint, &Checkpoint::finetune>("--finetune", "load weights only; counters start anew");
+  t.add<kCheckpoint, &Checkpoint::no_load_optim>("--no-load-optim", "do not load optimizer states");
+  t.add<kCheckpoint, &Checkpoint::no_load_rng>("--no-load-rng", "do not load the state of random numbers");
+  t.add<kCheckpoint, &Checkpoint::no_save_optim>("--no-save-optim", "do not save optimizer states");
+  t.add<kCheckpoint, &Checkpoint::no_save_rng>("--no-save-rng", "do not save the state of random numbers");
+  t.add<kCheckpoint, &Checkpoint::exit_on_missing_checkpoint>("--exit-on-missing-checkpoint",
+                                                              "a missing --load ends the program");
+}
+
+void logs(Table& t) {
+  t.group("logging");
+  t.add<kLogging, &Logging::log_interval>("--log-interval", "steps between lines")
+      .unit("steps")
+      .at_least(1)
+      .megatron_default("100")
+      .common();
+  t.add<kLogging, &Logging::tensorboard_dir>(
+      "--tensorboard-dir", "folder of TensorBoard event files; empty: tensorboard/ in the run folder");
+  t.add<kLogging, &Logging::tensorboard_log_interval>("--tensorboard-log-interval",
+                                                      "steps between TensorBoard values")
+      .unit("steps")
+      .at_least(1);
+  t.add<kLogging, &Logging::log_params_norm>("--log-params-norm", "log the norm of all weights");
+  t.add<kLogging, &Logging::log_num_zeros_in_grad>("--log-num-zeros-in-grad",
+                                                   "log how many gradient elements are zero");
+  t.add<kLogging, &Logging::log_timers_to_tensorboard>("--log-timers-to-tensorboard",
+                                                       "phase times go to TensorBoard");
+  t.add<kLogging, &Logging::log_memory_to_tensorboard>("--log-memory-to-tensorboard",
+                                                       "memory goes to TensorBoard");
+  t.add<kLogging, &Logging::log_validation_ppl_to_tensorboard>("--log-validation-ppl-to-tensorboard",
+                                                               "validation perplexity goes to TensorBoard");
+}
+
+}  // namespace
+
+void add_data(Table& t) {
+  data(t);
+  checkpoints(t);
+  logs(t);
+}
+
+}  // namespace colonnade::config

@@ -1,0 +1,186 @@
+// Settings of the model: sizes, switches, initial values, precision.
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+namespace {
+
+constexpr auto kModel = &Run::model;
+
+/// "W,0" or "W" to W; "-1,-1" and "-1,0" to 0, no window.
+std::string set_window(Run& run, const Words& words) {
+  constexpr const char* kRule = "must be W,0: W earlier tokens and none later";
+  std::string text = fmt::format("{}", fmt::join(words, ","));
+  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  const std::size_t comma = text.find(',');
+  std::int64_t before = 0, after = 0;
+  if (!read_number(std::string_view(text).substr(0, comma), before) || before < -1) return kRule;
+  if (comma != std::string::npos && !read_number(std::string_view(text).substr(comma + 1), after))
+    return kRule;
+  if (after != 0 && !(before == -1 && after == -1)) return kRule;
+  run.model.window_size = before == -1 ? 0 : before;
+  return "";
+}
+
+std::optional<Words> get_window(const Run& run) { return Words{fmt::format("{},0", run.model.window_size)}; }
+
+/// --group-query-attention is not kept: fewer groups than heads say it.
+std::optional<Words> get_grouped(const Run& run) {
+  const Model& m = run.model;
+  return Words{m.num_query_groups > 0 && m.num_query_groups < m.num_attention_heads ? "true" : "false"};
+}
+
+std::string set_family(Run& run, const Words& words) { return read(run.family, words); }
+std::optional<Words> get_family(const Run& run) { return Words{run.family}; }
+
+void run_itself(Table& t) {
+  t.group("run");
+  t.special("--config",
+            "YAML file of settings: flat keys, `<<` merges; the command line wins; several: later ones win")
+      .how(Kind::kText, nullptr, nullptr)
+      .own()
+      .common();
+  t.special("--model", "family of models; also the word after `pretrain`")
+      .how(Kind::kText, &set_family, &get_family)
+      .choices({"gpt"})
+      .own();
+}
+
+void sizes(Table& t) {
+  t.group("network size");
+  t.add<kModel, &Model::num_layers>("--num-layers", "transformer layers").at_least(0).common();
+  t.add<kModel, &Model::hidden_size>("--hidden-size", "width of the model").at_least(0).common();
+  t.add<kModel, &Model::ffn_hidden_size>(
+       "--ffn-hidden-size",
+       "width of the MLP; 0: 4 x hidden size, with SwiGLU two thirds of it in steps of 64")
+      .at_least(0)
+      .common();
+  t.add<kModel, &Model::num_attention_heads>("--num-attention-heads", "attention heads").at_least(0).common();
+  t.special("--group-query-attention", "heads share keys and values in --num-query-groups groups")
+      .how(Kind::kSwitch, nullptr, &get_grouped);
+  t.add<kModel, &Model::num_query_groups>(
+       "--num-query-groups",
+       "key/value heads; with --group-query-attention only, 1 when not given; 0: as many as heads")
+      .at_least(0)
+      .common();
+  t.add<kModel, &Model::kv_channels>("--kv-channels", "size of one head; 0: hidden size / heads").at_least(0);
+  t.add<kModel, &Model::max_position_embeddings>(
+       "--max-position-embeddings",
+       "longest sequence the positions allow; without learned positions 0 means the sequence length")
+      .at_least(0)
+      .common();
+  t.add<kModel, &Model::make_vocab_size_divisible_by>(
+       "--make-vocab-size-divisible-by",
+       "vocabulary rows are filled up in memory to a multiple of this times the tensor size; checkpoints "
+       "hold the true rows")
+      .at_least(1);
+}
+
+void positions(Table& t) {
+  t.group("positions");
+  t.add<kModel, &Model::position_embedding>("--position-embedding-type", "how tokens know where they stand")
+      .common();
+  t.shorthand("--use-rotary-position-embeddings", "").shorthand("position_embedding_type", "rope");
+  t.shorthand("--no-position-embedding",
+              "no learned positions; needs rope or none as --position-embedding-type")
+      .key("add_position_embedding");
+  t.add<kModel, &Model::rotary_base>("--rotary-base", "base of the rotary frequencies").at_least(1);
+  t.add<kModel, &Model::rotary_percent>("--rotary-percent", "share of each head that is rotated").range(0, 1);
+  t.add<kModel, &Model::rotary_interleaved>("--rotary-interleaved", "rotate pairs of neighbours, not halves");
+  t.add<kModel, &Model::rotary_seq_len_interpolation_factor>("--rotary-seq-len-interpolation-factor",
+                                                             "positions are divided by this (linear scaling)")
+      .at_least(1);
+  t.add<kModel, &Model::use_rope_scaling>("--use-rope-scaling",
+                                          "Llama 3's scaling of the rotary frequencies");
+  t.add<kModel, &Model::rope_scaling_factor>("--rope-scaling-factor", "factor of Llama 3's scaling")
+      .at_least(1);
+  t.add<kModel, &Model::rope_low_freq_factor>("--rope-low-freq-factor",
+                                              "low frequency factor of Llama 3's scaling")
+      .at_least(0)
+      .own();
+  t.add<kModel, &Model::rope_high_freq_factor>("--rope-high-freq-factor",
+                                               "high frequency factor of Llama 3's scaling")
+      .at_least(0)
+      .own();
+  t.add<kModel, &Model::rope_original_max_position_embeddings>("--rope-original-max-position-embeddings",
+                                                               "context length before Llama 3's scaling")
+      .unit("tokens")
+      .at_least(1)
+      .own();
+}
+
+void switches(Table& t) {
+  t.group("layers");
+  t.add<kModel, &Model::normalization>("--normalization", "kind of norm").common();
+  t.add<kModel, &Model::norm_epsilon>("--norm-epsilon", "added to the variance")
+      .key("layernorm_epsilon")
+      .at_least(0);
+  t.add<kModel, &Model::apply_layernorm_1p>("--apply-layernorm-1p", "gamma is kept as gamma - 1")
+      .key("layernorm_zero_centered_gamma");
+  t.add<kModel, &Model::qk_layernorm>("--qk-layernorm", "norm of queries and keys per head");
+  t.add<kModel, &Model::activation>("--activation",
+                                    "function of the MLP; when nothing says it: gelu-tanh with biases "
+                                    "(Megatron's fused kernel), else gelu")
+      .own();
+  t.shorthand("--swiglu", "").shorthand("activation", "swiglu").common();
+  t.shorthand("--squared-relu", "").shorthand("activation", "squared-relu");
+  t.shorthand("--openai-gelu", "").shorthand("activation", "gelu-tanh");
+  t.shorthand("--no-bias-gelu-fusion", "plain GELU is the erf form also with biases").key("bias_gelu_fusion");
+  t.add<kModel, &Model::add_bias_linear>("--add-bias-linear", "biases of the linear layers")
+      .off("--disable-bias-linear")
+      .common();
+  t.add<kModel, &Model::add_qkv_bias>("--add-qkv-bias",
+                                      "biases of queries, keys and values, also with --disable-bias-linear");
+  t.add<kModel, &Model::window_size>("--window-size",
+                                     "W,0: each token sees W earlier ones and itself; 0,0: all")
+      .how(Kind::kText, &set_window, &get_window)
+      .unit("tokens");
+  t.add<kModel, &Model::untie_embeddings_and_output_weights>("--untie-embeddings-and-output-weights",
+                                                             "the output layer has its own weights")
+      .common();
+  t.add<kModel, &Model::hidden_dropout>("--hidden-dropout", "dropout of hidden states").range(0, 1);
+  t.add<kModel, &Model::attention_dropout>("--attention-dropout",
+                                           "dropout of attention weights; above 0 a slower path is taken")
+      .range(0, 1);
+}
+
+void values(Table& t) {
+  t.group("initial values and precision");
+  t.add<&Run::training, &Training::seed>("--seed", "of initial values, data order and dropout").at_least(0);
+  t.add<kModel, &Model::init_method_std>(
+       "--init-method-std",
+       "standard deviation of initial weights; output layers: divided by sqrt(2 x layers)")
+      .at_least(0);
+  t.add<kModel, &Model::embedding_init_method_std>("--embedding-init-method-std",
+                                                   "that of embeddings; unset: as --init-method-std")
+      .at_least(0);
+  t.add<kModel, &Model::params_dtype>("--params-dtype", "type of weights and activations").own();
+  t.shorthand("--bf16", "").shorthand("params_dtype", "bf16").common();
+  t.shorthand("--fp16", "").shorthand("params_dtype", "fp16");
+  t.add<&Run::optimizer, &Optimizer::loss_scale>("--loss-scale",
+                                                 "constant loss scale; unset: dynamic with fp16, else none")
+      .at_least(0);
+  t.add<&Run::optimizer, &Optimizer::initial_loss_scale>("--initial-loss-scale", "first dynamic loss scale")
+      .at_least(1);
+  t.add<&Run::optimizer, &Optimizer::min_loss_scale>("--min-loss-scale", "lowest dynamic loss scale")
+      .at_least(0);
+  t.add<&Run::optimizer, &Optimizer::loss_scale_window>("--loss-scale-window",
+                                                        "steps without overflow until the scale doubles")
+      .unit("steps")
+      .at_least(1);
+  t.add<&Run::optimizer, &Optimizer::hysteresis>("--hysteresis", "overflows until the scale halves")
+      .unit("steps")
+      .at_least(1);
+}
+
+}  // namespace
+
+void add_model(Table& t) {
+  run_itself(t);
+  sizes(t);
+  positions(t);
+  switches(t);
+  values(t);
+}
+
+}  // namespace colonnade::config

@@ -1,0 +1,111 @@
+// Settings of how ranks share the work.
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+namespace {
+
+constexpr auto kParallel = &Run::parallel;
+
+void sizes(Table& t) {
+  t.group("parallel sizes");
+  t.add<kParallel, &Parallel::tensor_model_parallel_size>("--tensor-model-parallel-size",
+                                                          "ranks that share each layer's weights")
+      .unit("ranks")
+      .at_least(1)
+      .common();
+  t.add<kParallel, &Parallel::pipeline_model_parallel_size>("--pipeline-model-parallel-size",
+                                                            "ranks that hold successive layers")
+      .unit("ranks")
+      .at_least(1)
+      .common();
+  t.add<kParallel, &Parallel::context_parallel_size>("--context-parallel-size",
+                                                     "ranks that share each sequence; 1 in this version")
+      .unit("ranks")
+      .at_least(1);
+  t.add<kParallel, &Parallel::expert_model_parallel_size>("--expert-model-parallel-size",
+                                                          "ranks that share the experts; 1 in this version")
+      .unit("ranks")
+      .at_least(1);
+  t.add<kParallel, &Parallel::expert_tensor_parallel_size>(
+       "--expert-tensor-parallel-size", "tensor size of experts; 0: as --tensor-model-parallel-size")
+      .unit("ranks")
+      .at_least(0);
+  t.add<kParallel, &Parallel::sequence_parallel>(
+       "--sequence-parallel",
+       "tensor ranks share the sequence between their regions; off by itself when the tensor size is 1")
+      .common();
+  t.add<kParallel, &Parallel::use_tp_pp_dp_mapping>("--use-tp-pp-dp-mapping",
+                                                    "rank order tp-cp-ep-pp-dp, not tp-cp-ep-dp-pp");
+}
+
+void pipeline(Table& t) {
+  t.group("pipeline");
+  t.add<kParallel, &Parallel::pipeline_schedule>(
+       "--pipeline-schedule",
+       "order of forward and backward steps; auto: interleaved with virtual stages, else 1f1b")
+      .choices({"auto", "gpipe", "1f1b", "interleaved"})
+      .own();
+  t.add<kParallel, &Parallel::num_virtual_stages_per_pipeline_rank>(
+       "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank; 0: one")
+      .alias("--virtual-pipeline-model-parallel-size")
+      .at_least(0)
+      .common();
+  t.add<kParallel, &Parallel::num_layers_per_virtual_pipeline_stage>(
+       "--num-layers-per-virtual-pipeline-stage", "says the same by layers of a virtual stage; 0: unset")
+      .unit("layers")
+      .at_least(0);
+  t.add<kParallel, &Parallel::microbatch_group_size_per_virtual_pipeline_stage>(
+       "--microbatch-group-size-per-virtual-pipeline-stage",
+       "micro-batches that a virtual stage takes in a row; 0: the pipeline size")
+      .alias("--microbatch-group-size-per-vp-stage")
+      .at_least(0);
+  t.add<kParallel, &Parallel::decoder_first_pipeline_num_layers>(
+       "--decoder-first-pipeline-num-layers", "layers of the first pipeline rank; 0: even split")
+      .unit("layers")
+      .at_least(0);
+  t.add<kParallel, &Parallel::decoder_last_pipeline_num_layers>(
+       "--decoder-last-pipeline-num-layers", "layers of the last pipeline rank; 0: even split")
+      .unit("layers")
+      .at_least(0);
+  t.add<kParallel, &Parallel::account_for_embedding_in_pipeline_split>(
+      "--account-for-embedding-in-pipeline-split", "the embedding counts as a layer in the split");
+  t.add<kParallel, &Parallel::account_for_loss_in_pipeline_split>(
+      "--account-for-loss-in-pipeline-split", "the output layer and loss count as a layer in the split");
+  t.add<kParallel, &Parallel::pipeline_model_parallel_layout>(
+      "--pipeline-model-parallel-layout",
+      "explicit stages, e.g. \"Et*3|(tt|)*29,L\": E embedding, t layer, L loss, | next stage, *n repeats");
+}
+
+void data(Table& t) {
+  t.group("data parallelism");
+  t.add<kParallel, &Parallel::use_distributed_optimizer>("--use-distributed-optimizer",
+                                                         "optimizer states are sharded over the data ranks")
+      .common();
+  t.add<kParallel, &Parallel::overlap_grad_reduce>("--overlap-grad-reduce",
+                                                   "gradients are reduced while backward runs");
+  t.add<kParallel, &Parallel::overlap_param_gather>("--overlap-param-gather",
+                                                    "weights are gathered while forward runs");
+  t.add<kParallel, &Parallel::ddp_bucket_size>(
+       "--ddp-bucket-size",
+       "gradient elements of a bucket; 0: the larger of 40,000,000 and 1,000,000 x data ranks")
+      .alias("--dp-comm-overlap-bucket-size")
+      .unit("elements")
+      .at_least(0);
+  t.add<kParallel, &Parallel::tp_comm_overlap>(
+      "--tp-comm-overlap", "tensor-parallel communication runs beside the weight gradients");
+  t.add<&Run::training, &Training::distributed_timeout_minutes>("--distributed-timeout-minutes",
+                                                                "time-out of every group")
+      .unit("minutes")
+      .at_least(0);
+}
+
+}  // namespace
+
+void add_parallel(Table& t) {
+  sizes(t);
+  pipeline(t);
+  data(t);
+}
+
+}  // namespace colonnade::config

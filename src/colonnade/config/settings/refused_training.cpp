@@ -1,0 +1,203 @@
+// Flags of Megatron's about steps, optimizer, data and checkpoints that this version refuses, each with the
+// reason and a way out.
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+namespace {
+
+constexpr Flag kOptimizers[] = {
+    {"--fp32-residual-connection"},
+    {"--muon-momentum", "number", "0.9"},
+    {"--muon-no-split-qkv", "off", "", "muon_split_qkv"},
+    {"--muon-nesterov"},
+    {"--muon-scale-mode", "text", "spectral"},
+    {"--muon-fp32-matmul-prec", "text", "medium"},
+    {"--muon-coefficient-type", "text", "quintic"},
+    {"--muon-num-ns-steps", "integer", "5"},
+    {"--muon-tp-mode", "text", "duplicated"},
+    {"--muon-use-syrk"},
+    {"--muon-extra-scale-factor", "number", "1.0"},
+    {"--muon-scalar-optimizer", "text", "adam"},
+    {"--lion-beta1", "number", "0.95"},
+    {"--lion-beta2", "number", "0.98"},
+    {"--no-weight-decay-cond-type", "text"},
+    {"--optimizer-cuda-graph"},
+    {"--overlap-cpu-optimizer-d2h-h2d"},
+    {"--dump-param-to-param-group-map", "text"},
+    {"--no-pin-cpu-grads", "off", "", "pin_cpu_grads"},
+    {"--no-pin-cpu-params", "off", "", "pin_cpu_params"},
+    {"--fp16-lm-cross-entropy"},
+    {"--output-logit-dtype", "text", "", "logit_dtype"},
+    {"--logits-save-dtype", "text", "fp16"},
+    {"--use-precision-aware-optimizer"},
+    {"--main-grads-dtype", "text", "fp32"},
+    {"--main-params-dtype", "text", "fp32"},
+    {"--exp-avg-dtype", "text", "fp32"},
+    {"--exp-avg-sq-dtype", "text", "fp32"},
+};
+
+constexpr Flag kRates[] = {
+    {"--warmup", "integer"},
+    {"--decoupled-lr", "number"},
+    {"--decoupled-min-lr", "number"},
+    {"--freeze-all-layers"},
+};
+
+constexpr Flag kBatches[] = {
+    {"--rampup-batch-size", "list"},
+    {"--step-batch-size-schedule", "text"},
+    {"--decrease-batch-size-if-needed"},
+    {"--empty-unused-memory-level", "integer", "0"},
+    {"--check-weight-hash-across-dp-replicas-interval", "integer"},
+    {"--gpu-sniff-test-interval", "integer"},
+    {"--train-sync-interval", "integer"},
+    {"--iterations-to-skip", "list"},
+    {"--batch-size", "integer"},
+    {"--check-for-large-grads"},
+    {"--result-rejected-tracker-filename", "text"},
+    {"--eval-global-batch-size", "integer"},
+    {"--eval-micro-batch-size", "integer"},
+    {"--indexer-batch-size", "integer", "128"},
+    {"--error-injection-rate", "integer", "0"},
+    {"--error-injection-type", "text", "transient_error"},
+    {"--check-for-spiky-loss"},
+};
+
+constexpr Flag kValidation[] = {
+    {"--start-eval-at-iter", "integer"},
+    {"--test-mode"},
+    {"--full-validation"},
+    {"--multiple-validation-sets"},
+    {"--validation-set-names", "list"},
+};
+
+constexpr Flag kCheckpoints[] = {
+    {"--save-params-interval", "integer"},
+    {"--save-activations-interval", "integer"},
+    {"--save-wgrads-interval", "integer"},
+    {"--save-dgrads-interval", "integer"},
+    {"--load-main-params-from-ckpt"},
+    {"--non-persistent-save-interval", "integer"},
+    {"--non-persistent-ckpt-type", "text"},
+    {"--non-persistent-global-ckpt-dir", "text"},
+    {"--non-persistent-local-ckpt-dir", "text"},
+    {"--non-persistent-local-ckpt-algo", "text", "fully_parallel"},
+    {"--use-mp-args-from-checkpoint-args"},
+    {"--no-use-tokenizer-model-from-checkpoint-args --disable-use-tokenizer-model-from-checkpoint-args",
+     "off", "", "use_tokenizer_model_from_checkpoint_args"},
+    {"--ckpt-convert-format", "text"},
+    {"--ckpt-convert-save", "text"},
+    {"--ckpt-convert-update-legacy-dist-opt-format"},
+    {"--no-ckpt-fully-parallel-save", "off", "", "ckpt_fully_parallel_save"},
+    {"--async-save"},
+    {"--async-strategy", "text", "nvrx"},
+    {"--use-persistent-ckpt-worker"},
+    {"--async-ckpt-cpu-priority", "integer", "10"},
+    {"--async-ckpt-io-priority", "integer", "3"},
+    {"--async-ckpt-use-cpu-shm"},
+    {"--ckpt-fully-parallel-load-exchange-algo", "text", "broadcast"},
+    {"--ckpt-fully-parallel-load-per-rank-objects"},
+    {"--ckpt-fully-parallel-save-process-group", "text", "dp"},
+    {"--ckpt-fully-parallel-load-process-group", "text", "dp"},
+    {"--ckpt-pg-tensors-cache-path", "text"},
+    {"--ckpt-pg-tensors-cache-create"},
+    {"--no-ckpt-load-validate-sharding-integrity --disable-ckpt-load-validate-sharding-integrity", "off", "",
+     "ckpt_load_validate_sharding_integrity"},
+    {"--dist-ckpt-strictness", "text", "assume_ok_unexpected"},
+    {"--dist-ckpt-save-pre-mcore-014"},
+    {"--distrib-optim-fully-reshardable-mem-efficient"},
+    {"--no-save-tokenizer-assets --disable-save-tokenizer-assets", "off", "", "save_tokenizer_assets"},
+    {"--replication"},
+    {"--replication-jump", "integer"},
+    {"--replication-factor", "integer", "2"},
+    {"--verify-integrity"},
+    {"--override-ckpt-iteration", "integer"},
+    {"--dist-ckpt-format", "text", "", "dist_ckpt_format_deprecated"},
+    {"--dist-ckpt-workers", "integer", "1"},
+    {"--ckpt-drop-redundant-extra-state"},
+};
+
+constexpr Flag kTokenizers[] = {
+    {"--padded-vocab-size", "integer"},
+    {"--no-pad-vocab-size --disable-pad-vocab-size", "off", "", "pad_vocab_size"},
+    {"--vocab-file", "text"},
+    {"--merge-file", "text"},
+    {"--vocab-extra-ids", "integer", "0"},
+    {"--tokenizer-metadata", "text", "", "metadata_path"},
+    {"--tokenizer-special-tokens", "list", "", "special_tokens"},
+    {"--tiktoken-pattern", "text"},
+    {"--tiktoken-num-special-tokens", "integer", "1000"},
+    {"--tokenizer-sentencepiece-legacy"},
+    {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces "
+     "--disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
+     "off", "", "tokenizer_sentencepiece_ignore_extra_whitespaces"},
+    {"--tokenizer-hf-no-use-fast"},
+    {"--tokenizer-hf-no-include-special-tokens"},
+    {"--trust-remote-code"},
+    {"--null-tokenizer-eod-id", "integer"},
+    {"--null-tokenizer-pad-id", "integer", "-1"},
+    {"--chat-template", "text"},
+    {"--use-gigatoken"},
+};
+
+constexpr Flag kReading[] = {
+    {"--phase-transition-iterations", "text"},
+    {"--data-args-path", "text"},
+    {"--per-split-data-args-path", "text"},
+    {"--per-dataset-sequences-path", "text"},
+    {"--dataloader-fast-cache-load"},
+    {"--dataloader-defer-npy-index-mmap"},
+    {"--encoder-seq-length", "integer"},
+    {"--decoder-seq-length", "integer"},
+    {"--sample-rate", "number", "1.0"},
+    {"--mask-prob", "number", "0.15"},
+    {"--short-seq-prob", "number", "0.1"},
+    {"--dataloader-inter-document-masking"},
+    {"--object-storage-cache-path", "text"},
+    {"--allow-ambiguous-pad-tokens"},
+    {"--fim-data"},
+    {"--fim-rate", "number", "0.5"},
+    {"--fim-spm-rate", "number", "0.5"},
+    {"--fim-split-sample", "text"},
+    {"--fim-fragment-rate", "number"},
+    {"--fim-no-prefix", "text"},
+    {"--fim-prefix-token", "text", "<fim_prefix>"},
+    {"--fim-middle-token", "text", "<fim_middle>"},
+    {"--fim-suffix-token", "text", "<fim_suffix>"},
+    {"--fim-pad-token", "text", "<fim_pad>"},
+    {"--fim-eod-token", "text", "<|endoftext|>"},
+    {"--logits-save-top-k", "integer"},
+    {"--logits-save-top-p", "number"},
+    {"--logits-save-top-p-min-k", "integer", "1"},
+    {"--logits-save-dir", "text"},
+    {"--logits-load-dir", "text"},
+    {"--logits-load-decode-threads", "integer", "4"},
+    {"--logits-load-prefetch-factor", "integer", "3"},
+    {"--logits-load-msc-prefetch-depth", "integer", "2"},
+    {"--logits-load-kd-loss-alpha", "number", "1.0"},
+    {"--logits-load-ignore-errors"},
+    {"--sft"},
+    {"--sft-tokenizer-prompt-format", "text", "nemotron-h-aligned"},
+};
+
+}  // namespace
+
+void add_refused_training(Table& t) {
+  t.refuse("this optimizer or storage precision",
+           "remove it; --optimizer is adam or sgd, gradients and states are fp32", kOptimizers);
+  t.refuse("learning rates per group and old spellings of warm-up",
+           "use --lr, --min-lr and --lr-warmup-iters", kRates);
+  t.refuse("this control of steps and batches",
+           "remove it; --micro-batch-size and --global-batch-size set the batch", kBatches);
+  t.refuse("this way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
+  t.refuse("this way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
+           kCheckpoints);
+  t.refuse("this part of tokenizers",
+           "use --tokenizer-type SentencePieceTokenizer, or NullTokenizer with --vocab-size where the data "
+           "holds ids",
+           kTokenizers);
+  t.refuse("this way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
+}
+
+}  // namespace colonnade::config
