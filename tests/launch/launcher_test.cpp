@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -48,7 +49,8 @@ class Launcher : public testing::Test {
     pid_ = ::fork();
     if (pid_ != 0) return;
     ::dup2(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
-    ::dup2(::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+    const std::string errors = terminal_ >= 0 ? ::ptsname(terminal_) : (folder_ / "err").string();
+    ::dup2(::open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, 0600), STDERR_FILENO);
     try {
       ::_exit(run(options));
     } catch (const ConfigError& error) {
@@ -89,6 +91,7 @@ class Launcher : public testing::Test {
 
   fs::path folder_;
   pid_t pid_ = 0;
+  int terminal_ = -1;  // the master of a terminal for the launcher's errors; -1: a file
   std::int64_t began_ns_ = 0;
   double seconds_ = 0;
 };
@@ -122,6 +125,18 @@ TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
               AllOf(HasSubstr("MASTER_ADDR=127.0.0.1 MASTER_PORT="), Not(HasSubstr("MASTER_PORT=0 "))));
 }
 
+TEST_F(Launcher, KeepsAStatusLineOnATerminal) {
+  terminal_ = ::posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_EQ(::grantpt(terminal_), 0);
+  ASSERT_EQ(::unlockpt(terminal_), 0);
+  start({"--steps", "20"});
+  EXPECT_EQ(finish(), 0);
+  std::string shown(1 << 16, '\0');
+  shown.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(terminal_, shown.data(), shown.size()), 0)));
+  ::close(terminal_);
+  EXPECT_THAT(shown, AllOf(HasSubstr("\r\x1b[Kstep "), HasSubstr("forward-backward; 3 ranks")));
+}
+
 struct Death {
   std::string fault;
   int exit_code;
@@ -152,7 +167,7 @@ TEST_F(Launcher, NamesTheCauseAndNotTheRankThatNoticed) {
   EXPECT_LT(seconds_, 5);
   EXPECT_THAT(text("err"),
               AllOf(HasSubstr("rank 1 does not answer"), HasSubstr("ranks 0, 2 wait in 'grad bucket 3'"),
-                    HasSubstr("rank 1 has not arrived there")));
+                    HasSubstr("rank 1 is missing there")));
 }
 
 TEST_F(Launcher, NamesAFrozenRank) {
@@ -169,10 +184,9 @@ TEST_F(Launcher, NamesARankThatHangsAndWhoWaitsForIt) {
   EXPECT_LT(seconds_, 5);
   EXPECT_THAT(
       text("err"),
-      AllOf(
-          HasSubstr("rank 1 does not answer: no sign of life for"),
-          HasSubstr(
-              "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); rank 1 has not arrived")));
+      AllOf(HasSubstr("rank 1 does not answer: no sign of life for"),
+            HasSubstr(
+                "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); rank 1 is missing")));
 }
 
 TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {

@@ -50,7 +50,7 @@ TEST(Verdict, ADeadRankIsNamedWithItsPlace) {
   EXPECT_THAT(verdict->lines,
               ElementsAre(HasSubstr("rank 1 was lost: killed by SIGSEGV (signal 11); step 12, phase data"),
                           "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 5); "
-                          "rank 1 has not arrived there"));
+                          "rank 1 is missing there"));
 }
 
 TEST(Verdict, WrongSettingsAndDataKeepTheirCodeThoughOthersBreakToo) {

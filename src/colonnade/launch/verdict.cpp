@@ -47,7 +47,7 @@ bool has_arrived(const RankView& view, const CollectiveMark& mark) {
   });
 }
 
-/// Lines like "ranks 0, 2 wait in 'x' (dp of ranks 0, 1, 2; number 5); rank 1 has not arrived there".
+/// Lines like "ranks 0, 2 wait in 'x' (dp of ranks 0, 1, 2; number 5); rank 1 is missing there".
 std::vector<std::string> waiting_lines(std::span<const RankView> ranks) {
   std::map<std::pair<std::string, std::vector<int>>, std::vector<int>> waiters;
   for (const RankView& view : ranks) {
@@ -58,8 +58,7 @@ std::vector<std::string> waiting_lines(std::span<const RankView> ranks) {
     const auto& [what, missing] = place;
     std::string line = fmt::format("{} {} in {}", ranks_text(who), who.size() == 1 ? "waits" : "wait", what);
     if (!missing.empty())
-      line +=
-          fmt::format("; {} {} not arrived there", ranks_text(missing), missing.size() == 1 ? "has" : "have");
+      line += fmt::format("; {} {} missing there", ranks_text(missing), missing.size() == 1 ? "is" : "are");
     lines.push_back(line);
   }
   return lines;

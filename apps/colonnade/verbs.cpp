@@ -1,0 +1,16 @@
+// The table of verbs.
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+constexpr Entry kVerbs[] = {
+    {"launch",
+     "start, watch and restart the ranks of this machine: launch --nproc-per-node N -- pretrain ...", launch},
+};
+
+}  // namespace
+
+std::span<const Entry> verbs() { return kVerbs; }
+
+}  // namespace colonnade::app

@@ -1,0 +1,30 @@
+// The verbs of the executable: one file each, nothing but argument reading and calls into the library.
+// A new verb is a file here, its name in CMakeLists.txt, a declaration below and a line in verbs.cpp.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace colonnade::app {
+
+/// What follows the verb on the command line.
+using Arguments = std::vector<std::string>;
+
+/// A verb returns the exit code; exceptions are turned into messages and exit codes by main. With
+/// `--help` it prints its help on standard output and returns 0.
+using Verb = int (*)(const Arguments& arguments);
+
+struct Entry {
+  std::string_view name;
+  std::string_view summary;  ///< one line for `colonnade help`
+  Verb run;
+};
+
+/// All verbs in the order of `colonnade help`.
+std::span<const Entry> verbs();
+
+int launch(const Arguments& arguments);
+
+}  // namespace colonnade::app

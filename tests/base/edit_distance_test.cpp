@@ -1,0 +1,26 @@
+// Distances known by hand, and what is near enough to be suggested.
+#include "colonnade/base/edit_distance.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace colonnade {
+namespace {
+
+TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("abc", ""), 3U);
+  EXPECT_EQ(edit_distance("same", "same"), 0U);
+}
+
+TEST(EditDistance, SuggestsOnlyWhatIsNear) {
+  const std::vector<std::string> verbs{"pretrain", "preprocess", "plan"};
+  EXPECT_EQ(nearest_word("pretrian", verbs), "pretrain");
+  EXPECT_EQ(nearest_word("plna", verbs), "plan");
+  EXPECT_EQ(nearest_word("serve-all-now", verbs), "");
+}
+
+}  // namespace
+}  // namespace colonnade
