@@ -83,7 +83,7 @@ void GradBuffers::move_into_buffers() {
   for (const Entry& e : entries_) {
     COL_CHECK(e.parameter->value.scalar_type() == first.scalar_type(),
               "parameter {}: all parameters of a rank share one dtype; got {} and {}", e.parameter->spec.name,
-              e.parameter->value.scalar_type(), first.scalar_type());
+              c10::toString(e.parameter->value.scalar_type()), c10::toString(first.scalar_type()));
     const std::int64_t n = e.parameter->value.numel();
     e.parameter->move_value_to(params_.narrow(0, e.begin, n));
     e.parameter->move_grad_to(grads_.narrow(0, e.begin, n));
