@@ -1,10 +1,14 @@
 // `colonnade launch`: reads its flags; launch/launcher.h does the rest.
 #include "colonnade/launch/launcher.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "colonnade/base/error.h"
+#include "colonnade/launch/process.h"
 #include "flags.h"
 
 namespace colonnade::app {
@@ -20,6 +24,16 @@ std::vector<std::string> command_of(const Arguments& words, bool no_verb) {
   return command;
 }
 
+/// "4", or "auto" (Kubeflow's default, also "gpu"): a rank for each GPU, one where there is none.
+int number_of_ranks(const std::string& text) {
+  if (text == "auto" || text == "gpu") return std::max(launch::visible_gpus(), 1);
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw ConfigError(fmt::format("--nproc-per-node: must be a number or auto; got '{}'", text));
+  return count;
+}
+
 }  // namespace
 
 int launch(const Arguments& arguments) {
@@ -32,27 +46,26 @@ int launch(const Arguments& arguments) {
       "  colonnade launch --nproc-per-node 4 -- ./program --its-flags\n"
       "Exit codes: 0 done, 2 settings wrong, 3 data damaged, 4 a rank was lost, 5 stopped after a save.",
       "launch");
-  app.add_option("--nproc-per-node", options.nproc_per_node, "Ranks on this machine")->capture_default_str();
-  app.add_option("--nnodes", options.nnodes, "Machines that work together")->capture_default_str();
-  app.add_option("--node-rank", options.node_rank, "This machine's number, 0 to nnodes-1")
-      ->capture_default_str();
-  app.add_option("--master-addr", options.master_addr, "Host of rank 0 [this machine]");
-  app.add_option("--master-port", options.master_port,
-                 "Port of rank 0 [a free one]; restart r takes port + r");
-  app.add_option("--max-restarts", options.max_restarts, "Starts after the first, when a rank was lost")
-      ->capture_default_str();
-  app.add_option("--log-dir", options.log_dir,
-                 "Folder of rank_N.log [DIR/logs of --save DIR, else logs/TIME]");
-  app.add_option("--monitor-interval", options.monitor_interval_s, "Seconds between two looks at the ranks")
-      ->capture_default_str();
-  app.add_option(
-      "--hang-timeout", options.hang_timeout_s,
-      "Seconds without a sign of life after which a rank hangs [--distributed-timeout-minutes and 30 s]");
-  app.add_option("--grace-period", options.grace_period_s,
-                 "Seconds from SIGTERM to SIGKILL when ranks are ended")
-      ->capture_default_str();
+  std::string ranks = "1";
+  const auto add = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str();
+  };
+  add("--nproc-per-node", ranks, "Ranks on this machine; auto: one per GPU")->envname("PET_NPROC_PER_NODE");
+  add("--nnodes", options.nnodes, "Machines that work together")->envname("PET_NNODES");
+  add("--node-rank", options.node_rank, "This machine's number, 0 to nnodes-1")->envname("PET_NODE_RANK");
+  add("--master-addr", options.master_addr, "Host of rank 0; empty: this machine")
+      ->envname("PET_MASTER_ADDR");
+  add("--master-port", options.master_port, "Port of rank 0; 0: a free one; restart r takes port + r")
+      ->envname("PET_MASTER_PORT");
+  add("--max-restarts", options.max_restarts, "Starts after the first, when a rank was lost");
+  add("--log-dir", options.log_dir, "Folder of rank_N.log; empty: DIR/logs of --save DIR, else logs/TIME");
+  add("--monitor-interval", options.monitor_interval_s, "Seconds between two looks at the ranks");
+  add("--hang-timeout", options.hang_timeout_s,
+      "Seconds without a sign of life after which a rank hangs; 0: --distributed-timeout-minutes and 30 s");
+  add("--grace-period", options.grace_period_s, "Seconds from SIGTERM to SIGKILL when ranks are ended");
   app.add_flag("--no-verb", no_verb, "The first word after `--` is a program, found in PATH");
   if (!read_flags(app, Arguments(arguments.begin(), dashes))) return kExitDone;
+  options.nproc_per_node = number_of_ranks(ranks);
   if (dashes != arguments.end())
     options.command = command_of(Arguments(dashes + 1, arguments.end()), no_verb);
   return launch::run(options);

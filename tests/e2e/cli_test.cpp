@@ -20,10 +20,10 @@ struct Result {
   std::string text;  // standard output and errors together
 };
 
-/// `colonnade <arguments>` in a shell.
-Result colonnade(const std::string& arguments) {
+/// `colonnade <arguments>` in a shell, with "NAME=value " pairs before it.
+Result colonnade(const std::string& arguments, const std::string& variables = "") {
   Result result;
-  FILE* const pipe = ::popen((COLONNADE_EXECUTABLE " " + arguments + " 2>&1").c_str(), "r");
+  FILE* const pipe = ::popen((variables + COLONNADE_EXECUTABLE " " + arguments + " 2>&1").c_str(), "r");
   char chunk[4096];
   for (std::size_t n = 0; (n = std::fread(chunk, 1, sizeof chunk, pipe)) > 0;) result.text.append(chunk, n);
   const int status = ::pclose(pipe);
@@ -87,6 +87,18 @@ TEST_F(CliLaunch, StartsAVerbOfItsOwnAndPassesItsExitCodeOn) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text, AllOf(HasSubstr("was lost: exit code 2 (settings wrong)"),
                                  HasSubstr("last note: no-such-verb: must be a verb")));
+}
+
+TEST_F(CliLaunch, TakesKubeflowsVariables) {
+  const std::string logs = "launch --log-dir " + folder_.string() + " -- " COLONNADE_FAKE_RANK;
+  const Result placed = colonnade(
+      logs, "PET_NNODES=2 PET_NPROC_PER_NODE=2 PET_NODE_RANK=0 PET_MASTER_ADDR=head PET_MASTER_PORT=4711 ");
+  EXPECT_EQ(placed.code, 0) << placed.text;
+  EXPECT_THAT(
+      placed.text,
+      HasSubstr("RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=head MASTER_PORT=4711"));
+  const Result each_gpu = colonnade(logs, "PET_NPROC_PER_NODE=auto CUDA_VISIBLE_DEVICES=0,3,5 ");
+  EXPECT_THAT(each_gpu.text, HasSubstr("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3"));
 }
 
 }  // namespace

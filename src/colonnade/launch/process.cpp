@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -134,6 +135,16 @@ int usable_cores() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(CPU_COUNT(&set), 1);
+}
+
+int visible_gpus() {
+  if (const char* const list = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    const std::string_view text(list);
+    return text.empty() ? 0 : static_cast<int>(std::ranges::count(text, ',')) + 1;
+  }
+  int count = 0;
+  while (::access(fmt::format("/dev/nvidia{}", count).c_str(), F_OK) == 0) ++count;
+  return count;
 }
 
 int free_port() {

@@ -39,6 +39,10 @@ Look look_at(pid_t pid);
 /// The processors that this process may use.
 int usable_cores();
 
+/// The NVIDIA GPUs that CUDA programs started from here see: those that CUDA_VISIBLE_DEVICES lists, or
+/// all of the machine.
+int visible_gpus();
+
 /// A TCP port that nobody listens on at this moment. Throws Error.
 int free_port();
 
