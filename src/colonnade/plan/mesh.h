@@ -31,7 +31,9 @@ class AxisSet {
   friend constexpr auto operator<=>(AxisSet a, AxisSet b) { return a.bits_ <=> b.bits_; }
 
  private:
-  static constexpr std::uint8_t bit(Axis axis) { return static_cast<std::uint8_t>(1U << static_cast<unsigned>(axis)); }
+  static constexpr std::uint8_t bit(Axis axis) {
+    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(axis));
+  }
   std::uint8_t bits_ = 0;
 };
 std::string name(AxisSet axes);  ///< "dp-cp"
