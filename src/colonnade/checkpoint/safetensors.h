@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "colonnade/base/files.h"
+#include "colonnade/checkpoint/checksum.h"
 
 namespace colonnade::checkpoint {
 
@@ -66,13 +67,6 @@ class SafetensorsFile {
   std::filesystem::path path_;
   std::shared_ptr<const MappedFile> map_;
   SafetensorsHeader header_;
-};
-
-/// Size and XXH3-128 checksum (32 hexadecimal digits) of a file.
-struct FileSum {
-  std::uint64_t bytes = 0;
-  std::string xxh3_128;
-  bool operator==(const FileSum&) const = default;
 };
 
 /// A tensor to be written: the header is known before any data.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/slice.h"
 #include "colonnade/comm/group.h"
 
@@ -65,8 +66,5 @@ struct SaveResult {
 /// have exactly one owner; CommError when a rank is lost.
 SaveResult save(const std::filesystem::path& run_folder, std::int64_t step, const Snapshot& snapshot,
                 const comm::Group& world, const SaveOptions& options = {});
-
-/// "step_00000100".
-std::string step_folder_name(std::int64_t step);
 
 }  // namespace colonnade::checkpoint

@@ -11,8 +11,9 @@
 
 namespace colonnade::checkpoint {
 
-/// One thing that is wrong. `kind` is "manifest", "missing", "size", "checksum", "header", "tensor",
-/// "coverage", "unlisted" or "leftover"; `where` a file name, `text` a sentence with the values.
+/// One thing that is wrong. `kind` is "manifest" (unreadable, changed, chunks that do not cover a tensor
+/// once), "missing", "size", "header", "tensor" (absent, unknown, other type or shape) or "checksum";
+/// `where` a file name, `text` a sentence with path and values.
 struct Damage {
   std::string kind;
   std::string where;
@@ -25,9 +26,10 @@ struct Damage {
 std::vector<Damage> damages(const std::filesystem::path& step_folder, Check check, int part = 0,
                             int parts = 1);
 
-/// `path` is a step folder or a run folder, whose every checkpoint, leftovers and `latest` are checked.
-/// {"path", "ok", "checkpoints": [{"folder", "step", "ok", "bytes", "damages": [{kind, where, text}]}],
-///  "damages": [...of the run folder]}
+/// `path` is a step folder or a run folder, whose every checkpoint is checked byte by byte.
+/// {"path", "ok", "checkpoints": [{"folder", "step", "ok", "bytes", "damages": [{kind, where, text}],
+///  "notes"}], "notes"}: notes are sentences about what harms nothing: files that do not belong there,
+/// leftovers of interrupted saves, a `latest` that names no checkpoint.
 /// Throws DataError when there is nothing to check.
 nlohmann::json verify(const std::filesystem::path& path);
 

@@ -1,0 +1,124 @@
+// See folders.h.
+#include "colonnade/checkpoint/folders.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+
+namespace colonnade::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step_";
+constexpr std::string_view kStaging = ".staging";  // being written
+constexpr std::string_view kRemoved = ".removed";  // being deleted
+
+fs::path with_ending(const fs::path& path, std::string_view ending) { return path.string() + std::string(ending); }
+
+/// False when the file system cannot exchange two folders.
+bool exchange(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+}  // namespace
+
+std::string step_folder_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::optional<std::int64_t> step_of_name(const std::string& name) {
+  std::int64_t step = 0;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const char* end = name.data() + name.size();
+  const auto [stop, failure] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (failure != std::errc() || stop != end || step < 0 || step_folder_name(step) != name) return std::nullopt;
+  return step;
+}
+
+std::map<std::int64_t, fs::path> step_folders(const fs::path& checkpoints) {
+  std::map<std::int64_t, fs::path> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(checkpoints, missing))
+    if (const auto step = step_of_name(entry.path().filename().string()); step && entry.is_directory())
+      found[*step] = entry.path();
+  return found;
+}
+
+std::vector<fs::path> leftovers(const fs::path& checkpoints) {
+  std::vector<fs::path> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(checkpoints, missing)) {
+    const fs::path name = entry.path().filename();
+    if ((name.extension() == kStaging || name.extension() == kRemoved) && step_of_name(name.stem().string()))
+      found.push_back(entry.path());
+  }
+  return found;
+}
+
+std::optional<std::int64_t> latest_step(const fs::path& checkpoints) {
+  std::error_code missing;
+  if (!fs::is_regular_file(checkpoints / "latest", missing)) return std::nullopt;
+  std::string name = read_file(checkpoints / "latest");
+  while (!name.empty() && (name.back() == '\n' || name.back() == ' ' || name.back() == '\r')) name.pop_back();
+  return step_of_name(name);
+}
+
+void set_latest(const fs::path& checkpoints, std::int64_t step) {
+  write_file_atomically(checkpoints / "latest", step_folder_name(step) + "\n");
+}
+
+fs::path make_staging(const fs::path& checkpoints, std::int64_t step) {
+  const bool fresh = fs::create_directories(checkpoints);
+  if (fresh && checkpoints.has_parent_path()) sync_path(checkpoints.parent_path());
+  for (const fs::path& leftover : leftovers(checkpoints)) fs::remove_all(leftover);
+  fs::path staging = with_ending(checkpoints / step_folder_name(step), kStaging);
+  fs::create_directory(staging);
+  return staging;
+}
+
+void publish(const fs::path& staging, const fs::path& final_name) {
+  sync_path(staging);
+  const fs::path parent = final_name.parent_path();
+  if (!fs::exists(final_name)) {
+    fs::rename(staging, final_name);  // atomic: both names are on one file system
+    sync_path(parent);
+    return;
+  }
+  const fs::path old = with_ending(final_name, kRemoved);
+  if (exchange(staging, final_name)) {
+    sync_path(parent);
+    fs::rename(staging, old);
+  } else {
+    fs::rename(final_name, old);
+    fs::rename(staging, final_name);
+    sync_path(parent);
+  }
+  fs::remove_all(old);
+}
+
+void remove_step(const fs::path& step_folder) {
+  const fs::path removed = with_ending(step_folder, kRemoved);
+  fs::rename(step_folder, removed);
+  fs::remove_all(removed);
+}
+
+void retain(const fs::path& checkpoints, std::int64_t newest, std::int64_t interval) {
+  if (interval <= 0) return;
+  for (const auto& [step, folder] : step_folders(checkpoints)) {
+    if (step >= newest || step % interval == 0) continue;
+    try {
+      remove_step(folder);
+    } catch (const std::exception& e) {
+      log::warning("{}: an old checkpoint cannot be removed; {}", folder.string(), e.what());
+    }
+  }
+}
+
+}  // namespace colonnade::checkpoint

@@ -1,0 +1,212 @@
+// See load.h: the sources that boxes of tensors are read from.
+#include "colonnade/checkpoint/load.h"
+
+#include <sys/mman.h>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <mutex>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/manifest.h"
+
+namespace colonnade::checkpoint {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Source::State {
+  fs::path folder;
+  std::int64_t step = -1;
+  std::map<std::string, GlobalTensor> tensors;
+  std::map<std::string, FileSum> sums;  ///< native: the sizes that files must have
+  json state;
+  json hf_config;
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const SafetensorsFile>> files;
+
+  std::shared_ptr<const SafetensorsFile> file(const std::string& name) {
+    const std::lock_guard lock(mutex);
+    auto& open = files[name];
+    if (open) return open;
+    if (const auto sum = sums.find(name); sum != sums.end()) {
+      std::error_code missing;
+      const auto size = fs::file_size(folder / name, missing);
+      if (missing || size != sum->second.bytes)
+        throw DataError(fmt::format("{}: must have the {} bytes that the manifest names; got {}; see `checkpoint verify`",
+                                    (folder / name).string(), sum->second.bytes,
+                                    missing ? missing.message() : std::to_string(size)));
+    }
+    return open = std::make_shared<SafetensorsFile>(folder / name);
+  }
+
+  [[nodiscard]] const GlobalTensor& tensor(const std::string& name) const {
+    const auto found = tensors.find(name);
+    if (found == tensors.end())
+      throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`", folder.string(),
+                                  name, tensors.size()));
+    return found->second;
+  }
+
+  at::Tensor view(const GlobalTensor& tensor, const Chunk& chunk) {
+    const auto open = file(chunk.file);
+    const TensorInfo& info = open->info(chunk.key);
+    if (info.dtype != tensor.dtype || info.shape != chunk.box.shape)
+      throw DataError(fmt::format("{}: '{}' must be {} of [{}]; got {} of [{}]; see `checkpoint verify`",
+                                  (folder / chunk.file).string(), chunk.key, dtype_name(tensor.dtype),
+                                  fmt::join(chunk.box.shape, ", "), dtype_name(info.dtype), fmt::join(info.shape, ", ")));
+    return open->view(chunk.key);
+  }
+};
+
+namespace {
+
+json parse_json(const fs::path& path) {
+  try {
+    return json::parse(read_file(path));
+  } catch (const json::exception& e) {
+    throw DataError(fmt::format("{}: must be JSON; got {}; write or copy it anew", path.string(), e.what()));
+  }
+}
+
+/// The file of every tensor, out of an index.
+std::map<std::string, std::string> weight_map(const fs::path& path) {
+  try {
+    auto map = parse_json(path).at("weight_map").get<std::map<std::string, std::string>>();
+    for (const auto& [name, file] : map)
+      if (!is_plain_name(file)) throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
+    return map;
+  } catch (const json::exception& e) {
+    throw DataError(fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(), e.what()));
+  }
+}
+
+/// Asks the system to bring in the pages of `view` at once instead of one fault each.
+void prefetch(const at::Tensor& view) {
+  constexpr std::uintptr_t kPage = 4096;
+  if (!view.is_contiguous() || view.nbytes() < 64 * kPage) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(view.const_data_ptr()) / kPage * kPage;
+  const auto end = reinterpret_cast<std::uintptr_t>(view.const_data_ptr()) + view.nbytes();
+#ifdef MADV_POPULATE_READ
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
+#else
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+#endif
+}
+
+void check_wanted(const Slice& slice, const GlobalTensor& tensor, const fs::path& folder) {
+  if (slice.global_shape != tensor.shape)
+    throw DataError(fmt::format("{}: '{}' must have the shape of this model, [{}]; got [{}]; check the model settings",
+                                folder.string(), slice.name, fmt::join(slice.global_shape, ", "),
+                                fmt::join(tensor.shape, ", ")));
+  COL_CHECK(slice.data.dim() == static_cast<std::int64_t>(tensor.shape.size()) && slice.offset.size() == tensor.shape.size(),
+            "read_into: a slice of '{}' must have {} dimensions; got {} and {} offsets", slice.name, tensor.shape.size(),
+            slice.data.dim(), slice.offset.size());
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+    COL_CHECK(slice.offset[d] >= 0 && slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= tensor.shape[d],
+              "read_into: a slice of '{}' must lie in [{}]; got {}", slice.name, fmt::join(tensor.shape, ", "),
+              to_text(slice.box()));
+  const at::ScalarType wanted = slice.data.scalar_type();
+  if (wanted != tensor.dtype && !(at::isFloatingType(wanted) && at::isFloatingType(tensor.dtype)))
+    throw DataError(fmt::format("{}: '{}' must be {} or convertible to it; got {}", folder.string(), slice.name,
+                                dtype_name(wanted), dtype_name(tensor.dtype)));
+}
+
+}  // namespace
+
+Source Source::open_native(const fs::path& step_folder) {
+  Manifest manifest = read_manifest(step_folder);
+  auto state = std::make_shared<State>();
+  state->folder = step_folder;
+  state->step = manifest.step;
+  state->tensors = std::move(manifest.tensors);
+  state->sums = std::move(manifest.files);
+  state->state = std::move(manifest.state);
+  if (state->sums.contains("config.json")) state->hf_config = parse_json(step_folder / "config.json");
+  return Source(std::move(state));
+}
+
+Source Source::open_hugging_face(const fs::path& folder) {
+  auto state = std::make_shared<State>();
+  state->folder = folder;
+  state->hf_config = parse_json(folder / "config.json");
+  std::map<std::string, std::string> files;
+  if (fs::exists(folder / "model.safetensors")) {
+    for (const auto& [name, info] : state->file("model.safetensors")->tensors()) files[name] = "model.safetensors";
+  } else if (fs::exists(folder / "model.safetensors.index.json")) {
+    files = weight_map(folder / "model.safetensors.index.json");
+  } else {
+    throw DataError(fmt::format("{}: must hold model.safetensors or model.safetensors.index.json; got neither; save the "
+                                "model with safe_serialization",
+                                folder.string()));
+  }
+  for (const auto& [name, file] : files) {
+    const TensorInfo& info = state->file(file)->info(name);
+    state->tensors[name] = {"model", info.dtype, info.shape, {{file, name, {Sizes(info.shape.size(), 0), info.shape}}}};
+  }
+  return Source(std::move(state));
+}
+
+Source Source::open(const fs::path& path) {
+  if (fs::exists(path / kManifestName)) return open_native(path);
+  if (is_hugging_face_folder(path)) return open_hugging_face(path);
+  const auto found = find_checkpoint(path);
+  if (!found)
+    throw DataError(fmt::format("{}: must be a run folder, a step folder or a Hugging Face folder; got none of them; "
+                                "check the path",
+                                path.string()));
+  return open_native(found->folder);
+}
+
+std::vector<std::string> Source::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state_->tensors) names.push_back(name);
+  return names;
+}
+
+bool Source::has(const std::string& name) const { return state_->tensors.contains(name); }
+
+TensorInfo Source::info(const std::string& name) const {
+  const GlobalTensor& tensor = state_->tensor(name);
+  if (tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape)
+    return state_->file(tensor.chunks[0].file)->info(tensor.chunks[0].key);
+  return {.dtype = tensor.dtype, .shape = tensor.shape};
+}
+
+void Source::read_into(const Slice& slice) const {
+  const GlobalTensor& tensor = state_->tensor(slice.name);
+  check_wanted(slice, tensor, state_->folder);
+  const Box wanted = slice.box();
+  for (const Chunk& chunk : tensor.chunks) {  // they cover the tensor exactly once: open_native has proved it
+    const std::optional<Box> common = overlap(chunk.box, wanted);
+    if (!common) continue;
+    const Slice stored{slice.name, tensor.shape, chunk.box.offset, state_->view(tensor, chunk)};
+    const at::Tensor source = part_of(stored, *common);
+    prefetch(source);
+    part_of(slice, *common).copy_(source);
+  }
+}
+
+at::Tensor Source::read(const std::string& name) const {
+  const GlobalTensor& tensor = state_->tensor(name);
+  Slice whole{name, tensor.shape, Sizes(tensor.shape.size(), 0),
+              at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype))};
+  read_into(whole);
+  return whole.data;
+}
+
+const json& Source::state() const { return state_->state; }
+const json& Source::hf_config() const { return state_->hf_config; }
+std::int64_t Source::step() const { return state_->step; }
+const fs::path& Source::folder() const { return state_->folder; }
+
+bool is_hugging_face_folder(const fs::path& path) {
+  return fs::exists(path / "config.json") && !fs::exists(path / kManifestName) &&
+         (fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json"));
+}
+
+}  // namespace colonnade::checkpoint

@@ -1,0 +1,204 @@
+// The header of a safetensors file: names of types, a strict parser in one pass, the checks of the
+// layout. Nothing in it trusts the file.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/checkpoint/safetensors.h"
+
+namespace colonnade::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+struct Dtype {
+  std::string_view name;
+  at::ScalarType type;
+};
+constexpr std::array kDtypes{
+    Dtype{"F64", at::kDouble},          Dtype{"F32", at::kFloat},
+    Dtype{"F16", at::kHalf},            Dtype{"BF16", at::kBFloat16},
+    Dtype{"I64", at::kLong},            Dtype{"I32", at::kInt},
+    Dtype{"I16", at::kShort},           Dtype{"I8", at::kChar},
+    Dtype{"U64", at::kUInt64},          Dtype{"U32", at::kUInt32},
+    Dtype{"U16", at::kUInt16},          Dtype{"U8", at::kByte},
+    Dtype{"BOOL", at::kBool},           Dtype{"F8_E4M3", at::kFloat8_e4m3fn},
+    Dtype{"F8_E5M2", at::kFloat8_e5m2}, Dtype{"F8_E8M0", at::kFloat8_e8m0fnu},
+    Dtype{"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz}, Dtype{"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+    Dtype{"C64", at::kComplexFloat},
+};
+
+constexpr std::uint64_t kMaxHeader = 100'000'000;
+constexpr std::size_t kMaxDimensions = 64;
+
+/// What the parser has seen of one tensor: offsets still count from the beginning of the data.
+struct Entry {
+  std::string name;
+  std::optional<at::ScalarType> dtype;
+  std::optional<std::vector<std::int64_t>> shape;
+  std::optional<std::vector<std::uint64_t>> offsets;
+};
+
+/// Takes the parser's events. The grammar has three levels: the header, an entry, a list of numbers.
+class HeaderParser final : public nlohmann::json_sax<json> {
+ public:
+  std::vector<Entry> entries;
+  Metadata metadata;
+  std::string problem;
+
+  bool start_object(std::size_t) override {
+    if (list_ || depth_ == 2) return refuse("an object where none may be");
+    if (++depth_ == 2 && !in_metadata_) entries.push_back({.name = name_});
+    return true;
+  }
+  bool end_object() override {
+    if (depth_-- == 2) {
+      if (!in_metadata_ && !(entries.back().dtype && entries.back().shape && entries.back().offsets))
+        return refuse(fmt::format("tensor '{}' must have dtype, shape and data_offsets", name_));
+      in_metadata_ = false;
+    }
+    return true;
+  }
+  bool key(string_t& text) override {
+    if (depth_ == 1) {
+      name_ = text;
+      in_metadata_ = text == "__metadata__";
+      if (in_metadata_ && std::exchange(seen_metadata_, true)) return refuse("__metadata__ stands there twice");
+    }
+    key_ = text;
+    return true;
+  }
+  bool string(string_t& text) override {
+    if (depth_ != 2 || list_) return refuse("a text where none may be");
+    if (in_metadata_) {
+      return metadata.emplace(key_, text).second || refuse(fmt::format("metadata '{}' stands there twice", key_));
+    }
+    if (key_ != "dtype" || entries.back().dtype)
+      return refuse(fmt::format("tensor '{}' has an unknown or doubled text '{}'", name_, key_));
+    entries.back().dtype = dtype_of(text);
+    return entries.back().dtype || refuse(fmt::format("tensor '{}' has the unknown dtype '{}'", name_, text));
+  }
+  bool start_array(std::size_t) override {
+    const bool known = key_ == "shape" || key_ == "data_offsets";
+    if (depth_ != 2 || list_ || in_metadata_ || !known) return refuse("a list where none may be");
+    Entry& entry = entries.back();
+    if (key_ == "shape" ? entry.shape.has_value() : entry.offsets.has_value())
+      return refuse(fmt::format("tensor '{}' has two lists '{}'", name_, key_));
+    (key_ == "shape") ? void(entry.shape.emplace()) : void(entry.offsets.emplace());
+    return list_ = true;
+  }
+  bool end_array() override {
+    list_ = false;
+    return key_ == "shape" || entries.back().offsets->size() == 2 ||
+           refuse(fmt::format("tensor '{}' must have two data_offsets", name_));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (!list_) return refuse("a number where none may be");
+    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      return refuse(fmt::format("tensor '{}' has a number above 2^63", name_));
+    Entry& entry = entries.back();
+    if (key_ == "shape") {
+      entry.shape->push_back(static_cast<std::int64_t>(value));
+      return entry.shape->size() <= kMaxDimensions || refuse(fmt::format("tensor '{}' has too many dimensions", name_));
+    }
+    entry.offsets->push_back(value);
+    return entry.offsets->size() <= 2 || refuse(fmt::format("tensor '{}' must have two data_offsets", name_));
+  }
+  bool null() override { return refuse("a null"); }
+  bool boolean(bool) override { return refuse("a true or false"); }
+  bool number_integer(number_integer_t) override { return refuse("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return refuse("a number that is not whole"); }
+  bool binary(binary_t&) override { return refuse("binary data"); }
+  bool parse_error(std::size_t position, const std::string&, const json::exception&) override {
+    return refuse(fmt::format("no JSON at byte {}", position));
+  }
+
+ private:
+  bool refuse(std::string why) {
+    problem = std::move(why);
+    return false;
+  }
+  int depth_ = 0;
+  bool list_ = false;
+  bool in_metadata_ = false;
+  bool seen_metadata_ = false;
+  std::string name_;
+  std::string key_;
+};
+
+/// Bytes that `shape` asks for; nothing when they do not fit in 64 bits.
+std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
+  std::uint64_t bytes = c10::elementSize(dtype);
+  for (const std::int64_t size : shape)
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+/// The broken rule of the data part, whose entries are sorted by offset; empty: none.
+std::string layout_problem(const std::vector<Entry>& entries, std::uint64_t data_bytes) {
+  std::uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    const std::uint64_t begin = (*entry.offsets)[0];
+    const std::uint64_t end = (*entry.offsets)[1];
+    if (end < begin || end > data_bytes)
+      return fmt::format("tensor '{}' must lie inside {} bytes of data; got [{}, {})", entry.name, data_bytes, begin, end);
+    if (bytes_of(*entry.shape, *entry.dtype) != end - begin)
+      return fmt::format("tensor '{}' must have the bytes of its shape; got {} bytes for {} x [{}]", entry.name,
+                         end - begin, dtype_name(*entry.dtype), fmt::join(*entry.shape, ", "));
+    if (begin != at)
+      return fmt::format("tensor '{}' must begin where the one before ends, at {}; got {}", entry.name, at, begin);
+    at = end;
+  }
+  if (at != data_bytes) return fmt::format("the tensors must cover {} bytes of data; got {}", data_bytes, at);
+  return {};
+}
+
+}  // namespace
+
+std::string_view dtype_name(at::ScalarType type) {
+  for (const Dtype& known : kDtypes)
+    if (known.type == type) return known.name;
+  throw Error(fmt::format("safetensors: the type must have a name there; got {}; convert the tensor first",
+                          c10::toString(type)));
+}
+
+std::optional<at::ScalarType> dtype_of(std::string_view name) {
+  for (const Dtype& known : kDtypes)
+    if (known.name == name) return known.type;
+  return std::nullopt;
+}
+
+SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  const auto refuse = [&](const std::string& why) {
+    return DataError(fmt::format("{}: must be a whole safetensors file; got {}; write or copy it anew", path.string(), why));
+  };
+  std::uint64_t length = 0;
+  if (bytes.size() < sizeof length) throw refuse(fmt::format("{} bytes", bytes.size()));
+  std::memcpy(&length, bytes.data(), sizeof length);
+  if (length > kMaxHeader) throw refuse(fmt::format("a header of {} bytes, at most {} are read", length, kMaxHeader));
+  if (length > bytes.size() - sizeof length)
+    throw refuse(fmt::format("a header of {} bytes in a file of {}", length, bytes.size()));
+  const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof length;
+  if (length == 0 || text[0] != '{') throw refuse("a header that does not begin with '{'");
+  HeaderParser parser;
+  if (!json::sax_parse(text, text + length, &parser)) throw refuse(parser.problem);
+
+  std::sort(parser.entries.begin(), parser.entries.end(),
+            [](const Entry& a, const Entry& b) { return *a.offsets < *b.offsets; });
+  const std::uint64_t data = sizeof length + length;
+  if (const std::string problem = layout_problem(parser.entries, bytes.size() - data); !problem.empty())
+    throw refuse(problem);
+  SafetensorsHeader header{.metadata = std::move(parser.metadata)};
+  for (Entry& entry : parser.entries) {
+    const std::uint64_t begin = (*entry.offsets)[0];
+    TensorInfo info{*entry.dtype, std::move(*entry.shape), path.filename().string(), data + begin, (*entry.offsets)[1] - begin};
+    if (!header.tensors.emplace(entry.name, std::move(info)).second)
+      throw refuse(fmt::format("tensor '{}' stands there twice", entry.name));
+  }
+  return header;
+}
+
+}  // namespace colonnade::checkpoint

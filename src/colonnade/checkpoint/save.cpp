@@ -1,0 +1,200 @@
+// See save.h. The order of lines is the guarantee: plan, stage, write, agree, publish, name.
+#include "colonnade/checkpoint/save.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/checkpoint/manifest.h"
+#include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/checkpoint/save_files.h"
+#include "colonnade/checkpoint/save_plan.h"
+
+namespace colonnade::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// What a rank tells the others: its problem or the files it has written.
+std::string report(const std::string& problem, const FileSums& files) {
+  json list = json::object();
+  for (const auto& [name, sum] : files) list[name] = {sum.bytes, sum.xxh3_128};
+  return json{{"problem", problem}, {"files", list}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// All ranks' reports joined; `problem` becomes the first one's, with its rank.
+FileSums agree(const comm::Group& world, std::string& problem, const FileSums& files, std::string_view what) {
+  const std::vector<std::string> reports = world.all_gather_text(report(problem, files), what);
+  FileSums all;
+  problem.clear();
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const json one = json::parse(reports[rank]);
+    for (const auto& [name, sum] : one.at("files").items())
+      all[name] = {sum[0].get<std::uint64_t>(), sum[1].get<std::string>()};
+    const auto text = one.at("problem").get<std::string>();
+    if (!text.empty() && problem.empty()) problem = reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text;
+  }
+  return all;
+}
+
+GlobalTensor in_manifest(const PlannedTensor& tensor) { return {.dtype = tensor.dtype, .shape = tensor.shape}; }
+
+Manifest manifest_of(const SavePlan& plan, std::int64_t step, const FileSums& files, const json& state) {
+  Manifest manifest{.step = step, .files = files, .state = state};
+  for (const PlannedTensor& tensor : plan.model) {
+    GlobalTensor& entry = manifest.tensors[tensor.name] = in_manifest(tensor);
+    entry.kind = "model";
+    entry.chunks = {{plan.model_files[static_cast<std::size_t>(tensor.writer)], tensor.name,
+                     {Sizes(tensor.shape.size(), 0), tensor.shape}}};
+  }
+  for (const PlannedTensor& tensor : plan.optimizer) {
+    GlobalTensor& entry = manifest.tensors[tensor.name] = in_manifest(tensor);
+    entry.kind = "optimizer";
+    for (const Piece& piece : tensor.pieces)
+      entry.chunks.push_back(
+          {optimizer_file(piece.rank), chunk_key(tensor.name, tensor.shape, piece.box), piece.box});
+  }
+  return manifest;
+}
+
+/// model.safetensors.index.json, as Hugging Face tools read it.
+std::string index_text(const SavePlan& plan) {
+  json weights = json::object();
+  std::int64_t bytes = 0;
+  for (const PlannedTensor& tensor : plan.model) {
+    weights[tensor.name] = plan.model_files[static_cast<std::size_t>(tensor.writer)];
+    bytes += Box{{}, tensor.shape}.numel() * static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
+  }
+  return json{{"metadata", {{"total_size", bytes}}}, {"weight_map", weights}}.dump(2) + "\n";
+}
+
+void write_text(const fs::path& folder, const std::string& name, const std::string& text, FileSums& files) {
+  write_file_atomically(folder / name, text);
+  files[name] = {text.size(), checksum_of(text)};
+}
+
+/// One save on one rank.
+class Saving {
+ public:
+  Saving(const fs::path& run_folder, std::int64_t step, const comm::Group& world, const SaveOptions& options)
+      : checkpoints_(run_folder / "checkpoints"), step_(step), world_(world), options_(options) {
+    result_.folder = checkpoints_ / step_folder_name(step);
+    staging_ = result_.folder.string() + ".staging";
+  }
+
+  SaveResult run(const Snapshot& snapshot) {
+    const auto begin = std::chrono::steady_clock::now();
+    const SavePlan plan = plan_save(world_.all_gather_text(describe(snapshot), "checkpoint: slices"));
+    stage();
+    if (result_.ok) write(plan, snapshot);
+    if (result_.ok) commit(plan, snapshot);
+    result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return result_;
+  }
+
+ private:
+  void reach(std::string_view point) const {
+    if (options_.at) options_.at(point);
+  }
+  [[nodiscard]] bool first() const { return world_.rank() == 0; }
+
+  void stage() {
+    std::string problem;
+    attempt(problem, [&] {
+      reach("begin");
+      if (first()) make_staging(checkpoints_, step_);
+    });
+    settle(problem, {}, "checkpoint: staging folder");
+  }
+
+  void write(const SavePlan& plan, const Snapshot& snapshot) {
+    std::string problem;
+    attempt(problem, [&] { reach("staged"); });
+    FileSums files = write_model(plan, snapshot.model, world_, staging_, problem);
+    attempt(problem, [&] {
+      reach("writing");
+      files.merge(write_optimizer(plan, snapshot.optimizer, world_.rank(), staging_));
+      sync_path(staging_);
+      reach("written");
+    });
+    files_ = settle(problem, files, "checkpoint: files");
+    for (const auto& [name, sum] : files_) result_.bytes += sum.bytes;
+  }
+
+  void commit(const SavePlan& plan, const Snapshot& snapshot) {
+    std::string problem;
+    if (first()) {
+      attempt(problem, [&] { complete(plan, snapshot); });
+      attempt(problem, [&] {
+        reach("rename");
+        publish(staging_, result_.folder);
+      });
+      if (problem.empty()) name_it(problem);
+    }
+    settle(problem, {}, "checkpoint: published");
+  }
+
+  /// Index, config and manifest: with them the staging folder is whole.
+  void complete(const SavePlan& plan, const Snapshot& snapshot) {
+    reach("manifest");
+    for (const auto& [name, sum] : files_) {
+      std::error_code missing;
+      if (fs::file_size(staging_ / name, missing) != sum.bytes || missing)
+        throw Error(fmt::format("{}: must be visible to rank 0 with {} bytes; got another size or none; save into a "
+                                "folder that all ranks share",
+                                (staging_ / name).string(), sum.bytes));
+    }
+    if (has_shards(plan))
+      write_text(staging_, "model.safetensors.index.json", index_text(plan), files_);
+    if (!snapshot.hf_config.is_null()) write_text(staging_, "config.json", snapshot.hf_config.dump(2) + "\n", files_);
+    write_file_atomically(staging_ / kManifestName, to_text(manifest_of(plan, step_, files_, snapshot.state)));
+  }
+
+  static bool has_shards(const SavePlan& plan) {
+    return !plan.model.empty() && plan.model_files[static_cast<std::size_t>(plan.model[0].writer)] != "model.safetensors";
+  }
+
+  void name_it(std::string& problem) {
+    attempt(problem, [&] {
+      reach("renamed");
+      set_latest(checkpoints_, step_);
+      reach("latest");
+      retain(checkpoints_, step_, options_.retain_interval);
+    });
+    if (!problem.empty())
+      problem = fmt::format("{} is whole, but `latest` may not name it: {}", result_.folder.string(), problem);
+  }
+
+  /// Shares problems and files. With a problem the staging folder goes and the save is over.
+  FileSums settle(std::string problem, const FileSums& files, std::string_view what) {
+    FileSums all = agree(world_, problem, files, what);
+    if (problem.empty()) return all;
+    result_.ok = false;
+    result_.problem = problem;
+    std::error_code ignored;
+    if (first()) fs::remove_all(staging_, ignored);
+    return all;
+  }
+
+  fs::path checkpoints_;
+  fs::path staging_;
+  std::int64_t step_;
+  comm::Group world_;
+  const SaveOptions& options_;
+  SaveResult result_;
+  FileSums files_;
+};
+
+}  // namespace
+
+SaveResult save(const fs::path& run_folder, std::int64_t step, const Snapshot& snapshot, const comm::Group& world,
+                const SaveOptions& options) {
+  COL_CHECK(step >= 0, "save: the step must be 0 or more; got {}", step);
+  return Saving(run_folder, step, world, options).run(snapshot);
+}
+
+}  // namespace colonnade::checkpoint
