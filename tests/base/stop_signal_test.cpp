@@ -1,8 +1,11 @@
-// The first signal is remembered, the second ends the process.
+// The first signal is remembered, repeats are ignored, Ctrl-C again ends the process.
 #include "colonnade/base/stop_signal.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
+
+#include <chrono>
+#include <thread>
 
 #include "colonnade/base/error.h"
 
@@ -18,14 +21,21 @@ TEST(StopSignals, TheFirstSignalIsRemembered) {
   }
 }
 
-TEST(StopSignals, TheSecondSignalEndsTheProcess) {
+TEST(StopSignals, TheSameRequestSentTwiceEndsNothing) {
+  const StopSignals stop;
+  for (const int signal : {SIGTERM, SIGTERM, SIGINT}) ::raise(signal);
+  EXPECT_EQ(stop.requested(), SIGTERM);
+}
+
+TEST(StopSignals, CtrlCAgainEndsTheProcess) {
   EXPECT_EXIT(
       {
         const StopSignals stop;
-        ::raise(SIGTERM);
-        ::raise(SIGTERM);
+        ::raise(SIGINT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+        ::raise(SIGINT);
       },
-      testing::KilledBySignal(SIGTERM), "");
+      testing::KilledBySignal(SIGINT), "");
 }
 
 TEST(StopSignals, ThereIsOneAtATime) {

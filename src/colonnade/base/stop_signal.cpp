@@ -4,17 +4,32 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdint>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 
 namespace colonnade {
 namespace {
 
-std::atomic<int> received{0};     // NOLINT(*-non-const-global-variables): written by the handler
-std::atomic<bool> in_use{false};  // NOLINT(*-non-const-global-variables)
-static_assert(std::atomic<int>::is_always_lock_free);
+// NOLINTBEGIN(*-non-const-global-variables): all that a handler can reach
+std::atomic<int> received{0};
+std::atomic<std::int64_t> received_ns{0};
+std::atomic<bool> in_use{false};
+// NOLINTEND(*-non-const-global-variables)
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
-extern "C" void remember(int signal) { received.store(signal, std::memory_order_relaxed); }
+extern "C" void remember(int signal) {
+  constexpr std::int64_t kSameRequestNs = 1'000'000'000;
+  const std::int64_t now = monotonic_ns();
+  if (received.load() == 0) {
+    received_ns = now;
+    received = signal;
+  } else if (signal == SIGINT && now - received_ns.load() > kSameRequestNs) {
+    ::signal(SIGINT, SIG_DFL);
+    ::raise(SIGINT);  // takes effect when this handler returns
+  }
+}
 
 }  // namespace
 
@@ -23,7 +38,7 @@ StopSignals::StopSignals() {
   received = 0;
   struct sigaction action {};
   action.sa_handler = remember;
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+  action.sa_flags = SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 

@@ -3,9 +3,11 @@
 
 namespace colonnade {
 
-/// While it lives, the first SIGINT or SIGTERM is only remembered; after that the same signal has its
-/// default effect again, so that the second one ends the process. Interrupted system calls are
-/// restarted. One at a time per process: a handler can reach nothing but a static variable.
+/// While it lives, SIGINT and SIGTERM are only remembered; interrupted system calls are restarted. A
+/// SIGINT that comes more than a second after the first signal ends the process: somebody presses
+/// Ctrl-C again. Other repeats are ignored, for launchers, schedulers and `timeout` often send the same
+/// request twice, and it must not interrupt the save that it asked for. One at a time per process: a
+/// handler can reach nothing but static variables.
 ///
 ///   StopSignals stop;
 ///   for (...) { step(); if (any_rank(stop.requested() != 0)) { save(); throw StopRequested("..."); } }

@@ -18,6 +18,7 @@ namespace colonnade::launch {
 namespace {
 
 constexpr int kLogLines = 10;
+constexpr double kSameRequestS = 1;  // `timeout` and schedulers send the same signal twice
 
 /// Signals of this process as values. SIGPIPE is held back, so that a closed terminal does no harm.
 class Signals {
@@ -100,13 +101,15 @@ class Watch {
 
   void on_signal(int signal) {
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) return;
-    const bool first = !std::exchange(asked_, true);
-    if (!first || ending_) {
+    const bool again = std::exchange(asked_, true);
+    if (again && seconds_since(asked_ns_) < kSameRequestS) return;
+    if (again || ending_) {
       console_.line(fmt::format("SIG{}: killing the ranks", ::sigabbrev_np(signal)));
       killed_ = true;
       world_.send(SIGKILL);
       return;
     }
+    asked_ns_ = monotonic_ns();
     console_.line(fmt::format("SIG{}: the ranks are asked to save and stop; a second signal kills them",
                               ::sigabbrev_np(signal)));
     world_.send(signal == SIGHUP ? SIGTERM : signal);
@@ -162,8 +165,9 @@ class Watch {
   Follower follower_;
   Patience patience_;
   std::int64_t deserted_ns_ = 0;  // when the first rank ended because it had lost another
-  bool asked_ = false;            // by a signal to this process
-  bool ending_ = false;           // the ranks are being ended: a signal kills them
+  std::int64_t asked_ns_ = 0;
+  bool asked_ = false;   // by a signal to this process
+  bool ending_ = false;  // the ranks are being ended: a signal kills them
   bool killed_ = false;
 };
 

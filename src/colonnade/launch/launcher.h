@@ -17,8 +17,8 @@ namespace colonnade::launch {
 ///   5  ranks stopped after a save
 /// A lost rank is named on standard error with how it ended, step, phase, last named operation, who
 /// waits for whom, and its last log lines; then the others get SIGTERM, and SIGKILL after
-/// grace_period_s. SIGINT and SIGTERM are passed on to the ranks once, SIGHUP as SIGTERM; the second
-/// signal kills them. Throws ConfigError before anything is left running.
+/// grace_period_s. SIGINT and SIGTERM are passed on to the ranks once, SIGHUP as SIGTERM; a signal
+/// that comes more than a second later kills them. Throws ConfigError before anything is left running.
 int run(const Options& options);
 
 }  // namespace colonnade::launch

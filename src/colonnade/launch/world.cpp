@@ -23,12 +23,14 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// This process's environment with `changes` in place of what it says itself.
+/// This process's environment with `changes` in place of what it says itself, and without what a
+/// torchrun around it says of its own store.
 std::vector<std::string> environment_with(const Variables& changes) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
+    if (name.starts_with("TORCHELASTIC_")) continue;
     if (std::ranges::none_of(changes, [&](const auto& change) { return change.first == name; }))
       result.push_back(text);
   }
