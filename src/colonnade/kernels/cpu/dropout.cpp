@@ -1,0 +1,89 @@
+// Bias, dropout and residual on the CPU; sixteen Philox blocks at a time become vector code.
+#include "colonnade/kernels/dropout.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "colonnade/base/philox.h"
+#include "colonnade/kernels/cpu/parallel.h"
+#include "colonnade/kernels/cpu/vector.h"
+
+namespace colonnade::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kLanes = 16;
+
+/// factors[c] = 0 or scale for the columns [a.col_offset, a.col_offset + a.cols) of one row.
+template <typename T>
+[[gnu::always_inline]] inline void draw_row(const Dropout<T>& a, std::int64_t number, std::uint64_t sample,
+                                            Acc<T>* factors) {
+  using A = Acc<T>;
+  const Philox philox{a.key};
+  const std::uint64_t base = static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(a.groups);
+  const A scale = static_cast<A>(a.scale);
+  A words[4][kLanes];
+  for (std::int64_t group = a.col_offset / 4; group * 4 < a.col_offset + a.cols; group += kLanes) {
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto drawn = philox(base + static_cast<std::uint64_t>(group + lane), sample);
+      words[0][lane] = (drawn[0] >> 8) >= a.threshold ? scale : A(0);
+      words[1][lane] = (drawn[1] >> 8) >= a.threshold ? scale : A(0);
+      words[2][lane] = (drawn[2] >> 8) >= a.threshold ? scale : A(0);
+      words[3][lane] = (drawn[3] >> 8) >= a.threshold ? scale : A(0);
+    }
+    const std::int64_t first = group * 4 - a.col_offset;  // may start before, and end behind, our columns
+    const std::int64_t begin = std::max<std::int64_t>(0, -first);
+    const std::int64_t end = std::min<std::int64_t>(4 * kLanes, a.cols - first);
+    for (std::int64_t i = begin; i < end; ++i) factors[first + i] = words[i % 4][i / 4];
+  }
+}
+
+template <typename T>
+COL_CLONES void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
+  using A = Acc<T>;
+  std::vector<A> factors(static_cast<std::size_t>(a.cols), static_cast<A>(a.scale));
+  const A* factor = factors.data();
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t i2 = row % a.dims[2];
+    const std::int64_t i1 = row / a.dims[2] % a.dims[1];
+    const std::int64_t i0 = row / a.dims[2] / a.dims[1];
+    if (a.threshold > 0) {
+      const std::int64_t number =
+          a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
+      const std::int64_t sample = a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
+      draw_row(a, number, static_cast<std::uint64_t>(sample), factors.data());
+    }
+    const T* x = a.x + row * a.cols;
+    T* y = a.y + row * a.cols;
+    const T* residual = a.residual != nullptr ? a.residual + row * a.cols : nullptr;
+    if (a.bias != nullptr && residual != nullptr) {
+#pragma omp simd
+      for (std::int64_t c = 0; c < a.cols; ++c)
+        y[c] = T(load(residual[c]) + factor[c] * (load(x[c]) + load(a.bias[c])));
+    } else if (residual != nullptr) {
+#pragma omp simd
+      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = T(load(residual[c]) + factor[c] * load(x[c]));
+    } else if (a.bias != nullptr) {
+#pragma omp simd
+      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = T(factor[c] * (load(x[c]) + load(a.bias[c])));
+    } else {
+#pragma omp simd
+      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = T(factor[c] * load(x[c]));
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void dropout(const Dropout<T>& a) {
+  parallel_for(a.dims[0] * a.dims[1] * a.dims[2], row_grain(a.cols),
+               [&](std::int64_t begin, std::int64_t end) { dropout_rows(a, begin, end); });
+}
+
+template void dropout(const Dropout<float>&);
+template void dropout(const Dropout<double>&);
+template void dropout(const Dropout<BFloat16>&);
+template void dropout(const Dropout<Half>&);
+
+}  // namespace colonnade::kernels::cpu

@@ -1,0 +1,50 @@
+// Rows of a table by token number, and their gradients.
+#pragma once
+
+#include <cstdint>
+
+#include "colonnade/kernels/types.h"
+
+namespace colonnade::kernels {
+
+/// y[s, b, :] = table[tokens[b, s] - first], zeros for tokens outside [first, first + count).
+template <typename T>
+struct Embedding {
+  const std::int64_t* tokens;  ///< [b, s]
+  const T* table;
+  T* y;
+  std::int64_t s;
+  std::int64_t b;
+  std::int64_t h;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// grad[token - first] += grad_y[order[i]] for i = 0, 1, ...: each element in that order.
+template <typename T>
+struct EmbeddingGrad {
+  const std::int64_t* tokens;  ///< [n], token of entry i; on CUDA ascending
+  const std::int64_t* order;   ///< [n], row of grad_y of entry i; null: i
+  const T* grad_y;             ///< [n, h]
+  Acc<T>* grad;                ///< [>= count, h]
+  std::int64_t n;
+  std::int64_t h;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+namespace cpu {
+template <typename T>
+void embedding(const Embedding<T>& a);
+template <typename T>
+void embedding_grad(const EmbeddingGrad<T>& a);
+}  // namespace cpu
+
+namespace cuda {
+template <typename T>
+void embedding(const Embedding<T>& a, CUstream_st* stream);
+template <typename T>
+void embedding_grad(const EmbeddingGrad<T>& a, CUstream_st* stream);
+}  // namespace cuda
+
+}  // namespace colonnade::kernels

@@ -1,0 +1,28 @@
+// optimizer.h without CUDA: the same symbols, each an error.
+#include "colonnade/kernels/optimizer.h"
+
+#include "colonnade/kernels/no_cuda/unavailable.h"
+
+namespace colonnade::kernels::cuda {
+
+template <typename T>
+void adam(const std::vector<AdamSpan<T>>&, const AdamStep&, CUstream_st*) {
+  unavailable("adam");
+}
+template <typename T>
+void sgd(const std::vector<SgdSpan<T>>&, const SgdStep&, CUstream_st*) {
+  unavailable("sgd");
+}
+template <typename T>
+void sum_squares(const T*, std::int64_t, double*, CUstream_st*) {
+  unavailable("sum_squares");
+}
+
+template void adam(const std::vector<AdamSpan<float>>&, const AdamStep&, CUstream_st*);
+template void adam(const std::vector<AdamSpan<double>>&, const AdamStep&, CUstream_st*);
+template void sgd(const std::vector<SgdSpan<float>>&, const SgdStep&, CUstream_st*);
+template void sgd(const std::vector<SgdSpan<double>>&, const SgdStep&, CUstream_st*);
+template void sum_squares(const float*, std::int64_t, double*, CUstream_st*);
+template void sum_squares(const double*, std::int64_t, double*, CUstream_st*);
+
+}  // namespace colonnade::kernels::cuda

@@ -1,0 +1,53 @@
+// Row statistics of logits and the gradient of cross-entropy, in one pass each.
+#pragma once
+
+#include <cstdint>
+
+#include "colonnade/kernels/types.h"
+
+namespace colonnade::kernels {
+
+/// Per row of logits [rows, cols], over columns < valid: max, sum of exp(logit - max), and the logit
+/// of column target - first (0 where that is outside [0, valid)). Without valid columns max is -inf.
+template <typename T>
+struct LogitStats {
+  const T* logits;
+  const std::int64_t* targets;  ///< [rows]
+  Acc<T>* max;
+  Acc<T>* sum_exp;
+  Acc<T>* target;
+  std::int64_t rows;
+  std::int64_t cols;
+  std::int64_t valid;
+  std::int64_t first;
+};
+
+/// logits = (exp(logit - max) / sum_exp - [column == target - first]) * grad, columns >= valid = 0.
+template <typename T>
+struct LogitGradient {
+  T* logits;
+  const std::int64_t* targets;
+  const Acc<T>* max;
+  const Acc<T>* sum_exp;
+  const Acc<T>* grad;
+  std::int64_t rows;
+  std::int64_t cols;
+  std::int64_t valid;
+  std::int64_t first;
+};
+
+namespace cpu {
+template <typename T>
+void logit_stats(const LogitStats<T>& a);
+template <typename T>
+void logit_gradient(const LogitGradient<T>& a);
+}  // namespace cpu
+
+namespace cuda {
+template <typename T>
+void logit_stats(const LogitStats<T>& a, CUstream_st* stream);
+template <typename T>
+void logit_gradient(const LogitGradient<T>& a, CUstream_st* stream);
+}  // namespace cuda
+
+}  // namespace colonnade::kernels

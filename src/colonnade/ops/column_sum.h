@@ -1,0 +1,12 @@
+// The gradient of a bias: sums over all dimensions but the last.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace colonnade::ops {
+
+/// x [..., h] -> [h] in fp32 (float64 for float64), over fixed blocks of rows: the same for every
+/// number of threads. Not differentiable.
+at::Tensor column_sum(const at::Tensor& x);
+
+}  // namespace colonnade::ops

@@ -1,0 +1,107 @@
+// The autograd rule of the norms; the arithmetic is in kernels/norm.
+#include "colonnade/ops/norm.h"
+
+#include "colonnade/kernels/norm.h"
+#include "colonnade/ops/autograd.h"
+#include "colonnade/ops/launch.h"
+
+namespace colonnade::ops {
+namespace {
+
+struct NormArgs {
+  tensor::Parameter* weight;
+  tensor::Parameter* bias;
+  double eps;
+  bool zero_centered;
+  bool centered;  ///< LayerNorm
+};
+
+/// Outputs: normed, then sum when a residual is given.
+struct NormRule : torch::autograd::Function<NormRule> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& given, const Tensor& residual_given,
+                               const Tensor& weight, const Tensor& bias, const NormArgs& args) {
+    const Tensor x = given.contiguous();
+    const Tensor residual = contiguous(residual_given);
+    const std::int64_t cols = x.size(-1);
+    const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
+    const auto stats = x.options().dtype(acc_type(x.scalar_type()));
+    const Tensor y = at::empty_like(x);
+    const Tensor sum = residual.defined() ? at::empty_like(x) : Tensor();
+    const Tensor mean = args.centered ? at::empty({rows}, stats) : Tensor();
+    const Tensor rstd = at::empty({rows}, stats);
+    with_float_type(x.scalar_type(), [&]<typename T>() {
+      using A = kernels::Acc<T>;
+      launch(x, kernels::cpu::norm<T>, kernels::cuda::norm<T>,
+             kernels::Norm<T>{in<T>(x), in<T>(residual), in<T>(weight), in<T>(bias), out<T>(sum), out<T>(y),
+                              out<A>(mean), out<A>(rstd), rows, cols, args.eps, args.zero_centered});
+    });
+    ctx->save_for_backward({sum.defined() ? sum : x, weight, mean, rstd});
+    keep(ctx, args);
+    ctx->set_materialize_grads(false);
+    return sum.defined() ? variable_list{y, sum} : variable_list{y};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto& [x, weight, mean, rstd] = std::tie(saved[0], saved[1], saved[2], saved[3]);
+    const auto args = kept<NormArgs>(ctx);
+    const Tensor grad_y = contiguous(grads[0]);
+    const Tensor grad_sum = grads.size() > 1 ? contiguous(grads[1]) : Tensor();
+    if (!grad_y.defined()) return {grad_sum, grad_sum, Tensor(), Tensor(), Tensor()};
+    const std::int64_t cols = x.size(-1);
+    const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
+    const auto sums = x.options().dtype(acc_type(x.scalar_type()));
+    const Tensor grad_x = at::empty_like(x);
+    const Tensor grad_weight = at::empty({cols}, sums);
+    const Tensor grad_bias = args.bias != nullptr ? at::empty({cols}, sums) : Tensor();
+    const Tensor partial = at::empty({2 * kernels::column_blocks(rows) * cols}, sums);
+    with_float_type(x.scalar_type(), [&]<typename T>() {
+      using A = kernels::Acc<T>;
+      launch(x, kernels::cpu::norm_grad<T>, kernels::cuda::norm_grad<T>,
+             kernels::NormGrad<T>{in<T>(x), in<T>(weight), in<A>(mean), in<A>(rstd), in<T>(grad_y), in<T>(grad_sum),
+                                  out<T>(grad_x), out<A>(grad_weight), out<A>(grad_bias), out<A>(partial), rows,
+                                  cols, args.zero_centered});
+    });
+    if (x.numel() == 0) grad_weight.zero_();
+    args.weight->accumulate(grad_weight);
+    if (args.bias != nullptr) args.bias->accumulate(x.numel() == 0 ? grad_bias.zero_() : grad_bias);
+    return {grad_x, grads.size() > 1 ? grad_x : Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+variable_list apply(const Tensor& x, const Tensor& residual, const NormArgs& args) {
+  const Tensor& weight = args.weight->value;
+  COL_CHECK(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) && x.scalar_type() == weight.scalar_type(),
+            "norm: x must have the weight's type and its length as last dimension; got x {} {} and weight {} {}",
+            c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
+            c10::toString(weight.scalar_type()));
+  COL_CHECK(!residual.defined() || (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()),
+            "norm: the residual must have the shape and type of x; got {} {} and {} {}", c10::str(residual.sizes()),
+            c10::toString(residual.scalar_type()), c10::str(x.sizes()), c10::toString(x.scalar_type()));
+  return NormRule::apply(x, residual, weight, value_of(args.bias), args);
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, tensor::Parameter& weight, double eps, bool zero_centered) {
+  return apply(x, Tensor(), {&weight, nullptr, eps, zero_centered, false})[0];
+}
+
+Tensor layer_norm(const Tensor& x, tensor::Parameter& weight, tensor::Parameter* bias, double eps,
+                  bool zero_centered) {
+  return apply(x, Tensor(), {&weight, bias, eps, zero_centered, true})[0];
+}
+
+Added add_rms_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight, double eps,
+                   bool zero_centered) {
+  const variable_list both = apply(x, residual, {&weight, nullptr, eps, zero_centered, false});
+  return {both[1], both[0]};
+}
+
+Added add_layer_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight, tensor::Parameter* bias,
+                     double eps, bool zero_centered) {
+  const variable_list both = apply(x, residual, {&weight, bias, eps, zero_centered, true});
+  return {both[1], both[0]};
+}
+
+}  // namespace colonnade::ops

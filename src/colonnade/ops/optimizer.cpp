@@ -1,0 +1,124 @@
+// See optimizer.h; the arithmetic is in kernels/optimizer.
+#include "colonnade/ops/optimizer.h"
+
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/sum.h>
+
+#include "colonnade/ops/launch.h"
+
+namespace colonnade::ops {
+namespace {
+
+using kernels::CopyType;
+
+CopyType copy_type(const at::Tensor& copy) {
+  if (!copy.defined()) return CopyType::kNone;
+  switch (copy.scalar_type()) {
+    case at::kFloat: return CopyType::kFloat32;
+    case at::kBFloat16: return CopyType::kBFloat16;
+    case at::kHalf: return CopyType::kHalf;
+    default: COL_CHECK(false, "optimizer: the copy must be fp32, bf16 or fp16; got {}", c10::toString(copy.scalar_type()));
+  }
+}
+
+/// Runs f.operator()<T>() for the common type of the parameters.
+template <typename F>
+void with_main_type(const at::Tensor& param, const F& f) {
+  if (param.scalar_type() == at::kDouble) return f.template operator()<double>();
+  COL_CHECK(param.scalar_type() == at::kFloat, "optimizer: main parameters must be fp32 or float64; got {}",
+            c10::toString(param.scalar_type()));
+  f.template operator()<float>();
+}
+
+/// Every given tensor is contiguous, as long as `param` and, but for the last, of its type.
+void check(const at::Tensor& param, std::initializer_list<at::Tensor> states, const at::Tensor& copy) {
+  for (const at::Tensor& x : states)
+    COL_CHECK(!x.defined() || (x.numel() == param.numel() && x.scalar_type() == param.scalar_type() &&
+                               x.is_contiguous() && x.device() == param.device()),
+              "optimizer: gradient and states must be contiguous and as the parameter {} {}; got {} {}",
+              c10::toString(param.scalar_type()), param.numel(), c10::toString(x.scalar_type()), x.numel());
+  COL_CHECK(param.is_contiguous() && (!copy.defined() || (copy.numel() == param.numel() && copy.is_contiguous())),
+            "optimizer: parameter and copy must be contiguous and of one length; got {} and {}", param.numel(),
+            copy.defined() ? copy.numel() : 0);
+}
+
+}  // namespace
+
+void adam_(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step) {
+  if (tensors.empty() || tensors.front().param.is_meta()) return;
+  const at::Tensor& first = tensors.front().param;
+  with_main_type(first, [&]<typename T>() {
+    std::vector<kernels::AdamSpan<T>> spans;
+    spans.reserve(tensors.size());
+    for (const AdamTensors& t : tensors) {
+      COL_CHECK(t.param.scalar_type() == first.scalar_type(), "optimizer: one list holds one type; got {} and {}",
+                c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
+      check(t.param, {t.grad, t.m, t.v}, t.copy_out);
+      spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.m), out<T>(t.v), t.param.numel(),
+                       out<void>(t.copy_out), copy_type(t.copy_out)});
+    }
+    if (first.is_cpu())
+      kernels::cpu::adam(spans, step);
+    else
+      kernels::cuda::adam(spans, step, cuda_stream(first.device()));
+  });
+}
+
+void sgd_(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step) {
+  if (tensors.empty() || tensors.front().param.is_meta()) return;
+  const at::Tensor& first = tensors.front().param;
+  with_main_type(first, [&]<typename T>() {
+    std::vector<kernels::SgdSpan<T>> spans;
+    spans.reserve(tensors.size());
+    for (const SgdTensors& t : tensors) {
+      COL_CHECK(t.param.scalar_type() == first.scalar_type() && (t.momentum.defined() || step.momentum == 0),
+                "optimizer: one list holds one type, and momentum {} needs its buffer; got {} and {}", step.momentum,
+                c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
+      check(t.param, {t.grad, t.momentum}, t.copy_out);
+      spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.momentum), t.param.numel(), out<void>(t.copy_out),
+                       copy_type(t.copy_out)});
+    }
+    if (first.is_cpu())
+      kernels::cpu::sgd(spans, step);
+    else
+      kernels::cuda::sgd(spans, step, cuda_stream(first.device()));
+  });
+}
+
+double sum_squares(const at::Tensor& x) {
+  double result = 0;
+  if (x.is_meta() || x.numel() == 0) return result;
+  COL_CHECK(x.is_contiguous(), "sum_squares: the tensor must be contiguous; got {}", c10::str(x.sizes()));
+  with_main_type(x, [&]<typename T>() {
+    if (x.is_cpu()) {
+      result = kernels::cpu::sum_squares(in<T>(x), x.numel());
+      return;
+    }
+    const at::Tensor partial = at::empty({kernels::sum_squares_blocks(x.numel())}, x.options().dtype(at::kDouble));
+    kernels::cuda::sum_squares(in<T>(x), x.numel(), out<double>(partial), cuda_stream(x.device()));
+    result = partial.sum().item<double>();
+  });
+  return result;
+}
+
+std::int64_t count_zeros(const at::Tensor& x) {
+  if (x.is_meta() || x.numel() == 0) return 0;
+  if (!x.is_cpu()) return x.numel() - x.count_nonzero().item<std::int64_t>();
+  COL_CHECK(x.is_contiguous(), "count_zeros: the tensor must be contiguous; got {}", c10::str(x.sizes()));
+  std::int64_t result = 0;
+  with_main_type(x, [&]<typename T>() { result = kernels::cpu::count_zeros(in<T>(x), x.numel()); });
+  return result;
+}
+
+bool has_nonfinite(const at::Tensor& x) {
+  if (x.is_meta() || x.numel() == 0) return false;
+  if (!x.is_cpu()) return !at::isfinite(x).all().item<bool>();
+  COL_CHECK(x.is_contiguous(), "has_nonfinite: the tensor must be contiguous; got {}", c10::str(x.sizes()));
+  bool result = false;
+  with_main_type(x, [&]<typename T>() { result = kernels::cpu::has_nonfinite(in<T>(x), x.numel()); });
+  return result;
+}
+
+}  // namespace colonnade::ops

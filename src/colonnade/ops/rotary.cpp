@@ -1,0 +1,166 @@
+// Rotary tables and the autograd rules around kernels/rotary.
+#include "colonnade/ops/rotary.h"
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "colonnade/kernels/rotary.h"
+#include "colonnade/ops/autograd.h"
+#include "colonnade/ops/launch.h"
+
+namespace colonnade::ops {
+namespace {
+
+/// llama3: long wavelengths are stretched by `factor`, short ones kept, those between blended.
+double llama3_scaled(double frequency, const config::Model& model) {
+  const double old_length = static_cast<double>(model.rope_original_max_position_embeddings);
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  if (wavelength < old_length / model.rope_high_freq_factor) return frequency;
+  if (wavelength > old_length / model.rope_low_freq_factor) return frequency / model.rope_scaling_factor;
+  const double smooth = (old_length / wavelength - model.rope_low_freq_factor) /
+                        (model.rope_high_freq_factor - model.rope_low_freq_factor);
+  return (1 - smooth) * frequency / model.rope_scaling_factor + smooth * frequency;
+}
+
+/// What a rule keeps: an empty table copies without turning.
+struct Turn {
+  RotaryTable table;
+  Tensor positions;
+  std::int64_t heads = 0;
+  std::int64_t groups = 0;
+  std::int64_t head_dim = 0;
+};
+
+/// y = x turned (or turned back), both [s, b, n, d] in any strides with adjacent elements.
+void turn(const Tensor& x, const Tensor& y, const RotaryTable& table, const Tensor& positions, bool inverse) {
+  const auto strides = [](const Tensor& t) { return kernels::HeadStrides{t.stride(0), t.stride(1), t.stride(2)}; };
+  with_float_type(x.scalar_type(), [&]<typename T>() {
+    launch(x, kernels::cpu::rotary<T>, kernels::cuda::rotary<T>,
+           kernels::Rotary<T>{in<T>(x), strides(x), out<T>(y), strides(y), x.size(0), x.size(1), x.size(2), x.size(3),
+                              table.cos.defined() ? 2 * table.cos.size(1) : 0, in<float>(table.cos),
+                              in<float>(table.sin), in<std::int64_t>(positions), table.interleaved, inverse});
+  });
+}
+
+Tensor adjacent(const Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+
+struct RotaryRule : torch::autograd::Function<RotaryRule> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Turn& args) {
+    keep(ctx, args);
+    const Tensor y = at::empty(x.sizes(), x.options());
+    turn(adjacent(x), y, args.table, args.positions, /*inverse=*/false);
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto args = kept<Turn>(ctx);
+    const Tensor grad_x = at::empty(grads[0].sizes(), grads[0].options());
+    turn(adjacent(grads[0]), grad_x, args.table, args.positions, /*inverse=*/true);
+    return {grad_x, Tensor()};
+  }
+};
+
+/// The n heads of qkv that start at column `from`, as [s, b, n, d].
+Tensor part(const Tensor& qkv, std::int64_t from, std::int64_t n, std::int64_t d) {
+  return qkv.narrow(-1, from, n * d).unflatten(-1, {n, d});
+}
+/// [b, n, s, d] seen as [s, b, n, d].
+Tensor seen_sbnd(const Tensor& x_bnsd) { return x_bnsd.permute({2, 0, 1, 3}); }
+
+struct SplitRule : torch::autograd::Function<SplitRule> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& given, const Turn& args) {
+    keep(ctx, args);
+    const Tensor qkv = adjacent(given);
+    const std::int64_t s = qkv.size(0);
+    const std::int64_t b = qkv.size(1);
+    const std::int64_t n = args.heads;
+    const std::int64_t g = args.groups;
+    const std::int64_t d = args.head_dim;
+    const Tensor q = at::empty({b, n, s, d}, qkv.options());
+    const Tensor k = at::empty({b, g, s, d}, qkv.options());
+    const Tensor v = at::empty({b, g, s, d}, qkv.options());
+    turn(part(qkv, 0, n, d), seen_sbnd(q), args.table, args.positions, false);
+    turn(part(qkv, n * d, g, d), seen_sbnd(k), args.table, args.positions, false);
+    turn(part(qkv, (n + g) * d, g, d), seen_sbnd(v), {}, {}, false);
+    return {q, k, v};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto args = kept<Turn>(ctx);
+    const std::int64_t n = args.heads;
+    const std::int64_t g = args.groups;
+    const std::int64_t d = args.head_dim;
+    const Tensor grad = at::empty({grads[0].size(2), grads[0].size(0), (n + 2 * g) * d}, grads[0].options());
+    turn(seen_sbnd(adjacent(grads[0])), part(grad, 0, n, d), args.table, args.positions, true);
+    turn(seen_sbnd(adjacent(grads[1])), part(grad, n * d, g, d), args.table, args.positions, true);
+    turn(seen_sbnd(adjacent(grads[2])), part(grad, (n + g) * d, g, d), {}, {}, true);
+    return {grad, Tensor()};
+  }
+};
+
+/// Positions as the kernels read them, after the checks that keep reads inside the table.
+Tensor checked_positions(const RotaryTable& table, const Tensor& positions, std::int64_t s, std::int64_t b,
+                         std::int64_t head_dim) {
+  COL_CHECK(2 * table.cos.size(1) <= head_dim, "rotary: at most the whole head turns; got {} of {} elements",
+            2 * table.cos.size(1), head_dim);
+  const std::int64_t length = table.cos.size(0);
+  if (!positions.defined()) {
+    COL_CHECK(s <= length, "rotary: positions must lie in the table; got {} rows of {}; make a longer table", s, length);
+    return positions;
+  }
+  COL_CHECK(positions.scalar_type() == at::kLong && positions.dim() == 2 && positions.size(0) == s &&
+                positions.size(1) == b,
+            "rotary: positions must be int64 [s, b] = [{}, {}]; got {}", s, b, c10::str(positions.sizes()));
+  if (positions.is_cpu() && positions.numel() > 0) {
+    const auto low = positions.min().item<std::int64_t>();
+    const auto high = positions.max().item<std::int64_t>();
+    COL_CHECK(low >= 0 && high < length, "rotary: positions must lie in [0, {}); got {} to {}; make a longer table",
+              length, low, high);
+  }
+  return positions.contiguous();
+}
+
+}  // namespace
+
+RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device) {
+  const auto half = static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent) / 2;
+  const at::Tensor cos = at::empty({length, half}, at::kFloat);
+  const at::Tensor sin = at::empty({length, half}, at::kFloat);
+  auto* const cos_at = cos.mutable_data_ptr<float>();
+  auto* const sin_at = sin.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < half; ++i) {
+    double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
+    if (model.use_rope_scaling) frequency = llama3_scaled(frequency, model);
+    // Megatron keeps frequencies, positions and angles in fp32; the rounding is part of the model.
+    const auto rounded = static_cast<float>(frequency);
+    for (std::int64_t p = 0; p < length; ++p) {
+      const auto position =
+          static_cast<float>(p) * static_cast<float>(1.0 / model.rotary_seq_len_interpolation_factor);
+      const float angle = position * rounded;
+      cos_at[p * half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      sin_at[p * half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  }
+  return {cos.to(device), sin.to(device), model.rotary_interleaved};
+}
+
+Tensor rotary(const Tensor& x_sbnd, const RotaryTable& table, const Tensor& positions) {
+  COL_CHECK(x_sbnd.dim() == 4, "rotary: x must be [s, b, n, d]; got {}", c10::str(x_sbnd.sizes()));
+  return RotaryRule::apply(
+      x_sbnd, Turn{table, checked_positions(table, positions, x_sbnd.size(0), x_sbnd.size(1), x_sbnd.size(3))});
+}
+
+Qkv split_rotary(const Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
+                 const RotaryTable* table, const Tensor& positions) {
+  COL_CHECK(qkv_sbx.dim() == 3 && qkv_sbx.size(2) == (heads + 2 * groups) * head_dim,
+            "split_rotary: the last dimension must be (heads + 2 groups) * head_dim = ({} + 2 * {}) * {}; got {}", heads,
+            groups, head_dim, c10::str(qkv_sbx.sizes()));
+  Turn args{{}, {}, heads, groups, head_dim};
+  if (table != nullptr) {
+    args.table = *table;
+    args.positions = checked_positions(*table, positions, qkv_sbx.size(0), qkv_sbx.size(1), head_dim);
+  }
+  const variable_list parts = SplitRule::apply(qkv_sbx, args);
+  return {parts[0], parts[1], parts[2]};
+}
+
+}  // namespace colonnade::ops

@@ -1,0 +1,48 @@
+// The 16-bit types against the compiler's own half precision and against the definition of bfloat16.
+#include "colonnade/kernels/types.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace colonnade::kernels {
+namespace {
+
+TEST(Half, ReadsEveryValueAsTheCompilerDoes) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    Half half;
+    half.bits = static_cast<std::uint16_t>(bits);
+    const auto expected = static_cast<float>(std::bit_cast<_Float16>(half.bits));
+    const auto got = static_cast<float>(half);
+    if (std::isnan(expected))
+      EXPECT_TRUE(std::isnan(got)) << bits;
+    else
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(expected)) << bits;
+  }
+}
+
+TEST(Half, RoundsAsTheCompilerDoes) {
+  for (std::uint64_t u = 0; u < (1ULL << 32); u += 65521) {
+    const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(u));
+    if (std::isnan(x)) continue;
+    EXPECT_EQ(Half(x).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(x))) << x;
+  }
+  for (const float x : {65504.0F, 65519.9F, 65520.0F, 6.1035156e-5F, 6.1e-5F, 2.98e-8F, 2.9802322e-8F, 0.0F, -0.0F,
+                        std::numeric_limits<float>::infinity()})
+    EXPECT_EQ(Half(x).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(x))) << x;
+  EXPECT_TRUE(std::isnan(static_cast<float>(Half(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+TEST(BFloat16, RoundsToNearestEven) {
+  EXPECT_EQ(BFloat16(1.0F).bits, 0x3F80);
+  EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3F808000U)).bits, 0x3F80);  // a tie goes to even
+  EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3F818000U)).bits, 0x3F82);
+  EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3F808001U)).bits, 0x3F81);
+  EXPECT_EQ(BFloat16(std::numeric_limits<float>::max()).bits, 0x7F80);
+  EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::bit_cast<float>(0x7F800001U)))));
+  EXPECT_EQ(static_cast<float>(BFloat16(-3.0F)), -3.0F);
+}
+
+}  // namespace
+}  // namespace colonnade::kernels
