@@ -1,0 +1,75 @@
+// Logit statistics and gradient on CUDA: a block per row, each thread with a running maximum.
+#include "colonnade/kernels/vocab_loss.h"
+
+#include <cmath>
+
+#include "colonnade/kernels/cuda/common.cuh"
+
+namespace colonnade::kernels::cuda {
+namespace {
+
+template <typename T>
+__global__ void stats(LogitStats<T> a) {
+  using A = Acc<T>;
+  const std::int64_t row = blockIdx.x;
+  const T* logits = a.logits + row * a.cols;
+  A top = -A(INFINITY);
+  A sum = 0;
+  for (std::int64_t c = threadIdx.x; c < a.valid; c += kBlock) {
+    const A value = load(logits[c]);
+    if (value > top) {
+      sum = sum * Math::exp(top - value) + A(1);
+      top = value;
+    } else {
+      sum += Math::exp(value - top);
+    }
+  }
+  const A max = block_max(top);
+  sum = block_sum(sum > A(0) ? sum * Math::exp(top - max) : A(0));
+  if (threadIdx.x != 0) return;
+  const std::int64_t target = a.targets[row] - a.first;
+  a.max[row] = max;
+  a.sum_exp[row] = sum;
+  a.target[row] = target >= 0 && target < a.valid ? load(logits[target]) : A(0);
+}
+
+template <typename T>
+__global__ void gradient(LogitGradient<T> a) {
+  using A = Acc<T>;
+  const std::int64_t row = blockIdx.x;
+  T* logits = a.logits + row * a.cols;
+  const A max = a.max[row];
+  const A grad = a.grad[row];
+  const A factor = grad / a.sum_exp[row];
+  const std::int64_t target = a.targets[row] - a.first;
+  for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) {
+    A value = c < a.valid ? Math::exp(load(logits[c]) - max) * factor : A(0);
+    if (c == target && c < a.valid) value -= grad;
+    logits[c] = T(value);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void logit_stats(const LogitStats<T>& a, CUstream_st* stream) {
+  stats<<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
+  check_launch("logit_stats");
+}
+
+template <typename T>
+void logit_gradient(const LogitGradient<T>& a, CUstream_st* stream) {
+  gradient<<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
+  check_launch("logit_gradient");
+}
+
+template void logit_stats(const LogitStats<float>&, CUstream_st*);
+template void logit_stats(const LogitStats<double>&, CUstream_st*);
+template void logit_stats(const LogitStats<BFloat16>&, CUstream_st*);
+template void logit_stats(const LogitStats<Half>&, CUstream_st*);
+template void logit_gradient(const LogitGradient<float>&, CUstream_st*);
+template void logit_gradient(const LogitGradient<double>&, CUstream_st*);
+template void logit_gradient(const LogitGradient<BFloat16>&, CUstream_st*);
+template void logit_gradient(const LogitGradient<Half>&, CUstream_st*);
+
+}  // namespace colonnade::kernels::cuda

@@ -1,0 +1,61 @@
+// Activation functions against LibTorch's own in float64, with and without bias.
+#include "colonnade/ops/activation.h"
+
+#include "colonnade/base/error.h"
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using config::Activation;
+using test::distance;
+
+Tensor definition(const Tensor& z, Activation kind) {
+  const bool gated = kind == Activation::kSwiglu || kind == Activation::kGeglu || kind == Activation::kGegluTanh;
+  const Tensor gate = gated ? z.chunk(2, -1)[0] : z;
+  Tensor y;
+  switch (kind) {
+    case Activation::kGeluErf:
+    case Activation::kGeglu: y = at::gelu(gate); break;
+    case Activation::kGeluTanh:
+    case Activation::kGegluTanh: y = at::gelu(gate, "tanh"); break;
+    case Activation::kSquaredRelu: y = at::relu(gate).square(); break;
+    case Activation::kSwiglu: y = at::silu(gate); break;
+  }
+  return gated ? y * z.chunk(2, -1)[1] : y;
+}
+
+constexpr Activation kAll[] = {Activation::kGeluErf, Activation::kGeluTanh, Activation::kSquaredRelu,
+                               Activation::kSwiglu,  Activation::kGeglu,    Activation::kGegluTanh};
+
+TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
+  at::manual_seed(1);
+  for (const auto type : test::kTypes)
+    for (const Activation kind : kAll)
+      for (const bool with_bias : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} kind {} bias {}", c10::toString(type), static_cast<int>(kind), with_bias));
+        const Tensor x = (test::random({37, 2, 74}, type) * 2).set_requires_grad(true);
+        const auto bias = test::parameter(test::random({74}, type));
+        const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
+        const Tensor bias_ref = bias->value.detach().to(at::kDouble).set_requires_grad(true);
+        const Tensor ref = definition(with_bias ? x_ref + bias_ref : x_ref, kind);
+        const Tensor probe = test::random(ref.sizes());
+        const auto expected = test::gradients(ref, probe, {x_ref, bias_ref});
+
+        const Tensor y = activate(x, with_bias ? bias.get() : nullptr, kind);
+        (y.to(at::kDouble) * probe).sum().backward();
+        EXPECT_LT(distance(y, ref), test::tolerance(type));
+        EXPECT_LT(distance(x.grad(), expected[0]), test::tolerance(type));
+        if (with_bias)
+          EXPECT_LT(distance(bias->main_grad, expected[1]), test::tolerance(type));
+        else
+          EXPECT_FALSE(bias->has_grad());
+      }
+}
+
+TEST(Activate, RefusesAnOddGatedInput) {
+  EXPECT_THROW(activate(test::random({2, 7}), Activation::kSwiglu), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::ops

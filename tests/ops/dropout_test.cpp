@@ -1,0 +1,86 @@
+// Dropout: the mask is that of the formula, the same for every cut, and backward uses it too.
+#include "colonnade/ops/dropout.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/philox.h"
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using test::distance;
+
+constexpr std::int64_t kRows = 6;
+constexpr std::int64_t kCols = 203;
+
+DropoutKey key(std::vector<std::int64_t> samples = {3, 1000000007}) {
+  return {.key = 42, .samples = at::tensor(samples, at::kLong), .sequence_length = kRows, .hidden_size = kCols};
+}
+
+/// 1 where the formula of DropoutKey keeps.
+Tensor formula(double p) {
+  const Tensor keep = at::zeros({kRows, 2, kCols}, at::kDouble);
+  const auto k = key();
+  for (std::int64_t s = 0; s < kRows; ++s)
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t h = 0; h < kCols; ++h) {
+        const auto counter = static_cast<std::uint64_t>(s * ((kCols + 3) / 4) + h / 4);
+        const auto words = Philox{k.key}(counter, static_cast<std::uint64_t>(k.samples[b].item<std::int64_t>()));
+        keep[s][b][h] = uniform(words[static_cast<std::size_t>(h % 4)]) < p ? 0.0 : 1.0;
+      }
+  return keep;
+}
+
+TEST(Dropout, DropsWhatTheFormulaSays) {
+  const Tensor y = dropout(at::ones({kRows, 2, kCols}, at::kDouble), 0.3, key());
+  EXPECT_LT(distance(y, formula(0.3) / 0.7), 1e-14);
+  EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.06);
+}
+
+TEST(Dropout, DropsTheSameElementsInEveryCut) {
+  const Tensor x = test::random({kRows, 2, kCols}, at::kFloat);
+  const Tensor whole = dropout(x, 0.2, key());
+  for (const std::int64_t col : {0, 1, 7, 64, 130}) {
+    DropoutKey part = key({1000000007});
+    part.sequence_offset = 2;
+    part.hidden_offset = col;
+    const Tensor local = dropout(x.narrow(0, 2, 3).narrow(1, 1, 1).narrow(2, col, 70), 0.2, part);
+    EXPECT_TRUE(at::equal(local, whole.narrow(0, 2, 3).narrow(1, 1, 1).narrow(2, col, 70))) << col;
+  }
+}
+
+TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
+  at::manual_seed(1);
+  for (const auto type : test::kTypes)
+    for (const double p : {0.0, 0.4})
+      for (const bool with_bias : {false, true}) {
+        const Tensor x = test::random({kRows, 2, kCols}, type).set_requires_grad(true);
+        const Tensor residual = test::random({kRows, 2, kCols}, type).set_requires_grad(true);
+        const auto bias = test::parameter(test::random({kCols}, type));
+        const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
+        const Tensor bias_ref = bias->value.detach().to(at::kDouble).set_requires_grad(true);
+        const Tensor keep = formula(p) / (1 - p);
+        const Tensor ref = residual.detach().to(at::kDouble) + keep * (with_bias ? x_ref + bias_ref : x_ref);
+        const Tensor probe = test::random(ref.sizes());
+        const auto expected = test::gradients(ref, probe, {x_ref, bias_ref});
+        const Tensor y = bias_dropout_add(x, with_bias ? bias.get() : nullptr, residual, p, key());
+        (y.to(at::kDouble) * probe).sum().backward();
+        const double bound = test::tolerance(type);
+        EXPECT_LT(distance(y, ref), bound);
+        EXPECT_LT(distance(x.grad(), expected[0]), bound);
+        EXPECT_LT(distance(residual.grad(), probe), bound);
+        if (with_bias) EXPECT_LT(distance(bias->main_grad, expected[1]), bound);
+      }
+}
+
+TEST(Dropout, RefusesWhatItCannotDo) {
+  const Tensor x = test::random({kRows, 2, kCols});
+  EXPECT_THROW(dropout(x, 1.0, key()), Error);
+  EXPECT_THROW(dropout(x, 0.1, key({1})), Error);
+  DropoutKey narrow = key();
+  narrow.hidden_size = kCols - 1;
+  EXPECT_THROW(dropout(x, 0.1, narrow), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::ops

@@ -1,0 +1,64 @@
+// Embedding rows and their gradients, whole and cut by rows.
+#include "colonnade/ops/embedding.h"
+
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using test::distance;
+
+TEST(Embedding, GathersRowsAndAddsTheirGradients) {
+  at::manual_seed(1);
+  const Tensor tokens = at::randint(0, 11, {3, 29}, at::kLong);
+  for (const auto type : test::kTypes) {
+    const auto table = test::parameter(test::random({11, 37}, type));
+    const Tensor ref_table = table->value.detach().to(at::kDouble).set_requires_grad(true);
+    const Tensor ref = ref_table.index_select(0, tokens.t().reshape(-1)).view({29, 3, 37});
+    const Tensor probe = test::random(ref.sizes()).to(type).to(at::kDouble);
+    const Tensor y = embedding(tokens, *table, 0, 11);
+    EXPECT_TRUE(at::equal(y.to(at::kDouble), ref));
+    for (const int times : {1, 2}) {  // the second backward adds to the first
+      test::gradients(embedding(tokens, *table, 0, 11), probe, {table->value});
+      EXPECT_LT(distance(table->main_grad, times * test::gradients(ref, probe, {ref_table})[0]),
+                type == at::kDouble ? 1e-14 : 1e-6);
+    }
+  }
+}
+
+TEST(Embedding, GivesZerosForRowsOfOtherRanks) {
+  at::manual_seed(2);
+  const Tensor tokens = at::randint(0, 11, {2, 9}, at::kLong);
+  const Tensor whole = test::random({11, 5});
+  const Tensor probe = test::random({9, 2, 5});
+  const auto full = test::parameter(whole);
+  const Tensor y = embedding(tokens, *full, 0, 11);
+  test::gradients(y, probe, {full->value});
+  Tensor sum = at::zeros_like(y);
+  for (const std::int64_t first : {0, 6}) {
+    const std::int64_t rows = first == 0 ? 6 : 5;
+    const Tensor padded = at::constant_pad_nd(whole.narrow(0, first, rows), {0, 0, 0, 2});  // two filling rows
+    const auto part = test::parameter(padded);
+    const Tensor local = embedding(tokens, *part, first, rows);
+    sum = sum + local;
+    test::gradients(local, probe, {part->value});
+    EXPECT_TRUE(at::equal(part->main_grad.narrow(0, 0, rows), full->main_grad.narrow(0, first, rows)));
+    EXPECT_EQ(part->main_grad.narrow(0, rows, 2).abs().sum().item<double>(), 0.0);
+  }
+  EXPECT_TRUE(at::equal(sum, y));
+}
+
+TEST(Embedding, GradientIsEqualInBitsForEveryNumberOfThreads) {
+  at::manual_seed(3);
+  const Tensor tokens = at::randint(0, 50, {4, 300}, at::kLong);
+  const Tensor probe = test::random({300, 4, 130}, at::kFloat);
+  const Tensor rows = test::random({50, 130}, at::kFloat);
+  test::expect_same_bits_for_all_threads([&] {
+    const auto table = test::parameter(rows);
+    test::gradients(embedding(tokens, *table, 0, 50), probe, {table->value});
+    return table->main_grad.clone();
+  });
+}
+
+}  // namespace
+}  // namespace colonnade::ops

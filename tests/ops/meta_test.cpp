@@ -1,0 +1,88 @@
+// Every op on meta tensors: the right shapes forward and backward, and no memory touched.
+#include "colonnade/ops/activation.h"
+#include "colonnade/ops/attention.h"
+#include "colonnade/ops/embedding.h"
+#include "colonnade/ops/norm.h"
+#include "colonnade/ops/optimizer.h"
+#include "colonnade/ops/vocab_loss.h"
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+constexpr std::int64_t kS = 6, kB = 2, kN = 4, kG = 2, kD = 8, kH = kN * kD;
+
+Tensor meta(at::IntArrayRef shape, at::ScalarType type = at::kBFloat16) {
+  return at::empty(shape, at::dtype(type).device(at::kMeta));
+}
+Tensor input(at::IntArrayRef shape) { return meta(shape).set_requires_grad(true); }
+
+void expect_backward(const Tensor& y, const Tensor& x, at::IntArrayRef shape) {
+  EXPECT_TRUE(y.is_meta());
+  EXPECT_EQ(y.sizes(), shape);
+  const Tensor grad = torch::autograd::grad({y}, {x}, {at::empty_like(y)}, true)[0];
+  EXPECT_TRUE(grad.is_meta());
+  EXPECT_EQ(grad.sizes(), x.sizes());
+}
+
+TEST(Meta, NormsAndActivations) {
+  const auto weight = test::parameter(meta({kH}));
+  const auto bias = test::parameter(meta({kH}));
+  const Tensor x = input({kS, kB, kH});
+  expect_backward(rms_norm(x, *weight, 1e-5, false), x, {kS, kB, kH});
+  expect_backward(layer_norm(x, *weight, bias.get(), 1e-5, true), x, {kS, kB, kH});
+  const Added added = add_layer_norm(x, x, *weight, bias.get(), 1e-5, true);
+  expect_backward(added.normed, x, {kS, kB, kH});
+  expect_backward(added.sum, x, {kS, kB, kH});
+  expect_backward(add_rms_norm(x, x, *weight, 1e-5, true).normed, x, {kS, kB, kH});
+  expect_backward(activate(x, bias.get(), config::Activation::kGeluErf), x, {kS, kB, kH});
+  expect_backward(activate(x, config::Activation::kSwiglu), x, {kS, kB, kH / 2});
+}
+
+TEST(Meta, DropoutAndEmbedding) {
+  const auto bias = test::parameter(meta({kH}));
+  const Tensor x = input({kS, kB, kH});
+  const DropoutKey key{.key = 1, .samples = meta({kB}, at::kLong), .sequence_length = kS, .hidden_size = kH};
+  expect_backward(dropout(x, 0.1, key), x, {kS, kB, kH});
+  expect_backward(bias_dropout_add(x, bias.get(), x, 0.1, key), x, {kS, kB, kH});
+  const auto table = test::parameter(meta({100, kH}));
+  const Tensor y = embedding(meta({kB, kS}, at::kLong), *table, 0, 100);
+  EXPECT_EQ(y.sizes(), (at::IntArrayRef{kS, kB, kH}));
+  test::gradients(y, meta({kS, kB, kH}), {table->value});
+  EXPECT_TRUE(table->main_grad.is_meta());
+}
+
+TEST(Meta, AttentionWithRotary) {
+  config::Model model;
+  model.kv_channels = kD;
+  const RotaryTable table = rotary_table(model, kS, at::kMeta);
+  EXPECT_TRUE(table.cos.is_meta());
+  const Tensor qkv = input({kS, kB, (kN + 2 * kG) * kD});
+  const Tensor x = input({kS, kB, kN, kD});
+  expect_backward(rotary(x, table), x, {kS, kB, kN, kD});
+  AttentionArgs args{.scale = 0.3};
+  expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
+  args.window = 2;
+  expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
+  args.dropout = 0.1;
+  args.key = {.key = 1, .samples = meta({kB}, at::kLong), .sequence_length = kS, .hidden_size = kN};
+  expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
+}
+
+TEST(Meta, LossAndOptimizer) {
+  Tensor logits = meta({kS, 100});
+  const Tensor targets = meta({kS}, at::kLong);
+  const LogitStats stats = logit_stats(logits, targets, 0, 99);
+  EXPECT_EQ(stats.max.sizes(), (at::IntArrayRef{kS}));
+  EXPECT_EQ(stats.target.scalar_type(), at::kFloat);
+  logit_gradient_(logits, stats.max, stats.sum_exp, targets, stats.target, 0, 99);
+  const Tensor p = meta({kH}, at::kFloat);
+  adam_({{p, p, p, p, Tensor()}}, {});
+  sgd_({{p, p, p, Tensor()}}, {});
+  EXPECT_EQ(sum_squares(p), 0.0);
+  EXPECT_EQ(count_zeros(p), 0);
+  EXPECT_FALSE(has_nonfinite(p));
+}
+
+}  // namespace
+}  // namespace colonnade::ops

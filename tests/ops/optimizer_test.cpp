@@ -1,0 +1,95 @@
+// Adam and SGD against their formulas step by step; sums that do not depend on threads.
+#include "colonnade/ops/optimizer.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using test::distance;
+
+TEST(Adam, FollowsTheFormulaOverManyTensors) {
+  at::manual_seed(1);
+  for (const auto type : {at::kDouble, at::kFloat})
+    for (const bool decoupled : {true, false}) {
+      std::vector<AdamTensors> tensors;
+      std::vector<std::array<Tensor, 3>> refs;  // param, m, v in float64
+      for (const std::int64_t n : {1, 40000, 0, 777}) {
+        const Tensor p = test::random({n}, type);
+        tensors.push_back({p, Tensor(), at::zeros({n}, type), at::zeros({n}, type),
+                           type == at::kFloat ? at::empty({n}, at::kBFloat16) : Tensor()});
+        refs.push_back({p.to(at::kDouble, false, true), at::zeros({n}, at::kDouble), at::zeros({n}, at::kDouble)});
+      }
+      for (int t = 1; t <= 3; ++t) {
+        const kernels::AdamStep step{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+                                     .decoupled = decoupled, .bias1 = 1 - std::pow(0.9, t), .bias2 = 1 - std::pow(0.95, t),
+                                     .grad_scale = 0.5};
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+          tensors[i].grad = test::random(tensors[i].param.sizes(), type);
+          auto& [p, m, v] = refs[i];
+          Tensor g = tensors[i].grad.to(at::kDouble) * 0.5;
+          if (!decoupled) g = g + 0.1 * p;
+          m = 0.9 * m + 0.1 * g;
+          v = 0.95 * v + 0.05 * g * g;
+          const Tensor update = m / step.bias1 / ((v / step.bias2).sqrt() + 1e-8) + (decoupled ? 0.1 : 0.0) * p;
+          p = p - 0.01 * update;
+        }
+        adam_(tensors, step);
+      }
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        EXPECT_LT(distance(tensors[i].param, refs[i][0]), type == at::kDouble ? 1e-13 : 1e-6);
+        EXPECT_LT(distance(tensors[i].v, refs[i][2]), type == at::kDouble ? 1e-13 : 1e-6);
+        if (type == at::kFloat) EXPECT_TRUE(at::equal(tensors[i].copy_out, tensors[i].param.to(at::kBFloat16)));
+      }
+    }
+}
+
+TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
+  at::manual_seed(2);
+  for (const double momentum : {0.0, 0.9}) {
+    const Tensor p = test::random({30001}, at::kFloat);
+    Tensor ref = p.to(at::kDouble, false, true);
+    Tensor ref_buffer;
+    const Tensor buffer = momentum > 0 ? at::full({30001}, 99.0, at::kFloat) : Tensor();  // read by no first step
+    const Tensor copy = at::empty({30001}, at::kHalf);
+    for (int t = 0; t < 3; ++t) {
+      const Tensor grad = test::random({30001}, at::kFloat);
+      const Tensor g = grad.to(at::kDouble) * 0.25 + 0.01 * ref;
+      ref_buffer = t == 0 ? g : momentum * ref_buffer + g;
+      ref = ref - 0.1 * ref_buffer;
+      sgd_({{p, grad, buffer, copy}},
+           {.lr = 0.1, .momentum = momentum, .weight_decay = 0.01, .first = t == 0, .grad_scale = 0.25});
+    }
+    EXPECT_LT(distance(p, ref), 1e-6);
+    EXPECT_TRUE(at::equal(copy, p.to(at::kHalf)));
+  }
+}
+
+TEST(SumSquares, IsExactEnoughAndEqualForEveryNumberOfThreads) {
+  at::manual_seed(3);
+  const Tensor x = test::random({123457}, at::kFloat);
+  EXPECT_NEAR(sum_squares(x), x.to(at::kDouble).square().sum().item<double>(), 1e-6);
+  test::expect_same_bits_for_all_threads([&] { return at::scalar_tensor(sum_squares(x), at::kDouble); });
+}
+
+TEST(Counting, FindsZerosAndWhatIsNotFinite) {
+  Tensor x = at::ones({50001}, at::kFloat);
+  EXPECT_EQ(count_zeros(x), 0);
+  EXPECT_FALSE(has_nonfinite(x));
+  x[7] = 0;
+  x[50000] = -0.0;
+  EXPECT_EQ(count_zeros(x), 2);
+  for (const double bad : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN()}) {
+    x[49999] = bad;
+    EXPECT_TRUE(has_nonfinite(x));
+    x[49999] = 3.4e38;
+    EXPECT_FALSE(has_nonfinite(x));
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::ops

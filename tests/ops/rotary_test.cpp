@@ -1,0 +1,113 @@
+// Rotary tables against recorded frequencies, rotations against complex multiplication.
+#include "colonnade/ops/rotary.h"
+
+#include "colonnade/base/error.h"
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using test::distance;
+
+config::Model model(double percent, bool interleaved) {
+  config::Model m;
+  m.kv_channels = 8;
+  m.rotary_percent = percent;
+  m.rotary_interleaved = interleaved;
+  return m;
+}
+
+/// x [s, b, n, d] turned by plain functions.
+Tensor definition(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
+  const std::int64_t half = table.cos.size(1);
+  const Tensor at_positions = positions.defined()
+                                  ? positions
+                                  : at::arange(x.size(0), at::kLong).unsqueeze(1).expand({x.size(0), x.size(1)});
+  const auto pick = [&](const Tensor& t) {
+    return t.index_select(0, at_positions.reshape(-1)).view({x.size(0), x.size(1), 1, half}).to(x.scalar_type());
+  };
+  const Tensor cos = pick(table.cos);
+  const Tensor sin = pick(table.sin);
+  const Tensor turned = x.narrow(-1, 0, 2 * half);
+  const Tensor pairs = table.interleaved ? turned.unflatten(-1, {half, 2}) : turned.unflatten(-1, {2, half}).transpose(-1, -2);
+  const Tensor u = pairs.select(-1, 0);
+  const Tensor v = pairs.select(-1, 1);
+  const Tensor both = at::stack({u * cos - v * sin, v * cos + u * sin}, -1);
+  const Tensor flat = table.interleaved ? both.flatten(-2) : both.transpose(-1, -2).flatten(-2);
+  return at::cat({flat, x.narrow(-1, 2 * half, x.size(-1) - 2 * half)}, -1);
+}
+
+TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
+  config::Model m;
+  m.kv_channels = 128;
+  m.rotary_base = 500000;
+  m.use_rope_scaling = true;
+  const RotaryTable table = rotary_table(m, 2, at::kCPU);
+  const std::vector<std::pair<int, double>> recorded{{0, 1},  {20, .016560440883},  {30, .0013718936825},
+                                                     {35, 9.556212171e-05}, {40, 3.428102355e-05}, {63, 3.068925878e-07}};
+  for (const auto& [i, frequency] : recorded)
+    EXPECT_NEAR(table.sin[1][i].item<double>(), std::sin(frequency), 1e-6 * frequency) << i;
+}
+
+TEST(RotaryTable, InterpolatesPositionsLinearly) {
+  config::Model m = model(1.0, false);
+  const RotaryTable plain = rotary_table(m, 8, at::kCPU);
+  m.rotary_seq_len_interpolation_factor = 4;
+  const RotaryTable stretched = rotary_table(m, 8, at::kCPU);
+  EXPECT_TRUE(at::equal(stretched.cos[4], plain.cos[1]));
+  EXPECT_FALSE(at::equal(stretched.cos[1], plain.cos[1]));
+}
+
+TEST(Rotary, TurnsPairsForwardAndBackward) {
+  at::manual_seed(1);
+  const Tensor positions = at::randint(0, 20, {7, 3}, at::kLong);
+  for (const auto type : test::kTypes)
+    for (const double percent : {1.0, 0.5})
+      for (const bool interleaved : {false, true})
+        for (const Tensor& given : {Tensor(), positions}) {
+          const RotaryTable table = rotary_table(model(percent, interleaved), 20, at::kCPU);
+          const Tensor x = test::random({7, 3, 5, 8}, type).set_requires_grad(true);
+          const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
+          const Tensor ref = definition(x_ref, table, given);
+          const Tensor probe = test::random({7, 3, 5, 8});
+          const Tensor y = rotary(x, table, given);
+          (y.to(at::kDouble) * probe).sum().backward();
+          EXPECT_LT(distance(y, ref), test::tolerance(type));
+          EXPECT_LT(distance(x.grad(), test::gradients(ref, probe, {x_ref})[0]), test::tolerance(type));
+        }
+}
+
+TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
+  at::manual_seed(2);
+  for (const bool with_table : {true, false}) {
+    const RotaryTable table = rotary_table(model(0.5, false), 20, at::kCPU);
+    const Tensor qkv = test::random({7, 3, 8 * (4 + 2 * 2)}).set_requires_grad(true);
+    const auto parts = qkv.split_with_sizes({32, 16, 16}, -1);
+    const auto bnsd = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
+    const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {-1, 8}); };
+    const Tensor q = bnsd(with_table ? definition(heads(parts[0]), table, {}) : heads(parts[0]));
+    const Tensor k = bnsd(with_table ? definition(heads(parts[1]), table, {}) : heads(parts[1]));
+    const Tensor v = bnsd(heads(parts[2]));
+    const Tensor probes[] = {test::random(q.sizes()), test::random(k.sizes()), test::random(v.sizes())};
+    const auto total = [&](const Tensor& a, const Tensor& b, const Tensor& c) {
+      return (a * probes[0]).sum() + (b * probes[1]).sum() + (c * probes[2]).sum();
+    };
+    const Tensor expected = torch::autograd::grad({total(q, k, v)}, {qkv})[0];
+    const Qkv got = split_rotary(qkv, 4, 2, 8, with_table ? &table : nullptr);
+    EXPECT_TRUE(got.q.is_contiguous() && got.k.is_contiguous() && got.v.is_contiguous());
+    EXPECT_LT(distance(got.q, q), 1e-14);
+    EXPECT_LT(distance(got.k, k), 1e-14);
+    EXPECT_TRUE(at::equal(got.v, v));
+    EXPECT_LT(distance(torch::autograd::grad({total(got.q, got.k, got.v)}, {qkv})[0], expected), 1e-14);
+  }
+}
+
+TEST(Rotary, RefusesPositionsOutsideTheTable) {
+  const RotaryTable table = rotary_table(model(1.0, false), 4, at::kCPU);
+  EXPECT_THROW(rotary(test::random({5, 1, 1, 8}), table), Error);
+  EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, 4, at::kLong)), Error);
+  EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, -1, at::kLong)), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::ops
