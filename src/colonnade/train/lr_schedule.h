@@ -1,0 +1,53 @@
+// Learning rate and weight decay as pure functions of the samples trained so far.
+// Source: Megatron's core/optimizer_param_scheduler.py, whose numbers they equal.
+#pragma once
+
+#include <cstdint>
+
+#include "colonnade/config/training.h"
+
+namespace colonnade::train {
+
+/// A schedule with every length in samples. n below is the number of samples of all steps that were
+/// not skipped (a step that found an infinity trains on nothing and moves nothing).
+///
+///   n <= warmup          init_lr + (max_lr - init_lr) n / warmup
+///   constant             max_lr
+///   n > decay            min_lr
+///   inverse square root  max(min_lr, max_lr sqrt(max(warmup, 1) / max(n, 1)))
+///   else                 min_lr + c (max_lr - min_lr), with r = (n - warmup) / (decay - warmup):
+///     linear             c = 1 - r
+///     cosine             c = (cos(pi r) + 1) / 2
+///     WSD                c = 1 until decay - wsd_decay, then with q running from 0 to 1:
+///                        linear 1 - q; cosine (cos(pi q) + 1) / 2; exponential 2 * 0.5^q - 1;
+///                        minus_sqrt 1 - sqrt(q)
+struct LrPlan {
+  double max_lr = 0;
+  double min_lr = 0;
+  double init_lr = 0;
+  double warmup_samples = 0;  ///< a fraction of the decay length need not be whole
+  double decay_samples = 0;
+  double wsd_decay_samples = 0;  ///< 0 unless the style is WSD
+  config::LrDecayStyle style = config::LrDecayStyle::kLinear;
+  config::WsdDecayStyle wsd_style = config::WsdDecayStyle::kExponential;
+
+  double start_weight_decay = 0;
+  double end_weight_decay = 0;
+  double weight_decay_samples = 0;  ///< length of the ramp: the whole run
+  config::WeightDecayIncrStyle weight_decay_style = config::WeightDecayIncrStyle::kConstant;
+};
+
+/// The schedule that the settings ask for. Lengths in iterations count global batches. Throws
+/// ConfigError with every broken rule: a run without length, warm-up as long as the decay, rates out
+/// of order, WSD without its decay length, a ramp without both ends.
+LrPlan make_lr_plan(const config::Schedule& schedule, const config::Training& training,
+                    const config::Optimizer& optimizer);
+
+/// The rate that the step after `samples` samples uses.
+double learning_rate(const LrPlan& plan, std::int64_t samples);
+
+/// The weight decay that the step after `samples` samples uses.
+///   constant: end; linear: start + (end - start) r; cosine: start + (end - start) (cos(pi (1 - r)) + 1) / 2
+double weight_decay(const LrPlan& plan, std::int64_t samples);
+
+}  // namespace colonnade::train

@@ -1,0 +1,167 @@
+// See lr_state.h.
+#include "colonnade/train/lr_state.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::train {
+namespace {
+
+using nlohmann::json;
+
+template <typename E>
+using Names = std::vector<std::pair<E, std::string_view>>;
+
+Names<config::LrDecayStyle> style_names() {
+  using E = config::LrDecayStyle;
+  return {{E::kConstant, "constant"},
+          {E::kLinear, "linear"},
+          {E::kCosine, "cosine"},
+          {E::kInverseSquareRoot, "inverse-square-root"},
+          {E::kWsd, "WSD"}};
+}
+
+Names<config::WsdDecayStyle> wsd_names() {
+  using E = config::WsdDecayStyle;
+  return {{E::kExponential, "exponential"},
+          {E::kLinear, "linear"},
+          {E::kCosine, "cosine"},
+          {E::kMinusSqrt, "minus_sqrt"}};
+}
+
+Names<config::WeightDecayIncrStyle> ramp_names() {
+  using E = config::WeightDecayIncrStyle;
+  return {{E::kConstant, "constant"}, {E::kLinear, "linear"}, {E::kCosine, "cosine"}};
+}
+
+template <typename E>
+std::string_view name_of(const Names<E>& names, E value) {
+  for (const auto& [known, name] : names)
+    if (known == value) return name;
+  return "";
+}
+
+template <typename E>
+E value_of(const Names<E>& names, const json& text, std::string_view key) {
+  for (const auto& [known, name] : names)
+    if (text.is_string() && text.get<std::string>() == name) return known;
+  throw DataError(
+      fmt::format("schedule state: {} must be a known style; got {}; the checkpoint is of another version",
+                  key, text.dump()));
+}
+
+double number_of(const json& value, std::string_view key) {
+  if (!value.is_number())
+    throw DataError(fmt::format("schedule state: {} must be a number; got {}; the checkpoint is damaged", key,
+                                value.dump()));
+  return value.get<double>();
+}
+
+LrPlan plan_of(const json& s, const LrPlan& own) {
+  LrPlan plan;
+  plan.max_lr = number_of(s.at("max_lr"), "max_lr");
+  plan.min_lr = number_of(s.at("min_lr"), "min_lr");
+  plan.init_lr = s.contains("init_lr") ? number_of(s["init_lr"], "init_lr") : own.init_lr;
+  plan.warmup_samples = number_of(s.at("lr_warmup_steps"), "lr_warmup_steps");
+  plan.decay_samples = number_of(s.at("lr_decay_steps"), "lr_decay_steps");
+  plan.wsd_decay_samples = s.contains("wsd_decay_steps") ? number_of(s["wsd_decay_steps"], "wsd_decay_steps")
+                                                         : own.wsd_decay_samples;
+  plan.style = value_of(style_names(), s.at("lr_decay_style"), "lr_decay_style");
+  plan.wsd_style = s.contains("wsd_decay_style")
+                       ? value_of(wsd_names(), s["wsd_decay_style"], "wsd_decay_style")
+                       : own.wsd_style;
+  plan.start_weight_decay = number_of(s.at("start_wd"), "start_wd");
+  plan.end_weight_decay = number_of(s.at("end_wd"), "end_wd");
+  plan.weight_decay_style = value_of(ramp_names(), s.at("wd_incr_style"), "wd_incr_style");
+  plan.weight_decay_samples = number_of(s.at("wd_incr_steps"), "wd_incr_steps");
+  return plan;
+}
+
+/// The flags that set a value, for the message about a difference.
+std::string_view flags_of(std::string_view key) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kFlags{{
+      {"max_lr", "--lr"},
+      {"min_lr", "--min-lr"},
+      {"init_lr", "--lr-warmup-init"},
+      {"lr_warmup_steps", "--lr-warmup-iters, -samples or -fraction"},
+      {"lr_decay_steps", "--lr-decay-iters or --train-iters"},
+      {"lr_decay_style", "--lr-decay-style"},
+      {"wsd_decay_steps", "--lr-wsd-decay-iters"},
+      {"wsd_decay_style", "--lr-wsd-decay-style"},
+      {"start_wd", "--start-weight-decay or --weight-decay"},
+      {"end_wd", "--end-weight-decay or --weight-decay"},
+      {"wd_incr_style", "--weight-decay-incr-style"},
+      {"wd_incr_steps", "--train-iters"},
+  }};
+  for (const auto& [name, flags] : kFlags)
+    if (name == key) return flags;
+  return key;
+}
+
+void refuse_differences(const json& own, const json& loaded) {
+  std::vector<std::string> found;
+  for (const auto& [key, value] : own.items()) {
+    if (key == "num_steps" || loaded.at(key) == value) continue;
+    found.push_back(fmt::format("  {} ({}): {} in the settings, {} in the checkpoint", key, flags_of(key),
+                                value.dump(), loaded.at(key).dump()));
+  }
+  if (found.empty()) return;
+  throw ConfigError(
+      fmt::format("schedule: a resumed run must keep its schedule; got\n{}\n"
+                  "give the checkpoint's values, or --use-checkpoint-opt_param-scheduler to take them, "
+                  "or --override-opt_param-scheduler to go on with the new ones",
+                  fmt::join(found, "\n")));
+}
+
+}  // namespace
+
+json lr_state(const LrPlan& plan, std::int64_t samples) {
+  return {{"max_lr", plan.max_lr},
+          {"min_lr", plan.min_lr},
+          {"init_lr", plan.init_lr},
+          {"lr_warmup_steps", plan.warmup_samples},
+          {"lr_decay_steps", plan.decay_samples},
+          {"lr_decay_style", name_of(style_names(), plan.style)},
+          {"wsd_decay_steps", plan.wsd_decay_samples},
+          {"wsd_decay_style", name_of(wsd_names(), plan.wsd_style)},
+          {"start_wd", plan.start_weight_decay},
+          {"end_wd", plan.end_weight_decay},
+          {"wd_incr_style", name_of(ramp_names(), plan.weight_decay_style)},
+          {"wd_incr_steps", plan.weight_decay_samples},
+          {"num_steps", samples}};
+}
+
+LrResume resume_lr(const LrPlan& plan, const json& state, const config::Schedule& settings) {
+  if (settings.override_opt_param_scheduler && settings.use_checkpoint_opt_param_scheduler)
+    throw ConfigError(
+        "schedule: the settings' or the checkpoint's values can win; got --override-opt_param-scheduler and "
+        "--use-checkpoint-opt_param-scheduler; give one of them");
+  LrResume resumed{.plan = plan};
+  LrPlan loaded;
+  try {
+    loaded = plan_of(state, plan);
+    resumed.samples = state.at("num_steps").get<std::int64_t>();
+  } catch (const json::exception& e) {
+    throw DataError(
+        fmt::format("schedule state: must hold Megatron's keys; {}; the checkpoint is damaged", e.what()));
+  }
+  if (resumed.samples < 0)
+    throw DataError(
+        fmt::format("schedule state: num_steps must not be negative; got {}; the checkpoint is damaged",
+                    resumed.samples));
+  if (settings.override_opt_param_scheduler) return resumed;
+  if (settings.use_checkpoint_opt_param_scheduler)
+    resumed.plan = loaded;
+  else
+    refuse_differences(lr_state(plan, 0), lr_state(loaded, 0));
+  return resumed;
+}
+
+}  // namespace colonnade::train

@@ -1,0 +1,43 @@
+// report.html: one page that shows a run to a person, opened without a network, light or dark.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colonnade/train/metrics.h"
+#include "colonnade/train/run_folder.h"
+#include "colonnade/train/timers.h"
+
+namespace colonnade::train {
+
+/// What one rank owns and needs.
+struct RankSummary {
+  int rank = 0;
+  std::string place;  ///< "tp 0, pp 1, dp 0"
+  std::string owns;   ///< "layers 4-7, final norm, output"
+  std::int64_t parameters = 0;
+  std::uint64_t peak_memory_bytes = 0;
+};
+
+/// What the page needs beside the run's own files.
+struct RunSummary {
+  std::string title;                                       ///< "gpt, 12.4 M parameters on 4 ranks"
+  std::vector<std::pair<std::string, std::string>> facts;  ///< a line each under the title
+  std::vector<RankSummary> ranks;
+  std::string pipeline_svg;  ///< plan::paint_svg; "" without a pipeline
+  PhaseTimes times;          ///< of rank 0, since this process began to train
+  double wall_seconds = 0;   ///< of the same span
+  std::string settings;      ///< config.yaml
+};
+
+/// The page as text.
+std::string make_report(const RunSummary& summary, const std::vector<StepRecord>& steps,
+                        const std::vector<EvalRecord>& evals);
+
+/// Reads metrics.jsonl and validation.jsonl of the folder and replaces its report.html, atomically.
+/// Throws DataError for damaged metrics, Error when the page cannot be written.
+void write_report(const RunFolder& folder, const RunSummary& summary);
+
+}  // namespace colonnade::train

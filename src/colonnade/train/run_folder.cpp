@@ -1,0 +1,39 @@
+// See run_folder.h.
+#include "colonnade/train/run_folder.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::train {
+
+namespace fs = std::filesystem;
+
+RunFolder choose_run_folder(const std::string& save) {
+  if (!save.empty()) return {save};
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d_%H-%M-%S", &local);
+  const fs::path first = fs::path("runs") / text.data();
+  fs::path free = first;
+  for (int n = 2; fs::exists(free); ++n) free = fmt::format("{}-{}", first.string(), n);
+  return {free};
+}
+
+void make_run_folder(const RunFolder& folder) {
+  std::error_code reason;
+  fs::create_directories(folder.checkpoints(), reason);
+  if (!reason && ::access(folder.root.c_str(), W_OK) != 0) reason.assign(errno, std::generic_category());
+  if (reason)
+    throw ConfigError(
+        fmt::format("--save: the run folder must be writable; got {} ({}); choose another folder",
+                    folder.root.string(), reason.message()));
+}
+
+}  // namespace colonnade::train

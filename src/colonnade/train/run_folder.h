@@ -1,0 +1,34 @@
+// The layout of a run folder: where everything lies that a run leaves behind.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace colonnade::train {
+
+/// RUN/config.yaml        all settings, can be run as it is
+/// RUN/metrics.jsonl      one line per step
+/// RUN/validation.jsonl   one line per evaluation
+/// RUN/tensorboard/       event files
+/// RUN/report.html        curves, layout, pipeline picture; opens without a network
+/// RUN/checkpoints/       step_00000100/ ..., latest
+struct RunFolder {
+  std::filesystem::path root;
+
+  [[nodiscard]] std::filesystem::path config() const { return root / "config.yaml"; }
+  [[nodiscard]] std::filesystem::path metrics() const { return root / "metrics.jsonl"; }
+  [[nodiscard]] std::filesystem::path validation() const { return root / "validation.jsonl"; }
+  [[nodiscard]] std::filesystem::path tensorboard() const { return root / "tensorboard"; }
+  [[nodiscard]] std::filesystem::path report() const { return root / "report.html"; }
+  [[nodiscard]] std::filesystem::path checkpoints() const { return root / "checkpoints"; }
+};
+
+/// `save`, or runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it is taken) for "".
+/// Nothing is made. Rank 0 chooses and tells the others.
+RunFolder choose_run_folder(const std::string& save);
+
+/// Makes the folder and its checkpoints/ and finds out that it can be written. Throws ConfigError with
+/// the system's reason.
+void make_run_folder(const RunFolder& folder);
+
+}  // namespace colonnade::train
