@@ -113,9 +113,9 @@ TEST(Memory, MoreTensorRanksHoldLess) {
 }
 
 TEST(Memory, RefusesABatchThatDoesNotDivide) {
-  EXPECT_THROW(num_microbatches(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 3, 16)), ConfigError);
-  EXPECT_EQ(num_microbatches(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 2, 16)), 2);
-  EXPECT_EQ(num_microbatches(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 2, 0)), 1);
+  EXPECT_THROW(schedule_of(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 3, 16)), ConfigError);
+  EXPECT_EQ(schedule_of(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 2, 16)).microbatches, 2);
+  EXPECT_EQ(schedule_of(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 2, 0)).microbatches, 1);
 }
 
 }  // namespace

@@ -113,9 +113,8 @@ std::int64_t peak_activations(const config::Run& run, const std::vector<StageBlo
   return most;
 }
 
-}  // namespace
-
-int num_microbatches(const config::Run& run) {
+/// Micro-batches per step and data-parallel rank.
+int microbatches_of(const config::Run& run) {
   const std::int64_t together = run.training.micro_batch_size * run.parallel.data_parallel_size();
   const std::int64_t global = run.training.global_batch_size;
   if (global == 0) return 1;
@@ -130,10 +129,12 @@ int num_microbatches(const config::Run& run) {
   return static_cast<int>(global / together);
 }
 
+}  // namespace
+
 Schedule schedule_of(const config::Run& run) {
   const auto stages = split_stages(run.model, run.parallel);
   const int chunks = static_cast<int>(stages.size()) / run.parallel.pipeline_model_parallel_size;
-  return make_schedule(run.parallel, chunks, num_microbatches(run));
+  return make_schedule(run.parallel, chunks, microbatches_of(run));
 }
 
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage) {
@@ -197,7 +198,7 @@ TheoreticalMemory theoretical_memory(const config::Run& run, bool selective_reco
   if (chunks > 1)
     activations *= 1 + (pp - 1) / (pp * chunks);
   else if (pp > 1)
-    activations *= std::min(1.0, num_microbatches(run) / pp);
+    activations *= std::min(1.0, microbatches_of(run) / pp);
   if (pp == 1)
     activations +=
         selective_recompute ? sb * h * 4 * (1 + vocabulary / h) : 2 * (sb * vocabulary / tp + sb * h);

@@ -32,11 +32,8 @@ struct StageMemory {
   [[nodiscard]] std::int64_t peak() const { return resident() + activations + working; }
 };
 
-/// Micro-batches per step and data-parallel rank; 1 when no global batch is set. Throws ConfigError
-/// when micro-batch * data size does not divide the global batch.
-int num_microbatches(const config::Run& run);
-
-/// The schedule that the run executes.
+/// The schedule that the run executes, with global batch / (micro-batch * data size) micro-batches, 1
+/// when no global batch is set. Throws ConfigError when that is not whole.
 Schedule schedule_of(const config::Run& run);
 
 /// By pipeline coordinate. Throws ConfigError where mesh, stages or schedule do.

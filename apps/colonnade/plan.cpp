@@ -1,0 +1,116 @@
+// `colonnade plan`: what a run will need, for any world size, without starting it.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/help.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/plan/communication.h"
+#include "colonnade/plan/describe.h"
+#include "colonnade/plan/flops.h"
+#include "colonnade/plan/rules.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+const std::vector<config::Extra> kExtras = {
+    {"--world-size", 1, "number of ranks; default: the smallest that the sizes allow"},
+    {"--svg", 1, "write the picture of the pipeline to this file"},
+    {"--json", 1, "write the plan to this file"},
+};
+
+/// The value of an extra flag, or nothing.
+std::string given(const config::Parsed& parsed, const std::string& flag) {
+  const auto found = parsed.extras.find(flag);
+  return found == parsed.extras.end() ? "" : found->second.at(0);
+}
+
+void set_world_size(config::Parsed& parsed) {
+  config::Parallel& p = parsed.run.parallel;
+  const std::string text = given(parsed, "--world-size");
+  if (text.empty()) {
+    p.world_size = p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.context_parallel_size;
+    return;
+  }
+  int size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error == std::errc{} && end == text.data() + text.size() && size > 0) {
+    p.world_size = size;
+  } else {
+    parsed.faults.push_back(
+        fmt::format("--world-size: must be a number of ranks above 0; got '{}'; give e.g. 8", text));
+  }
+}
+
+nlohmann::json to_json(const config::Run& run) {
+  const plan::Schedule schedule = plan::schedule_of(run);
+  const auto memory = plan::plan_memory(run);
+  const auto traffic = plan::plan_traffic(run);
+  nlohmann::json ranks = nlohmann::json::array();
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    nlohmann::json blocks = nlohmann::json::array();
+    for (const auto& stage : memory[i].stages) blocks.push_back(plan::blocks_text(stage));
+    ranks.push_back({{"pipeline_rank", i},
+                     {"blocks", blocks},
+                     {"num_parameters", memory[i].num_parameters},
+                     {"parameter_bytes", memory[i].parameters},
+                     {"gradient_bytes", memory[i].gradients},
+                     {"optimizer_bytes", memory[i].optimizer},
+                     {"activation_bytes", memory[i].activations},
+                     {"working_bytes", memory[i].working},
+                     {"peak_bytes", memory[i].peak()},
+                     {"peak_live", memory[i].peak_live},
+                     {"tensor_bytes_sent", traffic[i].tensor},
+                     {"pipeline_bytes_sent", traffic[i].pipeline},
+                     {"data_bytes_sent", traffic[i].data}});
+  }
+  const std::int64_t batch =
+      run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();
+  return {{"world_size", run.parallel.world_size},
+          {"tensor", run.parallel.tensor_model_parallel_size},
+          {"pipeline", run.parallel.pipeline_model_parallel_size},
+          {"context", run.parallel.context_parallel_size},
+          {"data", run.parallel.data_parallel_size()},
+          {"schedule", schedule.kind},
+          {"microbatches", schedule.microbatches},
+          {"idle_fraction", plan::simulate(schedule, plan::kRelativeCosts).bubble_fraction},
+          {"flops_per_step", plan::training_flops(run.model, run.training.seq_length, batch,
+                                                  run.parallel.tensor_model_parallel_size)},
+          {"ranks", ranks}};
+}
+
+void print_help() {
+  fmt::print("usage: colonnade plan [--world-size N] [--svg FILE] [--json FILE] SETTINGS\n\n");
+  for (const auto& extra : kExtras) fmt::print("  {:14}  {}\n", extra.flag, extra.help);
+  fmt::print("\nSETTINGS are those of `colonnade pretrain`:\n\n{}", config::short_help());
+}
+
+}  // namespace
+
+int plan(const Arguments& arguments) {
+  if (config::help_request(arguments)) {
+    print_help();
+    return kExitDone;
+  }
+  config::Parsed parsed = config::parse_all(arguments, kExtras);
+  set_world_size(parsed);
+  config::Run& run = parsed.run;
+  config::derive(run);
+  plan::require(run, plan::Purpose::kModel, parsed.faults);
+  fmt::print("{}", plan::describe(run));
+  if (const std::string file = given(parsed, "--svg"); !file.empty()) {
+    const plan::Schedule schedule = plan::schedule_of(run);
+    write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
+  }
+  if (const std::string file = given(parsed, "--json"); !file.empty()) {
+    write_file_atomically(file, to_json(run).dump(2) + '\n');
+  }
+  return kExitDone;
+}
+
+}  // namespace colonnade::app

@@ -1,0 +1,27 @@
+// Bytes that one rank sends in one training step, by what for. Ring algorithms are assumed: of B bytes
+// over k ranks an all-gather or reduce-scatter sends B (k-1)/k per rank, an all-reduce twice that.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "colonnade/config/run.h"
+
+namespace colonnade::plan {
+
+/// With M micro-batches, n = s*b tokens, element size e, d data ranks, P local parameters.
+struct StageTraffic {
+  /// Each layer and micro-batch moves n h e bytes in 4 all-reduces; with sequence parallelism in 4
+  /// all-gathers, 4 reduce-scatters and 2 gathers for weight gradients. Embedding and head add theirs.
+  double tensor = 0;
+  /// n h e (divided by tp with sequence parallelism) per border, micro-batch and direction.
+  double pipeline = 0;
+  /// Gradients in fp32, all-reduced; with the distributed optimizer reduce-scattered, and parameters
+  /// gathered.
+  double data = 0;
+};
+
+/// By pipeline coordinate. Throws as plan_memory.
+std::vector<StageTraffic> plan_traffic(const config::Run& run);
+
+}  // namespace colonnade::plan

@@ -1,0 +1,158 @@
+// Tables and texts of a plan.
+#include "colonnade/plan/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "colonnade/plan/communication.h"
+#include "colonnade/plan/flops.h"
+#include "colonnade/plan/mesh.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::plan {
+namespace {
+
+/// value / step^k with the k-th unit, so that the number has three digits.
+std::string scaled(double value, double step, const std::vector<std::string>& units) {
+  std::size_t k = 0;
+  while (k + 1 < units.size() && std::abs(value) >= 999.5) {
+    value /= step;
+    ++k;
+  }
+  const int digits = k == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f}{}", value, digits, units[k]);
+}
+
+/// "0-7" or "0, 1, 8, 9, ..." for ascending numbers.
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.size() > 1 && ranks.back() - ranks.front() == static_cast<int>(ranks.size()) - 1) {
+    return fmt::format("{}-{}", ranks.front(), ranks.back());
+  }
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == 8) return out + ", ...";
+    out += fmt::format("{}{}", i > 0 ? ", " : "", ranks[i]);
+  }
+  return out;
+}
+
+bool starts_with_digit(const std::string& text) { return !text.empty() && text[0] >= '0' && text[0] <= '9'; }
+
+std::string number(std::size_t value) { return fmt::format("{}", value); }
+
+}  // namespace
+
+std::string bytes_text(double bytes) {
+  return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
+}
+std::string count_text(double count) { return scaled(count, 1000, {"", " k", " M", " B", " T"}); }
+
+std::string blocks_text(const StageBlocks& blocks) {
+  std::string out;
+  const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  if (blocks.embedding) add("embedding");
+  const std::int64_t last = blocks.first_layer + blocks.num_layers - 1;
+  if (blocks.num_layers == 1) add(fmt::format("layer {}", last));
+  if (blocks.num_layers > 1) add(fmt::format("layers {}-{}", blocks.first_layer, last));
+  if (blocks.head) add("head");
+  return out.empty() ? "nothing" : out;
+}
+
+std::string table_text(const Table& table) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : table) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string out;
+  for (std::size_t r = 0; r < table.size(); ++r) {
+    std::string line;
+    for (std::size_t c = 0; c < table[r].size(); ++c) {
+      const bool right = table.size() > 1 && c < table[1].size() && starts_with_digit(table[1][c]);
+      line += fmt::format(fmt::runtime(right ? "{:>{}}  " : "{:<{}}  "), table[r][c], widths[c]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+    if (r > 0) continue;
+    std::string rule;
+    for (const std::size_t width : widths) rule += std::string(width, '-') + "  ";
+    rule.erase(rule.find_last_not_of(' ') + 1);
+    out += rule + '\n';
+  }
+  return out;
+}
+
+Table layout_table(const config::Run& run) {
+  const Mesh mesh(run.parallel);
+  const std::vector<StageBlocks> stages = split_stages(run.model, run.parallel);
+  const auto members = mesh.groups({Axis::kTp, Axis::kCp, Axis::kDp});
+  Table table{{"pipeline rank", "ranks", "chunk", "blocks"}};
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    for (std::size_t chunk = 0; chunk * members.size() < stages.size(); ++chunk) {
+      table.push_back({number(rank), ranks_text(members[rank]), number(chunk),
+                       blocks_text(stages[chunk * members.size() + rank])});
+    }
+  }
+  return table;
+}
+
+Table memory_table(const config::Run& run) {
+  Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "activations", "working",
+               "between steps", "peak"}};
+  const auto plan = plan_memory(run);
+  for (std::size_t rank = 0; rank < plan.size(); ++rank) {
+    const StageMemory& m = plan[rank];
+    std::vector<std::string> row{number(rank), count_text(static_cast<double>(m.num_parameters))};
+    for (const std::int64_t bytes :
+         {m.parameters, m.gradients, m.optimizer, m.activations, m.working, m.resident(), m.peak()}) {
+      row.push_back(bytes_text(static_cast<double>(bytes)));
+    }
+    table.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table traffic_table(const config::Run& run) {
+  Table table{{"pipeline rank", "tensor", "pipeline", "data"}};
+  const auto plan = plan_traffic(run);
+  for (std::size_t rank = 0; rank < plan.size(); ++rank) {
+    table.push_back({number(rank), bytes_text(plan[rank].tensor), bytes_text(plan[rank].pipeline),
+                     bytes_text(plan[rank].data)});
+  }
+  return table;
+}
+
+std::string describe(const config::Run& run) {
+  const Mesh mesh(run.parallel);
+  const Schedule schedule = schedule_of(run);
+  const Timeline timeline = simulate(schedule, kRelativeCosts);
+  double parameters = 0;
+  for (const ParamSpec& spec : gpt_params(run.model, run.parallel))
+    parameters += static_cast<double>(spec.numel());
+  const std::int64_t batch =
+      run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();
+  const double flops = training_flops(run.model, run.training.seq_length, batch, mesh.size(Axis::kTp));
+  const TheoreticalMemory estimate = theoretical_memory(run, run.parallel.sequence_parallel);
+  std::string out =
+      fmt::format("{} ranks: tensor {} x context {} x data {} x pipeline {}\n", mesh.world_size(),
+                  mesh.size(Axis::kTp), mesh.size(Axis::kCp), mesh.size(Axis::kDp), mesh.size(Axis::kPp));
+  out += fmt::format("batch: {} sequences of {} tokens = micro-batch {} x {} data ranks x {} micro-batches\n",
+                     batch, run.training.seq_length, run.training.micro_batch_size,
+                     run.parallel.data_parallel_size(), schedule.microbatches);
+  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step\n\n", count_text(parameters), flops / 1e12);
+  out += "layers\n" + table_text(layout_table(run)) + '\n';
+  out += "memory of each rank\n" + table_text(memory_table(run));
+  out +=
+      fmt::format("Megatron's estimate of the fullest rank{}: weights and optimizer {}, activations {}\n\n",
+                  run.parallel.sequence_parallel ? " (selective recomputation)" : "",
+                  bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
+  out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';
+  out += fmt::format("schedule {}: idle {:.1f}% when a backward takes as long as two forwards\n",
+                     schedule.kind, 100 * timeline.bubble_fraction);
+  return out + paint_text(timeline, schedule);
+}
+
+}  // namespace colonnade::plan

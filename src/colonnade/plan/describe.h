@@ -1,0 +1,40 @@
+// The plan in words: tables for the log, `colonnade plan` and the report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/plan/memory.h"
+
+namespace colonnade::plan {
+
+/// "1.50 GiB", "12.0 MiB", "512 B": three digits.
+std::string bytes_text(double bytes);
+/// "8.03 B", "124 M", "4.10 k" for counts of parameters.
+std::string count_text(double count);
+/// "embedding, layers 0-3"; "nothing" for an empty stage.
+std::string blocks_text(const StageBlocks& blocks);
+
+/// A table; the first line holds the titles.
+using Table = std::vector<std::vector<std::string>>;
+/// Columns aligned, numbers to the right, titles underlined.
+std::string table_text(const Table& table);
+
+/// Who owns which blocks: pipeline rank, its ranks in the world, chunk, blocks.
+Table layout_table(const config::Run& run);
+/// Per pipeline rank: parameters, bytes of parameters, gradients, optimizer, activations, working
+/// memory, between steps and in forward and backward.
+Table memory_table(const config::Run& run);
+/// Per pipeline rank: bytes sent per step over tensor, pipeline and data ranks.
+Table traffic_table(const config::Run& run);
+
+/// All of it for a person: sizes of the axes, batch arithmetic, parameters, FLOPs, the tables,
+/// Megatron's memory estimate, idle share and picture of the schedule.
+std::string describe(const config::Run& run);
+
+/// Times of the schedule's simulation where nothing was measured: backward twice as long as forward.
+inline constexpr ActionCosts kRelativeCosts{.forward = 1, .backward = 2, .transfer = 0};
+
+}  // namespace colonnade::plan

@@ -1,0 +1,93 @@
+// The plan in words, and the bytes on the wire by hand.
+#include "colonnade/plan/describe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colonnade/plan/communication.h"
+#include "plan/presets.h"
+
+namespace colonnade::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+config::Run run_of(const config::Parallel& parallel) {
+  config::Run run;
+  run.model = test::llama3_8b();
+  run.parallel = parallel;
+  run.training.seq_length = 128;
+  run.training.micro_batch_size = 2;
+  run.training.global_batch_size = 2 * 4 * parallel.data_parallel_size();
+  return run;
+}
+
+TEST(Describe, NumbersHaveThreeDigits) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(1536), "1.50 KiB");
+  EXPECT_EQ(bytes_text(12.0 * 1024 * 1024), "12.0 MiB");
+  EXPECT_EQ(bytes_text(1023.7 * 1024 * 1024), "1.00 GiB");
+  EXPECT_EQ(bytes_text(120.0 * (1LL << 40)), "120 TiB");
+  EXPECT_EQ(count_text(8'030'261'248), "8.03 B");
+  EXPECT_EQ(count_text(124'439'808), "124 M");
+}
+
+TEST(Describe, BlocksAreNamed) {
+  EXPECT_EQ(blocks_text({.embedding = true, .num_layers = 4}), "embedding, layers 0-3");
+  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .head = true}), "layer 7, head");
+  EXPECT_EQ(blocks_text({}), "nothing");
+}
+
+TEST(Describe, TablesAreAligned) {
+  EXPECT_EQ(table_text({{"rank", "what"}, {"0", "embedding"}, {"10", "head"}}),
+            "rank  what\n"
+            "----  ---------\n"
+            "   0  embedding\n"
+            "  10  head\n");
+}
+
+TEST(Describe, TheLayoutNamesEveryRankOnce) {
+  config::Run run = run_of(test::layout(16, 2, 4));
+  const Table table = layout_table(run);
+  ASSERT_EQ(table.size(), 5U);
+  EXPECT_EQ(table[1], (std::vector<std::string>{"0", "0-3", "0", "embedding, layers 0-7"}));
+  EXPECT_EQ(table[4], (std::vector<std::string>{"3", "12-15", "0", "layers 24-31, head"}));
+  run.parallel.use_tp_pp_dp_mapping = true;
+  EXPECT_EQ(layout_table(run)[2][1], "2, 3, 10, 11");
+}
+
+TEST(Describe, TheWholePlanIsOneText) {
+  config::Run run = run_of(test::layout(16, 2, 4));
+  run.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  const std::string text = describe(run);
+  EXPECT_THAT(text, HasSubstr("16 ranks: tensor 2 x context 1 x data 2 x pipeline 4"));
+  EXPECT_THAT(
+      text, HasSubstr("batch: 16 sequences of 128 tokens = micro-batch 2 x 2 data ranks x 4 micro-batches"));
+  EXPECT_THAT(text, HasSubstr("model: 8.03 B parameters"));
+  EXPECT_THAT(text, HasSubstr("idle 27.3%"));  // 3 / (4 * 2 + 3)
+  EXPECT_THAT(text, HasSubstr("rank 3   |"));
+}
+
+TEST(Communication, BytesByHand) {
+  config::Run run = run_of(test::layout(8, 2, 2));
+  const double activation = 2.0 * 128 * 4096 * 2;  // n h e
+  auto traffic = plan_traffic(run);
+  // All-reduce over 2 ranks sends B: 4 per layer and one for the embedding, 4 micro-batches.
+  EXPECT_DOUBLE_EQ(traffic[0].tensor, activation * (4 * 16 + 1) * 4);
+  EXPECT_DOUBLE_EQ(traffic[0].pipeline, activation * 4);
+  EXPECT_DOUBLE_EQ(traffic[1].pipeline, activation * 4);
+  const auto memory = plan_memory(run);
+  EXPECT_DOUBLE_EQ(traffic[0].data, static_cast<double>(memory[0].gradients));
+  run.parallel.use_distributed_optimizer = true;
+  run.parallel.sequence_parallel = true;
+  traffic = plan_traffic(run);
+  EXPECT_DOUBLE_EQ(traffic[1].tensor, activation / 2 * (10 * 16 + 3) * 4);
+  EXPECT_DOUBLE_EQ(traffic[1].pipeline, activation / 2 * 4);
+  EXPECT_DOUBLE_EQ(traffic[1].data, static_cast<double>(memory[1].gradients + memory[1].parameters) / 2);
+  const auto alone = plan_traffic(run_of(test::layout(1, 1, 1)));
+  EXPECT_EQ(alone[0].tensor + alone[0].pipeline + alone[0].data, 0);
+}
+
+}  // namespace
+}  // namespace colonnade::plan
