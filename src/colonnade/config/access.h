@@ -103,6 +103,7 @@ std::string set_field(Run& run, const Words& words) {
   auto& field = (run.*Area).*Member;
   using T = std::remove_cvref_t<decltype(field)>;
   if constexpr (IsOptional<T>::value) {
+    if (words.empty()) return field.reset(), "";
     typename T::value_type value{};
     std::string broken = read(value, words);
     if (broken.empty()) field = std::move(value);

@@ -8,6 +8,7 @@ namespace colonnade::config {
 namespace {
 
 Words split(std::string_view text, const Setting& s) {
+  if (s.nullable && text == "unset") return {};
   if (s.kind != Kind::kList) return {std::string(text)};
   Words words;
   while (!text.empty()) {

@@ -38,8 +38,11 @@ struct Parallel {
   [[nodiscard]] int expert_tensor() const {
     return expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size;
   }
+  /// 0 when there are fewer ranks than tensor * pipeline * context.
   [[nodiscard]] int data_parallel_size() const {
-    return world_size / (tensor_model_parallel_size * pipeline_model_parallel_size * context_parallel_size);
+    const std::int64_t block =
+        std::int64_t{tensor_model_parallel_size} * pipeline_model_parallel_size * context_parallel_size;
+    return block < 1 ? 0 : static_cast<int>(world_size / block);
   }
 
   friend bool operator==(const Parallel&, const Parallel&) = default;

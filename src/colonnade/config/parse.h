@@ -40,7 +40,8 @@ Run parse(const std::vector<std::string>& arguments);
 /// Throws ConfigError when there are faults: one message with every one on its own line.
 void require_none(const std::vector<std::string>& faults);
 
-/// Sets by key; the value as it would be typed, words separated by a space. Throws ConfigError when
+/// Sets by key; the value as it would be typed, words of a list separated by a space, "unset" for
+/// none where the setting may be unset. Throws ConfigError when
 /// it breaks the setting's type or range.
 void set(Run& run, std::string_view key, std::string_view value);
 

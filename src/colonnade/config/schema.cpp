@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
 
@@ -53,21 +54,6 @@ std::unordered_map<std::string, Match> index_of(const std::vector<Setting>& rows
     if (s.kind == Kind::kSwitch) index.try_emplace("no_" + s.key, Match{&s, true});
   }
   return index;
-}
-
-std::size_t edits(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
 }
 
 std::string range_rule(const Setting& s, const Words& words) {
@@ -192,10 +178,10 @@ void Table::always(const Flag& flag, std::string why, std::vector<std::string> a
 }
 
 void Table::refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags) {
-  group(what);
+  group(what.starts_with("such ") ? what.substr(5) : what);
   for (const Flag& flag : flags) {
     Setting& s = append(flag, Class::kRefused);
-    s.help = what + " is not part of this version";
+    s.help = "this version has no " + what;
     s.way_out = way_out;
   }
 }
@@ -219,20 +205,17 @@ const Setting& setting(std::string_view key) {
 }
 
 std::string nearest(std::string_view flag, const Names& more) {
-  const std::string wanted = folded(flag);
-  std::string best;
-  std::size_t fewest = std::max<std::size_t>(2, wanted.size() / 3) + 1;
-  const auto consider = [&](const std::string& candidate) {
-    const std::size_t count = edits(wanted, folded(candidate));
-    if (count < fewest) best = candidate, fewest = count;
-  };
-  for (const std::string& candidate : more) consider(candidate);
+  Names spellings = more;
   for (const Setting& s : schema()) {
-    consider(s.flag);
-    for (const std::string& alias : s.aliases) consider(alias);
-    for (const std::string& alias : s.off_aliases) consider(alias);
+    spellings.push_back(s.flag);
+    spellings.insert(spellings.end(), s.aliases.begin(), s.aliases.end());
+    spellings.insert(spellings.end(), s.off_aliases.begin(), s.off_aliases.end());
   }
-  return best;
+  Names names;
+  for (const std::string& spelling : spellings) names.push_back(folded(spelling));
+  const std::string near = nearest_word(folded(flag), names);
+  if (near.empty()) return "";
+  return spellings[static_cast<std::size_t>(std::find(names.begin(), names.end(), near) - names.begin())];
 }
 
 std::string assign(Run& run, const Setting& s, const Words& words) {

@@ -52,8 +52,7 @@ void add_always(Table& t) {
   t.always({"--ckpt-assume-constant-structure"}, "a plan of tensors costs nothing to make again");
   t.always({"--dist-ckpt-optim-fully-reshardable"}, "optimizer states load in any layout");
   t.always({"--use-dist-ckpt", "on", "", "use_dist_ckpt_deprecated"}, "any layout loads any checkpoint");
-  t.always({"--ckpt-fully-parallel-save", "on", "", "ckpt_fully_parallel_save_deprecated"},
-           "all ranks write");
+  t.always({"--ckpt-fully-parallel-save"}, "all ranks write", {"true"});
   t.group("mixed precision");
   t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
   t.always({"--accumulate-allreduce-grads-in-fp32"}, "gradients are summed and reduced in fp32");

@@ -38,7 +38,7 @@ void data(Table& t) {
       .common();
   t.add<kData, &Data::tokenizer_model>("--tokenizer-model", "the tokenizer's file").common();
   t.add<&Run::model, &Model::vocab_size>("--vocab-size", "ids of the vocabulary; 0: from the tokenizer")
-      .at_least(0)
+      .range(0, 1'000'000'000)
       .common();
 }
 

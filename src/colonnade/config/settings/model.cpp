@@ -48,32 +48,35 @@ void run_itself(Table& t) {
 
 void sizes(Table& t) {
   t.group("network size");
-  t.add<kModel, &Model::num_layers>("--num-layers", "transformer layers").at_least(0).common();
-  t.add<kModel, &Model::hidden_size>("--hidden-size", "width of the model").at_least(0).common();
+  t.add<kModel, &Model::num_layers>("--num-layers", "transformer layers").range(0, 1'000'000).common();
+  t.add<kModel, &Model::hidden_size>("--hidden-size", "width of the model").range(0, 1'000'000'000).common();
   t.add<kModel, &Model::ffn_hidden_size>(
        "--ffn-hidden-size",
        "width of the MLP; 0: 4 x hidden size, with SwiGLU two thirds of it in steps of 64")
-      .at_least(0)
+      .range(0, 1'000'000'000)
       .common();
-  t.add<kModel, &Model::num_attention_heads>("--num-attention-heads", "attention heads").at_least(0).common();
+  t.add<kModel, &Model::num_attention_heads>("--num-attention-heads", "attention heads")
+      .range(0, 1'000'000'000)
+      .common();
   t.special("--group-query-attention", "heads share keys and values in --num-query-groups groups")
       .how(Kind::kSwitch, nullptr, &get_grouped);
   t.add<kModel, &Model::num_query_groups>(
        "--num-query-groups",
        "key/value heads; with --group-query-attention only, 1 when not given; 0: as many as heads")
-      .at_least(0)
+      .range(0, 1'000'000'000)
       .common();
-  t.add<kModel, &Model::kv_channels>("--kv-channels", "size of one head; 0: hidden size / heads").at_least(0);
+  t.add<kModel, &Model::kv_channels>("--kv-channels", "size of one head; 0: hidden size / heads")
+      .range(0, 1'000'000'000);
   t.add<kModel, &Model::max_position_embeddings>(
        "--max-position-embeddings",
        "longest sequence the positions allow; without learned positions 0 means the sequence length")
-      .at_least(0)
+      .range(0, 1'000'000'000)
       .common();
   t.add<kModel, &Model::make_vocab_size_divisible_by>(
        "--make-vocab-size-divisible-by",
        "vocabulary rows are filled up in memory to a multiple of this times the tensor size; checkpoints "
        "hold the true rows")
-      .at_least(1);
+      .range(1, 1'000'000);
 }
 
 void positions(Table& t) {

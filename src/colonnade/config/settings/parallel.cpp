@@ -12,25 +12,25 @@ void sizes(Table& t) {
   t.add<kParallel, &Parallel::tensor_model_parallel_size>("--tensor-model-parallel-size",
                                                           "ranks that share each layer's weights")
       .unit("ranks")
-      .at_least(1)
+      .range(1, 100'000)
       .common();
   t.add<kParallel, &Parallel::pipeline_model_parallel_size>("--pipeline-model-parallel-size",
                                                             "ranks that hold successive layers")
       .unit("ranks")
-      .at_least(1)
+      .range(1, 100'000)
       .common();
   t.add<kParallel, &Parallel::context_parallel_size>("--context-parallel-size",
                                                      "ranks that share each sequence; 1 in this version")
       .unit("ranks")
-      .at_least(1);
+      .range(1, 100'000);
   t.add<kParallel, &Parallel::expert_model_parallel_size>("--expert-model-parallel-size",
                                                           "ranks that share the experts; 1 in this version")
       .unit("ranks")
-      .at_least(1);
+      .range(1, 100'000);
   t.add<kParallel, &Parallel::expert_tensor_parallel_size>(
        "--expert-tensor-parallel-size", "tensor size of experts; 0: as --tensor-model-parallel-size")
       .unit("ranks")
-      .at_least(0);
+      .range(0, 100'000);
   t.add<kParallel, &Parallel::sequence_parallel>(
        "--sequence-parallel",
        "tensor ranks share the sequence between their regions; off by itself when the tensor size is 1")
@@ -49,12 +49,12 @@ void pipeline(Table& t) {
   t.add<kParallel, &Parallel::num_virtual_stages_per_pipeline_rank>(
        "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank; 0: one")
       .alias("--virtual-pipeline-model-parallel-size")
-      .at_least(0)
+      .range(0, 100)
       .common();
   t.add<kParallel, &Parallel::num_layers_per_virtual_pipeline_stage>(
        "--num-layers-per-virtual-pipeline-stage", "says the same by layers of a virtual stage; 0: unset")
       .unit("layers")
-      .at_least(0);
+      .range(0, 1'000'000);
   t.add<kParallel, &Parallel::microbatch_group_size_per_virtual_pipeline_stage>(
        "--microbatch-group-size-per-virtual-pipeline-stage",
        "micro-batches that a virtual stage takes in a row; 0: the pipeline size")
@@ -63,11 +63,11 @@ void pipeline(Table& t) {
   t.add<kParallel, &Parallel::decoder_first_pipeline_num_layers>(
        "--decoder-first-pipeline-num-layers", "layers of the first pipeline rank; 0: even split")
       .unit("layers")
-      .at_least(0);
+      .range(0, 1'000'000);
   t.add<kParallel, &Parallel::decoder_last_pipeline_num_layers>(
        "--decoder-last-pipeline-num-layers", "layers of the last pipeline rank; 0: even split")
       .unit("layers")
-      .at_least(0);
+      .range(0, 1'000'000);
   t.add<kParallel, &Parallel::account_for_embedding_in_pipeline_split>(
       "--account-for-embedding-in-pipeline-split", "the embedding counts as a layer in the split");
   t.add<kParallel, &Parallel::account_for_loss_in_pipeline_split>(

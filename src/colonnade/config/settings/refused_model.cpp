@@ -207,7 +207,6 @@ constexpr Flag kPositions[] = {
     {"--yarn-beta-fast", "number"},
     {"--yarn-beta-slow", "number"},
     {"--yarn-correction-range-round-to-int"},
-    {"--no-yarn-correction-range-round-to-int", "off", "", "yarn_correction_range_round_to_int"},
     {"--relative-attention-num-buckets", "integer", "32"},
     {"--relative-attention-max-distance", "integer", "128"},
     {"--rope-type", "text"},
@@ -254,12 +253,12 @@ void add_refused_model(Table& t) {
   t.refuse("multi-latent attention", "remove it and use --group-query-attention", kMla);
   t.refuse("multi-token prediction", "remove it", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
-  t.refuse("this kind of layer", "remove it; docs/reference/settings.md lists the kinds there are",
+  t.refuse("such kind of layer", "remove it; docs/reference/settings.md lists the kinds there are",
            kLayerKinds);
   t.refuse("YaRN, multi-axis and relative positions",
            "use --position-embedding-type rope with --use-rope-scaling, or learned_absolute", kPositions);
   t.refuse("muP scaling", "set --init-method-std and --lr by hand", kMup);
-  t.refuse("recomputing or offloading activations and offloading states",
+  t.refuse("recomputing or offloading of activations and states",
            "remove it; lower --micro-batch-size or raise the parallel sizes to save memory", kRecompute);
 }
 

@@ -253,16 +253,16 @@ constexpr Flag kVariants[] = {
 }  // namespace
 
 void add_refused_other(Table& t) {
-  t.refuse("this log or profile", "remove it; metrics.jsonl, TensorBoard files and report.html hold the run",
+  t.refuse("such log or profile", "remove it; metrics.jsonl, TensorBoard files and report.html hold the run",
            kLogs);
   t.refuse("reinforcement learning", "remove it", kRl);
-  t.refuse("this engine of inference and CUDA graphs",
+  t.refuse("such engine of inference and CUDA graphs",
            "remove it; `colonnade generate` writes text from a checkpoint", kInference);
   t.refuse("vision, BERT, T5 and retrieval models", "train `gpt`", kOtherModels);
-  t.refuse("this service of a cluster", "remove it; `colonnade launch` watches and restarts the ranks",
+  t.refuse("such service of a cluster", "remove it; `colonnade launch` watches and restarts the ranks",
            kCluster);
-  t.refuse("Megatron's nested YAML", "use --config with a flat YAML file", kYaml);
-  t.refuse("this variant", "remove it", kVariants);
+  t.refuse("nested YAML of Megatron's kind", "use --config with a flat YAML file", kYaml);
+  t.refuse("such variant", "remove it", kVariants);
 }
 
 }  // namespace colonnade::config

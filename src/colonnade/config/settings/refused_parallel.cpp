@@ -96,13 +96,13 @@ constexpr Flag kGroups[] = {
 }  // namespace
 
 void add_refused_parallel(Table& t) {
-  t.refuse("sharding weights inside a tensor group", "remove it and raise --tensor-model-parallel-size",
+  t.refuse("sharding of weights inside a tensor group", "remove it and raise --tensor-model-parallel-size",
            kWeightShards);
-  t.refuse("sharding weights over data ranks (FSDP)",
+  t.refuse("sharding of weights over data ranks (FSDP)",
            "use --use-distributed-optimizer, which shards gradients and optimizer states", kFsdp);
   t.refuse("context parallelism", "remove it and use --sequence-parallel", kContext);
-  t.refuse("this way of overlapping communication", "remove it; results do not depend on it", kOverlap);
-  t.refuse("this control of process groups, buckets or start-up", "remove it; results do not depend on it",
+  t.refuse("such way of overlapping communication", "remove it; results do not depend on it", kOverlap);
+  t.refuse("such control of process groups, buckets or start-up", "remove it; results do not depend on it",
            kGroups);
 }
 

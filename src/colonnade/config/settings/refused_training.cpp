@@ -89,7 +89,6 @@ constexpr Flag kCheckpoints[] = {
     {"--ckpt-convert-format", "text"},
     {"--ckpt-convert-save", "text"},
     {"--ckpt-convert-update-legacy-dist-opt-format"},
-    {"--no-ckpt-fully-parallel-save", "off", "", "ckpt_fully_parallel_save"},
     {"--async-save"},
     {"--async-strategy", "text", "nvrx"},
     {"--use-persistent-ckpt-worker"},
@@ -184,20 +183,20 @@ constexpr Flag kReading[] = {
 }  // namespace
 
 void add_refused_training(Table& t) {
-  t.refuse("this optimizer or storage precision",
+  t.refuse("such optimizer or storage precision",
            "remove it; --optimizer is adam or sgd, gradients and states are fp32", kOptimizers);
   t.refuse("learning rates per group and old spellings of warm-up",
            "use --lr, --min-lr and --lr-warmup-iters", kRates);
-  t.refuse("this control of steps and batches",
+  t.refuse("such control of steps and batches",
            "remove it; --micro-batch-size and --global-batch-size set the batch", kBatches);
-  t.refuse("this way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
-  t.refuse("this way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
+  t.refuse("such way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
+  t.refuse("such way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
            kCheckpoints);
-  t.refuse("this part of tokenizers",
+  t.refuse("such tokenizer",
            "use --tokenizer-type SentencePieceTokenizer, or NullTokenizer with --vocab-size where the data "
            "holds ids",
            kTokenizers);
-  t.refuse("this way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
+  t.refuse("such way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
 }
 
 }  // namespace colonnade::config

@@ -14,17 +14,17 @@ void batches(Table& t) {
   t.add<kTraining, &Training::micro_batch_size>("--micro-batch-size",
                                                 "sequences of one forward pass of a rank")
       .unit("sequences")
-      .at_least(0)
+      .range(0, 1'000'000'000'000)
       .common();
   t.add<kTraining, &Training::global_batch_size>(
        "--global-batch-size",
        "sequences of one step = micro-batch x data ranks x accumulation; 0: no accumulation")
       .unit("sequences")
-      .at_least(0)
+      .range(0, 1'000'000'000'000)
       .common();
   t.add<kTraining, &Training::seq_length>("--seq-length", "tokens of a sequence")
       .unit("tokens")
-      .at_least(0)
+      .range(0, 1'000'000'000'000)
       .common();
   t.add<kTraining, &Training::train_iters>("--train-iters", "steps of the run")
       .unit("steps")
@@ -33,7 +33,7 @@ void batches(Table& t) {
   t.add<kTraining, &Training::train_samples>("--train-samples",
                                              "length of the run in sequences; not with --train-iters")
       .unit("sequences")
-      .at_least(0);
+      .range(0, 1'000'000'000'000);
   t.add<kTraining, &Training::device>("--device", "where tensors live")
       .choices({"cpu", "cuda"})
       .own()
@@ -109,7 +109,7 @@ void learning_rate(Table& t) {
       .common();
   t.add<kSchedule, &Schedule::lr_warmup_samples>("--lr-warmup-samples", "warm-up, with --train-samples")
       .unit("sequences")
-      .at_least(0);
+      .range(0, 1'000'000'000'000);
   t.add<kSchedule, &Schedule::lr_warmup_fraction>("--lr-warmup-fraction", "warm-up as a share of the decay")
       .range(0, 1);
   t.add<kSchedule, &Schedule::lr_warmup_init>("--lr-warmup-init", "learning rate at the start of warm-up")

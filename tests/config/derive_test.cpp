@@ -1,0 +1,113 @@
+// Derived settings, against Megatron's rules.
+#include "colonnade/config/derive.h"
+
+#include <gtest/gtest.h>
+
+#include "colonnade/config/parse.h"
+
+namespace colonnade::config {
+namespace {
+
+config::Run small() {
+  config::Run r;
+  r.model.num_layers = 8;
+  r.model.hidden_size = 4096;
+  r.model.num_attention_heads = 32;
+  r.training.seq_length = 128;
+  r.training.micro_batch_size = 2;
+  return r;
+}
+
+TEST(Derive, SizesOfTheModel) {
+  config::Run r = small();
+  derive(r);
+  EXPECT_EQ(r.model.ffn_hidden_size, 16384);
+  EXPECT_EQ(r.model.kv_channels, 128);
+  EXPECT_EQ(r.model.num_query_groups, 32);
+  EXPECT_EQ(r.model.max_position_embeddings, 0) << "learned positions must be given";
+}
+
+TEST(Derive, SwigluTakesTwoThirdsInStepsOf64) {
+  // int((4 * h * 2 / 3) / 64) * 64, by hand
+  for (const auto& [hidden, ffn] :
+       {std::pair{4096, 10880}, std::pair{768, 2048}, std::pair{384, 1024}, std::pair{100, 256}}) {
+    config::Run r = small();
+    r.model.hidden_size = hidden;
+    r.model.activation = Activation::kSwiglu;
+    derive(r);
+    EXPECT_EQ(r.model.ffn_hidden_size, ffn) << hidden;
+  }
+}
+
+TEST(Derive, GivenSizesStay) {
+  config::Run r = small();
+  r.model.ffn_hidden_size = 7;
+  r.model.kv_channels = 8;
+  r.model.num_query_groups = 4;
+  r.training.global_batch_size = 6;
+  const config::Run before = r;
+  derive(r);
+  EXPECT_EQ(r, before);
+}
+
+TEST(Derive, TheBatchIsMicroBatchTimesDataRanks) {
+  config::Run r = small();
+  r.parallel.world_size = 12;
+  r.parallel.tensor_model_parallel_size = 2;
+  r.parallel.pipeline_model_parallel_size = 2;
+  derive(r);
+  EXPECT_EQ(r.training.global_batch_size, 6);
+}
+
+TEST(Derive, VirtualStagesComeFromTheirLayers) {
+  config::Run r = small();
+  r.parallel.pipeline_model_parallel_size = 2;
+  r.parallel.num_layers_per_virtual_pipeline_stage = 2;
+  derive(r);
+  EXPECT_EQ(r.parallel.num_virtual_stages_per_pipeline_rank, 2);
+  EXPECT_EQ(r.parallel.num_layers_per_virtual_pipeline_stage, 0);
+  config::Run odd = small();
+  odd.parallel.num_layers_per_virtual_pipeline_stage = 3;
+  derive(odd);
+  EXPECT_EQ(odd.parallel.num_layers_per_virtual_pipeline_stage, 3) << "left for plan::check to report";
+  config::Run counted = small();
+  counted.model.num_layers = 6;
+  counted.parallel.account_for_embedding_in_pipeline_split = true;
+  counted.parallel.account_for_loss_in_pipeline_split = true;
+  counted.parallel.pipeline_model_parallel_size = 2;
+  counted.parallel.num_layers_per_virtual_pipeline_stage = 1;
+  derive(counted);
+  EXPECT_EQ(counted.parallel.num_virtual_stages_per_pipeline_rank, 4);
+}
+
+TEST(Derive, SequenceParallelNeedsTensorRanks) {
+  config::Run r = small();
+  r.parallel.sequence_parallel = true;
+  derive(r);
+  EXPECT_FALSE(r.parallel.sequence_parallel);
+  r.parallel.sequence_parallel = true;
+  r.parallel.tensor_model_parallel_size = 2;
+  derive(r);
+  EXPECT_TRUE(r.parallel.sequence_parallel);
+}
+
+TEST(Derive, RotaryPositionsReachTheSequence) {
+  config::Run r = small();
+  r.model.position_embedding = PositionEmbedding::kRope;
+  derive(r);
+  EXPECT_EQ(r.model.max_position_embeddings, 128);
+}
+
+TEST(Derive, TwiceChangesNothingAndEmptyRunsDoNotCrash) {
+  config::Run r = small();
+  derive(r);
+  const config::Run once = r;
+  derive(r);
+  EXPECT_EQ(r, once);
+  config::Run empty;
+  empty.parallel.world_size = 0;
+  derive(empty);
+}
+
+}  // namespace
+}  // namespace colonnade::config

@@ -1,0 +1,319 @@
+// Command lines: whole Megatron launch scripts, spellings, shorthands, every message.
+#include "colonnade/config/parse.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::config {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Splits as a shell does: blanks, single and double quotes, backslash at the end of a line.
+std::vector<std::string> shell(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  char quote = 0;
+  bool open = false;
+  for (const char c : text) {
+    if (quote != 0 ? c == quote : c == '"' || c == '\'') {
+      quote = quote != 0 ? 0 : c;
+      open = true;
+    } else if (quote == 0 && (c == ' ' || c == '\n' || c == '\\')) {
+      if (open) words.push_back(word);
+      word.clear();
+      open = false;
+    } else {
+      word += c;
+      open = true;
+    }
+  }
+  if (open) words.push_back(word);
+  return words;
+}
+
+config::Run run_of(const std::string& line) { return parse(shell(line)); }
+std::vector<std::string> faults_of(const std::string& line) { return parse_all(shell(line)).faults; }
+
+constexpr const char* kGpt3 = R"(
+  --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048
+  --max-position-embeddings 2048 --attention-backend auto
+  --micro-batch-size 1 --global-batch-size 1536 --train-iters 500000 --weight-decay 0.1
+  --adam-beta1 0.9 --adam-beta2 0.95 --init-method-std 0.006 --clip-grad 1.0 --fp16
+  --lr 6.0e-5 --lr-decay-style cosine --min-lr 6.0e-6 --lr-warmup-fraction .001 --lr-decay-iters 430000
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16
+  --data-path my-gpt2_text_document --tokenizer-type NullTokenizer --vocab-size 50257 --split 949,50,1
+  --log-interval 100 --save-interval 10000 --eval-interval 1000 --save ckpt --load ckpt --eval-iters 10
+  --tensorboard-dir tb --distributed-backend nccl --use-flash-attn --use-mcore-models
+  --no-masked-softmax-fusion --attention-softmax-in-fp32 --accumulate-allreduce-grads-in-fp32
+)";
+
+TEST(ParseScript, Gpt3RunsAsItIs) {
+  const config::Run r = run_of(kGpt3);
+  EXPECT_EQ(r.model.num_layers, 96);
+  EXPECT_EQ(r.model.hidden_size, 12288);
+  EXPECT_EQ(r.model.params_dtype, ParamsDtype::kFloat16);
+  EXPECT_EQ(r.model.activation, Activation::kGeluTanh) << "biases with the fused kernel: tanh form";
+  EXPECT_EQ(r.model.init_method_std, 0.006);
+  EXPECT_EQ(r.training.global_batch_size, 1536);
+  EXPECT_EQ(r.optimizer.adam_beta2, 0.95);
+  EXPECT_EQ(r.schedule.lr, 6e-5);
+  EXPECT_EQ(r.schedule.lr_decay_style, LrDecayStyle::kCosine);
+  EXPECT_EQ(r.schedule.lr_warmup_fraction, 0.001);
+  EXPECT_EQ(r.parallel.pipeline_model_parallel_size, 16);
+  EXPECT_THAT(r.data.data_path, ElementsAre("my-gpt2_text_document"));
+  EXPECT_EQ(r.data.split, "949,50,1");
+  EXPECT_EQ(r.checkpoint.load, "ckpt");
+  EXPECT_EQ(r.notes.size(), 5U) << ::testing::PrintToString(r.notes);  // auto and nccl are defaults
+}
+
+constexpr const char* kLlama3 = R"(
+  --use-mcore-models --num_layers 32 --hidden_size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \
+  --group-query-attention --num-query-groups 8 --kv-channels 128 --seq-length 8192 \
+  --max-position-embeddings 8192 --position-embedding-type rope --rotary-base 1000000 --rotary-percent 1.0 \
+  --attention-dropout 0.0 --hidden-dropout 0.0 --swiglu --init-method-std 0.0134 --attention-backend fused \
+  --normalization "RMSNorm" --norm-epsilon 1e-05 --untie-embeddings-and-output-weights --disable-bias-linear \
+  --micro-batch-size 1 --global-batch-size 128 --train-samples 1953125000 --lr-decay-samples 1949218748 \
+  --lr-warmup-samples 3906252 --lr 0.00015 --min-lr 0.00001 --lr-decay-style 'cosine' --clip-grad 1.0 \
+  --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95 --bf16 --cross-entropy-loss-fusion \
+  --calculate-per-token-loss --manual-gc --use-distributed-optimizer --overlap-grad-reduce \
+  --overlap-param-gather --tensor-model-parallel-size 2 --context-parallel-size 1 --sequence-parallel \
+  --data-path "0.3" "/data/books with blanks_text_document" 0.7 /data/web_text_document \
+  --tokenizer-type Llama2Tokenizer --tokenizer-model /models/tokenizer.model --data-cache-path /cache \
+  --split '99,1,0' --no-create-attention-mask-in-dataloader --no-mmap-bin-files --num-workers 1 \
+  --log-interval 1 --eval-iters 32 --eval-interval 100 --save-interval 1000 --log-throughput \
+  --ckpt-format torch_dist --distributed-timeout-minutes 60 --save "/out/run 1" --tensorboard-dir /out/tb \
+  --transformer-impl transformer_engine --exit-signal-handler --local-rank=3
+)";
+
+TEST(ParseScript, Llama3WithQuotesAndUnderscoresRunsAsItIs) {
+  const config::Run r = run_of(kLlama3);
+  EXPECT_EQ(r.model.num_layers, 32);
+  EXPECT_EQ(r.model.num_query_groups, 8);
+  EXPECT_EQ(r.model.activation, Activation::kSwiglu);
+  EXPECT_EQ(r.model.position_embedding, PositionEmbedding::kRope);
+  EXPECT_EQ(r.model.rotary_base, 1e6);
+  EXPECT_EQ(r.model.normalization, Normalization::kRmsNorm);
+  EXPECT_FALSE(r.model.add_bias_linear);
+  EXPECT_TRUE(r.model.untie_embeddings_and_output_weights);
+  EXPECT_EQ(r.model.params_dtype, ParamsDtype::kBfloat16);
+  EXPECT_TRUE(r.parallel.sequence_parallel);
+  EXPECT_TRUE(r.parallel.overlap_param_gather);
+  EXPECT_EQ(r.training.train_samples, 1953125000);
+  EXPECT_EQ(r.training.distributed_timeout_minutes, 60);
+  EXPECT_THAT(r.data.data_path,
+              ElementsAre("0.3", "/data/books with blanks_text_document", "0.7", "/data/web_text_document"));
+  EXPECT_EQ(r.checkpoint.save, "/out/run 1");
+  EXPECT_EQ(r.given.at("num_layers"), "the command line");
+  EXPECT_FALSE(r.given.contains("seed"));
+}
+
+constexpr const char* kNemo = R"(gpt --num-layers 24 --hidden-size 1024 --num-attention-heads 16
+  --virtual_pipeline_model_parallel_size 2 --pipeline_model_parallel_size 4 --squared-relu
+  --no-position-embedding --use-rotary-position-embeddings --window-size "4096,0" --optimizer sgd
+  --mock-data --seed 7 --no-check-for-nan-in-loss-and-grad --dp-comm-overlap-bucket-size 1000
+  --lr-decay-style WSD --lr-wsd-decay-style minus_sqrt --override-opt_param-scheduler)";
+
+TEST(ParseScript, OlderSpellingsAreUnderstood) {
+  const config::Run r = run_of(kNemo);
+  EXPECT_EQ(r.family, "gpt");
+  EXPECT_EQ(r.parallel.num_virtual_stages_per_pipeline_rank, 2);
+  EXPECT_EQ(r.model.activation, Activation::kSquaredRelu);
+  EXPECT_EQ(r.model.position_embedding, PositionEmbedding::kRope);
+  EXPECT_EQ(r.model.window_size, 4096);
+  EXPECT_EQ(r.optimizer.optimizer, OptimizerKind::kSgd);
+  EXPECT_FALSE(r.training.check_for_nan_in_loss_and_grad);
+  EXPECT_EQ(r.parallel.ddp_bucket_size, 1000);
+  EXPECT_EQ(r.schedule.lr_wsd_decay_style, WsdDecayStyle::kMinusSqrt);
+  EXPECT_TRUE(r.schedule.override_opt_param_scheduler);
+}
+
+TEST(Parse, ValuesComeInAllForms) {
+  EXPECT_EQ(run_of("--num-layers=4").model.num_layers, 4);
+  EXPECT_EQ(run_of("--lr -0").schedule.lr, 0);
+  EXPECT_EQ(run_of("--num-layers 4 --num_layers 6").model.num_layers, 6) << "the later one wins";
+  EXPECT_FALSE(run_of("--sequence-parallel --no-sequence-parallel").parallel.sequence_parallel);
+  EXPECT_TRUE(run_of("--sequence-parallel=true").parallel.sequence_parallel);
+  EXPECT_TRUE(run_of("--no-load-optim").checkpoint.no_load_optim);
+  EXPECT_FALSE(run_of("--no-load-optim --load-optim").checkpoint.no_load_optim);
+  EXPECT_EQ(run_of("--window-size (128,0)").model.window_size, 128);
+  EXPECT_EQ(run_of("--window-size -1,-1").model.window_size, 0);
+  EXPECT_EQ(run_of("--data-path").data.data_path.size(), 0U);
+}
+
+TEST(Parse, GeluIsTheFormThatMegatronComputes) {
+  EXPECT_EQ(run_of("").model.activation, Activation::kGeluTanh);
+  EXPECT_EQ(run_of("--no-bias-gelu-fusion").model.activation, Activation::kGeluErf);
+  EXPECT_EQ(run_of("--disable-bias-linear").model.activation, Activation::kGeluErf);
+  EXPECT_EQ(run_of("--no-bias-gelu-fusion --openai-gelu").model.activation, Activation::kGeluTanh);
+  EXPECT_EQ(run_of("--activation gelu").model.activation, Activation::kGeluErf);
+  EXPECT_EQ(run_of("--activation geglu-tanh").model.activation, Activation::kGegluTanh);
+  EXPECT_EQ(run_of("--swiglu --no-swiglu").model.activation, Activation::kGeluTanh);
+}
+
+TEST(Parse, GroupQueryAttentionIsOneGroupUnlessSaid) {
+  EXPECT_EQ(run_of("--num-attention-heads 8 --group-query-attention").model.num_query_groups, 1);
+  EXPECT_EQ(run_of("--num-attention-heads 8").model.num_query_groups, 0);
+  EXPECT_EQ(run_of("--num-attention-heads 8 --num-query-groups 8").model.num_query_groups, 8);
+  EXPECT_THAT(
+      faults_of("--num-attention-heads 8 --num-query-groups 2"),
+      ElementsAre("--num-query-groups: has a meaning with --group-query-attention only; got 2 groups for 8 "
+                  "heads; add --group-query-attention"));
+}
+
+struct Wrong {
+  const char* line;
+  const char* message;
+};
+
+class EveryMessage : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(EveryMessage, NamesTheThingTheRuleTheValueAndTheWayOut) {
+  const auto faults = faults_of(GetParam().line);
+  ASSERT_EQ(faults.size(), 1U) << ::testing::PrintToString(faults);
+  EXPECT_EQ(faults[0], GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Parse, EveryMessage,
+    ::testing::Values(
+        Wrong{"--num-layer 4",
+              "--num-layer: must be a known setting; got --num-layer; did you mean --num-layers?"},
+        Wrong{"--qqqqqqqqqqqqqqqqqqqq 1",
+              "--qqqqqqqqqqqqqqqqqqqq: must be a known setting; got --qqqqqqqqqqqqqqqqqqqq; `--help-all` "
+              "lists every setting"},
+        Wrong{"--num-layers",
+              "--num-layers: needs a value; got the end of the command line; write --num-layers VALUE"},
+        Wrong{"--num-layers --bf16",
+              "--num-layers: needs a value; got the flag --bf16; write --num-layers VALUE"},
+        Wrong{"--num-layers four",
+              "--num-layers: must be an integer; got \"four\"; see `colonnade help --num-layers`"},
+        Wrong{"--num-layers 4.0",
+              "--num-layers: must be an integer; got \"4.0\"; see `colonnade help --num-layers`"},
+        Wrong{"--num-layers 99999999999999999999",
+              "--num-layers: must be an integer; got \"99999999999999999999\"; see `colonnade help "
+              "--num-layers`"},
+        Wrong{"--num-layers -2",
+              "--num-layers: must lie between 0 and 1000000; got \"-2\"; see `colonnade help --num-layers`"},
+        Wrong{"--lr nan", "--lr: must be a number; got \"nan\"; see `colonnade help --lr`"},
+        Wrong{
+            "--hidden-dropout 1.5",
+            "--hidden-dropout: must lie between 0 and 1; got \"1.5\"; see `colonnade help --hidden-dropout`"},
+        Wrong{"--normalization L2Norm",
+              "--normalization: must be one of LayerNorm, RMSNorm; got \"L2Norm\"; see `colonnade help "
+              "--normalization`"},
+        Wrong{"--tokenizer-type GPT2BPETokenizer",
+              "--tokenizer-type: must be one of NullTokenizer, SentencePieceTokenizer, Llama2Tokenizer; got "
+              "\"GPT2BPETokenizer\"; see `colonnade help --tokenizer-type`"},
+        Wrong{"--optimizer muon",
+              "--optimizer: must be one of adam, sgd; got \"muon\"; see `colonnade help --optimizer`"},
+        Wrong{"--bf16=maybe", "--bf16: takes no value, or true or false; got \"maybe\"; write --bf16 alone"},
+        Wrong{"--bf16 stray",
+              "\"stray\": every value follows its flag; got a word that no flag takes after --bf16; remove "
+              "it, or quote it "
+              "with the value it belongs to"},
+        Wrong{"--window-size 4,4",
+              "--window-size: must be W,0: W earlier tokens and none later; got \"4,4\"; see `colonnade help "
+              "--window-size`"},
+        Wrong{
+            "--bf16 --fp16",
+            "--bf16 and --fp16: say different things about --params-dtype; got bf16 and fp16; leave one out"},
+        Wrong{"--swiglu --squared-relu",
+              "--swiglu and --squared-relu: say different things about --activation; got swiglu and "
+              "squared-relu; leave "
+              "one out"},
+        Wrong{"--swiglu --activation geglu",
+              "--swiglu and --activation: say different things about --activation; got swiglu and geglu; "
+              "leave one out"},
+        Wrong{"--no-position-embedding",
+              "--no-position-embedding: must not meet learned positions; got --position-embedding-type "
+              "learned_absolute; "
+              "write --position-embedding-type none or rope"},
+        Wrong{"--num-experts 8",
+              "--num-experts: this version has no mixture of experts; got \"8\"; remove it and train a dense "
+              "model"},
+        Wrong{"--fp8-format e4m3",
+              "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
+              "remove it and use --bf16"},
+        Wrong{"--ckpt-format torch",
+              "--ckpt-format: checkpoints are safetensors with a manifest of global tensors; torch_dist ones "
+              "are converted, "
+              "so it must be torch_dist; got \"torch\"; leave it out"},
+        Wrong{"bert", "pretrain: must be one of gpt; got \"bert\"; see `colonnade help --model`"}));
+
+TEST(Parse, ReportsAllFaultsAtOnce) {
+  try {
+    run_of("--num-layer 4 --hidden-size x --moe-router-topk 3 --bf16 --fp16");
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("4 settings are wrong:\n"), HasSubstr("--num-layer:"),
+                                HasSubstr("--hidden-size:"), HasSubstr("--moe-router-topk:"),
+                                HasSubstr("--bf16 and --fp16:")));
+  }
+}
+
+TEST(Parse, RefusedFlagsPassAtMegatronsOwnDefault) {
+  EXPECT_THAT(faults_of("--moe-router-topk 2 --recompute-method None --mtp-loss-scaling-factor 0.10"),
+              IsEmpty());
+  EXPECT_EQ(faults_of("--moe-grouped-gemm").size(), 1U);
+  EXPECT_THAT(faults_of("--no-moe-grouped-gemm"), IsEmpty());
+  EXPECT_EQ(faults_of("--no-fp8-wgrad").size(), 1U);
+}
+
+TEST(Parse, FlagsThatAreAlwaysSoAreAcceptedAndSaidOnce) {
+  const config::Run r = run_of("--use-mcore-models --transformer-impl local --use-mcore-models");
+  EXPECT_THAT(r.notes, ::testing::UnorderedElementsAre(
+                           "--use-mcore-models: there is one model code",
+                           "--transformer-impl: layers have one implementation, on LibTorch"));
+  EXPECT_THAT(faults_of("--no-ckpt-fully-parallel-save"),
+              ElementsAre(HasSubstr("all ranks write, so it must be true")));
+}
+
+TEST(Parse, AVerbsOwnFlagsAreKeptApart) {
+  const std::vector<Extra> extras{{"--prompt", 1, "text"}, {"--quiet", 0, ""}, {"--top-k", 1, ""}};
+  const Parsed p = parse_all({"--prompt", "Once upon", "--quiet", "--top_k=3", "--load", "dir"}, extras);
+  EXPECT_THAT(p.faults, IsEmpty());
+  EXPECT_THAT(p.extras.at("--prompt"), ElementsAre("Once upon"));
+  EXPECT_THAT(p.extras.at("--top-k"), ElementsAre("3"));
+  EXPECT_TRUE(p.extras.contains("--quiet"));
+  EXPECT_EQ(p.run.checkpoint.load, "dir");
+  EXPECT_THAT(parse_all({"--promt", "x"}, extras).faults[0], HasSubstr("did you mean --prompt?"));
+}
+
+TEST(Fill, SetsWhatWasNotGivenAndNamesContradictions) {
+  config::Run r = run_of("--num-layers 4 --hidden-size 64 --swiglu");
+  fill(r,
+       {{"num_layers", "4"},
+        {"num_attention_heads", "8"},
+        {"activation", "swiglu"},
+        {"rotary_base", "500000.0"},
+        {"untie_embeddings_and_output_weights", "true"},
+        {"num_query_groups", "2"},
+        {"group_query_attention", "true"}},
+       "hf/config.json");
+  EXPECT_EQ(r.model.num_attention_heads, 8);
+  EXPECT_EQ(r.model.rotary_base, 5e5);
+  EXPECT_EQ(r.model.num_query_groups, 2);
+  EXPECT_TRUE(r.model.untie_embeddings_and_output_weights);
+  try {
+    fill(r, {{"num_layers", "6"}, {"activation", "gelu"}, {"hidden_size", "64"}}, "hf/config.json");
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(
+        e.what(),
+        AllOf(HasSubstr("--num-layers: must agree with hf/config.json; got 4 from the command line and 6 "
+                        "there; leave --num-layers out"),
+              HasSubstr("--activation: must agree with hf/config.json; got swiglu"),
+              ::testing::Not(HasSubstr("hidden"))));
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::config
