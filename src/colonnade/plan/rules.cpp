@@ -1,0 +1,83 @@
+// Runs the table of rules and words what it finds.
+#include "colonnade/plan/rules.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/plan/rules/table.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+constexpr const char* kRange = "range";
+
+std::vector<Rule> all_rules() {
+  std::vector<Rule> rules;
+  for (const auto part : {shape_rules(), pipeline_rules(), schedule_rules(), data_rules()}) {
+    rules.insert(rules.end(), part.begin(), part.end());
+  }
+  return rules;
+}
+
+std::string one_edit(const Edit& edit) {
+  if (edit.key == "world_size") return fmt::format("start {} ranks", edit.value);
+  const config::Setting& s = config::setting(edit.key);
+  if (s.kind == config::Kind::kSwitch)
+    return fmt::format("add {}", edit.value == "true" ? s.flag : s.off_flag());
+  return fmt::format("set {} {}", s.flag, edit.value);
+}
+
+std::string worded(const Finding& f) {
+  std::string way_out = f.way_out;
+  for (std::size_t i = 0; f.way_out.empty() && i < f.edits.size(); ++i) {
+    way_out += (i == 0 ? "" : " and ") + one_edit(f.edits[i]);
+  }
+  if (f.rule.empty()) return fmt::format("{}; {}", f.thing, way_out);
+  return fmt::format("{}: {}; got {}; {}", f.thing, f.rule, f.got, way_out);
+}
+
+}  // namespace
+
+std::vector<Problem> check(const config::Run& run, Purpose purpose) {
+  std::vector<Problem> problems;
+  for (const config::RangeFault& fault : config::out_of_range(run)) {
+    const config::Setting& s = config::setting(fault.key);
+    Problem problem{
+        kRange,
+        fmt::format("{}: {}; got {}; default {}", s.flag, fault.rule, fault.got, s.default_text()),
+        {}};
+    problem.edits.push_back({fault.key, s.default_text()});
+    problems.push_back(std::move(problem));
+  }
+  for (const Rule& rule : all_rules()) {
+    if (rule.training && purpose != Purpose::kTrain) continue;
+    if (const auto found = rule.broken(run)) problems.push_back({rule.id, worded(*found), found->edits});
+  }
+  return problems;
+}
+
+std::vector<std::string> rule_ids() {
+  std::vector<std::string> ids{kRange};
+  for (const Rule& rule : all_rules()) ids.emplace_back(rule.id);
+  return ids;
+}
+
+std::string report(const std::vector<Problem>& problems) {
+  std::string out;
+  for (const Problem& problem : problems) out += fmt::format("{}: {}\n", problem.id, problem.text);
+  return out;
+}
+
+void require(const config::Run& run, Purpose purpose, std::vector<std::string> faults) {
+  for (const Problem& problem : check(run, purpose))
+    faults.push_back(fmt::format("{}: {}", problem.id, problem.text));
+  config::require_none(faults);
+}
+
+std::int64_t num_microbatches(const config::Run& run) {
+  const std::int64_t step = run.training.micro_batch_size * run.parallel.data_parallel_size();
+  if (step < 1 || run.training.global_batch_size % step != 0) return 0;
+  return run.training.global_batch_size / step;
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,48 @@
+// Rules between settings. Each is one row of a table: an id, a condition, the reason with the values
+// it saw and the edits that mend it. A test proves for every row that it fires and that its edits pass.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+
+namespace colonnade::plan {
+
+/// A change that mends a problem: config::set(run, key, value). The key "world_size" means the
+/// number of ranks that are started.
+struct Edit {
+  std::string key;
+  std::string value;
+};
+
+/// A broken rule.
+struct Problem {
+  std::string id;           ///< e.g. "heads-tensor"
+  std::string text;         ///< "<thing>: <rule>; got <values>; <way out>"
+  std::vector<Edit> edits;  ///< made together, they mend it; apply them before config::derive
+};
+
+enum class Purpose {
+  kTrain,  ///< all rules
+  kModel,  ///< only those about model and layout: evaluate, generate, convert
+};
+
+/// All broken rules of a derived run (config::derive), in the order of the table; empty when the
+/// job can start. Never throws for what a user can set.
+std::vector<Problem> check(const config::Run& run, Purpose purpose = Purpose::kTrain);
+
+/// The ids of all rules.
+std::vector<std::string> rule_ids();
+
+/// One line a problem: "<id>: <thing>: <rule>; got <values>; <way out>".
+std::string report(const std::vector<Problem>& problems);
+
+/// Throws ConfigError with `faults` (of config::parse_all) and all broken rules together.
+void require(const config::Run& run, Purpose purpose = Purpose::kTrain, std::vector<std::string> faults = {});
+
+/// Micro-batches of a step and data rank: global batch / (micro-batch * data ranks); 0 when that is
+/// not a whole number.
+std::int64_t num_microbatches(const config::Run& run);
+
+}  // namespace colonnade::plan

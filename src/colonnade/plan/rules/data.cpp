@@ -1,0 +1,121 @@
+// Rules of data, tokenizer and checkpoints.
+#include <algorithm>
+
+#include "colonnade/plan/rules/table.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+
+bool per_split(const config::Data& d) {
+  return !d.train_data_path.empty() || !d.valid_data_path.empty() || !d.test_data_path.empty();
+}
+
+Broken data_once(const Run& r) {
+  const auto& d = r.data;
+  const int ways = (d.data_path.empty() ? 0 : 1) + (d.mock_data ? 1 : 0) + (per_split(d) ? 1 : 0);
+  if (ways == 1) return std::nullopt;
+  const bool keep = !d.data_path.empty();
+  return Finding{
+      "data",
+      "exactly one of --data-path, --train-data-path and its kin, and --mock-data must be given",
+      fmt::format("{} of them", ways),
+      {{"mock_data", keep ? "false" : "true"},
+       {"train_data_path", ""},
+       {"valid_data_path", ""},
+       {"test_data_path", ""}},
+      ways == 0 ? "write --data-path PREFIX, or --mock-data to try things out" : "leave the others out"};
+}
+
+Broken train_data(const Run& r) {
+  const auto& d = r.data;
+  if (!per_split(d) || r.training.skip_train || !d.train_data_path.empty()) return std::nullopt;
+  const auto& other = d.valid_data_path.empty() ? d.test_data_path : d.valid_data_path;
+  return Finding{"--train-data-path",
+                 "must be given with --valid-data-path or --test-data-path",
+                 "none",
+                 {{"train_data_path", fmt::format("{}", other.front())}},
+                 "write --train-data-path PREFIX"};
+}
+
+Broken vocabulary(const Run& r) {
+  const bool reads_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
+  if (r.model.vocab_size > 0 || reads_file) return std::nullopt;
+  return Finding{"--vocab-size",
+                 "the size of the vocabulary must be known",
+                 "neither --vocab-size nor a tokenizer with a file",
+                 {{"vocab_size", "50257"}},
+                 "write --vocab-size N (ids 0 to N-1), or --tokenizer-type and --tokenizer-model"};
+}
+
+Broken tokenizer_file(const Run& r) {
+  const bool reads_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
+  if (!reads_file || !r.data.tokenizer_model.empty()) return std::nullopt;
+  return Finding{"--tokenizer-model",
+                 fmt::format("{} reads a file", r.data.tokenizer_type),
+                 "none",
+                 {{"tokenizer_model", "tokenizer.model"}},
+                 "write --tokenizer-model FILE"};
+}
+
+Broken per_token(const Run& r) {
+  if (!r.training.calculate_per_token_loss || !r.data.eod_mask_loss) return std::nullopt;
+  return Finding{"--calculate-per-token-loss",
+                 "with --eod-mask-loss it is not part of this version",
+                 "both",
+                 {{"calculate_per_token_loss", "false"}},
+                 "leave one out"};
+}
+
+Broken save_interval(const Run& r) {
+  if (r.training.skip_train || r.checkpoint.save.empty() || r.checkpoint.save_interval) return std::nullopt;
+  const std::int64_t steps = std::max<std::int64_t>(r.training.train_iters.value_or(1000) / 10, 1);
+  return Finding{"--save", "needs --save-interval", "none", {{"save_interval", text(steps)}}, ""};
+}
+
+Broken retain(const Run& r) {
+  const auto& c = r.checkpoint;
+  if (!c.save_retain_interval ||
+      (c.save_interval && *c.save_interval > 0 && *c.save_retain_interval % *c.save_interval == 0))
+    return std::nullopt;
+  if (!c.save_interval) {
+    return Finding{"--save-retain-interval",
+                   "needs --save-interval",
+                   text(*c.save_retain_interval),
+                   {{"save_retain_interval", "unset"}},
+                   "leave it out"};
+  }
+  return Finding{"--save-retain-interval",
+                 "must be a multiple of --save-interval",
+                 fmt::format("{} and {}", *c.save_retain_interval, *c.save_interval),
+                 {{"save_retain_interval",
+                   text(round_up(*c.save_retain_interval, std::max<std::int64_t>(*c.save_interval, 1)))}},
+                 ""};
+}
+
+Broken load_given(const Run& r) {
+  const auto& c = r.checkpoint;
+  const bool wanted = c.ckpt_step || c.finetune || c.exit_on_missing_checkpoint;
+  if (!wanted || !c.load.empty() || !c.pretrained_checkpoint.empty()) return std::nullopt;
+  return Finding{"--load",
+                 "--ckpt-step, --finetune and --exit-on-missing-checkpoint need it",
+                 "none",
+                 {{"ckpt_step", "unset"}, {"finetune", "false"}, {"exit_on_missing_checkpoint", "false"}},
+                 "write --load DIR, or leave them out"};
+}
+
+constexpr Rule kData[] = {
+    {"data-once", true, data_once},      {"train-data", true, train_data},
+    {"vocabulary", false, vocabulary},   {"tokenizer-file", false, tokenizer_file},
+    {"per-token-loss", true, per_token}, {"save-interval", true, save_interval},
+    {"retain-interval", true, retain},   {"load-given", true, load_given},
+};
+
+}  // namespace
+
+std::span<const Rule> data_rules() { return kData; }
+
+}  // namespace colonnade::plan

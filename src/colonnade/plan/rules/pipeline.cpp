@@ -1,0 +1,127 @@
+// Rules of the pipeline and of data parallelism.
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/plan/layout_string.h"
+#include "colonnade/plan/rules/table.h"
+#include "colonnade/plan/stages.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+
+/// Virtual stages of a rank; 0 when the split is impossible.
+int virtual_stages(const Run& r) {
+  try {
+    const int ranks = r.parallel.pipeline_model_parallel_size;
+    return ranks < 1 ? 0 : static_cast<int>(split_stages(r.model, r.parallel).size()) / ranks;
+  } catch (const ConfigError&) {
+    return 0;
+  }
+}
+
+/// Embedding, layers as evenly as they go, head, over `stages`.
+std::string even_layout(std::int64_t layers, int stages) {
+  std::string layout = "E";
+  for (int s = 0; s < stages; ++s) {
+    const std::int64_t count = layers / stages + (s < layers % stages ? 1 : 0);
+    layout += fmt::format("{}{}", s == 0 ? "" : "|",
+                          count == 0   ? ""
+                          : count == 1 ? "t"
+                                       : fmt::format("t*{}", count));
+  }
+  return layout + "L";
+}
+
+Broken split(const Run& r) {
+  if (r.model.num_layers < 1 || r.parallel.pipeline_model_parallel_size < 1) return std::nullopt;
+  try {
+    split_stages(r.model, r.parallel);
+    return std::nullopt;
+  } catch (const ConfigError& error) {
+    const std::string layout = even_layout(r.model.num_layers, r.parallel.pipeline_model_parallel_size);
+    std::vector<Edit> edits{
+        {"pipeline_model_parallel_layout", layout},      {"num_virtual_stages_per_pipeline_rank", "0"},
+        {"num_layers_per_virtual_pipeline_stage", "0"},  {"decoder_first_pipeline_num_layers", "0"},
+        {"decoder_last_pipeline_num_layers", "0"},       {"account_for_embedding_in_pipeline_split", "false"},
+        {"account_for_loss_in_pipeline_split", "false"}, {"pipeline_schedule", "auto"}};
+    return Finding{error.what(), "", "", std::move(edits),
+                   fmt::format("--pipeline-model-parallel-layout \"{}\" alone would do", layout)};
+  }
+}
+
+Broken virtual_needs_pipeline(const Run& r) {
+  const auto& p = r.parallel;
+  const bool asked =
+      p.num_virtual_stages_per_pipeline_rank > 1 || p.num_layers_per_virtual_pipeline_stage > 0;
+  if (!asked || p.pipeline_model_parallel_size > 1) return std::nullopt;
+  return Finding{
+      "--num-virtual-stages-per-pipeline-rank",
+      "needs --pipeline-model-parallel-size above 1",
+      fmt::format("{} virtual stages on {} pipeline rank", p.num_virtual_stages_per_pipeline_rank,
+                  p.pipeline_model_parallel_size),
+      {{"num_virtual_stages_per_pipeline_rank", "0"}, {"num_layers_per_virtual_pipeline_stage", "0"}},
+      "leave it out"};
+}
+
+Broken schedule_name(const Run& r) {
+  const int stages = virtual_stages(r);
+  const std::string& name = r.parallel.pipeline_schedule;
+  if (stages == 0 || name == "auto" || (name == "interleaved") == (stages > 1)) return std::nullopt;
+  return Finding{"--pipeline-schedule",
+                 "interleaved needs more than one virtual stage a rank, the others exactly one",
+                 fmt::format("{} with {}", name, stages),
+                 {{"pipeline_schedule", "auto"}},
+                 ""};
+}
+
+Broken group_size(const Run& r) {
+  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, count = num_microbatches(r);
+  const std::int64_t given = r.parallel.microbatch_group_size_per_virtual_pipeline_stage;
+  const std::int64_t group = given > 0 ? given : ranks;
+  if (virtual_stages(r) <= 1 || count < 1) return std::nullopt;
+  const std::int64_t rest = count % group;
+  if (group >= ranks && group <= count && (rest == 0 || rest >= ranks)) return std::nullopt;
+  const std::int64_t per_microbatch = r.training.global_batch_size / count;
+  return Finding{"--microbatch-group-size-per-virtual-pipeline-stage",
+                 "must lie between the pipeline size and the number of micro-batches, and what is left over "
+                 "must be none or at least the pipeline size",
+                 fmt::format("{} for {} pipeline ranks and {} micro-batches", group, ranks, count),
+                 {{"microbatch_group_size_per_virtual_pipeline_stage", "0"},
+                  {"global_batch_size", text(per_microbatch * round_up(count, ranks))}},
+                 ""};
+}
+
+Broken param_gather(const Run& r) {
+  const auto& p = r.parallel;
+  if (!p.overlap_param_gather || (p.use_distributed_optimizer && p.overlap_grad_reduce)) return std::nullopt;
+  return Finding{"--overlap-param-gather",
+                 "needs --use-distributed-optimizer and --overlap-grad-reduce",
+                 fmt::format("{} and {}", p.use_distributed_optimizer, p.overlap_grad_reduce),
+                 {{"use_distributed_optimizer", "true"}, {"overlap_grad_reduce", "true"}},
+                 ""};
+}
+
+Broken timeout(const Run& r) {
+  if (r.training.distributed_timeout_minutes > 0) return std::nullopt;
+  return Finding{"--distributed-timeout-minutes",
+                 "must be above 0",
+                 text(r.training.distributed_timeout_minutes),
+                 {{"distributed_timeout_minutes", "10"}},
+                 ""};
+}
+
+constexpr Rule kPipeline[] = {
+    {"pipeline-split", false, split},           {"virtual-stages", false, virtual_needs_pipeline},
+    {"pipeline-schedule", true, schedule_name}, {"microbatch-group", true, group_size},
+    {"param-gather", true, param_gather},       {"timeout", false, timeout},
+};
+
+}  // namespace
+
+std::span<const Rule> pipeline_rules() { return kPipeline; }
+
+}  // namespace colonnade::plan

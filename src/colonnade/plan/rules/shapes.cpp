@@ -1,0 +1,226 @@
+// Rules of sizes: model, ranks, batch.
+#include <algorithm>
+#include <numeric>
+
+#include "colonnade/plan/rules/table.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+
+Broken needed(const char* flag, const char* key, std::int64_t value, const char* example) {
+  if (value >= 1) return std::nullopt;
+  return Finding{flag,
+                 "must be given and at least 1",
+                 text(value),
+                 {{key, example}},
+                 fmt::format("write {} {} or another number", flag, example)};
+}
+
+constexpr Rule kNeeded[] = {
+    {"num-layers", false,
+     [](const Run& r) { return needed("--num-layers", "num_layers", r.model.num_layers, "12"); }},
+    {"hidden-size", false,
+     [](const Run& r) { return needed("--hidden-size", "hidden_size", r.model.hidden_size, "768"); }},
+    {"heads", false,
+     [](const Run& r) {
+       return needed("--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
+     }},
+    {"seq-length", true,
+     [](const Run& r) { return needed("--seq-length", "seq_length", r.training.seq_length, "1024"); }},
+    {"micro-batch", true,
+     [](const Run& r) {
+       return needed("--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
+     }},
+};
+
+Broken heads_hidden(const Run& r) {
+  const auto& m = r.model;
+  if (m.num_attention_heads < 1 || m.hidden_size < 1 || m.hidden_size % m.num_attention_heads == 0)
+    return std::nullopt;
+  if (m.kv_channels != 0 && m.kv_channels != m.hidden_size / m.num_attention_heads) return std::nullopt;
+  return Finding{
+      "--hidden-size",
+      "must be a multiple of --num-attention-heads, or --kv-channels must say the size of a head",
+      fmt::format("{} and {}", m.hidden_size, m.num_attention_heads),
+      {{"hidden_size", text(round_up(m.hidden_size, m.num_attention_heads))}, {"kv_channels", "0"}},
+      fmt::format("set --hidden-size {}", round_up(m.hidden_size, m.num_attention_heads))};
+}
+
+Broken heads_tensor(const Run& r) {
+  const std::int64_t heads = r.model.num_attention_heads, tp = r.parallel.tensor_model_parallel_size;
+  if (heads < 1 || tp < 1 || heads % tp == 0) return std::nullopt;
+  return Finding{"--tensor-model-parallel-size",
+                 "must divide --num-attention-heads",
+                 fmt::format("{} and {} heads", tp, heads),
+                 {{"tensor_model_parallel_size", text(std::gcd(heads, tp))}},
+                 ""};
+}
+
+Broken groups_heads(const Run& r) {
+  const std::int64_t heads = r.model.num_attention_heads, groups = r.model.num_query_groups;
+  if (heads < 1 || groups < 1 || heads % groups == 0) return std::nullopt;
+  return Finding{"--num-query-groups",
+                 "must divide --num-attention-heads",
+                 fmt::format("{} and {} heads", groups, heads),
+                 {{"num_query_groups", text(std::gcd(heads, groups))}},
+                 ""};
+}
+
+Broken groups_tensor(const Run& r) {
+  const std::int64_t groups = r.model.num_query_groups, tp = r.parallel.tensor_model_parallel_size;
+  if (groups < 1 || tp < 1 || groups % tp == 0 || tp % groups == 0) return std::nullopt;
+  return Finding{"--tensor-model-parallel-size",
+                 "must divide --num-query-groups or be a multiple of it",
+                 fmt::format("{} and {} groups", tp, groups),
+                 {{"tensor_model_parallel_size", text(std::gcd(groups, tp))}},
+                 ""};
+}
+
+Broken ffn_tensor(const Run& r) {
+  const std::int64_t ffn = r.model.ffn_hidden_size, tp = r.parallel.tensor_model_parallel_size;
+  if (ffn < 1 || tp < 1 || ffn % tp == 0) return std::nullopt;
+  return Finding{"--ffn-hidden-size",
+                 "must be a multiple of --tensor-model-parallel-size",
+                 fmt::format("{} and {}", ffn, tp),
+                 {{"ffn_hidden_size", text(round_up(ffn, tp))}},
+                 ""};
+}
+
+Broken world(const Run& r) {
+  const auto& p = r.parallel;
+  const std::int64_t block =
+      std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size * p.context_parallel_size;
+  if (block < 1 || (p.world_size >= 1 && p.world_size % block == 0)) return std::nullopt;
+  return Finding{"ranks",
+                 "must be a multiple of tensor x pipeline x context size",
+                 fmt::format("{} ranks for {} x {} x {} = {}", p.world_size, p.tensor_model_parallel_size,
+                             p.pipeline_model_parallel_size, p.context_parallel_size, block),
+                 {{"world_size", text(round_up(std::max(p.world_size, 1), block))}},
+                 ""};
+}
+
+Broken only_one(const char* flag, const char* key, int size, const char* what) {
+  if (size <= 1) return std::nullopt;
+  return Finding{flag,
+                 fmt::format("{} is not part of this version, so it must be 1", what),
+                 text(std::int64_t{size}),
+                 {{key, "1"}},
+                 ""};
+}
+
+Broken expert_tensor(const Run& r) {
+  const int etp = r.parallel.expert_tensor_parallel_size;
+  if (etp <= 1 || etp == r.parallel.tensor_model_parallel_size) return std::nullopt;
+  return Finding{"--expert-tensor-parallel-size",
+                 "mixture of experts is not part of this version, so it must be left out",
+                 text(std::int64_t{etp}),
+                 {{"expert_tensor_parallel_size", "0"}},
+                 "leave it out"};
+}
+
+Broken batch(const Run& r) {
+  const std::int64_t step = r.training.micro_batch_size * r.parallel.data_parallel_size();
+  const std::int64_t global = r.training.global_batch_size;
+  if (step < 1 || (global >= step && global % step == 0)) return std::nullopt;
+  return Finding{
+      "--global-batch-size",
+      "must be micro-batch x data ranks x accumulation",
+      fmt::format("{} for {} x {}", global, r.training.micro_batch_size, r.parallel.data_parallel_size()),
+      {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},
+      ""};
+}
+
+Broken max_positions(const Run& r) {
+  if (r.training.seq_length < 1 || r.model.max_position_embeddings >= r.training.seq_length)
+    return std::nullopt;
+  return Finding{"--max-position-embeddings",
+                 "must be at least --seq-length",
+                 fmt::format("{} and {}", r.model.max_position_embeddings, r.training.seq_length),
+                 {{"max_position_embeddings", text(r.training.seq_length)}},
+                 ""};
+}
+
+Broken sequence_tensor(const Run& r) {
+  const std::int64_t seq = r.training.seq_length, tp = r.parallel.tensor_model_parallel_size;
+  if (!r.parallel.sequence_parallel || seq < 1 || tp < 1 || seq % tp == 0) return std::nullopt;
+  return Finding{"--sequence-parallel",
+                 "the tensor size must divide --seq-length",
+                 fmt::format("{} and {}", tp, seq),
+                 {{"sequence_parallel", "false"}},
+                 fmt::format("leave it out, or set --seq-length {}", round_up(seq, tp))};
+}
+
+Broken rotary_dims(const Run& r) {
+  const auto& m = r.model;
+  if (m.position_embedding != config::PositionEmbedding::kRope || m.kv_channels < 2) return std::nullopt;
+  const auto dims = static_cast<std::int64_t>(static_cast<double>(m.kv_channels) * m.rotary_percent);
+  if (dims >= 2 && dims % 2 == 0) return std::nullopt;
+  const double target = static_cast<double>(std::max<std::int64_t>(dims / 2 * 2, 2));
+  const double percent = std::min(1.0, (target + 0.5) / static_cast<double>(m.kv_channels));
+  return Finding{"--rotary-percent",
+                 "must rotate an even number of each head's channels, at least 2",
+                 fmt::format("{} x {} = {}", m.kv_channels, m.rotary_percent, dims),
+                 {{"rotary_percent", text(percent)}},
+                 ""};
+}
+
+Broken rope_scaling(const Run& r) {
+  if (!r.model.use_rope_scaling || r.model.position_embedding == config::PositionEmbedding::kRope)
+    return std::nullopt;
+  return Finding{"--use-rope-scaling",
+                 "needs rotary positions",
+                 "another --position-embedding-type",
+                 {{"position_embedding_type", "rope"}},
+                 ""};
+}
+
+Broken rope_factors(const Run& r) {
+  if (!r.model.use_rope_scaling || r.model.rope_high_freq_factor > r.model.rope_low_freq_factor)
+    return std::nullopt;
+  return Finding{"--rope-high-freq-factor",
+                 "must be above --rope-low-freq-factor",
+                 fmt::format("{} and {}", r.model.rope_high_freq_factor, r.model.rope_low_freq_factor),
+                 {{"rope_low_freq_factor", "1"}, {"rope_high_freq_factor", "4"}},
+                 ""};
+}
+
+constexpr Rule kShapes[] = {
+    kNeeded[0],
+    kNeeded[1],
+    kNeeded[2],
+    kNeeded[3],
+    kNeeded[4],
+    {"heads-hidden", false, heads_hidden},
+    {"heads-tensor", false, heads_tensor},
+    {"groups-heads", false, groups_heads},
+    {"groups-tensor", false, groups_tensor},
+    {"ffn-tensor", false, ffn_tensor},
+    {"world", false, world},
+    {"context-one", false,
+     [](const Run& r) {
+       return only_one("--context-parallel-size", "context_parallel_size", r.parallel.context_parallel_size,
+                       "context parallelism");
+     }},
+    {"expert-one", false,
+     [](const Run& r) {
+       return only_one("--expert-model-parallel-size", "expert_model_parallel_size",
+                       r.parallel.expert_model_parallel_size, "expert parallelism");
+     }},
+    {"expert-tensor-one", false, expert_tensor},
+    {"batch", true, batch},
+    {"max-positions", true, max_positions},
+    {"sequence-tensor", true, sequence_tensor},
+    {"rotary-dims", false, rotary_dims},
+    {"rope-scaling", false, rope_scaling},
+    {"rope-factors", false, rope_factors},
+};
+
+}  // namespace
+
+std::span<const Rule> shape_rules() { return kShapes; }
+
+}  // namespace colonnade::plan
