@@ -24,6 +24,8 @@ class Communicators {
 
   [[nodiscard]] const plan::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] int rank() const { return rank_; }
+  /// For a second mesh over the same ranks.
+  [[nodiscard]] const std::shared_ptr<GroupFactory>& factory() const { return factory_; }
   [[nodiscard]] int coord(plan::Axis axis) const { return mesh_.coord(rank_, axis); }
   /// This rank's group over `axes`. Collective over its members the first time.
   Group group(plan::AxisSet axes);

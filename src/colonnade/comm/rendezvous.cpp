@@ -1,0 +1,168 @@
+// The store of a job, the arrival of its ranks, and the factory of groups between processes.
+#include "colonnade/comm/rendezvous.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/comm/c10d_backends.h"
+#include "colonnade/comm/tcp_probe.h"
+
+namespace colonnade::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+std::string seconds(milliseconds time) { return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000); }
+
+/// The members whose keys are absent; all when the store itself is gone.
+std::vector<int> absent(c10d::Store& store, const std::string& prefix, const std::vector<int>& ranks) {
+  std::vector<int> missing;
+  for (const int rank : ranks) {
+    try {
+      if (!store.check({fmt::format("{}/{}", prefix, rank)})) missing.push_back(rank);
+    } catch (const std::exception&) {
+      return ranks;
+    }
+  }
+  return missing;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks;
+  for (int r = 0; r < size; ++r) ranks.push_back(r);
+  return ranks;
+}
+
+/// Marks this rank as arrived at `name` and waits for the others.
+void arrive(c10d::Store& store, const std::string& name, const std::vector<int>& ranks, int rank,
+            milliseconds timeout) {
+  const std::string all = name + "/all";
+  std::string reason;
+  try {
+    store.set(fmt::format("{}/{}", name, rank), std::vector<std::uint8_t>{1});
+    if (store.add(name + "/count", 1) == static_cast<std::int64_t>(ranks.size())) {
+      store.set(all, std::vector<std::uint8_t>{1});
+    }
+    store.wait({all}, timeout);
+    return;
+  } catch (const c10::Error& error) {
+    reason = error.what_without_backtrace();
+  }
+  const std::vector<int> missing = absent(store, name, ranks);
+  if (missing.size() == ranks.size()) {
+    throw CommError(fmt::format("{}: the store of the job must answer; got: {}; see the log of rank 0", name, reason));
+  }
+  throw CommError(fmt::format("{}: all ranks must arrive; got {} of {} within {}; missing: rank{} {}; see their logs, or "
+                              "raise --distributed-timeout-minutes if they are only slow",
+                              name, ranks.size() - missing.size(), ranks.size(), seconds(timeout),
+                              missing.size() == 1 ? "" : "s", list_ranks(missing)));
+}
+
+StorePtr open_store(const launch::Place& place, milliseconds timeout) {
+  const bool host = place.rank == 0 && !place.store_is_hosted;
+  if (host) {
+    check_port_is_free(place.master_port);
+  } else {
+    wait_for_listener(place.master_address, place.master_port, timeout);
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(place.master_port);
+  options.isServer = host;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    // The host reaches its own store without asking a name service about itself.
+    return c10::make_intrusive<c10d::TCPStore>(host ? "127.0.0.1" : place.master_address, options);
+  } catch (const c10::Error& error) {
+    throw CommError(fmt::format("rendezvous: the store of the job must answer; got, at {}:{}: {}; see the log of rank 0",
+                                place.master_address, place.master_port, error.what_without_backtrace()));
+  }
+}
+
+class ProcessFactory final : public GroupFactory {
+ public:
+  ProcessFactory(StorePtr store, const launch::Place& place, const ConnectOptions& options)
+      : store_(std::move(store)), place_(place), options_(options) {}
+
+  std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index, const std::string& name) override {
+    const std::string key = fmt::format("group {}#{}", name, made_[name]++);
+    GroupSeat seat;
+    seat.store = c10::make_intrusive<c10d::PrefixStore>(key, store_);
+    seat.ranks = ranks;
+    seat.index = my_index;
+    seat.timeout = options_.timeout;
+    seat.one_machine = place_.one_machine();
+    seat.device_index = place_.local_rank;
+    arrive(*store_, key, ranks, place_.rank, options_.timeout);
+    try {
+      return options_.cuda && !options_.gloo_for_cuda ? make_nccl(seat) : make_gloo(seat);
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::Error& error) {
+      throw CommError(failure(key, ranks, error.what_without_backtrace()));
+    } catch (const std::exception& error) {
+      throw CommError(failure(key, ranks, error.what()));
+    }
+  }
+
+ private:
+  [[nodiscard]] std::string failure(const std::string& key, const std::vector<int>& ranks, const char* reason) const {
+    return fmt::format("{}: its ranks must reach each other over the network; got on rank {} (ranks {}): {}; check "
+                       "firewalls, and GLOO_SOCKET_IFNAME where machines have several networks",
+                       key, place_.rank, list_ranks(ranks), reason);
+  }
+
+  StorePtr store_;
+  launch::Place place_;
+  ConnectOptions options_;
+  std::map<std::string, int> made_;  ///< groups of equal name: two meshes of one job may want them
+};
+
+/// A world of one has no groups to make.
+class LonelyFactory final : public GroupFactory {
+ public:
+  std::shared_ptr<Backend> make(const std::vector<int>& ranks, int, const std::string& name) override {
+    COL_CHECK(false, "group {}: a world of one has no other ranks; got ranks {}", name, list_ranks(ranks));
+  }
+};
+
+}  // namespace
+
+struct World::Meeting {
+  StorePtr store;
+};
+
+void World::barrier(std::string_view name) const { barrier(name, timeout_); }
+
+void World::barrier(std::string_view name, milliseconds timeout) const {
+  if (size() == 1) return;
+  arrive(*meeting_->store, fmt::format("barrier \"{}\"", name), all_ranks(size()), rank(), timeout);
+}
+
+World connect(const launch::Place& place, const ConnectOptions& options) {
+  World world;
+  world.place_ = place;
+  world.timeout_ = options.timeout;
+  if (place.world_size == 1) {
+    world.factory_ = std::make_shared<LonelyFactory>();
+    return world;
+  }
+  const auto start = Clock::now();
+  // A launcher that starts the ranks again may keep its store: old keys must not be found.
+  const StorePtr store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("colonnade/{}", place.restart),
+                                                               open_store(place, options.timeout));
+  const auto spent = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+  arrive(*store, "rendezvous", all_ranks(place.world_size), place.rank,
+         std::max(options.timeout - spent, milliseconds(1000)));
+  world.meeting_ = std::make_shared<World::Meeting>(World::Meeting{store});
+  world.factory_ = std::make_shared<ProcessFactory>(store, place, options);
+  return world;
+}
+
+}  // namespace colonnade::comm

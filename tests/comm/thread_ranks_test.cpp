@@ -1,0 +1,263 @@
+// Threads as ranks: meshes, errors of a rank, dead ranks, time-outs, and what Work promises.
+#include "colonnade/comm/thread_ranks.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+
+namespace colonnade::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+/// The message of the error that `run` throws.
+template <typename E, typename Run>
+std::string message_of(const Run& run) {
+  try {
+    run();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another type of error: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+config::Parallel layout(int tensor, int pipeline, int data) {
+  config::Parallel parallel;
+  parallel.world_size = tensor * pipeline * data;
+  parallel.tensor_model_parallel_size = tensor;
+  parallel.pipeline_model_parallel_size = pipeline;
+  return parallel;
+}
+
+TEST(ThreadRanks, GroupsFollowTheMesh) {
+  std::atomic<int> bodies = 0;
+  run_ranks(layout(2, 2, 2), [&](Communicators& ranks) {
+    ++bodies;
+    for (const plan::AxisSet axes : {plan::AxisSet{plan::Axis::kTp}, plan::AxisSet{plan::Axis::kPp},
+                                     plan::AxisSet{plan::Axis::kDp, plan::Axis::kCp}}) {
+      const Group group = ranks.group(axes);
+      const std::vector<int> members = ranks.mesh().peers(ranks.rank(), axes);
+      EXPECT_EQ(group.ranks(), members);
+      EXPECT_EQ(members[static_cast<std::size_t>(group.rank())], ranks.rank());
+      at::Tensor bits = at::full({1}, std::int64_t{1} << ranks.rank());
+      group.all_reduce(bits, "test").wait();
+      std::int64_t expected = 0;
+      for (const int member : members) expected |= std::int64_t{1} << member;
+      EXPECT_EQ(bits.item<std::int64_t>(), expected);
+    }
+    EXPECT_EQ(ranks.world().size(), 8);
+    EXPECT_EQ(ranks.embedding().size(), 2);
+    EXPECT_EQ(at::get_num_threads(), 1);
+  });
+  EXPECT_EQ(bodies, 8);
+}
+
+TEST(ThreadRanks, TheEmbeddingGroupIsFirstAndLastStage) {
+  run_ranks(layout(1, 4, 1), [](Communicators& ranks) {
+    const bool edge = ranks.rank() == 0 || ranks.rank() == 3;
+    EXPECT_EQ(ranks.embedding().size(), edge ? 2 : 1);
+    if (edge) {
+      EXPECT_EQ(ranks.embedding().ranks(), (std::vector<int>{0, 3}));
+    }
+  });
+}
+
+TEST(ThreadRanks, TheNumberOfThreadsIsRestored) {
+  const int before = at::get_num_threads();
+  run_ranks(2, [](Communicators&) {});
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(ThreadRanks, TwoMeshesInOneProcessDoNotMeet) {
+  run_ranks(4, [](Communicators& outer) {
+    Communicators inner(plan::Mesh(layout(2, 1, 2)), outer.rank(), outer.factory());
+    Communicators same(outer.mesh(), outer.rank(), outer.factory());
+    at::Tensor x = at::ones({1}, at::kLong);
+    outer.world().all_reduce(x, "test").wait();
+    same.world().all_reduce(x, "test").wait();
+    inner.group({plan::Axis::kDp}).all_reduce(x, "test").wait();
+    EXPECT_EQ(x.item<std::int64_t>(), 4 * 4 * 2);
+  });
+}
+
+TEST(ThreadRanks, AnErrorInOneRankEndsTheOthersAndIsTheOneThatIsThrown) {
+  std::atomic<int> ended_by_peer = 0;
+  const auto start = std::chrono::steady_clock::now();
+  const std::string message = message_of<DataError>([&] {
+    run_ranks(4, [&](Communicators& ranks) {
+      if (ranks.rank() == 2) throw DataError("shard 7 is torn");
+      at::Tensor x = at::ones({3});
+      try {
+        ranks.world().all_reduce(x, "step 5 / dp.grad.bucket 3").wait();
+      } catch (const CommError& error) {
+        ++ended_by_peer;
+        EXPECT_THAT(error.what(), HasSubstr("all_reduce \"step 5 / dp.grad.bucket 3\""));
+        EXPECT_THAT(error.what(), HasSubstr("rank 2 failed: shard 7 is torn"));
+        EXPECT_THAT(error.what(), HasSubstr("ranks 0, 1, 2, 3"));
+        throw;
+      }
+    });
+  });
+  EXPECT_EQ(message, "shard 7 is torn");
+  EXPECT_EQ(ended_by_peer, 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(ThreadRanks, ARankThatReturnsEarlyIsNamed) {
+  for (const bool by_recv : {false, true}) {
+    const std::string message = message_of<CommError>([&] {
+      run_ranks(2, [&](Communicators& ranks) {
+        if (ranks.rank() == 1) return;
+        at::Tensor x = at::ones({3});
+        if (by_recv) {
+          ranks.world().recv(x, 1, 0, "test").wait();
+        } else {
+          ranks.world().all_reduce(x, "test").wait();
+        }
+      });
+    });
+    EXPECT_THAT(message, HasSubstr("rank 1 has ended"));
+  }
+}
+
+TEST(ThreadRanks, ALetterSentBeforeTheEndArrives) {
+  run_ranks(2, [](Communicators& ranks) {
+    at::Tensor x = at::full({3}, ranks.rank() == 0 ? 5.0 : 0.0);
+    if (ranks.rank() == 0) {
+      ranks.world().send(x, 1, 9, "test").wait();
+      x.zero_();  // a letter is a copy
+      return;
+    }
+    std::this_thread::sleep_for(milliseconds(50));
+    ranks.world().recv(x, 0, 9, "test").wait();
+    EXPECT_EQ(x[2].item<double>(), 5.0);
+  });
+}
+
+TEST(ThreadRanks, ATimeoutNamesTheMissingRankAndWhatItDoes) {
+  const std::string message = message_of<CommError>([] {
+    run_ranks(
+        layout(2, 1, 2),
+        [](Communicators& ranks) {
+          at::Tensor x = at::ones({3});
+          ranks.group({plan::Axis::kTp}).all_reduce(x, "layer 4 / mlp / sum").wait();
+          if (ranks.rank() == 3) std::this_thread::sleep_for(milliseconds(400));
+          ranks.world().barrier("end of step");
+        },
+        milliseconds(100));
+  });
+  EXPECT_THAT(message, HasSubstr("rank 3 (last started \"layer 4 / mlp / sum\" on tp) did not come within 100 ms"));
+}
+
+TEST(ThreadRanks, DifferentCollectivesAreAnErrorThatNamesBoth) {
+  const std::string message = message_of<Error>([] {
+    run_ranks(2, [](Communicators& ranks) {
+      at::Tensor x = at::ones({ranks.rank() == 0 ? 3 : 4});
+      ranks.world().all_reduce(x, ranks.rank() == 0 ? "first" : "second").wait();
+    });
+  });
+  EXPECT_THAT(message, HasSubstr("\"first\" of 3 Float elements"));
+  EXPECT_THAT(message, HasSubstr("\"second\" of 4 Float elements"));
+}
+
+TEST(ThreadRanks, WrongArgumentsAreRefusedWithTheirValues) {
+  run_ranks(2, [](Communicators& ranks) {
+    const Group group = ranks.world();
+    const at::Tensor x = at::zeros({4, 3});
+    EXPECT_THAT(message_of<Error>([&] { group.all_reduce(x.t(), "turned"); }), HasSubstr("[1, 3]"));
+    EXPECT_THAT(message_of<Error>([&] { group.all_gather(at::zeros({4, 6}), x, "wide"); }), HasSubstr("[4, 6]"));
+    EXPECT_THAT(message_of<Error>([&] { group.all_gather(at::zeros({8, 3}, at::kDouble), x, "type"); }),
+                HasSubstr("Double"));
+    EXPECT_THAT(message_of<Error>([&] { group.reduce_scatter(x, x, "same"); }), HasSubstr("2 parts"));
+    EXPECT_THAT(message_of<Error>([&] { group.all_to_all(at::zeros({3}), at::zeros({3}), "odd"); }),
+                HasSubstr("divisible"));
+    EXPECT_THAT(message_of<Error>([&] { group.broadcast(x, 2, "root"); }), HasSubstr("2 of 2"));
+    EXPECT_THAT(message_of<Error>([&] { group.send(x, ranks.rank(), 0, "self"); }), HasSubstr("another member"));
+    EXPECT_THAT(message_of<Error>([&] { group.recv(x, -1, 0, "nobody"); }), HasSubstr("-1 of 2"));
+  });
+}
+
+TEST(ThreadRanks, AGroupOfOneCopiesAndReturns) {
+  const Group alone;
+  at::Tensor x = at::arange(4, at::kFloat), y = at::zeros({4});
+  EXPECT_FALSE(alone.all_reduce(x, "test").pending());
+  alone.all_gather(y, x, "test").wait();
+  EXPECT_TRUE(y.equal(x));
+  alone.reduce_scatter(y.zero_(), x, "test").wait();
+  EXPECT_TRUE(y.equal(x));
+  alone.all_to_all(y.zero_(), x, "test").wait();
+  EXPECT_TRUE(y.equal(x));
+  alone.broadcast(x, 0, "test").wait();
+  alone.barrier("test");
+  EXPECT_EQ(alone.all_gather_text("hello", "test"), std::vector<std::string>{"hello"});
+  EXPECT_EQ(alone.rank(), 0);
+  EXPECT_EQ(alone.size(), 1);
+}
+
+TEST(ThreadRanks, TheProgressPageNamesTheCollective) {
+  run_ranks(2, [](Communicators& ranks) {
+    at::Tensor x = at::ones({3});
+    ranks.world().all_reduce(x, "layer 3 / attention.proj / sum").wait();
+    const ProgressSnapshot now = progress().read();
+    ASSERT_TRUE(now.last);
+    EXPECT_EQ(now.rank, ranks.rank());
+    EXPECT_EQ(now.last->what, "layer 3 / attention.proj / sum");
+    EXPECT_EQ(now.last->axes, "world");
+    EXPECT_EQ(now.last->members, (std::vector<int>{0, 1}));
+    ASSERT_EQ(now.groups.size(), 1U);
+    EXPECT_EQ(now.groups[0].started, 1U);
+    EXPECT_EQ(now.groups[0].finished, 1U);
+    EXPECT_FALSE(now.waiting);
+  });
+}
+
+TEST(Work, WaitsOnceAndWhenDropped) {
+  int waits = 0;
+  {
+    Work work([&] { ++waits; });
+    EXPECT_TRUE(work.pending());
+    work.wait();
+    work.wait();
+    EXPECT_FALSE(work.pending());
+  }
+  EXPECT_EQ(waits, 1);
+  { const Work dropped([&] { ++waits; }); }
+  EXPECT_EQ(waits, 2);
+  Work first([&] { ++waits; });
+  Work moved = std::move(first);
+  EXPECT_FALSE(first.pending());  // NOLINT: what a moved-from Work is, is part of the promise
+  moved = Work([&] { waits += 10; });
+  EXPECT_EQ(waits, 3);
+  moved.wait();
+  EXPECT_EQ(waits, 13);
+}
+
+TEST(Work, AnErrorOfADroppedWorkDoesNotEndTheProgram) {
+  { const Work dropped([] { throw CommError("lost"); }); }
+  EXPECT_THROW(Work([] { throw CommError("lost"); }).wait(), CommError);
+}
+
+TEST(Work, DoesNotWaitWhileAnExceptionUnwinds) {
+  bool waited = false;
+  try {
+    const Work dropped([&] { waited = true; });
+    throw DataError("stop");
+  } catch (const DataError&) {
+  }
+  EXPECT_FALSE(waited);
+}
+
+}  // namespace
+}  // namespace colonnade::comm
