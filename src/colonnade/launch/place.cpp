@@ -1,0 +1,273 @@
+// Reads a place out of variables and collects all that is wrong with them.
+#include "colonnade/launch/place.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <optional>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::launch {
+namespace {
+
+/// Takes values out of an environment, remembering sources and faults.
+class Reader {
+ public:
+  Reader(const Environment& env, Place& place) : env_(env), place_(place) {}
+
+  [[nodiscard]] bool has(const std::string& name) const {
+    const auto it = env_.find(name);
+    return it != env_.end() && !it->second.empty();
+  }
+  [[nodiscard]] const std::string& text(const std::string& name) const { return env_.at(name); }
+
+  /// The number in `name`, when it is set and lies in [least, most].
+  std::optional<int> number(const std::string& name, int least, int most) {
+    if (!has(name)) return std::nullopt;
+    const std::string& value = text(name);
+    int n = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+    if (error == std::errc() && end == value.data() + value.size() && n >= least && n <= most) return n;
+    fault("{} must be a whole number from {} to {}, got '{}'", name, least, most, value);
+    return std::nullopt;
+  }
+
+  /// Sets `field` from `name`; a missing variable is a fault.
+  void require(int& field, const char* key, const std::string& name, int least, int most) {
+    if (!has(name)) return fault("{} is not set", name);
+    const auto n = number(name, least, most);
+    if (!n) return;
+    field = *n;
+    from(key, name);
+  }
+
+  void from(const char* key, const std::string& source) { place_.sources[key] = source; }
+
+  template <typename... T>
+  void fault(fmt::format_string<T...> format, T&&... values) {
+    faults_.push_back(fmt::format(format, std::forward<T>(values)...));
+  }
+  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
+
+ private:
+  const Environment& env_;
+  Place& place_;
+  std::vector<std::string> faults_;
+};
+
+constexpr int kMostRanks = 1 << 24;
+
+void read_master(Reader& reader, Place& place, const std::string& prefix) {
+  const std::string address = prefix + "MASTER_ADDR", port = prefix + "MASTER_PORT";
+  if (reader.has(address)) {
+    place.master_address = reader.text(address);
+    reader.from("master_address", address);
+  } else {
+    reader.fault("{} is not set", address);
+  }
+  reader.require(place.master_port, "master_port", port, 1, 65535);
+}
+
+/// Kubeflow describes nodes: does it say that each has one rank?
+bool one_rank_per_node(const Reader& reader, int world) {
+  if (reader.has("PET_NPROC_PER_NODE") && reader.text("PET_NPROC_PER_NODE") == "1") return true;
+  return reader.has("PET_NNODES") && reader.text("PET_NNODES") == std::to_string(world);
+}
+
+void read_ranks(Reader& reader, Place& place) {
+  reader.require(place.rank, "rank", "RANK", 0, kMostRanks);
+  reader.require(place.world_size, "world_size", "WORLD_SIZE", 1, kMostRanks);
+  if (const auto n = reader.number("LOCAL_WORLD_SIZE", 1, kMostRanks)) place.local_size = *n;
+  if (reader.has("LOCAL_RANK")) {
+    reader.require(place.local_rank, "local_rank", "LOCAL_RANK", 0, kMostRanks);
+  } else if (place.world_size == 1) {
+    reader.from("local_rank", "the only rank");
+  } else if (one_rank_per_node(reader, place.world_size)) {
+    reader.from("local_rank", "one rank per node by PET_NNODES and PET_NPROC_PER_NODE");
+  } else {
+    reader.fault("LOCAL_RANK is not set (0 where each machine has one rank)");
+  }
+  if (place.world_size > 1 || reader.has("MASTER_ADDR") || reader.has("MASTER_PORT")) read_master(reader, place, "");
+  place.store_is_hosted =
+      reader.has("TORCHELASTIC_USE_AGENT_STORE") && reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "COLONNADE_RESTART_COUNT"}) {
+    if (const auto n = reader.number(name, 0, kMostRanks)) place.restart = *n;
+  }
+  place.launcher = reader.has("TORCHELASTIC_RUN_ID") ? "torchrun" : "environment";
+}
+
+void read_kubeflow(Reader& reader, Place& place) {
+  place.launcher = "kubeflow";
+  reader.require(place.rank, "rank", "PET_NODE_RANK", 0, kMostRanks);
+  reader.require(place.world_size, "world_size", "PET_NNODES", 1, kMostRanks);
+  if (reader.has("PET_NPROC_PER_NODE") && reader.text("PET_NPROC_PER_NODE") != "1") {
+    reader.fault("PET_NPROC_PER_NODE is '{}' but this process is one rank: start it with `colonnade launch` or torchrun",
+                 reader.text("PET_NPROC_PER_NODE"));
+  }
+  reader.from("local_rank", "one rank per node by PET_NPROC_PER_NODE");
+  place.local_size = 1;
+  if (place.world_size > 1) read_master(reader, place, "PET_");
+}
+
+/// The first host of the job step; this machine by its loopback address when it is the only one.
+void read_slurm_address(Reader& reader, Place& place) {
+  const std::string list = reader.has("SLURM_STEP_NODELIST")  ? "SLURM_STEP_NODELIST"
+                           : reader.has("SLURM_NODELIST")     ? "SLURM_NODELIST"
+                                                              : "SLURM_JOB_NODELIST";
+  if (!reader.has(list)) return reader.fault("none of MASTER_ADDR, SLURM_STEP_NODELIST, SLURM_NODELIST is set");
+  try {
+    const std::vector<std::string> hosts = expand_node_list(reader.text(list), 2);
+    if (hosts.empty()) return reader.fault("{} names no host", list);
+    place.master_address = hosts.size() == 1 ? "127.0.0.1" : hosts.front();
+    if (hosts.size() == 1) place.local_size = place.world_size;
+    reader.from("master_address", (hosts.size() == 1 ? "the only host of " : "the first host of ") + list);
+  } catch (const ConfigError& error) {
+    reader.fault("{}: {}", list, error.what());
+  }
+}
+
+void read_slurm_port(Reader& reader, Place& place) {
+  if (!reader.has("SLURM_JOB_ID")) return reader.fault("neither MASTER_PORT nor SLURM_JOB_ID is set");
+  const auto job = reader.number("SLURM_JOB_ID", 0, 2147483647);
+  // Outside a step Slurm sets no step id; some of its own steps have ids near 2^32.
+  const auto step = reader.has("SLURM_STEP_ID") ? reader.number("SLURM_STEP_ID", 0, 2147483647) : 0;
+  if (!job || !step) return;
+  // Below the ports that systems give to outgoing connections (32768 and up).
+  constexpr std::int64_t kFirst = 20000, kCount = 12000, kStepsApart = 7;
+  place.master_port = static_cast<int>(kFirst + (*job * kStepsApart + *step) % kCount);
+  reader.from("master_port", "SLURM_JOB_ID and SLURM_STEP_ID");
+}
+
+void read_slurm(Reader& reader, Place& place) {
+  place.launcher = "slurm";
+  reader.require(place.rank, "rank", "SLURM_PROCID", 0, kMostRanks);
+  reader.require(place.world_size, "world_size", "SLURM_NTASKS", 1, kMostRanks);
+  reader.require(place.local_rank, "local_rank", "SLURM_LOCALID", 0, kMostRanks);
+  if (const auto n = reader.number("SLURM_RESTART_COUNT", 0, kMostRanks)) place.restart = *n;
+  if (place.world_size == 1) return;
+  if (reader.has("MASTER_ADDR")) {
+    place.master_address = reader.text("MASTER_ADDR");
+    reader.from("master_address", "MASTER_ADDR");
+  } else {
+    read_slurm_address(reader, place);
+  }
+  if (reader.has("MASTER_PORT")) {
+    reader.require(place.master_port, "master_port", "MASTER_PORT", 1, 65535);
+  } else {
+    read_slurm_port(reader, place);
+  }
+}
+
+void check_sizes(Reader& reader, const Place& place) {
+  if (!reader.faults().empty()) return;
+  const auto source = [&](const char* key) { return place.sources.at(key); };
+  if (place.rank >= place.world_size) {
+    reader.fault("{}={} must be below {}={}", source("rank"), place.rank, source("world_size"), place.world_size);
+  }
+  if (place.local_size > place.world_size) {
+    reader.fault("LOCAL_WORLD_SIZE={} must not exceed {}={}", place.local_size, source("world_size"),
+                 place.world_size);
+  }
+  const int most_local = place.local_size > 0 ? place.local_size : place.world_size;
+  if (place.local_rank >= most_local) {
+    reader.fault("{}={} must be below the {} ranks of this machine", source("local_rank"), place.local_rank,
+                 most_local);
+  }
+}
+
+/// "n" or "n-m" with leading zeros kept: the numbers as text.
+void expand_range(const std::string& list, const std::string& head, const std::string& range, std::size_t most,
+                  std::vector<std::string>& hosts) {
+  const std::size_t dash = range.find('-');
+  const std::string first = range.substr(0, dash);
+  const std::string last = dash == std::string::npos ? first : range.substr(dash + 1);
+  const auto digits = [](const std::string& s) {
+    return !s.empty() && s.size() <= 9 && s.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (!digits(first) || !digits(last) || std::stol(last) < std::stol(first)) {
+    throw ConfigError(fmt::format("node list: a range must be N or N-M; got '{}' in '{}'; write the hosts out", range,
+                                  list));
+  }
+  for (long n = std::stol(first); n <= std::stol(last) && hosts.size() < most; ++n) {
+    hosts.push_back(fmt::format("{}{:0{}}", head, n, first.size()));
+  }
+}
+
+}  // namespace
+
+Environment environment_of_process() {
+  Environment env;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) env.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return env;
+}
+
+std::vector<std::string> expand_node_list(const std::string& list, std::size_t most) {
+  std::vector<std::string> hosts;
+  std::size_t at = 0;
+  while (at < list.size() && hosts.size() < most) {
+    const std::size_t stop = list.find_first_of(",[", at);
+    const std::string head = list.substr(at, stop == std::string::npos ? stop : stop - at);
+    if (stop == std::string::npos || list[stop] == ',') {
+      if (!head.empty()) hosts.push_back(head);
+      at = stop == std::string::npos ? list.size() : stop + 1;
+      continue;
+    }
+    const std::size_t close = list.find(']', stop);
+    if (close == std::string::npos || (close + 1 < list.size() && list[close + 1] != ',')) {
+      throw ConfigError(fmt::format("node list: each [ needs a ] at the end of its name; got '{}'; set MASTER_ADDR",
+                                    list));
+    }
+    for (std::size_t from = stop + 1; from <= close && hosts.size() < most;) {
+      const std::size_t comma = std::min(list.find(',', from), close);
+      expand_range(list, head, list.substr(from, comma - from), most, hosts);
+      from = comma + 1;
+    }
+    at = close + 2;
+  }
+  return hosts;
+}
+
+Place find_place(const Environment& env) {
+  Place place;
+  Reader reader(env, place);
+  if (reader.has("RANK") || reader.has("WORLD_SIZE")) {
+    read_ranks(reader, place);
+  } else if (reader.has("PET_NNODES") || reader.has("PET_NODE_RANK")) {
+    read_kubeflow(reader, place);
+  } else if (reader.has("SLURM_PROCID")) {
+    read_slurm(reader, place);
+  } else {
+    place.local_size = 1;
+  }
+  check_sizes(reader, place);
+  if (!reader.faults().empty()) {
+    throw ConfigError(fmt::format("place of this rank: the variables of the launcher ({}) must be complete and agree; "
+                                  "got: {}; start with `colonnade launch`, torchrun or srun, or unset them for one rank",
+                                  place.launcher, fmt::join(reader.faults(), "; ")));
+  }
+  return place;
+}
+
+std::string describe(const Place& place) {
+  if (place.launcher == "none") return "rank 0 of 1 (no launcher)";
+  const auto source = [&](const char* key) {
+    const auto it = place.sources.find(key);
+    return it == place.sources.end() ? std::string("default") : it->second;
+  };
+  std::string text = fmt::format("rank {} of {} ({}, {}), local rank {} ({})", place.rank, place.world_size,
+                                 source("rank"), source("world_size"), place.local_rank, source("local_rank"));
+  if (!place.master_address.empty()) {
+    text += fmt::format(", master {}:{} ({}, {})", place.master_address, place.master_port, source("master_address"),
+                        source("master_port"));
+  }
+  return text;
+}
+
+}  // namespace colonnade::launch
