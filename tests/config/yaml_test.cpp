@@ -133,6 +133,12 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   EXPECT_THAT(read("config: other.yaml\n").faults, ElementsAre(HasSubstr("a YAML file cannot name another")));
   EXPECT_THAT(read("<<: 3\n").faults, ElementsAre(HasSubstr("must name a map")));
   EXPECT_THAT(read("x-a: &a {<<: *a}\n<<: *a\n").faults.size(), 1U) << "a map that merges itself";
+  std::string bomb = "x-0: &a0 {seed: 1}\n";
+  for (int i = 1; i < 15; ++i) {
+    const std::string below = fmt::format("*a{}", i - 1);
+    bomb += fmt::format("x-{}: &a{} {{<<: [{}, {}, {}, {}]}}\n", i, i, below, below, below, below);
+  }
+  EXPECT_THAT(read(bomb + "<<: *a14\n").faults, ElementsAre(HasSubstr("merge at most 1000 maps")));
   EXPECT_THAT(read(std::string(100000, '[')).faults.size(), 1U) << "deep nesting";
   EXPECT_THAT(read("num_experts: 8\n").faults, ElementsAre(HasSubstr("no mixture of experts")));
   EXPECT_THAT(read("").faults, IsEmpty());

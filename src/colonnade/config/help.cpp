@@ -47,7 +47,9 @@ std::string help_text(const Setting& s) {
 /// The default as a user would read it; empty where there is nothing to say.
 std::string default_note(const Setting& s) {
   const std::string text = s.default_text();
-  if (!s.shorthand_key.empty() || text.empty() || (s.kind == Kind::kSwitch && text == "false")) return "";
+  const bool says_nothing =
+      text.empty() || text == "0" || text == "unset" || (s.kind == Kind::kSwitch && text == "false");
+  if (!s.shorthand_key.empty() || says_nothing || s.get == nullptr) return "";
   return fmt::format(" [{}]", s.kind == Kind::kSwitch ? "on; " + s.off_flag() + " switches it off" : text);
 }
 

@@ -132,7 +132,8 @@ std::string Setting::off_flag() const {
 
 std::string Setting::default_text() const {
   if (cls == Class::kImplemented && get != nullptr) return text_of(Run{}, *this);
-  if (cls == Class::kImplemented) return kind == Kind::kSwitch ? "false" : "unset";
+  if (cls == Class::kImplemented && kind != Kind::kSwitch) return "unset";
+  if (cls == Class::kImplemented) return !off_aliases.empty() && off_aliases[0] == flag ? "true" : "false";
   return megatron_default.empty() ? "unset" : megatron_default;
 }
 

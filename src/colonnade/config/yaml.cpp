@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::size_t kLargestFile = 4 << 20;
 constexpr int kDeepestMerge = 16;
+constexpr int kMostMerges = 1000;  // lists of lists of anchors grow without end
 
 class Reader {
  public:
@@ -66,7 +68,7 @@ class Reader {
       if (!here.insert(key).second) {
         fault(fmt::format("{}:{}: {}: must be given once; got it twice; leave one out", path_,
                           line(entry.first), key));
-      } else if (entry.second.IsMap() && depth == 0 && is_anchor(key, entry.second)) {
+      } else if (entry.second.IsMap() && depth == 0 && is_anchor(key)) {
         continue;
       } else {
         value(key, line(entry.first), entry.second);
@@ -78,15 +80,18 @@ class Reader {
   }
 
   /// Maps that serve `<<` may stand under keys that begin with "x-" or ".".
-  static bool is_anchor(const std::string& key, const YAML::Node& /*node*/) {
-    return key.starts_with("x-") || key.starts_with('.');
-  }
+  static bool is_anchor(const std::string& key) { return key.starts_with("x-") || key.starts_with('.'); }
 
   void merge(const YAML::Node& node, int depth) {
-    if (depth >= kDeepestMerge) {
-      return fault(fmt::format("{}:{}: <<: must nest at most {} deep; got more; merge flat maps", path_,
-                               line(node), kDeepestMerge));
+    if (depth >= kDeepestMerge || merges_ >= kMostMerges) {
+      if (!std::exchange(stopped_, true)) {
+        fault(fmt::format(
+            "{}:{}: <<: must nest at most {} deep and merge at most {} maps; got more; merge flat maps",
+            path_, line(node), kDeepestMerge, kMostMerges));
+      }
+      return;
     }
+    ++merges_;
     if (node.IsSequence()) {
       for (const auto& part : node) merge(part, depth + 1);
     } else if (node.IsMap()) {
@@ -150,6 +155,8 @@ class Reader {
   int level_;
   GivenSet& out_;
   std::set<std::string> seen_;
+  int merges_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace

@@ -59,7 +59,8 @@ void sizes(Table& t) {
       .range(0, 1'000'000'000)
       .common();
   t.special("--group-query-attention", "heads share keys and values in --num-query-groups groups")
-      .how(Kind::kSwitch, nullptr, &get_grouped);
+      .how(Kind::kSwitch, nullptr, &get_grouped)
+      .common();
   t.add<kModel, &Model::num_query_groups>(
        "--num-query-groups",
        "key/value heads; with --group-query-attention only, 1 when not given; 0: as many as heads")
