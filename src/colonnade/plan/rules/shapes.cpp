@@ -20,23 +20,6 @@ Broken needed(const char* flag, const char* key, std::int64_t value, const char*
                  fmt::format("write {} {} or another number", flag, example)};
 }
 
-constexpr Rule kNeeded[] = {
-    {"num-layers", false,
-     [](const Run& r) { return needed("--num-layers", "num_layers", r.model.num_layers, "12"); }},
-    {"hidden-size", false,
-     [](const Run& r) { return needed("--hidden-size", "hidden_size", r.model.hidden_size, "768"); }},
-    {"heads", false,
-     [](const Run& r) {
-       return needed("--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
-     }},
-    {"seq-length", true,
-     [](const Run& r) { return needed("--seq-length", "seq_length", r.training.seq_length, "1024"); }},
-    {"micro-batch", true,
-     [](const Run& r) {
-       return needed("--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
-     }},
-};
-
 Broken heads_hidden(const Run& r) {
   const auto& m = r.model;
   if (m.num_attention_heads < 1 || m.hidden_size < 1 || m.hidden_size % m.num_attention_heads == 0)
@@ -189,11 +172,20 @@ Broken rope_factors(const Run& r) {
 }
 
 constexpr Rule kShapes[] = {
-    kNeeded[0],
-    kNeeded[1],
-    kNeeded[2],
-    kNeeded[3],
-    kNeeded[4],
+    {"num-layers", false,
+     [](const Run& r) { return needed("--num-layers", "num_layers", r.model.num_layers, "12"); }},
+    {"hidden-size", false,
+     [](const Run& r) { return needed("--hidden-size", "hidden_size", r.model.hidden_size, "768"); }},
+    {"heads", false,
+     [](const Run& r) {
+       return needed("--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
+     }},
+    {"seq-length", true,
+     [](const Run& r) { return needed("--seq-length", "seq_length", r.training.seq_length, "1024"); }},
+    {"micro-batch", true,
+     [](const Run& r) {
+       return needed("--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
+     }},
     {"heads-hidden", false, heads_hidden},
     {"heads-tensor", false, heads_tensor},
     {"groups-heads", false, groups_heads},
