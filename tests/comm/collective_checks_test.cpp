@@ -12,10 +12,14 @@ namespace {
 /// Relative: rounding of one conversion from float32; integers and float64 are exact enough to be strict.
 double tolerance(at::ScalarType type) {
   switch (type) {
-    case at::kBFloat16: return 0.0079;
-    case at::kHalf: return 0.00098;
-    case at::kFloat: return 1e-6;
-    default: return 1e-14;
+    case at::kBFloat16:
+      return 0.0079;
+    case at::kHalf:
+      return 0.00098;
+    case at::kFloat:
+      return 1e-6;
+    default:
+      return 1e-14;
   }
 }
 
@@ -38,9 +42,9 @@ void check_reductions(const comm::Group& group, at::ScalarType type, std::int64_
   const int size = group.size();
   const std::vector<std::int64_t> shape = {n, 3};
   const at::Tensor all = everybody(size, shape, type);
-  for (const auto& [op, expected] : {std::pair{comm::Reduce::kSum, all.sum(0)},
-                                     std::pair{comm::Reduce::kMax, all.amax(0)},
-                                     std::pair{comm::Reduce::kMin, all.amin(0)}}) {
+  for (const auto& [op, expected] :
+       {std::pair{comm::Reduce::kSum, all.sum(0)}, std::pair{comm::Reduce::kMax, all.amax(0)},
+        std::pair{comm::Reduce::kMin, all.amin(0)}}) {
     at::Tensor x = values(group.rank(), shape, type);
     group.all_reduce(x, "test / reduce", op).wait();
     expect_equal(x, expected, "all_reduce");
@@ -52,7 +56,8 @@ void check_reductions(const comm::Group& group, at::ScalarType type, std::int64_
                "reduce_scatter");
   // In place: the slice may be part of the input, as a sharded gradient buffer has it.
   at::Tensor buffer = values(group.rank(), whole, type);
-  group.reduce_scatter(buffer.narrow(0, group.rank() * n, n), buffer, "test / reduce_scatter in place").wait();
+  group.reduce_scatter(buffer.narrow(0, group.rank() * n, n), buffer, "test / reduce_scatter in place")
+      .wait();
   expect_equal(buffer.narrow(0, group.rank() * n, n), slice, "reduce_scatter in place");
 }
 
@@ -111,8 +116,10 @@ void check_point_to_point(const comm::Group& group, at::ScalarType type) {
     sent[static_cast<std::size_t>(letter)] = values(group.rank() + 10 * letter, {7}, type);
   }
   const auto at = [](int i) { return static_cast<std::size_t>(i); };
-  for (const int letter : {2, 3, 0, 1}) works.push_back(group.recv(got[at(letter)], previous, letter / 2, "test / recv"));
-  for (const int letter : {0, 1, 2, 3}) works.push_back(group.send(sent[at(letter)], next, letter / 2, "test / send"));
+  for (const int letter : {2, 3, 0, 1})
+    works.push_back(group.recv(got[at(letter)], previous, letter / 2, "test / recv"));
+  for (const int letter : {0, 1, 2, 3})
+    works.push_back(group.send(sent[at(letter)], next, letter / 2, "test / send"));
   for (const int i : {1, 0, 3, 2}) works[at(i)].wait();
   for (const int letter : {0, 1, 2, 3}) {
     expect_equal(got[at(letter)], values(previous + 10 * letter, {7}, type), "send and recv");
@@ -121,8 +128,10 @@ void check_point_to_point(const comm::Group& group, at::ScalarType type) {
 
 void check_texts(const comm::Group& group) {
   std::vector<std::string> expected;
-  for (int r = 0; r < group.size(); ++r) expected.push_back(std::string(static_cast<std::size_t>(r * 3), 'x') + "end");
-  EXPECT_EQ(group.all_gather_text(expected[static_cast<std::size_t>(group.rank())], "test / texts"), expected);
+  for (int r = 0; r < group.size(); ++r)
+    expected.push_back(std::string(static_cast<std::size_t>(r * 3), 'x') + "end");
+  EXPECT_EQ(group.all_gather_text(expected[static_cast<std::size_t>(group.rank())], "test / texts"),
+            expected);
   EXPECT_EQ(group.all_gather_text("", "test / no texts"), std::vector<std::string>(expected.size()));
 }
 

@@ -63,17 +63,20 @@ launch::Place place_of(int rank, int world, int port) {
 /// Runs the disabled test Rank.DISABLED_<body> as `ranks` of a world of `world` processes.
 std::vector<Ended> run_processes(const std::string& body, int world, std::vector<int> ranks) {
   const int port = listen_anywhere();
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("colonnade_comm_{}_{}", getpid(), body);
+  const auto folder =
+      std::filesystem::temp_directory_path() / fmt::format("colonnade_comm_{}_{}", getpid(), body);
   std::filesystem::create_directories(folder);
   std::vector<pid_t> pids;
   for (const int rank : ranks) {
     const std::string log = folder / fmt::format("{}.log", rank);
     const std::string filter = "--gtest_filter=Rank.DISABLED_" + body;
-    const std::vector<std::pair<const char*, std::string>> env = {
-        {"RANK", std::to_string(rank)},       {"LOCAL_RANK", std::to_string(rank)},
-        {"WORLD_SIZE", std::to_string(world)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},
-        {"MASTER_ADDR", "127.0.0.1"},          {"MASTER_PORT", std::to_string(port)},
-        {"OMP_NUM_THREADS", "1"}};
+    const std::vector<std::pair<const char*, std::string>> env = {{"RANK", std::to_string(rank)},
+                                                                  {"LOCAL_RANK", std::to_string(rank)},
+                                                                  {"WORLD_SIZE", std::to_string(world)},
+                                                                  {"LOCAL_WORLD_SIZE", std::to_string(world)},
+                                                                  {"MASTER_ADDR", "127.0.0.1"},
+                                                                  {"MASTER_PORT", std::to_string(port)},
+                                                                  {"OMP_NUM_THREADS", "1"}};
     const pid_t pid = fork();
     if (pid == 0) {
       for (const auto& [name, value] : env) setenv(name, value.c_str(), 1);
@@ -144,8 +147,8 @@ TEST(Rank, DISABLED_Overlap) {
   const World world = connect_here();
   Communicators ranks = communicators(world, 2);
   Communicators second = communicators(world, 2);
-  const std::vector<Group> groups = {ranks.world(), ranks.group({plan::Axis::kTp}), ranks.group({plan::Axis::kDp}),
-                                     second.group({plan::Axis::kTp})};
+  const std::vector<Group> groups = {ranks.world(), ranks.group({plan::Axis::kTp}),
+                                     ranks.group({plan::Axis::kDp}), second.group({plan::Axis::kTp})};
   std::vector<Work> works;
   std::vector<at::Tensor> tensors, expected;
   for (int i = 0; i < 60; ++i) {
@@ -165,7 +168,8 @@ TEST(Rank, DISABLED_Overlap) {
     }
   }
   for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
-  for (std::size_t i = 0; i < works.size(); ++i) EXPECT_TRUE(at::allclose(tensors[i], expected[i], 1e-5, 1e-4)) << i;
+  for (std::size_t i = 0; i < works.size(); ++i)
+    EXPECT_TRUE(at::allclose(tensors[i], expected[i], 1e-5, 1e-4)) << i;
 }
 
 TEST(Rank, DISABLED_Dying) {
@@ -229,7 +233,8 @@ TEST(Processes, CollectivesAgreeWithPlainArithmetic) {
   for (const int world : {2, 3, 4}) {
     std::vector<int> ranks;
     for (int r = 0; r < world; ++r) ranks.push_back(r);
-    for (const Ended& ended : run_processes("Collectives", world, ranks)) EXPECT_EQ(ended.code, 0) << ended.log;
+    for (const Ended& ended : run_processes("Collectives", world, ranks))
+      EXPECT_EQ(ended.code, 0) << ended.log;
   }
 }
 
@@ -240,14 +245,16 @@ TEST(Processes, OperationsOfSeveralGroupsOverlap) {
 TEST(Processes, AKilledRankIsNoticedByAllWithinSeconds) {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Ended> ended = run_processes("Dying", 4, {0, 1, 2, 3});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // start-up included; time-out 60 s
+  EXPECT_LT(std::chrono::steady_clock::now() - start,
+            std::chrono::seconds(30));  // start-up included; time-out 60 s
   EXPECT_EQ(ended[2].code, 1000 + SIGKILL);
   for (const int rank : {0, 1, 3}) {
     const Ended& peer = ended[static_cast<std::size_t>(rank)];
     EXPECT_EQ(peer.code, kExitRankLost) << peer.log;
     EXPECT_THAT(peer.log, HasSubstr("CommError all_reduce \"step 3 / "));
   }
-  EXPECT_THAT(ended[3].log, HasSubstr("layer 3 / sum\": every rank of group tp must take part; got on rank 3"));
+  EXPECT_THAT(ended[3].log,
+              HasSubstr("layer 3 / sum\": every rank of group tp must take part; got on rank 3"));
 }
 
 TEST(Processes, AKilledSenderEndsTheReceive) {
@@ -281,8 +288,9 @@ TEST(Processes, ARankWithOtherSettingsIsNamed) {
 TEST(Processes, ABarrierNamesWhoIsMissing) {
   const std::vector<Ended> ended = run_processes("Barrier", 2, {0, 1});
   EXPECT_EQ(ended[0].code, kExitRankLost) << ended[0].log;
-  EXPECT_THAT(ended[0].log, HasSubstr("barrier \"step 2\": all ranks must arrive; got 1 of 2 within 0.5 s; missing: "
-                                      "rank 1"));
+  EXPECT_THAT(ended[0].log,
+              HasSubstr("barrier \"step 2\": all ranks must arrive; got 1 of 2 within 0.5 s; missing: "
+                        "rank 1"));
   EXPECT_EQ(ended[1].code, 0) << ended[1].log;
 }
 

@@ -158,7 +158,8 @@ TEST(ThreadRanks, ATimeoutNamesTheMissingRankAndWhatItDoes) {
         },
         milliseconds(100));
   });
-  EXPECT_THAT(message, HasSubstr("rank 3 (last started \"layer 4 / mlp / sum\" on tp) did not come within 100 ms"));
+  EXPECT_THAT(message,
+              HasSubstr("rank 3 (last started \"layer 4 / mlp / sum\" on tp) did not come within 100 ms"));
 }
 
 TEST(ThreadRanks, DifferentCollectivesAreAnErrorThatNamesBoth) {
@@ -177,14 +178,20 @@ TEST(ThreadRanks, WrongArgumentsAreRefusedWithTheirValues) {
     const Group group = ranks.world();
     const at::Tensor x = at::zeros({4, 3});
     EXPECT_THAT(message_of<Error>([&] { group.all_reduce(x.t(), "turned"); }), HasSubstr("[1, 3]"));
-    EXPECT_THAT(message_of<Error>([&] { group.all_gather(at::zeros({4, 6}), x, "wide"); }), HasSubstr("[4, 6]"));
-    EXPECT_THAT(message_of<Error>([&] { group.all_gather(at::zeros({8, 3}, at::kDouble), x, "type"); }),
+    EXPECT_THAT(message_of<Error>([&] {
+                  group.all_gather(at::zeros({4, 6}), x, "wide");
+                }),
+                HasSubstr("[4, 6]"));
+    EXPECT_THAT(message_of<Error>([&] {
+                  group.all_gather(at::zeros({8, 3}, at::kDouble), x, "type");
+                }),
                 HasSubstr("Double"));
     EXPECT_THAT(message_of<Error>([&] { group.reduce_scatter(x, x, "same"); }), HasSubstr("2 parts"));
     EXPECT_THAT(message_of<Error>([&] { group.all_to_all(at::zeros({3}), at::zeros({3}), "odd"); }),
                 HasSubstr("divisible"));
     EXPECT_THAT(message_of<Error>([&] { group.broadcast(x, 2, "root"); }), HasSubstr("2 of 2"));
-    EXPECT_THAT(message_of<Error>([&] { group.send(x, ranks.rank(), 0, "self"); }), HasSubstr("another member"));
+    EXPECT_THAT(message_of<Error>([&] { group.send(x, ranks.rank(), 0, "self"); }),
+                HasSubstr("another member"));
     EXPECT_THAT(message_of<Error>([&] { group.recv(x, -1, 0, "nobody"); }), HasSubstr("-1 of 2"));
   });
 }
@@ -233,7 +240,9 @@ TEST(Work, WaitsOnceAndWhenDropped) {
     EXPECT_FALSE(work.pending());
   }
   EXPECT_EQ(waits, 1);
-  { const Work dropped([&] { ++waits; }); }
+  {
+    const Work dropped([&] { ++waits; });
+  }
   EXPECT_EQ(waits, 2);
   Work first([&] { ++waits; });
   Work moved = std::move(first);
@@ -245,7 +254,9 @@ TEST(Work, WaitsOnceAndWhenDropped) {
 }
 
 TEST(Work, AnErrorOfADroppedWorkDoesNotEndTheProgram) {
-  { const Work dropped([] { throw CommError("lost"); }); }
+  {
+    const Work dropped([] { throw CommError("lost"); });
+  }
   EXPECT_THROW(Work([] { throw CommError("lost"); }).wait(), CommError);
 }
 

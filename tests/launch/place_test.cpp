@@ -68,12 +68,17 @@ TEST(Place, TorchrunHostsTheStore) {
   EXPECT_EQ(place.restart, 2);
   EXPECT_EQ(place.launcher, "torchrun");
   EXPECT_EQ(describe(place),
-            "rank 5 of 8 (RANK, WORLD_SIZE), local rank 1 (LOCAL_RANK), master node1:29500 (MASTER_ADDR, MASTER_PORT)");
+            "rank 5 of 8 (RANK, WORLD_SIZE), local rank 1 (LOCAL_RANK), master node1:29500 (MASTER_ADDR, "
+            "MASTER_PORT)");
 }
 
 TEST(Place, OwnLauncherAndPlainVariables) {
-  const Place place = find_place({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
-                                  {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "4000"},
+  const Place place = find_place({{"RANK", "1"},
+                                  {"WORLD_SIZE", "2"},
+                                  {"LOCAL_RANK", "1"},
+                                  {"LOCAL_WORLD_SIZE", "2"},
+                                  {"MASTER_ADDR", "127.0.0.1"},
+                                  {"MASTER_PORT", "4000"},
                                   {"COLONNADE_RESTART_COUNT", "3"}});
   EXPECT_FALSE(place.store_is_hosted);
   EXPECT_TRUE(place.one_machine());
@@ -104,14 +109,19 @@ TEST(Place, AllFaultsAreListedAtOnce) {
 TEST(Place, ContradictionsAreRefused) {
   EXPECT_THAT(fault_of(with(kTorchrun, "RANK", "8")), HasSubstr("RANK=8 must be below WORLD_SIZE=8"));
   EXPECT_THAT(fault_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9"));
-  EXPECT_THAT(fault_of(with(kTorchrun, "LOCAL_RANK", "4")), HasSubstr("LOCAL_RANK=4 must be below the 4 ranks"));
-  EXPECT_THAT(fault_of(with(kTorchrun, "WORLD_SIZE", "99999999999999999999")), HasSubstr("WORLD_SIZE must be"));
+  EXPECT_THAT(fault_of(with(kTorchrun, "LOCAL_RANK", "4")),
+              HasSubstr("LOCAL_RANK=4 must be below the 4 ranks"));
+  EXPECT_THAT(fault_of(with(kTorchrun, "WORLD_SIZE", "99999999999999999999")),
+              HasSubstr("WORLD_SIZE must be"));
   EXPECT_THAT(fault_of(with(kTorchrun, "RANK", "-1")), HasSubstr("got '-1'"));
 }
 
 TEST(Place, KubeflowAddressesNodes) {
-  const Environment pod = {{"PET_NNODES", "4"}, {"PET_NPROC_PER_NODE", "1"}, {"PET_NODE_RANK", "2"},
-                           {"PET_MASTER_ADDR", "job-master-0"}, {"PET_MASTER_PORT", "23456"}};
+  const Environment pod = {{"PET_NNODES", "4"},
+                           {"PET_NPROC_PER_NODE", "1"},
+                           {"PET_NODE_RANK", "2"},
+                           {"PET_MASTER_ADDR", "job-master-0"},
+                           {"PET_MASTER_PORT", "23456"}};
   const Place place = find_place(pod);
   EXPECT_EQ(place.rank, 2);
   EXPECT_EQ(place.world_size, 4);
@@ -124,8 +134,12 @@ TEST(Place, KubeflowAddressesNodes) {
   EXPECT_THAT(fault_of(without(pod, "PET_MASTER_ADDR")), HasSubstr("PET_MASTER_ADDR is not set"));
 
   // Its older jobs set RANK and WORLD_SIZE per pod and no LOCAL_RANK.
-  const Environment old = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "job-master-0"},
-                           {"MASTER_PORT", "23456"}, {"PET_NPROC_PER_NODE", "auto"}, {"PET_NNODES", "2"}};
+  const Environment old = {{"RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "job-master-0"},
+                           {"MASTER_PORT", "23456"},
+                           {"PET_NPROC_PER_NODE", "auto"},
+                           {"PET_NNODES", "2"}};
   EXPECT_EQ(find_place(old).local_rank, 0);
   EXPECT_THAT(fault_of(with(old, "PET_NNODES", "1")), HasSubstr("LOCAL_RANK is not set"));
 }

@@ -13,8 +13,8 @@ namespace colonnade::comm {
 
 Communicators::Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory)
     : mesh_(std::move(mesh)), rank_(rank), factory_(std::move(factory)) {
-  COL_CHECK(rank >= 0 && rank < mesh_.world_size(), "Communicators: the rank must be in the world; got {} of {}", rank,
-            mesh_.world_size());
+  COL_CHECK(rank >= 0 && rank < mesh_.world_size(),
+            "Communicators: the rank must be in the world; got {} of {}", rank, mesh_.world_size());
 }
 
 Group Communicators::group(plan::AxisSet axes) { return make(mesh_.peers(rank_, axes), plan::name(axes)); }
@@ -39,7 +39,8 @@ Group Communicators::make(const std::vector<int>& ranks, const std::string& name
     // The hash tells groups of two meshes in one job apart that share a name and a first member.
     const std::uint64_t members = stable_hash(fmt::format("{}", fmt::join(ranks, ",")));
     const auto index = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-    group = Group(factory_->make(ranks, index, fmt::format("{}.{}.{:016x}", name, ranks.front(), members)), name);
+    group =
+        Group(factory_->make(ranks, index, fmt::format("{}.{}.{:016x}", name, ranks.front(), members)), name);
   }
   return made_.emplace(name, std::move(group)).first->second;
 }

@@ -15,7 +15,8 @@ namespace colonnade::comm {
 class GroupFactory {
  public:
   virtual ~GroupFactory() = default;
-  virtual std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index, const std::string& name) = 0;
+  virtual std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index,
+                                        const std::string& name) = 0;
 };
 
 class Communicators {

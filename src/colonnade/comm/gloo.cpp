@@ -15,9 +15,12 @@ using Started = c10::intrusive_ptr<c10d::Work>;
 
 c10d::ReduceOp to_c10d(Reduce op) {
   switch (op) {
-    case Reduce::kMax: return c10d::ReduceOp::MAX;
-    case Reduce::kMin: return c10d::ReduceOp::MIN;
-    case Reduce::kSum: break;
+    case Reduce::kMax:
+      return c10d::ReduceOp::MAX;
+    case Reduce::kMin:
+      return c10d::ReduceOp::MIN;
+    case Reduce::kSum:
+      break;
   }
   return c10d::ReduceOp::SUM;
 }
@@ -36,7 +39,8 @@ class GlooBackend final : public Backend {
  public:
   GlooBackend(const GroupSeat& seat, c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options)
       : Backend(seat.ranks, seat.index),
-        group_(c10::make_intrusive<c10d::ProcessGroupGloo>(seat.store, seat.index, size(), std::move(options))) {}
+        group_(c10::make_intrusive<c10d::ProcessGroupGloo>(seat.store, seat.index, size(),
+                                                           std::move(options))) {}
 
   /// Waiting for operations that a lost peer will never finish would hold up the end of the process
   /// until the time-out; their group is left to the system instead.
@@ -65,7 +69,8 @@ class GlooBackend final : public Backend {
     return finish(exchange(pieces, from), [out, pieces, from, members = size()] {
       std::vector<const void*> parts;
       for (int r = 0; r < members; ++r) {
-        parts.push_back(static_cast<const std::byte*>(pieces.data_ptr()) + static_cast<std::size_t>(r) * out.nbytes());
+        parts.push_back(static_cast<const std::byte*>(pieces.data_ptr()) +
+                        static_cast<std::size_t>(r) * out.nbytes());
       }
       const at::Tensor sum = host_space(out);
       reduce(out.scalar_type(), parts, sum.data_ptr(), out.numel(), Reduce::kSum);
@@ -95,7 +100,9 @@ class GlooBackend final : public Backend {
     return finish(group_->recv(host, from, tag), [tensor, result = host[0]] { put_back(tensor, result); });
   }
 
-  void barrier(const Call&) override { finish(group_->barrier(), [] {}).wait(); }
+  void barrier(const Call&) override {
+    finish(group_->barrier(), [] {}).wait();
+  }
 
  private:
   Started exchange(at::Tensor& out, at::Tensor& in) {

@@ -18,11 +18,11 @@ namespace colonnade::comm {
 namespace {
 
 [[noreturn]] void throw_comm_error(const Backend& backend, const Call& call, std::string_view reason) {
-  throw CommError(
-      fmt::format("{} \"{}\": every rank of group {} must take part; got on rank {} ({} bytes, ranks {}): {}; see the "
-                  "log of the rank that is lost, then resume from the last checkpoint",
-                  call.operation, call.what, call.axes, backend.ranks()[static_cast<std::size_t>(backend.rank())],
-                  call.bytes, list_ranks(backend.ranks()), reason));
+  throw CommError(fmt::format(
+      "{} \"{}\": every rank of group {} must take part; got on rank {} ({} bytes, ranks {}): {}; see the "
+      "log of the rank that is lost, then resume from the last checkpoint",
+      call.operation, call.what, call.axes, backend.ranks()[static_cast<std::size_t>(backend.rank())],
+      call.bytes, list_ranks(backend.ranks()), reason));
 }
 
 /// Runs `body`; what it throws becomes a CommError, except broken promises of the caller.
@@ -42,23 +42,26 @@ auto translate(const Backend& backend, const Call& call, const Body& body) {
 }
 
 void check_contiguous(std::string_view operation, std::string_view what, const at::Tensor& tensor) {
-  COL_CHECK(tensor.is_contiguous(), "{} \"{}\": the tensor must be contiguous; got shape {} with strides {}; call "
-            "contiguous() first", operation, what, tensor.sizes(), tensor.strides());
+  COL_CHECK(tensor.is_contiguous(),
+            "{} \"{}\": the tensor must be contiguous; got shape {} with strides {}; call "
+            "contiguous() first",
+            operation, what, tensor.sizes(), tensor.strides());
 }
 
 /// `whole` must be `part` repeated `size` times along dimension 0 (a scalar part: a vector).
-void check_whole(std::string_view operation, std::string_view what, const at::Tensor& whole, const at::Tensor& part,
-                 int size) {
+void check_whole(std::string_view operation, std::string_view what, const at::Tensor& whole,
+                 const at::Tensor& part, int size) {
   check_contiguous(operation, what, whole);
   check_contiguous(operation, what, part);
   std::vector<std::int64_t> expected = part.sizes().vec();
   if (expected.empty()) expected.push_back(1);
   expected[0] *= size;
-  COL_CHECK(whole.sizes() == at::IntArrayRef(expected) && whole.dtype() == part.dtype() &&
-                whole.device() == part.device(),
-            "{} \"{}\": the whole must be {} parts along dimension 0; got whole {} {} on {} and part {} {} on {}",
-            operation, what, size, whole.sizes(), c10::toString(whole.scalar_type()), whole.device().str(),
-            part.sizes(), c10::toString(part.scalar_type()), part.device().str());
+  COL_CHECK(
+      whole.sizes() == at::IntArrayRef(expected) && whole.dtype() == part.dtype() &&
+          whole.device() == part.device(),
+      "{} \"{}\": the whole must be {} parts along dimension 0; got whole {} {} on {} and part {} {} on {}",
+      operation, what, size, whole.sizes(), c10::toString(whole.scalar_type()), whole.device().str(),
+      part.sizes(), c10::toString(part.scalar_type()), part.device().str());
 }
 
 std::int64_t bytes(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
@@ -121,7 +124,8 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
   const at::NoGradGuard no_grad;
   const CollectiveTicket ticket = progress_->begin(number_, what, peer);
   const auto call = std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes});
-  const auto work = std::make_shared<Work>(translate(*backend_, *call, [&] { return start(*backend_, *call); }));
+  const auto work =
+      std::make_shared<Work>(translate(*backend_, *call, [&] { return start(*backend_, *call); }));
   if (!work->pending()) {
     progress_->end(ticket);
     return {};
@@ -136,48 +140,61 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
 Work Group::all_reduce(at::Tensor tensor, std::string_view what, Reduce op) const {
   if (size() == 1) return {};
   check_contiguous("all_reduce", what, tensor);
-  return run("all_reduce", what, bytes(tensor), -1, [&](Backend& backend, const Call& call) { return backend.all_reduce(tensor, op, call); });
+  return run("all_reduce", what, bytes(tensor), -1,
+             [&](Backend& backend, const Call& call) { return backend.all_reduce(tensor, op, call); });
 }
 
 Work Group::all_gather(at::Tensor out, at::Tensor in, std::string_view what) const {
   check_whole("all_gather", what, out, in, size());
   if (size() == 1) return copy_alone(out, in), Work();
-  return run("all_gather", what, bytes(out), -1, [&](Backend& backend, const Call& call) { return backend.all_gather(out, in, call); });
+  return run("all_gather", what, bytes(out), -1,
+             [&](Backend& backend, const Call& call) { return backend.all_gather(out, in, call); });
 }
 
 Work Group::reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const {
   check_whole("reduce_scatter", what, in, out, size());
   if (size() == 1) return copy_alone(out, in), Work();
-  return run("reduce_scatter", what, bytes(in), -1, [&](Backend& backend, const Call& call) { return backend.reduce_scatter(out, in, call); });
+  return run("reduce_scatter", what, bytes(in), -1,
+             [&](Backend& backend, const Call& call) { return backend.reduce_scatter(out, in, call); });
 }
 
 Work Group::broadcast(at::Tensor tensor, int root, std::string_view what) const {
-  COL_CHECK(root >= 0 && root < size(), "broadcast \"{}\": root must be a member; got {} of {}", what, root, size());
+  COL_CHECK(root >= 0 && root < size(), "broadcast \"{}\": root must be a member; got {} of {}", what, root,
+            size());
   if (size() == 1) return {};
   check_contiguous("broadcast", what, tensor);
-  return run("broadcast", what, bytes(tensor), -1, [&](Backend& backend, const Call& call) { return backend.broadcast(tensor, root, call); });
+  return run("broadcast", what, bytes(tensor), -1,
+             [&](Backend& backend, const Call& call) { return backend.broadcast(tensor, root, call); });
 }
 
 Work Group::all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const {
   check_whole("all_to_all", what, out, in, 1);
   COL_CHECK(in.dim() > 0 && in.size(0) % size() == 0,
-            "all_to_all \"{}\": dimension 0 must be divisible by {} members; got shape {}", what, size(), in.sizes());
+            "all_to_all \"{}\": dimension 0 must be divisible by {} members; got shape {}", what, size(),
+            in.sizes());
   if (size() == 1) return copy_alone(out, in), Work();
-  return run("all_to_all", what, bytes(in), -1, [&](Backend& backend, const Call& call) { return backend.all_to_all(out, in, call); });
+  return run("all_to_all", what, bytes(in), -1,
+             [&](Backend& backend, const Call& call) { return backend.all_to_all(out, in, call); });
 }
 
 Work Group::send(at::Tensor tensor, int to, int tag, std::string_view what) const {
-  COL_CHECK(to >= 0 && to < size() && to != rank(), "send \"{}\": the receiver must be another member; got {} of {}, "
-            "from {}", what, to, size(), rank());
+  COL_CHECK(to >= 0 && to < size() && to != rank(),
+            "send \"{}\": the receiver must be another member; got {} of {}, "
+            "from {}",
+            what, to, size(), rank());
   check_contiguous("send", what, tensor);
-  return run("send", what, bytes(tensor), ranks()[static_cast<std::size_t>(to)], [&](Backend& backend, const Call& call) { return backend.send(tensor, to, tag, call); });
+  return run("send", what, bytes(tensor), ranks()[static_cast<std::size_t>(to)],
+             [&](Backend& backend, const Call& call) { return backend.send(tensor, to, tag, call); });
 }
 
 Work Group::recv(at::Tensor tensor, int from, int tag, std::string_view what) const {
-  COL_CHECK(from >= 0 && from < size() && from != rank(), "recv \"{}\": the sender must be another member; got {} of "
-            "{}, at {}", what, from, size(), rank());
+  COL_CHECK(from >= 0 && from < size() && from != rank(),
+            "recv \"{}\": the sender must be another member; got {} of "
+            "{}, at {}",
+            what, from, size(), rank());
   check_contiguous("recv", what, tensor);
-  return run("recv", what, bytes(tensor), ranks()[static_cast<std::size_t>(from)], [&](Backend& backend, const Call& call) { return backend.recv(tensor, from, tag, call); });
+  return run("recv", what, bytes(tensor), ranks()[static_cast<std::size_t>(from)],
+             [&](Backend& backend, const Call& call) { return backend.recv(tensor, from, tag, call); });
 }
 
 void Group::barrier(std::string_view what) const {

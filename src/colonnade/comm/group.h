@@ -41,8 +41,9 @@ class Work {
 /// A value: copies share the connection. With one member every call returns at once, so callers
 /// never test for size() == 1. Every call takes the name that is shown when it hangs ("layer 3 /
 /// attention.proj / sum"). Collective: all members call it in the same order with equal shapes.
-/// Tensors are contiguous; gradients do not flow through. Sums of bfloat16 and float16 are taken in
-/// float32 and rounded once. Errors: CommError; the group is unusable after that.
+/// Tensors are contiguous; gradients do not flow through. On the CPU, sums of bfloat16 and
+/// float16 are taken in float32 and rounded once; NCCL rounds at each of its steps. Errors: CommError;
+/// the group is unusable after that, and the program should end without waiting for other Works.
 class Group {
  public:
   Group();  ///< a group of one
@@ -63,7 +64,8 @@ class Group {
   Work reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const;
   /// Everybody gets root's `tensor`.
   Work broadcast(at::Tensor tensor, int root, std::string_view what) const;
-  /// `out` and `in` do not overlap. Slice r of dimension 0 of `in` goes to member r; slice r of `out` came from member r.
+  /// `out` and `in` do not overlap. Slice r of dimension 0 of `in` goes to member r; slice r of `out` came
+  /// from member r.
   Work all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const;
   /// Never waits for the receiver; the tensor must not change before the Work is waited for.
   Work send(at::Tensor tensor, int to, int tag, std::string_view what) const;
@@ -71,12 +73,14 @@ class Group {
   void barrier(std::string_view what) const;
 
   /// Every member's text, in rank order (settings, errors, file lists).
-  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& text, std::string_view what) const;
+  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& text,
+                                                         std::string_view what) const;
 
  private:
   /// Runs start(backend, call) under a name on the page of progress.
   template <typename Start>
-  Work run(std::string_view operation, std::string_view what, std::int64_t bytes, int peer, const Start& start) const;
+  Work run(std::string_view operation, std::string_view what, std::int64_t bytes, int peer,
+           const Start& start) const;
 
   std::shared_ptr<Backend> backend_;
   std::string axes_;

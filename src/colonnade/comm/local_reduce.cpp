@@ -49,25 +49,37 @@ void reduce_as(std::span<const void* const> parts, void* out, std::int64_t count
 template <typename T>
 void reduce_by(Reduce op, std::span<const void* const> parts, void* out, std::int64_t count) {
   switch (op) {
-    case Reduce::kSum: return reduce_as<T, Sum>(parts, out, count);
-    case Reduce::kMax: return reduce_as<T, Max>(parts, out, count);
-    case Reduce::kMin: return reduce_as<T, Min>(parts, out, count);
+    case Reduce::kSum:
+      return reduce_as<T, Sum>(parts, out, count);
+    case Reduce::kMax:
+      return reduce_as<T, Max>(parts, out, count);
+    case Reduce::kMin:
+      return reduce_as<T, Min>(parts, out, count);
   }
 }
 
 }  // namespace
 
-void reduce(at::ScalarType type, std::span<const void* const> parts, void* out, std::int64_t count, Reduce op) {
+void reduce(at::ScalarType type, std::span<const void* const> parts, void* out, std::int64_t count,
+            Reduce op) {
   switch (type) {
-    case at::kDouble: return reduce_by<double>(op, parts, out, count);
-    case at::kFloat: return reduce_by<float>(op, parts, out, count);
-    case at::kBFloat16: return reduce_by<at::BFloat16>(op, parts, out, count);
-    case at::kHalf: return reduce_by<at::Half>(op, parts, out, count);
-    case at::kLong: return reduce_by<std::int64_t>(op, parts, out, count);
-    case at::kInt: return reduce_by<std::int32_t>(op, parts, out, count);
-    case at::kByte: return reduce_by<std::uint8_t>(op, parts, out, count);
+    case at::kDouble:
+      return reduce_by<double>(op, parts, out, count);
+    case at::kFloat:
+      return reduce_by<float>(op, parts, out, count);
+    case at::kBFloat16:
+      return reduce_by<at::BFloat16>(op, parts, out, count);
+    case at::kHalf:
+      return reduce_by<at::Half>(op, parts, out, count);
+    case at::kLong:
+      return reduce_by<std::int64_t>(op, parts, out, count);
+    case at::kInt:
+      return reduce_by<std::int32_t>(op, parts, out, count);
+    case at::kByte:
+      return reduce_by<std::uint8_t>(op, parts, out, count);
     default:
-      COL_CHECK(false, "reduce: the type must be float64, float32, bfloat16, float16, int64, int32 or uint8; got {}",
+      COL_CHECK(false,
+                "reduce: the type must be float64, float32, bfloat16, float16, int64, int32 or uint8; got {}",
                 c10::toString(type));
   }
 }

@@ -13,6 +13,7 @@ namespace colonnade::comm {
 /// out[i] = parts[0][i] op parts[1][i] op ... for i in [0, count), in that order; `out` may be one
 /// of the parts. bfloat16 and float16 are reduced in float32 and rounded once. A NaN stays a NaN.
 /// Types: float64, float32, bfloat16, float16, int64, int32, uint8; throws Error for others.
-void reduce(at::ScalarType type, std::span<const void* const> parts, void* out, std::int64_t count, Reduce op);
+void reduce(at::ScalarType type, std::span<const void* const> parts, void* out, std::int64_t count,
+            Reduce op);
 
 }  // namespace colonnade::comm

@@ -16,16 +16,20 @@ using Started = c10::intrusive_ptr<c10d::Work>;
 
 c10d::ReduceOp to_c10d(Reduce op) {
   switch (op) {
-    case Reduce::kMax: return c10d::ReduceOp::MAX;
-    case Reduce::kMin: return c10d::ReduceOp::MIN;
-    case Reduce::kSum: break;
+    case Reduce::kMax:
+      return c10d::ReduceOp::MAX;
+    case Reduce::kMin:
+      return c10d::ReduceOp::MIN;
+    case Reduce::kSum:
+      break;
   }
   return c10d::ReduceOp::SUM;
 }
 
 class NcclBackend final : public Backend {
  public:
-  explicit NcclBackend(const GroupSeat& seat) : Backend(seat.ranks, seat.index), seat_(seat), group_(make("group")) {}
+  explicit NcclBackend(const GroupSeat& seat)
+      : Backend(seat.ranks, seat.index), seat_(seat), group_(make("group")) {}
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
   [[nodiscard]] at::Device device() const override {
@@ -82,8 +86,9 @@ class NcclBackend final : public Backend {
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroupNCCL> make(const std::string& name) const {
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = seat_.timeout;
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>(name, seat_.store),
-                                                       seat_.index, static_cast<int>(seat_.ranks.size()), options);
+    return c10::make_intrusive<c10d::ProcessGroupNCCL>(
+        c10::make_intrusive<c10d::PrefixStore>(name, seat_.store), seat_.index,
+        static_cast<int>(seat_.ranks.size()), options);
   }
 
   c10d::ProcessGroupNCCL& lane(int tag, bool upwards) {
@@ -93,7 +98,8 @@ class NcclBackend final : public Backend {
   }
 
   [[nodiscard]] at::Tensor on_device(const at::Tensor& tensor) const {
-    COL_CHECK(tensor.device() == device(), "nccl: tensors must be on {}; got {}", device().str(), tensor.device().str());
+    COL_CHECK(tensor.device() == device(), "nccl: tensors must be on {}; got {}", device().str(),
+              tensor.device().str());
     return tensor.detach();
   }
 

@@ -6,7 +6,8 @@ namespace colonnade::comm {
 
 std::shared_ptr<Backend> make_nccl(const GroupSeat&) {
   throw ConfigError(
-      "--device: NCCL must be compiled in; got a build for the CPU only; use --device cpu, or build with the preset "
+      "--device: NCCL must be compiled in; got a build for the CPU only; use --device cpu, or build with the "
+      "preset "
       "cuda");
 }
 

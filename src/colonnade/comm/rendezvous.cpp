@@ -18,7 +18,9 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-std::string seconds(milliseconds time) { return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000); }
+std::string seconds(milliseconds time) {
+  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
+}
 
 /// The members whose keys are absent; all when the store itself is gone.
 std::vector<int> absent(c10d::Store& store, const std::string& prefix, const std::vector<int>& ranks) {
@@ -56,12 +58,14 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
   }
   const std::vector<int> missing = absent(store, name, ranks);
   if (missing.size() == ranks.size()) {
-    throw CommError(fmt::format("{}: the store of the job must answer; got: {}; see the log of rank 0", name, reason));
+    throw CommError(
+        fmt::format("{}: the store of the job must answer; got: {}; see the log of rank 0", name, reason));
   }
-  throw CommError(fmt::format("{}: all ranks must arrive; got {} of {} within {}; missing: rank{} {}; see their logs, or "
-                              "raise --distributed-timeout-minutes if they are only slow",
-                              name, ranks.size() - missing.size(), ranks.size(), seconds(timeout),
-                              missing.size() == 1 ? "" : "s", list_ranks(missing)));
+  throw CommError(
+      fmt::format("{}: all ranks must arrive; got {} of {} within {}; missing: rank{} {}; see their logs, or "
+                  "raise --distributed-timeout-minutes if they are only slow",
+                  name, ranks.size() - missing.size(), ranks.size(), seconds(timeout),
+                  missing.size() == 1 ? "" : "s", list_ranks(missing)));
 }
 
 StorePtr open_store(const launch::Place& place, milliseconds timeout) {
@@ -80,8 +84,9 @@ StorePtr open_store(const launch::Place& place, milliseconds timeout) {
     // The host reaches its own store without asking a name service about itself.
     return c10::make_intrusive<c10d::TCPStore>(host ? "127.0.0.1" : place.master_address, options);
   } catch (const c10::Error& error) {
-    throw CommError(fmt::format("rendezvous: the store of the job must answer; got, at {}:{}: {}; see the log of rank 0",
-                                place.master_address, place.master_port, error.what_without_backtrace()));
+    throw CommError(
+        fmt::format("rendezvous: the store of the job must answer; got, at {}:{}: {}; see the log of rank 0",
+                    place.master_address, place.master_port, error.what_without_backtrace()));
   }
 }
 
@@ -90,7 +95,8 @@ class ProcessFactory final : public GroupFactory {
   ProcessFactory(StorePtr store, const launch::Place& place, const ConnectOptions& options)
       : store_(std::move(store)), place_(place), options_(options) {}
 
-  std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index, const std::string& name) override {
+  std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index,
+                                const std::string& name) override {
     const std::string key = fmt::format("group {}#{}", name, made_[name]++);
     GroupSeat seat;
     seat.store = c10::make_intrusive<c10d::PrefixStore>(key, store_);
@@ -112,10 +118,12 @@ class ProcessFactory final : public GroupFactory {
   }
 
  private:
-  [[nodiscard]] std::string failure(const std::string& key, const std::vector<int>& ranks, const char* reason) const {
-    return fmt::format("{}: its ranks must reach each other over the network; got on rank {} (ranks {}): {}; check "
-                       "firewalls, and GLOO_SOCKET_IFNAME where machines have several networks",
-                       key, place_.rank, list_ranks(ranks), reason);
+  [[nodiscard]] std::string failure(const std::string& key, const std::vector<int>& ranks,
+                                    const char* reason) const {
+    return fmt::format(
+        "{}: its ranks must reach each other over the network; got on rank {} (ranks {}): {}; check "
+        "firewalls, and GLOO_SOCKET_IFNAME where machines have several networks",
+        key, place_.rank, list_ranks(ranks), reason);
   }
 
   StorePtr store_;
@@ -156,7 +164,7 @@ World connect(const launch::Place& place, const ConnectOptions& options) {
   const auto start = Clock::now();
   // A launcher that starts the ranks again may keep its store: old keys must not be found.
   const StorePtr store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("colonnade/{}", place.restart),
-                                                               open_store(place, options.timeout));
+                                                                open_store(place, options.timeout));
   const auto spent = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   arrive(*store, "rendezvous", all_ranks(place.world_size), place.rank,
          std::max(options.timeout - spent, milliseconds(1000)));

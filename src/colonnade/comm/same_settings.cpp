@@ -57,8 +57,9 @@ void check_same_settings(const Group& world, const Settings& settings) {
   constexpr std::size_t kShown = 20;
   const std::size_t more = faults.size() > kShown ? faults.size() - kShown : 0;
   faults.resize(faults.size() - more);
-  throw ConfigError(fmt::format("settings: all ranks must be given the same; got {}{}; start all ranks with one command",
-                                fmt::join(faults, "; "), more > 0 ? fmt::format("; and {} more", more) : ""));
+  throw ConfigError(
+      fmt::format("settings: all ranks must be given the same; got {}{}; start all ranks with one command",
+                  fmt::join(faults, "; "), more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
 }  // namespace colonnade::comm

@@ -64,16 +64,18 @@ int try_connect(const addrinfo& address, std::chrono::milliseconds patience) {
 void check_port_is_free(int port) {
   const Socket socket(AF_INET);
   const int on = 1;
-  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // as the store: TIME_WAIT is no obstacle
+  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on,
+             sizeof(on));  // as the store: TIME_WAIT is no obstacle
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_ANY);
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   if (bind(socket.fd(), generic, sizeof(address)) == 0 && listen(socket.fd(), 1) == 0) return;
-  throw ConfigError(fmt::format("MASTER_PORT: rank 0 must be able to listen on it; got port {}: {}; end the job that "
-                                "uses it or choose another port",
-                                port, std::strerror(errno)));
+  throw ConfigError(
+      fmt::format("MASTER_PORT: rank 0 must be able to listen on it; got port {}: {}; end the job that "
+                  "uses it or choose another port",
+                  port, std::strerror(errno)));
 }
 
 void wait_for_listener(const std::string& host, int port, std::chrono::milliseconds timeout) {
@@ -90,14 +92,16 @@ void wait_for_listener(const std::string& host, int port, std::chrono::milliseco
     }
     // In Kubernetes the name of a service may appear some seconds after the pod.
     if (!addresses && spent > std::min(timeout, kNameService)) {
-      throw ConfigError(fmt::format("MASTER_ADDR: the name must be known on this machine; got '{}': {}; use an address "
-                                    "or mend the name service",
-                                    host, reason));
+      throw ConfigError(
+          fmt::format("MASTER_ADDR: the name must be known on this machine; got '{}': {}; use an address "
+                      "or mend the name service",
+                      host, reason));
     }
     if (spent > timeout) {
-      throw CommError(fmt::format("rendezvous: rank 0 must listen at {}:{}; got no answer within {:g} s: {}; see its log, "
-                                  "and check MASTER_ADDR and firewalls",
-                                  host, port, static_cast<double>(timeout.count()) / 1000, reason));
+      throw CommError(fmt::format(
+          "rendezvous: rank 0 must listen at {}:{}; got no answer within {:g} s: {}; see its log, "
+          "and check MASTER_ADDR and firewalls",
+          host, port, static_cast<double>(timeout.count()) / 1000, reason));
     }
     std::this_thread::sleep_for(kPause);
   }

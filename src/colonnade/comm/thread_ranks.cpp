@@ -62,7 +62,8 @@ class ThreadBackend final : public Backend {
   }
 
   Work broadcast(at::Tensor tensor, int root, const Call& call) override {
-    together(call, tensor, tensor, [&] { copy_bytes(tensor.data_ptr(), hub_->post(root).in, tensor.nbytes()); });
+    together(call, tensor, tensor,
+             [&] { copy_bytes(tensor.data_ptr(), hub_->post(root).in, tensor.nbytes()); });
     return {};
   }
 
@@ -70,7 +71,8 @@ class ThreadBackend final : public Backend {
     together(call, out, in, [&] {
       const auto offset = static_cast<std::size_t>(rank()) * (in.nbytes() / static_cast<std::size_t>(size()));
       for (int r = 0; r < size(); ++r) {
-        copy_bytes(part(out, r), bytes_of(hub_->post(r).in) + offset, out.nbytes() / static_cast<std::size_t>(size()));
+        copy_bytes(part(out, r), bytes_of(hub_->post(r).in) + offset,
+                   out.nbytes() / static_cast<std::size_t>(size()));
       }
     });
     return {};
@@ -123,7 +125,8 @@ class ThreadBackend final : public Backend {
   }
   /// Slice r of dimension 0 of `whole`.
   [[nodiscard]] std::byte* part(const at::Tensor& whole, int r) const {
-    return bytes_of(whole.data_ptr()) + whole.nbytes() / static_cast<std::size_t>(size()) * static_cast<std::size_t>(r);
+    return bytes_of(whole.data_ptr()) +
+           whole.nbytes() / static_cast<std::size_t>(size()) * static_cast<std::size_t>(r);
   }
   /// This member's share of `count` elements, in whole cache lines.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> slice(std::int64_t count) const {
@@ -139,7 +142,8 @@ class ThreadFactory final : public GroupFactory {
  public:
   explicit ThreadFactory(std::shared_ptr<ThreadWorld> world) : world_(std::move(world)) {}
 
-  std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index, const std::string& name) override {
+  std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index,
+                                const std::string& name) override {
     const std::string key = fmt::format("{}#{}", name, made_[name]++);
     return std::make_shared<ThreadBackend>(world_->hub(key, ranks), ranks, my_index);
   }
@@ -180,7 +184,8 @@ void run_ranks(const config::Parallel& parallel, const std::function<void(Commun
   if (world->first_error()) std::rethrow_exception(world->first_error());
 }
 
-void run_ranks(int world, const std::function<void(Communicators&)>& body, std::chrono::milliseconds timeout) {
+void run_ranks(int world, const std::function<void(Communicators&)>& body,
+               std::chrono::milliseconds timeout) {
   config::Parallel parallel;
   parallel.world_size = world;
   run_ranks(parallel, body, timeout);

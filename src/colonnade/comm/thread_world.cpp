@@ -39,7 +39,8 @@ void Hub::wait(std::unique_lock<std::mutex>& lock, const Ready& ready, const Mis
     }
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !ready()) {
       std::vector<std::string> names;
-      for (const int rank : missing()) names.push_back(fmt::format("rank {}{}", rank, last_seen(world_.page(rank))));
+      for (const int rank : missing())
+        names.push_back(fmt::format("rank {}{}", rank, last_seen(world_.page(rank))));
       give_up(fmt::format("{} did not come within {} ms", fmt::join(names, ", "), world_.timeout_.count()));
     }
   }
@@ -55,13 +56,15 @@ void Hub::barrier(std::unique_lock<std::mutex>& lock, int me) {
     return;
   }
   const std::uint64_t meeting = meetings_;
-  wait(lock, [&] { return meetings_ != meeting; }, [&] {
-    std::vector<int> missing;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (!here_[i]) missing.push_back(ranks_[i]);
-    }
-    return missing;
-  });
+  wait(
+      lock, [&] { return meetings_ != meeting; },
+      [&] {
+        std::vector<int> missing;
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+          if (!here_[i]) missing.push_back(ranks_[i]);
+        }
+        return missing;
+      });
 }
 
 void Hub::meet(int me, const Post& post) {
@@ -74,10 +77,10 @@ void Hub::meet(int me, const Post& post) {
     const auto text = [](const Post& p) {
       return fmt::format("{} \"{}\" of {} {} elements", p.operation, p.what, p.count, c10::toString(p.type));
     };
-    const std::string reason =
-        fmt::format("collective: all members must call the same one with equal shapes; got {} on rank {} and {} on "
-                    "rank {}; make the ranks take the same path",
-                    text(post), ranks_[static_cast<std::size_t>(me)], text(other), ranks_[static_cast<std::size_t>(r)]);
+    const std::string reason = fmt::format(
+        "collective: all members must call the same one with equal shapes; got {} on rank {} and {} on "
+        "rank {}; make the ranks take the same path",
+        text(post), ranks_[static_cast<std::size_t>(me)], text(other), ranks_[static_cast<std::size_t>(r)]);
     // Nobody may return from here before all have compared: the posts live on their stacks.
     barrier(lock, me);
     throw Error(reason);
@@ -104,8 +107,9 @@ std::uint64_t Hub::expect(int from, int to, int tag) {
 at::Tensor Hub::take(int from, int to, int tag, std::uint64_t number) {
   std::unique_lock lock(world_.mutex_);
   Box& box = mail_[{from, to, tag}];
-  wait(lock, [&] { return box.letters.count(number) > 0; },
-       [&] { return std::vector<int>{ranks_[static_cast<std::size_t>(from)]}; });
+  wait(
+      lock, [&] { return box.letters.count(number) > 0; },
+      [&] { return std::vector<int>{ranks_[static_cast<std::size_t>(from)]}; });
   return std::move(box.letters.extract(number).mapped());
 }
 

@@ -90,7 +90,8 @@ void read_ranks(Reader& reader, Place& place) {
   } else {
     reader.fault("LOCAL_RANK is not set (0 where each machine has one rank)");
   }
-  if (place.world_size > 1 || reader.has("MASTER_ADDR") || reader.has("MASTER_PORT")) read_master(reader, place, "");
+  if (place.world_size > 1 || reader.has("MASTER_ADDR") || reader.has("MASTER_PORT"))
+    read_master(reader, place, "");
   place.store_is_hosted =
       reader.has("TORCHELASTIC_USE_AGENT_STORE") && reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "COLONNADE_RESTART_COUNT"}) {
@@ -104,8 +105,10 @@ void read_kubeflow(Reader& reader, Place& place) {
   reader.require(place.rank, "rank", "PET_NODE_RANK", 0, kMostRanks);
   reader.require(place.world_size, "world_size", "PET_NNODES", 1, kMostRanks);
   if (reader.has("PET_NPROC_PER_NODE") && reader.text("PET_NPROC_PER_NODE") != "1") {
-    reader.fault("PET_NPROC_PER_NODE is '{}' but this process is one rank: start it with `colonnade launch` or torchrun",
-                 reader.text("PET_NPROC_PER_NODE"));
+    reader.fault(
+        "PET_NPROC_PER_NODE is '{}' but this process is one rank: start it with `colonnade launch` or "
+        "torchrun",
+        reader.text("PET_NPROC_PER_NODE"));
   }
   reader.from("local_rank", "one rank per node by PET_NPROC_PER_NODE");
   place.local_size = 1;
@@ -114,10 +117,11 @@ void read_kubeflow(Reader& reader, Place& place) {
 
 /// The first host of the job step; this machine by its loopback address when it is the only one.
 void read_slurm_address(Reader& reader, Place& place) {
-  const std::string list = reader.has("SLURM_STEP_NODELIST")  ? "SLURM_STEP_NODELIST"
-                           : reader.has("SLURM_NODELIST")     ? "SLURM_NODELIST"
-                                                              : "SLURM_JOB_NODELIST";
-  if (!reader.has(list)) return reader.fault("none of MASTER_ADDR, SLURM_STEP_NODELIST, SLURM_NODELIST is set");
+  const std::string list = reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST"
+                           : reader.has("SLURM_NODELIST")    ? "SLURM_NODELIST"
+                                                             : "SLURM_JOB_NODELIST";
+  if (!reader.has(list))
+    return reader.fault("none of MASTER_ADDR, SLURM_STEP_NODELIST, SLURM_NODELIST is set");
   try {
     const std::vector<std::string> hosts = expand_node_list(reader.text(list), 2);
     if (hosts.empty()) return reader.fault("{} names no host", list);
@@ -165,7 +169,8 @@ void check_sizes(Reader& reader, const Place& place) {
   if (!reader.faults().empty()) return;
   const auto source = [&](const char* key) { return place.sources.at(key); };
   if (place.rank >= place.world_size) {
-    reader.fault("{}={} must be below {}={}", source("rank"), place.rank, source("world_size"), place.world_size);
+    reader.fault("{}={} must be below {}={}", source("rank"), place.rank, source("world_size"),
+                 place.world_size);
   }
   if (place.local_size > place.world_size) {
     reader.fault("LOCAL_WORLD_SIZE={} must not exceed {}={}", place.local_size, source("world_size"),
@@ -179,8 +184,8 @@ void check_sizes(Reader& reader, const Place& place) {
 }
 
 /// "n" or "n-m" with leading zeros kept: the numbers as text.
-void expand_range(const std::string& list, const std::string& head, const std::string& range, std::size_t most,
-                  std::vector<std::string>& hosts) {
+void expand_range(const std::string& list, const std::string& head, const std::string& range,
+                  std::size_t most, std::vector<std::string>& hosts) {
   const std::size_t dash = range.find('-');
   const std::string first = range.substr(0, dash);
   const std::string last = dash == std::string::npos ? first : range.substr(dash + 1);
@@ -188,8 +193,8 @@ void expand_range(const std::string& list, const std::string& head, const std::s
     return !s.empty() && s.size() <= 9 && s.find_first_not_of("0123456789") == std::string::npos;
   };
   if (!digits(first) || !digits(last) || std::stol(last) < std::stol(first)) {
-    throw ConfigError(fmt::format("node list: a range must be N or N-M; got '{}' in '{}'; write the hosts out", range,
-                                  list));
+    throw ConfigError(fmt::format(
+        "node list: a range must be N or N-M; got '{}' in '{}'; write the hosts out", range, list));
   }
   for (long n = std::stol(first); n <= std::stol(last) && hosts.size() < most; ++n) {
     hosts.push_back(fmt::format("{}{:0{}}", head, n, first.size()));
@@ -221,8 +226,8 @@ std::vector<std::string> expand_node_list(const std::string& list, std::size_t m
     }
     const std::size_t close = list.find(']', stop);
     if (close == std::string::npos || (close + 1 < list.size() && list[close + 1] != ',')) {
-      throw ConfigError(fmt::format("node list: each [ needs a ] at the end of its name; got '{}'; set MASTER_ADDR",
-                                    list));
+      throw ConfigError(
+          fmt::format("node list: each [ needs a ] at the end of its name; got '{}'; set MASTER_ADDR", list));
     }
     for (std::size_t from = stop + 1; from <= close && hosts.size() < most;) {
       const std::size_t comma = std::min(list.find(',', from), close);
@@ -248,9 +253,10 @@ Place find_place(const Environment& env) {
   }
   check_sizes(reader, place);
   if (!reader.faults().empty()) {
-    throw ConfigError(fmt::format("place of this rank: the variables of the launcher ({}) must be complete and agree; "
-                                  "got: {}; start with `colonnade launch`, torchrun or srun, or unset them for one rank",
-                                  place.launcher, fmt::join(reader.faults(), "; ")));
+    throw ConfigError(
+        fmt::format("place of this rank: the variables of the launcher ({}) must be complete and agree; "
+                    "got: {}; start with `colonnade launch`, torchrun or srun, or unset them for one rank",
+                    place.launcher, fmt::join(reader.faults(), "; ")));
   }
   return place;
 }
@@ -261,11 +267,12 @@ std::string describe(const Place& place) {
     const auto it = place.sources.find(key);
     return it == place.sources.end() ? std::string("default") : it->second;
   };
-  std::string text = fmt::format("rank {} of {} ({}, {}), local rank {} ({})", place.rank, place.world_size,
-                                 source("rank"), source("world_size"), place.local_rank, source("local_rank"));
+  std::string text =
+      fmt::format("rank {} of {} ({}, {}), local rank {} ({})", place.rank, place.world_size, source("rank"),
+                  source("world_size"), place.local_rank, source("local_rank"));
   if (!place.master_address.empty()) {
-    text += fmt::format(", master {}:{} ({}, {})", place.master_address, place.master_port, source("master_address"),
-                        source("master_port"));
+    text += fmt::format(", master {}:{} ({}, {})", place.master_address, place.master_port,
+                        source("master_address"), source("master_port"));
   }
   return text;
 }

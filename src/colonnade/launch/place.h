@@ -16,13 +16,13 @@ Environment environment_of_process();
 struct Place {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;   ///< on this machine: the index of its CUDA device
-  int local_size = 0;   ///< ranks on this machine; 0: not known
+  int local_rank = 0;          ///< on this machine: the index of its CUDA device
+  int local_size = 0;          ///< ranks on this machine; 0: not known
   std::string master_address;  ///< host of the job's store; "" in a world of one
   int master_port = 0;
-  bool store_is_hosted = false;  ///< torchrun's agent answers at the master's port, so rank 0 does not
-  int restart = 0;               ///< how often the launcher has started the ranks again
-  std::string launcher = "none"; ///< "torchrun", "environment", "kubeflow", "slurm"; "none": alone
+  bool store_is_hosted = false;   ///< torchrun's agent answers at the master's port, so rank 0 does not
+  int restart = 0;                ///< how often the launcher has started the ranks again
+  std::string launcher = "none";  ///< "torchrun", "environment", "kubeflow", "slurm"; "none": alone
   /// Where each value came from: {"rank", "SLURM_PROCID"}, {"master_port", "20000 + SLURM_JOB_ID ..."}.
   std::map<std::string, std::string> sources;
 
