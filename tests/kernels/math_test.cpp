@@ -45,7 +45,8 @@ void check() {
     const double slope = (value(kKind, z + kStep) - value(kKind, z - kStep)) / (2 * kStep);
     EXPECT_NEAR((value_slope<kKind, Math>(z).value), value(kKind, z), 1e-13);
     EXPECT_NEAR((value_slope<kKind, Math>(z).slope), slope, 1e-8);
-    EXPECT_NEAR((value_slope<kKind, Math>(static_cast<float>(z)).value), value(kKind, z), 3e-6 + 3e-7 * std::abs(value(kKind, z)));
+    EXPECT_NEAR((value_slope<kKind, Math>(static_cast<float>(z)).value), value(kKind, z),
+                3e-6 + 3e-7 * std::abs(value(kKind, z)));
     EXPECT_NEAR((value_slope<kKind, Math>(static_cast<float>(z)).slope), slope, 3e-6);
   }
 }

@@ -28,8 +28,8 @@ TEST(Half, RoundsAsTheCompilerDoes) {
     if (std::isnan(x)) continue;
     EXPECT_EQ(Half(x).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(x))) << x;
   }
-  for (const float x : {65504.0F, 65519.9F, 65520.0F, 6.1035156e-5F, 6.1e-5F, 2.98e-8F, 2.9802322e-8F, 0.0F, -0.0F,
-                        std::numeric_limits<float>::infinity()})
+  for (const float x : {65504.0F, 65519.9F, 65520.0F, 6.1035156e-5F, 6.1e-5F, 2.98e-8F, 2.9802322e-8F, 0.0F,
+                        -0.0F, std::numeric_limits<float>::infinity()})
     EXPECT_EQ(Half(x).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(x))) << x;
   EXPECT_TRUE(std::isnan(static_cast<float>(Half(std::numeric_limits<float>::quiet_NaN()))));
 }

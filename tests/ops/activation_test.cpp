@@ -11,16 +11,25 @@ using config::Activation;
 using test::distance;
 
 Tensor definition(const Tensor& z, Activation kind) {
-  const bool gated = kind == Activation::kSwiglu || kind == Activation::kGeglu || kind == Activation::kGegluTanh;
+  const bool gated =
+      kind == Activation::kSwiglu || kind == Activation::kGeglu || kind == Activation::kGegluTanh;
   const Tensor gate = gated ? z.chunk(2, -1)[0] : z;
   Tensor y;
   switch (kind) {
     case Activation::kGeluErf:
-    case Activation::kGeglu: y = at::gelu(gate); break;
+    case Activation::kGeglu:
+      y = at::gelu(gate);
+      break;
     case Activation::kGeluTanh:
-    case Activation::kGegluTanh: y = at::gelu(gate, "tanh"); break;
-    case Activation::kSquaredRelu: y = at::relu(gate).square(); break;
-    case Activation::kSwiglu: y = at::silu(gate); break;
+    case Activation::kGegluTanh:
+      y = at::gelu(gate, "tanh");
+      break;
+    case Activation::kSquaredRelu:
+      y = at::relu(gate).square();
+      break;
+    case Activation::kSwiglu:
+      y = at::silu(gate);
+      break;
   }
   return gated ? y * z.chunk(2, -1)[1] : y;
 }
@@ -33,7 +42,8 @@ TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
   for (const auto type : test::kTypes)
     for (const Activation kind : kAll)
       for (const bool with_bias : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} kind {} bias {}", c10::toString(type), static_cast<int>(kind), with_bias));
+        SCOPED_TRACE(
+            fmt::format("{} kind {} bias {}", c10::toString(type), static_cast<int>(kind), with_bias));
         const Tensor x = (test::random({37, 2, 74}, type) * 2).set_requires_grad(true);
         const auto bias = test::parameter(test::random({74}, type));
         const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);

@@ -36,8 +36,8 @@ Tensor definition(const Qkv& qkv, const Case& c, double scale, const Tensor& mas
 }
 
 void check(const Case& c, at::ScalarType type) {
-  SCOPED_TRACE(fmt::format("b {} n {} g {} s {} t {} causal {} window {} mask {} {}", c.b, c.n, c.g, c.s, c.t, c.causal,
-                           c.window, c.mask ? c.mask_batch : 0, c10::toString(type)));
+  SCOPED_TRACE(fmt::format("b {} n {} g {} s {} t {} causal {} window {} mask {} {}", c.b, c.n, c.g, c.s, c.t,
+                           c.causal, c.window, c.mask ? c.mask_batch : 0, c10::toString(type)));
   const Qkv qkv{test::random({c.b, c.n, c.s, 8}, type).set_requires_grad(true),
                 test::random({c.b, c.g, c.t, 8}, type).set_requires_grad(true),
                 test::random({c.b, c.g, c.t, 8}, type).set_requires_grad(true)};
@@ -54,7 +54,8 @@ void check(const Case& c, at::ScalarType type) {
   const Tensor y = attention(qkv, args);
   EXPECT_LT(distance(y, ref), test::tolerance(type));
   const auto got = test::gradients(y, probe, {qkv.q, qkv.k, qkv.v});
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(distance(got[i], expected[i]), 2 * test::tolerance(type)) << i;
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_LT(distance(got[i], expected[i]), 2 * test::tolerance(type)) << i;
 }
 
 TEST(Attention, FollowsItsDefinition) {

@@ -14,7 +14,8 @@ constexpr std::int64_t kRows = 6;
 constexpr std::int64_t kCols = 203;
 
 DropoutKey key(std::vector<std::int64_t> samples = {3, 1000000007}) {
-  return {.key = 42, .samples = at::tensor(samples, at::kLong), .sequence_length = kRows, .hidden_size = kCols};
+  return {
+      .key = 42, .samples = at::tensor(samples, at::kLong), .sequence_length = kRows, .hidden_size = kCols};
 }
 
 /// 1 where the formula of DropoutKey keeps.
@@ -25,7 +26,8 @@ Tensor formula(double p) {
     for (std::int64_t b = 0; b < 2; ++b)
       for (std::int64_t h = 0; h < kCols; ++h) {
         const auto counter = static_cast<std::uint64_t>(s * ((kCols + 3) / 4) + h / 4);
-        const auto words = Philox{k.key}(counter, static_cast<std::uint64_t>(k.samples[b].item<std::int64_t>()));
+        const auto words =
+            Philox{k.key}(counter, static_cast<std::uint64_t>(k.samples[b].item<std::int64_t>()));
         keep[s][b][h] = uniform(words[static_cast<std::size_t>(h % 4)]) < p ? 0.0 : 1.0;
       }
   return keep;
@@ -69,7 +71,9 @@ TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
         EXPECT_LT(distance(y, ref), bound);
         EXPECT_LT(distance(x.grad(), expected[0]), bound);
         EXPECT_LT(distance(residual.grad(), probe), bound);
-        if (with_bias) EXPECT_LT(distance(bias->main_grad, expected[1]), bound);
+        if (with_bias) {
+          EXPECT_LT(distance(bias->main_grad, expected[1]), bound);
+        }
       }
 }
 

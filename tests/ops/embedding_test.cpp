@@ -37,7 +37,8 @@ TEST(Embedding, GivesZerosForRowsOfOtherRanks) {
   Tensor sum = at::zeros_like(y);
   for (const std::int64_t first : {0, 6}) {
     const std::int64_t rows = first == 0 ? 6 : 5;
-    const Tensor padded = at::constant_pad_nd(whole.narrow(0, first, rows), {0, 0, 0, 2});  // two filling rows
+    const Tensor padded =
+        at::constant_pad_nd(whole.narrow(0, first, rows), {0, 0, 0, 2});  // two filling rows
     const auto part = test::parameter(padded);
     const Tensor local = embedding(tokens, *part, first, rows);
     sum = sum + local;

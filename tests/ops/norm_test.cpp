@@ -32,7 +32,8 @@ void check(const Case& c, at::ScalarType type, at::IntArrayRef shape) {
   const Tensor sum_probe = test::random(shape);
 
   const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
-  const Tensor gamma = (weight->value.detach().to(at::kDouble) + (c.zero_centered ? 1.0 : 0.0)).set_requires_grad(true);
+  const Tensor gamma =
+      (weight->value.detach().to(at::kDouble) + (c.zero_centered ? 1.0 : 0.0)).set_requires_grad(true);
   const Tensor beta = bias->value.detach().to(at::kDouble).set_requires_grad(true);
   const Tensor sum_ref = c.residual ? (x_ref + residual.detach().to(at::kDouble)) : x_ref * 1.0;
   const Tensor ref = definition(sum_ref, gamma, c.centered ? beta : Tensor(), kEps, c.centered);
@@ -52,12 +53,14 @@ void check(const Case& c, at::ScalarType type, at::IntArrayRef shape) {
   loss.backward();
 
   const double bound = test::tolerance(type);
-  SCOPED_TRACE(fmt::format("{} centered {} zero-centered {} residual {}", c10::toString(type), c.centered, c.zero_centered,
-                           c.residual));
+  SCOPED_TRACE(fmt::format("{} centered {} zero-centered {} residual {}", c10::toString(type), c.centered,
+                           c.zero_centered, c.residual));
   EXPECT_LT(distance(got.normed, ref), bound);
   EXPECT_LT(distance(x.grad(), expected[0]), bound);
   EXPECT_LT(distance(weight->main_grad, expected[1]), bound);
-  if (c.centered) EXPECT_LT(distance(bias->main_grad, expected[2]), bound);
+  if (c.centered) {
+    EXPECT_LT(distance(bias->main_grad, expected[2]), bound);
+  }
   if (c.residual) {
     EXPECT_LT(distance(got.sum, sum_ref), bound);
     EXPECT_LT(distance(residual.grad(), expected[0]), bound);
@@ -69,7 +72,8 @@ TEST(Norm, FollowsItsDefinitionInEveryForm) {
   for (const auto type : test::kTypes)
     for (const bool centered : {false, true})
       for (const bool zero_centered : {false, true})
-        for (const bool residual : {false, true}) check({centered, zero_centered, residual}, type, {67, 2, 37});
+        for (const bool residual : {false, true})
+          check({centered, zero_centered, residual}, type, {67, 2, 37});
 }
 
 TEST(Norm, TakesHeadsAndOddSizes) {
@@ -87,7 +91,8 @@ TEST(Norm, IsEqualInBitsForEveryNumberOfThreads) {
   test::expect_same_bits_for_all_threads([&] {
     const auto weight = test::parameter(gamma);
     const Tensor y = rms_norm(x, *weight, 1e-5, false);
-    const Tensor grad = torch::autograd::grad({(y * probe).sum()}, {x, weight->value}, {}, std::nullopt, false, true)[0];
+    const Tensor grad =
+        torch::autograd::grad({(y * probe).sum()}, {x, weight->value}, {}, std::nullopt, false, true)[0];
     return at::cat({y.detach().flatten(), grad.flatten()});
   });
 }

@@ -21,11 +21,18 @@ TEST(Adam, FollowsTheFormulaOverManyTensors) {
         const Tensor p = test::random({n}, type);
         tensors.push_back({p, Tensor(), at::zeros({n}, type), at::zeros({n}, type),
                            type == at::kFloat ? at::empty({n}, at::kBFloat16) : Tensor()});
-        refs.push_back({p.to(at::kDouble, false, true), at::zeros({n}, at::kDouble), at::zeros({n}, at::kDouble)});
+        refs.push_back(
+            {p.to(at::kDouble, false, true), at::zeros({n}, at::kDouble), at::zeros({n}, at::kDouble)});
       }
       for (int t = 1; t <= 3; ++t) {
-        const kernels::AdamStep step{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
-                                     .decoupled = decoupled, .bias1 = 1 - std::pow(0.9, t), .bias2 = 1 - std::pow(0.95, t),
+        const kernels::AdamStep step{.lr = 0.01,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .eps = 1e-8,
+                                     .weight_decay = 0.1,
+                                     .decoupled = decoupled,
+                                     .bias1 = 1 - std::pow(0.9, t),
+                                     .bias2 = 1 - std::pow(0.95, t),
                                      .grad_scale = 0.5};
         for (std::size_t i = 0; i < tensors.size(); ++i) {
           tensors[i].grad = test::random(tensors[i].param.sizes(), type);
@@ -34,7 +41,8 @@ TEST(Adam, FollowsTheFormulaOverManyTensors) {
           if (!decoupled) g = g + 0.1 * p;
           m = 0.9 * m + 0.1 * g;
           v = 0.95 * v + 0.05 * g * g;
-          const Tensor update = m / step.bias1 / ((v / step.bias2).sqrt() + 1e-8) + (decoupled ? 0.1 : 0.0) * p;
+          const Tensor update =
+              m / step.bias1 / ((v / step.bias2).sqrt() + 1e-8) + (decoupled ? 0.1 : 0.0) * p;
           p = p - 0.01 * update;
         }
         adam_(tensors, step);
@@ -42,7 +50,9 @@ TEST(Adam, FollowsTheFormulaOverManyTensors) {
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         EXPECT_LT(distance(tensors[i].param, refs[i][0]), type == at::kDouble ? 1e-13 : 1e-6);
         EXPECT_LT(distance(tensors[i].v, refs[i][2]), type == at::kDouble ? 1e-13 : 1e-6);
-        if (type == at::kFloat) EXPECT_TRUE(at::equal(tensors[i].copy_out, tensors[i].param.to(at::kBFloat16)));
+        if (type == at::kFloat) {
+          EXPECT_TRUE(at::equal(tensors[i].copy_out, tensors[i].param.to(at::kBFloat16)));
+        }
       }
     }
 }
@@ -53,7 +63,8 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
     const Tensor p = test::random({30001}, at::kFloat);
     Tensor ref = p.to(at::kDouble, false, true);
     Tensor ref_buffer;
-    const Tensor buffer = momentum > 0 ? at::full({30001}, 99.0, at::kFloat) : Tensor();  // read by no first step
+    const Tensor buffer =
+        momentum > 0 ? at::full({30001}, 99.0, at::kFloat) : Tensor();  // read by no first step
     const Tensor copy = at::empty({30001}, at::kHalf);
     for (int t = 0; t < 3; ++t) {
       const Tensor grad = test::random({30001}, at::kFloat);

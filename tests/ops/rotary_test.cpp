@@ -20,16 +20,19 @@ config::Model model(double percent, bool interleaved) {
 /// x [s, b, n, d] turned by plain functions.
 Tensor definition(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
   const std::int64_t half = table.cos.size(1);
-  const Tensor at_positions = positions.defined()
-                                  ? positions
-                                  : at::arange(x.size(0), at::kLong).unsqueeze(1).expand({x.size(0), x.size(1)});
+  const Tensor at_positions =
+      positions.defined() ? positions
+                          : at::arange(x.size(0), at::kLong).unsqueeze(1).expand({x.size(0), x.size(1)});
   const auto pick = [&](const Tensor& t) {
-    return t.index_select(0, at_positions.reshape(-1)).view({x.size(0), x.size(1), 1, half}).to(x.scalar_type());
+    return t.index_select(0, at_positions.reshape(-1))
+        .view({x.size(0), x.size(1), 1, half})
+        .to(x.scalar_type());
   };
   const Tensor cos = pick(table.cos);
   const Tensor sin = pick(table.sin);
   const Tensor turned = x.narrow(-1, 0, 2 * half);
-  const Tensor pairs = table.interleaved ? turned.unflatten(-1, {half, 2}) : turned.unflatten(-1, {2, half}).transpose(-1, -2);
+  const Tensor pairs =
+      table.interleaved ? turned.unflatten(-1, {half, 2}) : turned.unflatten(-1, {2, half}).transpose(-1, -2);
   const Tensor u = pairs.select(-1, 0);
   const Tensor v = pairs.select(-1, 1);
   const Tensor both = at::stack({u * cos - v * sin, v * cos + u * sin}, -1);
@@ -43,8 +46,12 @@ TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
   m.rotary_base = 500000;
   m.use_rope_scaling = true;
   const RotaryTable table = rotary_table(m, 2, at::kCPU);
-  const std::vector<std::pair<int, double>> recorded{{0, 1},  {20, .016560440883},  {30, .0013718936825},
-                                                     {35, 9.556212171e-05}, {40, 3.428102355e-05}, {63, 3.068925878e-07}};
+  const std::vector<std::pair<int, double>> recorded{{0, 1},
+                                                     {20, .016560440883},
+                                                     {30, .0013718936825},
+                                                     {35, 9.556212171e-05},
+                                                     {40, 3.428102355e-05},
+                                                     {63, 3.068925878e-07}};
   for (const auto& [i, frequency] : recorded)
     EXPECT_NEAR(table.sin[1][i].item<double>(), std::sin(frequency), 1e-6 * frequency) << i;
 }

@@ -30,7 +30,8 @@ inline Tensor random(at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
 }
 
 /// Gradients of sum(y * probe) with respect to `inputs`.
-inline std::vector<Tensor> gradients(const Tensor& y, const Tensor& probe, const std::vector<Tensor>& inputs) {
+inline std::vector<Tensor> gradients(const Tensor& y, const Tensor& probe,
+                                     const std::vector<Tensor>& inputs) {
   return torch::autograd::grad({y}, inputs, {probe.to(y.scalar_type())}, /*retain_graph=*/true, false, true);
 }
 
@@ -38,17 +39,23 @@ inline std::vector<Tensor> gradients(const Tensor& y, const Tensor& probe, const
 inline double distance(const Tensor& got, const Tensor& expected) {
   if (got.sizes() != expected.sizes()) return 1e9;
   const double size = expected.numel() == 0 ? 1.0 : expected.to(at::kDouble).abs().max().item<double>();
-  const double off = expected.numel() == 0 ? 0.0 : (got.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+  const double off = expected.numel() == 0
+                         ? 0.0
+                         : (got.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
   return off / std::max(size, 1e-30);
 }
 
 /// What rounding to a type may cost, relative to the largest element.
 inline double tolerance(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return 1e-12;
-    case at::kFloat: return 4e-6;
-    case at::kHalf: return 4e-3;
-    default: return 2e-2;  // bf16
+    case at::kDouble:
+      return 1e-12;
+    case at::kFloat:
+      return 4e-6;
+    case at::kHalf:
+      return 4e-3;
+    default:
+      return 2e-2;  // bf16
   }
 }
 

@@ -21,9 +21,9 @@ TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
     const Tensor grad = test::random({kTokens});
     const Tensor expected = torch::autograd::grad({loss}, {wide}, {grad})[0];
 
-    std::vector<Tensor> parts{logits.detach().narrow(1, 0, kHalf).contiguous(),
-                              at::constant_pad_nd(logits.detach().narrow(1, kHalf, kVocab - kHalf),
-                                                  {0, 2 * kHalf - kVocab}, 1e4)};
+    std::vector<Tensor> parts{
+        logits.detach().narrow(1, 0, kHalf).contiguous(),
+        at::constant_pad_nd(logits.detach().narrow(1, kHalf, kVocab - kHalf), {0, 2 * kHalf - kVocab}, 1e4)};
     const LogitStats low = logit_stats(parts[0], targets, 0, kHalf);
     const LogitStats high = logit_stats(parts[1], targets, kHalf, kVocab - kHalf);
     const Tensor max = at::maximum(low.max, high.max);

@@ -25,7 +25,7 @@ struct Dropout {
   std::int64_t row_offset;
   std::int64_t col_offset;
   std::int64_t cols;
-  std::int64_t groups;      ///< Philox counters per row: global columns / 4, rounded up
+  std::int64_t groups;  ///< Philox counters per row: global columns / 4, rounded up
   std::uint64_t key;
   std::uint32_t threshold;  ///< ceil(p * 2^24); 0 drops nothing and draws nothing
   double scale;             ///< 1 / (1 - p)

@@ -7,7 +7,8 @@ namespace colonnade::kernels {
 enum class ActivationKind : unsigned char { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh };
 
 constexpr bool is_gated(ActivationKind kind) {
-  return kind == ActivationKind::kSwiglu || kind == ActivationKind::kGeglu || kind == ActivationKind::kGegluTanh;
+  return kind == ActivationKind::kSwiglu || kind == ActivationKind::kGeglu ||
+         kind == ActivationKind::kGegluTanh;
 }
 
 template <typename F>

@@ -17,10 +17,10 @@ struct Norm {
   const T* x;
   const T* residual;  ///< may be null
   const T* weight;
-  const T* bias;      ///< may be null
-  T* sum;             ///< z, written when residual is given
+  const T* bias;  ///< may be null
+  T* sum;         ///< z, written when residual is given
   T* y;
-  Acc<T>* mean;       ///< null: RMSNorm
+  Acc<T>* mean;  ///< null: RMSNorm
   Acc<T>* rstd;
   std::int64_t rows;
   std::int64_t cols;
@@ -37,7 +37,7 @@ struct NormGrad {
   const Acc<T>* mean;  ///< null: RMSNorm
   const Acc<T>* rstd;
   const T* grad_y;
-  const T* grad_sum;   ///< gradient of `sum` from elsewhere; may be null
+  const T* grad_sum;  ///< gradient of `sum` from elsewhere; may be null
   T* grad_x;
   Acc<T>* grad_weight;  ///< [cols]
   Acc<T>* grad_bias;    ///< [cols]; may be null

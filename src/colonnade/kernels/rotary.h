@@ -27,8 +27,8 @@ struct Rotary {
   std::int64_t b;
   std::int64_t n;
   std::int64_t d;
-  std::int64_t rotated;           ///< even, <= d; 0 copies
-  const float* cos;               ///< [length, rotated/2]
+  std::int64_t rotated;  ///< even, <= d; 0 copies
+  const float* cos;      ///< [length, rotated/2]
   const float* sin;
   const std::int64_t* positions;  ///< [s, b]; null: 0..s-1
   bool interleaved;

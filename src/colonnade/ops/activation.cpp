@@ -13,12 +13,18 @@ kernels::ActivationKind kernel_kind(config::Activation kind) {
   using From = config::Activation;
   using To = kernels::ActivationKind;
   switch (kind) {
-    case From::kGeluErf: return To::kGeluErf;
-    case From::kGeluTanh: return To::kGeluTanh;
-    case From::kSquaredRelu: return To::kSquaredRelu;
-    case From::kSwiglu: return To::kSwiglu;
-    case From::kGeglu: return To::kGeglu;
-    case From::kGegluTanh: return To::kGegluTanh;
+    case From::kGeluErf:
+      return To::kGeluErf;
+    case From::kGeluTanh:
+      return To::kGeluTanh;
+    case From::kSquaredRelu:
+      return To::kSquaredRelu;
+    case From::kSwiglu:
+      return To::kSwiglu;
+    case From::kGeglu:
+      return To::kGeglu;
+    case From::kGegluTanh:
+      return To::kGegluTanh;
   }
   COL_CHECK(false, "activation: the kind must be one of config::Activation; got {}", static_cast<int>(kind));
 }
@@ -29,7 +35,9 @@ struct ActivationArgs {
 };
 
 struct ActivationRule : torch::autograd::Function<ActivationRule> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& given, const Tensor& bias, const ActivationArgs& args) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& given, const MaybeTensor& bias_given,
+                        const ActivationArgs& args) {
+    const Tensor bias = bias_given.value_or(Tensor());
     const Tensor x = given.contiguous();
     std::vector<std::int64_t> shape = x.sizes().vec();
     if (is_gated(args.kind)) shape.back() /= 2;
@@ -37,7 +45,8 @@ struct ActivationRule : torch::autograd::Function<ActivationRule> {
     const std::int64_t cols = shape.back();
     with_float_type(x.scalar_type(), [&]<typename T>() {
       launch(y, kernels::cpu::activation<T>, kernels::cuda::activation<T>,
-             kernels::Activation<T>{args.kind, in<T>(x), in<T>(bias), out<T>(y), cols > 0 ? y.numel() / cols : 0, cols});
+             kernels::Activation<T>{args.kind, in<T>(x), in<T>(bias), out<T>(y),
+                                    cols > 0 ? y.numel() / cols : 0, cols});
     });
     ctx->save_for_backward({x, bias});
     keep(ctx, args);
@@ -66,13 +75,15 @@ struct ActivationRule : torch::autograd::Function<ActivationRule> {
 Tensor activate(const Tensor& x, tensor::Parameter* bias, config::Activation kind) {
   const ActivationArgs args{bias, kernel_kind(kind)};
   COL_CHECK(x.dim() > 0 && (!is_gated(args.kind) || x.size(-1) % 2 == 0),
-            "activate: a gated function needs [gate | up], an even last dimension; got x {}", c10::str(x.sizes()));
+            "activate: a gated function needs [gate | up], an even last dimension; got x {}",
+            c10::str(x.sizes()));
   const Tensor bias_value = value_of(bias);
-  COL_CHECK(bias == nullptr || (bias_value.numel() == x.size(-1) && bias_value.scalar_type() == x.scalar_type()),
-            "activate: the bias must have the type of x and its last dimension; got x {} {} and bias {} {}",
-            c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(bias_value.sizes()),
-            c10::toString(bias_value.scalar_type()));
-  return ActivationRule::apply(x, bias_value, args);
+  COL_CHECK(
+      bias == nullptr || (bias_value.numel() == x.size(-1) && bias_value.scalar_type() == x.scalar_type()),
+      "activate: the bias must have the type of x and its last dimension; got x {} {} and bias {} {}",
+      c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(bias_value.sizes()),
+      c10::toString(bias_value.scalar_type()));
+  return ActivationRule::apply(x, maybe(bias_value), args);
 }
 
 }  // namespace colonnade::ops

@@ -16,6 +16,8 @@ namespace colonnade::ops {
 ///   kGeglu         gelu_erf(gate) * up;  kGegluTanh  gelu_tanh(gate) * up
 /// Saved for backward: x. The gradient of the bias goes to bias->accumulate().
 at::Tensor activate(const at::Tensor& x, tensor::Parameter* bias, config::Activation kind);
-inline at::Tensor activate(const at::Tensor& x, config::Activation kind) { return activate(x, nullptr, kind); }
+inline at::Tensor activate(const at::Tensor& x, config::Activation kind) {
+  return activate(x, nullptr, kind);
+}
 
 }  // namespace colonnade::ops

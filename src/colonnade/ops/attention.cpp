@@ -63,7 +63,9 @@ struct Folded {
   }
   [[nodiscard]] Tensor apart(const Tensor& x_sbh) const {
     if (flat) return x_sbh.view({z.s, z.b * z.n, z.d}).transpose(0, 1).unsqueeze(0);
-    return x_sbh.view({z.s, z.b, z.g, z.repeat, z.d}).permute({1, 2, 3, 0, 4}).reshape({z.b * z.g, z.repeat, z.s, z.d});
+    return x_sbh.view({z.s, z.b, z.g, z.repeat, z.d})
+        .permute({1, 2, 3, 0, 4})
+        .reshape({z.b * z.g, z.repeat, z.s, z.d});
   }
   [[nodiscard]] Tensor query_grad(const Tensor& x) const { return x.view({z.b, z.n, z.s, z.d}); }
   [[nodiscard]] Tensor key_grad(const Tensor& x) const {
@@ -72,15 +74,18 @@ struct Folded {
 };
 
 struct FlashRule : torch::autograd::Function<FlashRule> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                        const FlashArgs& args) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const MaybeTensor& mask_given, const FlashArgs& args) {
+    const Tensor mask = mask_given.value_or(Tensor());
     const Folded fold(Sizes(q, k), mask);
     Tensor y;
     Tensor lse;
     const Tensor query = fold.query(q);
     if (q.is_meta()) {
-      y = at::empty({query.size(0), query.size(2), query.size(1), query.size(3)}, q.options()).transpose(1, 2);
-      lse = at::empty({query.size(0), query.size(2), query.size(1)}, q.options().dtype(acc_type(q.scalar_type())));
+      y = at::empty({query.size(0), query.size(2), query.size(1), query.size(3)}, q.options())
+              .transpose(1, 2);
+      lse = at::empty({query.size(0), query.size(2), query.size(1)},
+                      q.options().dtype(acc_type(q.scalar_type())));
     } else {
       const Tensor folded_mask = fold.mask(mask);
       std::tie(y, lse) = at::_scaled_dot_product_flash_attention_for_cpu(
@@ -102,8 +107,8 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
     const Folded fold(Sizes(q, k), saved[3]);
     const Tensor mask = fold.mask(saved[3]);
     const auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        fold.apart(grads[0].contiguous()), fold.query(q), fold.key(k), fold.key(v), saved[4], saved[5], 0.0, args.causal,
-        mask.defined() ? std::optional(mask) : std::nullopt, args.scale);
+        fold.apart(grads[0].contiguous()), fold.query(q), fold.key(k), fold.key(v), saved[4], saved[5], 0.0,
+        args.causal, mask.defined() ? std::optional(mask) : std::nullopt, args.scale);
     return {fold.query_grad(grad_q), fold.key_grad(grad_k), fold.key_grad(grad_v), Tensor(), Tensor()};
   }
 };
@@ -111,8 +116,9 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
 /// All scores in memory, because LibTorch's kernels know no dropout by position.
 Tensor attention_with_dropout(const Qkv& qkv, const Tensor& mask, const Sizes& z, const AttentionArgs& args) {
   static const bool kSaid = [] {
-    log::warning("attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
-                 "--attention-dropout 0 takes the fast kernels");
+    log::warning(
+        "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
+        "--attention-dropout 0 takes the fast kernels");
     return true;
   }();
   static_cast<void>(kSaid);
@@ -128,14 +134,16 @@ void check(const Qkv& qkv, const AttentionArgs& args) {
   COL_CHECK(qkv.q.dim() == 4 && qkv.k.dim() == 4 && qkv.v.sizes() == qkv.k.sizes() &&
                 qkv.k.size(0) == qkv.q.size(0) && qkv.k.size(3) == qkv.q.size(3) && qkv.k.size(1) > 0 &&
                 qkv.q.size(1) % qkv.k.size(1) == 0 && (!args.causal || qkv.k.size(2) >= qkv.q.size(2)),
-            "attention: q must be [b, n, s, d] and k, v [b, g, t, d] with g dividing n and, when causal, t >= s; got {}, "
+            "attention: q must be [b, n, s, d] and k, v [b, g, t, d] with g dividing n and, when causal, t "
+            ">= s; got {}, "
             "{}, {}",
             c10::str(qkv.q.sizes()), c10::str(qkv.k.sizes()), c10::str(qkv.v.sizes()));
-  COL_CHECK(args.window == 0 || args.causal, "attention: a window needs causal attention; got window {}", args.window);
+  COL_CHECK(args.window == 0 || args.causal, "attention: a window needs causal attention; got window {}",
+            args.window);
   const Tensor& mask = args.mask;
-  COL_CHECK(!mask.defined() ||
-                (mask.scalar_type() == at::kBool && mask.dim() == 4 && (mask.size(0) == 1 || mask.size(0) == qkv.q.size(0)) &&
-                 mask.size(1) == 1 && mask.size(2) == qkv.q.size(2) && mask.size(3) == qkv.k.size(2)),
+  COL_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool && mask.dim() == 4 &&
+                                (mask.size(0) == 1 || mask.size(0) == qkv.q.size(0)) && mask.size(1) == 1 &&
+                                mask.size(2) == qkv.q.size(2) && mask.size(3) == qkv.k.size(2)),
             "attention: the mask must be bool [b or 1, 1, s, t]; got {}", c10::str(mask.sizes()));
 }
 
@@ -153,10 +161,11 @@ Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
     return attention_with_dropout(qkv, mask, z, args);
   }
   const Tensor mask = masked ? added_mask(qkv.q, z, args) : Tensor();
-  if (!qkv.q.is_cuda()) return FlashRule::apply(qkv.q, qkv.k, qkv.v, mask, FlashArgs{args.scale, triangle});
-  const Tensor y = at::scaled_dot_product_attention(qkv.q, qkv.k, qkv.v,
-                                                    mask.defined() ? std::optional(mask) : std::nullopt, 0.0,
-                                                    triangle && !masked, args.scale, /*enable_gqa=*/z.repeat > 1);
+  if (!qkv.q.is_cuda())
+    return FlashRule::apply(qkv.q, qkv.k, qkv.v, maybe(mask), FlashArgs{args.scale, triangle});
+  const Tensor y = at::scaled_dot_product_attention(
+      qkv.q, qkv.k, qkv.v, mask.defined() ? std::optional(mask) : std::nullopt, 0.0, triangle && !masked,
+      args.scale, /*enable_gqa=*/z.repeat > 1);
   return y.permute({2, 0, 1, 3}).reshape({z.s, z.b, z.n * z.d});
 }
 

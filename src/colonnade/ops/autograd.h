@@ -3,7 +3,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -36,6 +36,10 @@ T kept(AutogradContext* ctx) {
 inline Tensor value_of(const tensor::Parameter* parameter) {
   return parameter != nullptr ? parameter->value : Tensor();
 }
+
+/// An argument that may be undefined, as torch::autograd::Function takes it.
+using MaybeTensor = std::optional<Tensor>;
+inline MaybeTensor maybe(const Tensor& x) { return x.defined() ? MaybeTensor(x) : std::nullopt; }
 
 /// Backward formulas are not differentiated again.
 inline Tensor contiguous(const Tensor& x) { return x.defined() ? x.contiguous() : x; }

@@ -26,8 +26,9 @@ struct Rows {
 
 Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
   COL_CHECK(x_sbh.dim() == 3, "dropout: x must be [s, b, h]; got {}", c10::str(x_sbh.sizes()));
-  const Rows rows{{1, x_sbh.size(0), x_sbh.size(1)}, {0, 1, 0}, {0, 0, 1}, key.sequence_offset, key.hidden_offset,
-                  (key.hidden_size + 3) / 4, key.key, p, key.samples};
+  const Rows rows{
+      {1, x_sbh.size(0), x_sbh.size(1)}, {0, 1, 0}, {0, 0, 1}, key.sequence_offset, key.hidden_offset,
+      (key.hidden_size + 3) / 4,         key.key,   p,         key.samples};
   COL_CHECK(p == 0 || key.hidden_offset + x_sbh.size(2) <= key.hidden_size,
             "dropout: the local columns must lie in the whole; got offset {} and {} of {}", key.hidden_offset,
             x_sbh.size(2), key.hidden_size);
@@ -37,19 +38,32 @@ Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
 /// y = residual + keep / (1 - p) * (x + bias); bias and residual may be undefined.
 Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
   COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout: the probability must be in [0, 1); got {}", rows.p);
-  const std::int64_t batch = std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
-                                       rows.dims[2] * rows.sample_steps[2]});
-  COL_CHECK(rows.p == 0 || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
-                            rows.samples.is_contiguous() && rows.samples.numel() == batch &&
-                            rows.samples.device() == x.device()),
-            "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
-            rows.samples.defined() ? rows.samples.numel() : 0, batch);
+  const std::int64_t batch =
+      std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
+                rows.dims[2] * rows.sample_steps[2]});
+  COL_CHECK(
+      rows.p == 0 || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
+                      rows.samples.is_contiguous() && rows.samples.numel() == batch &&
+                      rows.samples.device() == x.device()),
+      "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
+      rows.samples.defined() ? rows.samples.numel() : 0, batch);
   const Tensor y = at::empty_like(x);
   with_float_type(x.scalar_type(), [&]<typename T>() {
-    const kernels::Dropout<T> args{in<T>(x), in<T>(bias), in<T>(residual), out<T>(y), rows.dims, rows.row_steps,
-                                   rows.sample_steps, in<std::int64_t>(rows.samples), rows.row_offset,
-                                   rows.col_offset, x.size(-1), rows.groups, rows.key,
-                                   static_cast<std::uint32_t>(std::ceil(rows.p * 0x1.0p24)), 1.0 / (1.0 - rows.p)};
+    const kernels::Dropout<T> args{in<T>(x),
+                                   in<T>(bias),
+                                   in<T>(residual),
+                                   out<T>(y),
+                                   rows.dims,
+                                   rows.row_steps,
+                                   rows.sample_steps,
+                                   in<std::int64_t>(rows.samples),
+                                   rows.row_offset,
+                                   rows.col_offset,
+                                   x.size(-1),
+                                   rows.groups,
+                                   rows.key,
+                                   static_cast<std::uint32_t>(std::ceil(rows.p * 0x1.0p24)),
+                                   1.0 / (1.0 - rows.p)};
     launch(x, kernels::cpu::dropout<T>, kernels::cuda::dropout<T>, args);
   });
   return y;
@@ -71,14 +85,15 @@ struct BiasDropoutAddArgs {
 };
 
 struct BiasDropoutAddRule : torch::autograd::Function<BiasDropoutAddRule> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& bias, const Tensor& residual,
-                        const BiasDropoutAddArgs& args) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& bias,
+                        const Tensor& residual, const BiasDropoutAddArgs& args) {
     keep(ctx, args);
-    return run(x.contiguous(), bias, residual.contiguous(), args.rows);
+    return run(x.contiguous(), bias.value_or(Tensor()), residual.contiguous(), args.rows);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto args = kept<BiasDropoutAddArgs>(ctx);
-    const Tensor grad_x = args.rows.p > 0 ? run(grads[0].contiguous(), Tensor(), Tensor(), args.rows) : grads[0];
+    const Tensor grad_x =
+        args.rows.p > 0 ? run(grads[0].contiguous(), Tensor(), Tensor(), args.rows) : grads[0];
     if (args.bias != nullptr) args.bias->accumulate(column_sum(grad_x));
     return {grad_x, Tensor(), grads[0], Tensor()};
   }
@@ -96,19 +111,21 @@ Tensor bias_dropout_add(const Tensor& x_sbh, tensor::Parameter* bias, const Tens
   COL_CHECK(residual.sizes() == x_sbh.sizes() && residual.scalar_type() == x_sbh.scalar_type(),
             "bias_dropout_add: the residual must have the shape and type of x; got {} and {}",
             c10::str(residual.sizes()), c10::str(x_sbh.sizes()));
-  COL_CHECK(bias == nullptr || (bias->value.numel() == x_sbh.size(-1) && bias->value.scalar_type() == x_sbh.scalar_type()),
+  COL_CHECK(bias == nullptr ||
+                (bias->value.numel() == x_sbh.size(-1) && bias->value.scalar_type() == x_sbh.scalar_type()),
             "bias_dropout_add: the bias must have the type of x and its last dimension; got {} for x {}",
             c10::str(value_of(bias).sizes()), c10::str(x_sbh.sizes()));
-  return BiasDropoutAddRule::apply(x_sbh, value_of(bias), residual,
+  return BiasDropoutAddRule::apply(x_sbh, maybe(value_of(bias)), residual,
                                    BiasDropoutAddArgs{bias, activation_rows(x_sbh, p, key)});
 }
 
 Tensor attention_dropout(const Tensor& x_bnqk, double p, const DropoutKey& key) {
   if (p == 0) return x_bnqk;
   COL_CHECK(x_bnqk.dim() == 4, "attention_dropout: x must be [b, n, q, k]; got {}", c10::str(x_bnqk.sizes()));
-  COL_CHECK(x_bnqk.size(3) <= key.sequence_length && key.sequence_offset + x_bnqk.size(2) <= key.sequence_length,
-            "attention_dropout: positions must lie in the sequence; got {} + {} queries and {} keys for length {}",
-            key.sequence_offset, x_bnqk.size(2), x_bnqk.size(3), key.sequence_length);
+  COL_CHECK(
+      x_bnqk.size(3) <= key.sequence_length && key.sequence_offset + x_bnqk.size(2) <= key.sequence_length,
+      "attention_dropout: positions must lie in the sequence; got {} + {} queries and {} keys for length {}",
+      key.sequence_offset, x_bnqk.size(2), x_bnqk.size(3), key.sequence_length);
   const Rows rows{{x_bnqk.size(0), x_bnqk.size(1), x_bnqk.size(2)},
                   {0, key.sequence_length, 1},
                   {1, 0, 0},

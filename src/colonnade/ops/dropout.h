@@ -13,12 +13,12 @@ namespace colonnade::ops {
 ///   uniform(Philox{key}(counter = (sequence_offset + s) * ceil(hidden_size / 4) + H / 4,
 ///                       stream = samples[b])[H % 4]) < p,   H = hidden_offset + h.
 struct DropoutKey {
-  std::uint64_t key = 0;              ///< from the seed and the name of the layer
-  at::Tensor samples;                 ///< int64 [b], global sample numbers, on the device of x
-  std::int64_t sequence_offset = 0;   ///< global position of the first local row
-  std::int64_t sequence_length = 0;   ///< global length of the sequence (attention only)
-  std::int64_t hidden_offset = 0;     ///< first local column; in attention the first local head
-  std::int64_t hidden_size = 0;       ///< columns in all; in attention all heads
+  std::uint64_t key = 0;             ///< from the seed and the name of the layer
+  at::Tensor samples;                ///< int64 [b], global sample numbers, on the device of x
+  std::int64_t sequence_offset = 0;  ///< global position of the first local row
+  std::int64_t sequence_length = 0;  ///< global length of the sequence (attention only)
+  std::int64_t hidden_offset = 0;    ///< first local column; in attention the first local head
+  std::int64_t hidden_size = 0;      ///< columns in all; in attention all heads
 };
 
 /// x [s, b, h] -> dropped elements 0, the others divided by 1 - p. p == 0 returns x.

@@ -25,8 +25,8 @@ void scatter(const Tensor& grad_y, const EmbeddingArgs& args) {
   with_float_type(grad_y.scalar_type(), [&]<typename T>() {
     launch(grad_y, kernels::cpu::embedding_grad<T>, kernels::cuda::embedding_grad<T>,
            kernels::EmbeddingGrad<T>{in<std::int64_t>(tokens), in<std::int64_t>(order), in<T>(grad_y),
-                                     out<kernels::Acc<T>>(grad), tokens.numel(), grad_y.size(-1), args.first_row,
-                                     args.rows});
+                                     out<kernels::Acc<T>>(grad), tokens.numel(), grad_y.size(-1),
+                                     args.first_row, args.rows});
   });
 }
 
@@ -38,8 +38,8 @@ struct EmbeddingRule : torch::autograd::Function<EmbeddingRule> {
     const Tensor y = at::empty({s, b, table.size(1)}, table.options());
     with_float_type(y.scalar_type(), [&]<typename T>() {
       launch(y, kernels::cpu::embedding<T>, kernels::cuda::embedding<T>,
-             kernels::Embedding<T>{in<std::int64_t>(args.tokens_bs), in<T>(table), out<T>(y), s, b, table.size(1),
-                                   args.first_row, args.rows});
+             kernels::Embedding<T>{in<std::int64_t>(args.tokens_bs), in<T>(table), out<T>(y), s, b,
+                                   table.size(1), args.first_row, args.rows});
     });
     return y;
   }
@@ -51,9 +51,11 @@ struct EmbeddingRule : torch::autograd::Function<EmbeddingRule> {
 
 }  // namespace
 
-Tensor embedding(const Tensor& tokens_bs, tensor::Parameter& table, std::int64_t first_row, std::int64_t rows) {
-  COL_CHECK(tokens_bs.dim() == 2 && tokens_bs.scalar_type() == at::kLong, "embedding: tokens must be int64 [b, s]; got {} {}",
-            c10::toString(tokens_bs.scalar_type()), c10::str(tokens_bs.sizes()));
+Tensor embedding(const Tensor& tokens_bs, tensor::Parameter& table, std::int64_t first_row,
+                 std::int64_t rows) {
+  COL_CHECK(tokens_bs.dim() == 2 && tokens_bs.scalar_type() == at::kLong,
+            "embedding: tokens must be int64 [b, s]; got {} {}", c10::toString(tokens_bs.scalar_type()),
+            c10::str(tokens_bs.sizes()));
   COL_CHECK(table.value.dim() == 2 && rows <= table.value.size(0),
             "embedding: the table must hold the {} rows; got {}", rows, c10::str(table.value.sizes()));
   return EmbeddingRule::apply(table.value, EmbeddingArgs{&table, first_row, rows, tokens_bs.contiguous()});

@@ -14,11 +14,16 @@ namespace colonnade::ops {
 template <typename F>
 void with_float_type(at::ScalarType type, const F& f) {
   switch (type) {
-    case at::kFloat: return f.template operator()<float>();
-    case at::kDouble: return f.template operator()<double>();
-    case at::kBFloat16: return f.template operator()<kernels::BFloat16>();
-    case at::kHalf: return f.template operator()<kernels::Half>();
-    default: COL_CHECK(false, "op: the type must be a float type; got {}", c10::toString(type));
+    case at::kFloat:
+      return f.template operator()<float>();
+    case at::kDouble:
+      return f.template operator()<double>();
+    case at::kBFloat16:
+      return f.template operator()<kernels::BFloat16>();
+    case at::kHalf:
+      return f.template operator()<kernels::Half>();
+    default:
+      COL_CHECK(false, "op: the type must be a float type; got {}", c10::toString(type));
   }
 }
 
@@ -37,12 +42,14 @@ T* out(const at::Tensor& tensor) {
 
 /// The CUDA stream on which LibTorch works now.
 inline CUstream_st* cuda_stream(const at::Device& device) {
-  return static_cast<CUstream_st*>(c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle());
+  return static_cast<CUstream_st*>(
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle());
 }
 
 /// Runs the kernel of the device that `like` lives on; on meta nothing.
 template <typename A>
-void launch(const at::Tensor& like, void (*cpu)(const A&), void (*cuda)(const A&, CUstream_st*), const A& args) {
+void launch(const at::Tensor& like, void (*cpu)(const A&), void (*cuda)(const A&, CUstream_st*),
+            const A& args) {
   if (like.is_meta() || like.numel() == 0) return;
   if (like.is_cpu())
     cpu(args);

@@ -18,10 +18,11 @@ struct NormArgs {
 
 /// Outputs: normed, then sum when a residual is given.
 struct NormRule : torch::autograd::Function<NormRule> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& given, const Tensor& residual_given,
-                               const Tensor& weight, const Tensor& bias, const NormArgs& args) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& given, const MaybeTensor& residual_given,
+                               const Tensor& weight, const MaybeTensor& bias_given, const NormArgs& args) {
     const Tensor x = given.contiguous();
-    const Tensor residual = contiguous(residual_given);
+    const Tensor residual = contiguous(residual_given.value_or(Tensor()));
+    const Tensor bias = bias_given.value_or(Tensor());
     const std::int64_t cols = x.size(-1);
     const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
     const auto stats = x.options().dtype(acc_type(x.scalar_type()));
@@ -58,9 +59,9 @@ struct NormRule : torch::autograd::Function<NormRule> {
     with_float_type(x.scalar_type(), [&]<typename T>() {
       using A = kernels::Acc<T>;
       launch(x, kernels::cpu::norm_grad<T>, kernels::cuda::norm_grad<T>,
-             kernels::NormGrad<T>{in<T>(x), in<T>(weight), in<A>(mean), in<A>(rstd), in<T>(grad_y), in<T>(grad_sum),
-                                  out<T>(grad_x), out<A>(grad_weight), out<A>(grad_bias), out<A>(partial), rows,
-                                  cols, args.zero_centered});
+             kernels::NormGrad<T>{in<T>(x), in<T>(weight), in<A>(mean), in<A>(rstd), in<T>(grad_y),
+                                  in<T>(grad_sum), out<T>(grad_x), out<A>(grad_weight), out<A>(grad_bias),
+                                  out<A>(partial), rows, cols, args.zero_centered});
     });
     if (x.numel() == 0) grad_weight.zero_();
     args.weight->accumulate(grad_weight);
@@ -71,14 +72,17 @@ struct NormRule : torch::autograd::Function<NormRule> {
 
 variable_list apply(const Tensor& x, const Tensor& residual, const NormArgs& args) {
   const Tensor& weight = args.weight->value;
-  COL_CHECK(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) && x.scalar_type() == weight.scalar_type(),
-            "norm: x must have the weight's type and its length as last dimension; got x {} {} and weight {} {}",
-            c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
-            c10::toString(weight.scalar_type()));
-  COL_CHECK(!residual.defined() || (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()),
-            "norm: the residual must have the shape and type of x; got {} {} and {} {}", c10::str(residual.sizes()),
-            c10::toString(residual.scalar_type()), c10::str(x.sizes()), c10::toString(x.scalar_type()));
-  return NormRule::apply(x, residual, weight, value_of(args.bias), args);
+  COL_CHECK(
+      x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) &&
+          x.scalar_type() == weight.scalar_type(),
+      "norm: x must have the weight's type and its length as last dimension; got x {} {} and weight {} {}",
+      c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
+      c10::toString(weight.scalar_type()));
+  COL_CHECK(
+      !residual.defined() || (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()),
+      "norm: the residual must have the shape and type of x; got {} {} and {} {}", c10::str(residual.sizes()),
+      c10::toString(residual.scalar_type()), c10::str(x.sizes()), c10::toString(x.scalar_type()));
+  return NormRule::apply(x, maybe(residual), weight, maybe(value_of(args.bias)), args);
 }
 
 }  // namespace
@@ -98,8 +102,8 @@ Added add_rms_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& w
   return {both[1], both[0]};
 }
 
-Added add_layer_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight, tensor::Parameter* bias,
-                     double eps, bool zero_centered) {
+Added add_layer_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight,
+                     tensor::Parameter* bias, double eps, bool zero_centered) {
   const variable_list both = apply(x, residual, {&weight, bias, eps, zero_centered, true});
   return {both[1], both[0]};
 }

@@ -16,10 +16,15 @@ using kernels::CopyType;
 CopyType copy_type(const at::Tensor& copy) {
   if (!copy.defined()) return CopyType::kNone;
   switch (copy.scalar_type()) {
-    case at::kFloat: return CopyType::kFloat32;
-    case at::kBFloat16: return CopyType::kBFloat16;
-    case at::kHalf: return CopyType::kHalf;
-    default: COL_CHECK(false, "optimizer: the copy must be fp32, bf16 or fp16; got {}", c10::toString(copy.scalar_type()));
+    case at::kFloat:
+      return CopyType::kFloat32;
+    case at::kBFloat16:
+      return CopyType::kBFloat16;
+    case at::kHalf:
+      return CopyType::kHalf;
+    default:
+      COL_CHECK(false, "optimizer: the copy must be fp32, bf16 or fp16; got {}",
+                c10::toString(copy.scalar_type()));
   }
 }
 
@@ -39,9 +44,10 @@ void check(const at::Tensor& param, std::initializer_list<at::Tensor> states, co
                                x.is_contiguous() && x.device() == param.device()),
               "optimizer: gradient and states must be contiguous and as the parameter {} {}; got {} {}",
               c10::toString(param.scalar_type()), param.numel(), c10::toString(x.scalar_type()), x.numel());
-  COL_CHECK(param.is_contiguous() && (!copy.defined() || (copy.numel() == param.numel() && copy.is_contiguous())),
-            "optimizer: parameter and copy must be contiguous and of one length; got {} and {}", param.numel(),
-            copy.defined() ? copy.numel() : 0);
+  COL_CHECK(
+      param.is_contiguous() && (!copy.defined() || (copy.numel() == param.numel() && copy.is_contiguous())),
+      "optimizer: parameter and copy must be contiguous and of one length; got {} and {}", param.numel(),
+      copy.defined() ? copy.numel() : 0);
 }
 
 }  // namespace
@@ -53,8 +59,9 @@ void adam_(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& ste
     std::vector<kernels::AdamSpan<T>> spans;
     spans.reserve(tensors.size());
     for (const AdamTensors& t : tensors) {
-      COL_CHECK(t.param.scalar_type() == first.scalar_type(), "optimizer: one list holds one type; got {} and {}",
-                c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
+      COL_CHECK(t.param.scalar_type() == first.scalar_type(),
+                "optimizer: one list holds one type; got {} and {}", c10::toString(first.scalar_type()),
+                c10::toString(t.param.scalar_type()));
       check(t.param, {t.grad, t.m, t.v}, t.copy_out);
       spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.m), out<T>(t.v), t.param.numel(),
                        out<void>(t.copy_out), copy_type(t.copy_out)});
@@ -74,11 +81,11 @@ void sgd_(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step) 
     spans.reserve(tensors.size());
     for (const SgdTensors& t : tensors) {
       COL_CHECK(t.param.scalar_type() == first.scalar_type() && (t.momentum.defined() || step.momentum == 0),
-                "optimizer: one list holds one type, and momentum {} needs its buffer; got {} and {}", step.momentum,
-                c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
+                "optimizer: one list holds one type, and momentum {} needs its buffer; got {} and {}",
+                step.momentum, c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
       check(t.param, {t.grad, t.momentum}, t.copy_out);
-      spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.momentum), t.param.numel(), out<void>(t.copy_out),
-                       copy_type(t.copy_out)});
+      spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.momentum), t.param.numel(),
+                       out<void>(t.copy_out), copy_type(t.copy_out)});
     }
     if (first.is_cpu())
       kernels::cpu::sgd(spans, step);
@@ -96,7 +103,8 @@ double sum_squares(const at::Tensor& x) {
       result = kernels::cpu::sum_squares(in<T>(x), x.numel());
       return;
     }
-    const at::Tensor partial = at::empty({kernels::sum_squares_blocks(x.numel())}, x.options().dtype(at::kDouble));
+    const at::Tensor partial =
+        at::empty({kernels::sum_squares_blocks(x.numel())}, x.options().dtype(at::kDouble));
     kernels::cuda::sum_squares(in<T>(x), x.numel(), out<double>(partial), cuda_stream(x.device()));
     result = partial.sum().item<double>();
   });

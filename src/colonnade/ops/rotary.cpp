@@ -34,12 +34,15 @@ struct Turn {
 
 /// y = x turned (or turned back), both [s, b, n, d] in any strides with adjacent elements.
 void turn(const Tensor& x, const Tensor& y, const RotaryTable& table, const Tensor& positions, bool inverse) {
-  const auto strides = [](const Tensor& t) { return kernels::HeadStrides{t.stride(0), t.stride(1), t.stride(2)}; };
+  const auto strides = [](const Tensor& t) {
+    return kernels::HeadStrides{t.stride(0), t.stride(1), t.stride(2)};
+  };
   with_float_type(x.scalar_type(), [&]<typename T>() {
-    launch(x, kernels::cpu::rotary<T>, kernels::cuda::rotary<T>,
-           kernels::Rotary<T>{in<T>(x), strides(x), out<T>(y), strides(y), x.size(0), x.size(1), x.size(2), x.size(3),
-                              table.cos.defined() ? 2 * table.cos.size(1) : 0, in<float>(table.cos),
-                              in<float>(table.sin), in<std::int64_t>(positions), table.interleaved, inverse});
+    launch(
+        x, kernels::cpu::rotary<T>, kernels::cuda::rotary<T>,
+        kernels::Rotary<T>{in<T>(x), strides(x), out<T>(y), strides(y), x.size(0), x.size(1), x.size(2),
+                           x.size(3), table.cos.defined() ? 2 * table.cos.size(1) : 0, in<float>(table.cos),
+                           in<float>(table.sin), in<std::int64_t>(positions), table.interleaved, inverse});
   });
 }
 
@@ -104,7 +107,8 @@ Tensor checked_positions(const RotaryTable& table, const Tensor& positions, std:
             2 * table.cos.size(1), head_dim);
   const std::int64_t length = table.cos.size(0);
   if (!positions.defined()) {
-    COL_CHECK(s <= length, "rotary: positions must lie in the table; got {} rows of {}; make a longer table", s, length);
+    COL_CHECK(s <= length, "rotary: positions must lie in the table; got {} rows of {}; make a longer table",
+              s, length);
     return positions;
   }
   COL_CHECK(positions.scalar_type() == at::kLong && positions.dim() == 2 && positions.size(0) == s &&
@@ -113,8 +117,8 @@ Tensor checked_positions(const RotaryTable& table, const Tensor& positions, std:
   if (positions.is_cpu() && positions.numel() > 0) {
     const auto low = positions.min().item<std::int64_t>();
     const auto high = positions.max().item<std::int64_t>();
-    COL_CHECK(low >= 0 && high < length, "rotary: positions must lie in [0, {}); got {} to {}; make a longer table",
-              length, low, high);
+    COL_CHECK(low >= 0 && high < length,
+              "rotary: positions must lie in [0, {}); got {} to {}; make a longer table", length, low, high);
   }
   return positions.contiguous();
 }
@@ -122,7 +126,8 @@ Tensor checked_positions(const RotaryTable& table, const Tensor& positions, std:
 }  // namespace
 
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device) {
-  const auto half = static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent) / 2;
+  const auto half =
+      static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent) / 2;
   const at::Tensor cos = at::empty({length, half}, at::kFloat);
   const at::Tensor sin = at::empty({length, half}, at::kFloat);
   auto* const cos_at = cos.mutable_data_ptr<float>();
@@ -145,15 +150,16 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
 
 Tensor rotary(const Tensor& x_sbnd, const RotaryTable& table, const Tensor& positions) {
   COL_CHECK(x_sbnd.dim() == 4, "rotary: x must be [s, b, n, d]; got {}", c10::str(x_sbnd.sizes()));
-  return RotaryRule::apply(
-      x_sbnd, Turn{table, checked_positions(table, positions, x_sbnd.size(0), x_sbnd.size(1), x_sbnd.size(3))});
+  return RotaryRule::apply(x_sbnd, Turn{table, checked_positions(table, positions, x_sbnd.size(0),
+                                                                 x_sbnd.size(1), x_sbnd.size(3))});
 }
 
 Qkv split_rotary(const Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
                  const RotaryTable* table, const Tensor& positions) {
-  COL_CHECK(qkv_sbx.dim() == 3 && qkv_sbx.size(2) == (heads + 2 * groups) * head_dim,
-            "split_rotary: the last dimension must be (heads + 2 groups) * head_dim = ({} + 2 * {}) * {}; got {}", heads,
-            groups, head_dim, c10::str(qkv_sbx.sizes()));
+  COL_CHECK(
+      qkv_sbx.dim() == 3 && qkv_sbx.size(2) == (heads + 2 * groups) * head_dim,
+      "split_rotary: the last dimension must be (heads + 2 groups) * head_dim = ({} + 2 * {}) * {}; got {}",
+      heads, groups, head_dim, c10::str(qkv_sbx.sizes()));
   Turn args{{}, {}, heads, groups, head_dim};
   if (table != nullptr) {
     args.table = *table;

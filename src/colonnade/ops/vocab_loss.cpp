@@ -15,7 +15,8 @@ void check(const at::Tensor& logits, const at::Tensor& targets, std::int64_t val
             "vocabulary loss: logits must be contiguous [n, v] and targets int64 [n]; got {} and {} {}",
             c10::str(logits.sizes()), c10::toString(targets.scalar_type()), c10::str(targets.sizes()));
   COL_CHECK(valid_rows >= 0 && valid_rows <= logits.size(1),
-            "vocabulary loss: the valid columns must lie in the row; got {} of {}", valid_rows, logits.size(1));
+            "vocabulary loss: the valid columns must lie in the row; got {} of {}", valid_rows,
+            logits.size(1));
 }
 
 }  // namespace
@@ -29,8 +30,9 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
   with_float_type(logits_nv.scalar_type(), [&]<typename T>() {
     using A = kernels::Acc<T>;
     launch(logits_nv, kernels::cpu::logit_stats<T>, kernels::cuda::logit_stats<T>,
-           kernels::LogitStats<T>{in<T>(logits_nv), in<std::int64_t>(targets_n), out<A>(stats.max), out<A>(stats.sum_exp),
-                                  out<A>(stats.target), rows, logits_nv.size(1), valid_rows, first_row});
+           kernels::LogitStats<T>{in<T>(logits_nv), in<std::int64_t>(targets_n), out<A>(stats.max),
+                                  out<A>(stats.sum_exp), out<A>(stats.target), rows, logits_nv.size(1),
+                                  valid_rows, first_row});
   });
   return stats;
 }
@@ -47,8 +49,9 @@ void logit_gradient_(at::Tensor& logits_nv, const at::Tensor& max_n, const at::T
   with_float_type(logits_nv.scalar_type(), [&]<typename T>() {
     using A = kernels::Acc<T>;
     launch(logits_nv, kernels::cpu::logit_gradient<T>, kernels::cuda::logit_gradient<T>,
-           kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(max_n), in<A>(sum_exp_n),
-                                     in<A>(grad_n), logits_nv.size(0), logits_nv.size(1), valid_rows, first_row});
+           kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(max_n),
+                                     in<A>(sum_exp_n), in<A>(grad_n), logits_nv.size(0), logits_nv.size(1),
+                                     valid_rows, first_row});
   });
 }
 

@@ -70,12 +70,18 @@ void with_kind(ActivationKind kind, bool bias, const F& f) {
       f.template operator()<kKind, false>();
   };
   switch (kind) {
-    case ActivationKind::kGeluErf: return pick.template operator()<ActivationKind::kGeluErf>();
-    case ActivationKind::kGeluTanh: return pick.template operator()<ActivationKind::kGeluTanh>();
-    case ActivationKind::kSquaredRelu: return pick.template operator()<ActivationKind::kSquaredRelu>();
-    case ActivationKind::kSwiglu: return pick.template operator()<ActivationKind::kSwiglu>();
-    case ActivationKind::kGeglu: return pick.template operator()<ActivationKind::kGeglu>();
-    case ActivationKind::kGegluTanh: return pick.template operator()<ActivationKind::kGegluTanh>();
+    case ActivationKind::kGeluErf:
+      return pick.template operator()<ActivationKind::kGeluErf>();
+    case ActivationKind::kGeluTanh:
+      return pick.template operator()<ActivationKind::kGeluTanh>();
+    case ActivationKind::kSquaredRelu:
+      return pick.template operator()<ActivationKind::kSquaredRelu>();
+    case ActivationKind::kSwiglu:
+      return pick.template operator()<ActivationKind::kSwiglu>();
+    case ActivationKind::kGeglu:
+      return pick.template operator()<ActivationKind::kGeglu>();
+    case ActivationKind::kGegluTanh:
+      return pick.template operator()<ActivationKind::kGegluTanh>();
   }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "colonnade/base/philox.h"
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
 
@@ -13,28 +12,51 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;
 
+/// The words of Philox{key}(counter + lane, stream), lane by lane: base/philox.h round by round, so that
+/// the loop over lanes becomes vector code.
+[[gnu::always_inline]] inline void draw(std::uint64_t key, std::uint64_t counter, std::uint64_t stream,
+                                        std::uint32_t (&words)[4][kLanes]) {
+#pragma omp simd
+  for (std::uint64_t lane = 0; lane < kLanes; ++lane) {
+    words[0][lane] = static_cast<std::uint32_t>(counter + lane);
+    words[1][lane] = static_cast<std::uint32_t>((counter + lane) >> 32);
+    words[2][lane] = static_cast<std::uint32_t>(stream);
+    words[3][lane] = static_cast<std::uint32_t>(stream >> 32);
+  }
+  auto k0 = static_cast<std::uint32_t>(key);
+  auto k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9U, k1 += 0xBB67AE85U) {
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * words[0][lane];
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * words[2][lane];
+      words[0][lane] = static_cast<std::uint32_t>(p1 >> 32) ^ words[1][lane] ^ k0;
+      words[2][lane] = static_cast<std::uint32_t>(p0 >> 32) ^ words[3][lane] ^ k1;
+      words[1][lane] = static_cast<std::uint32_t>(p1);
+      words[3][lane] = static_cast<std::uint32_t>(p0);
+    }
+  }
+}
+
 /// factors[c] = 0 or scale for the columns [a.col_offset, a.col_offset + a.cols) of one row.
 template <typename T>
 [[gnu::always_inline]] inline void draw_row(const Dropout<T>& a, std::int64_t number, std::uint64_t sample,
                                             Acc<T>* factors) {
   using A = Acc<T>;
-  const Philox philox{a.key};
   const std::uint64_t base = static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(a.groups);
   const A scale = static_cast<A>(a.scale);
-  A words[4][kLanes];
+  std::uint32_t words[4][kLanes];
+  A block[4 * kLanes];
   for (std::int64_t group = a.col_offset / 4; group * 4 < a.col_offset + a.cols; group += kLanes) {
-#pragma omp simd
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto drawn = philox(base + static_cast<std::uint64_t>(group + lane), sample);
-      words[0][lane] = (drawn[0] >> 8) >= a.threshold ? scale : A(0);
-      words[1][lane] = (drawn[1] >> 8) >= a.threshold ? scale : A(0);
-      words[2][lane] = (drawn[2] >> 8) >= a.threshold ? scale : A(0);
-      words[3][lane] = (drawn[3] >> 8) >= a.threshold ? scale : A(0);
+    draw(a.key, base + static_cast<std::uint64_t>(group), sample, words);
+    for (std::int64_t word = 0; word < 4; ++word) {
+      for (std::int64_t lane = 0; lane < kLanes; ++lane)
+        block[4 * lane + word] = (words[word][lane] >> 8) >= a.threshold ? scale : A(0);
     }
     const std::int64_t first = group * 4 - a.col_offset;  // may start before, and end behind, our columns
     const std::int64_t begin = std::max<std::int64_t>(0, -first);
     const std::int64_t end = std::min<std::int64_t>(4 * kLanes, a.cols - first);
-    for (std::int64_t i = begin; i < end; ++i) factors[first + i] = words[i % 4][i / 4];
+    for (std::int64_t i = begin; i < end; ++i) factors[first + i] = block[i];
   }
 }
 
@@ -50,7 +72,8 @@ COL_CLONES void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64
     if (a.threshold > 0) {
       const std::int64_t number =
           a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
-      const std::int64_t sample = a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
+      const std::int64_t sample =
+          a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
       draw_row(a, number, static_cast<std::uint64_t>(sample), factors.data());
     }
     const T* x = a.x + row * a.cols;

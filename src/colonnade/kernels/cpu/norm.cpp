@@ -42,7 +42,8 @@ COL_CLONES void forward_rows(const Norm<T>& a, std::int64_t begin, std::int64_t 
         y[c] = T((load(x[c]) - mean) * rstd * (load(a.weight[c]) + shift) + load(a.bias[c]));
     } else {
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) y[c] = T((load(x[c]) - mean) * rstd * (load(a.weight[c]) + shift));
+      for (std::int64_t c = 0; c < cols; ++c)
+        y[c] = T((load(x[c]) - mean) * rstd * (load(a.weight[c]) + shift));
     }
   }
 }
@@ -53,6 +54,7 @@ COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int
                               Acc<T>* bias_sum) {
   using A = Acc<T>;
   const std::int64_t cols = a.cols;
+  const T* weight = a.weight;
   const A shift = a.zero_centered ? A(1) : A(0);
   for (std::int64_t c = 0; c < cols; ++c) weight_sum[c] = 0;
   if (bias_sum != nullptr)
@@ -64,37 +66,31 @@ COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int
     const A rstd = a.rstd[row];
     const A mean = kCenter ? a.mean[row] : A(0);
     A dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t c = 0; c < cols; ++c)
+      dot += load(grad_y[c]) * (load(weight[c]) + shift) * (load(x[c]) - mean);
     A total = 0;
-#pragma omp simd reduction(+ : dot, total)
+    if constexpr (kCenter) {
+#pragma omp simd reduction(+ : total)
+      for (std::int64_t c = 0; c < cols; ++c) total += load(grad_y[c]) * (load(weight[c]) + shift);
+    }
+    const A slope = dot * rstd / A(cols);
+    const A level = total / A(cols);
+#pragma omp simd
     for (std::int64_t c = 0; c < cols; ++c) {
       const A g = load(grad_y[c]);
       const A xhat = (load(x[c]) - mean) * rstd;
-      const A scaled = g * (load(a.weight[c]) + shift);
       weight_sum[c] += g * xhat;
-      dot += scaled * xhat;
-      if constexpr (kCenter) total += scaled;
+      grad_x[c] = T(rstd * (g * (load(weight[c]) + shift) - level - xhat * slope));
     }
     if (bias_sum != nullptr) {
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) bias_sum[c] += load(grad_y[c]);
     }
-    dot /= A(cols);
-    total /= A(cols);
-    const T* grad_sum = a.grad_sum != nullptr ? a.grad_sum + row * cols : nullptr;
-    if (grad_sum != nullptr) {
+    if (a.grad_sum != nullptr) {
+      const T* grad_sum = a.grad_sum + row * cols;
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) {
-        const A scaled = load(grad_y[c]) * (load(a.weight[c]) + shift);
-        const A xhat = (load(x[c]) - mean) * rstd;
-        grad_x[c] = T(rstd * (scaled - total - xhat * dot) + load(grad_sum[c]));
-      }
-    } else {
-#pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) {
-        const A scaled = load(grad_y[c]) * (load(a.weight[c]) + shift);
-        const A xhat = (load(x[c]) - mean) * rstd;
-        grad_x[c] = T(rstd * (scaled - total - xhat * dot));
-      }
+      for (std::int64_t c = 0; c < cols; ++c) grad_x[c] = T(load(grad_x[c]) + load(grad_sum[c]));
     }
   }
 }
@@ -125,7 +121,8 @@ template <typename T>
 void norm_grad(const NormGrad<T>& a) {
   const std::int64_t blocks = column_blocks(a.rows);
   Acc<T>* bias_partial = a.partial + blocks * a.cols;
-  const std::int64_t grain = std::max<std::int64_t>(1, row_grain(a.cols) * blocks / std::max<std::int64_t>(a.rows, 1));
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, row_grain(a.cols) * blocks / std::max<std::int64_t>(a.rows, 1));
   parallel_for(blocks, grain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
       Acc<T>* bias_sum = a.grad_bias != nullptr ? bias_partial + block * a.cols : nullptr;

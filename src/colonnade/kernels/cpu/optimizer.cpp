@@ -57,7 +57,8 @@ COL_CLONES void sgd_range(const SgdSpan<T>& s, const SgdStep& step, std::int64_t
   const T lr = T(step.lr);
   if (s.momentum == nullptr) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) s.param[i] -= lr * (s.grad[i] * grad_scale + decay * s.param[i]);
+    for (std::int64_t i = begin; i < end; ++i)
+      s.param[i] -= lr * (s.grad[i] * grad_scale + decay * s.param[i]);
     return;
   }
   const T momentum = T(step.first ? 0.0 : step.momentum);
@@ -76,7 +77,8 @@ void for_blocks(const std::vector<Span>& spans, const F& f) {
   std::vector<std::int64_t> first(spans.size() + 1, 0);
   for (std::size_t i = 0; i < spans.size(); ++i) first[i + 1] = first[i] + (spans[i].n + kBlock - 1) / kBlock;
   parallel_for(first.back(), 1, [&](std::int64_t begin, std::int64_t end) {
-    auto at = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1);
+    auto at =
+        static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1);
     for (std::int64_t block = begin; block < end; ++block) {
       while (block >= first[at + 1]) ++at;
       const std::int64_t from = (block - first[at]) * kBlock;
@@ -141,7 +143,8 @@ void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step) {
 template <typename T>
 double sum_squares(const T* x, std::int64_t n) {
   double sum = 0;
-  for (const double part : over_blocks<double>(n, [&](std::int64_t at, std::int64_t m) { return squares(x + at, m); }))
+  for (const double part :
+       over_blocks<double>(n, [&](std::int64_t at, std::int64_t m) { return squares(x + at, m); }))
     sum += part;
   return sum;
 }
@@ -149,14 +152,16 @@ double sum_squares(const T* x, std::int64_t n) {
 template <typename T>
 std::int64_t count_zeros(const T* x, std::int64_t n) {
   std::int64_t sum = 0;
-  for (const auto part : over_blocks<std::int64_t>(n, [&](std::int64_t at, std::int64_t m) { return zeros(x + at, m); }))
+  for (const auto part :
+       over_blocks<std::int64_t>(n, [&](std::int64_t at, std::int64_t m) { return zeros(x + at, m); }))
     sum += part;
   return sum;
 }
 
 template <typename T>
 bool has_nonfinite(const T* x, std::int64_t n) {
-  const auto parts = over_blocks<char>(n, [&](std::int64_t at, std::int64_t m) { return nonfinite(x + at, m); });
+  const auto parts =
+      over_blocks<char>(n, [&](std::int64_t at, std::int64_t m) { return nonfinite(x + at, m); });
   return std::any_of(parts.begin(), parts.end(), [](char bad) { return bad != 0; });
 }
 

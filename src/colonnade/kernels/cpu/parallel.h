@@ -12,7 +12,9 @@ namespace colonnade::kernels::cpu {
 /// than `grain` unless n is. Bodies must not let results depend on where ranges end.
 template <typename Body>
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
-  const std::int64_t parts = omp_in_parallel() ? 1 : std::min<std::int64_t>(omp_get_max_threads(), n / std::max<std::int64_t>(grain, 1));
+  const std::int64_t parts =
+      omp_in_parallel() ? 1
+                        : std::min<std::int64_t>(omp_get_max_threads(), n / std::max<std::int64_t>(grain, 1));
   if (parts <= 1) {
     if (n > 0) body(std::int64_t{0}, n);
     return;

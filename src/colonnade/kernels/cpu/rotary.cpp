@@ -9,8 +9,8 @@ namespace {
 
 /// Turns one head. `sign` is +1 forward, -1 backward.
 template <bool kInterleaved, typename T>
-[[gnu::always_inline]] inline void turn(const Rotary<T>& a, const T* x, T* y, const float* cos, const float* sin,
-                                        Acc<T> sign) {
+[[gnu::always_inline]] inline void turn(const Rotary<T>& a, const T* x, T* y, const float* cos,
+                                        const float* sin, Acc<T> sign) {
   using A = Acc<T>;
   const std::int64_t half = a.rotated / 2;
   constexpr std::int64_t kStep = kInterleaved ? 2 : 1;

@@ -66,12 +66,14 @@ COL_CLONES void gradient_rows(const LogitGradient<T>& a, std::int64_t begin, std
 
 template <typename T>
 void logit_stats(const LogitStats<T>& a) {
-  parallel_for(a.rows, row_grain(a.cols), [&](std::int64_t begin, std::int64_t end) { stats_rows(a, begin, end); });
+  parallel_for(a.rows, row_grain(a.cols),
+               [&](std::int64_t begin, std::int64_t end) { stats_rows(a, begin, end); });
 }
 
 template <typename T>
 void logit_gradient(const LogitGradient<T>& a) {
-  parallel_for(a.rows, row_grain(a.cols), [&](std::int64_t begin, std::int64_t end) { gradient_rows(a, begin, end); });
+  parallel_for(a.rows, row_grain(a.cols),
+               [&](std::int64_t begin, std::int64_t end) { gradient_rows(a, begin, end); });
 }
 
 template void logit_stats(const LogitStats<float>&);

@@ -18,7 +18,9 @@ struct Math {
   static __host__ __device__ float exp(float x) { return ::expf(x); }
   static __host__ __device__ double exp(double x) { return ::exp(x); }
   static __host__ __device__ float cdf(float z, float) { return 0.5F * ::erfcf(-z * 0.70710678F); }
-  static __host__ __device__ double cdf(double z, double) { return 0.5 * ::erfc(-z * 0.70710678118654752440); }
+  static __host__ __device__ double cdf(double z, double) {
+    return 0.5 * ::erfc(-z * 0.70710678118654752440);
+  }
 };
 
 /// Sum over the kBlock threads of a block, in a fixed order; every thread gets it. Holds a barrier at
@@ -38,7 +40,8 @@ __device__ A block_sum(A value) {
 template <typename A>
 __device__ A block_max(A value) {
   __shared__ A warps[kBlock / kWarp];
-  for (int apart = kWarp / 2; apart > 0; apart /= 2) value = max(value, __shfl_xor_sync(0xFFFFFFFFU, value, apart));
+  for (int apart = kWarp / 2; apart > 0; apart /= 2)
+    value = max(value, __shfl_xor_sync(0xFFFFFFFFU, value, apart));
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   A top = warps[0];
