@@ -7,6 +7,8 @@ namespace {
 constexpr Entry kVerbs[] = {
     {"launch",
      "start, watch and restart the ranks of this machine: launch --nproc-per-node N -- pretrain ...", launch},
+    {"help", "one verb, one setting, or all of them: help VERB | FLAG | --all | --markdown", help},
+    {"completion", "the completion script of bash, zsh or fish", completion},
 };
 
 }  // namespace

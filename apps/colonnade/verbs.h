@@ -25,6 +25,8 @@ struct Entry {
 /// All verbs in the order of `colonnade help`.
 std::span<const Entry> verbs();
 
+int completion(const Arguments& arguments);
+int help(const Arguments& arguments);
 int launch(const Arguments& arguments);
 
 }  // namespace colonnade::app
