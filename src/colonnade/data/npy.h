@@ -1,0 +1,84 @@
+// NumPy's .npy files (version 1.0, little-endian, C order) of the integer types that index files hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+
+namespace colonnade::data {
+
+enum class IntType : std::uint8_t { kInt16, kInt32, kInt64, kUint32 };
+
+template <typename T>
+constexpr IntType int_type_of() {
+  if constexpr (sizeof(T) == 2) return IntType::kInt16;
+  if constexpr (sizeof(T) == 8) return IntType::kInt64;
+  return static_cast<T>(-1) < 0 ? IntType::kInt32 : IntType::kUint32;
+}
+
+/// Integers in `rows` x `cols` (cols 1: one dimension), in memory or mapped from a file. Copies
+/// share the storage, which is never written after it was made.
+class IntArray {
+ public:
+  IntArray() = default;
+
+  template <typename T>
+  explicit IntArray(std::vector<T> values, std::int64_t cols = 1)
+      : type_(int_type_of<T>()), rows_(static_cast<std::int64_t>(values.size()) / cols), cols_(cols) {
+    auto kept = std::make_shared<const std::vector<T>>(std::move(values));
+    bytes_ = std::as_bytes(std::span(*kept));
+    owner_ = std::move(kept);
+  }
+
+  /// Maps an .npy file. Throws DataError when it is not one of ours or its size is not what its
+  /// header says.
+  static IntArray map(const std::filesystem::path& path);
+
+  /// Writes an .npy file, synced. Throws Error.
+  void save(const std::filesystem::path& path) const;
+
+  [[nodiscard]] IntType type() const { return type_; }
+  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  [[nodiscard]] std::int64_t cols() const { return cols_; }
+  [[nodiscard]] std::int64_t size() const { return rows_ * cols_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+  /// Element `i` in C order. Not checked: 0 <= i < size().
+  [[nodiscard]] std::int64_t operator[](std::int64_t i) const {
+    switch (type_) {
+      case IntType::kInt16:
+        return load<std::int16_t>(i);
+      case IntType::kInt32:
+        return load<std::int32_t>(i);
+      case IntType::kInt64:
+        return load<std::int64_t>(i);
+      case IntType::kUint32:
+        return load<std::uint32_t>(i);
+    }
+    return 0;
+  }
+
+ private:
+  template <typename T>
+  [[nodiscard]] std::int64_t load(std::int64_t i) const {
+    T value;
+    std::memcpy(&value, bytes_.data() + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    return static_cast<std::int64_t>(value);
+  }
+
+  std::shared_ptr<const void> owner_;
+  std::span<const std::byte> bytes_;
+  IntType type_ = IntType::kInt32;
+  std::int64_t rows_ = 0;
+  std::int64_t cols_ = 1;
+};
+
+}  // namespace colonnade::data

@@ -1,0 +1,75 @@
+// The random numbers against values that NumPy 2.4.6 and torch printed.
+#include "colonnade/data/numpy_random.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "colonnade/data/sampler.h"
+
+namespace colonnade::data {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+TEST(RandomState, ShufflesAndDrawsAsNumpy) {
+  RandomState random(1234);
+  Ints values(20);
+  std::iota(values.begin(), values.end(), 0);
+  random.shuffle(std::span(values));
+  EXPECT_EQ(values, (Ints{3, 13, 2, 16, 14, 5, 4, 0, 8, 18, 17, 11, 10, 9, 7, 1, 19, 12, 6, 15}));
+  EXPECT_DOUBLE_EQ(random.random_sample(), 0.56119618606562494);
+  EXPECT_DOUBLE_EQ(random.random_sample(), 0.50308316530780972);
+}
+
+TEST(RandomState, DrawsBoundedIntegersAsNumpy) {
+  RandomState random(1234);
+  Ints values;
+  for (int i = 0; i < 8; ++i) values.push_back(random.randint(0, 10));
+  EXPECT_EQ(values, (Ints{3, 6, 5, 4, 8, 9, 1, 7}));
+  RandomState wide(7);  // numpy.random.RandomState(7).randint(0, 2**40, dtype=int64) four times
+  values.clear();
+  for (int i = 0; i < 4; ++i) values.push_back(wide.randint(0, std::int64_t{1} << 40));
+  EXPECT_EQ(values, (Ints{752595690692, 108744157686, 291964244179, 650496783975}));
+}
+
+TEST(Pcg64, DrawsBoundedIntegersAsNumpy) {
+  Pcg64 random(0);
+  Ints values;
+  for (int i = 0; i < 8; ++i) values.push_back(random.integers(1, 4096));
+  EXPECT_EQ(values, (Ints{3484, 2609, 2094, 1105, 1261, 168, 309, 68}));
+  Pcg64 rejecting(0);  // a range of three quarters of 2^32 rejects every fourth draw
+  std::uint64_t sum = 0;
+  for (int i = 0; i < 1000; ++i)
+    sum += static_cast<std::uint32_t>(rejecting.integers(-2147483648, 1073741824)) ^ (1U << 31);
+  EXPECT_EQ(sum, 1679183723551U);
+}
+
+TEST(TorchRandperm, OrdersAsTorch) {
+  EXPECT_EQ(torch_randperm(20, 0),
+            (Ints{4, 5, 13, 19, 7, 14, 3, 6, 9, 17, 11, 2, 16, 18, 10, 12, 15, 8, 1, 0}));
+  EXPECT_EQ(torch_randperm(12, 3), (Ints{10, 9, 1, 6, 4, 11, 3, 7, 2, 0, 8, 5}));
+  EXPECT_TRUE(torch_randperm(0, 0).empty());
+}
+
+// Total 20, consumed 4, micro-batch 2, data rank 1 of 2.
+TEST(Sampler, GivesTheRowsOfMegatronsSamplers) {
+  Ints run(20);
+  std::iota(run.begin(), run.end(), 0);
+  Ints taken;
+  const std::span<const std::int64_t> rest = std::span<const std::int64_t>(run).subspan(4);
+  for (int k = 0; k < 4; ++k)
+    for (const std::int64_t sample : micro_batch_of(rest, k, 1, 2, 2)) taken.push_back(sample);
+  EXPECT_EQ(taken, (Ints{6, 7, 10, 11, 14, 15, 18, 19}));
+  EXPECT_EQ(sharded_cyclic_order(20, 4, 2, 1, 2), (Ints{17, 15, 13, 19, 10, 18, 16, 12}));
+  const CyclicOrder cyclic(20, 4);
+  const Ints order = cyclic.order(cyclic.epoch(4));
+  taken.clear();  // Megatron deals the unsharded order out to the ranks one by one
+  for (std::size_t i = 4 + 1; i < 20; i += 2) taken.push_back(order[i]);
+  EXPECT_EQ(taken, (Ints{14, 6, 17, 2, 18, 12, 8, 0}));
+  EXPECT_EQ(CyclicOrder(23, 4).epoch(20), 1);
+  EXPECT_EQ(CyclicOrder(23, 4).order(1), torch_randperm(20, 1));
+}
+
+}  // namespace
+}  // namespace colonnade::data
