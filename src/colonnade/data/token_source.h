@@ -1,0 +1,30 @@
+// What samples are cut from: numbered sequences of token ids.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace colonnade::data {
+
+/// Numbered sequences of token ids. Const functions are safe to call from many threads.
+class TokenSource {
+ public:
+  TokenSource() = default;
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
+  virtual ~TokenSource() = default;
+
+  [[nodiscard]] virtual std::int64_t num_sequences() const = 0;
+
+  /// Tokens of a sequence. Not checked: 0 <= sequence < num_sequences().
+  [[nodiscard]] virtual std::int64_t length(std::int64_t sequence) const = 0;
+
+  /// Copies tokens [offset, offset + out.size()) of a sequence. Throws DataError outside of it.
+  virtual void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const = 0;
+
+  /// How messages call it: the path prefix, or "mock data".
+  [[nodiscard]] virtual std::string name() const = 0;
+};
+
+}  // namespace colonnade::data
