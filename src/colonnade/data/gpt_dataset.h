@@ -1,0 +1,79 @@
+// Samples of a GPT: stretches of S (+1) tokens out of shuffled sequences, alone or blended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "colonnade/data/blend.h"
+#include "colonnade/data/gpt_index.h"
+#include "colonnade/data/index_cache.h"
+#include "colonnade/data/token_source.h"
+
+namespace colonnade::data {
+
+/// Numbered samples of equal length. Const functions are safe to call from many threads.
+class SampleSource {
+ public:
+  SampleSource() = default;
+  SampleSource(const SampleSource&) = delete;
+  SampleSource& operator=(const SampleSource&) = delete;
+  virtual ~SampleSource() = default;
+
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// Writes the tokens of sample `number`; where the data ends early the rest becomes `pad`. out.size() is
+  /// the length the source was made for. Throws DataError for a number that does not exist.
+  virtual void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const = 0;
+  [[nodiscard]] virtual std::string name() const = 0;
+};
+
+/// Samples of one data set. Memory: the indices, mapped from the cache where there is one.
+class GptDataset final : public SampleSource {
+ public:
+  /// `identity` tells this state of the data from any other (path, size, time of change); the plan is added
+  /// to it. Throws DataError as build_gpt_index.
+  GptDataset(std::shared_ptr<const TokenSource> source, const GptIndexPlan& plan, const IndexCache& cache,
+             const std::string& identity);
+
+  [[nodiscard]] std::int64_t size() const override { return index_.shuffle.rows(); }
+  void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::string name() const override { return source_->name(); }
+  [[nodiscard]] const GptIndex& index() const { return index_; }
+  [[nodiscard]] const TokenSource& source() const { return *source_; }
+
+  /// A run of tokens of one sequence.
+  struct Piece {
+    std::int64_t sequence = 0;
+    std::int64_t offset = 0;
+    std::int64_t length = 0;
+  };
+  /// Where the tokens of a sample lie, in order. Throws DataError for a number that does not exist and
+  /// for indices that do not belong to the data.
+  [[nodiscard]] std::vector<Piece> pieces(std::int64_t number) const;
+
+ private:
+  std::shared_ptr<const TokenSource> source_;
+  GptIndexPlan plan_;
+  GptIndex index_;
+};
+
+/// Samples of several data sets in the order of a BlendIndex.
+class BlendedDataset final : public SampleSource {
+ public:
+  /// Throws DataError when the index asks a data set for more samples than it has.
+  BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets, BlendIndex index);
+
+  [[nodiscard]] std::int64_t size() const override { return index_.dataset.rows(); }
+  void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] const BlendIndex& index() const { return index_; }
+  [[nodiscard]] const std::vector<std::shared_ptr<const SampleSource>>& datasets() const { return datasets_; }
+
+ private:
+  std::vector<std::shared_ptr<const SampleSource>> datasets_;
+  BlendIndex index_;
+};
+
+}  // namespace colonnade::data

@@ -1,0 +1,139 @@
+// See gpt_index.h.
+#include "colonnade/data/gpt_index.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/numpy_random.h"
+
+namespace colonnade::data {
+namespace {
+
+/// Samples that `tokens` fill. The partial last one is counted in float32, as Megatron does.
+std::int64_t count_samples(const GptIndexPlan& plan, std::int64_t tokens) {
+  const std::int64_t usable = tokens - plan.extra();
+  if (plan.drop_last_partial) return usable / plan.sequence_length;
+  return static_cast<std::int64_t>(
+      std::ceil(static_cast<float>(usable) / static_cast<float>(plan.sequence_length)));
+}
+
+std::vector<std::int32_t> build_document_index(const GptIndexPlan& plan, const GptEpochs& epochs,
+                                               RandomState& random) {
+  const auto per_epoch = static_cast<std::size_t>(plan.sequences.size());
+  std::vector<std::int32_t> index(per_epoch * static_cast<std::size_t>(epochs.epochs));
+  for (std::size_t at = 0; at < index.size(); at += per_epoch)
+    std::iota(index.begin() + static_cast<std::ptrdiff_t>(at),
+              index.begin() + static_cast<std::ptrdiff_t>(at + per_epoch),
+              static_cast<std::int32_t>(plan.sequences.begin));
+  const std::span<std::int32_t> all(index);
+  const std::size_t last = epochs.separate_final_epoch ? per_epoch : 0;
+  random.shuffle(all.first(all.size() - last));
+  if (last > 0) random.shuffle(all.last(last));
+  return index;
+}
+
+/// Rows (position in the document index, token offset), `samples` + 1 of them.
+template <typename Int>
+IntArray build_sample_index(const TokenSource& source, std::span<const std::int32_t> documents,
+                            const GptIndexPlan& plan, std::int64_t samples) {
+  std::vector<Int> rows;
+  rows.reserve(2 * static_cast<std::size_t>(samples + 1));
+  const auto last = static_cast<std::int64_t>(documents.size()) - 1;
+  const std::int64_t extra = plan.extra();
+  std::int64_t position = 0;
+  std::int64_t offset = 0;
+  std::int64_t size = source.length(documents[0]);
+  rows.push_back(0);
+  rows.push_back(0);
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    std::int64_t wanted = plan.sequence_length + extra;
+    while (wanted > size - offset && position < last) {
+      wanted -= size - offset;
+      offset = 0;
+      size = source.length(documents[static_cast<std::size_t>(++position)]);
+    }
+    offset = (wanted <= size - offset ? offset + wanted : size) - extra;
+    rows.push_back(static_cast<Int>(position));
+    rows.push_back(static_cast<Int>(offset));
+  }
+  return IntArray(std::move(rows), 2);
+}
+
+template <typename Int>
+IntArray build_shuffle_index(std::int64_t samples, std::int64_t before_final, RandomState& random) {
+  std::vector<Int> order(static_cast<std::size_t>(samples));
+  std::iota(order.begin(), order.end(), Int{0});
+  const std::span<Int> all(order);
+  random.shuffle(all.first(static_cast<std::size_t>(before_final)));
+  if (before_final < samples) random.shuffle(all.subspan(static_cast<std::size_t>(before_final)));
+  return IntArray(std::move(order));
+}
+
+}  // namespace
+
+GptEpochs count_epochs(const TokenSource& source, const GptIndexPlan& plan) {
+  GptEpochs result;
+  for (std::int64_t i = plan.sequences.begin; i < plan.sequences.end; ++i)
+    result.tokens_per_epoch += source.length(i);
+  const std::int64_t tokens = result.tokens_per_epoch;
+  const std::int64_t needed = plan.sequence_length + plan.extra();
+  if (tokens == 0 || (!plan.num_samples && plan.drop_last_partial && tokens < needed))
+    throw DataError(fmt::format(
+        "{}: sequences {} to {} must hold at least {} tokens, one sample; got {}; add data, shorten "
+        "--seq-length or change --split",
+        source.name(), plan.sequences.begin, plan.sequences.end, needed, tokens));
+  if (!plan.num_samples) return result;
+  std::int64_t wanted = 0;
+  if (__builtin_mul_overflow(*plan.num_samples, plan.sequence_length, &wanted) ||
+      __builtin_add_overflow(wanted, plan.extra() + tokens, &wanted))
+    throw ConfigError(
+        fmt::format("samples: number of samples times --seq-length must fit 64 bits; got {} x {}; ask for "
+                    "fewer",
+                    *plan.num_samples, plan.sequence_length));
+  wanted -= tokens;
+  result.epochs = std::max<std::int64_t>((wanted + tokens - 1) / tokens, 1);
+  if (result.epochs > 1) {
+    const std::int64_t before = ((result.epochs - 1) * tokens - plan.extra()) / plan.sequence_length;
+    const std::int64_t from_final = *plan.num_samples - before;
+    const std::int64_t per_epoch = (tokens - plan.extra()) / plan.sequence_length;
+    result.separate_final_epoch =
+        from_final < static_cast<std::int64_t>(0.80 * static_cast<double>(per_epoch));
+  }
+  return result;
+}
+
+GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan) {
+  COL_CHECK(
+      plan.sequence_length > 0 && plan.sequences.begin >= 0 && plan.sequences.end <= source.num_sequences(),
+      "{}: the plan must name sequences 0 to {} and a length above 0; got {} to {} and {}", source.name(),
+      source.num_sequences(), plan.sequences.begin, plan.sequences.end, plan.sequence_length);
+  const GptEpochs epochs = count_epochs(source, plan);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (plan.sequences.end > kMost)
+    throw DataError(
+        fmt::format("{}: at most {} sequences can be indexed; got {}; split the data set into several and "
+                    "blend them",
+                    source.name(), kMost, plan.sequences.end));
+  RandomState random(plan.seed);
+  std::vector<std::int32_t> documents = build_document_index(plan, epochs, random);
+  const std::int64_t samples = count_samples(plan, epochs.epochs * epochs.tokens_per_epoch);
+  std::int64_t before_final = samples;
+  if (epochs.separate_final_epoch)
+    before_final = ((epochs.epochs - 1) * epochs.tokens_per_epoch - plan.extra()) / plan.sequence_length;
+
+  GptIndex index;
+  // int32 holds every position and every offset (an offset is below the int32 length of its sequence).
+  index.sample = static_cast<std::int64_t>(documents.size()) > kMost
+                     ? build_sample_index<std::int64_t>(source, documents, plan, samples)
+                     : build_sample_index<std::int32_t>(source, documents, plan, samples);
+  index.shuffle = samples >= std::int64_t{0xfffffffe}
+                      ? build_shuffle_index<std::int64_t>(samples, before_final, random)
+                      : build_shuffle_index<std::uint32_t>(samples, before_final, random);
+  index.document = IntArray(std::move(documents));
+  return index;
+}
+
+}  // namespace colonnade::data

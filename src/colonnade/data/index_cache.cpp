@@ -1,0 +1,114 @@
+// See index_cache.h.
+#include "colonnade/data/index_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/base/philox.h"
+
+namespace colonnade::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An exclusive lock on a file, held until the end of the scope or of the process. A file system
+/// without locks gives none: then two processes may build the same entry, and the first rename wins.
+class FileLock {
+ public:
+  FileLock(fs::path path, const std::string& what) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0) throw fs::filesystem_error("lock", path_, std::error_code(errno, std::generic_category()));
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    log::info("waiting for another process that indexes {}", what);
+    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+};
+
+/// The entry's arrays; nothing when there is no entry or it does not belong to `description`.
+std::optional<std::vector<IntArray>> load(const fs::path& entry, const std::string& description,
+                                          const std::vector<std::string>& names) {
+  if (!fs::exists(entry)) return std::nullopt;
+  try {
+    if (read_file(entry / "description.txt") != description) throw DataError("it describes something else");
+    std::vector<IntArray> arrays;
+    for (const std::string& name : names) arrays.push_back(IntArray::map(entry / (name + ".npy")));
+    return arrays;
+  } catch (const Error& error) {
+    log::warning("index cache {}: is damaged and will be built again; {}", entry.string(), error.what());
+    return std::nullopt;
+  }
+}
+
+void publish(const fs::path& entry, const std::string& description, const std::vector<std::string>& names,
+             const std::vector<IntArray>& arrays) {
+  const fs::path staged = fmt::format("{}.part-{}", entry.string(), ::getpid());
+  fs::remove_all(staged);
+  try {
+    fs::create_directories(staged);
+    for (std::size_t i = 0; i < names.size(); ++i) arrays[i].save(staged / (names[i] + ".npy"));
+    write_file_atomically(staged / "description.txt", description);
+    fs::remove_all(entry);
+    fs::rename(staged, entry);
+    sync_path(entry.parent_path());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(staged, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::vector<IntArray> IndexCache::get(const std::string& what, const std::string& description,
+                                      const std::vector<std::string>& names,
+                                      const std::function<std::vector<IntArray>()>& build) const {
+  if (folder_.empty()) return build();
+  const fs::path entry = folder_ / fmt::format("{:016x}", stable_hash(description));
+  std::optional<FileLock> lock;
+  try {
+    if (auto arrays = load(entry, description, names)) return *arrays;
+    fs::create_directories(folder_);
+    lock.emplace(entry.string() + ".lock", what);
+    if (auto arrays = load(entry, description, names)) return *arrays;
+  } catch (const fs::filesystem_error& error) {
+    log::warning(
+        "index cache {}: cannot be written ({}); the indices of {} stay in memory; --data-cache-path names "
+        "another folder",
+        folder_.string(), error.code().message(), what);
+    return build();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<IntArray> arrays = build();
+  COL_CHECK(arrays.size() == names.size(), "index cache: {} arrays must be built; got {}", names.size(),
+            arrays.size());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  try {
+    publish(entry, description, names, arrays);
+    log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), entry.string());
+  } catch (const std::exception& error) {
+    log::warning("index cache {}: cannot be written; the indices of {} stay in memory; {}", entry.string(),
+                 what, error.what());
+  }
+  return arrays;
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,297 @@
+// Document, sample, shuffle and blend indices, and the samples themselves, against Megatron Core's.
+#include "colonnade/data/gpt_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/gpt_dataset.h"
+#include "colonnade/data/gpt_sample.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::HasSubstr;
+using Ints = std::vector<std::int64_t>;
+
+/// Sequences of given lengths whose tokens count upwards over the whole source.
+class Counting final : public TokenSource {
+ public:
+  explicit Counting(Ints lengths) : lengths_(std::move(lengths)) {}
+  [[nodiscard]] std::int64_t num_sequences() const override {
+    return static_cast<std::int64_t>(lengths_.size());
+  }
+  [[nodiscard]] std::int64_t length(std::int64_t i) const override {
+    return lengths_[static_cast<std::size_t>(i)];
+  }
+  void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = 100 * sequence + offset + static_cast<std::int64_t>(i);
+  }
+  [[nodiscard]] std::string name() const override { return "counting"; }
+
+ private:
+  Ints lengths_;
+};
+
+Ints values(const IntArray& array) {
+  Ints result;
+  for (std::int64_t i = 0; i < array.size(); ++i) result.push_back(array[i]);
+  return result;
+}
+
+void expect_equal(const IntArray& got, const std::string& name) {
+  const IntArray expected = IntArray::map(vector_path("indexed/gpt/" + name + ".npy"));
+  EXPECT_EQ(got.type(), expected.type()) << name;
+  EXPECT_EQ(got.rows(), expected.rows()) << name;
+  EXPECT_EQ(got.cols(), expected.cols()) << name;
+  ASSERT_EQ(got.bytes().size(), expected.bytes().size()) << name;
+  EXPECT_EQ(std::memcmp(got.bytes().data(), expected.bytes().data(), got.bytes().size()), 0) << name;
+}
+
+TEST(GptIndex, IsMegatronsForASmallExample) {
+  const Counting source({3, 5, 2, 7, 4});
+  // 9 samples need 37 tokens: two epochs of 21; 4 of at most 5 samples come from the last one.
+  GptIndexPlan plan{.sequences = {0, 5}, .sequence_length = 4, .num_samples = 9, .seed = 1234};
+  const GptIndex index = build_gpt_index(source, plan);
+  EXPECT_EQ(values(index.document), (Ints{2, 2, 4, 1, 0, 3, 4, 0, 1, 3}));
+  const Ints rows{0, 0, 2, 0, 3, 0, 3, 4, 5, 0, 5, 4, 6, 1, 7, 1, 8, 2, 9, 1, 9, 5};
+  EXPECT_EQ(values(index.sample), rows);
+  plan.drop_last_partial = false;
+  Ints with_partial = rows;
+  with_partial.insert(with_partial.end(), {9, 6});
+  EXPECT_EQ(values(build_gpt_index(source, plan).sample), with_partial);
+}
+
+struct Case {
+  std::string name;
+  std::uint32_t seed;
+  std::int64_t sequence_length;
+  const char* split;
+  std::array<std::optional<std::int64_t>, 3> sizes;
+  SampleRules rules;
+  bool extra = true;
+  bool drop_partial_valid = true;
+};
+
+constexpr std::int64_t kEod = 1024;  // <|endoftext|> of the vectors' gpt2_bpe
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> kCases{
+      {"A", 1234, 64, "969,30,1", {1966, 60, 12}, {.eod = kEod}},
+      {"B",
+       42,
+       48,
+       "90,8,2",
+       {2059, 60, 12},
+       {.eod = kEod, .reset_position_ids = true, .reset_attention_mask = true, .eod_mask_loss = true},
+       true,
+       false},
+      {"C",
+       5,
+       32,
+       "1,0,0",
+       {std::nullopt, std::nullopt, std::nullopt},
+       {.eod = kEod, .eod_mask_loss = true},
+       false}};
+  return kCases;
+}
+
+GptIndexPlan plan_of(const Case& c, std::size_t split, const TokenSource& source) {
+  return {.sequences = range_of(*parse_split(c.split)[split], source.num_sequences()),
+          .sequence_length = c.sequence_length,
+          .num_samples = c.sizes[split],
+          .seed = c.seed,
+          .add_extra_token = c.extra,
+          .drop_last_partial = split != 1 || c.drop_partial_valid};
+}
+
+TEST(GptIndex, EqualsMegatronsInEverySplit) {
+  const IndexedDataset source(vector_path("indexed/gpt_uint16"));
+  for (const Case& c : cases()) {
+    for (std::size_t split = 0; split < 3; ++split) {
+      if (!parse_split(c.split)[split]) continue;
+      const GptIndex index = build_gpt_index(source, plan_of(c, split, source));
+      const std::string name = c.name + "_" + kSplitNames[split];
+      expect_equal(index.document, name + ".document_index");
+      expect_equal(index.sample, name + ".sample_index");
+      expect_equal(index.shuffle, name + ".shuffle_index");
+    }
+  }
+}
+
+TEST(GptIndex, CountsEpochsAsMegatron) {
+  const IndexedDataset source(vector_path("indexed/gpt_uint16"));
+  const GptEpochs a = count_epochs(source, plan_of(cases()[0], 0, source));
+  EXPECT_EQ(a.epochs, 3);
+  EXPECT_EQ(a.tokens_per_epoch, 54712);
+  EXPECT_TRUE(a.separate_final_epoch);
+  const GptEpochs b = count_epochs(source, plan_of(cases()[1], 0, source));
+  EXPECT_EQ(b.epochs, 2);
+  EXPECT_FALSE(b.separate_final_epoch);
+}
+
+TEST(GptDataset, GivesMegatronsSamples) {
+  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/gpt_uint16"));
+  for (const Case& c : cases()) {
+    for (std::size_t split = 0; split < 3; ++split) {
+      if (!parse_split(c.split)[split]) continue;
+      const GptDataset dataset(source, plan_of(c, split, *source), IndexCache({}), "");
+      const auto expected =
+          read_tensors(fmt::format("indexed/gpt/{}_{}.first.safetensors", c.name, kSplitNames[split]));
+      const auto s = static_cast<std::size_t>(c.sequence_length);
+      const std::size_t count = expected.at("tokens").size() / s;
+      Ints text(s + (c.extra ? 1 : 0)), tokens(s), labels(s), positions(s);
+      std::vector<float> loss_mask(s);
+      for (std::size_t i = 0; i < count; ++i) {
+        dataset.tokens(static_cast<std::int64_t>(i), c.rules.pad, text);
+        fill_sample(text, c.rules, {tokens, labels, positions, loss_mask});
+        const auto same = [&](const char* key, const auto& got) {
+          EXPECT_TRUE(std::equal(got.begin(), got.end(),
+                                 expected.at(key).begin() + static_cast<std::ptrdiff_t>(i * got.size())))
+              << key << " of sample " << i << " of " << c.name << " " << kSplitNames[split];
+        };
+        same("tokens", tokens);
+        same("labels", labels);
+        same("position_ids", positions);
+        same("loss_mask", loss_mask);
+        if (!c.rules.reset_attention_mask || i >= 6) continue;
+        std::vector<std::uint8_t> mask(s * s);
+        fill_attention_mask(tokens, c.rules, mask);
+        same("attention_mask", mask);
+      }
+    }
+  }
+}
+
+TEST(GptSample, ResetsMasksAndPositionsAfterEachDocument) {
+  const Ints text{5, 9, 7, 9, 3, 4, 1};
+  const SampleRules rules{
+      .eod = 9, .reset_position_ids = true, .reset_attention_mask = true, .eod_mask_loss = true};
+  Ints tokens(6), labels(6), positions(6);
+  std::vector<float> loss_mask(6);
+  fill_sample(text, rules, {tokens, labels, positions, loss_mask});
+  EXPECT_EQ(loss_mask, (std::vector<float>{1, 0, 1, 0, 1, 1}));
+  EXPECT_EQ(positions, (Ints{0, 1, 0, 1, 0, 1}));
+  std::vector<std::uint8_t> mask(36);
+  fill_attention_mask(tokens, rules, mask);
+  const std::vector<std::vector<int>> visible{{0}, {0, 1}, {2}, {2, 3}, {4}, {4, 5}};
+  for (std::size_t row = 0; row < 6; ++row) {
+    std::vector<int> seen;
+    for (int column = 0; column < 6; ++column)
+      if (mask[row * 6 + static_cast<std::size_t>(column)] == 0) seen.push_back(column);
+    EXPECT_EQ(seen, visible[row]);
+  }
+}
+
+TEST(Blend, ReproducesMegatronsOrder) {
+  const BlendIndex small = blend_by_weight(std::vector<double>{.5, .3, .2}, 10);
+  EXPECT_EQ(values(small.dataset), (Ints{0, 1, 2, 0, 1, 0, 2, 0, 1, 0}));
+  EXPECT_EQ(values(small.sample), (Ints{0, 0, 0, 1, 1, 2, 1, 3, 2, 4}));
+  const BlendIndex spent = blend_exhaustively(Ints{5, 3, 1});
+  EXPECT_EQ(values(spent.dataset), (Ints{0, 1, 2, 0, 1, 0, 0, 1, 0}));
+  EXPECT_EQ(values(spent.sample), (Ints{0, 0, 0, 1, 1, 2, 3, 2, 4}));
+  const BlendIndex seven = blend_by_weight(
+      std::vector<double>{0.20473999521322156, 0.48343509315613514, 4.3399157688909066e-05,
+                          0.13659787314362556, 0.060218402983735944, 0.03676017205332058, 0.0782050642922724},
+      2000);
+  expect_equal(seven.dataset, "raw_7way.dataset_index");
+  expect_equal(seven.sample, "raw_7way.dataset_sample_index");
+  const BlendIndex four = blend_exhaustively(Ints{13, 1, 40, 7});
+  expect_equal(four.dataset, "raw_4exhaustive.dataset_index");
+  expect_equal(four.sample, "raw_4exhaustive.dataset_sample_index");
+}
+
+TEST(Blend, ReadsWeightsOrPrefixes) {
+  const Blend weighted = parse_blend(std::vector<std::string>{"30", "a", "12.5", "b"});
+  EXPECT_EQ(weighted.prefixes, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(weighted.weights, (std::vector<double>{0.7058823529411765, 0.29411764705882354}));
+  EXPECT_EQ(samples_per_dataset(weighted.weights, 333, 0.0), (Ints{236, 98}));
+  EXPECT_EQ(samples_per_dataset(weighted.weights, 333, 0.005), (Ints{238, 99}));
+  const Blend plain = parse_blend(std::vector<std::string>{"a", "b"});
+  EXPECT_EQ(plain.prefixes.size(), 2U);
+  EXPECT_TRUE(plain.weights.empty());
+  EXPECT_THROW(parse_blend(std::vector<std::string>{"0", "a", "1", "b"}), ConfigError);
+}
+
+TEST(Split, ReadsMegatronsSplitStrings) {
+  const SplitFractions usual = parse_split("969, 30, 1");
+  EXPECT_DOUBLE_EQ(usual[0]->end, 0.969);
+  EXPECT_DOUBLE_EQ(usual[1]->end, 0.999);
+  EXPECT_DOUBLE_EQ(usual[2]->end, 1.0);
+  const SplitFractions quoted = parse_split("'99,1,0'");
+  EXPECT_DOUBLE_EQ(quoted[1]->begin, 0.99);
+  EXPECT_FALSE(quoted[2]);
+  EXPECT_FALSE(parse_split("1")[1]);
+  for (const char* wrong : {"", "0,0,0", "1,1,1,1", "1.2.3", "-1,2"})
+    EXPECT_THROW(parse_split(wrong), ConfigError) << wrong;
+  EXPECT_EQ(range_of({0, 0.5}, 5).end, 2);  // 2.5 goes to the even neighbour
+  EXPECT_EQ(range_of({0, 0.5}, 7).end, 4);
+}
+
+TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
+  log::set_level(log::Level::kError);
+  const TempFolder folder;
+  std::atomic<int> builds = 0;
+  const auto build = [&builds] {
+    ++builds;
+    return std::vector<IntArray>{IntArray(std::vector<std::int32_t>{1, 2, 3}),
+                                 IntArray(std::vector<std::int64_t>{4, 5, 6, 7}, 2)};
+  };
+  const IndexCache cache(folder / "cache");
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&] {
+        EXPECT_EQ(values(cache.get("x", "key", {"a", "b"}, build)[1]), (Ints{4, 5, 6, 7}));
+      });
+  }
+  EXPECT_EQ(builds, 1);
+  EXPECT_EQ(values(cache.get("x", "other key", {"a", "b"}, build)[0]), (Ints{1, 2, 3}));
+  EXPECT_EQ(builds, 2);
+  // A damaged entry is noticed and built again.
+  for (const auto& file : std::filesystem::recursive_directory_iterator(folder / "cache"))
+    if (file.path().filename() == "b.npy") std::filesystem::resize_file(file.path(), 130);
+  EXPECT_EQ(values(cache.get("x", "key", {"a", "b"}, build)[1]), (Ints{4, 5, 6, 7}));
+  EXPECT_EQ(builds, 3);
+  EXPECT_EQ(values(cache.get("x", "key", {"a", "b"}, build)[1]), (Ints{4, 5, 6, 7}));
+  EXPECT_EQ(builds, 3);
+  log::set_level(log::Level::kInfo);
+}
+
+TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {
+  const TempFolder folder;
+  const GptIndexPlan plan{.sequences = {0, 3}, .sequence_length = 4, .num_samples = 5};
+  const IndexCache cache(folder / "cache");
+  log::set_level(log::Level::kError);
+  const GptDataset good(std::make_shared<Counting>(Ints{9, 9, 9}), plan, cache, "same");
+  const GptDataset bad(std::make_shared<Counting>(Ints{2, 2, 2}), plan, cache, "same");
+  Ints text(5);
+  EXPECT_NO_THROW(good.tokens(0, -1, text));
+  EXPECT_THAT(message_of<DataError>([&] {
+                for (std::int64_t i = 0; i < bad.size(); ++i) bad.tokens(i, -1, text);
+              }),
+              HasSubstr("delete the cache"));
+  log::set_level(log::Level::kInfo);
+}
+
+TEST(IntArray, ReadsBackWhatItSavedAndRefusesDamage) {
+  const TempFolder folder;
+  const IntArray array(std::vector<std::uint32_t>{1, 0xffffffffU, 3, 4, 5, 6}, 2);
+  array.save(folder / "a.npy");
+  EXPECT_EQ(values(IntArray::map(folder / "a.npy")), (Ints{1, 0xffffffff, 3, 4, 5, 6}));
+  const std::string whole = read_file(folder / "a.npy");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    std::ofstream(folder / "b.npy", std::ios::binary) << whole.substr(0, size);
+    EXPECT_THROW(IntArray::map(folder / "b.npy"), DataError) << size;
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::data
