@@ -1,0 +1,93 @@
+// What the training loop reads: batches of a GPT as a pure function of settings, seed and sample numbers.
+// World size, micro-batch size and the number of threads never change which tokens a number stands for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "colonnade/config/training.h"
+#include "colonnade/data/gpt_dataset.h"
+#include "colonnade/data/gpt_sample.h"
+#include "colonnade/data/sampler.h"
+#include "colonnade/data/split.h"
+
+namespace colonnade::data {
+
+/// What the data must know of the tokenizer.
+struct TokenIds {
+  std::int64_t vocab_size = 0;  ///< ids are 0 to vocab_size - 1; 0: not checked
+  std::int64_t eod = -1;        ///< end of document; -1: none
+  std::int64_t pad = -1;        ///< fills samples that the data cannot
+};
+
+/// One micro-batch in row order, b x s numbers in each tensor.
+struct HostBatch {
+  std::int64_t micro_batch = 0;  ///< b
+  std::int64_t seq = 0;          ///< s
+  std::vector<std::int64_t> tokens, labels, position_ids;
+  std::vector<float> loss_mask;  ///< 1 where the loss counts, else 0
+  std::vector<std::uint8_t>
+      attention_mask;                 ///< [b, s, s], 1: masked; empty without --reset-attention-mask (causal)
+  std::vector<std::int64_t> samples;  ///< [b]: the rows' numbers in the data set or blend
+};
+
+/// Samples a run needs of train, valid and test: train_samples or train_iters * B;
+/// (train_iters / eval_interval + 1) * eval_iters * B; eval_iters * B, with B the global batch size.
+std::array<std::int64_t, 3> sample_counts(const config::Training& training);
+
+/// The samples of one split in the run's order. get() is safe to call from many threads.
+class GptBatches {
+ public:
+  struct Plan {
+    std::int64_t seq_length = 0;
+    SampleRules rules;
+    std::int64_t vocab_size = 0;  ///< as TokenIds
+    std::int64_t cyclic_step =
+        0;  ///< 0: --dataloader-type single; else cyclic, whole global batches an epoch
+  };
+  GptBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan);
+
+  /// Samples in the split: one epoch for cyclic, all there are for single.
+  [[nodiscard]] std::int64_t size() const { return samples_->size(); }
+  [[nodiscard]] const SampleSource& samples() const { return *samples_; }
+
+  /// The batch of these numbers: 0 is the first sample of the run, consumed_samples the next one after a
+  /// resume. Throws DataError past the end (single), when the data is damaged, and for a token outside of the
+  /// vocabulary.
+  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers) const;
+  /// get() of `count` numbers from `first`.
+  [[nodiscard]] HostBatch get(std::int64_t first, std::int64_t count) const;
+
+ private:
+  struct Epoch {
+    std::int64_t number = -1;
+    std::vector<std::int64_t> order;
+  };
+  [[nodiscard]] std::int64_t sample_of(std::int64_t number) const;
+  [[nodiscard]] std::shared_ptr<const Epoch> epoch(const CyclicOrder& cyclic, std::int64_t number) const;
+
+  std::shared_ptr<const SampleSource> samples_;
+  Plan plan_;
+  mutable std::mutex mutex_;  // guards epoch_, the order that was used last
+  mutable std::shared_ptr<const Epoch> epoch_;
+};
+
+/// train, valid, test; null where the split is empty or no samples of it are wanted.
+using GptSplits = std::array<std::unique_ptr<GptBatches>, 3>;
+
+/// Opens the data of a run: --data-path with --split, or paths per split, or --mock-data. Indices come from
+/// the cache folder or are built here, by whichever process comes first; no rank waits in a collective.
+/// Throws ConfigError for settings that contradict each other and DataError for missing or damaged data.
+GptSplits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids);
+
+/// The sample sources alone, for `data inspect`. `counts`: samples wanted of each split.
+std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_samples(const config::Data& data,
+                                                                    const std::array<std::int64_t, 3>& counts,
+                                                                    std::int64_t seq_length,
+                                                                    std::int64_t seed, const TokenIds& ids);
+
+}  // namespace colonnade::data
