@@ -1,0 +1,126 @@
+// See sentencepiece_tokenizer.h. The only file that sees SentencePiece's headers.
+#include "colonnade/data/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <filesystem>
+#include <unordered_map>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+
+namespace colonnade::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SentencePiece final : public Tokenizer {
+ public:
+  explicit SentencePiece(const fs::path& path) : path_(path.string()) {
+    const auto status = processor_.LoadFromSerializedProto(read_file(path));
+    if (!status.ok())
+      throw DataError(
+          fmt::format("{}: must be a SentencePiece .model file; got '{}'; copy it again or train one with "
+                      "`colonnade tokenizer train`",
+                      path_, status.message()));
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<int> ids;
+    const auto status = processor_.Encode({text.data(), text.size()}, &ids);
+    if (!status.ok())
+      throw DataError(fmt::format("{}: text cannot be encoded; got '{}'; check it", path_, status.message()));
+    return ids;
+  }
+
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
+    for (const std::int32_t id : ids)
+      if (id < 0 || id >= vocab_size())
+        throw DataError(fmt::format("{}: ids are 0 to {}; got {}; the ids are another tokenizer's", path_,
+                                    vocab_size() - 1, id));
+    std::string text;
+    const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
+    if (!status.ok())
+      throw DataError(
+          fmt::format("{}: ids cannot be decoded; got '{}'; check them", path_, status.message()));
+    return text;
+  }
+
+  [[nodiscard]] std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  [[nodiscard]] SpecialIds special() const override {
+    return {processor_.bos_id(), processor_.eos_id(), processor_.unk_id(), processor_.pad_id()};
+  }
+  [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
+
+ private:
+  std::string path_;
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+/// Gives the trainer one line after the other.
+class Lines final : public sentencepiece::SentenceIterator {
+ public:
+  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
+  [[nodiscard]] bool done() const override { return at_ == lines_.size(); }
+  void Next() override { ++at_; }
+  [[nodiscard]] const std::string& value() const override { return lines_[at_]; }
+  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& lines_;
+  std::size_t at_ = 0;
+};
+
+std::vector<std::string> split_lines(const std::vector<std::string>& texts) {
+  std::vector<std::string> lines;
+  for (const std::string& text : texts) {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      if (end > at) lines.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path) {
+  if (path.empty())
+    throw ConfigError("--tokenizer-model: SentencePiece needs a .model file; got none; give its path");
+  return std::make_unique<SentencePiece>(fs::is_directory(path) ? fs::path(path) / "tokenizer.model"
+                                                                : fs::path(path));
+}
+
+std::string train_sentencepiece(const std::vector<std::string>& texts,
+                                const SentencePieceTraining& training) {
+  if (training.model_type != "bpe" && training.model_type != "unigram")
+    throw ConfigError(
+        fmt::format("--model-type: must be bpe or unigram; got '{}'; choose one", training.model_type));
+  const std::vector<std::string> lines = split_lines(texts);
+  Lines iterator(lines);
+  // A fixed number of threads: the sums of the unigram trainer depend on it.
+  const std::unordered_map<std::string, std::string> settings{
+      {"model_type", training.model_type},
+      {"vocab_size", std::to_string(training.vocab_size)},
+      {"byte_fallback", training.byte_fallback ? "true" : "false"},
+      {"character_coverage", fmt::format("{}", training.character_coverage)},
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      {"split_digits", "true"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"max_sentence_length", "1000000"},
+      {"num_threads", "4"},
+      {"minloglevel", "2"}};
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
+  if (!status.ok())
+    throw DataError(fmt::format(
+        "tokenizer: {} lines of text must be enough for {} pieces; got '{}'; lower --vocab-size or add "
+        "text",
+        lines.size(), training.vocab_size, status.message()));
+  return model;
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,15 @@
+// Tokenizers in SentencePiece .model files.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "colonnade/data/tokenizer.h"
+
+namespace colonnade::data {
+
+/// Reads a .model file, or tokenizer.model in a folder. Throws ConfigError for an empty path and DataError
+/// when the file is missing or damaged.
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path);
+
+}  // namespace colonnade::data

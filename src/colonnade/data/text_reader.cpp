@@ -1,0 +1,172 @@
+// See text_reader.h.
+#include "colonnade/data/text_reader.h"
+
+#include <fcntl.h>
+#include <isa-l/igzip_lib.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data {
+namespace {
+
+constexpr std::size_t kPackedBuffer = std::size_t{1} << 18;
+
+/// The file as it lies on disk; the base of the two unpackers.
+class PlainReader final : public ByteReader {
+ public:
+  explicit PlainReader(const std::filesystem::path& path) : path_(path.string()) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0)
+      throw DataError(fmt::format("{}: cannot be opened; {}; check --input", path_, std::strerror(errno)));
+  }
+  ~PlainReader() override { ::close(fd_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    for (;;) {
+      const ssize_t n = ::read(fd_, out, size);
+      if (n >= 0) return static_cast<std::size_t>(n);
+      if (errno != EINTR) throw DataError(fmt::format("{}: cannot be read; {}", path_, std::strerror(errno)));
+    }
+  }
+  /// Back to the first byte.
+  void rewind() const {
+    if (::lseek(fd_, 0, SEEK_SET) != 0)
+      throw DataError(fmt::format("{}: must be a file, not a pipe; {}; write it to a file first", path_,
+                                  std::strerror(errno)));
+  }
+  [[nodiscard]] DataError damaged(std::string_view kind, std::string_view what) const {
+    return DataError(fmt::format("{}: must be whole {} data; got {}; copy it again", path_, kind, what));
+  }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+class GzipReader final : public ByteReader {
+ public:
+  explicit GzipReader(std::unique_ptr<PlainReader> file) : file_(std::move(file)), packed_(kPackedBuffer) {
+    start_member();
+  }
+
+  std::size_t read(char* out, std::size_t size) override {
+    state_.next_out = reinterpret_cast<std::uint8_t*>(out);
+    state_.avail_out = static_cast<std::uint32_t>(std::min<std::size_t>(size, 1U << 30));
+    const std::uint32_t wanted = state_.avail_out;
+    while (state_.avail_out == wanted) {
+      if (state_.block_state == ISAL_BLOCK_FINISH) {
+        if (state_.avail_in == 0 && !refill()) return 0;
+        next_member();
+      }
+      if (const int code = isal_inflate(&state_); code < 0)
+        throw file_->damaged("gzip", fmt::format("error {}", code));
+      const bool stuck =
+          state_.avail_out == wanted && state_.avail_in == 0 && state_.block_state != ISAL_BLOCK_FINISH;
+      if (stuck && !refill()) throw file_->damaged("gzip", "a file that ends too early");
+    }
+    return wanted - state_.avail_out;
+  }
+
+ private:
+  bool refill() {
+    const std::size_t n = file_->read(packed_.data(), packed_.size());
+    state_.next_in = reinterpret_cast<std::uint8_t*>(packed_.data());
+    state_.avail_in = static_cast<std::uint32_t>(n);
+    return n > 0;
+  }
+  void start_member() {
+    isal_inflate_init(&state_);
+    state_.crc_flag = ISAL_GZIP;
+  }
+  /// A gzip file may hold several members; input and output stay where they are.
+  void next_member() {
+    auto* const in = state_.next_in;
+    const std::uint32_t in_left = state_.avail_in;
+    auto* const out = state_.next_out;
+    const std::uint32_t out_left = state_.avail_out;
+    start_member();
+    state_.next_in = in;
+    state_.avail_in = in_left;
+    state_.next_out = out;
+    state_.avail_out = out_left;
+  }
+
+  std::unique_ptr<PlainReader> file_;
+  std::vector<char> packed_;
+  inflate_state state_{};
+};
+
+class ZstdReader final : public ByteReader {
+ public:
+  explicit ZstdReader(std::unique_ptr<PlainReader> file)
+      : file_(std::move(file)), packed_(kPackedBuffer), stream_(ZSTD_createDStream(), ZSTD_freeDStream) {}
+
+  std::size_t read(char* out, std::size_t size) override {
+    ZSTD_outBuffer target{out, size, 0};
+    while (target.pos == 0) {
+      if (source_.pos == source_.size) {
+        source_ = {packed_.data(), file_->read(packed_.data(), packed_.size()), 0};
+        if (source_.size == 0) {
+          if (left_ != 0) throw file_->damaged("zstd", "a file that ends too early");
+          return 0;
+        }
+      }
+      left_ = ZSTD_decompressStream(stream_.get(), &target, &source_);
+      if (ZSTD_isError(left_) != 0) throw file_->damaged("zstd", ZSTD_getErrorName(left_));
+    }
+    return target.pos;
+  }
+
+ private:
+  std::unique_ptr<PlainReader> file_;
+  std::vector<char> packed_;
+  std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream_;
+  ZSTD_inBuffer source_{nullptr, 0, 0};
+  std::size_t left_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path) {
+  auto file = std::make_unique<PlainReader>(path);
+  char magic[4] = {0, 0, 0, 0};
+  const std::size_t got = file->read(magic, sizeof magic);
+  if (got == 0) return file;
+  file->rewind();
+  if (got >= 2 && std::memcmp(magic, "\x1f\x8b", 2) == 0)
+    return std::make_unique<GzipReader>(std::move(file));
+  if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
+    return std::make_unique<ZstdReader>(std::move(file));
+  return file;
+}
+
+bool LineReader::next(LineChunk& chunk) {
+  chunk.first_line = line_;
+  chunk.text = std::move(rest_);
+  rest_.clear();
+  std::size_t lines_end = 0;  // behind the last line end; what next() left over holds none
+  while (!at_end_ && (chunk.text.size() < target_ || lines_end == 0)) {
+    const std::size_t before = chunk.text.size();
+    chunk.text.resize(before + target_);
+    const std::size_t n = bytes_->read(chunk.text.data() + before, target_);
+    chunk.text.resize(before + n);
+    at_end_ = n == 0;
+    const std::size_t found = std::string_view(chunk.text).substr(before).rfind('\n');
+    if (found != std::string_view::npos) lines_end = before + found + 1;
+  }
+  if (!at_end_) {
+    rest_ = chunk.text.substr(lines_end);
+    chunk.text.resize(lines_end);
+  }
+  line_ += std::count(chunk.text.begin(), chunk.text.end(), '\n');
+  return !chunk.text.empty();
+}
+
+}  // namespace colonnade::data

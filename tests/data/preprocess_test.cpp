@@ -1,0 +1,172 @@
+// JSON lines to indexed data: expected bytes, any number of workers, packed inputs, errors by line.
+#include "colonnade/data/preprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <isa-l/igzip_lib.h>
+#include <zstd.h>
+
+#include <fstream>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/text_reader.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::HasSubstr;
+using Ints = std::vector<std::int64_t>;
+
+void write(const std::string& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string gzip(const std::string& text) {
+  std::string packed(text.size() + 1000, '\0');
+  isal_zstream stream;
+  isal_deflate_init(&stream);
+  stream.gzip_flag = IGZIP_GZIP;
+  stream.end_of_stream = 1;
+  stream.flush = NO_FLUSH;
+  stream.next_in = reinterpret_cast<std::uint8_t*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<std::uint32_t>(text.size());
+  stream.next_out = reinterpret_cast<std::uint8_t*>(packed.data());
+  stream.avail_out = static_cast<std::uint32_t>(packed.size());
+  EXPECT_EQ(isal_deflate(&stream), COMP_OK);
+  packed.resize(stream.total_out);
+  return packed;
+}
+
+std::string zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+  return packed;
+}
+
+class PreprocessTest : public ::testing::Test {
+ protected:
+  /// Bytes of PREFIX_text_document.bin and .idx after preprocessing `text`.
+  std::pair<std::string, std::string> run(const std::string& text, int workers = 1,
+                                          std::int64_t chunk = 1 << 20) {
+    write(folder_ / "in.jsonl", text);
+    const PreprocessOptions options{.inputs = {folder_ / "in.jsonl"},
+                                    .output_prefix = folder_ / "out",
+                                    .append_eod = true,
+                                    .workers = workers,
+                                    .chunk_bytes = chunk};
+    progress_ = preprocess(options, *tokenizer_);
+    return {read_file(folder_ / "out_text_document.bin"), read_file(folder_ / "out_text_document.idx")};
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Tokenizer> tokenizer_ = make_tokenizer({.type = "NullTokenizer", .vocab_size = 256});
+  PreprocessProgress progress_;
+};
+
+TEST_F(PreprocessTest, WritesTheExpectedBytes) {
+  const auto [bin, idx] =
+      run("{\"text\": \"1 2 3\"}\n"
+          "{\"id\": {\"text\": [7]}, \"text\": [\"4\", \"\", \"5\\u00206\"], \"z\": null}\n"
+          "\n"
+          "{\"text\": \"\"}\n"
+          "{\"text\": \"7\"}");
+  EXPECT_EQ(bin, std::string("\1\0\2\0\3\0\xff\0\4\0\5\0\6\0\xff\0\7\0\xff\0", 20));
+  std::string expected("MMIDIDX\0\0\1\0\0\0\0\0\0\0\x08\4\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0", 34);
+  for (const char length : {4, 1, 3, 2}) expected += std::string(1, length) + std::string(3, '\0');
+  for (const char value : {0, 8, 10, 16, 0, 1, 3, 3, 4})
+    expected += std::string(1, value) + std::string(7, '\0');
+  EXPECT_EQ(idx, expected);
+  EXPECT_EQ(progress_.documents, 4);
+  EXPECT_EQ(progress_.tokens, 10);
+}
+
+TEST_F(PreprocessTest, GivesTheSameBytesWithAnyNumberOfWorkersChunksAndPacking) {
+  tokenizer_ = make_tokenizer(
+      {.type = "SentencePieceTokenizer", .model = vector_path("tokenizers/llama2_sp_bpe.model")});
+  const std::string text = read_file(vector_path("indexed/corpus_gpt2.jsonl"));
+  const auto expected = run(text);
+  for (const int workers : {2, 5})
+    for (const std::int64_t chunk : {100, 5000})
+      EXPECT_TRUE(run(text, workers, chunk) == expected) << workers << " " << chunk;
+  EXPECT_TRUE(run(gzip(text), 2, 1000) == expected);
+  EXPECT_TRUE(run(gzip(text.substr(0, 5000)) + gzip(text.substr(5000)), 1, 1000) == expected);
+  EXPECT_TRUE(run(zstd(text), 2, 1000) == expected);
+  EXPECT_TRUE(run(zstd(text.substr(0, 5000)) + zstd(text.substr(5000)), 1, 1000) == expected);
+
+  const IndexedDataset data(folder_ / "out_text_document");
+  EXPECT_EQ(data.num_documents(), 366);
+  std::istringstream lines(text);
+  std::int64_t document = 0;
+  for (std::string line; std::getline(lines, line); ++document) {
+    auto ids = tokenizer_->encode(nlohmann::json::parse(line)["text"].get<std::string>());
+    ids.push_back(2);
+    Ints tokens(ids.size());
+    ASSERT_EQ(data.length(document), static_cast<std::int64_t>(ids.size()));
+    data.tokens(document, 0, tokens);
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), ids.begin())) << document;
+  }
+}
+
+TEST_F(PreprocessTest, WritesOneDataSetPerKey) {
+  write(folder_ / "in.jsonl", "{\"b\": \"1\", \"a\": \"2 3\"}\n");
+  const PreprocessOptions options{
+      .inputs = {folder_ / "in.jsonl"}, .output_prefix = folder_ / "out", .json_keys = {"a", "b"}};
+  preprocess(options, *tokenizer_);
+  EXPECT_EQ(IndexedDataset(folder_ / "out_a_document").num_tokens(), 2);
+  EXPECT_EQ(IndexedDataset(folder_ / "out_b_document").num_tokens(), 1);
+}
+
+TEST_F(PreprocessTest, NamesTheFirstBrokenLineAndLeavesNothing) {
+  const std::string good = "{\"text\": \"1\"}\n";
+  const std::vector<std::pair<std::string, std::string>> broken{
+      {"{\"text\": \"1\"", "must be a JSON object"},
+      {"{\"text\": \"1", "must be a JSON object"},
+      {"[1]", "must be a JSON object"},
+      {"{\"text\": \"1\"} x", "must be a JSON object"},
+      {"{\"txt\": \"1\"}", "must have the key 'text'"},
+      {"{\"text\": 1}", "must be a string"},
+      {"{\"text\": \"300\"}", "got '300'"},
+      {"{\"text\": \"\\ud800\"}", "must be a JSON object"}};
+  for (const auto& [line, what] : broken) {
+    std::string text;
+    for (int i = 0; i < 50; ++i) text += good;
+    text += "\n" + line + "\n";
+    for (int i = 0; i < 50; ++i) text += line + "\n";
+    for (const int workers : {1, 4}) {
+      const std::string message = message_of<DataError>([&] { run(text, workers, 64); });
+      EXPECT_THAT(message, HasSubstr("in.jsonl line 52: ")) << line;
+      EXPECT_THAT(message, HasSubstr(what)) << line;
+      EXPECT_EQ(folder_.num_files(), 1U) << line;
+    }
+  }
+}
+
+TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "{\"text\": \"" + std::to_string(i % 256) + "\"}\n";
+  for (const std::string& packed : {gzip(text), zstd(text)}) {
+    for (std::size_t size = 4; size < packed.size(); ++size) {
+      write(folder_ / "in.jsonl", packed.substr(0, size));
+      EXPECT_THROW(
+          {
+            LineReader reader(folder_ / "in.jsonl", 100);
+            LineChunk chunk;
+            while (reader.next(chunk)) continue;
+          },
+          DataError)
+          << size;
+    }
+  }
+}
+
+TEST_F(PreprocessTest, TextsOfATokenizersTrainingComeFromBothKindsOfFiles) {
+  write(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  write(folder_ / "b.txt", "three\nfour\n");
+  EXPECT_EQ(read_texts({folder_ / "a.jsonl", folder_ / "b.txt"}, "text"),
+            (std::vector<std::string>{"one", "two", "three", "four"}));
+}
+
+}  // namespace
+}  // namespace colonnade::data
