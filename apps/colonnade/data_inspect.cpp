@@ -1,0 +1,152 @@
+// `colonnade data inspect`: what a data set or a blend holds, and what a run would see of it first.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "flags.h"
+#include "tokenizer_flags.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kShownTokens = 16;
+
+struct Options {
+  std::vector<std::string> words;
+  std::string json;
+  std::string split = "1";
+  std::int64_t seq_length = 0;
+  std::int64_t samples = 1;
+  std::int64_t seed = 1234;
+  std::int64_t show = 3;
+  data::TokenizerOptions tokenizer;
+};
+
+/// Counts and sizes of one data set.
+ordered_json describe(const std::string& prefix) {
+  const data::IndexedDataset set(prefix);
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < set.num_sequences(); ++i) lengths.push_back(set.length(i));
+  std::sort(lengths.begin(), lengths.end());
+  ordered_json about{{"prefix", set.name()},
+                     {"type", data::to_string(set.type())},
+                     {"documents", set.num_documents()},
+                     {"sequences", set.num_sequences()},
+                     {"tokens", set.num_tokens()}};
+  if (!lengths.empty()) {
+    about["shortest"] = lengths.front();
+    about["median"] = lengths[lengths.size() / 2];
+    about["longest"] = lengths.back();
+  }
+  return about;
+}
+
+/// How often a run of `samples` passes through each data set of the training split.
+void add_epochs(const data::SampleSource& source, std::int64_t samples, std::int64_t seq_length,
+                ordered_json& sets) {
+  std::vector<std::int64_t> taken(sets.size(), 0);
+  if (const auto* blend = dynamic_cast<const data::BlendedDataset*>(&source)) {
+    for (std::int64_t i = 0; i < std::min(samples, blend->size()); ++i)
+      ++taken[static_cast<std::size_t>(blend->index().dataset[i])];
+  } else {
+    taken[0] = samples;
+  }
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const auto tokens = sets[i]["tokens"].get<double>();
+    sets[i]["samples"] = taken[i];
+    sets[i]["epochs"] =
+        tokens > 0 ? static_cast<double>(taken[i]) * static_cast<double>(seq_length) / tokens : 0.0;
+  }
+}
+
+ordered_json first_samples(const data::SampleSource& source, const Options& options,
+                           const data::Tokenizer* tokenizer) {
+  ordered_json shown = ordered_json::array();
+  for (std::int64_t i = 0; i < std::min(options.show, source.size()); ++i) {
+    std::vector<std::int64_t> text(static_cast<std::size_t>(options.seq_length) + 1);
+    source.tokens(i, -1, text);
+    if (text.size() > kShownTokens) text.resize(kShownTokens);
+    ordered_json sample{{"sample", i}, {"tokens", text}};
+    if (tokenizer != nullptr)
+      sample["text"] = tokenizer->decode(std::vector<std::int32_t>(text.begin(), text.end()));
+    shown.push_back(std::move(sample));
+  }
+  return shown;
+}
+
+void print(const ordered_json& report) {
+  for (const auto& set : report["data_sets"]) {
+    for (const auto& [key, value] : set.items())
+      fmt::print("{:<10} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    fmt::print("\n");
+  }
+  if (!report.contains("first_samples")) return;
+  for (const auto& sample : report["first_samples"])
+    fmt::print("sample {}: {} ...\n{}", sample["sample"].dump(), sample["tokens"].dump(),
+               sample.contains("text")
+                   ? sample["text"].dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n"
+                   : "");
+}
+
+void inspect(const Options& options) {
+  const data::Blend blend = data::parse_blend(options.words);
+  ordered_json report;
+  report["data_sets"] = ordered_json::array();
+  for (std::size_t i = 0; i < blend.prefixes.size(); ++i) {
+    report["data_sets"].push_back(describe(blend.prefixes[i]));
+    if (!blend.weights.empty()) report["data_sets"].back()["weight"] = blend.weights[i];
+  }
+  if (options.seq_length > 0) {
+    config::Data settings;
+    settings.data_path = options.words;
+    settings.split = options.split;
+    const auto tokenizer = options.tokenizer.type.empty() ? nullptr : data::make_tokenizer(options.tokenizer);
+    const auto sources =
+        data::open_gpt_samples(settings, {options.samples, 0, 0}, options.seq_length, options.seed, {});
+    if (sources[0] != nullptr) {
+      add_epochs(*sources[0], options.samples, options.seq_length, report["data_sets"]);
+      report["first_samples"] = first_samples(*sources[0], options, tokenizer.get());
+    }
+  }
+  print(report);
+  if (!options.json.empty())
+    write_file_atomically(options.json,
+                          report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace
+
+int data(const Arguments& arguments) {
+  CLI::App app(
+      "Checks data sets and says what they hold: tokens, documents, lengths, and with --seq-length the "
+      "epochs and\n"
+      "first samples of a run.\n"
+      "  colonnade data inspect books_text_document --seq-length 1024 --samples 100000",
+      "data");
+  Options options;
+  app.add_option("prefix", options.words, "PREFIX ... or WEIGHT PREFIX ..., as --data-path takes them")
+      ->required();
+  app.add_option("--json", options.json, "Write the same as JSON to this file");
+  app.add_option("--seq-length", options.seq_length, "Tokens of a sample")->check(CLI::PositiveNumber);
+  app.add_option("--samples", options.samples, "Training samples of the run");
+  app.add_option("--split", options.split, "Parts for train, valid, test")->capture_default_str();
+  app.add_option("--seed", options.seed, "Decides the order of the samples")->capture_default_str();
+  app.add_option("--show", options.show, "Samples to show")->capture_default_str();
+  add_tokenizer_flags(app, options.tokenizer);
+  const bool named = !arguments.empty() && arguments[0] == "inspect";
+  const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
+  if (!named && !help)
+    throw ConfigError("data: must be followed by `inspect`; got something else; see `colonnade help data`");
+  if (!read_flags(app, help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end())))
+    return kExitDone;
+  inspect(options);
+  return kExitDone;
+}
+
+}  // namespace colonnade::app

@@ -1,0 +1,110 @@
+// `colonnade preprocess`: JSON lines to .bin/.idx with the flags of Megatron's tools/preprocess_data.py.
+#include "colonnade/data/preprocess.h"
+
+#include <glob.h>
+
+#include <chrono>
+#include <thread>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "flags.h"
+#include "tokenizer_flags.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+std::vector<std::filesystem::path> find_inputs(const std::vector<std::string>& patterns) {
+  std::vector<std::filesystem::path> found;
+  for (const std::string& pattern : patterns) {
+    glob_t matches{};
+    if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0)
+      for (std::size_t i = 0; i < matches.gl_pathc; ++i) found.emplace_back(matches.gl_pathv[i]);
+    ::globfree(&matches);
+    if (found.empty())
+      throw DataError(fmt::format("{}: --input must name a file; got no such file; check the path", pattern));
+  }
+  return found;
+}
+
+/// Prints a line after every `interval` documents, at most two a second.
+class Reporter {
+ public:
+  explicit Reporter(std::int64_t interval) : interval_(interval) {}
+
+  void operator()(const data::PreprocessProgress& progress) {
+    const auto now = Clock::now();
+    if (progress.documents < next_ || now - last_ < std::chrono::milliseconds(500)) return;
+    next_ = progress.documents + interval_;
+    last_ = now;
+    print("processed", progress);
+  }
+  void print(const char* what, const data::PreprocessProgress& progress) const {
+    const double seconds = std::max(std::chrono::duration<double>(Clock::now() - start_).count(), 1e-6);
+    log::info("{} {} documents, {} tokens ({:.0f} documents/s, {:.1f} MB/s)", what, progress.documents,
+              progress.tokens, static_cast<double>(progress.documents) / seconds,
+              static_cast<double>(progress.text_bytes) / 1e6 / seconds);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::int64_t interval_;
+  std::int64_t next_ = 0;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = start_;
+};
+
+}  // namespace
+
+int preprocess(const Arguments& arguments) {
+  CLI::App app(
+      "Tokenizes JSON lines (plain, gzip or zstd) into PREFIX_<key>_document.bin and .idx, byte for byte as\n"
+      "Megatron's tools/preprocess_data.py does, whatever the number of workers.\n"
+      "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
+      "SentencePieceTokenizer\n"
+      "      --tokenizer-model books.model --append-eod",
+      "preprocess");
+  data::PreprocessOptions options;
+  data::TokenizerOptions tokenizer;
+  std::vector<std::string> inputs;
+  std::int64_t log_interval = 1000;
+  std::int64_t partitions = 1;
+  bool split_sentences = false;
+  bool keep_sequential = false;
+  options.workers = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+  app.add_option("--input", inputs, "Files or patterns of files; one data set comes out")->required();
+  app.add_option("--json-keys", options.json_keys, "Keys of the texts; one data set each")
+      ->capture_default_str();
+  app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")->required();
+  app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");
+  app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(CLI::Range(1, 4096));
+  app.add_option("--log-interval", log_interval, "Documents between two lines of progress")
+      ->capture_default_str();
+  app.add_option("--partitions", partitions,
+                 "Above 1 only with --keep-sequential-samples; then it changes nothing");
+  app.add_flag("--keep-sequential-samples", keep_sequential,
+               "Documents keep the order of the lines: always so here");
+  app.add_flag("--split-sentences", split_sentences, "Refused: needs a sentence splitter");
+  add_tokenizer_flags(app, tokenizer);
+  if (!read_flags(app, arguments)) return kExitDone;
+  if (split_sentences)
+    throw ConfigError(
+        "--split-sentences: must be left out; there is no sentence splitter here; give every text as a list "
+        "of "
+        "sentences, each becomes a sequence");
+  if (partitions > 1 && !keep_sequential)
+    throw ConfigError(fmt::format(
+        "--partitions: must be 1, because Megatron's partitions reorder the documents; got {}; use "
+        "--workers, which is as fast and keeps the order",
+        partitions));
+  options.inputs = find_inputs(inputs);
+  const auto tokens = data::make_tokenizer(tokenizer);
+  Reporter reporter(log_interval);
+  const auto done =
+      data::preprocess(options, *tokens, [&reporter](const data::PreprocessProgress& p) { reporter(p); });
+  reporter.print("done:", done);
+  return kExitDone;
+}
+
+}  // namespace colonnade::app

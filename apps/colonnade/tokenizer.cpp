@@ -1,0 +1,103 @@
+// `colonnade tokenizer train|encode|decode`.
+#include "colonnade/data/tokenizer.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/preprocess.h"
+#include "flags.h"
+#include "tokenizer_flags.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+constexpr const char* kAbout =
+    "Trains a SentencePiece tokenizer, or turns text into ids and back.\n"
+    "  colonnade tokenizer train --input books.jsonl --output-prefix books --vocab-size 4000\n"
+    "  echo '\"some text\"' | colonnade tokenizer encode --tokenizer-type SentencePieceTokenizer "
+    "--tokenizer-model M\n"
+    "encode reads one JSON string per line and prints one array of ids per line; decode the other way round.";
+
+int train(const Arguments& arguments) {
+  CLI::App app("Trains a SentencePiece model and writes PREFIX.model.", "tokenizer train");
+  data::SentencePieceTraining training;
+  std::vector<std::filesystem::path> inputs;
+  std::string prefix;
+  std::string key = "text";
+  bool no_bytes = false;
+  app.add_option("--input", inputs, ".jsonl files (also packed), or files with a text per line")->required();
+  app.add_option("--output-prefix", prefix, "PREFIX of PREFIX.model")->required();
+  app.add_option("--vocab-size", training.vocab_size, "Number of pieces")
+      ->required()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--model-type", training.model_type, "bpe or unigram")->capture_default_str();
+  app.add_option("--json-key", key, "Key of the text in .jsonl files")->capture_default_str();
+  app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")
+      ->capture_default_str();
+  app.add_flag("--no-byte-fallback", no_bytes, "Characters without a piece become <unk> instead of bytes");
+  if (!read_flags(app, arguments)) return kExitDone;
+  training.byte_fallback = !no_bytes;
+  const std::string model = data::train_sentencepiece(data::read_texts(inputs, key), training);
+  write_file_atomically(prefix + ".model", model);
+  log::info("wrote {}.model with {} pieces", prefix, training.vocab_size);
+  return kExitDone;
+}
+
+/// One line of standard input as JSON of type T. `what` names the type in the message.
+template <typename T>
+T parse_line(const std::string& line, std::int64_t number, const char* what) {
+  try {
+    return nlohmann::json::parse(line).get<T>();
+  } catch (const nlohmann::json::exception&) {
+    throw DataError(fmt::format("standard input line {}: must be {}; got '{}'; mend the line", number, what,
+                                line.substr(0, 60)));
+  }
+}
+
+int convert(const Arguments& arguments, bool encode) {
+  CLI::App app(kAbout, encode ? "tokenizer encode" : "tokenizer decode");
+  data::TokenizerOptions options;
+  bool special = false;
+  add_tokenizer_flags(app, options);
+  if (encode)
+    app.add_flag("--add-special-tokens", special, "Put the ids between beginning and end of sequence");
+  if (!read_flags(app, arguments)) return kExitDone;
+  const auto tokenizer = data::make_tokenizer(options);
+  std::int64_t number = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    ++number;
+    nlohmann::json result;
+    if (encode) {
+      const auto text = parse_line<std::string>(line, number, "a JSON string");
+      result = special ? tokenizer->encode_with_special(text) : tokenizer->encode(text);
+    } else {
+      result = tokenizer->decode(parse_line<std::vector<std::int32_t>>(line, number, "a JSON array of ids"));
+    }
+    // Ids may cut a character in two: what is left of it is replaced.
+    std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  }
+  std::cout.flush();
+  return kExitDone;
+}
+
+}  // namespace
+
+int tokenizer(const Arguments& arguments) {
+  const std::string verb = arguments.empty() ? "" : arguments[0];
+  const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  if (verb == "train") return train(rest);
+  if (verb == "encode" || verb == "decode") return convert(rest, verb == "encode");
+  if (verb == "--help" || verb == "-h") {
+    fmt::print("{}\n", kAbout);
+    return kExitDone;
+  }
+  throw ConfigError(fmt::format(
+      "tokenizer: must be followed by train, encode or decode; got '{}'; see `colonnade help tokenizer`",
+      verb));
+}
+
+}  // namespace colonnade::app
