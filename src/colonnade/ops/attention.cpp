@@ -67,9 +67,9 @@ struct Folded {
         .permute({1, 2, 3, 0, 4})
         .reshape({z.b * z.g, z.repeat, z.s, z.d});
   }
-  [[nodiscard]] Tensor query_grad(const Tensor& x) const { return x.view({z.b, z.n, z.s, z.d}); }
+  [[nodiscard]] Tensor query_grad(const Tensor& x) const { return x.reshape({z.b, z.n, z.s, z.d}); }
   [[nodiscard]] Tensor key_grad(const Tensor& x) const {
-    return (flat ? x : x.sum(1)).view({z.b, z.g, z.t, z.d});
+    return (flat ? x : x.sum(1)).reshape({z.b, z.g, z.t, z.d});
   }
 };
 

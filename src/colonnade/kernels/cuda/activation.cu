@@ -43,12 +43,18 @@ __global__ void backward(ActivationGrad<T> a) {
 template <typename F>
 void with_kind(ActivationKind kind, const F& f) {
   switch (kind) {
-    case ActivationKind::kGeluErf: return f.template operator()<ActivationKind::kGeluErf>();
-    case ActivationKind::kGeluTanh: return f.template operator()<ActivationKind::kGeluTanh>();
-    case ActivationKind::kSquaredRelu: return f.template operator()<ActivationKind::kSquaredRelu>();
-    case ActivationKind::kSwiglu: return f.template operator()<ActivationKind::kSwiglu>();
-    case ActivationKind::kGeglu: return f.template operator()<ActivationKind::kGeglu>();
-    case ActivationKind::kGegluTanh: return f.template operator()<ActivationKind::kGegluTanh>();
+    case ActivationKind::kGeluErf:
+      return f.template operator()<ActivationKind::kGeluErf>();
+    case ActivationKind::kGeluTanh:
+      return f.template operator()<ActivationKind::kGeluTanh>();
+    case ActivationKind::kSquaredRelu:
+      return f.template operator()<ActivationKind::kSquaredRelu>();
+    case ActivationKind::kSwiglu:
+      return f.template operator()<ActivationKind::kSwiglu>();
+    case ActivationKind::kGeglu:
+      return f.template operator()<ActivationKind::kGeglu>();
+    case ActivationKind::kGegluTanh:
+      return f.template operator()<ActivationKind::kGegluTanh>();
   }
 }
 

@@ -22,9 +22,12 @@ __global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64
     const std::int64_t i0 = row / d2 / d1;
     std::array<std::uint32_t, 4> words{~0U, ~0U, ~0U, ~0U};
     if (a.threshold > 0) {
-      const std::int64_t number = a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
-      const std::int64_t sample = a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
-      words = Philox{a.key}(static_cast<std::uint64_t>(number * a.groups + group), static_cast<std::uint64_t>(sample));
+      const std::int64_t number =
+          a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
+      const std::int64_t sample =
+          a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
+      words = Philox{a.key}(static_cast<std::uint64_t>(number * a.groups + group),
+                            static_cast<std::uint64_t>(sample));
     }
     for (int word = 0; word < 4; ++word) {
       const std::int64_t c = group * 4 + word - a.col_offset;
@@ -45,8 +48,8 @@ template <typename T>
 void dropout(const Dropout<T>& a, CUstream_st* stream) {
   const std::int64_t first_group = a.col_offset / 4;
   const std::int64_t row_groups = (a.col_offset + a.cols + 3) / 4 - first_group;
-  dropout_groups<<<grid_for(a.dims[0] * a.dims[1] * a.dims[2] * row_groups), kBlock, 0, stream>>>(a, row_groups,
-                                                                                                 first_group);
+  dropout_groups<<<grid_for(a.dims[0] * a.dims[1] * a.dims[2] * row_groups), kBlock, 0, stream>>>(
+      a, row_groups, first_group);
   check_launch("dropout");
 }
 

@@ -25,7 +25,8 @@ __global__ void scatter(EmbeddingGrad<T> a) {
   const std::int64_t c = std::int64_t{blockIdx.y} * kBlock + threadIdx.x;
   if (c >= a.h) return;
   Acc<T> sum = a.grad[row * a.h + c];
-  for (std::int64_t i = begin; i < a.n && a.tokens[i] == token; ++i) sum += load(a.grad_y[a.order[i] * a.h + c]);
+  for (std::int64_t i = begin; i < a.n && a.tokens[i] == token; ++i)
+    sum += load(a.grad_y[a.order[i] * a.h + c]);
   a.grad[row * a.h + c] = sum;
 }
 

@@ -23,7 +23,8 @@ __global__ void forward(Norm<T> a) {
     mean = block_sum(mean) / A(a.cols);
   }
   A squares = 0;
-  for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) squares += (load(x[c]) - mean) * (load(x[c]) - mean);
+  for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock)
+    squares += (load(x[c]) - mean) * (load(x[c]) - mean);
   const A rstd = A(1) / sqrt(block_sum(squares) / A(a.cols) + A(a.eps));
   const A shift = a.zero_centered ? A(1) : A(0);
   for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) {
@@ -99,7 +100,8 @@ template <bool kCenter, typename T>
 void launch_grad(const NormGrad<T>& a, CUstream_st* stream) {
   const auto tiles = static_cast<unsigned>((a.cols + kBlock - 1) / kBlock);
   backward_x<kCenter><<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
-  backward_weight<kCenter><<<dim3(tiles, static_cast<unsigned>(column_blocks(a.rows))), kBlock, 0, stream>>>(a);
+  backward_weight<kCenter>
+      <<<dim3(tiles, static_cast<unsigned>(column_blocks(a.rows))), kBlock, 0, stream>>>(a);
   add_blocks<<<tiles, kBlock, 0, stream>>>(a);
 }
 

@@ -21,10 +21,17 @@ struct Batch {
 template <typename T>
 __device__ void copy_out(void* copy, CopyType type, std::int64_t i, T value) {
   switch (type) {
-    case CopyType::kNone: return;
-    case CopyType::kFloat32: static_cast<float*>(copy)[i] = float(value); return;
-    case CopyType::kBFloat16: static_cast<BFloat16*>(copy)[i] = BFloat16(float(value)); return;
-    case CopyType::kHalf: static_cast<Half*>(copy)[i] = Half(float(value)); return;
+    case CopyType::kNone:
+      return;
+    case CopyType::kFloat32:
+      static_cast<float*>(copy)[i] = float(value);
+      return;
+    case CopyType::kBFloat16:
+      static_cast<BFloat16*>(copy)[i] = BFloat16(float(value));
+      return;
+    case CopyType::kHalf:
+      static_cast<Half*>(copy)[i] = Half(float(value));
+      return;
   }
 }
 
@@ -72,7 +79,8 @@ void run(const std::vector<Span>& spans, const Step& step, CUstream_st* stream) 
     for (int i = 0; i < kSpans; ++i) {
       const bool there = at + i < spans.size();
       if (there) batch.spans[i] = spans[at + i];
-      batch.first[i + 1] = batch.first[i] + (there ? static_cast<unsigned>((spans[at + i].n + kChunk - 1) / kChunk) : 0);
+      batch.first[i + 1] =
+          batch.first[i] + (there ? static_cast<unsigned>((spans[at + i].n + kChunk - 1) / kChunk) : 0);
     }
     if (batch.first[kSpans] > 0) update_spans<<<batch.first[kSpans], kBlock, 0, stream>>>(batch, step);
   }
