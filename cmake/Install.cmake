@@ -1,0 +1,35 @@
+# `cmake --install`: the program, libcolonnade (one shared library of all areas), headers, and a package
+# that other projects find with find_package(colonnade).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(areas GLOBAL PROPERTY COLONNADE_AREAS)
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/version.cpp" CONTENT
+  "namespace colonnade { const char* version() { return \"@PROJECT_VERSION@\"; } }\n" @ONLY)
+add_library(libcolonnade SHARED "${PROJECT_BINARY_DIR}/version.cpp")
+set_target_properties(libcolonnade PROPERTIES
+  OUTPUT_NAME colonnade VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+  INSTALL_RPATH "\$ORIGIN;${COLONNADE_RPATH}")
+target_link_libraries(libcolonnade PRIVATE ${areas})
+# Every object of every area, whichever others name it.
+foreach(area ${areas})
+  set_property(TARGET libcolonnade PROPERTY LINK_LIBRARY_OVERRIDE_${area} WHOLE_ARCHIVE)
+endforeach()
+
+if(TARGET colonnade)
+  set_property(TARGET colonnade PROPERTY INSTALL_RPATH "\$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${COLONNADE_RPATH}")
+endif()
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/colonnade")
+install(TARGETS libcolonnade LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/colonnade" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/colonnadeConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/colonnadeConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/colonnadeConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/colonnadeConfig.cmake" "${PROJECT_BINARY_DIR}/colonnadeConfigVersion.cmake"
+  DESTINATION "${package_dir}")
+
+if(COLONNADE_TESTS)
+  add_test(NAME install COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/tests/consumer
+    -P "${PROJECT_SOURCE_DIR}/tests/consumer/run.cmake")
+  set_tests_properties(install PROPERTIES LABELS "install;e2e" TIMEOUT 300)
+endif()
