@@ -7,6 +7,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 using config::Activation;
 using test::distance;
 

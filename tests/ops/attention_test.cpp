@@ -7,6 +7,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 using test::distance;
 
 struct Case {

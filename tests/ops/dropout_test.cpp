@@ -8,6 +8,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 using test::distance;
 
 constexpr std::int64_t kRows = 6;

@@ -10,6 +10,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 constexpr std::int64_t kS = 6, kB = 2, kN = 4, kG = 2, kD = 8, kH = kN * kD;
 
 Tensor meta(at::IntArrayRef shape, at::ScalarType type = at::kBFloat16) {

@@ -6,6 +6,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 using test::distance;
 
 /// The definition, out of plain LibTorch functions.

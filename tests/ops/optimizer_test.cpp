@@ -9,6 +9,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 using test::distance;
 
 TEST(Adam, FollowsTheFormulaOverManyTensors) {

@@ -6,6 +6,7 @@
 namespace colonnade::ops {
 namespace {
 
+using at::Tensor;
 using test::distance;
 
 TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
