@@ -1,16 +1,13 @@
-// report.html: what is in it, that it needs no network, and that its charts draw what was recorded.
+// report.html: what is in it, that it needs no network, and that it is made from the run's files.
 #include "colonnade/train/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
-#include <limits>
 #include <regex>
 
 #include "colonnade/base/files.h"
-#include "colonnade/train/report_charts.h"
 
 namespace colonnade::train {
 namespace {
@@ -86,35 +83,6 @@ TEST(Report, IsMadeFromTheRunsOwnFiles) {
   EXPECT_EQ(read_file(folder.report()),
             make_report(some_run(), some_steps(), {{.iteration = 50, .loss = 1.25}}));
   fs::remove_all(folder.root);
-}
-
-TEST(Charts, PutPointsWhereTheyBelong) {
-  const std::string svg =
-      draw_chart({.title = "t", .series = {{"a", 1, {{0, 0}, {10, 100}}}}, .from_zero = true});
-  EXPECT_THAT(svg, HasSubstr("points='58.0,206.0 548.0,19.3 '"));  // 5% of room above the highest
-}
-
-TEST(Charts, LeaveOutWhatIsNoNumber) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const std::string svg = draw_chart({.title = "t", .series = {{"a", 1, {{0, 1}, {1, nan}, {2, 3}}}}});
-  EXPECT_THAT(svg, Not(HasSubstr("nan")));
-  EXPECT_THAT(draw_chart({.title = "t", .series = {{"a", 1, {{0, nan}}}}}), HasSubstr("nothing recorded"));
-}
-
-TEST(Charts, ThinOutKeepsPeaks) {
-  std::vector<std::pair<double, double>> points;
-  for (int i = 0; i < 10000; ++i) points.emplace_back(i, i == 5678 ? 100.0 : std::sin(i));
-  const auto kept = thin_out(points, 300);
-  EXPECT_LE(kept.size(), 600u);
-  EXPECT_THAT(kept, testing::Contains(std::pair<double, double>(5678, 100)));
-  EXPECT_EQ(kept.back(), points.back());
-  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end()));
-}
-
-TEST(Charts, TicksAreRound) {
-  EXPECT_THAT(round_ticks(0, 10, 5), testing::ElementsAre(0, 2, 4, 6, 8, 10));
-  EXPECT_THAT(round_ticks(4.5, 7.1, 5), testing::ElementsAre(5, 6, 7));
-  EXPECT_TRUE(round_ticks(1, 1, 5).empty());
 }
 
 }  // namespace
