@@ -75,29 +75,30 @@ std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
   return values;
 }
 
-StepResult Optimizer::step(double learning_rate, double weight_decay, bool count_zeros) {
+StepResult Optimizer::step(const StepOptions& options) {
   const at::NoGradGuard no_grad;
   double squares = 0;
   double zeros = 0;
   for (const Counted& c : counted_) {
     squares += ops::sum_squares(c.grad);
-    if (count_zeros) zeros += static_cast<double>(ops::count_zeros(c.grad));
+    if (options.count_zeros) zeros += static_cast<double>(ops::count_zeros(c.grad));
   }
   const auto sums = sum_over_ranks({squares, zeros});
   StepResult result;
-  result.grad_norm = std::sqrt(sums[0]) / scale_.scale;
+  const double unscale = options.grad_multiplier / scale_.scale;
+  result.grad_norm = std::sqrt(sums[0]) * unscale;
   result.num_zeros = static_cast<std::int64_t>(sums[1]);
   result.finite = std::isfinite(result.grad_norm);
   result.skipped = !result.finite && scale_.dynamic;
   if (result.finite) {
     const double coefficient = settings_.clip_grad > 0 ? settings_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
-    update(learning_rate, weight_decay, std::min(coefficient, 1.0) / scale_.scale);
+    update(options, std::min(coefficient, 1.0) * unscale);
   }
   scale_ = next(scale_, !result.finite, settings_);
   return result;
 }
 
-void Optimizer::update(double learning_rate, double weight_decay, double grad_scale) {
+void Optimizer::update(const StepOptions& options, double grad_scale) {
   ++steps_;
   const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
   const auto t = static_cast<double>(steps_);
@@ -112,14 +113,14 @@ void Optimizer::update(double learning_rate, double weight_decay, double grad_sc
       else
         sgd_tensors.push_back({s.main, s.grad, s.exp_avg, copy_out});
     }
-    const double decay = decays ? weight_decay : 0.0;
+    const double decay = decays ? options.weight_decay : 0.0;
     if (adam)
-      ops::adam_(adam_tensors, {.lr = learning_rate, .beta1 = settings_.adam_beta1, .beta2 = settings_.adam_beta2,
+      ops::adam_(adam_tensors, {.lr = options.learning_rate, .beta1 = settings_.adam_beta1, .beta2 = settings_.adam_beta2,
                                 .eps = settings_.adam_eps, .weight_decay = decay, .decoupled = true,
                                 .bias1 = 1.0 - std::pow(settings_.adam_beta1, t),
                                 .bias2 = 1.0 - std::pow(settings_.adam_beta2, t), .grad_scale = grad_scale});
     else
-      ops::sgd_(sgd_tensors, {.lr = learning_rate, .momentum = settings_.sgd_momentum, .weight_decay = decay,
+      ops::sgd_(sgd_tensors, {.lr = options.learning_rate, .momentum = settings_.sgd_momentum, .weight_decay = decay,
                               .first = steps_ == 1, .grad_scale = grad_scale});
   }
   buffers_->gather_params();

@@ -27,6 +27,13 @@ struct Segment {
   at::Tensor exp_avg_sq;  ///< Adam's second moment; undefined with SGD
 };
 
+struct StepOptions {
+  double learning_rate = 0;
+  double weight_decay = 0;
+  double grad_multiplier = 1;  ///< applied to the gradient before norm and clipping (per-token loss)
+  bool count_zeros = false;
+};
+
 /// What a step did, equal on all ranks.
 struct StepResult {
   double grad_norm = 0;        ///< global L2 norm before clipping, loss scale removed
@@ -45,7 +52,7 @@ class Optimizer {
   /// parameters. Call after GradBuffers::finish(). Each element counts once in the norm, whatever
   /// the layout: its owner's float64 sum of squares. Communication: one sum of 3 numbers over the
   /// model-parallel ranks, and over the replicas with the distributed optimizer.
-  StepResult step(double learning_rate, double weight_decay, bool count_zeros);
+  StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters (--log-params-norm).
   double params_norm();
@@ -69,7 +76,7 @@ class Optimizer {
   void cut_segments(data_parallel::GradBuffers& buffers);
   void count_elements(const Segment& segment);
   std::vector<double> sum_over_ranks(std::vector<double> values);
-  void update(double learning_rate, double weight_decay, double grad_scale);
+  void update(const StepOptions& options, double grad_scale);
 
   config::Optimizer settings_;
   data_parallel::GradBuffers* buffers_;

@@ -1,0 +1,106 @@
+// See checkpoint.h.
+#include "colonnade/job/checkpoint.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/config/dump.h"
+#include "colonnade/convert/slices.h"
+#include "colonnade/models/gpt/hf_config.h"
+
+namespace colonnade::job {
+namespace {
+
+using checkpoint::Slice;
+using nlohmann::json;
+
+void append(std::vector<Slice>& all, std::vector<Slice> more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+/// The optimizer's tensors of one segment by the name they are kept under.
+std::vector<std::pair<std::string, at::Tensor>> states_of(const optim::Segment& s) {
+  std::vector<std::pair<std::string, at::Tensor>> states;
+  const std::string& name = s.parameter->spec.name;
+  if (s.exp_avg.defined()) states.emplace_back("optimizer.exp_avg." + name, s.exp_avg);
+  if (s.exp_avg_sq.defined()) states.emplace_back("optimizer.exp_avg_sq." + name, s.exp_avg_sq);
+  if (!s.main.is_same(s.model)) states.emplace_back("optimizer.fp32_param." + name, s.main);
+  return states;
+}
+
+std::vector<Slice> optimizer_slices(Job& job) {
+  const bool owner = job.buffers().distributed() || job.data_rank() == 0;
+  std::vector<Slice> slices;
+  for (const optim::Segment& s : job.optimizer().segments())
+    for (const auto& [name, state] : states_of(s)) append(slices, convert::state_slices(name, *s.parameter, s.begin, state, owner));
+  return slices;
+}
+
+std::vector<Slice> model_slices(Job& job) {
+  const auto family = models::gpt::hf_family(job.run.model);
+  std::vector<Slice> slices;
+  for (const tensor::Parameter* parameter : job.parameters())
+    append(slices, convert::model_slices(*parameter, family, job.data_rank() == 0));
+  return slices;
+}
+
+json state_of(Job& job) {
+  const optim::LossScale& scale = job.optimizer().loss_scale();
+  return {{"iteration", job.counters.iteration},
+          {"consumed_samples", job.counters.consumed_samples},
+          {"skipped", job.counters.skipped},
+          {"optimizer", {{"kind", job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd"},
+                         {"steps", job.optimizer().steps()}}},
+          {"loss_scale", {{"scale", scale.scale}, {"growth", scale.growth}, {"hysteresis", scale.hysteresis}}},
+          {"settings", config::values(job.run)}};
+}
+
+void read_state(Job& job, const json& state) {
+  job.counters = {.iteration = state.at("iteration"), .consumed_samples = state.at("consumed_samples"), .skipped = state.at("skipped")};
+  job.optimizer().set_steps(state.at("optimizer").at("steps"));
+  optim::LossScale scale = job.optimizer().loss_scale();
+  if (scale.dynamic) {
+    const json& kept = state.at("loss_scale");
+    scale.scale = kept.at("scale");
+    scale.growth = kept.at("growth");
+    scale.hysteresis = kept.at("hysteresis");
+    job.optimizer().set_loss_scale(scale);
+  }
+}
+
+}  // namespace
+
+checkpoint::Snapshot snapshot(Job& job) {
+  checkpoint::Snapshot shot;
+  shot.model = model_slices(job);
+  if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
+  shot.state = state_of(job);
+  shot.hf_config = models::gpt::hf_config(job.run.model);
+  return shot;
+}
+
+checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, const checkpoint::SaveOptions& options) {
+  progress().set_phase("checkpoint");
+  checkpoint::SaveOptions with = options;
+  if (job.run.checkpoint.save_retain_interval) with.retain_interval = *job.run.checkpoint.save_retain_interval;
+  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job), job.ranks.world(), with);
+}
+
+void restore(Job& job, const checkpoint::Source& source, Restore what) {
+  const at::NoGradGuard no_grad;
+  for (const Slice& slice : model_slices(job)) source.read_into(slice);
+  const bool with_optimizer = what == Restore::kContinue && !job.run.checkpoint.no_load_optim;
+  if (with_optimizer) {
+    for (const Slice& slice : optimizer_slices(job)) {
+      if (!source.has(slice.name))
+        throw ConfigError(fmt::format("{}: the optimizer state {} must be in it to continue; got none; add --no-load-optim, or --finetune to start anew",
+                                      source.folder().string(), slice.name));
+      source.read_into(slice);
+    }
+    job.optimizer().adopt_main();
+  } else {
+    job.optimizer().adopt_parameters();
+  }
+  if (what == Restore::kContinue) read_state(job, source.state());
+}
+
+}  // namespace colonnade::job

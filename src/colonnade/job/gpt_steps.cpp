@@ -1,0 +1,87 @@
+// See gpt_steps.h.
+#include "colonnade/job/gpt_steps.h"
+
+#include <chrono>
+#include <cstring>
+
+namespace colonnade::job {
+namespace {
+
+/// The vector becomes the tensor's memory.
+template <typename T>
+at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type, at::Device device) {
+  auto owned = std::make_shared<std::vector<T>>(std::move(values));
+  const at::Tensor host = at::from_blob(owned->data(), shape, [owned](void*) {}, at::dtype(type));
+  return device.is_cpu() ? host : host.to(device);
+}
+
+std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch) {
+  const std::int64_t size = job.run.training.micro_batch_size;
+  return consumed + (microbatch * job.data_ranks() + job.data_rank()) * size;
+}
+
+bool default_positions(const Job& job) { return !job.run.data.reset_position_ids; }
+
+pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
+  const bool per_token = job.run.training.calculate_per_token_loss;
+  return {.batch = std::move(batch),
+          .loss = [per_token](const at::Tensor& output, const tensor::Batch& b) { return gpt_loss(output, b, per_token); }};
+}
+
+}  // namespace
+
+tensor::Batch to_batch(data::HostBatch host, at::Device device, bool default_positions) {
+  const std::int64_t b = host.micro_batch;
+  const std::int64_t s = host.seq;
+  tensor::Batch batch;
+  batch.set("tokens", tensor_of(std::move(host.tokens), {b, s}, at::kLong, device));
+  batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong, device));
+  batch.set("loss_mask", tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat, device));
+  batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong, device));
+  if (!default_positions) batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong, device));
+  if (!host.attention_mask.empty())
+    batch.set("attention_mask", tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte, device).to(at::kBool));
+  return batch;
+}
+
+pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
+  const at::Tensor& mask = batch.at("loss_mask");
+  const at::Tensor sum = (output * mask).sum();
+  const at::Tensor count = mask.sum();
+  pipeline::Loss loss;
+  loss.value = per_token ? sum : sum / count.clamp_min(1);
+  loss.report["lm_loss"] = pipeline::tally(sum, count);
+  return loss;
+}
+
+GptStream::GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples)
+    : job_(&job),
+      prefetcher_(
+          [&batches, &job, consumed_samples](std::int64_t index) {
+            const std::int64_t per_step = job.num_microbatches();
+            const std::int64_t consumed = consumed_samples + index / per_step * job.run.training.global_batch_size;
+            return batches.get(first_sample(job, consumed, index % per_step), job.run.training.micro_batch_size);
+          },
+          job.run.data.num_workers) {}
+
+pipeline::Steps GptStream::next() {
+  // Micro-batches are asked for in order by every schedule's first stage, but later chunks may ask for
+  // an earlier one again: the executor keeps those.
+  return steps_with(*job_, [this](int) {
+    const auto begin = std::chrono::steady_clock::now();
+    tensor::Batch batch = to_batch(prefetcher_.next(), job_->options().device(), default_positions(*job_));
+    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return batch;
+  });
+}
+
+double GptStream::waited() { return std::exchange(waited_, 0.0); }
+
+pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first) {
+  return steps_with(job, [&batches, &job, first](int microbatch) {
+    auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
+    return to_batch(std::move(host), job.options().device(), default_positions(job));
+  });
+}
+
+}  // namespace colonnade::job

@@ -1,0 +1,39 @@
+// The data step and the loss reduction of GPT pretraining.
+#pragma once
+
+#include <memory>
+
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/prefetcher.h"
+#include "colonnade/job/job.h"
+
+namespace colonnade::job {
+
+/// A host batch as named tensors on `device`: tokens, labels, loss_mask, position_ids, samples, and
+/// attention_mask where the data has one. Positions 0 .. s-1 are left out: they are the default.
+tensor::Batch to_batch(data::HostBatch host, at::Device device, bool default_positions);
+
+/// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum
+/// alone (the division by the global count follows in Job). Reports lm_loss.
+pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
+
+/// The steps of training step after training step, batches prefetched by --num-workers threads.
+/// The micro-batch m of data-parallel rank r reads samples consumed + (m * ranks + r) * micro_batch.
+class GptStream {
+ public:
+  GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples);
+  /// Of the next global batch. The returned functions are used before the next call.
+  pipeline::Steps next();
+  /// Seconds spent waiting for data since the last call.
+  double waited();
+
+ private:
+  const Job* job_;
+  double waited_ = 0;
+  data::Prefetcher prefetcher_;
+};
+
+/// The steps of evaluation batch `index` of a split; not prefetched.
+pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first_sample);
+
+}  // namespace colonnade::job

@@ -1,0 +1,193 @@
+// See job.h.
+#include "colonnade/job/job.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+
+namespace colonnade::job {
+namespace {
+
+using plan::Axis;
+constexpr plan::AxisSet kReplicas{Axis::kDp, Axis::kCp};
+constexpr plan::AxisSet kModelParallel{Axis::kTp, Axis::kPp};
+
+/// Seconds since the last call.
+class Lap {
+ public:
+  double operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    begin_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
+  const auto stages = plan::split_stages(run.model, run.parallel);
+  std::vector<plan::StageBlocks> mine;
+  for (std::size_t v = static_cast<std::size_t>(pp_rank); v < stages.size();
+       v += static_cast<std::size_t>(run.parallel.pipeline_model_parallel_size))
+    mine.push_back(stages[v]);
+  return mine;
+}
+
+data_parallel::Options buffer_options(const config::Run& run, int replicas) {
+  data_parallel::Options options;
+  const config::Parallel& p = run.parallel;
+  options.overlap_grad_reduce = p.overlap_grad_reduce;
+  options.overlap_param_gather = p.overlap_param_gather;
+  options.distributed = p.use_distributed_optimizer;
+  options.bucket_elements = p.ddp_bucket_size > 0 ? p.ddp_bucket_size : std::max<std::int64_t>(40'000'000, 1'000'000LL * replicas);
+  return options;
+}
+
+}  // namespace
+
+at::TensorOptions tensor_options(const config::Run& run, int local_rank) {
+  const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16   ? at::kBFloat16
+                     : run.model.params_dtype == config::ParamsDtype::kFloat16 ? at::kHalf
+                                                                               : at::kFloat;
+  const at::Device device = run.training.device == "cuda" ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank))
+                                                          : at::Device(at::kCPU);
+  return at::TensorOptions().dtype(dtype).device(device);
+}
+
+plan::Schedule make_schedule(const config::Run& run) {
+  const config::Parallel& p = run.parallel;
+  const int ranks = p.pipeline_model_parallel_size;
+  const int chunks = static_cast<int>(plan::split_stages(run.model, p).size()) / ranks;
+  const auto microbatches = static_cast<int>(run.training.global_batch_size / (run.training.micro_batch_size * p.data_parallel_size()));
+  if (chunks > 1) {
+    const int group = p.microbatch_group_size_per_virtual_pipeline_stage;
+    return plan::interleaved(ranks, chunks, microbatches, group > 0 ? group : ranks);
+  }
+  return p.pipeline_schedule == "gpipe" ? plan::gpipe(ranks, microbatches) : plan::one_f_one_b(ranks, microbatches);
+}
+
+Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder)
+    : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
+  layers::Context context{.tp = ranks.group({Axis::kTp}),
+                          .sequence_parallel = run.parallel.sequence_parallel,
+                          .options = options_,
+                          .seed = static_cast<std::uint64_t>(run.training.seed)};
+  const comm::Group tp = context.tp;
+  model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
+
+  std::vector<std::vector<tensor::Parameter*>> chunks;
+  std::vector<tensor::Stage*> stages;
+  for (const auto& stage : model.stages) {
+    chunks.push_back(stage->parameters());
+    stages.push_back(stage.get());
+  }
+  const comm::Group replicas = ranks.group(kReplicas);
+  buffers_ = std::make_unique<data_parallel::GradBuffers>(
+      chunks, model.tied, data_parallel::Groups{replicas, tp, ranks.embedding()}, buffer_options(run, replicas.size()));
+  optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.group(kModelParallel),
+                                                  run.model.params_dtype == config::ParamsDtype::kFloat16);
+  if (run.parallel.overlap_param_gather)
+    for (tensor::Stage* stage : stages)
+      stage->before_forward = [this](tensor::Block& block) { buffers_->wait_for(block.parameters()); };
+
+  const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
+  executor_ = std::make_unique<pipeline::Executor>(
+      make_schedule(run), stages, ranks.group({Axis::kPp}),
+      std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options_);
+}
+
+int Job::data_rank() const { return ranks.mesh().index(ranks.rank(), kReplicas); }
+int Job::data_ranks() const { return ranks.mesh().size(kReplicas); }
+
+std::vector<tensor::Parameter*> Job::parameters() const {
+  std::vector<tensor::Parameter*> all;
+  for (const auto& stage : model.stages) {
+    const auto own = stage->parameters();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+void Job::agree_on_keys(const std::map<std::string, pipeline::Tally>& local) {
+  nlohmann::json keys = nlohmann::json::array();
+  for (const auto& [key, tally] : local) keys.push_back(key);
+  for (const std::string& text : ranks.world().all_gather_text(keys.dump(), "names of the losses"))
+    if (report_keys_.empty()) report_keys_ = nlohmann::json::parse(text).get<std::vector<std::string>>();
+}
+
+/// Sums over all replicas; the last stage's first tensor rank speaks for its group.
+std::map<std::string, double> Job::reduce(const std::map<std::string, pipeline::Tally>& local, double& tokens) {
+  comm::Group world = ranks.world();
+  if (report_keys_.empty()) agree_on_keys(local);
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(report_keys_.size()), 2}, options_.dtype(at::kDouble));
+  if (ranks.coord(Axis::kTp) == 0)
+    for (std::size_t i = 0; i < report_keys_.size(); ++i) {
+      const auto found = local.find(report_keys_[i]);
+      if (found != local.end()) sums[static_cast<std::int64_t>(i)].copy_(found->second);
+    }
+  world.all_reduce(sums, "losses").wait();
+  const at::Tensor host = sums.cpu();
+  std::map<std::string, double> means;
+  for (std::size_t i = 0; i < report_keys_.size(); ++i) {
+    const auto row = host[static_cast<std::int64_t>(i)];
+    means[report_keys_[i]] = row[0].item<double>() / row[1].item<double>();
+    if (report_keys_[i] == "lm_loss") tokens = row[1].item<double>();
+  }
+  return means;
+}
+
+StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOptions& options) {
+  StepReport report;
+  report.loss_scale = optimizer_->loss_scale().scale;
+  const bool per_token = run.training.calculate_per_token_loss;
+  const double weight = per_token ? 1.0 : 1.0 / (static_cast<double>(num_microbatches()) * data_ranks());
+  progress().set_phase("forward-backward");
+  Lap lap;
+  buffers_->start_step();
+  const auto result = executor_->train(steps, report.loss_scale * weight, [this](int chunk) { buffers_->arm(chunk); });
+  report.seconds.forward_backward = lap() - result.communication_s;
+  progress().set_phase("gradient sync");
+  buffers_->finish();
+  double tokens = 0;
+  report.losses = reduce(result.report, tokens);
+  report.seconds.communication = result.communication_s + lap();
+
+  progress().set_phase("optimizer");
+  optim::StepOptions update = options;
+  if (per_token) update.grad_multiplier /= std::max(tokens, 1.0);
+  report.optimizer = optimizer_->step(update);
+  report.seconds.optimizer = lap();
+  check_finite(report);
+  counters.iteration += 1;
+  counters.consumed_samples += run.training.global_batch_size;
+  counters.skipped += report.optimizer.skipped ? 1 : 0;
+  return report;
+}
+
+void Job::check_finite(const StepReport& report) const {
+  if (!run.training.check_for_nan_in_loss_and_grad || report.optimizer.skipped) return;
+  for (const auto& [name, value] : report.losses)
+    if (!std::isfinite(value))
+      throw Error(fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the samples of this step",
+                              name, value, counters.iteration + 1));
+  if (!report.optimizer.finite)
+    throw Error(fmt::format("gradient norm: it must be finite; got {} in step {}; lower the learning rate, or look at the samples of this step",
+                            report.optimizer.grad_norm, counters.iteration + 1));
+}
+
+std::map<std::string, double> Job::evaluate(int batches, const std::function<pipeline::Steps(int batch)>& steps_of) {
+  std::map<std::string, pipeline::Tally> sums;
+  for (int i = 0; i < batches; ++i) {
+    const auto result = executor_->evaluate(steps_of(i));
+    for (const auto& [key, tally] : result.report) sums[key] = sums[key].defined() ? sums[key] + tally : tally;
+  }
+  double tokens = 0;
+  return reduce(sums, tokens);
+}
+
+}  // namespace colonnade::job

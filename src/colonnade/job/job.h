@@ -1,0 +1,95 @@
+// A job: model, gradient buffers, optimizer and pipeline of one rank, built from settings. The
+// training loop (train/), the examples and the tests drive it.
+//
+//   job::Job job(run, ranks);                        // or with a builder of your own
+//   job::StepReport report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});
+//
+// NeMo's names: MegatronStrategy is Job, MegatronParallel is pipeline::Executor with pipeline::Steps
+// (data step, forward step, loss reduction), MegatronMixedPrecision is config::Model::params_dtype
+// with the fp32 main parameters of optim::Optimizer.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colonnade/comm/communicators.h"
+#include "colonnade/config/run.h"
+#include "colonnade/data_parallel/grad_buffers.h"
+#include "colonnade/job/model.h"
+#include "colonnade/optim/optimizer.h"
+#include "colonnade/pipeline/executor.h"
+
+namespace colonnade::job {
+
+/// Seconds of one step on this rank.
+struct Seconds {
+  double forward_backward = 0;  ///< without waiting for other stages
+  double communication = 0;     ///< waiting for activations and gradients of other ranks
+  double optimizer = 0;
+};
+
+/// What one training step did; losses, norm and counts are global and equal on all ranks.
+struct StepReport {
+  std::map<std::string, double> losses;  ///< "lm_loss", ...
+  optim::StepResult optimizer;
+  double loss_scale = 1;  ///< the step used it
+  Seconds seconds;
+};
+
+/// How far the run has come; kept in checkpoints.
+struct Counters {
+  std::int64_t iteration = 0;         ///< steps done
+  std::int64_t consumed_samples = 0;  ///< training samples read
+  std::int64_t skipped = 0;           ///< steps without an update
+};
+
+class Job {
+ public:
+  /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check). Collective.
+  Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt);
+
+  /// Forward and backward over the micro-batches of one global batch, gradient sums, update.
+  /// Throws Error when a loss or gradient is not finite (unless the loss scale is dynamic, or
+  /// --no-check-for-nan-in-loss-and-grad).
+  StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
+
+  /// Mean losses over `batches` global batches; steps_of(i) gives the steps of batch i.
+  std::map<std::string, double> evaluate(int batches, const std::function<pipeline::Steps(int batch)>& steps_of);
+
+  /// Micro-batches per rank and step.
+  [[nodiscard]] int num_microbatches() const { return executor_->schedule().microbatches; }
+  [[nodiscard]] int data_rank() const;   ///< among the replicas
+  [[nodiscard]] int data_ranks() const;
+
+  config::Run run;
+  comm::Communicators ranks;
+  Counters counters;
+  Model model;
+
+  [[nodiscard]] std::vector<tensor::Parameter*> parameters() const;
+  [[nodiscard]] optim::Optimizer& optimizer() { return *optimizer_; }
+  [[nodiscard]] data_parallel::GradBuffers& buffers() { return *buffers_; }
+  [[nodiscard]] pipeline::Executor& executor() { return *executor_; }
+  [[nodiscard]] const at::TensorOptions& options() const { return options_; }
+
+ private:
+  std::map<std::string, double> reduce(const std::map<std::string, pipeline::Tally>& local, double& tokens);
+  void agree_on_keys(const std::map<std::string, pipeline::Tally>& local);
+  void check_finite(const StepReport& report) const;
+
+  at::TensorOptions options_;
+  std::unique_ptr<data_parallel::GradBuffers> buffers_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<pipeline::Executor> executor_;
+  std::vector<std::string> report_keys_;  ///< agreed on at the first reduction
+};
+
+/// dtype and device of a run's parameters; CUDA device `local_rank`.
+at::TensorOptions tensor_options(const config::Run& run, int local_rank = 0);
+
+/// The schedule that the settings ask for.
+plan::Schedule make_schedule(const config::Run& run);
+
+}  // namespace colonnade::job

@@ -1,0 +1,70 @@
+// See prepare.h.
+#include "colonnade/job/prepare.h"
+
+#include <filesystem>
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/checkpoint/load.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/dump.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
+#include "colonnade/models/gpt/hf_config.h"
+
+namespace colonnade::job {
+namespace {
+
+/// Settings that say what the model computes; a checkpoint's values of the others belong to its run.
+bool says_what_the_model_is(const config::Setting& s) {
+  static const std::set<std::string_view> kGroups = {"network size", "positions", "layers"};
+  static const std::set<std::string_view> kOfTheRun = {"hidden_dropout", "attention_dropout", "make_vocab_size_divisible_by"};
+  return s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
+}
+
+/// What a native checkpoint's or a Hugging Face folder's own settings say of the model.
+std::map<std::string, std::string> model_settings(const checkpoint::Source& source) {
+  std::map<std::string, std::string> settings;
+  if (source.state().is_object() && source.state().contains("settings")) {
+    for (const auto& [key, value] : source.state().at("settings").items())
+      if (says_what_the_model_is(config::setting(key))) settings[key] = value.get<std::string>();
+    return settings;
+  }
+  return models::gpt::settings_of(source.hf_config(), (source.folder() / "config.json").string());
+}
+
+void fill_from(config::Run& run, const std::string& path, std::vector<std::string>& faults) {
+  try {
+    const auto source = checkpoint::Source::open(path);
+    config::fill(run, model_settings(source), source.folder().string());
+  } catch (const ConfigError& e) {
+    faults.emplace_back(e.what());
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
+  if (run.data.tokenizer_type.empty()) return nullptr;
+  return data::make_tokenizer({run.data.tokenizer_type, run.data.tokenizer_model, run.model.vocab_size});
+}
+
+void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
+  namespace fs = std::filesystem;
+  if (!run.checkpoint.pretrained_checkpoint.empty()) fill_from(run, run.checkpoint.pretrained_checkpoint, faults);
+  if (!run.checkpoint.load.empty() && checkpoint::find_checkpoint(run.checkpoint.load, run.checkpoint.ckpt_step, {}, checkpoint::Check::kSizes))
+    fill_from(run, run.checkpoint.load, faults);
+  try {
+    const auto tokenizer = tokenizer_of(run);
+    if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = tokenizer->vocab_size();
+    if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
+      faults.push_back(fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size {}; give another tokenizer",
+                                   tokenizer->vocab_size(), run.data.tokenizer_model, run.model.vocab_size));
+  } catch (const ConfigError& e) {
+    faults.emplace_back(e.what());
+  }
+  config::derive(run);
+  plan::require(run, purpose, std::move(faults));
+}
+
+}  // namespace colonnade::job

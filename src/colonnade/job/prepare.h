@@ -1,0 +1,20 @@
+// From what was typed to a complete, checked run: what other files say, what follows, what is wrong.
+#pragma once
+
+#include <memory>
+
+#include "colonnade/config/run.h"
+#include "colonnade/data/tokenizer.h"
+#include "colonnade/plan/rules.h"
+
+namespace colonnade::job {
+
+/// Completes `run` in place (its world size is set): model settings from --pretrained-checkpoint's or
+/// --load's config that were not given, the vocabulary from the tokenizer, derived settings. Throws
+/// ConfigError with everything that is wrong, `faults` of the command line included.
+void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults = {});
+
+/// The tokenizer of the settings; null when none is named.
+std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run);
+
+}  // namespace colonnade::job

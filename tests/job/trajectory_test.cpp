@@ -1,0 +1,153 @@
+// 40 steps from the recorded weights and tokens follow the curve recorded with Megatron Core 0.16.1,
+// in every layout, and the layouts agree with each other.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/comm/thread_ranks.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/job/checkpoint.h"
+#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/job.h"
+#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/plan/rules.h"
+
+namespace colonnade::job {
+namespace {
+
+const std::string kFolder = std::string(COLONNADE_VECTORS) + "/trajectory/llama";
+
+struct Recorded {
+  double loss, grad_norm, lr;
+};
+
+std::vector<Recorded> recorded_curve(const std::string& name) {
+  std::ifstream file(kFolder + "/" + name + ".csv");
+  std::vector<Recorded> curve;
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream cells(line);
+    std::string cell;
+    std::vector<double> row;
+    while (std::getline(cells, cell, ',')) row.push_back(std::stod(cell));
+    curve.push_back({row.at(1), row.at(3), row.at(4)});
+  }
+  return curve;
+}
+
+/// The settings of vectors/trajectory/manifest.json.
+config::Run settings(int world, const std::vector<std::string>& layout) {
+  std::vector<std::string> words = {"gpt", "--micro-batch-size", "2", "--global-batch-size", "8", "--seq-length", "64",
+                                    "--train-iters", "40", "--lr", "0.003", "--weight-decay", "0.1", "--adam-beta2", "0.95",
+                                    "--clip-grad", "1.0", "--hidden-dropout", "0", "--attention-dropout", "0", "--mock-data",
+                                    "--tokenizer-type", "NullTokenizer"};
+  words.insert(words.end(), layout.begin(), layout.end());
+  config::Run run = config::parse(words);
+  run.parallel.world_size = world;
+  const std::string file = kFolder + "/config.json";
+  config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
+  config::derive(run);
+  plan::require(run);
+  return run;
+}
+
+/// The recorded token rows: row step * 8 + b holds 65 tokens.
+at::Tensor recorded_tokens() {
+  const checkpoint::SafetensorsFile file(std::string(COLONNADE_VECTORS) + "/trajectory/tokens.safetensors");
+  return file.view(file.tensors().begin()->first).to(at::kLong).view({40, 8, 65});
+}
+
+pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int step) {
+  pipeline::Steps steps;
+  steps.batch = [&job, tokens, step](int microbatch) {
+    const auto row = (microbatch * job.data_ranks() + job.data_rank()) * 2;
+    const at::Tensor rows = tokens[step].narrow(0, row, 2);
+    tensor::Batch batch;
+    batch.set("tokens", rows.narrow(1, 0, 64).contiguous());
+    batch.set("labels", rows.narrow(1, 1, 64).contiguous());
+    batch.set("loss_mask", at::ones({2, 64}));
+    return batch;
+  };
+  steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) { return gpt_loss(output, batch, false); };
+  return steps;
+}
+
+struct Curve {
+  std::vector<double> loss, grad_norm;
+};
+
+Curve train(int world, const std::vector<std::string>& layout) {
+  const config::Run run = settings(world, layout);
+  const auto recorded = recorded_curve("tp1");
+  const at::Tensor tokens = recorded_tokens();
+  Curve curve;
+  comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+    Job job(run, ranks);
+    restore(job, checkpoint::Source::open_hugging_face(kFolder), Restore::kWeights);
+    for (int step = 0; step < 40; ++step) {
+      const auto report = job.train_step(recorded_steps(job, tokens, step),
+                                         {.learning_rate = recorded[static_cast<std::size_t>(step)].lr, .weight_decay = 0.1});
+      if (ranks.rank() != world - 1) continue;
+      curve.loss.push_back(report.losses.at("lm_loss"));
+      curve.grad_norm.push_back(report.optimizer.grad_norm);
+    }
+  });
+  return curve;
+}
+
+/// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3.
+void expect_follows(const Curve& curve, const std::string& name) {
+  const auto recorded = recorded_curve(name);
+  ASSERT_EQ(curve.loss.size(), recorded.size());
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    const double loss_bound = i < 10 ? 1e-6 : 1e-5;
+    const double norm_bound = i < 10 ? 1e-5 : 1e-3;
+    EXPECT_NEAR(curve.loss[i], recorded[i].loss, loss_bound * recorded[i].loss) << name << " step " << i + 1;
+    EXPECT_NEAR(curve.grad_norm[i], recorded[i].grad_norm, norm_bound * recorded[i].grad_norm) << name << " step " << i + 1;
+  }
+}
+
+struct Layout {
+  const char* name;
+  const char* curve;  ///< the recorded one to follow
+  int world;
+  std::vector<std::string> flags;
+};
+
+class Trajectory : public testing::TestWithParam<Layout> {};
+
+TEST_P(Trajectory, FollowsTheRecordedMegatronCurve) {
+  const Layout& layout = GetParam();
+  expect_follows(train(layout.world, layout.flags), layout.curve);
+}
+
+const std::vector<std::string> kTp2 = {"--tensor-model-parallel-size", "2"};
+const std::vector<std::string> kPp2 = {"--pipeline-model-parallel-size", "2"};
+
+std::vector<std::string> both(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Llama, Trajectory,
+    testing::Values(Layout{"Tp1", "tp1", 1, {}}, Layout{"Tp2", "tp2", 2, kTp2},
+                    Layout{"Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})}, Layout{"Pp2", "pp2", 2, kPp2},
+                    Layout{"Pp2Virtual2", "pp2", 2, both(kPp2, {"--pipeline-model-parallel-layout", "E|t|t|L"})},
+                    Layout{"Dp2", "dp2", 2, {}}, Layout{"Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
+                    Layout{"Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
+                    Layout{"Dp2DistributedOverlap", "dp2_distopt", 2,
+                           {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"}},
+                    Layout{"Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
+                    Layout{"Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
+                    Layout{"Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace colonnade::job
