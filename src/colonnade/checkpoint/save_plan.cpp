@@ -78,14 +78,21 @@ void choose_writers(std::vector<PlannedTensor>& tensors, int ranks) {
   std::int64_t total = 0;
   for (const PlannedTensor& tensor : tensors) total += bytes_of(tensor);
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks), 0);
-  for (const std::size_t i : order) {
-    const std::int64_t bytes = bytes_of(tensors[i]);
-    auto writer = static_cast<std::size_t>(largest_holder(tensors[i]));
-    if (load[writer] + bytes > total / ranks)
-      writer = static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    load[writer] += bytes;
+  const auto give = [&](std::size_t i, std::size_t writer) {
+    load[writer] += bytes_of(tensors[i]);
     tensors[i].writer = static_cast<int>(writer);
+  };
+  std::vector<std::size_t> away;
+  for (const std::size_t i : order) {
+    const auto home = static_cast<std::size_t>(largest_holder(tensors[i]));
+    if (load[home] + bytes_of(tensors[i]) <= total / ranks) {
+      give(i, home);
+    } else {
+      away.push_back(i);
+    }
   }
+  for (const std::size_t i : away)
+    give(i, static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin()));
 }
 
 std::vector<std::string> name_model_files(const std::vector<PlannedTensor>& tensors, int ranks) {

@@ -34,8 +34,8 @@ struct SavePlan {
 std::string describe(const Snapshot& snapshot);
 
 /// Checks that every element of every tensor has one owner and gives each model tensor a writer: the
-/// rank that holds most of it while that rank has less than its share of the bytes, else the one with
-/// the fewest so far; largest tensors first. Throws Error naming tensor and elements.
+/// rank that holds most of it while that rank has no more than its share of the bytes; what is left goes
+/// to the rank with the fewest. Largest tensors first. Throws Error naming tensor and elements.
 SavePlan plan_save(const std::vector<std::string>& descriptions);
 
 /// "optimizer-00003.safetensors".

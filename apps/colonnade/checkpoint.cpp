@@ -1,0 +1,60 @@
+// `colonnade checkpoint inspect|verify|diff`: reads its arguments; checkpoint/verify.h does the rest.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/verify.h"
+#include "flags.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+struct Paths {
+  std::string first;
+  std::string second;
+  std::string json_file;
+};
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths, bool two) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->add_option("PATH", paths.first, "run folder, step folder or Hugging Face folder")->required();
+  if (two) command->add_option("OTHER", paths.second, "the checkpoint to compare with")->required();
+  command->add_option("--json", paths.json_file, "also write the result to this file as JSON");
+  return command;
+}
+
+/// Prints `text`, writes `result` where --json asks for it.
+void show(const std::string& text, const nlohmann::json& result, const Paths& paths) {
+  fmt::print("{}", text);
+  if (!paths.json_file.empty()) write_file_atomically(paths.json_file, result.dump(2) + "\n");
+}
+
+}  // namespace
+
+int checkpoint(const Arguments& arguments) {
+  Paths paths;
+  CLI::App app("What is in a checkpoint, whether it is whole, where two differ", "checkpoint");
+  app.require_subcommand(1);
+  const CLI::App* inspect = add_command(app, "inspect", "tensors, sizes, step and settings", paths, false);
+  const CLI::App* verify = add_command(app, "verify", "reads every byte and names every damage; exit 3 if any", paths, false);
+  add_command(app, "diff", "tensors that differ in type, shape or values; exit 1 if any", paths, true);
+  if (!read_flags(app, arguments)) return kExitDone;
+  if (inspect->parsed()) {
+    const nlohmann::json result = checkpoint::inspect(paths.first);
+    show(checkpoint::inspect_text(result), result, paths);
+    return kExitDone;
+  }
+  if (verify->parsed()) {
+    const nlohmann::json result = checkpoint::verify(paths.first);
+    show(checkpoint::verify_text(result), result, paths);
+    return result.at("ok").get<bool>() ? kExitDone : kExitData;
+  }
+  const nlohmann::json result = checkpoint::diff(paths.first, paths.second);
+  show(checkpoint::diff_text(result), result, paths);
+  return result.at("equal").get<bool>() ? kExitDone : kExitFailed;
+}
+
+}  // namespace colonnade::app
