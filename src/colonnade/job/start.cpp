@@ -1,0 +1,58 @@
+// See start.h.
+#include "colonnade/job/start.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "colonnade/base/log.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/config/dump.h"
+#include "colonnade/job/prepare.h"
+#include "colonnade/launch/place.h"
+
+namespace colonnade::job {
+namespace {
+
+void set_threads(const launch::Place& place) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  at::set_num_threads(std::max(1, cores / std::max(1, place.local_size)));
+}
+
+/// Settings that may differ from rank to rank: where a rank's own files lie.
+bool must_agree(const std::string& key) { return key != "tensorboard_dir" && key != "data_cache_path"; }
+
+std::map<std::string, std::string> shared_settings(const config::Run& run) {
+  std::map<std::string, std::string> shared;
+  for (const auto& [key, value] : config::values(run))
+    if (must_agree(key)) shared[key] = value;
+  return shared;
+}
+
+}  // namespace
+
+Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults) {
+  const launch::Place place = launch::find_place(launch::environment_of_process());
+  run.parallel.world_size = place.world_size;
+  if (place.world_size > 1) log::set_rank(place.rank);
+  progress().set_rank(place.rank, place.world_size);
+  progress().set_phase("init");
+  set_threads(place);
+  prepare(run, purpose, std::move(faults));
+  if (place.rank == 0)
+    for (const std::string& note : run.notes) log::info("{}", note);
+
+  comm::ConnectOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
+  options.cuda = run.training.device == "cuda";
+  comm::World world = comm::connect(place, options);
+  comm::Communicators ranks(plan::Mesh(run.parallel), place.rank, world.factory());
+  comm::check_same_settings(ranks.world(), shared_settings(run));
+  return {std::move(run), std::move(world), std::move(ranks)};
+}
+
+}  // namespace colonnade::job
