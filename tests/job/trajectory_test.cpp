@@ -120,6 +120,8 @@ struct Layout {
   std::vector<std::string> flags;
 };
 
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
 class Trajectory : public testing::TestWithParam<Layout> {};
 
 TEST_P(Trajectory, FollowsTheRecordedMegatronCurve) {

@@ -25,12 +25,12 @@ const Layer& layer_of(AutogradContext* ctx) {
 }
 
 struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
-                            const ColumnLinear* layer) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
+                            const std::optional<at::Tensor>& b, const ColumnLinear* layer) {
     ctx->save_for_backward({x});
     ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
     const at::Tensor whole = layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
-    const at::Tensor y2 = b.defined() ? at::addmm(b, as_matrix(whole), w.t()) : at::mm(as_matrix(whole), w.t());
+    const at::Tensor y2 = b ? at::addmm(*b, as_matrix(whole), w.t()) : at::mm(as_matrix(whole), w.t());
     return y2.view(shape_of(x, whole.size(0), w.size(0)));
   }
 
@@ -106,7 +106,8 @@ ColumnLinear::ColumnLinear(const plan::ParamSpec& weight_spec, const std::option
 
 at::Tensor ColumnLinear::forward(const at::Tensor& x) const {
   check_input("ColumnLinear", x, *weight);
-  return ColumnProduct::apply(x, weight->value, bias && add_bias ? bias->value : at::Tensor(), this);
+  const auto added = bias && add_bias ? std::optional<at::Tensor>(bias->value) : std::nullopt;
+  return ColumnProduct::apply(x, weight->value, added, this);
 }
 
 RowLinear::RowLinear(const plan::ParamSpec& weight_spec, const std::optional<plan::ParamSpec>& bias_spec,

@@ -68,12 +68,11 @@ MemoryUse cpu_memory() {
 
 void reset_cpu_peak() { counter().peak = counter().now.load(); }
 
-std::uint64_t peak_memory(bool cuda) {
-  if (!cuda) return cpu_memory().peak;
-  const auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::kCUDA));
-  if (allocator == nullptr) return 0;
-  const auto stats = const_cast<c10::DeviceAllocator*>(allocator)->getDeviceStats(0);
-  return static_cast<std::uint64_t>(stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak);
+std::uint64_t peak_memory(at::Device device) {
+  if (device.is_cpu()) return cpu_memory().peak;
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(device.index());
+  return static_cast<std::uint64_t>(stats.allocated_bytes[kAll].peak);
 }
 
 }  // namespace colonnade::tensor

@@ -1,6 +1,9 @@
 // Peak memory as bytes through LibTorch's CPU tensor allocator, not resident size.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 namespace colonnade::tensor {
@@ -17,7 +20,7 @@ struct MemoryUse {
 MemoryUse cpu_memory();
 void reset_cpu_peak();
 
-/// The peak of the device that `run` computes on: the counter above, or LibTorch's own on CUDA.
-std::uint64_t peak_memory(bool cuda);
+/// The peak of a device: the counter above, or LibTorch's own on CUDA.
+std::uint64_t peak_memory(at::Device device);
 
 }  // namespace colonnade::tensor
