@@ -34,7 +34,9 @@ check: ## format, layers, sizes, links, and clang-tidy on what changed
 bench: build ## measure this machine: our steps against the floor and against peers
 	@benchmarks/run.sh $(BUILD)
 
-demo: build ## train a real model on real text over four processes, then show what came out (6 minutes)
+demo: ## train a real model on real text over four processes, then show what came out (6 minutes after the build)
+	@tools/setup.sh demo
+	@$(configure) --target colonnade
 	@tools/demo.sh $(BUILD)
 
 docs: build ## write the generated pages of docs/reference

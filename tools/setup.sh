@@ -5,6 +5,7 @@
 #   tools/setup.sh          what a build needs
 #   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers)
 #   tools/setup.sh check    also clang-format and clang-tidy
+#   tools/setup.sh demo     also the text of the demo
 #
 # Written for Debian 12; Ubuntu 24.04 has the same package names (untested there). x86-64, Python 3.10 or
 # newer, root or sudo. Needs the network only for what is missing.
@@ -79,7 +80,8 @@ main() {
     build) install_packages build; make_venv; install_torch ;;
     test) install_packages build; make_venv; install_torch; install_test_python ;;
     check) install_packages build check; make_venv; install_torch ;;
-    *) die "mode must be build, test or check; got $1" ;;
+    demo) install_packages build demo; make_venv; install_torch ;;
+    *) die "mode must be build, test, check or demo; got $1" ;;
   esac
 }
 main "$@"
