@@ -28,5 +28,6 @@ std::span<const Entry> verbs();
 int completion(const Arguments& arguments);
 int help(const Arguments& arguments);
 int launch(const Arguments& arguments);
+int pretrain(const Arguments& arguments);
 
 }  // namespace colonnade::app

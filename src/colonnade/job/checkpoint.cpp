@@ -69,20 +69,22 @@ void read_state(Job& job, const json& state) {
 
 }  // namespace
 
-checkpoint::Snapshot snapshot(Job& job) {
+checkpoint::Snapshot snapshot(Job& job, const json& more) {
   checkpoint::Snapshot shot;
   shot.model = model_slices(job);
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
   shot.state = state_of(job);
+  shot.state.update(more);
   shot.hf_config = models::gpt::hf_config(job.run.model);
   return shot;
 }
 
-checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, const checkpoint::SaveOptions& options) {
+checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, const json& more,
+                            const checkpoint::SaveOptions& options) {
   progress().set_phase("checkpoint");
   checkpoint::SaveOptions with = options;
   if (job.run.checkpoint.save_retain_interval) with.retain_interval = *job.run.checkpoint.save_retain_interval;
-  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job), job.ranks.world(), with);
+  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
 }
 
 void restore(Job& job, const checkpoint::Source& source, Restore what) {

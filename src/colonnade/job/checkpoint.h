@@ -13,11 +13,14 @@ namespace colonnade::job {
 
 /// What this rank gives to a checkpoint of the job now. Views of live memory: save before the next
 /// step. Model tensors have Hugging Face names where the family has some; optimizer state is named
-/// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>.
-checkpoint::Snapshot snapshot(Job& job);
+/// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>. `more` joins the state under its keys
+/// (the training loop keeps its schedule there).
+checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object());
 
 /// checkpoint::save of the snapshot, with the retention of the settings. Collective.
-checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, const checkpoint::SaveOptions& options = {});
+checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder,
+                            const nlohmann::json& more = nlohmann::json::object(),
+                            const checkpoint::SaveOptions& options = {});
 
 enum class Restore {
   kContinue,  ///< weights, optimizer state, counters: the run goes on

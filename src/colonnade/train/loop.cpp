@@ -1,0 +1,284 @@
+// See loop.h.
+#include "colonnade/train/loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/base/stop_signal.h"
+#include "colonnade/checkpoint/load.h"
+#include "colonnade/job/checkpoint.h"
+#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/prepare.h"
+#include "colonnade/plan/flops.h"
+#include "colonnade/tensor/counting_allocator.h"
+#include "colonnade/train/lr_schedule.h"
+#include "colonnade/train/lr_state.h"
+#include "colonnade/train/recorder.h"
+#include "colonnade/train/summary.h"
+
+namespace colonnade::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Why the run ends before its last iteration.
+enum class Stop { kNo, kInterval, kAsked };
+
+/// Numbers of all ranks that a step line needs.
+struct Across {
+  bool stop = false;
+  double step_ms = 0;
+  double peak_memory = 0;
+  int peak_rank = 0;
+  std::vector<double> peaks;
+};
+
+class Loop {
+ public:
+  explicit Loop(job::Started started);
+  int run();
+
+ private:
+  void resume();
+  void open_data();
+  void one_step();
+  void evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
+  void save();
+  Across exchange(double step_ms);
+  Stop due_to_stop(bool asked) const;
+  void show(const job::StepReport& report, const Across& across, double rate, double data_seconds);
+  void write_report();
+
+  [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
+  [[nodiscard]] std::int64_t last_iteration() const;
+
+  Clock::time_point begin_ = Clock::now();
+  StopSignals signals_;
+  RunFolder folder_;
+  job::Job job_;
+  LrPlan lr_;
+  std::int64_t lr_samples_ = 0;
+  std::int64_t saved_iteration_ = -1;
+  data::GptSplits data_;
+  std::unique_ptr<job::GptStream> stream_;
+  std::unique_ptr<Recorder> recorder_;
+  RunSummary summary_;
+  Timers timers_;
+  PhaseTimes total_;
+  bool stop_asked_ = false;
+};
+
+/// Rank 0 chooses, the others are told.
+RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
+  const std::string mine = ranks.rank() == 0 ? choose_run_folder(run.checkpoint.save).root.string() : "";
+  return {ranks.world().all_gather_text(mine, "run folder")[0]};
+}
+
+Loop::Loop(job::Started started)
+    : folder_(agree_on_folder(started.run, started.ranks)),
+      job_(std::move(started.run), std::move(started.ranks)),
+      lr_(make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
+  open_data();
+  resume();
+  summary_ = summarize(job_);
+  recorder_ = std::make_unique<Recorder>(folder_, job_.run, iteration(), job_.ranks.rank() == 0);
+  if (job_.ranks.rank() == 0) {
+    log::info("{}; run folder {}", summary_.title, folder_.root.string());
+    for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
+    for (const RankSummary& r : summary_.ranks)
+      if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
+  }
+}
+
+std::int64_t Loop::last_iteration() const {
+  const config::Training& t = job_.run.training;
+  return t.train_iters ? *t.train_iters : *t.train_samples / t.global_batch_size;
+}
+
+void Loop::open_data() {
+  progress().set_phase("data");
+  const auto tokenizer = job::tokenizer_of(job_.run);
+  data::TokenIds ids{.vocab_size = job_.run.model.vocab_size};
+  if (tokenizer) {
+    ids.eod = tokenizer->eod();
+    ids.pad = tokenizer->special().pad;
+  }
+  data_ = data::open_gpt_batches(job_.run.data, job_.run.training, ids);
+  if (!data_[0] && !job_.run.training.skip_train)
+    throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
+}
+
+void Loop::resume() {
+  const config::Checkpoint& c = job_.run.checkpoint;
+  std::optional<checkpoint::Found> found;
+  if (!c.load.empty()) found = checkpoint::find_checkpoint(c.load, c.ckpt_step, job_.ranks.world());
+  if (found) {
+    const auto source = checkpoint::Source::open_native(found->folder);
+    job::restore(job_, source, c.finetune ? job::Restore::kWeights : job::Restore::kContinue);
+    if (!c.finetune && source.state().contains("lr_schedule")) {
+      const LrResume resumed = resume_lr(lr_, source.state().at("lr_schedule"), job_.run.schedule);
+      lr_ = resumed.plan;
+      lr_samples_ = resumed.samples;
+    }
+    saved_iteration_ = iteration();
+    if (job_.ranks.rank() == 0) log::info("loaded {}: the run goes on after iteration {}", found->folder.string(), iteration());
+    return;
+  }
+  if (!c.load.empty() && job_.ranks.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
+  if (!c.pretrained_checkpoint.empty()) {
+    job::restore(job_, checkpoint::Source::open(c.pretrained_checkpoint), job::Restore::kWeights);
+    if (job_.ranks.rank() == 0) log::info("initial weights from {}", c.pretrained_checkpoint);
+  }
+}
+
+Across Loop::exchange(double step_ms) {
+  const comm::Group world = job_.ranks.world();
+  const auto options = job_.options().dtype(at::kDouble);
+  const auto& minutes = job_.run.training.exit_duration_in_mins;
+  const bool late = minutes && seconds_since(begin_) > static_cast<double>(*minutes) * 60;
+  const double asked = signals_.requested() != 0 || late ? 1 : 0;
+  const double peak = static_cast<double>(tensor::peak_memory(job_.options().device()));
+  const at::Tensor mine = at::tensor({asked, step_ms, peak}, at::kDouble).to(options.device());
+  at::Tensor all = at::empty({3 * world.size()}, options);
+  world.all_gather(all, mine, "step time, memory and stop requests").wait();
+  const at::Tensor host = all.cpu();
+  Across across;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const double* row = host.const_data_ptr<double>() + 3 * rank;
+    across.stop = across.stop || row[0] > 0;
+    across.step_ms = std::max(across.step_ms, row[1]);
+    across.peaks.push_back(row[2]);
+    if (row[2] <= across.peak_memory) continue;
+    across.peak_memory = row[2];
+    across.peak_rank = rank;
+  }
+  return across;
+}
+
+void Loop::one_step() {
+  const auto begin = Clock::now();
+  progress().set_step(iteration() + 1);
+  const double rate = learning_rate(lr_, lr_samples_);
+  const job::StepReport report = job_.train_step(
+      stream_->next(), {.learning_rate = rate, .weight_decay = weight_decay(lr_, lr_samples_), .count_zeros = job_.run.logging.log_num_zeros_in_grad});
+  if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
+  const double data_seconds = stream_->waited();
+  const Across across = exchange(seconds_since(begin) * 1e3);
+  stop_asked_ = stop_asked_ || across.stop;
+  show(report, across, rate, data_seconds);
+}
+
+void Loop::show(const job::StepReport& report, const Across& across, double rate, double data_seconds) {
+  const config::Run& run = job_.run;
+  PhaseTimes times;
+  times[Phase::kData] = data_seconds;
+  times[Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data_seconds);
+  times[Phase::kCommunication] = report.seconds.communication;
+  times[Phase::kOptimizer] = report.seconds.optimizer;
+  total_ += times;
+  for (std::size_t i = 0; i < across.peaks.size(); ++i) summary_.ranks[i].peak_memory_bytes = static_cast<std::uint64_t>(across.peaks[i]);
+
+  StepRecord record;
+  record.iteration = iteration();
+  record.consumed_samples = job_.counters.consumed_samples;
+  record.consumed_tokens = job_.counters.consumed_samples * run.training.seq_length;
+  record.grad_norm = report.optimizer.grad_norm;
+  record.learning_rate = rate;
+  record.loss_scale = report.loss_scale;
+  if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
+  record.skipped = report.optimizer.skipped;
+  record.step_ms = across.step_ms;
+  record.tokens_per_second = tokens_per_second(run.training.global_batch_size * run.training.seq_length, across.step_ms);
+  record.tflops_per_device = tflops_per_device(
+      plan::training_flops(run.model, run.training.seq_length, run.training.global_batch_size, run.parallel.tensor_model_parallel_size),
+      across.step_ms, run.parallel.world_size);
+  record.peak_memory_bytes = static_cast<std::uint64_t>(across.peak_memory);
+  record.peak_memory_rank = across.peak_rank;
+  for (const auto& [name, value] : report.losses) {
+    if (name == "lm_loss")
+      record.lm_loss = value;
+    else
+      record.extra_losses.emplace_back(name, value);
+  }
+  recorder_->step(record, times, last_iteration());
+}
+
+void Loop::evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample) {
+  const auto begin = Clock::now();
+  progress().set_phase("evaluate");
+  const std::int64_t size = job_.run.training.global_batch_size;
+  const auto losses = job_.evaluate(static_cast<int>(job_.run.training.eval_iters), [&](int i) {
+    return job::gpt_evaluation_steps(batches, job_, first_sample + i * size);
+  });
+  EvalRecord record{.iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = set};
+  record.loss = losses.at("lm_loss");
+  record.seconds = seconds_since(begin);
+  total_[Phase::kEvaluate] += record.seconds;
+  recorder_->evaluation(record);
+}
+
+void Loop::save() {
+  if (saved_iteration_ == iteration()) return;
+  const auto begin = Clock::now();
+  const auto result = job::save(job_, folder_.root, {{"lr_schedule", lr_state(lr_, lr_samples_)}});
+  total_[Phase::kCheckpoint] += seconds_since(begin);
+  const bool speaks = job_.ranks.rank() == 0;
+  if (!result.ok) {
+    if (speaks) log::warning("checkpoint of iteration {} was not written: {}; training goes on with the last good one", iteration(), result.problem);
+    return;
+  }
+  saved_iteration_ = iteration();
+  if (speaks) log::info("saved {} ({:.1f} MB in {:.2f} s)", result.folder.string(), static_cast<double>(result.bytes) / 1e6, result.seconds);
+  write_report();
+}
+
+void Loop::write_report() { recorder_->report(summary_, total_, seconds_since(begin_)); }
+
+Stop Loop::due_to_stop(bool asked) const {
+  const config::Training& t = job_.run.training;
+  if (asked) return Stop::kAsked;
+  if (t.exit_interval && iteration() % *t.exit_interval == 0) return Stop::kInterval;
+  return Stop::kNo;
+}
+
+int Loop::run() {
+  const config::Training& t = job_.run.training;
+  const config::Checkpoint& c = job_.run.checkpoint;
+  const auto evaluation_due = [&] { return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() % *t.eval_interval == 0; };
+  const std::int64_t eval_samples = t.eval_iters * t.global_batch_size;
+  if (!t.skip_train) stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
+  while (!t.skip_train && iteration() < last_iteration()) {
+    one_step();
+    if (evaluation_due()) evaluate(*data_[1], "validation", (iteration() / *t.eval_interval - 1) * eval_samples);
+    if (c.save_interval && iteration() % *c.save_interval == 0) save();
+    const Stop stop = due_to_stop(stop_asked_);
+    if (stop == Stop::kNo) continue;
+    save();
+    write_report();
+    if (stop == Stop::kInterval) return kExitDone;
+    if (job_.ranks.rank() == 0) log::info("stopped after iteration {} as asked; resume with --load {}", iteration(), folder_.root.string());
+    return kExitStopped;
+  }
+  if (!c.save.empty() || c.save_interval) save();
+  if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
+    if (data_[1] && (t.skip_train || !evaluation_due()))
+      evaluate(*data_[1], "validation", t.eval_interval ? iteration() / *t.eval_interval * eval_samples : 0);
+    if (data_[2]) evaluate(*data_[2], "test", 0);
+  }
+  write_report();
+  return kExitDone;
+}
+
+}  // namespace
+
+int pretrain(job::Started started) {
+  Loop loop(std::move(started));
+  return loop.run();
+}
+
+}  // namespace colonnade::train

@@ -1,0 +1,62 @@
+// See recorder.h.
+#include "colonnade/train/recorder.h"
+
+#include <cstdio>
+
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/config/dump.h"
+#include "colonnade/train/step_line.h"
+
+namespace colonnade::train {
+
+Recorder::Recorder(const RunFolder& folder, const config::Run& run, std::int64_t loaded_step, bool active)
+    : folder_(folder), run_(run), active_(active) {
+  if (!active_) return;
+  make_run_folder(folder_);
+  write_file_atomically(folder_.config(), config::dump(run_));
+  steps_.emplace(folder_.metrics(), loaded_step);
+  evaluations_.emplace(folder_.validation(), loaded_step);
+  const std::string& events = run_.logging.tensorboard_dir;
+  events_.emplace(events.empty() ? folder_.tensorboard() : std::filesystem::path(events), loaded_step);
+  events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded_step);
+}
+
+void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration) {
+  if (!active_) return;
+  if (!left_) left_.emplace(last_iteration);
+  left_->add(record.iteration, record.step_ms);
+  steps_->append(record);
+  if (record.iteration % run_.logging.tensorboard_log_interval == 0)
+    write_step(*events_, record, phases, run_.training.global_batch_size, run_.logging);
+  if (record.iteration % run_.logging.log_interval != 0 && record.iteration != last_iteration) return;
+  StepLineOptions options;
+  options.last_iteration = last_iteration;
+  options.seconds_left = left_->seconds();
+  options.show_loss_scale = run_.model.params_dtype == config::ParamsDtype::kFloat16;
+  options.color = stdout_takes_color();
+  fmt::print("{}\n", step_line(record, options));
+  std::fflush(stdout);
+}
+
+void Recorder::evaluation(const EvalRecord& record) {
+  if (!active_) return;
+  evaluations_->append(record);
+  write_eval(*events_, record, run_.logging);
+  fmt::print("{}\n", eval_line(record, stdout_takes_color()));
+  std::fflush(stdout);
+}
+
+void Recorder::report(RunSummary summary, const PhaseTimes& total, double wall_seconds) {
+  if (!active_) return;
+  summary.times = total;
+  summary.wall_seconds = wall_seconds;
+  summary.settings = config::dump(run_);
+  try {
+    write_report(folder_, summary);
+  } catch (const std::exception& e) {
+    log::warning("report: {}", e.what());
+  }
+}
+
+}  // namespace colonnade::train

@@ -1,0 +1,39 @@
+// What a run leaves behind on rank 0: lines, metrics, events, report.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "colonnade/config/run.h"
+#include "colonnade/train/metrics.h"
+#include "colonnade/train/report.h"
+#include "colonnade/train/run_folder.h"
+#include "colonnade/train/tensorboard.h"
+#include "colonnade/train/throughput.h"
+#include "colonnade/train/timers.h"
+
+namespace colonnade::train {
+
+/// Writes for rank 0; on other ranks every call does nothing.
+class Recorder {
+ public:
+  /// Makes the run folder and its files; lines after `loaded_step` are cut off. Throws ConfigError
+  /// when the folder cannot be written.
+  Recorder(const RunFolder& folder, const config::Run& run, std::int64_t loaded_step, bool active);
+
+  void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
+  void evaluation(const EvalRecord& record);
+  /// report.html anew; a failure is a warning.
+  void report(RunSummary summary, const PhaseTimes& total, double wall_seconds);
+
+ private:
+  RunFolder folder_;
+  config::Run run_;
+  bool active_;
+  std::optional<MetricsFile> steps_, evaluations_;
+  std::optional<EventFile> events_;
+  std::optional<TimeLeft> left_;
+};
+
+}  // namespace colonnade::train

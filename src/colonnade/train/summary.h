@@ -1,0 +1,16 @@
+// What the log and the report say of a run before its first step: sizes, layout, pipeline picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/job/job.h"
+#include "colonnade/train/report.h"
+
+namespace colonnade::train {
+
+/// Title, facts, every rank's place and parameters, the schedule's picture. Collective over the world.
+RunSummary summarize(job::Job& job);
+
+}  // namespace colonnade::train
