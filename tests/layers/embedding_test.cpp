@@ -1,0 +1,86 @@
+// The embedding against table look-ups in float64, in every layout.
+#include "colonnade/layers/embedding.h"
+
+#include "layers/support.h"
+
+namespace colonnade::layers {
+namespace {
+
+using at::Tensor;
+
+config::Model model_of(bool positions, double dropout) {
+  config::Model m;
+  m.num_layers = 1;
+  m.hidden_size = m.ffn_hidden_size = m.kv_channels = 12;
+  m.num_attention_heads = m.num_query_groups = 1;
+  m.vocab_size = 37;
+  m.make_vocab_size_divisible_by = 1;
+  m.max_position_embeddings = 10;
+  m.position_embedding = positions ? config::PositionEmbedding::kLearnedAbsolute : config::PositionEmbedding::kRope;
+  m.hidden_dropout = dropout;
+  return m;
+}
+
+test::MakeBlock embedding(const config::Model& model) {
+  return [=](const config::Parallel& parallel, const Context& context) {
+    const auto layer = std::make_shared<Embedding>(plan::embedding_params(model, parallel), model, context);
+    std::vector<tensor::Parameter*> all;
+    layer->add_parameters(all);
+    return std::make_unique<test::FunctionBlock>(
+        all, [=](const Tensor&, const tensor::Pass& pass) { return layer->forward(pass); });
+  };
+}
+
+/// Tokens [b, s] with repeats, first and last of the vocabulary among them.
+tensor::Batch batch_of(const Tensor& position_ids) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  Tensor tokens = at::randint(0, 37, {2, 8}, generator, at::kLong);
+  tokens[0][0] = tokens[1][7] = 36;
+  tokens[0][1] = tokens[0][2] = 0;
+  tensor::Batch batch({{"tokens", tokens}, {"samples", at::tensor({5, 6}, at::kLong)}});
+  if (position_ids.defined()) batch.set("position_ids", position_ids);
+  return batch;
+}
+
+void check(const config::Model& model, const tensor::Batch& batch, const Tensor& places) {
+  std::vector<plan::ParamSpec> specs;
+  const auto params = plan::embedding_params(model, {});
+  plan::for_each(params, [&](const plan::ParamSpec& spec) { specs.push_back(spec); });
+  const auto expected = test::defined(specs, {}, [&](const Tensor&, const test::Weights& w) {
+    Tensor rows = w.at(params.word.name).index({batch.at("tokens")});
+    if (params.position) rows = rows + w.at(params.position->name).index({places});
+    return rows.transpose(0, 1).contiguous();
+  });
+  test::expect_in_every_split(embedding(model), {}, {.batch = batch}, expected);
+}
+
+TEST(Embedding, LooksUpTheWholeTable) { check(model_of(false, 0), batch_of({}), {}); }
+
+TEST(Embedding, AddsLearnedPositions) {
+  check(model_of(true, 0), batch_of({}), at::arange(8, at::kLong).expand({2, 8}));
+}
+
+TEST(Embedding, AddsTheGivenPositions) {
+  const Tensor places = at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 9, 8, 7, 0, 1, 0, 1, 2}, at::kLong).view({2, 8});
+  check(model_of(true, 0), batch_of(places), places);
+}
+
+TEST(Embedding, DropsTheSameElementsInEveryLayout) {
+  const auto model = model_of(true, 0.3);
+  const auto batch = batch_of({});
+  const auto expected = test::unsplit(embedding(model), {}, {.batch = batch});
+  const double kept = (expected.y != 0).to(at::kDouble).mean().item<double>();
+  EXPECT_NEAR(kept, 0.7, 0.12);
+  test::expect_in_every_split(embedding(model), {}, {.batch = batch}, expected);
+}
+
+TEST(Embedding, DropsNothingInEvaluation) {
+  const auto batch = batch_of({});
+  const tensor::Pass pass{.batch = batch, .training = false};
+  const auto got = test::unsplit(embedding(model_of(true, 0.3)), {}, pass);
+  const auto expected = test::unsplit(embedding(model_of(true, 0)), {}, pass);
+  EXPECT_TRUE(at::equal(got.y, expected.y));
+}
+
+}  // namespace
+}  // namespace colonnade::layers

@@ -1,0 +1,95 @@
+// The column and row products against the unsplit products in float64, with every gradient.
+#include "colonnade/layers/linear.h"
+
+#include "layers/support.h"
+
+namespace colonnade::layers {
+namespace {
+
+using at::Tensor;
+
+struct Specs {
+  plan::ParamSpec up, bias, down;
+};
+
+/// [out, in] cut by rows in `pieces`, and [in, out / pieces] cut by columns.
+Specs specs(std::int64_t in, std::int64_t out, int pieces) {
+  Specs s;
+  std::vector<plan::Piece> cut;
+  for (int i = 0; i < pieces; ++i) cut.push_back({.role = std::to_string(i), .size = out / pieces});
+  s.up = {.name = "up", .shape = {out, in}, .split_dim = 0, .pieces = cut};
+  s.bias = {.name = "bias", .shape = {out}, .split_dim = 0, .pieces = cut};
+  s.down = {.name = "down", .shape = {in, out / pieces}, .split_dim = 1, .pieces = {{.size = out / pieces}}};
+  return s;
+}
+
+/// down(gate(up(x))): the halves of a fused matrix meet element by element, so a wrong cut shows.
+Tensor between(const Tensor& y, int pieces) {
+  if (pieces == 1) return y.tanh();
+  const auto halves = y.chunk(2, -1);
+  return halves[0].tanh() * halves[1];
+}
+
+void check_pair(std::int64_t in, std::int64_t out, int pieces, const std::vector<test::Split>& splits) {
+  const Specs s = specs(in, out, pieces);
+  const Tensor x = test::named_random("x", {8, 3, in});
+  const auto expected = test::defined({s.up, s.bias, s.down}, x, [&](const Tensor& in_x, const test::Weights& w) {
+    const Tensor y = at::linear(in_x, w.at("up"), w.at("bias"));
+    return at::linear(between(y, pieces), w.at("down"));
+  });
+  const test::MakeBlock make = [&](const config::Parallel&, const Context& context) {
+    const auto up = std::make_shared<ColumnLinear>(s.up, s.bias, context);
+    const auto down = std::make_shared<RowLinear>(s.down, std::nullopt, context);
+    return std::make_unique<test::FunctionBlock>(
+        std::vector<tensor::Parameter*>{up->weight.get(), up->bias.get(), down->weight.get()},
+        [=](const Tensor& in_x, const tensor::Pass&) { return down->forward(between(up->forward(in_x), pieces)); });
+  };
+  const tensor::Batch batch;
+  test::expect_in_every_split(make, x, {.batch = batch}, expected, splits);
+}
+
+TEST(Linear, PairEqualsTheUnsplitProducts) { check_pair(12, 20, 1, test::kSplits); }
+
+TEST(Linear, FusedPiecesAreCutEach) { check_pair(12, 24, 2, test::kSplits); }
+
+TEST(Linear, PairEqualsTheUnsplitProductsAtHidden512) { check_pair(512, 1024, 2, {{2, true}, {4, false}}); }
+
+TEST(Linear, GradientsOfTwoPassesAddUp) {
+  const Specs s = specs(6, 8, 1);
+  const Context context{.tp = {}, .options = at::dtype(at::kDouble)};
+  const ColumnLinear layer(s.up, s.bias, context);
+  const Tensor x = test::named_random("x", {4, 2, 6});
+  const Tensor probe = test::named_random("p", {4, 2, 8});
+  for (int pass = 0; pass < 2; ++pass) layer.forward(x).backward(probe);
+  const Tensor once = at::mm(probe.reshape({8, 8}).t(), x.reshape({8, 6}));
+  EXPECT_LT(test::distance(layer.weight->main_grad, 2 * once), 1e-12);
+  EXPECT_LT(test::distance(layer.bias->main_grad, 2 * probe.view({-1, 8}).sum(0)), 1e-12);
+}
+
+TEST(Linear, BiasLeftToTheCallerIsNotAdded) {
+  const Specs s = specs(6, 8, 1);
+  const Context context{.tp = {}, .options = at::dtype(at::kDouble)};
+  ColumnLinear layer(s.up, s.bias, context);
+  test::randomize({layer.weight.get(), layer.bias.get()});
+  layer.add_bias = false;
+  const Tensor x = test::named_random("x", {4, 2, 6});
+  const Tensor y = layer.forward(x);
+  y.sum().backward();
+  EXPECT_LT(test::distance(y, at::linear(x, layer.weight->value)), 1e-12);
+  EXPECT_FALSE(layer.bias->has_grad());
+}
+
+TEST(Linear, InputOfAnotherWidthIsRefusedByName) {
+  const Specs s = specs(6, 8, 1);
+  const Context context{.tp = {}, .options = at::dtype(at::kDouble)};
+  const ColumnLinear up(s.up, s.bias, context);
+  try {
+    up.forward(at::ones({4, 2, 5}, at::kDouble));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("ColumnLinear up"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::layers

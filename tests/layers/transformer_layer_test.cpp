@@ -1,0 +1,232 @@
+// Attention and the whole layer against plain tensor functions in float64, in every layout.
+#include "colonnade/layers/transformer_layer.h"
+
+#include "layers/support.h"
+
+namespace colonnade::layers {
+namespace {
+
+using at::Tensor;
+
+constexpr std::int64_t kSequence = 8;
+
+config::Model model_of(std::int64_t heads, std::int64_t groups) {
+  config::Model m;
+  m.num_layers = 2;
+  m.hidden_size = 24;
+  m.ffn_hidden_size = 40;
+  m.num_attention_heads = heads;
+  m.num_query_groups = groups;
+  m.kv_channels = 6;
+  m.vocab_size = 16;
+  m.max_position_embeddings = kSequence;
+  m.hidden_dropout = m.attention_dropout = 0;
+  return m;
+}
+
+config::Model llama(std::int64_t heads = 8, std::int64_t groups = 4) {
+  config::Model m = model_of(heads, groups);
+  m.position_embedding = config::PositionEmbedding::kRope;
+  m.normalization = config::Normalization::kRmsNorm;
+  m.activation = config::Activation::kSwiglu;
+  m.add_bias_linear = false;
+  return m;
+}
+
+config::Model gpt2() {
+  config::Model m = model_of(4, 4);
+  m.activation = config::Activation::kGeluTanh;
+  return m;
+}
+
+std::shared_ptr<const ops::RotaryTable> table_of(const config::Model& m) {
+  if (m.position_embedding != config::PositionEmbedding::kRope) return nullptr;
+  return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, kSequence, at::kCPU));
+}
+
+/// What a layer computes, written with LibTorch's own functions on whole tensors.
+class Definition {
+ public:
+  Definition(const config::Model& m, const test::Weights& w) : m_(m), w_(w) {}
+
+  [[nodiscard]] Tensor layer(const Tensor& x) const {
+    const Tensor h = x + with_bias(attention(norm(x, "input_layernorm")), "self_attention.linear_proj.bias");
+    return h + with_bias(mlp(norm(h, "pre_mlp_layernorm")), "mlp.linear_fc2.bias");
+  }
+
+  [[nodiscard]] Tensor attention(const Tensor& x) const {
+    const std::int64_t d = m_.kv_channels;
+    const std::int64_t n = m_.num_attention_heads;
+    const std::int64_t g = m_.num_query_groups;
+    const Tensor qkv = at::linear(x, weight("self_attention.linear_qkv.weight"), find("self_attention.linear_qkv.bias"));
+    const auto parts = qkv.split_with_sizes({n * d, g * d, g * d}, -1);
+    const Tensor q = turned(head_norm(heads(parts[0]), "q_layernorm"));
+    const Tensor k = turned(head_norm(heads(parts[1]), "k_layernorm")).repeat_interleave(n / g, 1);
+    const Tensor v = heads(parts[2]).repeat_interleave(n / g, 1);
+    const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
+    const Tensor y = at::matmul(scores.masked_fill(hidden(), -1e300).softmax(-1), v);
+    return at::linear(y.permute({2, 0, 1, 3}).reshape({x.size(0), x.size(1), n * d}),
+                      weight("self_attention.linear_proj.weight"));
+  }
+
+ private:
+  [[nodiscard]] Tensor weight(const std::string& name) const { return w_.at("decoder.layers.0." + name); }
+  [[nodiscard]] Tensor find(const std::string& name) const {
+    const auto found = w_.find("decoder.layers.0." + name);
+    return found == w_.end() ? Tensor() : found->second;
+  }
+  [[nodiscard]] Tensor with_bias(const Tensor& x, const std::string& bias) const {
+    return find(bias).defined() ? x + find(bias) : x;
+  }
+  [[nodiscard]] Tensor norm(const Tensor& x, const std::string& name) const {
+    const Tensor gamma = weight(name + ".weight");
+    if (m_.normalization == config::Normalization::kRmsNorm)
+      return x * (x.square().mean(-1, true) + m_.norm_epsilon).rsqrt() * gamma;
+    return at::layer_norm(x, {x.size(-1)}, gamma, weight(name + ".bias"), m_.norm_epsilon);
+  }
+  [[nodiscard]] Tensor head_norm(const Tensor& x, const std::string& name) const {
+    return m_.qk_layernorm ? norm(x, "self_attention." + name) : x;
+  }
+  [[nodiscard]] Tensor mlp(const Tensor& x) const {
+    const Tensor up = at::linear(x, weight("mlp.linear_fc1.weight"), find("mlp.linear_fc1.bias"));
+    if (!m_.gated()) return at::linear(at::gelu(up, "tanh"), weight("mlp.linear_fc2.weight"));
+    const auto halves = up.chunk(2, -1);
+    return at::linear(at::silu(halves[0]) * halves[1], weight("mlp.linear_fc2.weight"));
+  }
+  /// [s, b, n*d] -> [b, n, s, d]
+  [[nodiscard]] Tensor heads(const Tensor& x) const {
+    return x.reshape({x.size(0), x.size(1), -1, m_.kv_channels}).permute({1, 2, 0, 3});
+  }
+  [[nodiscard]] Tensor turned(const Tensor& x) const {
+    const auto table = table_of(m_);
+    if (!table) return x;
+    const Tensor cos = table->cos.to(at::kDouble);
+    const Tensor sin = table->sin.to(at::kDouble);
+    const auto halves = x.chunk(2, -1);
+    return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+  }
+  [[nodiscard]] Tensor hidden() const {
+    const Tensor t = at::arange(kSequence, at::kLong);
+    const Tensor back = t.unsqueeze(1) - t.unsqueeze(0);
+    return m_.window_size > 0 ? (back < 0).logical_or(back > m_.window_size) : back < 0;
+  }
+
+  const config::Model& m_;
+  const test::Weights& w_;
+};
+
+test::MakeBlock layer(const config::Model& model) {
+  return [=](const config::Parallel& parallel, const Context& context) {
+    return std::make_unique<TransformerLayer>(plan::layer_params(model, parallel, 0), model, context, table_of(model), 0);
+  };
+}
+
+test::MakeBlock attention(const config::Model& model) {
+  return [=](const config::Parallel& parallel, const Context& context) {
+    const auto part =
+        std::make_shared<Attention>(plan::layer_params(model, parallel, 0).attention, model, context, table_of(model), 0);
+    std::vector<tensor::Parameter*> all;
+    part->add_parameters(all);
+    if (part->proj.bias) std::erase(all, part->proj.bias.get());  // added by the caller
+    return std::make_unique<test::FunctionBlock>(
+        all, [=](const Tensor& x, const tensor::Pass& pass) { return part->forward(x, pass); });
+  };
+}
+
+std::vector<plan::ParamSpec> specs_of(const config::Model& model, bool attention_only) {
+  std::vector<plan::ParamSpec> specs;
+  const auto add = [&](const plan::ParamSpec& spec) {
+    const bool mine = spec.name.find(".self_attention.") != std::string::npos && !spec.name.ends_with("proj.bias");
+    if (mine || !attention_only) specs.push_back(spec);
+  };
+  plan::for_each(plan::layer_params(model, {}, 0), add);
+  return specs;
+}
+
+tensor::Batch batch_of() { return tensor::Batch({{"samples", at::tensor({11, 400}, at::kLong)}}); }
+
+Tensor input(const config::Model& m) { return test::named_random("x", {kSequence, 2, m.hidden_size}); }
+
+void check_layer(const config::Model& model, const std::vector<test::Split>& splits = test::kSplits) {
+  const auto batch = batch_of();
+  const auto expected = test::defined(specs_of(model, false), input(model), [&](const Tensor& x, const test::Weights& w) {
+    return Definition(model, w).layer(x);
+  });
+  test::expect_in_every_split(layer(model), input(model), {.batch = batch}, expected, splits);
+}
+
+void check_attention(const config::Model& model) {
+  const auto batch = batch_of();
+  const auto expected = test::defined(specs_of(model, true), input(model), [&](const Tensor& x, const test::Weights& w) {
+    return Definition(model, w).attention(x);
+  });
+  test::expect_in_every_split(attention(model), input(model), {.batch = batch}, expected);
+}
+
+TEST(Attention, EqualsItsDefinition) { check_attention(gpt2()); }
+TEST(Attention, GroupedQueriesWithRotation) { check_attention(llama()); }
+TEST(Attention, MoreRanksThanGroups) {
+  check_attention(llama(8, 2));
+  check_attention(llama(4, 1));
+}
+TEST(Attention, NormsOfQueriesAndKeys) {
+  for (const std::int64_t groups : {4, 2}) {
+    auto model = llama(8, groups);
+    model.qk_layernorm = true;
+    check_attention(model);
+  }
+}
+TEST(Attention, SlidingWindow) {
+  auto model = llama();
+  model.window_size = 3;
+  check_attention(model);
+}
+TEST(Attention, BiasOfTheProjectionWithSharedKeys) {
+  auto model = llama(8, 2);
+  model.add_qkv_bias = true;
+  check_attention(model);
+}
+
+TEST(TransformerLayer, LlamaEqualsItsDefinition) { check_layer(llama()); }
+TEST(TransformerLayer, Gpt2EqualsItsDefinition) { check_layer(gpt2()); }
+TEST(TransformerLayer, Hidden512) {
+  auto model = llama(8, 2);
+  model.hidden_size = 512;
+  model.ffn_hidden_size = 640;
+  model.kv_channels = 64;
+  check_layer(model, {{1, false}, {4, true}});
+}
+
+/// Dropout has no definition by name here: the unsplit layer is the measure.
+void check_dropout(config::Model model, double hidden, double attention) {
+  model.hidden_dropout = hidden;
+  model.attention_dropout = attention;
+  const auto batch = batch_of();
+  const auto expected = test::unsplit(layer(model), input(model), {.batch = batch});
+  const auto without = test::unsplit(layer(model), input(model), {.batch = batch, .training = false});
+  EXPECT_GT(test::distance(expected.y, without.y), 1e-2);
+  test::expect_in_every_split(layer(model), input(model), {.batch = batch}, expected);
+}
+
+TEST(TransformerLayer, HiddenDropoutIsTheSameInEveryLayout) {
+  check_dropout(gpt2(), 0.25, 0);
+  check_dropout(llama(), 0.25, 0);
+}
+TEST(TransformerLayer, AttentionDropoutIsTheSameInEveryLayout) {
+  check_dropout(gpt2(), 0, 0.25);
+  check_dropout(llama(8, 2), 0, 0.25);
+}
+
+TEST(TransformerLayer, SamplesDropOtherElements) {
+  auto model = gpt2();
+  model.hidden_dropout = 0.25;
+  const auto batch = batch_of();
+  const tensor::Batch other({{"samples", at::tensor({11, 401}, at::kLong)}});
+  const auto a = test::unsplit(layer(model), input(model), {.batch = batch});
+  const auto b = test::unsplit(layer(model), input(model), {.batch = other});
+  EXPECT_TRUE(at::equal(a.y.select(1, 0), b.y.select(1, 0)));
+  EXPECT_GT(test::distance(a.y.select(1, 1), b.y.select(1, 1)), 1e-2);
+}
+
+}  // namespace
+}  // namespace colonnade::layers

@@ -1,0 +1,91 @@
+// The output layer with cross-entropy against log-softmax over the whole vocabulary in float64.
+#include "colonnade/layers/vocab_loss.h"
+
+#include "layers/support.h"
+
+namespace colonnade::layers {
+namespace {
+
+using at::Tensor;
+
+config::Model model_of(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden) {
+  config::Model m;
+  m.num_layers = 1;
+  m.hidden_size = hidden;
+  m.ffn_hidden_size = hidden;
+  m.num_attention_heads = m.num_query_groups = 1;
+  m.kv_channels = hidden;
+  m.vocab_size = vocabulary;
+  m.make_vocab_size_divisible_by = divisor;
+  return m;
+}
+
+/// Labels [b, s] over the whole vocabulary, first and last token among them, some masked.
+Tensor labels_of(std::int64_t b, std::int64_t s, std::int64_t vocabulary) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
+  Tensor labels = at::randint(0, vocabulary, {b, s}, generator, at::kLong);
+  labels[0][0] = 0;
+  labels[0][1] = vocabulary - 1;
+  labels[1][2] = -100;
+  labels[1][5] = -1;
+  return labels;
+}
+
+test::MakeBlock head(const config::Model& model, Tensor labels) {
+  return [=](const config::Parallel& parallel, const Context& context) {
+    const std::shared_ptr<tensor::Parameter> w = context.make(plan::embedding_params(model, parallel).word);
+    return std::make_unique<test::FunctionBlock>(
+        std::vector<tensor::Parameter*>{w.get()}, [=](const Tensor& x, const tensor::Pass&) {
+          return vocab_loss(x, *w, labels, context.tp, context.sequence_parallel);
+        });
+  };
+}
+
+void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, double size) {
+  SCOPED_TRACE(fmt::format("vocabulary {} divisor {}", vocabulary, divisor));
+  const auto model = model_of(vocabulary, divisor, hidden);
+  const Tensor labels = labels_of(2, 8, vocabulary);
+  const Tensor x = size * test::named_random("x", {8, 2, hidden});
+  const auto spec = plan::embedding_params(model, {}).word;
+  const auto expected = test::defined({spec}, x, [&](const Tensor& in, const test::Weights& w) {
+    const Tensor logits = at::matmul(in, w.at(spec.name).t()).transpose(0, 1);
+    const Tensor picked = logits.log_softmax(-1).gather(-1, labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+    return (-picked).masked_fill(labels < 0, 0);
+  });
+  const tensor::Batch batch;
+  test::expect_in_every_split(head(model, labels), x, {.batch = batch}, expected);
+}
+
+TEST(VocabLoss, EqualsCrossEntropyOfTheWholeVocabulary) { check(128, 1, 12, 1); }
+
+TEST(VocabLoss, OddVocabulariesAreFilledUp) {
+  for (const std::int64_t vocabulary : {131, 133, 61}) check(vocabulary, 1, 12, 1);
+}
+
+TEST(VocabLoss, RanksThatHoldOnlyFillingTakePart) { check(5, 4, 12, 1); }
+
+TEST(VocabLoss, LargeLogitsDoNotOverflow) { check(131, 1, 12, 400); }
+
+TEST(VocabLoss, Hidden512) { check(1031, 128, 512, 1); }
+
+TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
+  const auto model = model_of(131, 1, 12);
+  const Tensor x = test::named_random("x", {8, 2, 12});
+  const auto spec = plan::embedding_params(model, {}).word;
+  const Tensor expected = at::matmul(x, test::whole_value(spec).t()).transpose(0, 1);
+  for (const test::Split& split : test::kSplits)
+    comm::run_ranks(test::tensor_parallel(split.tp, split.sequence_parallel), [&](comm::Communicators& ranks) {
+      const auto parallel = test::tensor_parallel(split.tp, split.sequence_parallel);
+      const Context context{.tp = ranks.group({plan::Axis::kTp}),
+                            .sequence_parallel = split.sequence_parallel,
+                            .options = at::dtype(at::kDouble)};
+      const auto w = context.make(plan::embedding_params(model, parallel).word);
+      test::randomize({w.get()});
+      const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
+      const Tensor logits = vocab_logits(mine, *w, context.tp, split.sequence_parallel);
+      EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << split.tp;
+    });
+}
+
+}  // namespace
+}  // namespace colonnade::layers
