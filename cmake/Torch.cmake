@@ -32,6 +32,13 @@ file(GLOB nvidia_lib_dirs "${site_packages}/nvidia/*/lib")
 set(COLONNADE_RPATH "${COLONNADE_TORCH_DIR}/lib" ${nvidia_lib_dirs})
 target_link_directories(col_torch INTERFACE "${COLONNADE_TORCH_DIR}/lib")
 target_link_libraries(col_torch INTERFACE torch_cpu c10)
+if(COLONNADE_CUDA)
+  # torch_cuda registers its kernels when it is loaded, so it stays linked though no symbol is asked for.
+  # What it needs itself (cuBLAS, cuDNN, NCCL, ...) is found where it runs, not where it is linked.
+  target_link_options(col_torch INTERFACE "-Wl,--no-as-needed" "-Wl,--allow-shlib-undefined")
+  target_link_libraries(col_torch INTERFACE torch_cuda c10_cuda CUDA::cudart)
+  target_include_directories(col_torch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
 foreach(dir ${COLONNADE_RPATH})
   target_link_options(col_torch INTERFACE "-Wl,-rpath,${dir}" "-Wl,-rpath-link,${dir}")
 endforeach()
