@@ -7,6 +7,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/plan/memory.h"
 
 namespace colonnade::job {
 namespace {
@@ -29,15 +30,6 @@ class Lap {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
-  const auto stages = plan::split_stages(run.model, run.parallel);
-  std::vector<plan::StageBlocks> mine;
-  for (std::size_t v = static_cast<std::size_t>(pp_rank); v < stages.size();
-       v += static_cast<std::size_t>(run.parallel.pipeline_model_parallel_size))
-    mine.push_back(stages[v]);
-  return mine;
-}
-
 data_parallel::Options buffer_options(const config::Run& run, int replicas) {
   data_parallel::Options options;
   const config::Parallel& p = run.parallel;
@@ -57,18 +49,6 @@ at::TensorOptions tensor_options(const config::Run& run, int local_rank) {
   const at::Device device = run.training.device == "cuda" ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank))
                                                           : at::Device(at::kCPU);
   return at::TensorOptions().dtype(dtype).device(device);
-}
-
-plan::Schedule make_schedule(const config::Run& run) {
-  const config::Parallel& p = run.parallel;
-  const int ranks = p.pipeline_model_parallel_size;
-  const int chunks = static_cast<int>(plan::split_stages(run.model, p).size()) / ranks;
-  const auto microbatches = static_cast<int>(run.training.global_batch_size / (run.training.micro_batch_size * p.data_parallel_size()));
-  if (chunks > 1) {
-    const int group = p.microbatch_group_size_per_virtual_pipeline_stage;
-    return plan::interleaved(ranks, chunks, microbatches, group > 0 ? group : ranks);
-  }
-  return p.pipeline_schedule == "gpipe" ? plan::gpipe(ranks, microbatches) : plan::one_f_one_b(ranks, microbatches);
 }
 
 Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder)
@@ -97,7 +77,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
 
   const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
   executor_ = std::make_unique<pipeline::Executor>(
-      make_schedule(run), stages, ranks.group({Axis::kPp}),
+      plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
       std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options_);
 }
 

@@ -89,7 +89,4 @@ class Job {
 /// dtype and device of a run's parameters; CUDA device `local_rank`.
 at::TensorOptions tensor_options(const config::Run& run, int local_rank = 0);
 
-/// The schedule that the settings ask for.
-plan::Schedule make_schedule(const config::Run& run);
-
 }  // namespace colonnade::job

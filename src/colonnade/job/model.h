@@ -13,6 +13,9 @@
 
 namespace colonnade::job {
 
+/// The blocks of pipeline rank `pp_rank`, one entry per chunk.
+std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
+
 struct Model {
   std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
   tensor::Parameter* tied = nullptr;  ///< tied embeddings: the table or its copy, where this rank holds one

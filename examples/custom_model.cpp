@@ -1,0 +1,78 @@
+// A model of one's own: blocks written with plain tensor functions, trained under any pipeline and
+// data-parallel layout. Gradients of at:: functions find their way into the buckets by themselves.
+//
+//   colonnade launch --nproc-per-node 2 -- ./custom_model --pipeline-model-parallel-size 2
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include "colonnade/config/parse.h"
+#include "colonnade/job/job.h"
+#include "colonnade/job/start.h"
+
+namespace col = colonnade;
+
+/// A parameter of `shape` that every rank holds whole.
+std::unique_ptr<col::tensor::Parameter> whole(const col::layers::Context& context, std::string name, std::vector<std::int64_t> shape) {
+  col::plan::ParamSpec spec;
+  spec.name = std::move(name);
+  spec.shape = std::move(shape);
+  spec.init.std = 0.05;
+  return context.make(spec);
+}
+
+/// y = x + tanh(x W); the first block turns the batch's numbers into [s, b, h] first.
+class TanhBlock final : public col::tensor::Block {
+ public:
+  TanhBlock(const col::layers::Context& context, std::int64_t hidden, std::int64_t number)
+      : first_(number == 0), w_(whole(context, fmt::format("blocks.{}.weight", number), {hidden, hidden})) {}
+  at::Tensor forward(const at::Tensor& x, const col::tensor::Pass& pass) override {
+    const at::Tensor in = first_ ? pass.batch.at("x") : x;
+    return in + at::tanh(at::matmul(in, w_->value));
+  }
+  std::vector<col::tensor::Parameter*> parameters() override { return {w_.get()}; }
+
+ private:
+  bool first_;
+  std::unique_ptr<col::tensor::Parameter> w_;
+};
+
+/// Each rank builds the blocks that its stages hold; site.blocks says which.
+col::job::Model build(const col::job::Site& site) {
+  col::job::Model model;
+  for (const auto& part : site.blocks) {
+    auto stage = std::make_unique<col::tensor::Stage>();
+    for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
+      stage->blocks.push_back(std::make_unique<TanhBlock>(site.layers, site.run.model.hidden_size, i));
+    stage->first = part.embedding;
+    stage->last = part.head;
+    model.stages.push_back(std::move(stage));
+  }
+  return model;
+}
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words = {"gpt", "--num-layers", "4", "--hidden-size", "16", "--num-attention-heads", "2",
+                                    "--seq-length", "8", "--max-position-embeddings", "8", "--micro-batch-size", "4",
+                                    "--global-batch-size", "16", "--train-iters", "20", "--lr", "1e-2", "--mock-data",
+                                    "--tokenizer-type", "NullTokenizer", "--vocab-size", "2"};
+  words.insert(words.end(), argv + 1, argv + argc);
+  auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
+  col::job::Job job(run, ranks, build);
+
+  // The task: turn x into 2 x. Every micro-batch is a function of its number, so all layouts see the same.
+  for (int step = 0; step < 20; ++step) {
+    col::pipeline::Steps steps;
+    steps.batch = [&](int microbatch) {
+      const auto number = static_cast<std::uint64_t>((step * job.num_microbatches() + microbatch) * job.data_ranks() + job.data_rank());
+      return col::tensor::Batch({{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
+    };
+    steps.loss = [](const at::Tensor& y, const col::tensor::Batch& batch) {
+      const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
+      return col::pipeline::Loss{error, {{"squared_error", col::pipeline::tally(error, at::ones({}))}}};
+    };
+    const auto report = job.train_step(steps, {.learning_rate = 1e-2});
+    if (ranks.rank() == 0) fmt::print("step {:2}: squared error {:.5f}\n", step + 1, report.losses.at("squared_error"));
+  }
+  return 0;
+}
