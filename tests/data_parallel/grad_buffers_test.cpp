@@ -1,0 +1,254 @@
+// Flat buffers: how they are laid out, that every way of reducing gives the sum over the replicas,
+// and that owned stretches cover everything once.
+#include "colonnade/data_parallel/grad_buffers.h"
+
+#include <mutex>
+#include <numeric>
+
+#include "colonnade/plan/params/gpt.h"
+#include "support/split.h"
+
+namespace colonnade::data_parallel {
+namespace {
+
+using at::Tensor;
+using tensor::Parameter;
+
+plan::ParamSpec plain(const std::string& name, std::vector<std::int64_t> shape) {
+  return {.name = name, .shape = std::move(shape)};
+}
+
+/// Parameters of two chunks; the last one is never used.
+struct Toy {
+  std::vector<std::unique_ptr<Parameter>> all;
+  std::vector<std::vector<Parameter*>> chunks{{}, {}};
+
+  Toy() {
+    add(0, plain("a", {5, 7}));
+    add(0, plain("b", {11}));
+    add(0, plain("c", {3, 50}));
+    add(1, plain("d", {200}));
+    add(1, plain("unused", {9}));
+  }
+  void add(std::size_t chunk, const plan::ParamSpec& spec) {
+    all.push_back(std::make_unique<Parameter>(spec, 0, 1, at::dtype(at::kDouble)));
+    chunks[chunk].push_back(all.back().get());
+    test::randomize({all.back().get()});
+  }
+};
+
+Tensor gradient(const Parameter& p, int rank, int microbatch) {
+  return test::named_random(fmt::format("{} {} {}", p.spec.name, rank, microbatch), p.value.sizes());
+}
+
+/// A backward pass over one chunk that gives gradient().
+void backward(const std::vector<Parameter*>& chunk, int rank, int microbatch) {
+  Tensor loss = at::zeros({}, at::kDouble);
+  for (Parameter* p : chunk)
+    if (p->spec.name != "unused") loss = loss + (p->value * gradient(*p, rank, microbatch)).sum();
+  loss.backward();
+}
+
+void run_step(GradBuffers& buffers, const Toy& toy, int rank) {
+  buffers.start_step();
+  for (int m = 0; m < 2; ++m)
+    for (int c = 1; c >= 0; --c) {
+      if (m == 1) buffers.arm(c);
+      backward(toy.chunks[static_cast<std::size_t>(c)], rank, m);
+    }
+  buffers.finish();
+}
+
+TEST(GradBuffers, LieAlignedInBackwardOrder) {
+  for (const int replicas : {1, 3}) {
+    comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()}, {.bucket_elements = 100, .distributed = true});
+      std::vector<std::string> order;
+      std::int64_t end = 0;
+      for (const auto& entry : buffers.entries()) {
+        order.push_back(entry.parameter->spec.name);
+        EXPECT_EQ(entry.begin % 64, 0) << entry.parameter->spec.name;
+        EXPECT_GE(entry.begin, end);
+        end = entry.begin + entry.parameter->value.numel();
+      }
+      EXPECT_EQ(order, (std::vector<std::string>{"c", "b", "a", "unused", "d"}));
+      // c closes a bucket at 150 elements, b and a share one, unused and d another.
+      ASSERT_EQ(buffers.owned().size(), 3U);
+      const std::int64_t step = std::lcm<std::int64_t>(replicas, 128);
+      for (const Owned& owned : buffers.owned()) EXPECT_EQ((owned.end - owned.begin) * replicas % step, 0);
+      EXPECT_EQ(buffers.params().numel() % step, 0);
+    });
+  }
+}
+
+TEST(GradBuffers, HoldValuesAndGradientsAsViews) {
+  Toy toy;
+  const GradBuffers buffers(toy.chunks, nullptr, {}, {});
+  for (const auto& [p, begin] : buffers.entries()) {
+    const Tensor flat = buffers.params().narrow(0, begin, p->value.numel());
+    EXPECT_TRUE(at::equal(flat, test::whole_value(p->spec).view(-1))) << p->spec.name;
+    EXPECT_EQ(flat.const_data_ptr(), p->value.const_data_ptr());
+    EXPECT_EQ(buffers.grads().narrow(0, begin, 1).const_data_ptr(), p->main_grad.const_data_ptr());
+  }
+}
+
+struct Mode {
+  bool overlap, distributed;
+  std::int64_t bucket;
+};
+
+TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
+  constexpr int kReplicas = 3;
+  for (const Mode& mode : {Mode{false, false, 100}, Mode{true, false, 100}, Mode{false, true, 100}, Mode{true, true, 100},
+                           Mode{true, true, 1}, Mode{true, false, 1'000'000}}) {
+    SCOPED_TRACE(fmt::format("overlap {} distributed {} bucket {}", mode.overlap, mode.distributed, mode.bucket));
+    comm::run_ranks(kReplicas, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+                          {.bucket_elements = mode.bucket, .overlap_grad_reduce = mode.overlap, .distributed = mode.distributed});
+      for (int step = 0; step < 2; ++step) {  // the second step starts from a used buffer
+        if (step == 1) buffers.grads().fill_(1e30);
+        run_step(buffers, toy, ranks.rank());
+        Tensor expected = at::zeros_like(buffers.grads());
+        for (const auto& [p, begin] : buffers.entries())
+          for (int i = 0; i < 2 * kReplicas && p->spec.name != "unused"; ++i)
+            expected.narrow(0, begin, p->value.numel()).add_(gradient(*p, i / 2, i % 2).view(-1));
+        for (const auto& [p, begin] : buffers.entries())
+          for (const Owned& owned : buffers.owned()) {
+            const auto from = std::max(begin, owned.begin);
+            const auto to = std::min(begin + p->value.numel(), owned.end);
+            if (from >= to) continue;
+            EXPECT_TRUE(at::allclose(buffers.grads().narrow(0, from, to - from), expected.narrow(0, from, to - from), 1e-12, 1e-14))
+                << p->spec.name << " step " << step;
+          }
+      }
+    });
+  }
+}
+
+TEST(GradBuffers, ReduceWhileTheBackwardPassRunsWhenArmed) {
+  comm::run_ranks(2, [&](comm::Communicators& ranks) {
+    Toy toy;
+    GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()}, {.bucket_elements = 100, .overlap_grad_reduce = true});
+    buffers.start_step();
+    backward(toy.chunks[0], ranks.rank(), 0);
+    const Parameter& c = *toy.chunks[0][2];
+    EXPECT_TRUE(at::allclose(c.main_grad, gradient(c, ranks.rank(), 0)));  // its own: nothing was sent
+    buffers.arm(0);
+    backward(toy.chunks[0], ranks.rank(), 1);
+    Tensor sum = at::zeros_like(c.value);
+    for (int i = 0; i < 4; ++i) sum += gradient(c, i / 2, i % 2);
+    EXPECT_TRUE(at::allclose(c.main_grad, sum));  // thread ranks reduce at once: before finish()
+    buffers.arm(1);
+    backward(toy.chunks[1], ranks.rank(), 0);
+    buffers.finish();
+  });
+}
+
+TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
+  for (const int replicas : {1, 2, 3, 4}) {
+    std::mutex mutex;
+    std::vector<int> owners;
+    comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
+      Toy toy;
+      const GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()}, {.bucket_elements = 100, .distributed = true});
+      const std::lock_guard lock(mutex);
+      owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
+      for (const Owned& owned : buffers.owned())
+        for (auto i = owned.begin; i < owned.end; ++i) ++owners[static_cast<std::size_t>(i)];
+    });
+    EXPECT_EQ(std::count(owners.begin(), owners.end(), 1), static_cast<std::ptrdiff_t>(owners.size())) << replicas;
+  }
+}
+
+TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
+  for (const bool overlap : {false, true})
+    comm::run_ranks(3, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+                          {.bucket_elements = 100, .overlap_param_gather = overlap, .distributed = true});
+      const Tensor numbers = at::arange(buffers.params().numel(), at::kDouble);
+      for (const Owned& owned : buffers.owned())
+        buffers.params().narrow(0, owned.begin, owned.end - owned.begin).copy_(numbers.narrow(0, owned.begin, owned.end - owned.begin));
+      buffers.gather_params();
+      for (const auto& chunk : toy.chunks) buffers.wait_for(chunk);
+      EXPECT_TRUE(at::equal(buffers.params(), numbers));
+      const auto& [p, begin] = buffers.entries().front();
+      EXPECT_TRUE(at::equal(p->value.detach().view(-1), numbers.narrow(0, begin, p->value.numel())));
+    });
+}
+
+TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
+  config::Parallel parallel;
+  parallel.world_size = 4;
+  parallel.pipeline_model_parallel_size = 2;
+  for (const bool distributed : {false, true})
+    for (const bool overlap : {false, true})
+      comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+        // The stages differ in what else they hold; the table must still be cut in the same places.
+        const int stage = ranks.coord(plan::Axis::kPp);
+        Parameter table(plain("table", {30, 10}), 0, 1, at::dtype(at::kDouble));
+        Parameter other(plain("other", {stage == 0 ? 17 : 333}), 0, 1, at::dtype(at::kDouble));
+        table.is_copy = stage == 1;
+        GradBuffers buffers({{&table, &other}}, &table,
+                            {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}), .embedding = ranks.embedding()},
+                            {.overlap_grad_reduce = overlap, .distributed = distributed});
+        buffers.arm(0);
+        backward({&table, &other}, ranks.rank(), 0);
+        buffers.finish();
+        Tensor sum = at::zeros_like(table.value);
+        for (int r = 0; r < 4; ++r) sum += gradient(table, r, 0);
+        for (const auto& [p, begin] : buffers.entries())
+          for (const Owned& owned : buffers.owned()) {
+            const auto from = std::max(begin, owned.begin);
+            const auto to = std::min(begin + p->value.numel(), owned.end);
+            if (p != &table || from >= to) continue;
+            EXPECT_TRUE(at::allclose(buffers.grads().narrow(0, from, to - from), sum.view(-1).narrow(0, from - begin, to - from)));
+          }
+      });
+}
+
+/// Gradients of the unsplit fused matrix as each rank sees its part of them.
+TEST(PartialSums, SharedKeyValueRowsAreSummedOverTheirHolders) {
+  config::Model model;
+  model.num_layers = 1;
+  model.hidden_size = model.ffn_hidden_size = 16;
+  model.num_attention_heads = 8;
+  model.num_query_groups = 2;
+  model.kv_channels = 2;
+  model.vocab_size = 8;
+  const auto parallel = test::tensor_parallel(4, true);
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const auto params = plan::layer_params(model, parallel, 0).attention;
+    Parameter qkv(params.qkv.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
+    Parameter bias(*params.qkv.bias, tp.rank(), tp.size(), at::dtype(at::kDouble));
+    Parameter norm(params.input_norm.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
+    Parameter proj(params.proj.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
+    GradBuffers buffers({{&norm, &qkv, &bias, &proj}}, nullptr, {.tensor = tp}, {.overlap_grad_reduce = true});
+    buffers.arm(0);
+    backward({&norm, &qkv, &bias, &proj}, tp.rank(), 0);
+    buffers.finish();
+    EXPECT_TRUE(at::equal(proj.main_grad, gradient(proj, tp.rank(), 0)));
+    Tensor sum = at::zeros_like(norm.value);
+    for (int r = 0; r < 4; ++r) sum += gradient(norm, r, 0);
+    EXPECT_TRUE(at::allclose(norm.main_grad, sum));
+    // Ranks 0, 1 hold group 0 and ranks 2, 3 group 1: rows [q 2 heads | k | v] of 2 each.
+    const int partner = tp.rank() ^ 1;
+    for (Parameter* p : {&qkv, &bias}) {
+      const Tensor mine = gradient(*p, tp.rank(), 0);
+      EXPECT_TRUE(at::equal(p->main_grad.narrow(0, 0, 4), mine.narrow(0, 0, 4)));
+      EXPECT_TRUE(at::allclose(p->main_grad.narrow(0, 4, 4), (mine + gradient(*p, partner, 0)).narrow(0, 4, 4)));
+    }
+  });
+}
+
+TEST(GradBuffers, ParametersOfTwoTypesAreRefused) {
+  Parameter a(plain("a", {4}), 0, 1, at::dtype(at::kDouble));
+  Parameter b(plain("b", {4}), 0, 1, at::dtype(at::kFloat));
+  EXPECT_THROW(GradBuffers({{&a, &b}}, nullptr, {}, {}), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::data_parallel
