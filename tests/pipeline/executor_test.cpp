@@ -1,0 +1,259 @@
+// A toy model under every schedule and split equals the unsplit run in float64.
+#include "colonnade/pipeline/executor.h"
+
+#include <mutex>
+#include <numeric>
+
+#include "support/split.h"
+
+namespace colonnade::pipeline {
+namespace {
+
+using at::Tensor;
+using tensor::Parameter;
+
+constexpr std::int64_t kS = 3, kB = 2, kH = 5;
+constexpr int kMiddle = 24;  // divides into 1 .. 4 ranks with 1 .. 3 chunks
+
+std::unique_ptr<Parameter> matrix(const std::string& name) {
+  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, 0, 1, at::dtype(at::kDouble));
+  test::randomize({made.get()});
+  return made;
+}
+
+/// First: batch -> activation; middle: residual; last: loss per token. Notes how it was called.
+class Toy final : public tensor::Block {
+ public:
+  enum class Kind { kFirst, kMiddle, kLast };
+  Toy(Kind kind, const std::string& name) : weight(matrix(name)), kind_(kind) {}
+  Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
+    trained = pass.training;
+    if (kind_ == Kind::kFirst) return at::linear(pass.batch.at("x"), weight->value);
+    if (kind_ == Kind::kMiddle) return x + at::linear(x, weight->value).tanh();
+    if (pass.output == tensor::Output::kLogits) return at::linear(x, weight->value);
+    return (at::linear(x, weight->value) * pass.batch.at("probe")).sum(-1).square().t();
+  }
+  std::vector<Parameter*> parameters() override { return {weight.get()}; }
+
+  std::unique_ptr<Parameter> weight;
+  bool trained = false;
+
+ private:
+  Kind kind_;
+};
+
+/// The stages of one rank.
+std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const plan::Schedule& schedule) {
+  std::vector<std::unique_ptr<tensor::Stage>> stages;
+  const int each = kMiddle / schedule.stages();
+  for (int v = rank; v < schedule.stages(); v += schedule.ranks) {
+    auto& stage = *stages.emplace_back(std::make_unique<tensor::Stage>());
+    stage.first = v == 0;
+    stage.last = v == schedule.stages() - 1;
+    if (stage.first) stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kFirst, "first"));
+    for (int i = v * each; i < (v + 1) * each; ++i)
+      stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kMiddle, fmt::format("middle {}", i)));
+    if (stage.last) stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kLast, "last"));
+  }
+  return stages;
+}
+
+tensor::Batch batch_of(int microbatch) {
+  return tensor::Batch({{"x", test::named_random(fmt::format("x {}", microbatch), {kS, kB, kH})},
+                        {"probe", test::named_random(fmt::format("probe {}", microbatch), {kS, kB, kH})}});
+}
+
+Loss mean_loss(const Tensor& output, const tensor::Batch&) {
+  return {.value = output.mean(), .report = {{"loss", tally(output.sum(), at::tensor(output.numel(), at::kDouble))}}};
+}
+
+/// What a run of all ranks gave.
+struct Outcome {
+  std::mutex mutex;
+  std::map<std::string, Tensor> grads;
+  std::map<int, Tensor> outputs;  ///< evaluation, by micro-batch
+  std::vector<double> report;     ///< sum, count
+  std::map<int, int> batches;     ///< calls of the batch step by rank
+  int armed = 0;                  ///< chunks announced as last
+};
+
+/// One rank with its executor.
+struct Rank {
+  std::vector<std::unique_ptr<tensor::Stage>> owned;
+  std::vector<tensor::Stage*> stages;
+  std::unique_ptr<Executor> executor;
+  Rank(const plan::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
+    for (const auto& stage : owned) stages.push_back(stage.get());
+    executor = std::make_unique<Executor>(schedule, stages, pp, std::vector<std::int64_t>{kS, kB, kH}, at::dtype(at::kDouble));
+  }
+};
+
+void on_ranks(int ranks, const std::function<void(const comm::Group&)>& body) {
+  config::Parallel parallel;
+  parallel.world_size = parallel.pipeline_model_parallel_size = ranks;
+  comm::run_ranks(parallel, [&](comm::Communicators& all) { body(all.group({plan::Axis::kPp})); });
+}
+
+void keep_report(Outcome& outcome, const Result& result) {
+  for (const auto& [name, one] : result.report) {
+    EXPECT_EQ(name, "loss");
+    outcome.report = {one[0].item<double>(), one[1].item<double>()};
+  }
+}
+
+Steps steps_of(Outcome& outcome, const comm::Group& pp) {
+  Steps steps;
+  steps.batch = [&outcome, rank = pp.rank()](int microbatch) {
+    const std::lock_guard lock(outcome.mutex);
+    ++outcome.batches[rank];
+    return batch_of(microbatch);
+  };
+  steps.loss = mean_loss;
+  return steps;
+}
+
+/// Doubles what every stage but the last hands on: the result tells how many stages were run by it.
+Tensor doubled(tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
+  const Tensor y = stage.forward(x, pass);
+  return stage.last ? y : 2 * y;
+}
+
+void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25, bool custom = false) {
+  on_ranks(schedule.ranks, [&](const comm::Group& pp) {
+    Rank rank(schedule, pp);
+    // Counts the backward passes of every chunk: the callback must come before the last one.
+    std::vector<int> done(rank.stages.size(), 0);
+    for (std::size_t c = 0; c < rank.stages.size(); ++c)
+      rank.stages[c]->parameters().front()->on_grad_ready = [&done, c] { ++done[c]; };
+    Steps steps = steps_of(outcome, pp);
+    if (custom) steps.forward = doubled;
+    const auto result = rank.executor->train(steps, scale, [&](int chunk) {
+      EXPECT_EQ(done[static_cast<std::size_t>(chunk)], schedule.microbatches - 1);
+      const std::lock_guard lock(outcome.mutex);
+      ++outcome.armed;
+    });
+    EXPECT_EQ(result.report.empty(), !rank.stages.back()->last);
+    const std::lock_guard lock(outcome.mutex);
+    keep_report(outcome, result);
+    for (tensor::Stage* stage : rank.stages)
+      for (const Parameter* p : stage->parameters()) outcome.grads[p->spec.name] = p->main_grad;
+  });
+}
+
+/// Plain autograd over the micro-batches. `factor(v)`: what stage v's output is multiplied by.
+Outcome& unsplit(Outcome& outcome, int microbatches, double scale, int stages = 1, double factor = 1) {
+  std::map<std::string, Tensor> w;
+  std::vector<std::string> names{"first", "last"};
+  for (int i = 0; i < kMiddle; ++i) names.push_back(fmt::format("middle {}", i));
+  for (const auto& name : names) w[name] = test::named_random(name, {kH, kH}).mul(0.3).set_requires_grad(true);
+  outcome.report = {0, 0};
+  for (int m = 0; m < microbatches; ++m) {
+    const auto batch = batch_of(m);
+    Tensor x = at::linear(batch.at("x"), w["first"]);
+    for (int i = 0; i < kMiddle; ++i) {
+      const Tensor& one = w[fmt::format("middle {}", i)];
+      x = x + at::linear(x, one).tanh();
+      if ((i + 1) % (kMiddle / stages) == 0 && i + 1 < kMiddle) x = factor * x;
+    }
+    const Tensor logits = at::linear(x, w["last"]);
+    const Tensor loss = (logits * batch.at("probe")).sum(-1).square().t();
+    (loss.mean() * scale).backward();
+    outcome.report[0] += loss.sum().item<double>();
+    outcome.report[1] += static_cast<double>(loss.numel());
+    outcome.outputs[m] = logits.detach();
+  }
+  for (auto& [name, one] : w) outcome.grads[name] = one.grad();
+  return outcome;
+}
+
+void expect_same(const Outcome& got, const Outcome& expected) {
+  ASSERT_EQ(got.grads.size(), expected.grads.size());
+  for (const auto& [name, grad] : expected.grads) EXPECT_LT(test::distance(got.grads.at(name), grad), 1e-12) << name;
+  ASSERT_EQ(got.report.size(), 2U);
+  EXPECT_NEAR(got.report[0], expected.report[0], 1e-12 * std::abs(expected.report[0]));
+  EXPECT_EQ(got.report[1], expected.report[1]);
+}
+
+std::vector<plan::Schedule> all_schedules() {
+  std::vector<plan::Schedule> all;
+  for (const int ranks : {1, 2, 4}) {
+    for (const int microbatches : {1, 3, 8}) {
+      all.push_back(plan::gpipe(ranks, microbatches));
+      all.push_back(plan::one_f_one_b(ranks, microbatches));
+    }
+    for (const int chunks : {1, 2, 3}) {
+      all.push_back(plan::interleaved(ranks, chunks, 8, ranks));
+      all.push_back(plan::interleaved(ranks, chunks, 12, 2 * ranks));
+    }
+  }
+  return all;
+}
+
+std::string name_of(const plan::Schedule& s) {
+  return fmt::format("{} ranks {} chunks {} micro-batches {}", s.kind, s.ranks, s.chunks, s.microbatches);
+}
+
+TEST(Executor, EveryScheduleEqualsTheUnsplitRun) {
+  for (const auto& schedule : all_schedules()) {
+    SCOPED_TRACE(name_of(schedule));
+    Outcome expected, got;
+    unsplit(expected, schedule.microbatches, 0.25);
+    train(got, schedule);
+    expect_same(got, expected);
+    EXPECT_EQ(got.armed, schedule.stages());
+    for (const auto& [rank, calls] : got.batches) EXPECT_EQ(calls, schedule.microbatches) << "batches of rank " << rank;
+  }
+}
+
+TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
+  for (const auto& schedule : all_schedules()) {
+    SCOPED_TRACE(name_of(schedule));
+    Outcome expected, got;
+    unsplit(expected, schedule.microbatches, 1);
+    on_ranks(schedule.ranks, [&](const comm::Group& pp) {
+      Rank rank(schedule, pp);
+      const auto losses = rank.executor->evaluate(steps_of(got, pp));
+      const auto logits = rank.executor->evaluate(steps_of(got, pp), tensor::Output::kLogits, [&](int microbatch, const Tensor& y) {
+        const std::lock_guard lock(got.mutex);
+        got.outputs[microbatch] = y;
+      });
+      EXPECT_TRUE(logits.report.empty());
+      const std::lock_guard lock(got.mutex);
+      keep_report(got, losses);
+      for (tensor::Stage* stage : rank.stages)
+        for (const auto& block : stage->blocks) {
+          EXPECT_FALSE(dynamic_cast<Toy&>(*block).trained);
+          EXPECT_FALSE(dynamic_cast<Toy&>(*block).weight->has_grad());
+        }
+    });
+    ASSERT_EQ(got.outputs.size(), expected.outputs.size());
+    for (const auto& [m, y] : expected.outputs) EXPECT_LT(test::distance(got.outputs.at(m), y), 1e-12) << m;
+    EXPECT_NEAR(got.report.at(0), expected.report[0], 1e-12 * std::abs(expected.report[0]));
+  }
+}
+
+TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
+  for (const auto& schedule : {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2), plan::interleaved(1, 3, 4, 1)}) {
+    SCOPED_TRACE(name_of(schedule));
+    Outcome expected, got;
+    unsplit(expected, schedule.microbatches, 1, schedule.stages(), 2);
+    train(got, schedule, 1, /*custom=*/true);
+    expect_same(got, expected);
+  }
+}
+
+TEST(Executor, StepsRepeatToTheBit) {
+  const auto schedule = plan::interleaved(2, 2, 4, 2);
+  Outcome first, second;
+  train(first, schedule);
+  train(second, schedule);
+  for (const auto& [name, grad] : first.grads) EXPECT_TRUE(at::equal(second.grads.at(name), grad)) << name;
+}
+
+TEST(Executor, AScheduleForOtherRanksIsRefused) {
+  const auto schedule = plan::one_f_one_b(2, 4);
+  on_ranks(1, [&](const comm::Group& pp) { EXPECT_THROW(Rank(schedule, pp), Error); });
+}
+
+}  // namespace
+}  // namespace colonnade::pipeline
