@@ -191,8 +191,6 @@ const std::multimap<std::string, Breaker>& examples() {
       {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0; }},
       {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0, r.data.tokenizer_type = "NullTokenizer"; }},
       {"tokenizer-file", [](config::Run& r) { r.data.tokenizer_type = "SentencePieceTokenizer"; }},
-      {"per-token-loss",
-       [](config::Run& r) { r.training.calculate_per_token_loss = r.data.eod_mask_loss = true; }},
       {"save-interval", [](config::Run& r) { r.checkpoint.save = "out"; }},
       {"retain-interval",
        [](config::Run& r) { r.checkpoint.save_interval = 10, r.checkpoint.save_retain_interval = 15; }},

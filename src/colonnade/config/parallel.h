@@ -33,7 +33,6 @@ struct Parallel {
   bool overlap_grad_reduce = false;        ///< --overlap-grad-reduce
   bool overlap_param_gather = false;       ///< --overlap-param-gather
   std::int64_t ddp_bucket_size = 0;        ///< --ddp-bucket-size, elements; 0: max(40e6, 1e6 * dp)
-  bool tp_comm_overlap = false;            ///< --tp-comm-overlap
 
   [[nodiscard]] int expert_tensor() const {
     return expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size;

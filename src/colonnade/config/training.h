@@ -21,7 +21,6 @@ struct Training {
   bool skip_train = false;                    ///< --skip-train
   std::optional<std::int64_t> exit_interval;  ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
-  bool deterministic_mode = false;                    ///< --deterministic-mode
   bool calculate_per_token_loss =
       false;  ///< --calculate-per-token-loss; same as off while no token is masked
   bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad turns it off
@@ -102,7 +101,7 @@ struct Checkpoint {
   std::optional<std::int64_t> save_retain_interval;  ///< --save-retain-interval: others are deleted
   std::optional<std::int64_t> ckpt_step;             ///< --ckpt-step: load this step
   bool finetune = false;                             ///< --finetune: weights only, counters start anew
-  bool no_load_optim = false, no_load_rng = false, no_save_optim = false, no_save_rng = false;
+  bool no_load_optim = false, no_save_optim = false;
   bool exit_on_missing_checkpoint = false;
 
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;

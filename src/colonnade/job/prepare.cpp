@@ -50,10 +50,14 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
 }
 
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
-  namespace fs = std::filesystem;
   if (!run.checkpoint.pretrained_checkpoint.empty()) fill_from(run, run.checkpoint.pretrained_checkpoint, faults);
-  if (!run.checkpoint.load.empty() && checkpoint::find_checkpoint(run.checkpoint.load, run.checkpoint.ckpt_step, {}, checkpoint::Check::kSizes))
-    fill_from(run, run.checkpoint.load, faults);
+  const config::Checkpoint& c = run.checkpoint;
+  if (!c.load.empty()) {
+    if (checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, checkpoint::Check::kSizes))
+      fill_from(run, c.load, faults);
+    else if (c.exit_on_missing_checkpoint)
+      faults.push_back(fmt::format("--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; correct the folder", c.load));
+  }
   try {
     const auto tokenizer = tokenizer_of(run);
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = tokenizer->vocab_size();

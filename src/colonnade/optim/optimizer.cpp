@@ -98,22 +98,29 @@ StepResult Optimizer::step(const StepOptions& options) {
   return result;
 }
 
+/// Weights of two dimensions; the norms of queries and keys where --apply-wd-to-qk-layernorm asks for it.
+bool Optimizer::decays(const tensor::Parameter& parameter) const {
+  const std::string& name = parameter.spec.name;
+  const bool qk_norm = name.ends_with(".q_layernorm.weight") || name.ends_with(".k_layernorm.weight");
+  return parameter.spec.weight_decay || (qk_norm && settings_.apply_wd_to_qk_layernorm);
+}
+
 void Optimizer::update(const StepOptions& options, double grad_scale) {
   ++steps_;
   const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
   const auto t = static_cast<double>(steps_);
-  for (const bool decays : {true, false}) {
+  for (const bool decayed : {true, false}) {
     std::vector<ops::AdamTensors> adam_tensors;
     std::vector<ops::SgdTensors> sgd_tensors;
     for (const Segment& s : segments_) {
-      if (s.parameter->spec.weight_decay != decays) continue;
+      if (decays(*s.parameter) != decayed) continue;
       const at::Tensor copy_out = s.main.is_same(s.model) ? at::Tensor() : s.model;
       if (adam)
         adam_tensors.push_back({s.main, s.grad, s.exp_avg, s.exp_avg_sq, copy_out});
       else
         sgd_tensors.push_back({s.main, s.grad, s.exp_avg, copy_out});
     }
-    const double decay = decays ? options.weight_decay : 0.0;
+    const double decay = decayed ? options.weight_decay : 0.0;
     if (adam)
       ops::adam_(adam_tensors, {.lr = options.learning_rate, .beta1 = settings_.adam_beta1, .beta2 = settings_.adam_beta2,
                                 .eps = settings_.adam_eps, .weight_decay = decay, .decoupled = true,

@@ -76,6 +76,7 @@ class Optimizer {
   void cut_segments(data_parallel::GradBuffers& buffers);
   void count_elements(const Segment& segment);
   std::vector<double> sum_over_ranks(std::vector<double> values);
+  [[nodiscard]] bool decays(const tensor::Parameter& parameter) const;
   void update(const StepOptions& options, double grad_scale);
 
   config::Optimizer settings_;

@@ -63,9 +63,7 @@ void checkpoints(Table& t) {
   t.add<kCheckpoint, &Checkpoint::ckpt_step>("--ckpt-step", "load this step, not the newest").at_least(0);
   t.add<kCheckpoint, &Checkpoint::finetune>("--finetune", "load weights only; counters start anew");
   t.add<kCheckpoint, &Checkpoint::no_load_optim>("--no-load-optim", "do not load optimizer states");
-  t.add<kCheckpoint, &Checkpoint::no_load_rng>("--no-load-rng", "do not load the state of random numbers");
   t.add<kCheckpoint, &Checkpoint::no_save_optim>("--no-save-optim", "do not save optimizer states");
-  t.add<kCheckpoint, &Checkpoint::no_save_rng>("--no-save-rng", "do not save the state of random numbers");
   t.add<kCheckpoint, &Checkpoint::exit_on_missing_checkpoint>("--exit-on-missing-checkpoint",
                                                               "a missing --load ends the program");
 }

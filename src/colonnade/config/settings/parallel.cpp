@@ -92,8 +92,6 @@ void data(Table& t) {
       .alias("--dp-comm-overlap-bucket-size")
       .unit("elements")
       .at_least(0);
-  t.add<kParallel, &Parallel::tp_comm_overlap>(
-      "--tp-comm-overlap", "tensor-parallel communication runs beside the weight gradients");
   t.add<&Run::training, &Training::distributed_timeout_minutes>("--distributed-timeout-minutes",
                                                                 "time-out of every group")
       .unit("minutes")

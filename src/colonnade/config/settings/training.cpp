@@ -46,11 +46,9 @@ void batches(Table& t) {
                                                      "the program saves and ends after this time")
       .unit("minutes")
       .at_least(1);
-  t.add<kTraining, &Training::deterministic_mode>(
-      "--deterministic-mode", "equal bits over pipeline, sharding and data-parallel sizes");
   t.add<kTraining, &Training::calculate_per_token_loss>(
       "--calculate-per-token-loss",
-      "every token of the global batch weighs the same; not with --eod-mask-loss in this version");
+      "every token of the global batch weighs the same, however many each micro-batch masks");
   t.add<kTraining, &Training::check_for_nan_in_loss_and_grad>(
       "--check-for-nan-in-loss-and-grad", "stop at the first loss or gradient that is not a number");
 }

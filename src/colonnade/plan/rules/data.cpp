@@ -61,15 +61,6 @@ Broken tokenizer_file(const Run& r) {
                  "write --tokenizer-model FILE"};
 }
 
-Broken per_token(const Run& r) {
-  if (!r.training.calculate_per_token_loss || !r.data.eod_mask_loss) return std::nullopt;
-  return Finding{"--calculate-per-token-loss",
-                 "with --eod-mask-loss it is not part of this version",
-                 "both",
-                 {{"calculate_per_token_loss", "false"}},
-                 "leave one out"};
-}
-
 Broken save_interval(const Run& r) {
   if (r.training.skip_train || r.checkpoint.save.empty() || r.checkpoint.save_interval) return std::nullopt;
   const std::int64_t steps = std::max<std::int64_t>(r.training.train_iters.value_or(1000) / 10, 1);
@@ -110,7 +101,7 @@ Broken load_given(const Run& r) {
 constexpr Rule kData[] = {
     {"data-once", true, data_once},      {"train-data", true, train_data},
     {"vocabulary", false, vocabulary},   {"tokenizer-file", false, tokenizer_file},
-    {"per-token-loss", true, per_token}, {"save-interval", true, save_interval},
+    {"save-interval", true, save_interval},
     {"retain-interval", true, retain},   {"load-given", true, load_given},
 };
 
