@@ -3,7 +3,9 @@
 
 namespace colonnade::config {
 
-void add_always(Table& t) {
+namespace {
+
+void always_of_model_and_steps(Table& t) {
   t.group("transformer configuration");
   t.always({"--tp-comm-overlap"}, "sums of input gradients over tensor ranks run beside the weight gradients");
   t.always({"--use-cpu-initialization"},
@@ -59,6 +61,9 @@ void add_always(Table& t) {
   t.group("mixed precision");
   t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
   t.always({"--accumulate-allreduce-grads-in-fp32"}, "gradients are summed and reduced in fp32");
+}
+
+void always_of_the_system(Table& t) {
   t.group("distributed init");
   t.always({"--distributed-backend", "text", "nccl"},
            "the backend follows --device: Gloo on the CPU, NCCL on CUDA", {"nccl", "gloo"});
@@ -92,6 +97,13 @@ void add_always(Table& t) {
   t.always({"--no-one-logger", "off", "", "enable_one_logger"}, "nothing is sent anywhere");
   t.group("rerun engine");
   t.always({"--rerun-mode", "text", "validate_results"}, "no step is run twice", {"disabled"});
+}
+
+}  // namespace
+
+void add_always(Table& t) {
+  always_of_model_and_steps(t);
+  always_of_the_system(t);
 }
 
 }  // namespace colonnade::config
