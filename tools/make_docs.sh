@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Writes the generated pages of docs/reference anew: settings.md from the schema, verbs.md from the executable.
+#
+#   tools/make_docs.sh BUILD     BUILD holds the executable `colonnade`
+set -euo pipefail
+cd "$(dirname "$0")/.."
+colonnade=$1/colonnade
+
+# Help is wrapped for a terminal; it goes into the page as it is.
+# shellcheck disable=SC2016  # the backticks are Markdown's
+verbs_page() {
+  printf '# Verbs\n\nMade by `tools/make_docs.sh` from `colonnade help`; do not edit. Settings of a run: [settings.md](settings.md).\n'
+  local verb
+  "$colonnade" help | awk '/^  [a-z]/ {print $1}' | while read -r verb; do
+    printf '\n## %s\n\n```\n' "$verb"
+    "$colonnade" help "$verb"
+    printf '```\n'
+  done
+}
+
+"$colonnade" help --markdown >docs/reference/settings.md
+verbs_page >docs/reference/verbs.md
+git --no-pager diff --stat -- docs/reference
+echo "docs: docs/reference is up to date"
