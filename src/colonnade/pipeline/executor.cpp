@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "colonnade/base/error.h"
+#include "colonnade/pipeline/releases.h"
 
 namespace colonnade::pipeline {
 namespace {
@@ -32,13 +33,15 @@ struct Live {
 class Run {
  public:
   Run(const plan::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
-      const std::vector<std::int64_t>& activation, const at::TensorOptions& options, const Steps& steps)
-      : schedule_(schedule), stages_(stages), pp_(pp), activation_(activation), options_(options), steps_(steps) {}
+      const std::vector<std::int64_t>& activation, const at::TensorOptions& options, const Steps& steps,
+      const std::vector<std::vector<std::size_t>>& releases)
+      : schedule_(schedule), stages_(stages), pp_(pp), activation_(activation), options_(options), steps_(steps), releases_(releases) {}
 
   void forward(const Action& a, bool training, tensor::Output output,
                const std::function<void(int, const at::Tensor&)>& sink);
   void backward(const Action& a);
-  void transfer(const Action& a);
+  /// `index` is the place of `a` in the program.
+  void transfer(const Action& a, std::size_t index);
   void finish();
 
   double grad_scale = 1;
@@ -62,12 +65,12 @@ class Run {
   const std::vector<std::int64_t>& activation_;
   const at::TensorOptions& options_;
   const Steps& steps_;
+  const std::vector<std::vector<std::size_t>>& releases_;
 
   std::map<int, tensor::Batch> batches_;
   std::map<Key, at::Tensor> inputs_, outputs_, output_grads_, input_grads_;
   std::map<Key, Live> live_;
-  std::map<Key, comm::Work> sent_;
-  std::vector<comm::Work> sent_grads_;
+  std::map<std::size_t, comm::Work> sent_;  ///< by place in the program
 };
 
 const tensor::Batch& Run::batch(int microbatch) {
@@ -149,7 +152,7 @@ at::Tensor Run::receive(int from, int tag, const std::string& what) {
   return tensor;
 }
 
-void Run::transfer(const Action& a) {
+void Run::transfer(const Action& a, std::size_t index) {
   const Key key{a.chunk, a.microbatch};
   const int stage = stage_number(a.chunk);
   const auto what = [&](const char* kind) {
@@ -157,26 +160,25 @@ void Run::transfer(const Action& a) {
   };
   switch (a.act) {
     case Do::kSendActivation:
-      sent_[key] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), tag(stage, a.microbatch, false), what("send activation"));
+      sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), tag(stage, a.microbatch, false), what("send activation"));
       break;
     case Do::kRecvActivation:
       inputs_[key] = receive(rank_of(stage - 1), tag(stage - 1, a.microbatch, false), what("receive activation"));
       break;
     case Do::kSendGradient:
-      sent_grads_.push_back(pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), tag(stage - 1, a.microbatch, true), what("send gradient")));
+      sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), tag(stage - 1, a.microbatch, true), what("send gradient"));
       break;
     case Do::kRecvGradient:
       output_grads_[key] = receive(rank_of(stage + 1), tag(stage, a.microbatch, true), what("receive gradient"));
-      sent_.erase(key);  // the activation has arrived: its gradient came back
       break;
     default:
       break;
   }
+  for (const std::size_t arrived : releases_[index]) sent_.erase(arrived);
 }
 
 void Run::finish() {
-  for (auto& [key, work] : sent_) work.wait();
-  for (auto& work : sent_grads_) work.wait();
+  for (auto& [index, work] : sent_) work.wait();
 }
 
 bool is_transfer(Do act) { return act != Do::kForward && act != Do::kBackward; }
@@ -200,20 +202,23 @@ Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, 
   COL_CHECK(schedule_.ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}", schedule_.ranks, pp_.size());
   COL_CHECK(static_cast<int>(stages_.size()) == schedule_.chunks, "pipeline: the schedule has {} chunks per rank; got {} stages",
             schedule_.chunks, stages_.size());
+  releases_ = releases(schedule_, pp_.rank());
 }
 
 Result Executor::train(const Steps& steps, double grad_scale, const std::function<void(int chunk)>& before_last_backward) {
-  Run run(schedule_, stages_, pp_, activation_, options_, steps);
+  Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
   run.grad_scale = grad_scale;
   std::vector<int> left(stages_.size(), schedule_.microbatches);
-  for (const Action& a : schedule_.programs[static_cast<std::size_t>(pp_.rank())]) {
+  const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
     if (a.act == Do::kForward) {
       run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
     } else if (a.act == Do::kBackward) {
       if (--left[static_cast<std::size_t>(a.chunk)] == 0 && before_last_backward) before_last_backward(a.chunk);
       run.backward(a);
     } else {
-      run.transfer(a);
+      run.transfer(a, i);
     }
   }
   run.finish();
@@ -223,11 +228,13 @@ Result Executor::train(const Steps& steps, double grad_scale, const std::functio
 Result Executor::evaluate(const Steps& steps, tensor::Output output,
                           const std::function<void(int microbatch, const at::Tensor& output)>& sink) {
   const at::NoGradGuard no_grad;
-  Run run(schedule_, stages_, pp_, activation_, options_, steps);
-  for (const Action& a : schedule_.programs[static_cast<std::size_t>(pp_.rank())]) {
+  Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
+  const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
     if (is_backward_part(a.act)) continue;
     if (is_transfer(a.act))
-      run.transfer(a);
+      run.transfer(a, i);
     else
       run.forward(a, /*training=*/false, output, sink);
   }

@@ -66,6 +66,7 @@ class Executor {
   comm::Group pp_;
   std::vector<std::int64_t> activation_;
   at::TensorOptions options_;
+  std::vector<std::vector<std::size_t>> releases_;
 };
 
 }  // namespace colonnade::pipeline

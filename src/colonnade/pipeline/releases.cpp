@@ -1,0 +1,76 @@
+// See releases.h.
+#include "colonnade/pipeline/releases.h"
+
+#include <map>
+#include <optional>
+#include <tuple>
+
+namespace colonnade::pipeline {
+namespace {
+
+using plan::Action;
+using plan::Do;
+
+/// A transfer by what crosses: the border behind `stage`, a micro-batch, a direction.
+using Letter = std::tuple<bool, int, int>;
+
+bool is_send(Do act) { return act == Do::kSendActivation || act == Do::kSendGradient; }
+bool is_receive(Do act) { return act == Do::kRecvActivation || act == Do::kRecvGradient; }
+
+struct Transfer {
+  Letter letter;
+  int peer = 0;
+};
+
+std::optional<Transfer> transfer_of(const plan::Schedule& schedule, int rank, const Action& a) {
+  if (!is_send(a.act) && !is_receive(a.act)) return std::nullopt;
+  const int stage = a.chunk * schedule.ranks + rank;
+  const bool gradient = a.act == Do::kSendGradient || a.act == Do::kRecvGradient;
+  const bool to_next = a.act == Do::kSendActivation || a.act == Do::kRecvGradient;
+  const int border = to_next ? stage : stage - 1;
+  const int other = to_next ? stage + 1 : stage - 1;
+  return Transfer{{gradient, border, a.microbatch}, other % schedule.ranks};
+}
+
+/// Where each letter stands in a rank's program.
+struct Positions {
+  std::map<Letter, std::size_t> sent, received;
+};
+
+Positions positions_of(const plan::Schedule& schedule, int rank) {
+  Positions found;
+  const plan::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  for (std::size_t i = 0; i < program.size(); ++i)
+    if (const auto t = transfer_of(schedule, rank, program[i]))
+      (is_send(program[i].act) ? found.sent : found.received)[t->letter] = i;
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> releases(const plan::Schedule& schedule, int rank) {
+  const plan::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  std::vector<std::vector<std::size_t>> release(program.size());
+  std::map<int, Positions> peers;
+  std::map<int, std::vector<std::pair<std::size_t, std::size_t>>> open;  // by peer: (my send, their receive)
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const auto t = transfer_of(schedule, rank, program[i]);
+    if (!t) continue;
+    if (!peers.contains(t->peer)) peers[t->peer] = positions_of(schedule, t->peer);
+    const Positions& peer = peers[t->peer];
+    auto& waiting = open[t->peer];
+    if (is_send(program[i].act)) {
+      waiting.emplace_back(i, peer.received.at(t->letter));
+      continue;
+    }
+    const std::size_t answered = peer.sent.at(t->letter);
+    std::erase_if(waiting, [&](const auto& one) {
+      const bool arrived = one.second < answered;
+      if (arrived) release[i].push_back(one.first);
+      return arrived;
+    });
+  }
+  return release;
+}
+
+}  // namespace colonnade::pipeline

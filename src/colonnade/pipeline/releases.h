@@ -1,0 +1,16 @@
+// When a sent tensor has surely arrived, read off the schedule alone.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "colonnade/plan/program.h"
+
+namespace colonnade::pipeline {
+
+/// release[j]: the sends of `rank`'s program (as indices) that have arrived once its action j, a
+/// receive, is done: the peer sent that letter after it had received theirs. Waiting for them then
+/// costs nothing, and their memory can go. Sends that nothing answers appear nowhere.
+std::vector<std::vector<std::size_t>> releases(const plan::Schedule& schedule, int rank);
+
+}  // namespace colonnade::pipeline
