@@ -60,9 +60,11 @@ void apply(config::Run& r, const Edit& edit) {
 
 using Breaker = std::function<void(config::Run&)>;
 
-/// What breaks each rule, one way or several.
-const std::multimap<std::string, Breaker>& examples() {
-  static const std::multimap<std::string, Breaker> table = {
+using Examples = std::multimap<std::string, Breaker>;
+
+/// What breaks each rule, one way or several: sizes and splits.
+Examples examples_of_shapes() {
+  return {
       {"range", [](config::Run& r) { r.model.hidden_dropout = 1.5; }},
       {"range", [](config::Run& r) { r.data.num_workers = -1; }},
       {"range", [](config::Run& r) { r.parallel.pipeline_schedule = "zigzag"; }},
@@ -122,6 +124,12 @@ const std::multimap<std::string, Breaker>& examples() {
          r.parallel.decoder_first_pipeline_num_layers = 3,
          r.parallel.account_for_loss_in_pipeline_split = true;
        }},
+  };
+}
+
+/// Virtual stages, micro-batch groups, overlap.
+Examples examples_of_the_pipeline() {
+  return {
       {"virtual-stages",
        [](config::Run& r) {
          r.parallel.pipeline_model_parallel_size = 1, r.parallel.num_virtual_stages_per_pipeline_rank = 2;
@@ -147,6 +155,12 @@ const std::multimap<std::string, Breaker>& examples() {
        }},
       {"param-gather", [](config::Run& r) { r.parallel.overlap_param_gather = true; }},
       {"timeout", [](config::Run& r) { r.training.distributed_timeout_minutes = 0; }},
+  };
+}
+
+/// Lengths, schedules, optimizer, data and checkpoints.
+Examples examples_of_training() {
+  return {
       {"train-length", [](config::Run& r) { r.training.train_iters.reset(); }},
       {"train-length-once", [](config::Run& r) { r.training.train_samples = 10; }},
       {"units-of-samples",
@@ -185,8 +199,9 @@ const std::multimap<std::string, Breaker>& examples() {
       {"data-once", [](config::Run& r) { r.data.mock_data = false; }},
       {"data-once", [](config::Run& r) { r.data.data_path = {"a"}; }},
       {"data-once",
-       [](config::Run&
-              r) { r.data.mock_data = false, r.data.data_path = {"a"}, r.data.train_data_path = {"b"}; }},
+       [](config::Run& r) {
+         r.data.mock_data = false, r.data.data_path = {"a"}, r.data.train_data_path = {"b"};
+       }},
       {"train-data", [](config::Run& r) { r.data.mock_data = false, r.data.valid_data_path = {"b"}; }},
       {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0; }},
       {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0, r.data.tokenizer_type = "NullTokenizer"; }},
@@ -197,6 +212,15 @@ const std::multimap<std::string, Breaker>& examples() {
       {"retain-interval", [](config::Run& r) { r.checkpoint.save_retain_interval = 15; }},
       {"load-given", [](config::Run& r) { r.checkpoint.ckpt_step = 3; }},
   };
+}
+
+const Examples& examples() {
+  static const Examples table = [] {
+    Examples all = examples_of_shapes();
+    all.merge(examples_of_the_pipeline());
+    all.merge(examples_of_training());
+    return all;
+  }();
   return table;
 }
 
