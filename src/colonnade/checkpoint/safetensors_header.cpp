@@ -187,7 +187,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
   if (!json::sax_parse(text, text + length, &parser)) throw refuse(parser.problem);
 
   std::sort(parser.entries.begin(), parser.entries.end(),
-            [](const Entry& a, const Entry& b) { return *a.offsets < *b.offsets; });
+            [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
   const std::uint64_t data = sizeof length + length;
   if (const std::string problem = layout_problem(parser.entries, bytes.size() - data); !problem.empty())
     throw refuse(problem);
