@@ -10,6 +10,31 @@ namespace {
 /// Bytes sent per rank by an all-gather or reduce-scatter of `bytes` over `ranks`.
 double ring(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
+/// Bytes of one activation between layers.
+double activation_bytes(const config::Run& run) {
+  const double element = run.model.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
+  const double rows = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
+                      run.parallel.context_parallel_size;
+  return rows * static_cast<double>(run.model.hidden_size) * element;
+}
+
+/// Of one micro-batch. A layer opens and closes two parallel stretches, the embedding closes one, the
+/// head opens one; cut by sequence, what a stretch reads is gathered again for its weight gradients.
+double tensor_bytes(const std::vector<StageBlocks>& stages, double activation, int tp, bool by_sequence) {
+  double passes = 0;
+  for (const StageBlocks& stage : stages) {
+    const double parts = 4 * static_cast<double>(stage.num_layers) + (stage.embedding ? 1 : 0) + (stage.head ? 1 : 0);
+    const double again = 2 * static_cast<double>(stage.num_layers) + (stage.head ? 1 : 0);
+    passes += 2 * parts + (by_sequence ? again : 0);
+  }
+  return ring(activation, tp) * passes;
+}
+
+double data_bytes(const StageMemory& memory, int replicas, bool distributed) {
+  const auto gradients = static_cast<double>(memory.gradients);
+  return ring(gradients, replicas) + ring(distributed ? static_cast<double>(memory.parameters) : gradients, replicas);
+}
+
 }  // namespace
 
 std::vector<StageTraffic> plan_traffic(const config::Run& run) {
@@ -18,30 +43,15 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
   const Schedule schedule = schedule_of(run);
   const int tp = mesh.size(Axis::kTp);
   const bool by_sequence = run.parallel.sequence_parallel && tp > 1;
-  const double element = run.model.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
-  const double rows = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
-                      run.parallel.context_parallel_size;
-  const double activation = rows * static_cast<double>(run.model.hidden_size) * element;
+  const double activation = activation_bytes(run);
   std::vector<StageTraffic> traffic;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     StageTraffic t;
-    for (const StageBlocks& stage : memory[rank].stages) {
-      // A layer opens and closes two parallel stretches, the embedding closes one, the head opens one.
-      const double parts =
-          4 * static_cast<double>(stage.num_layers) + (stage.embedding ? 1 : 0) + (stage.head ? 1 : 0);
-      const double again = 2 * static_cast<double>(stage.num_layers) + (stage.head ? 1 : 0);
-      t.tensor += ring(activation, tp) * (2 * parts + (by_sequence ? again : 0)) * schedule.microbatches;
-    }
-    for (const Action& a : schedule.programs[rank]) {
+    t.tensor = tensor_bytes(memory[rank].stages, activation, tp, by_sequence) * schedule.microbatches;
+    for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    }
-    const int replicas = mesh.size({Axis::kDp, Axis::kCp});
-    const auto gradients = static_cast<double>(memory[rank].gradients);
-    t.data = ring(gradients, replicas) + ring(run.parallel.use_distributed_optimizer
-                                                  ? static_cast<double>(memory[rank].parameters)
-                                                  : gradients,
-                                              replicas);
+    t.data = data_bytes(memory[rank], mesh.size({Axis::kDp, Axis::kCp}), run.parallel.use_distributed_optimizer);
     traffic.push_back(t);
   }
   return traffic;
