@@ -13,7 +13,8 @@
 namespace col = colonnade;
 
 /// A parameter of `shape` that every rank holds whole.
-std::unique_ptr<col::tensor::Parameter> whole(const col::layers::Context& context, std::string name, std::vector<std::int64_t> shape) {
+std::unique_ptr<col::tensor::Parameter> whole(const col::layers::Context& context, std::string name,
+                                              std::vector<std::int64_t> shape) {
   col::plan::ParamSpec spec;
   spec.name = std::move(name);
   spec.shape = std::move(shape);
@@ -52,10 +53,30 @@ col::job::Model build(const col::job::Site& site) {
 }
 
 int main(int argc, char** argv) {
-  std::vector<std::string> words = {"gpt", "--num-layers", "4", "--hidden-size", "16", "--num-attention-heads", "2",
-                                    "--seq-length", "8", "--max-position-embeddings", "8", "--micro-batch-size", "4",
-                                    "--global-batch-size", "16", "--train-iters", "20", "--lr", "1e-2", "--mock-data",
-                                    "--tokenizer-type", "NullTokenizer", "--vocab-size", "2"};
+  std::vector<std::string> words = {"gpt",
+                                    "--num-layers",
+                                    "4",
+                                    "--hidden-size",
+                                    "16",
+                                    "--num-attention-heads",
+                                    "2",
+                                    "--seq-length",
+                                    "8",
+                                    "--max-position-embeddings",
+                                    "8",
+                                    "--micro-batch-size",
+                                    "4",
+                                    "--global-batch-size",
+                                    "16",
+                                    "--train-iters",
+                                    "20",
+                                    "--lr",
+                                    "1e-2",
+                                    "--mock-data",
+                                    "--tokenizer-type",
+                                    "NullTokenizer",
+                                    "--vocab-size",
+                                    "2"};
   words.insert(words.end(), argv + 1, argv + argc);
   auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
@@ -64,15 +85,18 @@ int main(int argc, char** argv) {
   for (int step = 0; step < 20; ++step) {
     col::pipeline::Steps steps;
     steps.batch = [&](int microbatch) {
-      const auto number = static_cast<std::uint64_t>((step * job.num_microbatches() + microbatch) * job.data_ranks() + job.data_rank());
-      return col::tensor::Batch({{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
+      const auto number = static_cast<std::uint64_t>(
+          (step * job.num_microbatches() + microbatch) * job.data_ranks() + job.data_rank());
+      return col::tensor::Batch(
+          {{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
     };
     steps.loss = [](const at::Tensor& y, const col::tensor::Batch& batch) {
       const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
       return col::pipeline::Loss{error, {{"squared_error", col::pipeline::tally(error, at::ones({}))}}};
     };
     const auto report = job.train_step(steps, {.learning_rate = 1e-2});
-    if (ranks.rank() == 0) fmt::print("step {:2}: squared error {:.5f}\n", step + 1, report.losses.at("squared_error"));
+    if (ranks.rank() == 0)
+      fmt::print("step {:2}: squared error {:.5f}\n", step + 1, report.losses.at("squared_error"));
   }
   return 0;
 }

@@ -19,10 +19,30 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argc > 1 ? argv[1] : "simple_loop_run";
 
   // Settings as on the command line; every field of col::config::Run can be set by hand instead.
-  col::config::Run settings = col::config::parse(
-      {"gpt", "--num-layers", "2", "--hidden-size", "12", "--num-attention-heads", "4", "--seq-length", "64",
-       "--max-position-embeddings", "64", "--micro-batch-size", "8", "--train-iters", "10", "--lr", "1e-3",
-       "--tensor-model-parallel-size", "2", "--mock-data", "--tokenizer-type", "NullTokenizer", "--vocab-size", "128"});
+  col::config::Run settings = col::config::parse({"gpt",
+                                                  "--num-layers",
+                                                  "2",
+                                                  "--hidden-size",
+                                                  "12",
+                                                  "--num-attention-heads",
+                                                  "4",
+                                                  "--seq-length",
+                                                  "64",
+                                                  "--max-position-embeddings",
+                                                  "64",
+                                                  "--micro-batch-size",
+                                                  "8",
+                                                  "--train-iters",
+                                                  "10",
+                                                  "--lr",
+                                                  "1e-3",
+                                                  "--tensor-model-parallel-size",
+                                                  "2",
+                                                  "--mock-data",
+                                                  "--tokenizer-type",
+                                                  "NullTokenizer",
+                                                  "--vocab-size",
+                                                  "128"});
 
   // Find the other rank, check the settings, build this rank's part of the model.
   auto [run, world, ranks] = col::job::start(std::move(settings), col::plan::Purpose::kTrain);
@@ -31,7 +51,8 @@ int main(int argc, char** argv) {
     col::job::GptStream stream(*data[0], job, job.counters.consumed_samples);
     for (int i = 0; i < steps; ++i) {
       const auto report = job.train_step(stream.next(), {.learning_rate = 1e-3, .weight_decay = 0.01});
-      if (ranks.rank() == 0) fmt::print("iteration {}: loss {:.4f}\n", job.counters.iteration, report.losses.at("lm_loss"));
+      if (ranks.rank() == 0)
+        fmt::print("iteration {}: loss {:.4f}\n", job.counters.iteration, report.losses.at("lm_loss"));
     }
   };
 

@@ -18,7 +18,8 @@ struct Paths {
   std::string json_file;
 };
 
-CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths, bool two) {
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths,
+                      bool two) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("PATH", paths.first, "run folder, step folder or Hugging Face folder")->required();
   if (two) command->add_option("OTHER", paths.second, "the checkpoint to compare with")->required();
@@ -39,7 +40,8 @@ int checkpoint(const Arguments& arguments) {
   CLI::App app("What is in a checkpoint, whether it is whole, where two differ", "checkpoint");
   app.require_subcommand(1);
   const CLI::App* inspect = add_command(app, "inspect", "tensors, sizes, step and settings", paths, false);
-  const CLI::App* verify = add_command(app, "verify", "reads every byte and names every damage; exit 3 if any", paths, false);
+  const CLI::App* verify =
+      add_command(app, "verify", "reads every byte and names every damage; exit 3 if any", paths, false);
   add_command(app, "diff", "tensors that differ in type, shape or values; exit 1 if any", paths, true);
   if (!read_flags(app, arguments)) return kExitDone;
   if (inspect->parsed()) {

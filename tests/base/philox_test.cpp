@@ -8,7 +8,8 @@ namespace {
 
 // Known-answer vectors of the Random123 distribution (philox4x32, 10 rounds).
 TEST(Philox, AgreesWithTheKnownAnswersOfRandom123) {
-  EXPECT_EQ((Philox{0}(0, 0)), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ((Philox{0}(0, 0)),
+            (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ((Philox{~0ULL}(~0ULL, ~0ULL)),
             (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }

@@ -69,7 +69,10 @@ struct Layout {
   Cut cut = Cut::kWhole;
 };
 inline std::vector<Layout> layouts() {
-  return {{"one", 1, Cut::kWhole}, {"rows", 2, Cut::kRows}, {"columns", 2, Cut::kColumns}, {"grid", 4, Cut::kGrid},
+  return {{"one", 1, Cut::kWhole},
+          {"rows", 2, Cut::kRows},
+          {"columns", 2, Cut::kColumns},
+          {"grid", 4, Cut::kGrid},
           {"replicas", 4, Cut::kReplicas}};
 }
 
@@ -83,14 +86,18 @@ inline std::pair<Box, bool> box_of(const Layout& layout, const Sizes& shape, int
     return true;
   };
   switch (layout.cut) {
-    case Cut::kWhole: return {box, true};
-    case Cut::kRows: return {box, halve(0, rank)};
-    case Cut::kColumns: return {box, halve(1, rank)};
+    case Cut::kWhole:
+      return {box, true};
+    case Cut::kRows:
+      return {box, halve(0, rank)};
+    case Cut::kColumns:
+      return {box, halve(1, rank)};
     case Cut::kGrid: {
       const bool owns_row = halve(0, rank / 2);
       return {box, halve(1, rank % 2) && owns_row};
     }
-    case Cut::kReplicas: return {box, halve(0, rank % 2) && rank < 2};
+    case Cut::kReplicas:
+      return {box, halve(0, rank % 2) && rank < 2};
   }
   return {box, true};
 }

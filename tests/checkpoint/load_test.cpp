@@ -13,7 +13,9 @@ namespace {
 using namespace test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
-fs::path step_folder(const fs::path& run, std::int64_t step) { return run / "checkpoints" / step_folder_name(step); }
+fs::path step_folder(const fs::path& run, std::int64_t step) {
+  return run / "checkpoints" / step_folder_name(step);
+}
 
 void flip_last_byte(const fs::path& path) {
   std::string text = read_file(path);
@@ -64,7 +66,9 @@ TEST(Source, ConvertsFloatsAndRefusesOtherTypes) {
     source.read_into({toy.name, toy.shape, {0, 0}, got});
     EXPECT_TRUE(at::equal(got, values(toy, 2).to(type)));
   }
-  EXPECT_THAT(message_of([&] { source.read_into({toy.name, toy.shape, {0, 0}, at::zeros(toy.shape, at::kInt)}); }),
+  EXPECT_THAT(message_of([&] {
+                source.read_into({toy.name, toy.shape, {0, 0}, at::zeros(toy.shape, at::kInt)});
+              }),
               HasSubstr("must be I32 or convertible to it; got F32"));
 }
 
@@ -81,10 +85,16 @@ TEST(Source, NamesWhatIsMissingOrOfAnotherShape) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 2).ok);
   const Source source = Source::open(run);
-  EXPECT_THAT(message_of([&] { (void)source.read("lm_head.weight"); }), HasSubstr("must hold the tensor 'lm_head.weight'; got 10 others"));
-  EXPECT_THAT(message_of([&] { source.read_into({"model.norm.weight", {16}, {0}, at::zeros({16})}); }),
+  EXPECT_THAT(message_of([&] { (void)source.read("lm_head.weight"); }),
+              HasSubstr("must hold the tensor 'lm_head.weight'; got 10 others"));
+  EXPECT_THAT(message_of([&] {
+                source.read_into({"model.norm.weight", {16}, {0}, at::zeros({16})});
+              }),
               HasSubstr("must have the shape of this model, [16]; got [14]"));
-  EXPECT_THAT(message_of([&] { source.read_into({"model.norm.weight", {14}, {7}, at::zeros({8})}); }), HasSubstr("[7:15]"));
+  EXPECT_THAT(message_of([&] {
+                source.read_into({"model.norm.weight", {14}, {7}, at::zeros({8})});
+              }),
+              HasSubstr("[7:15]"));
   EXPECT_THAT(message_of([&] { Source::open(run.path() / "nothing"); }), HasSubstr("got none of them"));
 }
 
@@ -93,7 +103,8 @@ TEST(Source, AFileThatShrankIsRefusedBeforeItIsMapped) {
   ASSERT_TRUE(save_toy(run, 2).ok);
   const Source source = Source::open_native(step_folder(run, 2));
   fs::resize_file(step_folder(run, 2) / "model.safetensors", 100);
-  EXPECT_THAT(message_of([&] { (void)source.read("model.norm.weight"); }), HasSubstr("bytes that the manifest names; got 100"));
+  EXPECT_THAT(message_of([&] { (void)source.read("model.norm.weight"); }),
+              HasSubstr("bytes that the manifest names; got 100"));
 }
 
 TEST(FindCheckpoint, NothingThereIsNothing) {
@@ -121,9 +132,9 @@ TEST(FindCheckpoint, TakesLatestOrTheStepThatIsAskedFor) {
 TEST(FindCheckpoint, FallsBackToTheLastWholeOneAndSaysWhichWasDamaged) {
   const TempFolder run;
   for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(save_toy(run, step).ok);
-  fs::remove_all(step_folder(run, 40));                                      // `latest` names what is gone
-  flip_last_byte(step_folder(run, 30) / "optimizer-00000.safetensors");      // right size, wrong bytes
-  fs::create_directory(run.path() / "checkpoints/step_00000050.staging");    // a killed save
+  fs::remove_all(step_folder(run, 40));                                    // `latest` names what is gone
+  flip_last_byte(step_folder(run, 30) / "optimizer-00000.safetensors");    // right size, wrong bytes
+  fs::create_directory(run.path() / "checkpoints/step_00000050.staging");  // a killed save
   testing::internal::CaptureStderr();
   const auto found = find_checkpoint(run);
   const std::string said = testing::internal::GetCapturedStderr();

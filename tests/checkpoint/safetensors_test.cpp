@@ -31,11 +31,25 @@ SafetensorsHeader parse(const std::string& text) {
 TEST(Safetensors, EveryTypeComesBackBitForBitAndAligned) {
   const TempFolder folder;
   std::map<std::string, at::Tensor> tensors;
-  const std::vector<at::ScalarType> types{
-      at::kDouble,       at::kFloat,         at::kHalf,           at::kBFloat16,        at::kLong,
-      at::kInt,          at::kShort,         at::kChar,           at::kByte,            at::kBool,
-      at::kUInt16,       at::kUInt32,        at::kUInt64,         at::kFloat8_e4m3fn,   at::kFloat8_e5m2,
-      at::kFloat8_e8m0fnu, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz, at::kComplexFloat};
+  const std::vector<at::ScalarType> types{at::kDouble,
+                                          at::kFloat,
+                                          at::kHalf,
+                                          at::kBFloat16,
+                                          at::kLong,
+                                          at::kInt,
+                                          at::kShort,
+                                          at::kChar,
+                                          at::kByte,
+                                          at::kBool,
+                                          at::kUInt16,
+                                          at::kUInt32,
+                                          at::kUInt64,
+                                          at::kFloat8_e4m3fn,
+                                          at::kFloat8_e5m2,
+                                          at::kFloat8_e8m0fnu,
+                                          at::kFloat8_e4m3fnuz,
+                                          at::kFloat8_e5m2fnuz,
+                                          at::kComplexFloat};
   for (const at::ScalarType type : types)
     tensors[std::string(dtype_name(type))] = at::arange(0, 15, at::kDouble).reshape({3, 5}).to(type);
   tensors["bool"] = at::arange(0, 3).remainder(2).to(at::kBool);
@@ -51,7 +65,8 @@ TEST(Safetensors, EveryTypeComesBackBitForBitAndAligned) {
     const at::Tensor back = file.view(name);
     ASSERT_EQ(back.scalar_type(), tensor.scalar_type()) << name;
     ASSERT_EQ(back.sizes(), tensor.sizes()) << name;
-    EXPECT_EQ(std::memcmp(back.const_data_ptr(), tensor.contiguous().const_data_ptr(), back.nbytes()), 0) << name;
+    EXPECT_EQ(std::memcmp(back.const_data_ptr(), tensor.contiguous().const_data_ptr(), back.nbytes()), 0)
+        << name;
     EXPECT_EQ(file.info(name).offset % tensor.element_size(), 0) << name;
   }
 }
@@ -69,12 +84,14 @@ TEST(Safetensors, ReadsTheFilesOfHuggingFace) {
   EXPECT_NEAR(llama.view("model.norm.weight").to(at::kDouble).sum().item<double>(), 63.38558608293533, 1e-9);
   const SafetensorsFile gpt2(hf / "gpt2/model.safetensors");
   EXPECT_EQ(gpt2.tensors().size(), 28);
-  EXPECT_NEAR(gpt2.view("transformer.wte.weight").to(at::kDouble).sum().item<double>(), 12.822768682326569, 1e-9);
+  EXPECT_NEAR(gpt2.view("transformer.wte.weight").to(at::kDouble).sum().item<double>(), 12.822768682326569,
+              1e-9);
 }
 
 TEST(Safetensors, AViewOutlivesItsFileAndReadsUnalignedData) {
   const TempFolder folder;
-  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
+  const std::string header =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
   std::string text = file_of(header, 9);
   const float two[2] = {1.5F, -2.0F};
   std::memcpy(text.data() + text.size() - 8, two, sizeof two);
@@ -97,8 +114,10 @@ TEST(Safetensors, EveryBrokenRuleIsNamed) {
       {tensor(good), 9, "cover 9 bytes"},
       {tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8, "bytes of its shape"},
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8, "inside 8 bytes"},
-      {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])"), 12, "must begin where the one before ends"},
-      {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0, "bytes of its shape"},
+      {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])"), 12,
+       "must begin where the one before ends"},
+      {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0,
+       "bytes of its shape"},
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615])"), 8, "above 2^63"},
       {tensor(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8, "unknown dtype 'F33'"},
       {tensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8, "negative"},
@@ -111,7 +130,8 @@ TEST(Safetensors, EveryBrokenRuleIsNamed) {
       {tensor(good + R"(,"x":{})"), 8, "object where none"},
       {tensor(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8, "list where none"},
       {R"({"t":{)" + good + R"(},"t":{)" + good + "}}", 8, "must begin where the one before ends"},
-      {R"({"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0, "twice"},
+      {R"({"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
+       0, "twice"},
       {R"({"__metadata__":{"a":1}})", 0, "number where none"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, "twice"},
       {R"([1])", 0, "does not begin with '{'"},
@@ -121,16 +141,20 @@ TEST(Safetensors, EveryBrokenRuleIsNamed) {
       {"", 0, "does not begin with '{'"},
   };
   for (const auto& [header, bytes, message] : bad)
-    EXPECT_THAT(message_of([&, &h = header, &b = bytes] { parse(file_of(h, b)); }), HasSubstr(message)) << header.substr(0, 200);
+    EXPECT_THAT(message_of([&, &h = header, &b = bytes] { parse(file_of(h, b)); }), HasSubstr(message))
+        << header.substr(0, 200);
   EXPECT_THAT(message_of([] { parse("1234567"); }), HasSubstr("7 bytes"));
-  EXPECT_THAT(message_of([] { parse(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)); }), HasSubstr("at most 100000000"));
-  EXPECT_THAT(message_of([] { parse(std::string("\x64\0\0\0\0\0\0\0{}", 10)); }), HasSubstr("in a file of 10"));
+  EXPECT_THAT(message_of([] { parse(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)); }),
+              HasSubstr("at most 100000000"));
+  EXPECT_THAT(message_of([] { parse(std::string("\x64\0\0\0\0\0\0\0{}", 10)); }),
+              HasSubstr("in a file of 10"));
 }
 
 // Every changed file is either refused with DataError or still obeys every rule.
 TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
   const TempFolder folder;
-  write_safetensors(folder.path() / "a.safetensors", {{"alpha", at::ones({3, 4})}, {"beta", at::ones({5}, at::kLong)}});
+  write_safetensors(folder.path() / "a.safetensors",
+                    {{"alpha", at::ones({3, 4})}, {"beta", at::ones({5}, at::kLong)}});
   const std::string good = read_file(folder.path() / "a.safetensors");
   std::mt19937 random(7);
   int refused = 0;
@@ -152,17 +176,24 @@ TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
 TEST(Safetensors, AHeaderOfManyTensorsIsReadInLinearTime) {
   std::string header = "{";
   for (int i = 0; i < 100000; ++i)
-    header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i == 0 ? "" : ",", i, i, i + 1);
+    header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i == 0 ? "" : ",",
+                          i, i, i + 1);
   EXPECT_EQ(parse(file_of(header + "}", 100000)).tensors.size(), 100000);
 }
 
 TEST(Safetensors, TheWriterHoldsItsCallerToTheHeader) {
   const TempFolder folder;
   const fs::path path = folder.path() / "w.safetensors";
-  EXPECT_THAT(message_of([&] { SafetensorsWriter(path, {{"b", at::kByte, {1}}, {"a", at::kFloat, {1}}}); }), HasSubstr("file order"));
+  EXPECT_THAT(message_of([&] {
+                SafetensorsWriter(path, {{"b", at::kByte, {1}}, {"a", at::kFloat, {1}}});
+              }),
+              HasSubstr("file order"));
   SafetensorsWriter writer(path, {{"a", at::kFloat, {2}}});
   EXPECT_THAT(message_of([&] { writer.write(at::ones({3})); }), HasSubstr("'a' must be F32 of [2]"));
-  EXPECT_THAT(message_of([&] { SafetensorsWriter(path, {{"a", at::kFloat, {2}}}).finish(); }), HasSubstr("1 tensors were announced; got 0"));
+  EXPECT_THAT(message_of([&] {
+                SafetensorsWriter(path, {{"a", at::kFloat, {2}}}).finish();
+              }),
+              HasSubstr("1 tensors were announced; got 0"));
   EXPECT_THAT(message_of([&] { SafetensorsWriter("/nowhere/x", {}); }), HasSubstr("No such file"));
 }
 

@@ -23,7 +23,8 @@ TEST(Save, EveryLayoutLoadsInEveryOtherBitForBit) {
     const Source source = Source::open(run);
     EXPECT_EQ(source.step(), 7);
     EXPECT_EQ(source.state(), (nlohmann::json{{"step", 7}, {"seed", 1234}, {"lr", 0.1}}));
-    for (const Layout& to : layouts()) EXPECT_TRUE(gives_values(source, to, 7)) << from.name << " into " << to.name;
+    for (const Layout& to : layouts())
+      EXPECT_TRUE(gives_values(source, to, 7)) << from.name << " into " << to.name;
   }
 }
 
@@ -61,7 +62,8 @@ TEST(Save, WritersHoldEqualSharesAndPreferWhatTheyHave) {
     Snapshot snapshot;
     if (rank < 2)  // two pipeline stages with a replica each: ranks 2 and 3 own nothing
       for (int layer = 0; layer < 8; ++layer)
-        snapshot.model.push_back({fmt::format("layer.{}.{}", rank, layer), {16, 16}, {0, 0}, at::zeros({16, 16})});
+        snapshot.model.push_back(
+            {fmt::format("layer.{}.{}", rank, layer), {16, 16}, {0, 0}, at::zeros({16, 16})});
     descriptions.push_back(describe(snapshot));
   }
   const SavePlan plan = plan_save(descriptions);
@@ -91,7 +93,9 @@ std::vector<std::string> messages_for(const fs::path& run, const std::vector<Box
 TEST(Save, AnElementWithoutOrWithTwoOwnersIsRefusedOnAllRanks) {
   const TempFolder run;
   for (const std::string& message : messages_for(run, {{{0, 0}, {2, 4}}, {{2, 0}, {1, 4}}}))
-    EXPECT_THAT(message, HasSubstr("'w': every element must be owned by one rank; got elements [3:4, 0:4] have no owner"));
+    EXPECT_THAT(
+        message,
+        HasSubstr("'w': every element must be owned by one rank; got elements [3:4, 0:4] have no owner"));
   for (const std::string& message : messages_for(run, {{{0, 0}, {3, 4}}, {{2, 0}, {2, 4}}}))
     EXPECT_THAT(message, HasSubstr("elements [2:3, 0:4] have two owners"));
   EXPECT_TRUE(fs::is_empty(run.path()));
@@ -101,9 +105,11 @@ TEST(Save, SlicesOfOneNameMustAgree) {
   const Slice whole{"w", {2}, {0}, at::ones({1})};
   const Slice other{"w", {3}, {1}, at::ones({1})};
   const std::vector<std::string> texts{describe({.model = {whole}}), describe({.model = {other}})};
-  EXPECT_THAT(message_of([&] { plan_save(texts); }), HasSubstr("one type and global shape; got F32 of [2] and, on rank 1"));
+  EXPECT_THAT(message_of([&] { plan_save(texts); }),
+              HasSubstr("one type and global shape; got F32 of [2] and, on rank 1"));
   const Slice full{"w", {2}, {0}, at::ones({2})};
-  EXPECT_THAT(message_of([&] { plan_save({describe({.model = {full}, .optimizer = {full}})}); }), HasSubstr("unique"));
+  EXPECT_THAT(message_of([&] { plan_save({describe({.model = {full}, .optimizer = {full}})}); }),
+              HasSubstr("unique"));
 }
 
 TEST(Save, TheSameStepAgainReplacesTheOldOneAndLeavesNothingElse) {

@@ -30,7 +30,8 @@ TEST(Slice, EveryFlatRangeIsItsBoxesInOrder) {
 TEST(Slice, CoverageNamesTheElementsThatAreMissingTwiceOrOutside) {
   const Sizes shape{4, 8};
   EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {4, 3}}, {{0, 3}, {4, 5}}}), std::nullopt);
-  EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {2, 8}}, {{3, 0}, {1, 8}}}), "elements [2:3, 0:8] have no owner");
+  EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {2, 8}}, {{3, 0}, {1, 8}}}),
+            "elements [2:3, 0:8] have no owner");
   EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {3, 8}}, {{2, 4}, {2, 4}}, {{3, 0}, {1, 4}}}),
             "elements [2:3, 4:8] have two owners");
   EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {5, 8}}}), "elements [0:5, 0:8] lie outside [4, 8]");
@@ -53,7 +54,8 @@ TEST(Slice, CoverageOfManyFlatChunksIsQuick) {
   const Sizes shape{20000, 64};
   std::vector<Box> boxes;
   for (int part = 0; part < 10000; ++part)
-    for (const Box& box : boxes_of_range(shape, std::int64_t{128} * part + (part > 0), std::int64_t{128} * (part + 1) + (part < 9999)))
+    for (const Box& box : boxes_of_range(shape, std::int64_t{128} * part + (part > 0),
+                                         std::int64_t{128} * (part + 1) + (part < 9999)))
       boxes.push_back(box);
   EXPECT_EQ(coverage_problem(shape, boxes), std::nullopt);
 }

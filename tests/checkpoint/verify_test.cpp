@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 std::vector<std::string> kinds(const fs::path& folder) {
   std::vector<std::string> kinds;
-  for (const Damage& damage : damages(folder, Check::kChecksums)) kinds.push_back(damage.kind + " " + damage.where);
+  for (const Damage& damage : damages(folder, Check::kChecksums))
+    kinds.push_back(damage.kind + " " + damage.where);
   return kinds;
 }
 
@@ -89,7 +90,8 @@ std::vector<std::string> kinds_with(const Saved& saved, const std::function<void
   change(manifest);
   write_raw(saved.folder / kManifestName, to_text(manifest));
   std::vector<std::string> texts;
-  for (const Damage& damage : damages(saved.folder, Check::kChecksums)) texts.push_back(damage.kind + ": " + damage.text);
+  for (const Damage& damage : damages(saved.folder, Check::kChecksums))
+    texts.push_back(damage.kind + ": " + damage.text);
   write_raw(saved.folder / kManifestName, good);
   return texts;
 }
@@ -103,13 +105,18 @@ TEST(Verify, AManifestThatDoesNotFitTheFilesIsNamed) {
               Contains(HasSubstr("must be I32 of [10, 6]; got F32 of [10, 6]")));
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors[name].chunks[0].key = "other"; }),
               Contains(HasSubstr("'other' must be there")));
-  EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors[name].shape = {11, 6}; }),
+  EXPECT_THAT(kinds_with(saved,
+                         [&](Manifest& m) {
+                           m.tensors[name].shape = {11, 6};
+                         }),
               Contains(HasSubstr("elements [10:11, 0:6] have no owner")));
-  EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors[name].chunks.push_back(m.tensors[name].chunks[0]); }),
-              Contains(HasSubstr("two owners")));
+  EXPECT_THAT(
+      kinds_with(saved, [&](Manifest& m) { m.tensors[name].chunks.push_back(m.tensors[name].chunks[0]); }),
+      Contains(HasSubstr("two owners")));
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors[name].chunks[0].file = "../../secret"; }),
               Contains(HasSubstr("unlisted file")));
-  EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.files["../x"] = {}; }), Contains(HasSubstr("the file name '../x'")));
+  EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.files["../x"] = {}; }),
+              Contains(HasSubstr("the file name '../x'")));
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.step = 6; }), Contains(HasSubstr("must hold step 5")));
 }
 
@@ -136,7 +143,8 @@ TEST(Inspect, ListsTensorsSizesAndState) {
   EXPECT_EQ(result["tensors"].size(), 10);
   EXPECT_EQ(result["state"]["seed"], 1234);
   const std::string text = inspect_text(result);
-  for (const char* part : {"model.layers.0.proj.weight", "BF16", "[8,12]", "optimizer-00003.safetensors", "\"lr\": 0.1"})
+  for (const char* part :
+       {"model.layers.0.proj.weight", "BF16", "[8,12]", "optimizer-00003.safetensors", "\"lr\": 0.1"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_EQ(inspect(fs::path(COLONNADE_VECTORS) / "hf/gpt2")["tensors"].size(), 28);
 }
@@ -154,7 +162,8 @@ TEST(Diff, FindsEqualAndDifferentTensors) {
   y[1][0] += 0.5;
   y[1][2] -= 2.0;
   x[0][0] = y[0][0] = nan;
-  write_safetensors(a.path() / "model.safetensors", {{"w", x}, {"s", at::ones({2})}, {"t", at::ones({2})}, {"a", x}});
+  write_safetensors(a.path() / "model.safetensors",
+                    {{"w", x}, {"s", at::ones({2})}, {"t", at::ones({2})}, {"a", x}});
   write_safetensors(b.path() / "model.safetensors",
                     {{"w", y}, {"s", at::ones({3})}, {"t", at::ones({2}, at::kHalf)}, {"b", x}});
   const auto result = diff(a.path(), b.path());

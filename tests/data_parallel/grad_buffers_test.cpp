@@ -63,7 +63,8 @@ TEST(GradBuffers, LieAlignedInBackwardOrder) {
   for (const int replicas : {1, 3}) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()}, {.bucket_elements = 100, .distributed = true});
+      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+                          {.bucket_elements = 100, .distributed = true});
       std::vector<std::string> order;
       std::int64_t end = 0;
       for (const auto& entry : buffers.entries()) {
@@ -100,13 +101,16 @@ struct Mode {
 
 TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
   constexpr int kReplicas = 3;
-  for (const Mode& mode : {Mode{false, false, 100}, Mode{true, false, 100}, Mode{false, true, 100}, Mode{true, true, 100},
-                           Mode{true, true, 1}, Mode{true, false, 1'000'000}}) {
-    SCOPED_TRACE(fmt::format("overlap {} distributed {} bucket {}", mode.overlap, mode.distributed, mode.bucket));
+  for (const Mode& mode : {Mode{false, false, 100}, Mode{true, false, 100}, Mode{false, true, 100},
+                           Mode{true, true, 100}, Mode{true, true, 1}, Mode{true, false, 1'000'000}}) {
+    SCOPED_TRACE(
+        fmt::format("overlap {} distributed {} bucket {}", mode.overlap, mode.distributed, mode.bucket));
     comm::run_ranks(kReplicas, [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
-                          {.bucket_elements = mode.bucket, .overlap_grad_reduce = mode.overlap, .distributed = mode.distributed});
+                          {.bucket_elements = mode.bucket,
+                           .overlap_grad_reduce = mode.overlap,
+                           .distributed = mode.distributed});
       for (int step = 0; step < 2; ++step) {  // the second step starts from a used buffer
         if (step == 1) buffers.grads().fill_(1e30);
         run_step(buffers, toy, ranks.rank());
@@ -119,7 +123,8 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
             const auto from = std::max(begin, owned.begin);
             const auto to = std::min(begin + p->value.numel(), owned.end);
             if (from >= to) continue;
-            EXPECT_TRUE(at::allclose(buffers.grads().narrow(0, from, to - from), expected.narrow(0, from, to - from), 1e-12, 1e-14))
+            EXPECT_TRUE(at::allclose(buffers.grads().narrow(0, from, to - from),
+                                     expected.narrow(0, from, to - from), 1e-12, 1e-14))
                 << p->spec.name << " step " << step;
           }
       }
@@ -130,7 +135,8 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
 TEST(GradBuffers, ReduceWhileTheBackwardPassRunsWhenArmed) {
   comm::run_ranks(2, [&](comm::Communicators& ranks) {
     Toy toy;
-    GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()}, {.bucket_elements = 100, .overlap_grad_reduce = true});
+    GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+                        {.bucket_elements = 100, .overlap_grad_reduce = true});
     buffers.start_step();
     backward(toy.chunks[0], ranks.rank(), 0);
     const Parameter& c = *toy.chunks[0][2];
@@ -152,13 +158,15 @@ TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
     std::vector<int> owners;
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      const GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()}, {.bucket_elements = 100, .distributed = true});
+      const GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+                                {.bucket_elements = 100, .distributed = true});
       const std::lock_guard lock(mutex);
       owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
       for (const Owned& owned : buffers.owned())
         for (auto i = owned.begin; i < owned.end; ++i) ++owners[static_cast<std::size_t>(i)];
     });
-    EXPECT_EQ(std::count(owners.begin(), owners.end(), 1), static_cast<std::ptrdiff_t>(owners.size())) << replicas;
+    EXPECT_EQ(std::count(owners.begin(), owners.end(), 1), static_cast<std::ptrdiff_t>(owners.size()))
+        << replicas;
   }
 }
 
@@ -170,7 +178,9 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
                           {.bucket_elements = 100, .overlap_param_gather = overlap, .distributed = true});
       const Tensor numbers = at::arange(buffers.params().numel(), at::kDouble);
       for (const Owned& owned : buffers.owned())
-        buffers.params().narrow(0, owned.begin, owned.end - owned.begin).copy_(numbers.narrow(0, owned.begin, owned.end - owned.begin));
+        buffers.params()
+            .narrow(0, owned.begin, owned.end - owned.begin)
+            .copy_(numbers.narrow(0, owned.begin, owned.end - owned.begin));
       buffers.gather_params();
       for (const auto& chunk : toy.chunks) buffers.wait_for(chunk);
       EXPECT_TRUE(at::equal(buffers.params(), numbers));
@@ -191,9 +201,10 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
         Parameter table(plain("table", {30, 10}), 0, 1, at::dtype(at::kDouble));
         Parameter other(plain("other", {stage == 0 ? 17 : 333}), 0, 1, at::dtype(at::kDouble));
         table.is_copy = stage == 1;
-        GradBuffers buffers({{&table, &other}}, &table,
-                            {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}), .embedding = ranks.embedding()},
-                            {.overlap_grad_reduce = overlap, .distributed = distributed});
+        GradBuffers buffers(
+            {{&table, &other}}, &table,
+            {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}), .embedding = ranks.embedding()},
+            {.overlap_grad_reduce = overlap, .distributed = distributed});
         buffers.arm(0);
         backward({&table, &other}, ranks.rank(), 0);
         buffers.finish();
@@ -204,7 +215,8 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
             const auto from = std::max(begin, owned.begin);
             const auto to = std::min(begin + p->value.numel(), owned.end);
             if (p != &table || from >= to) continue;
-            EXPECT_TRUE(at::allclose(buffers.grads().narrow(0, from, to - from), sum.view(-1).narrow(0, from - begin, to - from)));
+            EXPECT_TRUE(at::allclose(buffers.grads().narrow(0, from, to - from),
+                                     sum.view(-1).narrow(0, from - begin, to - from)));
           }
       });
 }
@@ -226,7 +238,8 @@ TEST(PartialSums, SharedKeyValueRowsAreSummedOverTheirHolders) {
     Parameter bias(*params.qkv.bias, tp.rank(), tp.size(), at::dtype(at::kDouble));
     Parameter norm(params.input_norm.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
     Parameter proj(params.proj.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
-    GradBuffers buffers({{&norm, &qkv, &bias, &proj}}, nullptr, {.tensor = tp}, {.overlap_grad_reduce = true});
+    GradBuffers buffers({{&norm, &qkv, &bias, &proj}}, nullptr, {.tensor = tp},
+                        {.overlap_grad_reduce = true});
     buffers.arm(0);
     backward({&norm, &qkv, &bias, &proj}, tp.rank(), 0);
     buffers.finish();
@@ -239,7 +252,8 @@ TEST(PartialSums, SharedKeyValueRowsAreSummedOverTheirHolders) {
     for (Parameter* p : {&qkv, &bias}) {
       const Tensor mine = gradient(*p, tp.rank(), 0);
       EXPECT_TRUE(at::equal(p->main_grad.narrow(0, 0, 4), mine.narrow(0, 0, 4)));
-      EXPECT_TRUE(at::allclose(p->main_grad.narrow(0, 4, 4), (mine + gradient(*p, partner, 0)).narrow(0, 4, 4)));
+      EXPECT_TRUE(
+          at::allclose(p->main_grad.narrow(0, 4, 4), (mine + gradient(*p, partner, 0)).narrow(0, 4, 4)));
     }
   });
 }

@@ -16,7 +16,8 @@ config::Model model_of(bool positions, double dropout) {
   m.vocab_size = 37;
   m.make_vocab_size_divisible_by = 1;
   m.max_position_embeddings = 10;
-  m.position_embedding = positions ? config::PositionEmbedding::kLearnedAbsolute : config::PositionEmbedding::kRope;
+  m.position_embedding =
+      positions ? config::PositionEmbedding::kLearnedAbsolute : config::PositionEmbedding::kRope;
   m.hidden_dropout = dropout;
   return m;
 }

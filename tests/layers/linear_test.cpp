@@ -33,16 +33,19 @@ Tensor between(const Tensor& y, int pieces) {
 void check_pair(std::int64_t in, std::int64_t out, int pieces, const std::vector<test::Split>& splits) {
   const Specs s = specs(in, out, pieces);
   const Tensor x = test::named_random("x", {8, 3, in});
-  const auto expected = test::defined({s.up, s.bias, s.down}, x, [&](const Tensor& in_x, const test::Weights& w) {
-    const Tensor y = at::linear(in_x, w.at("up"), w.at("bias"));
-    return at::linear(between(y, pieces), w.at("down"));
-  });
+  const auto expected =
+      test::defined({s.up, s.bias, s.down}, x, [&](const Tensor& in_x, const test::Weights& w) {
+        const Tensor y = at::linear(in_x, w.at("up"), w.at("bias"));
+        return at::linear(between(y, pieces), w.at("down"));
+      });
   const test::MakeBlock make = [&](const config::Parallel&, const Context& context) {
     const auto up = std::make_shared<ColumnLinear>(s.up, s.bias, context);
     const auto down = std::make_shared<RowLinear>(s.down, std::nullopt, context);
     return std::make_unique<test::FunctionBlock>(
         std::vector<tensor::Parameter*>{up->weight.get(), up->bias.get(), down->weight.get()},
-        [=](const Tensor& in_x, const tensor::Pass&) { return down->forward(between(up->forward(in_x), pieces)); });
+        [=](const Tensor& in_x, const tensor::Pass&) {
+          return down->forward(between(up->forward(in_x), pieces));
+        });
   };
   const tensor::Batch batch;
   test::expect_in_every_split(make, x, {.batch = batch}, expected, splits);

@@ -18,7 +18,8 @@ struct Expected {
 };
 
 using Weights = std::map<std::string, Tensor>;
-using MakeBlock = std::function<std::unique_ptr<tensor::Block>(const config::Parallel&, const layers::Context&)>;
+using MakeBlock =
+    std::function<std::unique_ptr<tensor::Block>(const config::Parallel&, const layers::Context&)>;
 
 /// A block out of two functions, for layers that are no blocks.
 class FunctionBlock final : public tensor::Block {
@@ -73,7 +74,8 @@ inline void run_split(const Split& split, const MakeBlock& make, const Tensor& x
       tp.all_gather(whole, local.detach().contiguous(), "whole sequence").wait();
       return whole;
     };
-    const layers::Context context{.tp = tp, .sequence_parallel = cut, .options = at::dtype(at::kDouble), .seed = 7};
+    const layers::Context context{
+        .tp = tp, .sequence_parallel = cut, .options = at::dtype(at::kDouble), .seed = 7};
     const auto block = make(parallel, context);
     randomize(block->parameters());
     const Tensor leaf = x.defined() ? part(x).clone().set_requires_grad(true) : Tensor();
@@ -104,7 +106,8 @@ inline void expect_in_every_split(const MakeBlock& make, const Tensor& x, const 
                                   const Expected& expected, const std::vector<Split>& splits = kSplits) {
   for (const Split& split : splits)
     run_split(split, make, x, pass, [&](const Expected& got, const comm::Group& tp) {
-      SCOPED_TRACE(fmt::format("tp {} sequence parallel {} rank {}", split.tp, split.sequence_parallel, tp.rank()));
+      SCOPED_TRACE(
+          fmt::format("tp {} sequence parallel {} rank {}", split.tp, split.sequence_parallel, tp.rank()));
       expect_near(got, expected);
     });
 }

@@ -58,7 +58,8 @@ class Definition {
     const std::int64_t d = m_.kv_channels;
     const std::int64_t n = m_.num_attention_heads;
     const std::int64_t g = m_.num_query_groups;
-    const Tensor qkv = at::linear(x, weight("self_attention.linear_qkv.weight"), find("self_attention.linear_qkv.bias"));
+    const Tensor qkv =
+        at::linear(x, weight("self_attention.linear_qkv.weight"), find("self_attention.linear_qkv.bias"));
     const auto parts = qkv.split_with_sizes({n * d, g * d, g * d}, -1);
     const Tensor q = turned(head_norm(heads(parts[0]), "q_layernorm"));
     const Tensor k = turned(head_norm(heads(parts[1]), "k_layernorm")).repeat_interleave(n / g, 1);
@@ -117,14 +118,15 @@ class Definition {
 
 test::MakeBlock layer(const config::Model& model) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    return std::make_unique<TransformerLayer>(plan::layer_params(model, parallel, 0), model, context, table_of(model), 0);
+    return std::make_unique<TransformerLayer>(plan::layer_params(model, parallel, 0), model, context,
+                                              table_of(model), 0);
   };
 }
 
 test::MakeBlock attention(const config::Model& model) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    const auto part =
-        std::make_shared<Attention>(plan::layer_params(model, parallel, 0).attention, model, context, table_of(model), 0);
+    const auto part = std::make_shared<Attention>(plan::layer_params(model, parallel, 0).attention, model,
+                                                  context, table_of(model), 0);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     if (part->proj.bias) std::erase(all, part->proj.bias.get());  // added by the caller
@@ -136,7 +138,8 @@ test::MakeBlock attention(const config::Model& model) {
 std::vector<plan::ParamSpec> specs_of(const config::Model& model, bool attention_only) {
   std::vector<plan::ParamSpec> specs;
   const auto add = [&](const plan::ParamSpec& spec) {
-    const bool mine = spec.name.find(".self_attention.") != std::string::npos && !spec.name.ends_with("proj.bias");
+    const bool mine =
+        spec.name.find(".self_attention.") != std::string::npos && !spec.name.ends_with("proj.bias");
     if (mine || !attention_only) specs.push_back(spec);
   };
   plan::for_each(plan::layer_params(model, {}, 0), add);
@@ -149,17 +152,17 @@ Tensor input(const config::Model& m) { return test::named_random("x", {kSequence
 
 void check_layer(const config::Model& model, const std::vector<test::Split>& splits = test::kSplits) {
   const auto batch = batch_of();
-  const auto expected = test::defined(specs_of(model, false), input(model), [&](const Tensor& x, const test::Weights& w) {
-    return Definition(model, w).layer(x);
-  });
+  const auto expected =
+      test::defined(specs_of(model, false), input(model),
+                    [&](const Tensor& x, const test::Weights& w) { return Definition(model, w).layer(x); });
   test::expect_in_every_split(layer(model), input(model), {.batch = batch}, expected, splits);
 }
 
 void check_attention(const config::Model& model) {
   const auto batch = batch_of();
-  const auto expected = test::defined(specs_of(model, true), input(model), [&](const Tensor& x, const test::Weights& w) {
-    return Definition(model, w).attention(x);
-  });
+  const auto expected = test::defined(
+      specs_of(model, true), input(model),
+      [&](const Tensor& x, const test::Weights& w) { return Definition(model, w).attention(x); });
   test::expect_in_every_split(attention(model), input(model), {.batch = batch}, expected);
 }
 

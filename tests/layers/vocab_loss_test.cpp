@@ -74,17 +74,18 @@ TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
   const auto spec = plan::embedding_params(model, {}).word;
   const Tensor expected = at::matmul(x, test::whole_value(spec).t()).transpose(0, 1);
   for (const test::Split& split : test::kSplits)
-    comm::run_ranks(test::tensor_parallel(split.tp, split.sequence_parallel), [&](comm::Communicators& ranks) {
-      const auto parallel = test::tensor_parallel(split.tp, split.sequence_parallel);
-      const Context context{.tp = ranks.group({plan::Axis::kTp}),
-                            .sequence_parallel = split.sequence_parallel,
-                            .options = at::dtype(at::kDouble)};
-      const auto w = context.make(plan::embedding_params(model, parallel).word);
-      test::randomize({w.get()});
-      const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
-      const Tensor logits = vocab_logits(mine, *w, context.tp, split.sequence_parallel);
-      EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << split.tp;
-    });
+    comm::run_ranks(
+        test::tensor_parallel(split.tp, split.sequence_parallel), [&](comm::Communicators& ranks) {
+          const auto parallel = test::tensor_parallel(split.tp, split.sequence_parallel);
+          const Context context{.tp = ranks.group({plan::Axis::kTp}),
+                                .sequence_parallel = split.sequence_parallel,
+                                .options = at::dtype(at::kDouble)};
+          const auto w = context.make(plan::embedding_params(model, parallel).word);
+          test::randomize({w.get()});
+          const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
+          const Tensor logits = vocab_logits(mine, *w, context.tp, split.sequence_parallel);
+          EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << split.tp;
+        });
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ constexpr std::int64_t kS = 3, kB = 2, kH = 5;
 constexpr int kMiddle = 24;  // divides into 1 .. 4 ranks with 1 .. 3 chunks
 
 std::unique_ptr<Parameter> matrix(const std::string& name) {
-  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, 0, 1, at::dtype(at::kDouble));
+  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, 0, 1,
+                                          at::dtype(at::kDouble));
   test::randomize({made.get()});
   return made;
 }
@@ -64,7 +65,8 @@ tensor::Batch batch_of(int microbatch) {
 }
 
 Loss mean_loss(const Tensor& output, const tensor::Batch&) {
-  return {.value = output.mean(), .report = {{"loss", tally(output.sum(), at::tensor(output.numel(), at::kDouble))}}};
+  return {.value = output.mean(),
+          .report = {{"loss", tally(output.sum(), at::tensor(output.numel(), at::kDouble))}}};
 }
 
 /// What a run of all ranks gave.
@@ -84,7 +86,8 @@ struct Rank {
   std::unique_ptr<Executor> executor;
   Rank(const plan::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
     for (const auto& stage : owned) stages.push_back(stage.get());
-    executor = std::make_unique<Executor>(schedule, stages, pp, std::vector<std::int64_t>{kS, kB, kH}, at::dtype(at::kDouble));
+    executor = std::make_unique<Executor>(schedule, stages, pp, std::vector<std::int64_t>{kS, kB, kH},
+                                          at::dtype(at::kDouble));
   }
 };
 
@@ -145,7 +148,8 @@ Outcome& unsplit(Outcome& outcome, int microbatches, double scale, int stages = 
   std::map<std::string, Tensor> w;
   std::vector<std::string> names{"first", "last"};
   for (int i = 0; i < kMiddle; ++i) names.push_back(fmt::format("middle {}", i));
-  for (const auto& name : names) w[name] = test::named_random(name, {kH, kH}).mul(0.3).set_requires_grad(true);
+  for (const auto& name : names)
+    w[name] = test::named_random(name, {kH, kH}).mul(0.3).set_requires_grad(true);
   outcome.report = {0, 0};
   for (int m = 0; m < microbatches; ++m) {
     const auto batch = batch_of(m);
@@ -168,7 +172,8 @@ Outcome& unsplit(Outcome& outcome, int microbatches, double scale, int stages = 
 
 void expect_same(const Outcome& got, const Outcome& expected) {
   ASSERT_EQ(got.grads.size(), expected.grads.size());
-  for (const auto& [name, grad] : expected.grads) EXPECT_LT(test::distance(got.grads.at(name), grad), 1e-12) << name;
+  for (const auto& [name, grad] : expected.grads)
+    EXPECT_LT(test::distance(got.grads.at(name), grad), 1e-12) << name;
   ASSERT_EQ(got.report.size(), 2U);
   EXPECT_NEAR(got.report[0], expected.report[0], 1e-12 * std::abs(expected.report[0]));
   EXPECT_EQ(got.report[1], expected.report[1]);
@@ -201,7 +206,8 @@ TEST(Executor, EveryScheduleEqualsTheUnsplitRun) {
     train(got, schedule);
     expect_same(got, expected);
     EXPECT_EQ(got.armed, schedule.stages());
-    for (const auto& [rank, calls] : got.batches) EXPECT_EQ(calls, schedule.microbatches) << "batches of rank " << rank;
+    for (const auto& [rank, calls] : got.batches)
+      EXPECT_EQ(calls, schedule.microbatches) << "batches of rank " << rank;
   }
 }
 
@@ -213,10 +219,11 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
     on_ranks(schedule.ranks, [&](const comm::Group& pp) {
       Rank rank(schedule, pp);
       const auto losses = rank.executor->evaluate(steps_of(got, pp));
-      const auto logits = rank.executor->evaluate(steps_of(got, pp), tensor::Output::kLogits, [&](int microbatch, const Tensor& y) {
-        const std::lock_guard lock(got.mutex);
-        got.outputs[microbatch] = y;
-      });
+      const auto logits = rank.executor->evaluate(steps_of(got, pp), tensor::Output::kLogits,
+                                                  [&](int microbatch, const Tensor& y) {
+                                                    const std::lock_guard lock(got.mutex);
+                                                    got.outputs[microbatch] = y;
+                                                  });
       EXPECT_TRUE(logits.report.empty());
       const std::lock_guard lock(got.mutex);
       keep_report(got, losses);
@@ -233,7 +240,8 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
 }
 
 TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
-  for (const auto& schedule : {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2), plan::interleaved(1, 3, 4, 1)}) {
+  for (const auto& schedule :
+       {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2), plan::interleaved(1, 3, 4, 1)}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome expected, got;
     unsplit(expected, schedule.microbatches, 1, schedule.stages(), 2);

@@ -28,8 +28,11 @@ std::size_t most_unreleased(const plan::Schedule& schedule, int rank) {
 TEST(Releases, KeepAFewSendsWhateverTheNumberOfMicrobatches) {
   for (const int ranks : {2, 4, 8})
     for (int rank = 0; rank < ranks; ++rank) {
-      EXPECT_LE(most_unreleased(plan::one_f_one_b(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2)) << rank << " of " << ranks;
-      EXPECT_LE(most_unreleased(plan::interleaved(ranks, 2, 64, ranks), rank), static_cast<std::size_t>(8 * ranks + 4)) << rank << " of " << ranks;
+      EXPECT_LE(most_unreleased(plan::one_f_one_b(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2))
+          << rank << " of " << ranks;
+      EXPECT_LE(most_unreleased(plan::interleaved(ranks, 2, 64, ranks), rank),
+                static_cast<std::size_t>(8 * ranks + 4))
+          << rank << " of " << ranks;
     }
 }
 
@@ -41,7 +44,8 @@ TEST(Releases, OfTwoRanksAreAsWorkedOutByHand) {
   const auto& program = schedule.programs[0];
   for (std::size_t i = 0; i < program.size(); ++i) {
     if (program[i].act != plan::Do::kRecvGradient) continue;
-    const auto sent = std::find(program.begin(), program.end(), plan::Action{plan::Do::kSendActivation, 0, program[i].microbatch});
+    const auto sent = std::find(program.begin(), program.end(),
+                                plan::Action{plan::Do::kSendActivation, 0, program[i].microbatch});
     ASSERT_FALSE(release[i].empty());
     EXPECT_EQ(release[i][0], static_cast<std::size_t>(sent - program.begin()));
   }

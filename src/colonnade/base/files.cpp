@@ -41,7 +41,8 @@ void write_all(int fd, std::string_view text, const fs::path& path) {
 
 std::string read_file(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) throw DataError(fmt::format("{}: cannot be opened; {}", path.string(), std::strerror(errno)));
+  if (file.fd < 0)
+    throw DataError(fmt::format("{}: cannot be opened; {}", path.string(), std::strerror(errno)));
   std::string text;
   char chunk[1 << 16];
   for (;;) {
@@ -63,9 +64,11 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
   const fs::path staged = path.string() + fmt::format(".part-{}", ::getpid());
   try {
     const Descriptor file(::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.fd < 0) throw Error(fmt::format("{}: cannot be created; {}", staged.string(), std::strerror(errno)));
+    if (file.fd < 0)
+      throw Error(fmt::format("{}: cannot be created; {}", staged.string(), std::strerror(errno)));
     write_all(file.fd, text, staged);
-    if (::fsync(file.fd) != 0) throw Error(fmt::format("{}: cannot be synced; {}", staged.string(), std::strerror(errno)));
+    if (::fsync(file.fd) != 0)
+      throw Error(fmt::format("{}: cannot be synced; {}", staged.string(), std::strerror(errno)));
     fs::rename(staged, path);
   } catch (...) {
     std::error_code ignored;

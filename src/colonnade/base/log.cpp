@@ -10,7 +10,7 @@ namespace colonnade::log {
 namespace {
 
 // The only mutable state of the process besides the progress page: how its own lines look.
-std::atomic<int> rank_of_process{-1};          // NOLINT(*-non-const-global-variables)
+std::atomic<int> rank_of_process{-1};           // NOLINT(*-non-const-global-variables)
 std::atomic<Level> lowest_level{Level::kInfo};  // NOLINT(*-non-const-global-variables)
 
 }  // namespace

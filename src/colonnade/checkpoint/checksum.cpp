@@ -22,7 +22,9 @@ struct Checksum::State {
 
 Checksum::Checksum() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->hash); }
 Checksum::~Checksum() = default;
-void Checksum::update(const void* data, std::size_t bytes) { XXH3_128bits_update(&state_->hash, data, bytes); }
+void Checksum::update(const void* data, std::size_t bytes) {
+  XXH3_128bits_update(&state_->hash, data, bytes);
+}
 
 std::string Checksum::hex() const {
   const XXH128_hash_t value = XXH3_128bits_digest(&state_->hash);

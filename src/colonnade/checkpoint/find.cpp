@@ -43,8 +43,10 @@ Candidates candidates(const fs::path& path, std::optional<std::int64_t> step) {
   if (!steps.contains(*step)) {
     std::vector<std::int64_t> there;
     for (const auto& [number, folder] : steps) there.push_back(number);
-    return {{}, true, fmt::format("{}: must hold the checkpoint of step {}; got steps [{}]; ask for one of them",
-                                  checkpoints.string(), *step, fmt::join(there, ", "))};
+    return {{},
+            true,
+            fmt::format("{}: must hold the checkpoint of step {}; got steps [{}]; ask for one of them",
+                        checkpoints.string(), *step, fmt::join(there, ", "))};
   }
   return {{steps.at(*step).string()}, true};
 }
@@ -70,15 +72,16 @@ Candidates rank_zeros(const fs::path& path, std::optional<std::int64_t> step, co
 /// What is wrong with `folder`, found by all ranks together; empty: it is whole.
 std::string damage_text(const fs::path& folder, const comm::Group& world, Check check) {
   const std::vector<Damage> mine = damages(folder, check, world.rank(), world.size());
-  for (const std::string& text : world.all_gather_text(mine.empty() ? "" : mine[0].text, "checkpoint: damage"))
+  for (const std::string& text :
+       world.all_gather_text(mine.empty() ? "" : mine[0].text, "checkpoint: damage"))
     if (!text.empty()) return text;
   return {};
 }
 
 }  // namespace
 
-std::optional<Found> find_checkpoint(const fs::path& path, std::optional<std::int64_t> step, const comm::Group& world,
-                                     Check check) {
+std::optional<Found> find_checkpoint(const fs::path& path, std::optional<std::int64_t> step,
+                                     const comm::Group& world, Check check) {
   const Candidates all = rank_zeros(path, step, world);
   if (!all.problem.empty()) throw DataError(all.problem);
   if (all.folders.empty()) return std::nullopt;
@@ -95,8 +98,9 @@ std::optional<Found> find_checkpoint(const fs::path& path, std::optional<std::in
     if (world.rank() == 0) log::warning("a checkpoint is damaged and not loaded: {}", damage);
     found.skipped.push_back(damage);
   }
-  throw DataError(fmt::format("{}: must hold a whole checkpoint; got {} damaged ones, the first: {}; see `checkpoint verify`",
-                              path.string(), found.skipped.size(), found.skipped.front()));
+  throw DataError(fmt::format(
+      "{}: must hold a whole checkpoint; got {} damaged ones, the first: {}; see `checkpoint verify`",
+      path.string(), found.skipped.size(), found.skipped.front()));
 }
 
 }  // namespace colonnade::checkpoint

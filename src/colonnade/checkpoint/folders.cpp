@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -22,7 +22,9 @@ constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kStaging = ".staging";  // being written
 constexpr std::string_view kRemoved = ".removed";  // being deleted
 
-fs::path with_ending(const fs::path& path, std::string_view ending) { return path.string() + std::string(ending); }
+fs::path with_ending(const fs::path& path, std::string_view ending) {
+  return path.string() + std::string(ending);
+}
 
 /// False when the file system cannot exchange two folders.
 bool exchange(const fs::path& a, const fs::path& b) {
@@ -38,7 +40,8 @@ std::optional<std::int64_t> step_of_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const char* end = name.data() + name.size();
   const auto [stop, failure] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (failure != std::errc() || stop != end || step < 0 || step_folder_name(step) != name) return std::nullopt;
+  if (failure != std::errc() || stop != end || step < 0 || step_folder_name(step) != name)
+    return std::nullopt;
   return step;
 }
 

@@ -39,7 +39,8 @@ json value_difference(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = comparable(a).flatten();
   const at::Tensor y = comparable(b).flatten();
   at::Tensor differs = x.ne(y);
-  if (x.is_floating_point() && y.is_floating_point()) differs = differs.logical_and(x.isnan().logical_and(y.isnan()).logical_not());
+  if (x.is_floating_point() && y.is_floating_point())
+    differs = differs.logical_and(x.isnan().logical_and(y.isnan()).logical_not());
   const auto count = differs.sum().item<std::int64_t>();
   if (count == 0) return nullptr;
   const auto first = differs.to(at::kByte).argmax().item<std::int64_t>();
@@ -59,7 +60,8 @@ json tensor_difference(const Source& a, const Source& b, const std::string& name
     result["shapes"] = {x.shape, y.shape};
     return result;
   }
-  if (const json values = value_difference(a.read(name), b.read(name)); !values.is_null()) result.update(values);
+  if (const json values = value_difference(a.read(name), b.read(name)); !values.is_null())
+    result.update(values);
   return result.size() > 1 ? result : json(nullptr);
 }
 
@@ -76,7 +78,8 @@ json inspect(const fs::path& path) {
       chunks[name] = tensor.chunks.size();
       kinds[name] = tensor.kind;
     }
-    for (const auto& [name, sum] : manifest.files) files[name] = {{"bytes", sum.bytes}, {"xxh3_128", sum.xxh3_128}};
+    for (const auto& [name, sum] : manifest.files)
+      files[name] = {{"bytes", sum.bytes}, {"xxh3_128", sum.xxh3_128}};
   }
   json tensors = json::array();
   std::int64_t bytes = 0;
@@ -88,18 +91,31 @@ json inspect(const fs::path& path) {
     const std::int64_t size = numel * static_cast<std::int64_t>(c10::elementSize(info.dtype));
     bytes += size;
     if (kind == "model") parameters += numel;
-    tensors.push_back({{"name", name}, {"kind", kind}, {"dtype", dtype_name(info.dtype)}, {"shape", info.shape},
-                       {"bytes", size}, {"chunks", chunks.contains(name) ? chunks[name] : 1}});
+    tensors.push_back({{"name", name},
+                       {"kind", kind},
+                       {"dtype", dtype_name(info.dtype)},
+                       {"shape", info.shape},
+                       {"bytes", size},
+                       {"chunks", chunks.contains(name) ? chunks[name] : 1}});
   }
-  return {{"folder", source.folder().string()}, {"step", source.step()}, {"bytes", bytes}, {"parameters", parameters},
-          {"tensors", tensors}, {"files", files}, {"state", source.state()}, {"hf_config", source.hf_config()}};
+  return {{"folder", source.folder().string()},
+          {"step", source.step()},
+          {"bytes", bytes},
+          {"parameters", parameters},
+          {"tensors", tensors},
+          {"files", files},
+          {"state", source.state()},
+          {"hf_config", source.hf_config()}};
 }
 
 json diff(const fs::path& a, const fs::path& b) {
   const Source first = Source::open(a);
   const Source second = Source::open(b);
-  json result{{"a", first.folder().string()}, {"b", second.folder().string()},
-              {"only_a", json::array()}, {"only_b", json::array()}, {"tensors", json::array()}};
+  json result{{"a", first.folder().string()},
+              {"b", second.folder().string()},
+              {"only_a", json::array()},
+              {"only_b", json::array()},
+              {"tensors", json::array()}};
   for (const std::string& name : first.names()) {
     if (!second.has(name)) {
       result["only_a"].push_back(name);
@@ -119,7 +135,8 @@ std::string verify_text(const json& result) {
     const bool ok = one.at("ok").get<bool>();
     text += fmt::format("{:<8} {}", ok ? "whole" : "damaged", one.at("folder").get<std::string>());
     text += one.contains("bytes") ? fmt::format("  {}\n", size_text(one.at("bytes").get<double>())) : "\n";
-    for (const json& damage : one.at("damages")) text += fmt::format("  {}\n", damage.at("text").get<std::string>());
+    for (const json& damage : one.at("damages"))
+      text += fmt::format("  {}\n", damage.at("text").get<std::string>());
     for (const json& note : one.at("notes")) text += fmt::format("  note: {}\n", note.get<std::string>());
   }
   for (const json& note : result.at("notes")) text += fmt::format("note: {}\n", note.get<std::string>());
@@ -128,33 +145,40 @@ std::string verify_text(const json& result) {
 
 std::string inspect_text(const json& result) {
   std::string text = fmt::format("{}\n", result.at("folder").get<std::string>());
-  if (result.at("step").get<std::int64_t>() >= 0) text += fmt::format("step        {}\n", result.at("step").get<std::int64_t>());
+  if (result.at("step").get<std::int64_t>() >= 0)
+    text += fmt::format("step        {}\n", result.at("step").get<std::int64_t>());
   text += fmt::format("parameters  {}\nbytes       {}\n", result.at("parameters").get<std::int64_t>(),
                       size_text(result.at("bytes").get<double>()));
   for (const auto& [name, file] : result.at("files").items())
     text += fmt::format("file        {:<40} {:>10}\n", name, size_text(file.at("bytes").get<double>()));
-  text += fmt::format("\n{:<9} {:<5} {:>10} {:>6}  {:<20} {}\n", "kind", "dtype", "size", "chunks", "shape", "name");
+  text += fmt::format("\n{:<9} {:<5} {:>10} {:>6}  {:<20} {}\n", "kind", "dtype", "size", "chunks", "shape",
+                      "name");
   for (const json& tensor : result.at("tensors"))
     text += fmt::format("{:<9} {:<5} {:>10} {:>6}  {:<20} {}\n", tensor.at("kind").get<std::string>(),
                         tensor.at("dtype").get<std::string>(), size_text(tensor.at("bytes").get<double>()),
-                        tensor.at("chunks").get<int>(), tensor.at("shape").dump(), tensor.at("name").get<std::string>());
+                        tensor.at("chunks").get<int>(), tensor.at("shape").dump(),
+                        tensor.at("name").get<std::string>());
   if (!result.at("state").is_null()) text += fmt::format("\nstate\n{}\n", result.at("state").dump(2));
-  if (!result.at("hf_config").is_null()) text += fmt::format("\nconfig.json\n{}\n", result.at("hf_config").dump(2));
+  if (!result.at("hf_config").is_null())
+    text += fmt::format("\nconfig.json\n{}\n", result.at("hf_config").dump(2));
   return text;
 }
 
 std::string diff_text(const json& result) {
   if (result.at("equal").get<bool>()) return "equal: every tensor has the same type, shape and values\n";
   std::string text;
-  for (const json& name : result.at("only_a")) text += fmt::format("only in the first   {}\n", name.get<std::string>());
-  for (const json& name : result.at("only_b")) text += fmt::format("only in the second  {}\n", name.get<std::string>());
+  for (const json& name : result.at("only_a"))
+    text += fmt::format("only in the first   {}\n", name.get<std::string>());
+  for (const json& name : result.at("only_b"))
+    text += fmt::format("only in the second  {}\n", name.get<std::string>());
   for (const json& tensor : result.at("tensors")) {
     text += tensor.at("name").get<std::string>();
     if (tensor.contains("dtypes")) text += fmt::format("  types {}", tensor.at("dtypes").dump());
     if (tensor.contains("shapes")) text += fmt::format("  shapes {}", tensor.at("shapes").dump());
     if (tensor.contains("differing"))
-      text += fmt::format("  {} elements differ by up to {}, first at {}", tensor.at("differing").get<std::int64_t>(),
-                          tensor.at("max_abs_difference").dump(), tensor.at("first").dump());
+      text += fmt::format("  {} elements differ by up to {}, first at {}",
+                          tensor.at("differing").get<std::int64_t>(), tensor.at("max_abs_difference").dump(),
+                          tensor.at("first").dump());
     text += "\n";
   }
   return text;

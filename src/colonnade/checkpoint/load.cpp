@@ -37,9 +37,9 @@ struct Source::State {
       std::error_code missing;
       const auto size = fs::file_size(folder / name, missing);
       if (missing || size != sum->second.bytes)
-        throw DataError(fmt::format("{}: must have the {} bytes that the manifest names; got {}; see `checkpoint verify`",
-                                    (folder / name).string(), sum->second.bytes,
-                                    missing ? missing.message() : std::to_string(size)));
+        throw DataError(fmt::format(
+            "{}: must have the {} bytes that the manifest names; got {}; see `checkpoint verify`",
+            (folder / name).string(), sum->second.bytes, missing ? missing.message() : std::to_string(size)));
     }
     return open = std::make_shared<SafetensorsFile>(folder / name);
   }
@@ -47,8 +47,8 @@ struct Source::State {
   [[nodiscard]] const GlobalTensor& tensor(const std::string& name) const {
     const auto found = tensors.find(name);
     if (found == tensors.end())
-      throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`", folder.string(),
-                                  name, tensors.size()));
+      throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
+                                  folder.string(), name, tensors.size()));
     return found->second;
   }
 
@@ -58,7 +58,8 @@ struct Source::State {
     if (info.dtype != tensor.dtype || info.shape != chunk.box.shape)
       throw DataError(fmt::format("{}: '{}' must be {} of [{}]; got {} of [{}]; see `checkpoint verify`",
                                   (folder / chunk.file).string(), chunk.key, dtype_name(tensor.dtype),
-                                  fmt::join(chunk.box.shape, ", "), dtype_name(info.dtype), fmt::join(info.shape, ", ")));
+                                  fmt::join(chunk.box.shape, ", "), dtype_name(info.dtype),
+                                  fmt::join(info.shape, ", ")));
     return open->view(chunk.key);
   }
 };
@@ -78,10 +79,12 @@ std::map<std::string, std::string> weight_map(const fs::path& path) {
   try {
     auto map = parse_json(path).at("weight_map").get<std::map<std::string, std::string>>();
     for (const auto& [name, file] : map)
-      if (!is_plain_name(file)) throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
+      if (!is_plain_name(file))
+        throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
     return map;
   } catch (const json::exception& e) {
-    throw DataError(fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(), e.what()));
+    throw DataError(
+        fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(), e.what()));
   }
 }
 
@@ -100,20 +103,22 @@ void prefetch(const at::Tensor& view) {
 
 void check_wanted(const Slice& slice, const GlobalTensor& tensor, const fs::path& folder) {
   if (slice.global_shape != tensor.shape)
-    throw DataError(fmt::format("{}: '{}' must have the shape of this model, [{}]; got [{}]; check the model settings",
-                                folder.string(), slice.name, fmt::join(slice.global_shape, ", "),
-                                fmt::join(tensor.shape, ", ")));
-  COL_CHECK(slice.data.dim() == static_cast<std::int64_t>(tensor.shape.size()) && slice.offset.size() == tensor.shape.size(),
-            "read_into: a slice of '{}' must have {} dimensions; got {} and {} offsets", slice.name, tensor.shape.size(),
-            slice.data.dim(), slice.offset.size());
+    throw DataError(fmt::format(
+        "{}: '{}' must have the shape of this model, [{}]; got [{}]; check the model settings",
+        folder.string(), slice.name, fmt::join(slice.global_shape, ", "), fmt::join(tensor.shape, ", ")));
+  COL_CHECK(slice.data.dim() == static_cast<std::int64_t>(tensor.shape.size()) &&
+                slice.offset.size() == tensor.shape.size(),
+            "read_into: a slice of '{}' must have {} dimensions; got {} and {} offsets", slice.name,
+            tensor.shape.size(), slice.data.dim(), slice.offset.size());
   for (std::size_t d = 0; d < tensor.shape.size(); ++d)
-    COL_CHECK(slice.offset[d] >= 0 && slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= tensor.shape[d],
-              "read_into: a slice of '{}' must lie in [{}]; got {}", slice.name, fmt::join(tensor.shape, ", "),
-              to_text(slice.box()));
+    COL_CHECK(slice.offset[d] >= 0 &&
+                  slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= tensor.shape[d],
+              "read_into: a slice of '{}' must lie in [{}]; got {}", slice.name,
+              fmt::join(tensor.shape, ", "), to_text(slice.box()));
   const at::ScalarType wanted = slice.data.scalar_type();
   if (wanted != tensor.dtype && !(at::isFloatingType(wanted) && at::isFloatingType(tensor.dtype)))
-    throw DataError(fmt::format("{}: '{}' must be {} or convertible to it; got {}", folder.string(), slice.name,
-                                dtype_name(wanted), dtype_name(tensor.dtype)));
+    throw DataError(fmt::format("{}: '{}' must be {} or convertible to it; got {}", folder.string(),
+                                slice.name, dtype_name(wanted), dtype_name(tensor.dtype)));
 }
 
 }  // namespace
@@ -136,17 +141,20 @@ Source Source::open_hugging_face(const fs::path& folder) {
   state->hf_config = parse_json(folder / "config.json");
   std::map<std::string, std::string> files;
   if (fs::exists(folder / "model.safetensors")) {
-    for (const auto& [name, info] : state->file("model.safetensors")->tensors()) files[name] = "model.safetensors";
+    for (const auto& [name, info] : state->file("model.safetensors")->tensors())
+      files[name] = "model.safetensors";
   } else if (fs::exists(folder / "model.safetensors.index.json")) {
     files = weight_map(folder / "model.safetensors.index.json");
   } else {
-    throw DataError(fmt::format("{}: must hold model.safetensors or model.safetensors.index.json; got neither; save the "
-                                "model with safe_serialization",
-                                folder.string()));
+    throw DataError(
+        fmt::format("{}: must hold model.safetensors or model.safetensors.index.json; got neither; save the "
+                    "model with safe_serialization",
+                    folder.string()));
   }
   for (const auto& [name, file] : files) {
     const TensorInfo& info = state->file(file)->info(name);
-    state->tensors[name] = {"model", info.dtype, info.shape, {{file, name, {Sizes(info.shape.size(), 0), info.shape}}}};
+    state->tensors[name] = {
+        "model", info.dtype, info.shape, {{file, name, {Sizes(info.shape.size(), 0), info.shape}}}};
   }
   return Source(std::move(state));
 }
@@ -156,9 +164,10 @@ Source Source::open(const fs::path& path) {
   if (is_hugging_face_folder(path)) return open_hugging_face(path);
   const auto found = find_checkpoint(path);
   if (!found)
-    throw DataError(fmt::format("{}: must be a run folder, a step folder or a Hugging Face folder; got none of them; "
-                                "check the path",
-                                path.string()));
+    throw DataError(
+        fmt::format("{}: must be a run folder, a step folder or a Hugging Face folder; got none of them; "
+                    "check the path",
+                    path.string()));
   return open_native(found->folder);
 }
 

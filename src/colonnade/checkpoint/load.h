@@ -55,7 +55,7 @@ class Source {
 enum class Check { kSizes, kChecksums };
 
 struct Found {
-  std::filesystem::path folder;      ///< the step folder
+  std::filesystem::path folder;  ///< the step folder
   std::int64_t step = 0;
   std::vector<std::string> skipped;  ///< newer or asked-for checkpoints that are damaged, and why
 };

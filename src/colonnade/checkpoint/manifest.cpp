@@ -23,13 +23,17 @@ json to_json(const GlobalTensor& tensor) {
   for (const Chunk& chunk : tensor.chunks)
     chunks.push_back(
         {{"file", chunk.file}, {"key", chunk.key}, {"offset", chunk.box.offset}, {"shape", chunk.box.shape}});
-  return {{"kind", tensor.kind}, {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"chunks", chunks}};
+  return {{"kind", tensor.kind},
+          {"dtype", dtype_name(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"chunks", chunks}};
 }
 
 /// One line per tensor, chunk list included: a manifest of thousands of tensors stays readable.
 std::string lines_of(const json& object) {
   std::vector<std::string> lines;
-  for (const auto& [key, value] : object.items()) lines.push_back(fmt::format("  {}: {}", json(key).dump(), value.dump()));
+  for (const auto& [key, value] : object.items())
+    lines.push_back(fmt::format("  {}: {}", json(key).dump(), value.dump()));
   return lines.empty() ? "{}" : fmt::format("{{\n{}\n }}", fmt::join(lines, ",\n"));
 }
 
@@ -43,7 +47,8 @@ GlobalTensor tensor_of(const json& value) {
   std::vector<Box> boxes;
   for (const json& chunk : value.at("chunks")) {
     boxes.push_back({chunk.at("offset").get<Sizes>(), chunk.at("shape").get<Sizes>()});
-    tensor.chunks.push_back({chunk.at("file").get<std::string>(), chunk.at("key").get<std::string>(), boxes.back()});
+    tensor.chunks.push_back(
+        {chunk.at("file").get<std::string>(), chunk.at("key").get<std::string>(), boxes.back()});
   }
   if (const auto problem = coverage_problem(tensor.shape, boxes)) throw DataError(*problem);
   return tensor;
@@ -63,9 +68,11 @@ std::string_view checked_body(std::string_view text) {
 }
 
 Manifest manifest_of(const json& document) {
-  if (document.at("format") != kFormat) throw DataError(fmt::format("format {}", document.at("format").dump()));
+  if (document.at("format") != kFormat)
+    throw DataError(fmt::format("format {}", document.at("format").dump()));
   if (document.at("version") != kFormatVersion)
-    throw DataError(fmt::format("format version {} where this program reads {}", document.at("version").dump(), kFormatVersion));
+    throw DataError(fmt::format("format version {} where this program reads {}",
+                                document.at("version").dump(), kFormatVersion));
   Manifest manifest{.step = document.at("step").get<std::int64_t>(), .state = document.at("state")};
   for (const auto& [name, value] : document.at("files").items()) {
     if (!is_plain_name(name)) throw DataError(fmt::format("the file name '{}'", name));
@@ -90,10 +97,12 @@ std::string to_text(const Manifest& manifest) {
   json tensors = json::object();
   for (const auto& [name, tensor] : manifest.tensors) tensors[name] = to_json(tensor);
   json files = json::object();
-  for (const auto& [name, sum] : manifest.files) files[name] = {{"bytes", sum.bytes}, {"xxh3_128", sum.xxh3_128}};
-  const std::string body =
-      fmt::format("{{\n \"format\": \"{}\",\n \"version\": {},\n \"step\": {},\n \"files\": {},\n \"state\": {},\n \"tensors\": {}",
-                  kFormat, kFormatVersion, manifest.step, lines_of(files), manifest.state.dump(), lines_of(tensors));
+  for (const auto& [name, sum] : manifest.files)
+    files[name] = {{"bytes", sum.bytes}, {"xxh3_128", sum.xxh3_128}};
+  const std::string body = fmt::format(
+      "{{\n \"format\": \"{}\",\n \"version\": {},\n \"step\": {},\n \"files\": {},\n \"state\": {},\n "
+      "\"tensors\": {}",
+      kFormat, kFormatVersion, manifest.step, lines_of(files), manifest.state.dump(), lines_of(tensors));
   return fmt::format("{}{}{}{}", body, kSumBegin, checksum_of(body), kSumEnd);
 }
 
@@ -101,8 +110,9 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
   try {
     return manifest_of(json::parse(std::string(checked_body(text)) + "}"));
   } catch (const std::exception& e) {
-    throw DataError(fmt::format("{}: must be a whole manifest of a checkpoint; got {}; load another checkpoint",
-                                path.string(), e.what()));
+    throw DataError(
+        fmt::format("{}: must be a whole manifest of a checkpoint; got {}; load another checkpoint",
+                    path.string(), e.what()));
   }
 }
 
@@ -116,7 +126,8 @@ std::string chunk_key(const std::string& name, const Sizes& shape, const Box& bo
 }
 
 bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
 }  // namespace colonnade::checkpoint

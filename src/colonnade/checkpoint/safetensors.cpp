@@ -16,13 +16,15 @@
 namespace colonnade::checkpoint {
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), map_(std::make_shared<MappedFile>(path)), header_(parse_safetensors(map_->bytes(), path)) {}
+    : path_(path),
+      map_(std::make_shared<MappedFile>(path)),
+      header_(parse_safetensors(map_->bytes(), path)) {}
 
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end())
-    throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`", path_.string(),
-                                name, header_.tensors.size()));
+    throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
+                                path_.string(), name, header_.tensors.size()));
   return found->second;
 }
 
@@ -36,7 +38,8 @@ at::Tensor SafetensorsFile::view(const std::string& name) const {
     std::memcpy(copy.data_ptr(), data, info.bytes);
     return copy;
   }
-  return at::from_blob(const_cast<std::byte*>(data), info.shape, [map = map_](void*) {}, options);
+  return at::from_blob(
+      const_cast<std::byte*>(data), info.shape, [map = map_](void*) {}, options);
 }
 
 bool file_order(const TensorSpec& a, const TensorSpec& b) {
@@ -87,8 +90,8 @@ struct SafetensorsWriter::State {
   }
 };
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
-                                     const Metadata& metadata)
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     const std::vector<TensorSpec>& tensors, const Metadata& metadata)
     : state_(std::make_unique<State>()) {
   state_->path = path;
   state_->tensors = tensors;
@@ -100,7 +103,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
               "{}: tensors must be given in file order and once; got '{}' before '{}'", path.string(),
               tensors[i - 1].name, tensors[i].name);
     const std::uint64_t begin = end;
-    end += static_cast<std::uint64_t>(c10::multiply_integers(tensors[i].shape)) * c10::elementSize(tensors[i].dtype);
+    end += static_cast<std::uint64_t>(c10::multiply_integers(tensors[i].shape)) *
+           c10::elementSize(tensors[i].dtype);
     header[tensors[i].name] = {
         {"dtype", dtype_name(tensors[i].dtype)}, {"shape", tensors[i].shape}, {"data_offsets", {begin, end}}};
   }
@@ -122,15 +126,16 @@ void SafetensorsWriter::write(const at::Tensor& tensor) {
             state_->path.string(), state_->tensors.size());
   const TensorSpec& spec = state_->tensors[state_->next++];
   COL_CHECK(tensor.scalar_type() == spec.dtype && tensor.sizes() == at::IntArrayRef(spec.shape),
-            "{}: '{}' must be {} of [{}]; got {} of [{}]", state_->path.string(), spec.name, dtype_name(spec.dtype),
-            fmt::join(spec.shape, ", "), c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+            "{}: '{}' must be {} of [{}]; got {} of [{}]", state_->path.string(), spec.name,
+            dtype_name(spec.dtype), fmt::join(spec.shape, ", "), c10::toString(tensor.scalar_type()),
+            fmt::join(tensor.sizes(), ", "));
   const at::Tensor whole = tensor.detach().cpu().contiguous();
   state_->append(whole.const_data_ptr(), whole.nbytes());
 }
 
 FileSum SafetensorsWriter::finish() {
-  COL_CHECK(state_->next == state_->tensors.size(), "{}: {} tensors were announced; got {}", state_->path.string(),
-            state_->tensors.size(), state_->next);
+  COL_CHECK(state_->next == state_->tensors.size(), "{}: {} tensors were announced; got {}",
+            state_->path.string(), state_->tensors.size(), state_->next);
   if (::fsync(state_->fd) != 0) state_->stop("synced");
   if (::close(std::exchange(state_->fd, -1)) != 0) state_->stop("closed");
   return {state_->written, state_->sum.hex()};
@@ -139,7 +144,8 @@ FileSum SafetensorsWriter::finish() {
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, at::Tensor>& tensors,
                        const Metadata& metadata) {
   std::vector<TensorSpec> specs;
-  for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  for (const auto& [name, tensor] : tensors)
+    specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
   std::sort(specs.begin(), specs.end(), file_order);
   const std::filesystem::path staged = path.string() + fmt::format(".part-{}", ::getpid());
   try {

@@ -19,15 +19,24 @@ struct Dtype {
   at::ScalarType type;
 };
 constexpr std::array kDtypes{
-    Dtype{"F64", at::kDouble},          Dtype{"F32", at::kFloat},
-    Dtype{"F16", at::kHalf},            Dtype{"BF16", at::kBFloat16},
-    Dtype{"I64", at::kLong},            Dtype{"I32", at::kInt},
-    Dtype{"I16", at::kShort},           Dtype{"I8", at::kChar},
-    Dtype{"U64", at::kUInt64},          Dtype{"U32", at::kUInt32},
-    Dtype{"U16", at::kUInt16},          Dtype{"U8", at::kByte},
-    Dtype{"BOOL", at::kBool},           Dtype{"F8_E4M3", at::kFloat8_e4m3fn},
-    Dtype{"F8_E5M2", at::kFloat8_e5m2}, Dtype{"F8_E8M0", at::kFloat8_e8m0fnu},
-    Dtype{"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz}, Dtype{"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+    Dtype{"F64", at::kDouble},
+    Dtype{"F32", at::kFloat},
+    Dtype{"F16", at::kHalf},
+    Dtype{"BF16", at::kBFloat16},
+    Dtype{"I64", at::kLong},
+    Dtype{"I32", at::kInt},
+    Dtype{"I16", at::kShort},
+    Dtype{"I8", at::kChar},
+    Dtype{"U64", at::kUInt64},
+    Dtype{"U32", at::kUInt32},
+    Dtype{"U16", at::kUInt16},
+    Dtype{"U8", at::kByte},
+    Dtype{"BOOL", at::kBool},
+    Dtype{"F8_E4M3", at::kFloat8_e4m3fn},
+    Dtype{"F8_E5M2", at::kFloat8_e5m2},
+    Dtype{"F8_E8M0", at::kFloat8_e8m0fnu},
+    Dtype{"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+    Dtype{"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
     Dtype{"C64", at::kComplexFloat},
 };
 
@@ -66,7 +75,8 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     if (depth_ == 1) {
       name_ = text;
       in_metadata_ = text == "__metadata__";
-      if (in_metadata_ && std::exchange(seen_metadata_, true)) return refuse("__metadata__ stands there twice");
+      if (in_metadata_ && std::exchange(seen_metadata_, true))
+        return refuse("__metadata__ stands there twice");
     }
     key_ = text;
     return true;
@@ -74,7 +84,8 @@ class HeaderParser final : public nlohmann::json_sax<json> {
   bool string(string_t& text) override {
     if (depth_ != 2 || list_) return refuse("a text where none may be");
     if (in_metadata_) {
-      return metadata.emplace(key_, text).second || refuse(fmt::format("metadata '{}' stands there twice", key_));
+      return metadata.emplace(key_, text).second ||
+             refuse(fmt::format("metadata '{}' stands there twice", key_));
     }
     if (key_ != "dtype" || entries.back().dtype)
       return refuse(fmt::format("tensor '{}' has an unknown or doubled text '{}'", name_, key_));
@@ -102,7 +113,8 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     Entry& entry = entries.back();
     if (key_ == "shape") {
       entry.shape->push_back(static_cast<std::int64_t>(value));
-      return entry.shape->size() <= kMaxDimensions || refuse(fmt::format("tensor '{}' has too many dimensions", name_));
+      return entry.shape->size() <= kMaxDimensions ||
+             refuse(fmt::format("tensor '{}' has too many dimensions", name_));
     }
     entry.offsets->push_back(value);
     return entry.offsets->size() <= 2 || refuse(fmt::format("tensor '{}' must have two data_offsets", name_));
@@ -144,12 +156,14 @@ std::string layout_problem(const std::vector<Entry>& entries, std::uint64_t data
     const std::uint64_t begin = (*entry.offsets)[0];
     const std::uint64_t end = (*entry.offsets)[1];
     if (end < begin || end > data_bytes)
-      return fmt::format("tensor '{}' must lie inside {} bytes of data; got [{}, {})", entry.name, data_bytes, begin, end);
+      return fmt::format("tensor '{}' must lie inside {} bytes of data; got [{}, {})", entry.name, data_bytes,
+                         begin, end);
     if (bytes_of(*entry.shape, *entry.dtype) != end - begin)
-      return fmt::format("tensor '{}' must have the bytes of its shape; got {} bytes for {} x [{}]", entry.name,
-                         end - begin, dtype_name(*entry.dtype), fmt::join(*entry.shape, ", "));
+      return fmt::format("tensor '{}' must have the bytes of its shape; got {} bytes for {} x [{}]",
+                         entry.name, end - begin, dtype_name(*entry.dtype), fmt::join(*entry.shape, ", "));
     if (begin != at)
-      return fmt::format("tensor '{}' must begin where the one before ends, at {}; got {}", entry.name, at, begin);
+      return fmt::format("tensor '{}' must begin where the one before ends, at {}; got {}", entry.name, at,
+                         begin);
     at = end;
   }
   if (at != data_bytes) return fmt::format("the tensors must cover {} bytes of data; got {}", data_bytes, at);
@@ -173,12 +187,14 @@ std::optional<at::ScalarType> dtype_of(std::string_view name) {
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::filesystem::path& path) {
   const auto refuse = [&](const std::string& why) {
-    return DataError(fmt::format("{}: must be a whole safetensors file; got {}; write or copy it anew", path.string(), why));
+    return DataError(fmt::format("{}: must be a whole safetensors file; got {}; write or copy it anew",
+                                 path.string(), why));
   };
   std::uint64_t length = 0;
   if (bytes.size() < sizeof length) throw refuse(fmt::format("{} bytes", bytes.size()));
   std::memcpy(&length, bytes.data(), sizeof length);
-  if (length > kMaxHeader) throw refuse(fmt::format("a header of {} bytes, at most {} are read", length, kMaxHeader));
+  if (length > kMaxHeader)
+    throw refuse(fmt::format("a header of {} bytes, at most {} are read", length, kMaxHeader));
   if (length > bytes.size() - sizeof length)
     throw refuse(fmt::format("a header of {} bytes in a file of {}", length, bytes.size()));
   const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof length;
@@ -194,7 +210,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
   SafetensorsHeader header{.metadata = std::move(parser.metadata)};
   for (Entry& entry : parser.entries) {
     const std::uint64_t begin = (*entry.offsets)[0];
-    TensorInfo info{*entry.dtype, std::move(*entry.shape), path.filename().string(), data + begin, (*entry.offsets)[1] - begin};
+    TensorInfo info{*entry.dtype, std::move(*entry.shape), path.filename().string(), data + begin,
+                    (*entry.offsets)[1] - begin};
     if (!header.tensors.emplace(entry.name, std::move(info)).second)
       throw refuse(fmt::format("tensor '{}' stands there twice", entry.name));
   }

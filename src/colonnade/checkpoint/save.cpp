@@ -36,19 +36,23 @@ FileSums agree(const comm::Group& world, std::string& problem, const FileSums& f
     for (const auto& [name, sum] : one.at("files").items())
       all[name] = {sum[0].get<std::uint64_t>(), sum[1].get<std::string>()};
     const auto text = one.at("problem").get<std::string>();
-    if (!text.empty() && problem.empty()) problem = reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text;
+    if (!text.empty() && problem.empty())
+      problem = reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text;
   }
   return all;
 }
 
-GlobalTensor in_manifest(const PlannedTensor& tensor) { return {.dtype = tensor.dtype, .shape = tensor.shape}; }
+GlobalTensor in_manifest(const PlannedTensor& tensor) {
+  return {.dtype = tensor.dtype, .shape = tensor.shape};
+}
 
 Manifest manifest_of(const SavePlan& plan, std::int64_t step, const FileSums& files, const json& state) {
   Manifest manifest{.step = step, .files = files, .state = state};
   for (const PlannedTensor& tensor : plan.model) {
     GlobalTensor& entry = manifest.tensors[tensor.name] = in_manifest(tensor);
     entry.kind = "model";
-    entry.chunks = {{plan.model_files[static_cast<std::size_t>(tensor.writer)], tensor.name,
+    entry.chunks = {{plan.model_files[static_cast<std::size_t>(tensor.writer)],
+                     tensor.name,
                      {Sizes(tensor.shape.size(), 0), tensor.shape}}};
   }
   for (const PlannedTensor& tensor : plan.optimizer) {
@@ -144,18 +148,21 @@ class Saving {
     for (const auto& [name, sum] : files_) {
       std::error_code missing;
       if (fs::file_size(staging_ / name, missing) != sum.bytes || missing)
-        throw Error(fmt::format("{}: must be visible to rank 0 with {} bytes; got another size or none; save into a "
-                                "folder that all ranks share",
-                                (staging_ / name).string(), sum.bytes));
+        throw Error(
+            fmt::format("{}: must be visible to rank 0 with {} bytes; got another size or none; save into a "
+                        "folder that all ranks share",
+                        (staging_ / name).string(), sum.bytes));
     }
-    if (has_shards(plan))
-      write_text(staging_, "model.safetensors.index.json", index_text(plan), files_);
-    if (!snapshot.hf_config.is_null()) write_text(staging_, "config.json", snapshot.hf_config.dump(2) + "\n", files_);
-    write_file_atomically(staging_ / kManifestName, to_text(manifest_of(plan, step_, files_, snapshot.state)));
+    if (has_shards(plan)) write_text(staging_, "model.safetensors.index.json", index_text(plan), files_);
+    if (!snapshot.hf_config.is_null())
+      write_text(staging_, "config.json", snapshot.hf_config.dump(2) + "\n", files_);
+    write_file_atomically(staging_ / kManifestName,
+                          to_text(manifest_of(plan, step_, files_, snapshot.state)));
   }
 
   static bool has_shards(const SavePlan& plan) {
-    return !plan.model.empty() && plan.model_files[static_cast<std::size_t>(plan.model[0].writer)] != "model.safetensors";
+    return !plan.model.empty() &&
+           plan.model_files[static_cast<std::size_t>(plan.model[0].writer)] != "model.safetensors";
   }
 
   void name_it(std::string& problem) {
@@ -166,7 +173,8 @@ class Saving {
       retain(checkpoints_, step_, options_.retain_interval);
     });
     if (!problem.empty())
-      problem = fmt::format("{} is whole, but `latest` may not name it: {}", result_.folder.string(), problem);
+      problem =
+          fmt::format("{} is whole, but `latest` may not name it: {}", result_.folder.string(), problem);
   }
 
   /// Shares problems and files. With a problem the staging folder goes and the save is over.
@@ -191,8 +199,8 @@ class Saving {
 
 }  // namespace
 
-SaveResult save(const fs::path& run_folder, std::int64_t step, const Snapshot& snapshot, const comm::Group& world,
-                const SaveOptions& options) {
+SaveResult save(const fs::path& run_folder, std::int64_t step, const Snapshot& snapshot,
+                const comm::Group& world, const SaveOptions& options) {
   COL_CHECK(step >= 0, "save: the step must be 0 or more; got {}", step);
   return Saving(run_folder, step, world, options).run(snapshot);
 }

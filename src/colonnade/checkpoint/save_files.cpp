@@ -75,7 +75,8 @@ std::vector<int> ranks_of(const PlannedTensor& tensor) {
 }
 
 /// The whole tensor on its writer: this rank's slice itself where that is all, else put together.
-at::Tensor collect(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices, const comm::Group& world) {
+at::Tensor collect(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices,
+                   const comm::Group& world) {
   const std::string what = "checkpoint: " + tensor.name;
   if (tensor.pieces.size() == 1 && tensor.writer == world.rank() && tensor.pieces[0].rank == world.rank())
     return slices[tensor.pieces[0].index].data.detach();
@@ -94,8 +95,8 @@ at::Tensor collect(const PlannedTensor& tensor, int tag, const std::vector<Slice
   return whole.data;
 }
 
-void send_pieces(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices, const comm::Group& world,
-                 Outbox& outbox) {
+void send_pieces(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices,
+                 const comm::Group& world, Outbox& outbox) {
   Message message(tensor, world.rank());
   if (message.pieces.empty()) return;
   message.each([&](const Piece& piece, at::Tensor part) { part.copy_(slices[piece.index].data.detach()); });
@@ -139,9 +140,11 @@ FileSums write_optimizer(const SavePlan& plan, const std::vector<Slice>& slices,
   for (const PlannedTensor& tensor : plan.optimizer)
     for (const Piece& piece : tensor.pieces)
       if (piece.rank == rank)
-        chunks.push_back({{chunk_key(tensor.name, tensor.shape, piece.box), tensor.dtype, piece.box.shape}, piece.index});
+        chunks.push_back(
+            {{chunk_key(tensor.name, tensor.shape, piece.box), tensor.dtype, piece.box.shape}, piece.index});
   if (chunks.empty()) return {};
-  std::sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) { return file_order(a.spec, b.spec); });
+  std::sort(chunks.begin(), chunks.end(),
+            [](const Chunk& a, const Chunk& b) { return file_order(a.spec, b.spec); });
   std::vector<TensorSpec> specs;
   for (const Chunk& chunk : chunks) specs.push_back(chunk.spec);
   SafetensorsWriter writer(folder / optimizer_file(rank), specs);

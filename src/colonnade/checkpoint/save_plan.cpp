@@ -35,10 +35,13 @@ void add(Tensors& tensors, int rank, const json& slice) {
   const auto [found, fresh] = tensors.try_emplace(name, PlannedTensor{name, dtype, shape});
   PlannedTensor& tensor = found->second;
   COL_CHECK(tensor.dtype == dtype && tensor.shape == shape,
-            "checkpoint tensor '{}': all slices must have one type and global shape; got {} of [{}] and, on rank {}, "
+            "checkpoint tensor '{}': all slices must have one type and global shape; got {} of [{}] and, on "
+            "rank {}, "
             "{} of [{}]",
-            name, dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "), rank, dtype_name(dtype), fmt::join(shape, ", "));
-  tensor.pieces.push_back({rank, slice[5].get<std::size_t>(), {slice[3].get<Sizes>(), slice[4].get<Sizes>()}});
+            name, dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "), rank, dtype_name(dtype),
+            fmt::join(shape, ", "));
+  tensor.pieces.push_back(
+      {rank, slice[5].get<std::size_t>(), {slice[3].get<Sizes>(), slice[4].get<Sizes>()}});
 }
 
 /// The tensors in file order, after the proof that each is owned exactly once.
@@ -48,8 +51,9 @@ std::vector<PlannedTensor> checked(Tensors tensors) {
     std::vector<Box> boxes;
     for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
     if (const auto problem = coverage_problem(tensor.shape, boxes))
-      throw Error(fmt::format("checkpoint tensor '{}': every element must be owned by one rank; got {}; nothing was written",
-                              name, *problem));
+      throw Error(fmt::format(
+          "checkpoint tensor '{}': every element must be owned by one rank; got {}; nothing was written",
+          name, *problem));
     std::erase_if(tensor.pieces, [](const Piece& piece) { return piece.box.numel() == 0; });
     list.push_back(std::move(tensor));
   }
@@ -67,7 +71,8 @@ int largest_holder(const PlannedTensor& tensor) {
   std::map<int, std::int64_t> held;
   for (const Piece& piece : tensor.pieces) held[piece.rank] += piece.box.numel();
   if (held.empty()) return 0;
-  return std::max_element(held.begin(), held.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
+  return std::max_element(held.begin(), held.end(), [](auto& a, auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 void choose_writers(std::vector<PlannedTensor>& tensors, int ranks) {
@@ -103,7 +108,8 @@ std::vector<std::string> name_model_files(const std::vector<PlannedTensor>& tens
   int number = 0;
   for (std::size_t rank = 0; rank < names.size(); ++rank)
     if (writes[rank])
-      names[rank] = files == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", ++number, files);
+      names[rank] =
+          files == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", ++number, files);
   return names;
 }
 
@@ -122,8 +128,8 @@ SavePlan plan_save(const std::vector<std::string>& descriptions) {
     for (const json& slice : lists[1]) add(optimizer, static_cast<int>(rank), slice);
   }
   for (const auto& [name, tensor] : optimizer)
-    COL_CHECK(!model.contains(name), "checkpoint tensor '{}': names must be unique; got it as model and as optimizer tensor",
-              name);
+    COL_CHECK(!model.contains(name),
+              "checkpoint tensor '{}': names must be unique; got it as model and as optimizer tensor", name);
   const int ranks = static_cast<int>(descriptions.size());
   SavePlan plan{.model = checked(std::move(model)), .optimizer = checked(std::move(optimizer))};
   choose_writers(plan.model, ranks);

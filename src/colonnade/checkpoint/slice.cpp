@@ -49,7 +49,8 @@ Box first_gap(const Sizes& shape, const std::vector<Box>& boxes) {
 bool inside(const Box& box, const Sizes& shape) {
   if (box.offset.size() != shape.size() || box.shape.size() != shape.size()) return false;
   for (std::size_t d = 0; d < shape.size(); ++d)
-    if (box.offset[d] < 0 || box.shape[d] < 0 || box.offset[d] > shape[d] || box.shape[d] > shape[d] - box.offset[d])
+    if (box.offset[d] < 0 || box.shape[d] < 0 || box.offset[d] > shape[d] ||
+        box.shape[d] > shape[d] - box.offset[d])
       return false;
   return true;
 }
@@ -73,8 +74,8 @@ std::optional<Box> first_overlap(std::vector<Box> boxes) {
 void append_range(const Sizes& shape, std::size_t dim, Sizes& row, std::int64_t begin, std::int64_t end,
                   std::vector<Box>& out) {
   if (begin >= end) return;
-  const std::int64_t width = std::accumulate(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end(),
-                                             std::int64_t{1}, std::multiplies<>());
+  const std::int64_t width = std::accumulate(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1,
+                                             shape.end(), std::int64_t{1}, std::multiplies<>());
   std::int64_t first = begin / width;
   const std::int64_t last = end / width;
   const auto inner = [&](std::int64_t index, std::int64_t from, std::int64_t to) {
@@ -105,8 +106,8 @@ std::int64_t Box::numel() const {
 }
 
 std::optional<Box> overlap(const Box& a, const Box& b) {
-  COL_CHECK(a.shape.size() == b.shape.size(), "overlap: boxes must have equal dimensions; got {} and {}", to_text(a),
-            to_text(b));
+  COL_CHECK(a.shape.size() == b.shape.size(), "overlap: boxes must have equal dimensions; got {} and {}",
+            to_text(a), to_text(b));
   Box common{Sizes(a.shape.size()), Sizes(a.shape.size())};
   for (std::size_t d = 0; d < a.shape.size(); ++d) {
     common.offset[d] = std::max(a.offset[d], b.offset[d]);
@@ -125,8 +126,8 @@ std::string to_text(const Box& box) {
 
 std::vector<Box> boxes_of_range(const Sizes& shape, std::int64_t begin, std::int64_t end) {
   const std::int64_t numel = Box{{}, shape}.numel();
-  COL_CHECK(0 <= begin && begin <= end && end <= numel, "boxes_of_range: the range must lie in {} elements; got [{}, {})",
-            numel, begin, end);
+  COL_CHECK(0 <= begin && begin <= end && end <= numel,
+            "boxes_of_range: the range must lie in {} elements; got [{}, {})", numel, begin, end);
   std::vector<Box> boxes;
   if (begin == end) return boxes;
   if (shape.empty()) return {Box{}};
@@ -142,10 +143,12 @@ std::optional<std::string> coverage_problem(const Sizes& shape, const std::vecto
       return fmt::format("the shape [{}] is impossible", fmt::join(shape, ", "));
   std::vector<Box> filled;
   for (const Box& box : boxes) {
-    if (!inside(box, shape)) return fmt::format("elements {} lie outside [{}]", to_text(box), fmt::join(shape, ", "));
+    if (!inside(box, shape))
+      return fmt::format("elements {} lie outside [{}]", to_text(box), fmt::join(shape, ", "));
     if (box.numel() > 0) filled.push_back(box);
   }
-  if (const auto twice = first_overlap(filled)) return fmt::format("elements {} have two owners", to_text(*twice));
+  if (const auto twice = first_overlap(filled))
+    return fmt::format("elements {} have two owners", to_text(*twice));
   std::int64_t covered = 0;
   for (const Box& box : filled) covered += box.numel();
   if (covered != numel) return fmt::format("elements {} have no owner", to_text(first_gap(shape, filled)));

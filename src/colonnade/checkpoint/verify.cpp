@@ -31,7 +31,9 @@ void check_header(const fs::path& path, const std::map<std::string, std::pair<at
   for (const auto& [key, expected] : wanted) {
     const auto stored = file.tensors().find(key);
     if (stored == file.tensors().end()) {
-      found.push_back({"tensor", name, fmt::format("{}: the manifest's tensor '{}' must be there; got none", path.string(), key)});
+      found.push_back(
+          {"tensor", name,
+           fmt::format("{}: the manifest's tensor '{}' must be there; got none", path.string(), key)});
     } else if (stored->second.dtype != expected.first || stored->second.shape != expected.second) {
       found.push_back({"tensor", name,
                        fmt::format("{}: '{}' must be {} of [{}]; got {} of [{}]", path.string(), key,
@@ -41,7 +43,8 @@ void check_header(const fs::path& path, const std::map<std::string, std::pair<at
   }
   for (const auto& [key, info] : file.tensors())
     if (!wanted.contains(key))
-      found.push_back({"tensor", name, fmt::format("{}: the manifest must know every tensor; got '{}'", path.string(), key)});
+      found.push_back({"tensor", name,
+                       fmt::format("{}: the manifest must know every tensor; got '{}'", path.string(), key)});
 }
 
 void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, Check check,
@@ -53,7 +56,8 @@ void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, 
     return;
   }
   if (const auto size = fs::file_size(path); size != sum.bytes) {
-    found.push_back({"size", name, fmt::format("{}: must have {} bytes; got {}", path.string(), sum.bytes, size)});
+    found.push_back(
+        {"size", name, fmt::format("{}: must have {} bytes; got {}", path.string(), sum.bytes, size)});
     return;
   }
   const std::size_t before = found.size();
@@ -68,13 +72,14 @@ void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, 
   if (check == Check::kSizes || found.size() != before) return;
   if (const FileSum got = sum_of_file(path); got != sum)
     found.push_back({"checksum", name,
-                     fmt::format("{}: its bytes have changed; XXH3 checksum must be {}; got {}", path.string(), sum.xxh3_128,
-                                 got.xxh3_128)});
+                     fmt::format("{}: its bytes have changed; XXH3 checksum must be {}; got {}",
+                                 path.string(), sum.xxh3_128, got.xxh3_128)});
 }
 
 json to_json(const std::vector<Damage>& found) {
   json list = json::array();
-  for (const Damage& damage : found) list.push_back({{"kind", damage.kind}, {"where", damage.where}, {"text", damage.text}});
+  for (const Damage& damage : found)
+    list.push_back({{"kind", damage.kind}, {"where", damage.where}, {"text", damage.text}});
   return list;
 }
 
@@ -102,10 +107,12 @@ json verify_step(const fs::path& folder) {
 json notes_of(const fs::path& checkpoints, const std::map<std::int64_t, fs::path>& steps) {
   json notes = json::array();
   for (const fs::path& leftover : leftovers(checkpoints))
-    notes.push_back(fmt::format("{}: left by an interrupted save; the next save removes it", leftover.string()));
+    notes.push_back(
+        fmt::format("{}: left by an interrupted save; the next save removes it", leftover.string()));
   const auto latest = latest_step(checkpoints);
   if (!latest)
-    notes.push_back(fmt::format("{}: names no checkpoint; the newest whole one is loaded", (checkpoints / "latest").string()));
+    notes.push_back(fmt::format("{}: names no checkpoint; the newest whole one is loaded",
+                                (checkpoints / "latest").string()));
   else if (!steps.contains(*latest))
     notes.push_back(fmt::format("{}: names step {}, which is not there; the newest whole one is loaded",
                                 (checkpoints / "latest").string(), *latest));
@@ -120,7 +127,8 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
     const Manifest manifest = read_manifest(step_folder);
     if (const auto step = step_of_name(step_folder.filename().string()); step && *step != manifest.step)
       found.push_back({"manifest", std::string(kManifestName),
-                       fmt::format("{}: must hold step {} as its name says; got {}", step_folder.string(), *step, manifest.step)});
+                       fmt::format("{}: must hold step {} as its name says; got {}", step_folder.string(),
+                                   *step, manifest.step)});
     const Wanted wanted = wanted_chunks(manifest);
     int number = 0;
     for (const auto& [name, sum] : manifest.files)
@@ -133,14 +141,16 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
 
 json verify(const fs::path& path) {
   json result{{"path", path.string()}, {"checkpoints", json::array()}, {"notes", json::array()}};
-  if (fs::exists(path / kManifestName) || (step_of_name(path.filename().string()) && fs::is_directory(path))) {
+  if (fs::exists(path / kManifestName) ||
+      (step_of_name(path.filename().string()) && fs::is_directory(path))) {
     result["checkpoints"].push_back(verify_step(path));
   } else {
     const fs::path checkpoints = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
     const auto steps = step_folders(checkpoints);
     if (steps.empty())
-      throw DataError(fmt::format("{}: must be a run folder with checkpoints or a step folder; got neither; check the path",
-                                  path.string()));
+      throw DataError(fmt::format(
+          "{}: must be a run folder with checkpoints or a step folder; got neither; check the path",
+          path.string()));
     for (const auto& [step, folder] : steps) result["checkpoints"].push_back(verify_step(folder));
     result["notes"] = notes_of(checkpoints, steps);
   }

@@ -33,8 +33,13 @@ std::vector<LocalRun> runs_of(const tensor::Parameter& p) {
 }
 
 /// The rows of `run` that lie in `tensor`; nothing when there are none.
-std::optional<Slice> slice_of(const LocalRun& run, const models::gpt::HfTensor& tensor, const checkpoint::Sizes& global) {
-  Slice slice{.name = tensor.name, .global_shape = global, .offset = run.offset, .data = run.data, .owner = run.owner};
+std::optional<Slice> slice_of(const LocalRun& run, const models::gpt::HfTensor& tensor,
+                              const checkpoint::Sizes& global) {
+  Slice slice{.name = tensor.name,
+              .global_shape = global,
+              .offset = run.offset,
+              .data = run.data,
+              .owner = run.owner};
   if (!global.empty()) {
     const std::int64_t from = std::max(run.offset[0], tensor.first_row);
     const std::int64_t to = std::min(run.offset[0] + run.data.size(0), tensor.first_row + tensor.rows);
@@ -53,8 +58,8 @@ std::optional<Slice> slice_of(const LocalRun& run, const models::gpt::HfTensor& 
 
 }  // namespace
 
-std::vector<Slice> model_slices(const tensor::Parameter& parameter, std::optional<models::gpt::HfFamily> family,
-                                bool replica_owner) {
+std::vector<Slice> model_slices(const tensor::Parameter& parameter,
+                                std::optional<models::gpt::HfFamily> family, bool replica_owner) {
   std::vector<Slice> slices;
   const auto tensors = models::gpt::hf_tensors(parameter.spec, family);
   for (const LocalRun& run : runs_of(parameter))
@@ -75,7 +80,10 @@ std::vector<Slice> state_slices(const std::string& name, const tensor::Parameter
     const at::Tensor box = state.narrow(0, done, local.numel()).view(local.shape);
     done += local.numel();
     for (const plan::Run& run : p.shard.runs) {
-      Slice slice{.name = name, .global_shape = p.spec.shape, .offset = local.offset, .data = box,
+      Slice slice{.name = name,
+                  .global_shape = p.spec.shape,
+                  .offset = local.offset,
+                  .data = box,
                   .owner = run.owner && replica_owner && !p.is_copy};
       if (!p.spec.shape.empty()) {
         const std::int64_t from = std::max(local.offset[dim], run.local);

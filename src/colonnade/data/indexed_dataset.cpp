@@ -23,7 +23,8 @@ T load(const std::byte* at) {
 
 template <typename T>
 void widen(const std::byte* from, std::span<std::int64_t> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = load<T>(from + i * sizeof(T));  // NOLINT(bugprone-signed-char-misuse)
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = load<T>(from + i * sizeof(T));  // NOLINT(bugprone-signed-char-misuse)
 }
 
 std::string with_suffix(const std::string& prefix, std::string_view suffix) {
@@ -102,8 +103,8 @@ void IndexedDataset::read_header() {
         "{}: {} sequences and {} document starts{} need {} bytes; got {}; the file is {}, copy "
         "it again",
         path, sequences, starts, multimodal_ ? " with modes" : "",
-        expected == 0 ? "impossibly many" : fmt::to_string(expected + (multimodal_ ? sequences : 0)), all.size(),
-        all.size() < expected ? "truncated" : "damaged or overwritten"));
+        expected == 0 ? "impossibly many" : fmt::to_string(expected + (multimodal_ ? sequences : 0)),
+        all.size(), all.size() < expected ? "truncated" : "damaged or overwritten"));
   num_sequences_ = static_cast<std::int64_t>(sequences);
   num_document_starts_ = static_cast<std::int64_t>(starts);
   lengths_ = all.data() + kHeaderSize;

@@ -19,8 +19,8 @@ class SentencePiece final : public Tokenizer {
  public:
   explicit SentencePiece(const fs::path& path) : path_(path.string()) {
     if (!fs::is_regular_file(path))
-      throw DataError(fmt::format("{}: must be a SentencePiece .model file; got {}; check --tokenizer-model", path_,
-                                  fs::exists(path) ? "a folder" : "no such file"));
+      throw DataError(fmt::format("{}: must be a SentencePiece .model file; got {}; check --tokenizer-model",
+                                  path_, fs::exists(path) ? "a folder" : "no such file"));
     const auto status = processor_.LoadFromSerializedProto(read_file(path));
     if (!status.ok())
       throw DataError(

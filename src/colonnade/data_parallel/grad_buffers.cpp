@@ -65,11 +65,12 @@ void GradBuffers::close_bucket() {
   const std::int64_t size = groups_.data.size();
   total_ = open.begin + round_up(total_ - open.begin, std::lcm(size, kBucketAlignment));
   open.end = total_;
-  open.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1, open.parameters.front()->spec.name,
-                          open.parameters.back()->spec.name);
+  open.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1,
+                          open.parameters.front()->spec.name, open.parameters.back()->spec.name);
   const std::int64_t part = (open.end - open.begin) / size;
   if (distributed())
-    owned_.push_back({open.begin + part * groups_.data.rank(), open.begin + part * (groups_.data.rank() + 1)});
+    owned_.push_back(
+        {open.begin + part * groups_.data.rank(), open.begin + part * (groups_.data.rank() + 1)});
   else
     owned_.push_back({open.begin, open.end});
   buckets_.push_back({.chunk = open.chunk, .deferred = open.deferred, .begin = total_});
@@ -103,7 +104,8 @@ void GradBuffers::arm(int chunk) { armed_[static_cast<std::size_t>(chunk)] = tru
 
 void GradBuffers::on_ready(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  if (bucket.deferred || !options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.chunk)]) return;
+  if (bucket.deferred || !options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.chunk)])
+    return;
   if (--bucket.missing == 0) launch(bucket);
 }
 
@@ -117,7 +119,8 @@ void GradBuffers::launch(Bucket& bucket) {
     return;
   }
   const std::int64_t part = all.numel() / groups_.data.size();
-  bucket.reduced = groups_.data.reduce_scatter(all.narrow(0, part * groups_.data.rank(), part), all, bucket.name);
+  bucket.reduced =
+      groups_.data.reduce_scatter(all.narrow(0, part * groups_.data.rank(), part), all, bucket.name);
 }
 
 void GradBuffers::sum_partial_gradients() {
@@ -144,7 +147,8 @@ void GradBuffers::gather_params() {
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
     at::Tensor all = params_.narrow(0, bucket->begin, bucket->end - bucket->begin);
     const std::int64_t part = all.numel() / groups_.data.size();
-    bucket->gathered = groups_.data.all_gather(all, all.narrow(0, part * groups_.data.rank(), part), bucket->name);
+    bucket->gathered =
+        groups_.data.all_gather(all, all.narrow(0, part * groups_.data.rank(), part), bucket->name);
     if (!options_.overlap_param_gather) bucket->gathered.wait();
   }
 }

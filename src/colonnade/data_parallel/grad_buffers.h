@@ -17,9 +17,9 @@ namespace colonnade::data_parallel {
 
 struct Options {
   std::int64_t bucket_elements = 40'000'000;  ///< a bucket closes when it has at least so many
-  bool overlap_grad_reduce = false;   ///< reduce a bucket as soon as its last gradient is there
-  bool overlap_param_gather = false;  ///< gather in the background, wait in front of each block
-  bool distributed = false;           ///< each rank owns and updates 1/size of every bucket
+  bool overlap_grad_reduce = false;           ///< reduce a bucket as soon as its last gradient is there
+  bool overlap_param_gather = false;          ///< gather in the background, wait in front of each block
+  bool distributed = false;                   ///< each rank owns and updates 1/size of every bucket
 };
 
 /// The groups a gradient may have to be summed over.
@@ -48,8 +48,8 @@ class GradBuffers {
  public:
   /// `chunks[c]`: the parameters of chunk c in forward order. `tied`: the table (or its copy) of tied
   /// embeddings on this rank, or null.
-  GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, tensor::Parameter* tied, Groups groups,
-              Options options);
+  GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, tensor::Parameter* tied,
+              Groups groups, Options options);
 
   /// Forgets all gradients.
   void start_step();

@@ -15,7 +15,8 @@ void sum_shared_rows(tensor::Parameter& parameter, const comm::Group& tp) {
   const auto each_shared = [&](const auto& body) {
     for (const plan::Run& run : parameter.shard.runs)
       if (run.holders > 1)
-        body(whole.narrow(dim, run.global, run.length), parameter.main_grad.narrow(dim, run.local, run.length));
+        body(whole.narrow(dim, run.global, run.length),
+             parameter.main_grad.narrow(dim, run.local, run.length));
   };
   each_shared([](at::Tensor global, const at::Tensor& local) { global.copy_(local); });
   tp.all_reduce(whole, parameter.spec.name + " / shared rows").wait();

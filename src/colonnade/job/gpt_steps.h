@@ -34,6 +34,7 @@ class GptStream {
 };
 
 /// The steps of evaluation batch `index` of a split; not prefetched.
-pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first_sample);
+pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job,
+                                     std::int64_t first_sample);
 
 }  // namespace colonnade::job

@@ -56,11 +56,12 @@ class Job {
   StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
 
   /// Mean losses over `batches` global batches; steps_of(i) gives the steps of batch i.
-  std::map<std::string, double> evaluate(int batches, const std::function<pipeline::Steps(int batch)>& steps_of);
+  std::map<std::string, double> evaluate(int batches,
+                                         const std::function<pipeline::Steps(int batch)>& steps_of);
 
   /// Micro-batches per rank and step.
   [[nodiscard]] int num_microbatches() const { return executor_->schedule().microbatches; }
-  [[nodiscard]] int data_rank() const;   ///< among the replicas
+  [[nodiscard]] int data_rank() const;  ///< among the replicas
   [[nodiscard]] int data_ranks() const;
 
   config::Run run;

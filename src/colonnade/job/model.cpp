@@ -16,7 +16,8 @@ std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
 
 Model build_gpt(const Site& site) {
   Model model;
-  for (auto& built : models::gpt::build(site.blocks, site.run.model, site.run.parallel, site.layers, site.run.training.seq_length)) {
+  for (auto& built : models::gpt::build(site.blocks, site.run.model, site.run.parallel, site.layers,
+                                        site.run.training.seq_length)) {
     model.stages.push_back(std::make_unique<tensor::Stage>(std::move(built.stage)));
     if (built.word_table != nullptr) model.tied = built.word_table;
   }

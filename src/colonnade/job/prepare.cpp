@@ -18,7 +18,8 @@ namespace {
 /// Settings that say what the model computes; a checkpoint's values of the others belong to its run.
 bool says_what_the_model_is(const config::Setting& s) {
   static const std::set<std::string_view> kGroups = {"network size", "positions", "layers"};
-  static const std::set<std::string_view> kOfTheRun = {"hidden_dropout", "attention_dropout", "make_vocab_size_divisible_by"};
+  static const std::set<std::string_view> kOfTheRun = {"hidden_dropout", "attention_dropout",
+                                                       "make_vocab_size_divisible_by"};
   return s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
 }
 
@@ -50,20 +51,26 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
 }
 
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
-  if (!run.checkpoint.pretrained_checkpoint.empty()) fill_from(run, run.checkpoint.pretrained_checkpoint, faults);
+  if (!run.checkpoint.pretrained_checkpoint.empty())
+    fill_from(run, run.checkpoint.pretrained_checkpoint, faults);
   const config::Checkpoint& c = run.checkpoint;
   if (!c.load.empty()) {
     if (checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, checkpoint::Check::kSizes))
       fill_from(run, c.load, faults);
     else if (c.exit_on_missing_checkpoint)
-      faults.push_back(fmt::format("--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; correct the folder", c.load));
+      faults.push_back(
+          fmt::format("--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; "
+                      "correct the folder",
+                      c.load));
   }
   try {
     const auto tokenizer = tokenizer_of(run);
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = tokenizer->vocab_size();
     if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
-      faults.push_back(fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size {}; give another tokenizer",
-                                   tokenizer->vocab_size(), run.data.tokenizer_model, run.model.vocab_size));
+      faults.push_back(
+          fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size "
+                      "{}; give another tokenizer",
+                      tokenizer->vocab_size(), run.data.tokenizer_model, run.model.vocab_size));
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }

@@ -49,7 +49,9 @@ ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pas
   const auto turned = [&](const at::Tensor& x_bnsd, const Norm& norm) {
     const at::Tensor normed = norm.forward(x_bnsd);
     if (!rotary_) return normed;
-    return ops::rotary(normed.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions).permute({1, 2, 0, 3}).contiguous();
+    return ops::rotary(normed.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions)
+        .permute({1, 2, 0, 3})
+        .contiguous();
   };
   heads.q = turned(heads.q, *q_norm_);
   heads.k = turned(heads.k, *k_norm_);

@@ -29,7 +29,8 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
                             const std::optional<at::Tensor>& b, const ColumnLinear* layer) {
     ctx->save_for_backward({x});
     ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
-    const at::Tensor whole = layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
+    const at::Tensor whole =
+        layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
     const at::Tensor y2 = b ? at::addmm(*b, as_matrix(whole), w.t()) : at::mm(as_matrix(whole), w.t());
     return y2.view(shape_of(x, whole.size(0), w.size(0)));
   }
@@ -68,7 +69,8 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
 };
 
 struct RowProduct : torch::autograd::Function<RowProduct> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const RowLinear* layer) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
+                            const RowLinear* layer) {
     ctx->save_for_backward({x});
     ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
     const std::string& name = layer->weight->spec.name;
@@ -81,7 +83,8 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto& layer = layer_of<RowLinear>(ctx);
     const at::Tensor x = ctx->get_saved_variables()[0];
-    const at::Tensor dy = layer.sequence_parallel ? gather_sequence(grads[0], layer.tp, layer.weight->spec.name) : grads[0];
+    const at::Tensor dy =
+        layer.sequence_parallel ? gather_sequence(grads[0], layer.tp, layer.weight->spec.name) : grads[0];
     const at::Tensor dy2 = as_matrix(dy).contiguous();
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = at::mm(dy2, layer.weight->value.detach()).view(x.sizes());
@@ -97,8 +100,8 @@ void check_input(const char* kind, const at::Tensor& x, const tensor::Parameter&
 
 }  // namespace
 
-ColumnLinear::ColumnLinear(const plan::ParamSpec& weight_spec, const std::optional<plan::ParamSpec>& bias_spec,
-                           const Context& context)
+ColumnLinear::ColumnLinear(const plan::ParamSpec& weight_spec,
+                           const std::optional<plan::ParamSpec>& bias_spec, const Context& context)
     : weight(context.make(weight_spec)),
       bias(context.make(bias_spec)),
       tp(context.tp),

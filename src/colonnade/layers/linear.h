@@ -21,12 +21,13 @@ namespace colonnade::layers {
 /// gradient of x is computed. Weight and bias gradients go straight into main_grad.
 class ColumnLinear {
  public:
-  ColumnLinear(const plan::ParamSpec& weight, const std::optional<plan::ParamSpec>& bias, const Context& context);
+  ColumnLinear(const plan::ParamSpec& weight, const std::optional<plan::ParamSpec>& bias,
+               const Context& context);
   at::Tensor forward(const at::Tensor& x) const;
 
   std::unique_ptr<tensor::Parameter> weight;
   std::unique_ptr<tensor::Parameter> bias;  ///< null: none
-  bool add_bias = true;  ///< false: the caller fuses the bias into what follows
+  bool add_bias = true;                     ///< false: the caller fuses the bias into what follows
   const comm::Group tp;
   const bool sequence_parallel;
 };
@@ -38,7 +39,8 @@ class ColumnLinear {
 /// sequence parallelism (reduce-scatter). Backward: none, or one gather of the gradient of y.
 class RowLinear {
  public:
-  RowLinear(const plan::ParamSpec& weight, const std::optional<plan::ParamSpec>& bias, const Context& context);
+  RowLinear(const plan::ParamSpec& weight, const std::optional<plan::ParamSpec>& bias,
+            const Context& context);
   at::Tensor forward(const at::Tensor& x) const;
 
   std::unique_ptr<tensor::Parameter> weight;

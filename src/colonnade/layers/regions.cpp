@@ -35,7 +35,9 @@ struct ReducePartial : torch::autograd::Function<ReducePartial> {
     tp.all_reduce(sum, "sum of partial activations").wait();
     return sum;
   }
-  static variable_list backward(AutogradContext*, const variable_list& grads) { return {grads[0], at::Tensor()}; }
+  static variable_list backward(AutogradContext*, const variable_list& grads) {
+    return {grads[0], at::Tensor()};
+  }
 };
 
 struct ScatterPartial : torch::autograd::Function<ScatterPartial> {
@@ -44,7 +46,8 @@ struct ScatterPartial : torch::autograd::Function<ScatterPartial> {
     return reduce_scatter_sequence(x, tp, "sum of partial activations, cut by sequence");
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {gather_sequence(grads[0], saved_group(ctx), "gradient of activations cut by sequence"), at::Tensor()};
+    return {gather_sequence(grads[0], saved_group(ctx), "gradient of activations cut by sequence"),
+            at::Tensor()};
   }
 };
 
@@ -55,7 +58,8 @@ struct ScatterReplicated : torch::autograd::Function<ScatterReplicated> {
     return x.narrow(0, tp.rank() * s, s).contiguous();
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {gather_sequence(grads[0], saved_group(ctx), "gradient of activations cut by sequence"), at::Tensor()};
+    return {gather_sequence(grads[0], saved_group(ctx), "gradient of activations cut by sequence"),
+            at::Tensor()};
   }
 };
 
@@ -70,8 +74,9 @@ at::Tensor gather_sequence(const at::Tensor& x, const comm::Group& tp, std::stri
 
 at::Tensor reduce_scatter_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what) {
   if (tp.size() == 1) return x;
-  COL_CHECK(x.size(0) % tp.size() == 0, "{}: the sequence must divide by the tensor-parallel size; got {} and {}",
-            what, x.size(0), tp.size());
+  COL_CHECK(x.size(0) % tp.size() == 0,
+            "{}: the sequence must divide by the tensor-parallel size; got {} and {}", what, x.size(0),
+            tp.size());
   at::Tensor part = at::empty(with_sequence(x, x.size(0) / tp.size()), x.options());
   tp.reduce_scatter(part, x.contiguous(), what).wait();
   return part;

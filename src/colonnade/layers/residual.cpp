@@ -31,7 +31,8 @@ at::Tensor Residual::forward(const at::Tensor& x, tensor::Parameter* bias, const
                              const tensor::Pass& pass) const {
   if (only_adds(bias, pass)) return x + residual;
   const bool drops = pass.training && dropout_ > 0;
-  return ops::bias_dropout_add(x, bias, residual, drops ? dropout_ : 0.0, drops ? key(x, pass) : ops::DropoutKey{});
+  return ops::bias_dropout_add(x, bias, residual, drops ? dropout_ : 0.0,
+                               drops ? key(x, pass) : ops::DropoutKey{});
 }
 
 at::Tensor Residual::drop(const at::Tensor& x, const tensor::Pass& pass) const {

@@ -3,8 +3,9 @@
 
 namespace colonnade::layers {
 
-TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config::Model& model, const Context& context,
-                                   std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer)
+TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config::Model& model,
+                                   const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
+                                   std::int64_t layer)
     : input_norm_(params.attention.input_norm, model, context),
       attention_(params.attention, model, context, std::move(rotary), layer),
       mlp_norm_(params.mlp.norm, model, context),

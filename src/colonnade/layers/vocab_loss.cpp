@@ -12,7 +12,8 @@ using torch::autograd::variable_list;
 
 /// What the two passes share besides tensors; lives in the autograd node.
 struct Site final : torch::CustomClassHolder {
-  Site(tensor::Parameter& w, comm::Group group, bool sequence) : weight(&w), tp(std::move(group)), sequence_parallel(sequence) {}
+  Site(tensor::Parameter& w, comm::Group group, bool sequence)
+      : weight(&w), tp(std::move(group)), sequence_parallel(sequence) {}
   tensor::Parameter* weight;
   comm::Group tp;
   bool sequence_parallel;
@@ -31,8 +32,8 @@ ops::LogitStats combine(ops::LogitStats local, const comm::Group& tp) {
 }
 
 struct LinearLoss : torch::autograd::Function<LinearLoss> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels_n,
-                            const c10::intrusive_ptr<Site>& site) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
+                            const at::Tensor& labels_n, const c10::intrusive_ptr<Site>& site) {
     const at::Tensor whole =
         site->sequence_parallel ? gather_sequence(x, site->tp, "vocabulary loss / activations") : x;
     const VocabRange held = vocab_range(*site->weight);
@@ -82,8 +83,8 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
 
 }  // namespace
 
-at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels, const comm::Group& tp,
-                      bool sequence_parallel) {
+at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels,
+                      const comm::Group& tp, bool sequence_parallel) {
   const at::Tensor labels_n = labels.t().contiguous().view(-1);
   const at::Tensor loss_n =
       LinearLoss::apply(x, weight.value, labels_n, c10::make_intrusive<Site>(weight, tp, sequence_parallel));
@@ -103,7 +104,10 @@ at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, co
     vocab_major = all;
   }
   const std::int64_t vocabulary = weight.spec.shape[0];
-  return vocab_major.narrow(0, 0, vocabulary).view({vocabulary, whole.size(0), whole.size(1)}).permute({2, 1, 0}).contiguous();
+  return vocab_major.narrow(0, 0, vocabulary)
+      .view({vocabulary, whole.size(0), whole.size(1)})
+      .permute({2, 1, 0})
+      .contiguous();
 }
 
 }  // namespace colonnade::layers

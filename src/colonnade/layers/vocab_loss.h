@@ -16,8 +16,8 @@ namespace colonnade::layers {
 /// Communication: forward, one maximum and one sum of 2 s b numbers; backward, the gradient of x is
 /// summed over tp while the weight gradient is computed. Memory: the logits are kept for the
 /// backward pass, which turns them into their gradient in place.
-at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels, const comm::Group& tp,
-                      bool sequence_parallel);
+at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels,
+                      const comm::Group& tp, bool sequence_parallel);
 
 /// logits [b, s, vocabulary] of all ranks' rows, without filling, in fp32. Not differentiable.
 at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, const comm::Group& tp,

@@ -10,8 +10,8 @@ namespace colonnade::optim {
 
 struct LossScale {
   double scale = 1.0;
-  int growth = 0;         ///< clean steps since the last change
-  int hysteresis = 0;     ///< overflows still forgiven
+  int growth = 0;      ///< clean steps since the last change
+  int hysteresis = 0;  ///< overflows still forgiven
   bool dynamic = false;
 
   static constexpr double kGrowth = 2.0;

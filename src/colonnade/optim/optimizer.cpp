@@ -16,8 +16,8 @@ at::Tensor zeros_like_fp(const at::Tensor& grad) { return at::zeros({grad.numel(
 
 }  // namespace
 
-Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group model_parallel,
-                     bool fp16)
+Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
+                     comm::Group model_parallel, bool fp16)
     : settings_(settings),
       buffers_(&buffers),
       model_parallel_(std::move(model_parallel)),
@@ -60,7 +60,8 @@ void Optimizer::count_elements(const Segment& s) {
     const std::int64_t from = std::max(run.local * inner, s.begin);
     const std::int64_t to = std::min((run.local + run.length) * inner, s.begin + length);
     if (!run.owner || from >= to) continue;
-    counted_.push_back({s.grad.narrow(0, from - s.begin, to - from), s.model.narrow(0, from - s.begin, to - from)});
+    counted_.push_back(
+        {s.grad.narrow(0, from - s.begin, to - from), s.model.narrow(0, from - s.begin, to - from)});
   }
 }
 
@@ -91,7 +92,8 @@ StepResult Optimizer::step(const StepOptions& options) {
   result.finite = std::isfinite(result.grad_norm);
   result.skipped = !result.finite && scale_.dynamic;
   if (result.finite) {
-    const double coefficient = settings_.clip_grad > 0 ? settings_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
+    const double coefficient =
+        settings_.clip_grad > 0 ? settings_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
     update(options, std::min(coefficient, 1.0) * unscale);
   }
   scale_ = next(scale_, !result.finite, settings_);
@@ -122,13 +124,21 @@ void Optimizer::update(const StepOptions& options, double grad_scale) {
     }
     const double decay = decayed ? options.weight_decay : 0.0;
     if (adam)
-      ops::adam_(adam_tensors, {.lr = options.learning_rate, .beta1 = settings_.adam_beta1, .beta2 = settings_.adam_beta2,
-                                .eps = settings_.adam_eps, .weight_decay = decay, .decoupled = true,
+      ops::adam_(adam_tensors, {.lr = options.learning_rate,
+                                .beta1 = settings_.adam_beta1,
+                                .beta2 = settings_.adam_beta2,
+                                .eps = settings_.adam_eps,
+                                .weight_decay = decay,
+                                .decoupled = true,
                                 .bias1 = 1.0 - std::pow(settings_.adam_beta1, t),
-                                .bias2 = 1.0 - std::pow(settings_.adam_beta2, t), .grad_scale = grad_scale});
+                                .bias2 = 1.0 - std::pow(settings_.adam_beta2, t),
+                                .grad_scale = grad_scale});
     else
-      ops::sgd_(sgd_tensors, {.lr = options.learning_rate, .momentum = settings_.sgd_momentum, .weight_decay = decay,
-                              .first = steps_ == 1, .grad_scale = grad_scale});
+      ops::sgd_(sgd_tensors, {.lr = options.learning_rate,
+                              .momentum = settings_.sgd_momentum,
+                              .weight_decay = decay,
+                              .first = steps_ == 1,
+                              .grad_scale = grad_scale});
   }
   buffers_->gather_params();
 }
@@ -137,7 +147,8 @@ double Optimizer::params_norm() {
   const at::NoGradGuard no_grad;
   double squares = 0;
   for (const Counted& c : counted_)
-    squares += ops::sum_squares(c.model.scalar_type() == c.grad.scalar_type() ? c.model : c.model.to(c.grad.scalar_type()));
+    squares += ops::sum_squares(
+        c.model.scalar_type() == c.grad.scalar_type() ? c.model : c.model.to(c.grad.scalar_type()));
   return std::sqrt(sum_over_ranks({squares})[0]);
 }
 

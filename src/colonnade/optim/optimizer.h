@@ -19,9 +19,9 @@ namespace colonnade::optim {
 /// views of equal length, fp32 (float64 for float64 parameters).
 struct Segment {
   tensor::Parameter* parameter;
-  std::int64_t begin;   ///< first element within the parameter's local part
-  at::Tensor main;      ///< the value that is updated; the parameter itself unless it is bf16 or fp16
-  at::Tensor model;     ///< the parameter's own elements
+  std::int64_t begin;  ///< first element within the parameter's local part
+  at::Tensor main;     ///< the value that is updated; the parameter itself unless it is bf16 or fp16
+  at::Tensor model;    ///< the parameter's own elements
   at::Tensor grad;
   at::Tensor exp_avg;     ///< Adam's first moment, or SGD's momentum; undefined without momentum
   at::Tensor exp_avg_sq;  ///< Adam's second moment; undefined with SGD
@@ -45,8 +45,8 @@ struct StepResult {
 class Optimizer {
  public:
   /// `model_parallel`: ranks that hold other parts of the model (tp and pp).
-  Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group model_parallel,
-            bool fp16);
+  Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
+            comm::Group model_parallel, bool fp16);
 
   /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
   /// parameters. Call after GradBuffers::finish(). Each element counts once in the norm, whatever

@@ -24,9 +24,9 @@ struct Key {
 
 /// What is kept of a micro-batch between its forward and its backward pass.
 struct Live {
-  at::Tensor input;               ///< leaf; undefined on the first stage
-  torch::autograd::Edge output;   ///< where the gradient of the output enters
-  at::Tensor seed;                ///< gradient to start from
+  at::Tensor input;              ///< leaf; undefined on the first stage
+  torch::autograd::Edge output;  ///< where the gradient of the output enters
+  at::Tensor seed;               ///< gradient to start from
 };
 
 /// One pass over the program of this rank.
@@ -35,7 +35,13 @@ class Run {
   Run(const plan::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
       const std::vector<std::int64_t>& activation, const at::TensorOptions& options, const Steps& steps,
       const std::vector<std::vector<std::size_t>>& releases)
-      : schedule_(schedule), stages_(stages), pp_(pp), activation_(activation), options_(options), steps_(steps), releases_(releases) {}
+      : schedule_(schedule),
+        stages_(stages),
+        pp_(pp),
+        activation_(activation),
+        options_(options),
+        steps_(steps),
+        releases_(releases) {}
 
   void forward(const Action& a, bool training, tensor::Output output,
                const std::function<void(int, const at::Tensor&)>& sink);
@@ -81,7 +87,8 @@ const tensor::Batch& Run::batch(int microbatch) {
 
 at::Tensor Run::take(std::map<Key, at::Tensor>& from, const Key& key, const char* what) {
   const auto found = from.find(key);
-  COL_CHECK(found != from.end(), "pipeline: {} of chunk {}, micro-batch {} must come before its use; the schedule is unsound",
+  COL_CHECK(found != from.end(),
+            "pipeline: {} of chunk {}, micro-batch {} must come before its use; the schedule is unsound",
             what, key.chunk, key.microbatch);
   at::Tensor tensor = std::move(found->second);
   from.erase(found);
@@ -119,7 +126,8 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
     sum = sum.defined() ? sum + one : one;
   }
   if (training)
-    live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value), at::full_like(loss.value.detach(), grad_scale)};
+    live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value),
+                  at::full_like(loss.value.detach(), grad_scale)};
   else
     batches_.erase(a.microbatch);
 }
@@ -127,8 +135,10 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
 void Run::backward(const Action& a) {
   const Key key{a.chunk, a.microbatch};
   const auto found = live_.find(key);
-  COL_CHECK(found != live_.end(), "pipeline: backward of chunk {}, micro-batch {} comes without its forward; the schedule is unsound",
-            a.chunk, a.microbatch);
+  COL_CHECK(
+      found != live_.end(),
+      "pipeline: backward of chunk {}, micro-batch {} comes without its forward; the schedule is unsound",
+      a.chunk, a.microbatch);
   Live live = std::move(found->second);
   live_.erase(found);
   const bool last = stages_[static_cast<std::size_t>(a.chunk)]->last;
@@ -160,16 +170,20 @@ void Run::transfer(const Action& a, std::size_t index) {
   };
   switch (a.act) {
     case Do::kSendActivation:
-      sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), tag(stage, a.microbatch, false), what("send activation"));
+      sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1),
+                              tag(stage, a.microbatch, false), what("send activation"));
       break;
     case Do::kRecvActivation:
-      inputs_[key] = receive(rank_of(stage - 1), tag(stage - 1, a.microbatch, false), what("receive activation"));
+      inputs_[key] =
+          receive(rank_of(stage - 1), tag(stage - 1, a.microbatch, false), what("receive activation"));
       break;
     case Do::kSendGradient:
-      sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), tag(stage - 1, a.microbatch, true), what("send gradient"));
+      sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1),
+                              tag(stage - 1, a.microbatch, true), what("send gradient"));
       break;
     case Do::kRecvGradient:
-      output_grads_[key] = receive(rank_of(stage + 1), tag(stage, a.microbatch, true), what("receive gradient"));
+      output_grads_[key] =
+          receive(rank_of(stage + 1), tag(stage, a.microbatch, true), what("receive gradient"));
       break;
     default:
       break;
@@ -199,13 +213,15 @@ Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, 
       pp_(std::move(pp)),
       activation_(std::move(activation)),
       options_(options) {
-  COL_CHECK(schedule_.ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}", schedule_.ranks, pp_.size());
-  COL_CHECK(static_cast<int>(stages_.size()) == schedule_.chunks, "pipeline: the schedule has {} chunks per rank; got {} stages",
-            schedule_.chunks, stages_.size());
+  COL_CHECK(schedule_.ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}",
+            schedule_.ranks, pp_.size());
+  COL_CHECK(static_cast<int>(stages_.size()) == schedule_.chunks,
+            "pipeline: the schedule has {} chunks per rank; got {} stages", schedule_.chunks, stages_.size());
   releases_ = releases(schedule_, pp_.rank());
 }
 
-Result Executor::train(const Steps& steps, double grad_scale, const std::function<void(int chunk)>& before_last_backward) {
+Result Executor::train(const Steps& steps, double grad_scale,
+                       const std::function<void(int chunk)>& before_last_backward) {
   Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
   run.grad_scale = grad_scale;
   std::vector<int> left(stages_.size(), schedule_.microbatches);
@@ -215,7 +231,8 @@ Result Executor::train(const Steps& steps, double grad_scale, const std::functio
     if (a.act == Do::kForward) {
       run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
     } else if (a.act == Do::kBackward) {
-      if (--left[static_cast<std::size_t>(a.chunk)] == 0 && before_last_backward) before_last_backward(a.chunk);
+      if (--left[static_cast<std::size_t>(a.chunk)] == 0 && before_last_backward)
+        before_last_backward(a.chunk);
       run.backward(a);
     } else {
       run.transfer(a, i);

@@ -51,7 +51,8 @@ class Executor {
   /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the
   /// loss of each micro-batch is differentiated with weight `grad_scale`. `before_last_backward(c)`
   /// is called just before the backward pass that completes the gradients of chunk c.
-  Result train(const Steps& steps, double grad_scale, const std::function<void(int chunk)>& before_last_backward);
+  Result train(const Steps& steps, double grad_scale,
+               const std::function<void(int chunk)>& before_last_backward);
 
   /// Forward only, dropout off, no gradients. `sink`, where given, receives each micro-batch's
   /// output on the last stage instead of the loss step.

@@ -23,7 +23,8 @@ double activation_bytes(const config::Run& run) {
 double tensor_bytes(const std::vector<StageBlocks>& stages, double activation, int tp, bool by_sequence) {
   double passes = 0;
   for (const StageBlocks& stage : stages) {
-    const double parts = 4 * static_cast<double>(stage.num_layers) + (stage.embedding ? 1 : 0) + (stage.head ? 1 : 0);
+    const double parts =
+        4 * static_cast<double>(stage.num_layers) + (stage.embedding ? 1 : 0) + (stage.head ? 1 : 0);
     const double again = 2 * static_cast<double>(stage.num_layers) + (stage.head ? 1 : 0);
     passes += 2 * parts + (by_sequence ? again : 0);
   }
@@ -32,7 +33,8 @@ double tensor_bytes(const std::vector<StageBlocks>& stages, double activation, i
 
 double data_bytes(const StageMemory& memory, int replicas, bool distributed) {
   const auto gradients = static_cast<double>(memory.gradients);
-  return ring(gradients, replicas) + ring(distributed ? static_cast<double>(memory.parameters) : gradients, replicas);
+  return ring(gradients, replicas) +
+         ring(distributed ? static_cast<double>(memory.parameters) : gradients, replicas);
 }
 
 }  // namespace
@@ -51,7 +53,8 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data = data_bytes(memory[rank], mesh.size({Axis::kDp, Axis::kCp}), run.parallel.use_distributed_optimizer);
+    t.data =
+        data_bytes(memory[rank], mesh.size({Axis::kDp, Axis::kCp}), run.parallel.use_distributed_optimizer);
     traffic.push_back(t);
   }
   return traffic;

@@ -20,9 +20,9 @@ namespace colonnade::plan {
 ///                                 divides; filling exists in memory only (vocabulary).
 /// Anything else is refused by plan::check.
 struct Piece {
-  std::string role;        ///< "q", "gate", "" when there is one piece
-  std::int64_t size = 0;   ///< global length along the cut dimension
-  std::int64_t unit = 1;   ///< length that is never cut
+  std::string role;       ///< "q", "gate", "" when there is one piece
+  std::int64_t size = 0;  ///< global length along the cut dimension
+  std::int64_t unit = 1;  ///< length that is never cut
   std::int64_t pad_to = 0;
 };
 
@@ -33,15 +33,15 @@ struct Init {
 };
 
 struct ParamSpec {
-  std::string name;                  ///< global name, e.g. "decoder.layers.3.mlp.linear_fc1.weight"
-  std::vector<std::int64_t> shape;   ///< global shape without filling
-  int split_dim = -1;                ///< cut dimension; -1: every rank holds all of it
-  Axis split_axis = Axis::kTp;       ///< axis over which it is cut
-  std::vector<Piece> pieces;         ///< sizes add up to shape[split_dim]; empty when split_dim is -1
-  AxisSet partial;                   ///< axes besides the data axes over which the gradient must be summed
+  std::string name;                 ///< global name, e.g. "decoder.layers.3.mlp.linear_fc1.weight"
+  std::vector<std::int64_t> shape;  ///< global shape without filling
+  int split_dim = -1;               ///< cut dimension; -1: every rank holds all of it
+  Axis split_axis = Axis::kTp;      ///< axis over which it is cut
+  std::vector<Piece> pieces;        ///< sizes add up to shape[split_dim]; empty when split_dim is -1
+  AxisSet partial;                  ///< axes besides the data axes over which the gradient must be summed
   AxisSet data_axes{Axis::kDp, Axis::kCp};  ///< axes of replicas that see other samples
   Init init;
-  bool weight_decay = true;          ///< false for biases and norms
+  bool weight_decay = true;  ///< false for biases and norms
 
   [[nodiscard]] std::int64_t numel() const;
 };
@@ -51,8 +51,8 @@ struct Run {
   std::int64_t global = 0;
   std::int64_t local = 0;
   std::int64_t length = 0;
-  int holders = 1;     ///< ranks of the axis that hold this run
-  bool owner = true;   ///< true on the first of them
+  int holders = 1;    ///< ranks of the axis that hold this run
+  bool owner = true;  ///< true on the first of them
 };
 
 /// One rank's part of a parameter.

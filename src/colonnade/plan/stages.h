@@ -15,7 +15,7 @@ struct StageBlocks {
   bool embedding = false;
   std::int64_t first_layer = 0;  ///< 0-based global number
   std::int64_t num_layers = 0;
-  bool head = false;             ///< final norm, output layer and loss
+  bool head = false;  ///< final norm, output layer and loss
 };
 
 /// stages[v] for virtual stage v = chunk * ranks + rank; size is a multiple of the pipeline size.

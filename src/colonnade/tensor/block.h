@@ -40,7 +40,7 @@ class KeyValueCache;
 /// What a block may know of the pass it takes part in, besides its input.
 struct Pass {
   const Batch& batch;
-  bool training = true;            ///< dropout on
+  bool training = true;  ///< dropout on
   Output output = Output::kLoss;
   KeyValueCache* cache = nullptr;  ///< set while generating
 };

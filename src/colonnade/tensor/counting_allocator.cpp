@@ -44,7 +44,9 @@ class CountingAllocator final : public c10::Allocator {
     void* data = counted->memory.get();
     return {data, counted, &release, counted->memory.device()};
   }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    inner_->copy_data(to, from, bytes);
+  }
 
  private:
   static void release(void* context) {
@@ -63,7 +65,8 @@ void count_cpu_memory() {
 }
 
 MemoryUse cpu_memory() {
-  return {static_cast<std::uint64_t>(counter().now.load()), static_cast<std::uint64_t>(counter().peak.load())};
+  return {static_cast<std::uint64_t>(counter().now.load()),
+          static_cast<std::uint64_t>(counter().peak.load())};
 }
 
 void reset_cpu_peak() { counter().peak = counter().now.load(); }

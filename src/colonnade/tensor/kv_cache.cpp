@@ -16,7 +16,8 @@ at::Tensor grown(const at::Tensor& old, const at::Tensor& like, std::int64_t fil
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> KeyValueCache::append(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) {
+std::pair<at::Tensor, at::Tensor> KeyValueCache::append(std::int64_t layer, const at::Tensor& k,
+                                                        const at::Tensor& v) {
   Entry& entry = entries_[layer];
   const std::int64_t total = length_ + k.size(2);
   const std::int64_t capacity = entry.k.defined() ? entry.k.size(2) : 0;

@@ -35,7 +35,9 @@ class AfterGradient final : public torch::autograd::FunctionPostHook {
   Parameter* parameter_;
 };
 
-at::ScalarType grad_type(const at::Tensor& value) { return value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType grad_type(const at::Tensor& value) {
+  return value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 }  // namespace
 

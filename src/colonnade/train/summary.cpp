@@ -38,24 +38,32 @@ RunSummary summarize(job::Job& job) {
 
   RunSummary summary;
   const std::int64_t total = all_parameters(run);
-  summary.title = fmt::format("{}, {} parameters on {} rank{}", run.family, plan::count_text(static_cast<double>(total)),
-                              mesh.world_size(), mesh.world_size() == 1 ? "" : "s");
+  summary.title =
+      fmt::format("{}, {} parameters on {} rank{}", run.family, plan::count_text(static_cast<double>(total)),
+                  mesh.world_size(), mesh.world_size() == 1 ? "" : "s");
   summary.facts = {
-      {"layout", fmt::format("tensor {} x pipeline {} x data {}{}{}", mesh.size(Axis::kTp), mesh.size(Axis::kPp), job.data_ranks(),
-                             run.parallel.sequence_parallel ? ", sequence parallel" : "",
-                             job.buffers().distributed() ? ", distributed optimizer" : "")},
-      {"batch", fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
-                            run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())},
+      {"layout",
+       fmt::format("tensor {} x pipeline {} x data {}{}{}", mesh.size(Axis::kTp), mesh.size(Axis::kPp),
+                   job.data_ranks(), run.parallel.sequence_parallel ? ", sequence parallel" : "",
+                   job.buffers().distributed() ? ", distributed optimizer" : "")},
+      {"batch",
+       fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
+                   run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())},
       {"sequence length", std::to_string(run.training.seq_length)},
       {"TFLOP per step", fmt::format("{:.4g}", plan::training_flops(run.model, run.training.seq_length,
-                                                                     run.training.global_batch_size,
-                                                                     run.parallel.tensor_model_parallel_size) / 1e12)}};
+                                                                    run.training.global_batch_size,
+                                                                    run.parallel.tensor_model_parallel_size) /
+                                                   1e12)}};
   const auto counts = job.ranks.world().all_gather_text(std::to_string(mine), "parameters of every rank");
   for (int rank = 0; rank < mesh.world_size(); ++rank)
-    summary.ranks.push_back({rank, fmt::format("tp {}, pp {}, dp {}", mesh.coord(rank, Axis::kTp), mesh.coord(rank, Axis::kPp), mesh.coord(rank, Axis::kDp)),
-                             owned_blocks(run, mesh.coord(rank, Axis::kPp)), std::stoll(counts[static_cast<std::size_t>(rank)]), 0});
+    summary.ranks.push_back({rank,
+                             fmt::format("tp {}, pp {}, dp {}", mesh.coord(rank, Axis::kTp),
+                                         mesh.coord(rank, Axis::kPp), mesh.coord(rank, Axis::kDp)),
+                             owned_blocks(run, mesh.coord(rank, Axis::kPp)),
+                             std::stoll(counts[static_cast<std::size_t>(rank)]), 0});
   const plan::Schedule& schedule = job.executor().schedule();
-  if (schedule.ranks > 1) summary.pipeline_svg = plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule);
+  if (schedule.ranks > 1)
+    summary.pipeline_svg = plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule);
   return summary;
 }
 

@@ -149,7 +149,8 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
   over_steps_and_samples(file, "batch-size", static_cast<double>(batch_size), r);
   over_steps_and_samples(file, "grad-norm", r.grad_norm, r);
   over_steps_and_samples(file, "loss-scale", r.loss_scale, r);
-  for (const auto& [name, value] : r.extra_losses) over_steps_and_samples(file, name == "params_norm" ? "params-norm" : name, value, r);
+  for (const auto& [name, value] : r.extra_losses)
+    over_steps_and_samples(file, name == "params_norm" ? "params-norm" : name, value, r);
   if (r.num_zeros) over_steps_and_samples(file, "num-zeros", static_cast<double>(*r.num_zeros), r);
   file.scalar("throughput", r.tflops_per_device, r.iteration);
   file.scalar("skipped-iterations", r.skipped ? 1 : 0, r.iteration);

@@ -7,7 +7,8 @@ namespace {
 
 void always_of_model_and_steps(Table& t) {
   t.group("transformer configuration");
-  t.always({"--tp-comm-overlap"}, "sums of input gradients over tensor ranks run beside the weight gradients");
+  t.always({"--tp-comm-overlap"},
+           "sums of input gradients over tensor ranks run beside the weight gradients");
   t.always({"--use-cpu-initialization"},
            "initial values are a function of seed, name and element in every layout");
   t.always({"--cross-entropy-loss-fusion"}, "loss and output layer are computed as one");
@@ -46,8 +47,10 @@ void always_of_model_and_steps(Table& t) {
   t.group("RNG and initialization");
   t.always({"--te-rng-tracker"}, "random numbers are a function of seed, name and element in every layout");
   t.group("checkpointing");
-  t.always({"--no-load-rng"}, "random numbers are a function of seed, name and sample; there is no state to load");
-  t.always({"--no-save-rng"}, "random numbers are a function of seed, name and sample; there is no state to save");
+  t.always({"--no-load-rng"},
+           "random numbers are a function of seed, name and sample; there is no state to load");
+  t.always({"--no-save-rng"},
+           "random numbers are a function of seed, name and sample; there is no state to save");
   t.always({"--use-checkpoint-args"}, "settings not given are filled from the checkpoint");
   t.always({"--ckpt-format", "text", "torch_dist"},
            "checkpoints are safetensors with a manifest of global tensors; torch_dist ones are converted",

@@ -186,7 +186,8 @@ constexpr Flag kDeterminism[] = {{"--deterministic-mode"}};
 
 void add_refused_training(Table& t) {
   t.refuse("equal bits across layouts",
-           "remove it; a run and its continuation in the same layout give equal bits without it", kDeterminism);
+           "remove it; a run and its continuation in the same layout give equal bits without it",
+           kDeterminism);
   t.refuse("such optimizer or storage precision",
            "remove it; --optimizer is adam or sgd, gradients and states are fp32", kOptimizers);
   t.refuse("learning rates per group and old spellings of warm-up",

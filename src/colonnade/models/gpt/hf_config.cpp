@@ -92,9 +92,12 @@ std::string text(const json& c, const char* key, const std::string& fallback) {
 
 void read_rope(const json& c, const std::string& source, Settings& s) {
   // Newer files keep theta and scaling in rope_parameters.
-  const json parameters = c.contains("rope_parameters") && !c["rope_parameters"].is_null() ? c["rope_parameters"] : json::object();
+  const json parameters = c.contains("rope_parameters") && !c["rope_parameters"].is_null()
+                              ? c["rope_parameters"]
+                              : json::object();
   s["rotary_base"] = text(parameters, "rope_theta", text(c, "rope_theta", "10000"));
-  const json scaling = c.contains("rope_scaling") && !c["rope_scaling"].is_null() ? c["rope_scaling"] : parameters;
+  const json scaling =
+      c.contains("rope_scaling") && !c["rope_scaling"].is_null() ? c["rope_scaling"] : parameters;
   const std::string type = text(scaling, "rope_type", text(scaling, "type", "default"));
   if (type == "default") return;
   if (type == "linear") {
@@ -113,7 +116,8 @@ void read_rope(const json& c, const std::string& source, Settings& s) {
 Settings llama_settings(const json& c, const std::string& source) {
   for (const char* bias : {"attention_bias", "mlp_bias"})
     if (text(c, bias, "false") != "false") refuse(source, fmt::format("{} must be false", bias), "true");
-  if (text(c, "hidden_act", "silu") != "silu") refuse(source, "hidden_act must be silu", text(c, "hidden_act", ""));
+  if (text(c, "hidden_act", "silu") != "silu")
+    refuse(source, "hidden_act must be silu", text(c, "hidden_act", ""));
   Settings s = {{"num_layers", text(c, "num_hidden_layers", "0")},
                 {"hidden_size", text(c, "hidden_size", "0")},
                 {"ffn_hidden_size", text(c, "intermediate_size", "0")},
@@ -128,7 +132,8 @@ Settings llama_settings(const json& c, const std::string& source) {
                 {"activation", "swiglu"},
                 {"position_embedding_type", "rope"},
                 {"add_bias_linear", "false"},
-                {"untie_embeddings_and_output_weights", text(c, "tie_word_embeddings", "false") == "true" ? "false" : "true"}};
+                {"untie_embeddings_and_output_weights",
+                 text(c, "tie_word_embeddings", "false") == "true" ? "false" : "true"}};
   read_rope(c, source, s);
   if (text(c, "model_type", "") == "mistral" && text(c, "sliding_window", "") != "")
     s["window_size"] = fmt::format("{},0", c["sliding_window"].get<std::int64_t>() - 1);

@@ -85,7 +85,8 @@ std::optional<HfFamily> hf_family(const config::Model& m) {
                     m.normalization == Normalization::kLayerNorm && m.add_bias_linear &&
                     (m.activation == Activation::kGeluTanh || m.activation == Activation::kGeluErf) &&
                     m.num_query_groups == m.num_attention_heads && m.window_size == 0 &&
-                    m.kv_channels * m.num_attention_heads == m.hidden_size && !m.untie_embeddings_and_output_weights;
+                    m.kv_channels * m.num_attention_heads == m.hidden_size &&
+                    !m.untie_embeddings_and_output_weights;
   if (gpt2) return HfFamily::kGpt2;
   return std::nullopt;
 }
@@ -97,8 +98,9 @@ std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfFa
   for (const Row& row : *family == HfFamily::kGpt2 ? gpt2_table() : llama_table()) {
     if (row.ours != pattern) continue;
     if (row.theirs.size() == 1) return {{with_number(row.theirs[0], number), 0, all_rows, row.transposed}};
-    COL_CHECK(row.theirs.size() == spec.pieces.size(), "{}: the name table has {} tensors for it; got {} pieces", spec.name,
-              row.theirs.size(), spec.pieces.size());
+    COL_CHECK(row.theirs.size() == spec.pieces.size(),
+              "{}: the name table has {} tensors for it; got {} pieces", spec.name, row.theirs.size(),
+              spec.pieces.size());
     std::vector<HfTensor> tensors;
     std::int64_t first = 0;
     for (std::size_t i = 0; i < row.theirs.size(); ++i) {
@@ -107,7 +109,8 @@ std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfFa
     }
     return tensors;
   }
-  fail(__FILE__, __LINE__, fmt::format("{}: the family's name table must hold every parameter; got no row for it", spec.name));
+  fail(__FILE__, __LINE__,
+       fmt::format("{}: the family's name table must hold every parameter; got no row for it", spec.name));
 }
 
 }  // namespace colonnade::models::gpt

@@ -25,7 +25,7 @@ struct HfTensor {
   std::string name;
   std::int64_t first_row = 0;  ///< of our parameter's dimension 0
   std::int64_t rows = 0;
-  bool transposed = false;     ///< stored as [in, out] (GPT-2's Conv1D)
+  bool transposed = false;  ///< stored as [in, out] (GPT-2's Conv1D)
 };
 
 /// The tensors that hold `spec` in `family`; with nothing, one tensor under our own name.

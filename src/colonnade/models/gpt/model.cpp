@@ -15,7 +15,9 @@ class EmbeddingBlock final : public tensor::Block {
  public:
   EmbeddingBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context)
       : embedding_(plan::embedding_params(model, parallel), model, context) {}
-  at::Tensor forward(const at::Tensor&, const tensor::Pass& pass) override { return embedding_.forward(pass); }
+  at::Tensor forward(const at::Tensor&, const tensor::Pass& pass) override {
+    return embedding_.forward(pass);
+  }
   std::vector<tensor::Parameter*> parameters() override {
     std::vector<tensor::Parameter*> all;
     embedding_.add_parameters(all);
@@ -33,11 +35,13 @@ class HeadBlock final : public tensor::Block {
   /// `tied` is the embedding's table on this rank, or null.
   HeadBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context,
             tensor::Parameter* tied)
-      : HeadBlock(plan::head_params(model, parallel), plan::embedding_params(model, parallel).word, model, context, tied) {}
+      : HeadBlock(plan::head_params(model, parallel), plan::embedding_params(model, parallel).word, model,
+                  context, tied) {}
 
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
     const at::Tensor normed = norm_.forward(x);
-    if (pass.output == tensor::Output::kLogits) return layers::vocab_logits(normed, *output_, tp_, sequence_parallel_);
+    if (pass.output == tensor::Output::kLogits)
+      return layers::vocab_logits(normed, *output_, tp_, sequence_parallel_);
     return layers::vocab_loss(normed, *output_, pass.batch.at("labels"), tp_, sequence_parallel_);
   }
   std::vector<tensor::Parameter*> parameters() override {
@@ -51,7 +55,8 @@ class HeadBlock final : public tensor::Block {
   HeadBlock(const plan::HeadParams& params, const plan::ParamSpec& word, const config::Model& model,
             const layers::Context& context, tensor::Parameter* tied)
       : norm_(params.final_norm, model, context),
-        own_output_(params.output ? context.make(*params.output) : (tied != nullptr ? nullptr : context.make(word))),
+        own_output_(params.output ? context.make(*params.output)
+                                  : (tied != nullptr ? nullptr : context.make(word))),
         output_(own_output_ ? own_output_.get() : tied),
         tp_(context.tp),
         sequence_parallel_(context.sequence_parallel) {
@@ -65,7 +70,8 @@ class HeadBlock final : public tensor::Block {
   bool sequence_parallel_;
 };
 
-std::shared_ptr<const ops::RotaryTable> make_rotary(const config::Model& model, const layers::Context& context,
+std::shared_ptr<const ops::RotaryTable> make_rotary(const config::Model& model,
+                                                    const layers::Context& context,
                                                     std::int64_t max_sequence) {
   if (model.position_embedding != config::PositionEmbedding::kRope) return nullptr;
   const std::int64_t length = std::max(max_sequence, model.max_position_embeddings);
@@ -91,7 +97,8 @@ std::vector<BuiltStage> build(const std::vector<plan::StageBlocks>& blocks, cons
       list.push_back(std::move(block));
     }
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
-      list.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i), model, context, rotary, i));
+      list.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i), model,
+                                                                context, rotary, i));
     if (part.head) {
       auto block = std::make_unique<HeadBlock>(model, parallel, context, tied ? word : nullptr);
       if (tied && block->output() != word) out.word_table = block->output();

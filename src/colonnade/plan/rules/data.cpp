@@ -99,10 +99,10 @@ Broken load_given(const Run& r) {
 }
 
 constexpr Rule kData[] = {
-    {"data-once", true, data_once},      {"train-data", true, train_data},
-    {"vocabulary", false, vocabulary},   {"tokenizer-file", false, tokenizer_file},
-    {"save-interval", true, save_interval},
-    {"retain-interval", true, retain},   {"load-given", true, load_given},
+    {"data-once", true, data_once},         {"train-data", true, train_data},
+    {"vocabulary", false, vocabulary},      {"tokenizer-file", false, tokenizer_file},
+    {"save-interval", true, save_interval}, {"retain-interval", true, retain},
+    {"load-given", true, load_given},
 };
 
 }  // namespace
