@@ -31,7 +31,9 @@ check: ## format, layers, sizes, links, and clang-tidy on what changed
 	@cmake --preset $(PRESET) --log-level=WARNING
 	@tools/check_tidy.sh $(BUILD)
 
-bench: build ## measure this machine: our steps against the floor and against peers
+bench: ## measure this machine: our steps against the floor and against peers
+	@tools/setup.sh bench
+	@$(configure)
 	@benchmarks/run.sh $(BUILD)
 
 demo: ## train a real model on real text over four processes, then show what came out (6 minutes after the build)

@@ -6,6 +6,7 @@
 #   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers)
 #   tools/setup.sh check    also clang-format and clang-tidy
 #   tools/setup.sh demo     also the text of the demo
+#   tools/setup.sh bench    what tests need, and the peers that speed is measured against
 #
 # Written for Debian 12; Ubuntu 24.04 has the same package names (untested there). x86-64, Python 3.10 or
 # newer, root or sudo. Needs the network only for what is missing.
@@ -74,6 +75,13 @@ install_test_python() {
   set_current test
 }
 
+install_bench_python() {
+  is_current bench && return
+  say "installing the peers of the benchmarks: 3 MB to get"
+  .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tools/requirements-bench.txt
+  set_current bench
+}
+
 main() {
   [ "$(uname -m)" = x86_64 ] || die "x86-64 is needed; got $(uname -m)"
   case "${1:-build}" in
@@ -81,7 +89,8 @@ main() {
     test) install_packages build; make_venv; install_torch; install_test_python ;;
     check) install_packages build check; make_venv; install_torch ;;
     demo) install_packages build demo; make_venv; install_torch ;;
-    *) die "mode must be build, test, check or demo; got $1" ;;
+    bench) install_packages build; make_venv; install_torch; install_test_python; install_bench_python ;;
+    *) die "mode must be build, test, check, demo or bench; got $1" ;;
   esac
 }
 main "$@"

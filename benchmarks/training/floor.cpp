@@ -1,0 +1,141 @@
+// The floor F of a training step of a Llama on this machine: the time of its matrix products alone through
+// LibTorch, plus the bytes of the optimizer at the speed of a copy. Nothing that computes the step with the
+// same library can take less; what a step takes beyond it is overhead. Prints one JSON object.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace {
+
+using at::Tensor;
+
+struct Shape {
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, seq = 0, vocab = 0, micro_batch = 0;
+
+  [[nodiscard]] std::int64_t tokens() const { return seq * micro_batch; }
+  [[nodiscard]] std::int64_t head_dim() const { return hidden / heads; }
+  [[nodiscard]] std::int64_t qkv() const { return (heads + 2 * kv_heads) * head_dim(); }
+};
+
+/// y = x w^T with its two gradients; every linear has memory of its own, as in a model.
+struct Linear {
+  Linear(std::int64_t tokens, std::int64_t in, std::int64_t out)
+      : x(at::randn({tokens, in})),
+        w(at::randn({out, in})),
+        y(at::randn({tokens, out})),
+        grad_w(at::zeros({out, in})) {}
+  Tensor x, w, y, grad_w;
+
+  void forward() { at::mm_out(y, x, w.t()); }
+  void backward() {
+    at::mm_out(x, y, w);
+    at::mm_out(grad_w, y.t(), x);
+  }
+};
+
+double seconds(const auto& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Forward through all linears, backward through them in the opposite order.
+double linears(const Shape& s, int repeats) {
+  std::vector<Linear> all;
+  for (std::int64_t i = 0; i < s.layers; ++i) {
+    all.emplace_back(s.tokens(), s.hidden, s.qkv());
+    all.emplace_back(s.tokens(), s.hidden, s.hidden);
+    all.emplace_back(s.tokens(), s.hidden, 2 * s.ffn);
+    all.emplace_back(s.tokens(), s.ffn, s.hidden);
+  }
+  all.emplace_back(s.tokens(), s.hidden, s.vocab);
+  std::vector<double> times;
+  for (int i = 0; i <= repeats; ++i)
+    times.push_back(seconds([&] {
+      for (Linear& linear : all) linear.forward();
+      for (auto linear = all.rbegin(); linear != all.rend(); ++linear) linear->backward();
+    }));
+  times.erase(times.begin());  // the first touches new memory
+  return median(times);
+}
+
+/// The products of causal attention: scores and values forward, four products backward; half of each full
+/// product, because the other half is masked.
+double attention(const Shape& s, int repeats) {
+  const std::int64_t b = s.micro_batch * s.heads;
+  Tensor q = at::randn({b, s.seq, s.head_dim()}), k = at::randn_like(q), v = at::randn_like(q);
+  Tensor scores = at::randn({b, s.seq, s.seq});
+  std::vector<double> times;
+  for (int i = 0; i <= repeats; ++i)
+    times.push_back(seconds([&] {
+      at::bmm_out(scores, q, k.transpose(1, 2));  // scores; the gradient of probabilities has the same shape
+      at::bmm_out(scores, q, k.transpose(1, 2));
+      at::bmm_out(v, scores, k);  // values; the gradients of queries, keys and values have the same shape
+      at::bmm_out(v, scores, k);
+      at::bmm_out(v, scores.transpose(1, 2), k);
+      at::bmm_out(v, scores.transpose(1, 2), k);
+    }));
+  times.erase(times.begin());
+  return 0.5 * static_cast<double>(s.layers) * median(times);
+}
+
+/// Bytes read and written per second by a copy far larger than the caches.
+double copy_bandwidth() {
+  const Tensor from = at::ones({1 << 26}), to = at::zeros_like(from);
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i)
+    times.push_back(seconds([&] {
+      at::parallel_for(0, from.numel(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+        std::copy_n(from.const_data_ptr<float>() + begin, end - begin, to.mutable_data_ptr<float>() + begin);
+      });
+    }));
+  return 2 * static_cast<double>(from.nbytes()) / median(times);
+}
+
+std::int64_t parameters(const Shape& s) {
+  const std::int64_t layer = s.hidden * s.qkv() + s.hidden * s.hidden + 3 * s.hidden * s.ffn + 2 * s.hidden;
+  return s.layers * layer + 2 * s.vocab * s.hidden + s.hidden;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The floor of a training step: its matrix products alone, and the optimizer's bytes");
+  Shape s;
+  int repeats = 8;
+  for (const auto& [name, value] : {std::pair{"--layers", &s.layers},
+                                    {"--hidden", &s.hidden},
+                                    {"--heads", &s.heads},
+                                    {"--kv-heads", &s.kv_heads},
+                                    {"--ffn", &s.ffn},
+                                    {"--seq", &s.seq},
+                                    {"--vocab", &s.vocab},
+                                    {"--micro-batch", &s.micro_batch}})
+    app.add_option(name, *value)->required()->check(CLI::PositiveNumber);
+  app.add_option("--steps", repeats)->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+
+  const at::NoGradGuard no_grad;
+  const double matrix = linears(s, repeats);
+  const double scores = attention(s, repeats);
+  const double bandwidth = copy_bandwidth();
+  // AdamW in fp32 reads parameter, gradient and two moments and writes all but the gradient.
+  const double optimizer = 28.0 * static_cast<double>(parameters(s)) / bandwidth;
+  const double total = matrix + scores + optimizer;
+  fmt::print(
+      R"({{"name": "floor F", "tokens_per_s": {:.1f}, "median_ms": {:.3f}, "linears_ms": {:.3f}, "attention_ms": {:.3f}, )"
+      R"("optimizer_ms": {:.3f}, "copy_gb_per_s": {:.2f}, "parameters": {}, "peak_mb": 0}})"
+      "\n",
+      static_cast<double>(s.tokens()) / total, total * 1e3, matrix * 1e3, scores * 1e3, optimizer * 1e3,
+      bandwidth / 1e9, parameters(s));
+  return 0;
+}

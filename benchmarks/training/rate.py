@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Speed of a run of ours, out of its metrics.jsonl: tokens/s of the median step after the warm-up.
+
+usage: rate.py METRICS.jsonl [--skip STEPS]     prints one JSON object"""
+import argparse
+import json
+import statistics
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("metrics")
+    parser.add_argument("--skip", type=int, default=3, help="first steps that do not count")
+    args = parser.parse_args()
+    with open(args.metrics, encoding="utf-8") as file:
+        steps = [json.loads(line) for line in file]
+    tokens = steps[0]["consumed_tokens"]  # of one step
+    counted = [step["step_ms"] for step in steps[args.skip:]]
+    if not counted:
+        raise SystemExit(f"rate: more than {args.skip} steps are needed; got {len(steps)} in {args.metrics}")
+    median = statistics.median(counted)
+    print(json.dumps({
+        "name": "colonnade",
+        "tokens_per_s": tokens / median * 1e3,
+        "median_ms": median,
+        "best_ms": min(counted),
+        "first_loss": steps[0]["lm_loss"],
+        "peak_mb": steps[-1]["peak_memory_bytes"] / 1e6,
+    }))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# From exec to the end of the first optimizer step of the 14M model of benchmarks/run.sh, one rank, CPU: the median
+# of several cold processes with warm files, and that step's own time. The rest is start-up.
+#
+#   benchmarks/training/startup.sh BUILD [RUNS]     BUILD holds `colonnade`
+set -euo pipefail
+build=$(realpath "${1:?usage: benchmarks/training/startup.sh BUILD [RUNS]}")
+runs=${2:-5}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+flags=(--mock-data --split 1,0,0 --tokenizer-type NullTokenizer --swiglu --normalization RMSNorm --disable-bias-linear
+  --position-embedding-type rope --untie-embeddings-and-output-weights --num-layers 6 --hidden-size 384
+  --num-attention-heads 6 --ffn-hidden-size 1024 --seq-length "${SEQ:-256}" --max-position-embeddings 1024
+  --vocab-size 8192 --micro-batch-size "${BATCH:-8}" --global-batch-size "${BATCH:-8}" --lr 1e-4 --clip-grad 1.0
+  --hidden-dropout 0 --attention-dropout 0 --eval-iters 0)
+
+# Milliseconds until the first line of metrics.jsonl is there; the run would go on, so it is ended then.
+first_step() {
+  local begin now
+  rm -rf runs
+  begin=$(date +%s%N)
+  "$build/colonnade" pretrain gpt "${flags[@]}" --train-iters 1000 >log 2>&1 &
+  local pid=$!
+  until compgen -G 'runs/*/metrics.jsonl' >/dev/null && [ -s runs/*/metrics.jsonl ]; do
+    kill -0 $pid 2>/dev/null || { cat log >&2; return 1; }
+    sleep 0.005
+  done
+  now=$(date +%s%N)
+  kill -KILL $pid
+  wait $pid 2>/dev/null || true
+  local step
+  step=$(sed -n '1s/.*"step_ms":\([0-9]*\).*/\1/p' runs/*/metrics.jsonl)
+  echo "$(((now - begin) / 1000000)) $step"
+}
+
+for ((i = 0; i < runs; ++i)); do first_step; done | sort -n | awk '
+  { total[NR] = $1; step[NR] = $2 }
+  END {
+    m = int((NR + 1) / 2)
+    printf "exec to the end of the first step: %d ms, of which the step itself %d ms, start-up %d ms (median of %d; best %d)\n",
+      total[m], step[m], total[m] - step[m], NR, total[1]
+  }'

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Checks a build of the preset `cuda` on the first GPU of this machine: the tests labelled gpu, the recorded
+# trajectory in fp32 and bf16, compute-sanitizer where it is, and a table of speed. At most 10 minutes; needs
+# neither the network nor CMake. Without a GPU it says so and succeeds, having tested nothing.
+#
+#   tools/gpu_check.sh BUILD      BUILD holds `colonnade`, gpu_tests.txt and the test binaries (target cuda_check)
+#
+# Python with torch 2.11 (the project's .venv or the machine's) gives the libraries and, with transformers, the peer.
+set -euo pipefail
+build=$(realpath "${1:?usage: tools/gpu_check.sh BUILD}")
+cd "$(dirname "$0")/.."
+kLimit=590
+
+if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
+  echo "gpu_check: this machine has no GPU that nvidia-smi lists; nothing was tested"
+  exit 0
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+step() { printf '\n=== %s (after %d s)\n' "$1" "$SECONDS"; }
+# Runs a command within what is left of the ten minutes and at most $1 seconds.
+within() {
+  local left=$((kLimit - SECONDS)) most=$1
+  shift
+  [ "$left" -gt 0 ] || { echo "gpu_check: no time left for: $*"; return 124; }
+  timeout $((left < most ? left : most)) "$@"
+}
+# Counts a failure and goes on.
+judge() {
+  local what=$1 code=0
+  shift
+  "$@" || code=$?
+  [ "$code" = 0 ] && { echo "ok: $what"; return; }
+  echo "FAILED (exit $code): $what"
+  failed=$((failed + 1))
+}
+
+# The Python whose torch has CUDA; its libraries serve the program too, wherever the build was made.
+python=
+for candidate in .venv/bin/python python3 python; do
+  if "$candidate" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then python=$candidate; break; fi
+done
+if [ -n "$python" ]; then
+  libraries=$("$python" - <<'END'
+import glob, os, torch
+lib = os.path.join(os.path.dirname(torch.__file__), "lib")
+print(":".join([lib] + glob.glob(os.path.join(os.path.dirname(torch.__file__), "..", "nvidia", "*", "lib"))))
+END
+  )
+  export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+report_python=${python:-python3}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit --format=csv,noheader -i 0
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
+
+# Tests read their vectors where the sources lay when they were compiled.
+source=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt")
+if [ ! -e "$source" ]; then mkdir -p "$(dirname "$source")" && ln -s "$PWD" "$source"; fi
+
+step "tests labelled gpu"
+while read -r binary filter; do
+  judge "$binary $filter" within 240 env COLONNADE_TEST_DEVICE=cuda "$build/$binary" --gtest_filter="$filter" --gtest_brief=1
+done <"$build/gpu_tests.txt"
+
+step "40 recorded steps through the program"
+vectors=tests/vectors
+for kind in fp32 bf16; do
+  flags=()
+  [ "$kind" = bf16 ] && flags=(--bf16)
+  judge "pretrain, $kind" within 60 "$build/colonnade" pretrain gpt --device cuda "${flags[@]}" --log-interval 20 \
+    --pretrained-checkpoint $vectors/trajectory/llama --data-path $vectors/indexed/gpt_uint16 \
+    --data-cache-path "$work/cache" --split 1,0,0 --seed 1235 --seq-length 64 --tokenizer-type NullTokenizer \
+    --micro-batch-size 2 --global-batch-size 8 --train-iters 40 --lr 0.003 --min-lr 0.0003 --lr-decay-style cosine \
+    --lr-warmup-iters 5 --lr-decay-iters 40 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0 \
+    --hidden-dropout 0 --attention-dropout 0 --eval-iters 0 --save "$work/$kind" --save-interval 1000
+  judge "curve, $kind" "$report_python" tools/compare_curve.py "$work/$kind/metrics.jsonl" \
+    $vectors/trajectory/llama/tp1.csv $kind
+done
+
+step "compute-sanitizer memcheck"
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+ops=$(grep -o '^[^ ]*/ops_test' "$build/gpu_tests.txt")
+if [ -n "$sanitizer" ]; then
+  judge "memcheck of the kernels" within 120 env COLONNADE_TEST_DEVICE=cuda "$sanitizer" --tool memcheck --error-exitcode 9 \
+    "$build/$ops" --gtest_filter='*GpuTwin*' --gtest_brief=1
+else
+  echo "compute-sanitizer is not here: not checked"
+fi
+
+step "speed: GPT-2 124M in bf16, sequences of 1024, micro-batch 16, no dropout"
+mkdir "$work/gpt2"  # without --save the run folder is made where the program stands, and no checkpoint
+judge "pretrain, GPT-2 124M" within 90 env -C "$work/gpt2" "$build/colonnade" pretrain gpt --device cuda --bf16 --mock-data --split 1,0,0 \
+  --tokenizer-type NullTokenizer --vocab-size 50257 --num-layers 12 --hidden-size 768 --num-attention-heads 12 \
+  --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 16 --global-batch-size 16 --train-iters 30 \
+  --lr 1e-4 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0 --hidden-dropout 0 --attention-dropout 0 \
+  --eval-iters 0 --log-interval 10
+# A peer that cannot run here gets a row that says why.
+peer() {
+  "$python" benchmarks/training/peer_gpt2.py "$@" 2>"$work/peer.log" ||
+    printf '{"name": "transformers %s", "failed": "%s"}\n' "${1:-eager}" "$(tail -n 1 "$work/peer.log" | tr -d '"\\')"
+}
+{
+  "$report_python" benchmarks/training/rate.py "$work"/gpt2/runs/*/metrics.jsonl --skip 10 || true
+  if [ -n "$python" ]; then
+    export -f peer; export python work
+    within 90 bash -c peer || true
+    within 150 bash -c 'peer --compile' || true
+  else
+    echo '{"name": "transformers", "failed": "no Python whose torch sees the GPU"}'
+  fi
+} >"$work/speed.jsonl"
+"$report_python" benchmarks/training/table.py \
+  "GPT-2 124M, bf16, 16 x 1024 tokens a step, $(nvidia-smi --query-gpu=name --format=csv,noheader -i 0)" <"$work/speed.jsonl"
+
+printf '\n=== %d s, %d failed\n' "$SECONDS" "$failed"
+[ "$failed" = 0 ]
