@@ -1,0 +1,133 @@
+// See evaluate.h.
+#include "colonnade/inference/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/prepare.h"
+
+namespace colonnade::inference {
+namespace {
+
+using plan::Axis;
+constexpr plan::AxisSet kReplicas{Axis::kDp, Axis::kCp};
+
+std::int64_t rows_per_pass(const config::Run& run, std::int64_t sequence) {
+  constexpr std::int64_t kTokens = 4096;
+  if (run.training.micro_batch_size > 0) return run.training.micro_batch_size;
+  return std::max<std::int64_t>(1, kTokens / sequence);
+}
+
+/// Sum and count of the losses of one pass, float64 [2] on the CPU.
+at::Tensor summed(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor flat = labels.reshape({-1}).to(logits.device());
+  const at::Tensor rows = logits.reshape({flat.size(0), logits.size(-1)});
+  const at::Tensor loss = at::cross_entropy_loss(rows, flat, {}, at::Reduction::None, kIgnoredLabel);
+  return at::stack({loss.to(at::kDouble).sum(), flat.ne(kIgnoredLabel).sum().to(at::kDouble)}).cpu();
+}
+
+Score to_score(const at::Tensor& sums) {
+  const at::Tensor host = sums.cpu();
+  const auto sum = host[0].item<double>(), count = host[1].item<double>();
+  return {.loss = sum / count, .tokens = static_cast<std::int64_t>(count)};
+}
+
+std::int64_t sequence_length(const config::Run& run) {
+  const std::int64_t longest = longest_sequence(run.model);
+  const std::int64_t length =
+      run.training.seq_length > 0 ? run.training.seq_length : run.model.max_position_embeddings;
+  if (length < 1)
+    throw ConfigError("--seq-length: must be given; got none; write the number of tokens of a sample");
+  if (length > longest)
+    throw ConfigError(
+        fmt::format("--seq-length: must fit the {} positions of the model; got {}; set --seq-length {}",
+                    longest, length, longest));
+  return length;
+}
+
+bool is_one_set(const config::Data& data) {
+  return std::max({data.data_path.size(), data.train_data_path.size(), data.valid_data_path.size(),
+                   data.test_data_path.size()}) == 1;
+}
+
+data::TokenIds token_ids(const config::Run& run) {
+  const auto tokenizer = job::tokenizer_of(run);
+  if (!tokenizer) return {.vocab_size = run.model.vocab_size};
+  return {.vocab_size = run.model.vocab_size, .eod = tokenizer->eod(), .pad = tokenizer->special().pad};
+}
+
+}  // namespace
+
+double Score::perplexity() const { return std::exp(loss); }
+
+RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
+  progress().set_phase("evaluate");
+  const std::int64_t batch = rows.tokens.size(0);
+  const std::int64_t step = rows_per_pass(network.run(), rows.tokens.size(1));
+  at::Tensor sums = at::zeros({2}, at::dtype(at::kDouble));
+  std::vector<at::Tensor> kept;
+  for (std::int64_t row = 0; row < batch; row += step) {
+    const std::int64_t count = std::min(step, batch - row);
+    tensor::Batch part;
+    part.set("tokens", rows.tokens.narrow(0, row, count).to(network.options().device()));
+    const at::Tensor logits = network.forward(part, {});
+    if (!network.is_speaker()) continue;
+    sums += summed(logits, rows.labels.narrow(0, row, count));
+    if (keep_logits) kept.push_back(logits.cpu());
+  }
+  sums = sums.to(network.options().device());
+  network.tell(sums, "evaluate / loss");
+  return {to_score(sums), kept.empty() ? at::Tensor() : at::cat(kept)};
+}
+
+Score score_data(Network& network, const data::GptBatches& batches, std::int64_t samples) {
+  progress().set_phase("evaluate");
+  comm::Communicators& ranks = network.ranks();
+  const config::Run& run = network.run();
+  const std::int64_t step = rows_per_pass(run, sequence_length(run));
+  const std::int64_t replicas = ranks.mesh().size(kReplicas),
+                     replica = ranks.mesh().index(ranks.rank(), kReplicas);
+  at::Tensor sums = at::zeros({2}, network.options().dtype(at::kDouble));
+  for (std::int64_t first = replica * step; first < samples; first += replicas * step) {
+    auto host = batches.get(first, std::min(step, samples - first));
+    const tensor::Batch batch =
+        job::to_batch(std::move(host), network.options().device(), !run.data.reset_position_ids);
+    const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
+    if (loss.defined() && ranks.coord(Axis::kTp) == 0)
+      sums += job::gpt_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");
+  }
+  ranks.world().all_reduce(sums, "evaluate / losses").wait();
+  return to_score(sums);
+}
+
+SplitData open_split(const config::Run& run, data::Split split) {
+  progress().set_phase("data");
+  const auto index = static_cast<std::size_t>(split);
+  const config::Data& data = run.data;
+  const data::TokenIds ids = token_ids(run);
+  const std::int64_t length = sequence_length(run);
+  const bool one_pass = is_one_set(data) && !run.given.contains("eval_iters");
+  const std::int64_t wanted =
+      run.training.eval_iters * std::max<std::int64_t>(1, run.training.global_batch_size);
+  std::array<std::int64_t, 3> counts{};
+  counts[index] = one_pass ? 1 : wanted;
+  const auto sources = data::open_gpt_samples(data, counts, length, run.training.seed, ids);
+  if (sources[index] == nullptr)
+    throw DataError(fmt::format(
+        "data: the {} split must hold samples; got none; correct --split, --split-name or the paths",
+        data::kSplitNames[index]));
+  const data::GptBatches::Plan plan{.seq_length = length,
+                                    .rules = {.eod = ids.eod,
+                                              .pad = ids.pad,
+                                              .reset_position_ids = data.reset_position_ids,
+                                              .reset_attention_mask = data.reset_attention_mask,
+                                              .eod_mask_loss = data.eod_mask_loss},
+                                    .vocab_size = ids.vocab_size};
+  const std::int64_t size = sources[index]->size();
+  return {std::make_unique<data::GptBatches>(sources[index], plan), one_pass ? size : std::min(size, wanted)};
+}
+
+}  // namespace colonnade::inference

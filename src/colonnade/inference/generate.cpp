@@ -1,0 +1,79 @@
+// See generate.h.
+#include "colonnade/inference/generate.h"
+
+#include <algorithm>
+#include <span>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+
+namespace colonnade::inference {
+namespace {
+
+/// Tokens [1, n] at the positions that follow those of the cache.
+tensor::Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin,
+                       const at::Device& device) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  tensor::Batch batch;
+  batch.set("tokens", at::tensor(tokens, at::kInt).to(at::kLong).view({1, n}).to(device));
+  batch.set("position_ids", at::arange(begin, begin + n, at::dtype(at::kLong)).view({1, n}).to(device));
+  return batch;
+}
+
+/// The speaker's choice at `position`, known to every rank.
+std::int32_t choose(Network& network, const at::Tensor& logits, const Request& request,
+                    std::int64_t position) {
+  at::Tensor token = at::zeros({1}, network.options().dtype(at::kLong));
+  if (network.is_speaker()) {
+    const at::Tensor host = logits.reshape({-1}).to(at::kCPU, at::kFloat).contiguous();
+    const std::span<const float> values(host.const_data_ptr<float>(), static_cast<std::size_t>(host.numel()));
+    const std::size_t known = request.vocab_size > 0
+                                  ? std::min(values.size(), static_cast<std::size_t>(request.vocab_size))
+                                  : values.size();
+    token.fill_(sample(values.first(known), request.sampling, position));
+  }
+  network.tell(token, "generate / next token");
+  return static_cast<std::int32_t>(token.item<std::int64_t>());
+}
+
+}  // namespace
+
+void check(const Request& request, const config::Model& model) {
+  if (request.prompt.empty())
+    throw ConfigError("prompt: must hold at least one token; got none; write --prompt TEXT");
+  for (const std::int32_t token : request.prompt)
+    if (token < 0 || token >= model.vocab_size)
+      throw DataError(fmt::format(
+          "prompt: token ids must be 0 to {}; got {}; give the tokenizer that the model was trained with",
+          model.vocab_size - 1, token));
+  const auto length = static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t longest = longest_sequence(model);
+  if (request.max_new_tokens > longest - length)
+    throw ConfigError(fmt::format(
+        "--max-new-tokens: prompt and new tokens must fit the {} positions of the model; got {} + {}; "
+        "ask for fewer or shorten the prompt",
+        longest, length, request.max_new_tokens));
+}
+
+Generated generate(Network& network, const Request& request,
+                   const std::function<void(std::int32_t)>& on_token) {
+  check(request, network.run().model);
+  progress().set_phase("generate");
+  tensor::KeyValueCache cache;
+  Generated out;
+  std::vector<std::int32_t> next = request.prompt;
+  while (static_cast<std::int64_t>(out.tokens.size()) < request.max_new_tokens) {
+    const auto batch = batch_of(next, cache.length(), network.options().device());
+    const at::Tensor logits = network.forward(batch, {.cache = &cache, .last_token = true});
+    cache.advance(static_cast<std::int64_t>(next.size()));
+    const std::int32_t token = choose(network, logits, request, cache.length());
+    out.ended = token == request.eod;
+    if (out.ended) break;
+    out.tokens.push_back(token);
+    if (on_token) on_token(token);
+    next = {token};
+  }
+  return out;
+}
+
+}  // namespace colonnade::inference

@@ -1,0 +1,94 @@
+// See network.h.
+#include "colonnade/inference/network.h"
+
+#include <limits>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/convert/slices.h"
+#include "colonnade/job/job.h"
+#include "colonnade/models/gpt/hf_names.h"
+
+namespace colonnade::inference {
+namespace {
+
+using plan::Axis;
+
+void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source) {
+  const at::NoGradGuard no_grad;
+  const auto family = models::gpt::hf_family(settings);
+  for (const auto& stage : model.stages)
+    for (const tensor::Parameter* parameter : stage->parameters())
+      for (const auto& slice : convert::model_slices(*parameter, family, /*replica_owner=*/true))
+        source.read_into(slice);
+}
+
+}  // namespace
+
+Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::Source& source, int local_rank)
+    : run_(std::move(run)),
+      ranks_(std::move(ranks)),
+      pp_(ranks_.group({Axis::kPp})),
+      options_(job::tensor_options(run_, local_rank)) {
+  progress().set_phase("weights");
+  run_.parallel.sequence_parallel = false;
+  model_ = job::build_gpt({run_,
+                           ranks_,
+                           job::blocks_of(run_, pp_.rank()),
+                           {.tp = ranks_.group({Axis::kTp}), .options = options_}});
+  read_weights(model_, run_.model, source);
+}
+
+/// The blocks of one stage in order; the head sees the last token alone where that is enough.
+at::Tensor Network::pass_chunk(std::size_t chunk, at::Tensor x, const tensor::Pass& pass,
+                               bool last_token) const {
+  const tensor::Stage& stage = *model_.stages[chunk];
+  for (const auto& block : stage.blocks) {
+    const bool head = stage.last && block == stage.blocks.back();
+    if (head && last_token) x = x.narrow(0, x.size(0) - 1, 1);
+    x = block->forward(x, pass);
+  }
+  return x;
+}
+
+at::Tensor Network::receive(int stage, const at::Tensor& tokens) {
+  at::Tensor x = at::empty({tokens.size(1), tokens.size(0), run_.model.hidden_size}, options_);
+  pp_.recv(x, (stage - 1) % pp_.size(), stage, fmt::format("inference / activation into stage {}", stage))
+      .wait();
+  return x;
+}
+
+at::Tensor Network::forward(const tensor::Batch& batch, const Want& want) {
+  const at::NoGradGuard no_grad;
+  const tensor::Pass pass{.batch = batch, .training = false, .output = want.output, .cache = want.cache};
+  const int stages = static_cast<int>(model_.stages.size()) * pp_.size();
+  at::Tensor x;
+  for (std::size_t chunk = 0; chunk < model_.stages.size(); ++chunk) {
+    const int stage = static_cast<int>(chunk) * pp_.size() + pp_.rank();
+    if (stage > 0 && pp_.size() > 1) x = receive(stage, batch.at("tokens"));
+    x = pass_chunk(chunk, x, pass, want.last_token);
+    if (stage + 1 < stages && pp_.size() > 1)
+      sent_ = pp_.send(x.contiguous(), (stage + 1) % pp_.size(), stage + 1,
+                       fmt::format("inference / activation out of stage {}", stage));
+  }
+  return model_.stages.back()->last ? x : at::Tensor();
+}
+
+int Network::speaker() const {
+  const plan::Mesh& mesh = ranks_.mesh();
+  int rank = 0;
+  while (mesh.coord(rank, Axis::kPp) != pp_.size() - 1 || mesh.coord(rank, Axis::kTp) != 0) ++rank;
+  return rank;
+}
+
+void Network::tell(const at::Tensor& tensor, std::string_view what) {
+  ranks_.world().broadcast(tensor, speaker(), what).wait();
+}
+
+std::int64_t longest_sequence(const config::Model& model) {
+  if (model.position_embedding == config::PositionEmbedding::kNone)
+    return std::numeric_limits<std::int64_t>::max();
+  return model.max_position_embeddings;
+}
+
+}  // namespace colonnade::inference

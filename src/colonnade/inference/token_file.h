@@ -1,0 +1,27 @@
+// The files of `evaluate --tokens FILE --logits-out FILE`.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+
+namespace colonnade::inference {
+
+constexpr std::int64_t kIgnoredLabel = -100;
+
+/// Rows of tokens and what is to be predicted, int64 [batch, sequence] on the CPU.
+struct TokenRows {
+  at::Tensor tokens;
+  /// labels[b, t] is the token that follows tokens[b, t], or kIgnoredLabel: already shifted.
+  at::Tensor labels;
+};
+
+/// Reads `input_ids` and, where there is one, `labels` of a safetensors file; both int32 or int64
+/// [batch, sequence]. Labels follow Hugging Face: label t is the token at place t and is predicted from
+/// those before it, so label 0 counts for nothing; -100 is ignored. Without labels they are the tokens.
+/// Throws DataError for a missing or damaged file, a missing tensor, another type or shape, an id outside
+/// of [0, vocab_size), and rows longer than `longest`.
+TokenRows read_token_file(const std::filesystem::path& path, std::int64_t vocab_size, std::int64_t longest);
+
+}  // namespace colonnade::inference

@@ -1,0 +1,59 @@
+// See weights.h.
+#include "colonnade/inference/weights.h"
+
+#include <algorithm>
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/models/gpt/hf_config.h"
+
+namespace colonnade::inference {
+namespace {
+
+using Keys = std::set<std::string>;
+
+const Keys kDataKeys = {"data_path", "train_data_path", "valid_data_path", "test_data_path", "mock_data"};
+const Keys kRunKeys = {"tokenizer_type", "tokenizer_model",    "seq_length",          "split",
+                       "eod_mask_loss",  "reset_position_ids", "reset_attention_mask"};
+
+bool given(const config::Run& run, const std::string& key) { return run.given.contains(key); }
+bool any_given(const config::Run& run, const Keys& keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return given(run, key); });
+}
+
+/// The settings that a native checkpoint keeps of its run, by key.
+void take(config::Run& run, const nlohmann::json& kept) {
+  const bool with_data = !any_given(run, kDataKeys);
+  for (const auto& [key, value] : kept.items())
+    if (!given(run, key) && (kRunKeys.contains(key) || (with_data && kDataKeys.contains(key))))
+      config::set(run, key, value.get<std::string>());
+}
+
+}  // namespace
+
+checkpoint::Source open_weights(const config::Run& run, const comm::Group& world, checkpoint::Check check) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (c.load.empty() && c.pretrained_checkpoint.empty())
+    throw ConfigError(
+        "weights: --load or --pretrained-checkpoint must name them; got neither; write --load DIR");
+  if (c.load.empty()) return checkpoint::Source::open(c.pretrained_checkpoint);
+  const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world, check);
+  if (found) return checkpoint::Source::open_native(found->folder);
+  if (!c.pretrained_checkpoint.empty()) return checkpoint::Source::open(c.pretrained_checkpoint);
+  throw DataError(
+      fmt::format("{}: --load must name a run folder, a checkpoint or a Hugging Face folder; got none of "
+                  "them; correct the path",
+                  c.load));
+}
+
+void take_settings(config::Run& run) {
+  config::Checkpoint& c = run.checkpoint;
+  if (c.pretrained_checkpoint.empty() && checkpoint::is_hugging_face_folder(c.load))
+    std::swap(c.pretrained_checkpoint, c.load);
+  const auto source = open_weights(run, {}, checkpoint::Check::kSizes);
+  if (source.state().is_object() && source.state().contains("settings"))
+    take(run, source.state().at("settings"));
+}
+
+}  // namespace colonnade::inference

@@ -1,0 +1,23 @@
+// Where a verb that only computes finds its weights, and what their run says besides the model.
+#pragma once
+
+#include "colonnade/checkpoint/load.h"
+#include "colonnade/comm/group.h"
+#include "colonnade/config/run.h"
+
+namespace colonnade::inference {
+
+/// Fills settings that were not given from the run that wrote the checkpoint: tokenizer, --seq-length,
+/// and the data with its split unless data was given. A Hugging Face folder named by --load becomes
+/// --pretrained-checkpoint. Call it before job::start, which fills the model's own settings. Throws
+/// ConfigError when neither --load nor
+/// --pretrained-checkpoint is given, DataError when the named folder holds no whole checkpoint.
+void take_settings(config::Run& run);
+
+/// The checkpoint that --load (with --ckpt-step) names, else --pretrained-checkpoint's. Every byte of a
+/// native one is checked, by all ranks together; a damaged one is passed over for the newest whole one,
+/// with a warning. Collective. Throws as take_settings.
+checkpoint::Source open_weights(const config::Run& run, const comm::Group& world = {},
+                                checkpoint::Check check = checkpoint::Check::kChecksums);
+
+}  // namespace colonnade::inference

@@ -1,0 +1,90 @@
+// Logits and losses of recorded Hugging Face models, in every layout, and the loss over a data set.
+#include "colonnade/inference/evaluate.h"
+
+#include <cmath>
+
+#include "colonnade/base/error.h"
+#include "inference/support.h"
+
+namespace colonnade::inference {
+namespace {
+
+using test::Layout;
+using test::recorded;
+using test::with_network;
+
+/// Rows as read_token_file gives them for the recorded inputs.
+TokenRows recorded_rows(const std::string& model) {
+  const at::Tensor labels = recorded(model, "in.labels").to(at::kLong);
+  const at::Tensor shifted = at::full_like(labels, kIgnoredLabel);
+  shifted.narrow(1, 0, 31).copy_(labels.narrow(1, 1, 31));
+  return {recorded(model, "in.input_ids").to(at::kLong), shifted};
+}
+
+/// Tolerances of the vectors' manifest: logits abs 2e-5 + rel 1e-4, loss rel 1e-5.
+void expect_recorded(const std::string& model, const Layout& layout) {
+  const double loss = recorded(model, "loss").item<double>();
+  with_network(model, layout, [&](Network& network) {
+    const RowScore scored = score_rows(network, recorded_rows(model), /*keep_logits=*/true);
+    EXPECT_NEAR(scored.score.loss, loss, 1e-5 * loss);
+    EXPECT_NEAR(scored.score.perplexity(), std::exp(loss), 1e-4 * std::exp(loss));
+    EXPECT_EQ(scored.logits.defined(), network.is_speaker());
+    if (scored.logits.defined()) {
+      EXPECT_TRUE(at::allclose(scored.logits, recorded(model, "logits"), 1e-4, 2e-5));
+    }
+  });
+}
+
+class Recorded : public testing::TestWithParam<const char*> {};
+
+TEST_P(Recorded, LogitsAndLossInEveryLayout) {
+  const Layout one_row_a_time{1, 2, 1, {"--micro-batch-size", "1"}};
+  const Layout virtual_stages{
+      1, 2, 1, {"--pipeline-model-parallel-layout", "E|t|t|L", "--micro-batch-size", "1"}};
+  for (const Layout& layout :
+       {Layout{}, Layout{2, 1}, one_row_a_time, Layout{2, 2}, Layout{1, 1, 2}, virtual_stages})
+    expect_recorded(GetParam(), layout);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Recorded, testing::Values("llama", "llama_plain", "gpt2", "mistral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Evaluate, LossOfDataIsTheSameHoweverItIsSharedOut) {
+  std::vector<double> losses;
+  for (const Layout& layout : {Layout{}, Layout{2, 1}, Layout{1, 2}, Layout{1, 1, 2},
+                               Layout{1, 1, 3, {"--micro-batch-size", "2"}}}) {
+    Layout with_data = layout;
+    for (const char* word : {"--mock-data", "--seq-length", "32", "--eval-iters", "5"})
+      with_data.flags.emplace_back(word);
+    with_network("llama", with_data, [&](Network& network) {
+      const SplitData split = open_split(network.run(), data::Split::kValid);
+      const Score score = score_data(network, *split.batches, 5);
+      EXPECT_EQ(score.tokens, 5 * 32);
+      if (network.is_speaker()) losses.push_back(score.loss);
+    });
+  }
+  for (const double loss : losses) EXPECT_NEAR(loss, losses.front(), 2e-6 * losses.front());
+}
+
+TEST(Evaluate, LossOfDataIsThatOfItsTokens) {
+  with_network("llama", {1, 1, 1, {"--mock-data", "--seq-length", "32", "--eval-iters", "3"}},
+               [](Network& network) {
+                 const SplitData split = open_split(network.run(), data::Split::kValid);
+                 EXPECT_EQ(split.samples, 3);
+                 const auto host = split.batches->get(0, 3);
+                 const TokenRows rows{at::tensor(host.tokens, at::kLong).view({3, 32}),
+                                      at::tensor(host.labels, at::kLong).view({3, 32})};
+                 const Score by_rows = score_rows(network, rows, false).score;
+                 const Score by_data = score_data(network, *split.batches, split.samples);
+                 EXPECT_NEAR(by_data.loss, by_rows.loss, 1e-6 * by_rows.loss);
+                 EXPECT_EQ(by_data.tokens, by_rows.tokens);
+               });
+}
+
+TEST(Evaluate, SamplesMustFitTheModelsPositions) {
+  const config::Run run = test::run_of("gpt2", {1, 1, 1, {"--mock-data", "--seq-length", "129"}});
+  EXPECT_THROW(open_split(run, data::Split::kValid), ConfigError);
+}
+
+}  // namespace
+}  // namespace colonnade::inference

@@ -1,0 +1,83 @@
+// Files of tokens: what is read, how labels shift, what is refused.
+#include "colonnade/inference/token_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/safetensors.h"
+
+namespace colonnade::inference {
+namespace {
+
+using testing::HasSubstr;
+
+class TokenFile : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+  void write(const std::map<std::string, at::Tensor>& tensors) const {
+    checkpoint::write_safetensors(path_, tensors);
+  }
+  /// The message of the DataError that reading throws.
+  [[nodiscard]] std::string refusal() const {
+    try {
+      read_token_file(path_, 10, 4);
+    } catch (const DataError& e) {
+      return e.what();
+    }
+    return "read without an error";
+  }
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / fmt::format("token_file_test_{}.safetensors", ::getpid());
+};
+
+at::Tensor ids(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong).view({1, -1}); }
+
+TEST_F(TokenFile, LabelsAreShiftedToTheTokenBefore) {
+  write({{"input_ids", ids({1, 2, 3, 4}).to(at::kInt)}, {"labels", ids({5, -100, 7, 8})}});
+  const TokenRows rows = read_token_file(path_, 10, 4);
+  EXPECT_TRUE(rows.tokens.equal(ids({1, 2, 3, 4})));
+  EXPECT_TRUE(rows.labels.equal(ids({-100, 7, 8, -100})));
+}
+
+TEST_F(TokenFile, WithoutLabelsTheTokensAreThem) {
+  write({{"input_ids", ids({1, 2, 3})}});
+  EXPECT_TRUE(read_token_file(path_, 10, 4).labels.equal(ids({2, 3, -100})));
+  write({{"input_ids", ids({9})}});
+  EXPECT_TRUE(read_token_file(path_, 10, 4).labels.equal(ids({-100})));
+}
+
+TEST_F(TokenFile, RefusesWhatIsNotRowsOfTokens) {
+  EXPECT_THAT(refusal(), HasSubstr(path_.string()));
+  write({{"tokens", ids({1})}});
+  EXPECT_THAT(refusal(), HasSubstr("input_ids"));
+  write({{"input_ids", ids({1, 2}).to(at::kFloat)}});
+  EXPECT_THAT(refusal(), HasSubstr("must be int32 or int64; got F32"));
+  write({{"input_ids", at::zeros({2, 2, 2}, at::kLong)}});
+  EXPECT_THAT(refusal(), HasSubstr("[batch, sequence]"));
+  write({{"input_ids", at::zeros({0, 2}, at::kLong)}});
+  EXPECT_THAT(refusal(), HasSubstr("[batch, sequence]"));
+  write({{"input_ids", ids({1, 2, 3, 4, 5})}});
+  EXPECT_THAT(refusal(), HasSubstr("must fit the 4 positions"));
+  write_file_atomically(path_, "not a safetensors file");
+  EXPECT_THAT(refusal(), HasSubstr(path_.string()));
+}
+
+TEST_F(TokenFile, RefusesIdsOutsideOfTheVocabulary) {
+  write({{"input_ids", ids({1, 10})}});
+  EXPECT_THAT(refusal(), HasSubstr("must be 0 to 9, the vocabulary of the model; got 10 at [0, 1]"));
+  write({{"input_ids", ids({-1, 1})}});
+  EXPECT_THAT(refusal(), HasSubstr("got -1 at [0, 0]"));
+  write({{"input_ids", ids({1, 2})}, {"labels", ids({-100, 11})}});
+  EXPECT_THAT(refusal(), HasSubstr("labels must be 0 to 9"));
+  write({{"input_ids", ids({1, 2})}, {"labels", ids({-1, 1})}});
+  EXPECT_THAT(refusal(), HasSubstr("labels must be 0 to 9"));
+  write({{"input_ids", ids({1, 2})}, {"labels", ids({1, 2, 3})}});
+  EXPECT_THAT(refusal(), HasSubstr("must have the shape of input_ids, [1, 2]; got [1, 3]"));
+}
+
+}  // namespace
+}  // namespace colonnade::inference

@@ -1,0 +1,102 @@
+// Where weights are found, and what a native checkpoint says of its run.
+#include "colonnade/inference/weights.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "colonnade/base/error.h"
+#include "colonnade/inference/generate.h"
+#include "colonnade/job/checkpoint.h"
+#include "inference/support.h"
+
+namespace colonnade::inference {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Weights : public testing::Test {
+ protected:
+  void SetUp() override { folder_ = fs::temp_directory_path() / fmt::format("weights_test_{}", ::getpid()); }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  /// A native checkpoint of the recorded model, written by tp 2 x pp 2 ranks.
+  void save_native() const {
+    const test::Layout layout{2,
+                              2,
+                              1,
+                              {"--mock-data", "--seq-length", "48", "--micro-batch-size", "1", "--split",
+                               "8,1,1", "--tokenizer-type", "NullTokenizer"}};
+    const config::Run run = test::run_of("llama", layout);
+    comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+      job::Job job(run, ranks);
+      job::restore(job, checkpoint::Source::open_hugging_face(test::vectors("llama")),
+                   job::Restore::kWeights);
+      job::save(job, folder_);
+    });
+  }
+  [[nodiscard]] config::Run load(std::vector<std::string> words = {}) const {
+    words.insert(words.begin(), {"gpt", "--load", folder_.string()});
+    return config::parse(words);
+  }
+  fs::path folder_;
+};
+
+TEST_F(Weights, ANativeCheckpointGivesModelTokenizerAndData) {
+  save_native();
+  config::Run run = load();
+  take_settings(run);
+  EXPECT_EQ(run.data.tokenizer_type, "NullTokenizer");
+  EXPECT_EQ(run.training.seq_length, 48);
+  EXPECT_EQ(run.data.split, "8,1,1");
+  EXPECT_TRUE(run.data.mock_data);
+  job::prepare(run, plan::Purpose::kModel);
+  EXPECT_EQ(run.model.hidden_size, 64);
+  EXPECT_EQ(run.model.vocab_size, 320);
+}
+
+TEST_F(Weights, WhatIsGivenWins) {
+  save_native();
+  config::Run run = load({"--data-path", "mine", "--seq-length", "16"});
+  take_settings(run);
+  EXPECT_FALSE(run.data.mock_data);
+  EXPECT_EQ(run.data.data_path, std::vector<std::string>{"mine"});
+  EXPECT_EQ(run.training.seq_length, 16);
+}
+
+TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
+  save_native();
+  const Request request{.prompt = {104, 310, 7}, .max_new_tokens = 12, .sampling = {.temperature = 0}};
+  std::vector<std::int32_t> expected;
+  test::with_network("llama", {}, [&](Network& network) { expected = generate(network, request).tokens; });
+  for (const auto& [tp, pp] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}}) {
+    config::Run run = load({"--tensor-model-parallel-size", std::to_string(tp),
+                            "--pipeline-model-parallel-size", std::to_string(pp)});
+    run.parallel.world_size = tp * pp;
+    take_settings(run);
+    job::prepare(run, plan::Purpose::kModel);
+    comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+      Network network(run, ranks, open_weights(run, ranks.world()));
+      EXPECT_EQ(generate(network, request).tokens, expected);
+    });
+  }
+}
+
+TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
+  config::Run run = config::parse({"gpt", "--load", test::vectors("llama")});
+  take_settings(run);
+  EXPECT_EQ(run.checkpoint.pretrained_checkpoint, test::vectors("llama"));
+  EXPECT_EQ(open_weights(run).folder(), test::vectors("llama"));
+}
+
+TEST_F(Weights, MissingWeightsAreNamed) {
+  config::Run none = config::parse({"gpt"});
+  EXPECT_THROW(take_settings(none), ConfigError);
+  config::Run missing = load();
+  EXPECT_THROW(take_settings(missing), DataError);
+  config::Run pretrained = config::parse({"gpt", "--pretrained-checkpoint", folder_.string()});
+  EXPECT_THROW(take_settings(pretrained), DataError);
+}
+
+}  // namespace
+}  // namespace colonnade::inference
