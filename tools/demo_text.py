@@ -3,7 +3,6 @@
 
   demo_text.py documents FILE.jsonl    writes the documents and says how many
   demo_text.py entropy PREFIX          entropy of single tokens in PREFIX.bin, in nats per token
-  demo_text.py loss RUN_FOLDER         the newest validation loss of a run
 """
 import array
 import collections
@@ -40,10 +39,5 @@ def entropy(prefix: str) -> None:
     print(f"{-sum(n / len(tokens) * math.log(n / len(tokens)) for n in counts):.3f}")
 
 
-def loss(folder: str) -> None:
-    with open(folder + "/validation.jsonl") as file:
-        print(f"{json.loads(file.read().splitlines()[-1])['loss']:.3f}")
-
-
 if __name__ == "__main__":
-    {"documents": documents, "entropy": entropy, "loss": loss}[sys.argv[1]](sys.argv[2])
+    {"documents": documents, "entropy": entropy}[sys.argv[1]](sys.argv[2])
