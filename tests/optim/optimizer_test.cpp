@@ -1,0 +1,346 @@
+// Adam and SGD against torch's formulas in plain float64 tensors, and the same step in every layout.
+#include "colonnade/optim/optimizer.h"
+
+#include <cmath>
+#include <mutex>
+
+#include "colonnade/plan/params/gpt.h"
+#include "support/split.h"
+
+namespace colonnade::optim {
+namespace {
+
+using at::Tensor;
+using tensor::Parameter;
+
+struct Toy {
+  std::vector<std::unique_ptr<Parameter>> all;
+  std::vector<Parameter*> list;
+  std::unique_ptr<data_parallel::GradBuffers> buffers;
+
+  Toy(const std::vector<plan::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
+      data_parallel::Options options = {}, at::ScalarType type = at::kDouble) {
+    for (const auto& spec : specs) {
+      all.push_back(std::make_unique<Parameter>(spec, tp.rank(), tp.size(), at::dtype(type)));
+      list.push_back(all.back().get());
+    }
+    test::randomize(list);
+    buffers = std::make_unique<data_parallel::GradBuffers>(
+        std::vector<std::vector<Parameter*>>{list}, nullptr,
+        data_parallel::Groups{.data = data, .tensor = tp}, options);
+  }
+};
+
+std::vector<plan::ParamSpec> two_specs() {
+  return {{.name = "weight", .shape = {7, 5}}, {.name = "bias", .shape = {9}, .weight_decay = false}};
+}
+
+Tensor gradient(const plan::ParamSpec& spec, int step) {
+  return test::named_random(fmt::format("{} step {}", spec.name, step), spec.shape);
+}
+
+void give_gradients(Toy& toy, int step, double factor = 1) {
+  toy.buffers->start_step();
+  for (Parameter* p : toy.list) p->accumulate(factor * gradient(p->spec, step));
+  toy.buffers->finish();
+}
+
+double norm_of(const std::vector<plan::ParamSpec>& specs, int step) {
+  double squares = 0;
+  for (const auto& spec : specs) squares += gradient(spec, step).square().sum().item<double>();
+  return std::sqrt(squares);
+}
+
+/// torch.optim.AdamW (decoupled decay) or torch.optim.SGD on whole tensors.
+class Reference {
+ public:
+  Reference(config::Optimizer settings, const std::vector<plan::ParamSpec>& specs) : o_(settings) {
+    for (const auto& spec : specs) states_[spec.name] = {test::whole_value(spec), {}, {}, spec};
+  }
+
+  void step(int number, double lr, double decay, double grad_factor) {
+    for (auto& [name, s] : states_) {
+      const Tensor g = gradient(s.spec, number) * grad_factor;
+      const double wd = s.spec.weight_decay ? decay : 0;
+      o_.optimizer == config::OptimizerKind::kAdam ? adam(s, g, number, lr, wd) : sgd(s, g, number, lr, wd);
+    }
+  }
+  [[nodiscard]] const Tensor& value(const std::string& name) const { return states_.at(name).value; }
+
+ private:
+  struct State {
+    Tensor value, m, v;
+    plan::ParamSpec spec;
+  };
+  void adam(State& s, const Tensor& g, int t, double lr, double wd) const {
+    s.m = t == 1 ? (1 - o_.adam_beta1) * g : o_.adam_beta1 * s.m + (1 - o_.adam_beta1) * g;
+    s.v = t == 1 ? (1 - o_.adam_beta2) * g * g : o_.adam_beta2 * s.v + (1 - o_.adam_beta2) * g * g;
+    const Tensor m_hat = s.m / (1 - std::pow(o_.adam_beta1, t));
+    const Tensor v_hat = s.v / (1 - std::pow(o_.adam_beta2, t));
+    s.value = s.value * (1 - lr * wd) - lr * m_hat / (v_hat.sqrt() + o_.adam_eps);
+  }
+  void sgd(State& s, const Tensor& g, int t, double lr, double wd) const {
+    const Tensor d = g + wd * s.value;
+    s.m = t == 1 ? d : o_.sgd_momentum * s.m + d;
+    s.value = s.value - lr * s.m;
+  }
+
+  config::Optimizer o_;
+  std::map<std::string, State> states_;
+};
+
+config::Optimizer adam() { return {.clip_grad = 0, .adam_beta2 = 0.95}; }
+config::Optimizer sgd(double momentum) {
+  return {.optimizer = config::OptimizerKind::kSgd, .clip_grad = 0, .sgd_momentum = momentum};
+}
+
+void check_formula(const config::Optimizer& settings) {
+  Toy toy(two_specs(), {}, {});
+  Optimizer optimizer(settings, *toy.buffers, {}, false);
+  Reference reference(settings, two_specs());
+  for (int step = 1; step <= 5; ++step) {
+    const double lr = 0.01 * step;
+    const double decay = 0.1 / step;
+    give_gradients(toy, step);
+    const auto result = optimizer.step({.learning_rate = lr, .weight_decay = decay});
+    const double norm = norm_of(two_specs(), step);
+    EXPECT_NEAR(result.grad_norm, norm, 1e-12 * norm);
+    const double clip = settings.clip_grad > 0 ? std::min(1.0, settings.clip_grad / (norm + 1e-6)) : 1.0;
+    reference.step(step, lr, decay, clip);
+    for (const Parameter* p : toy.list)
+      EXPECT_LT(test::distance(p->value, reference.value(p->spec.name)), 1e-12)
+          << p->spec.name << " step " << step;
+  }
+  EXPECT_EQ(optimizer.steps(), 5);
+}
+
+TEST(Optimizer, AdamFollowsTorchsFormula) { check_formula(adam()); }
+
+TEST(Optimizer, SgdFollowsTorchsFormula) {
+  for (const double momentum : {0.0, 0.9}) check_formula(sgd(momentum));
+}
+
+TEST(Optimizer, ClipsByTheGlobalNorm) {
+  for (const double clip : {1.0, 5.0, 100.0}) {
+    auto settings = sgd(0.9);  // Adam hardly sees the size of a gradient
+    settings.clip_grad = clip;
+    check_formula(settings);
+  }
+}
+
+TEST(Optimizer, GradMultiplierCountsBeforeNormAndClipping) {
+  auto settings = sgd(0);
+  settings.clip_grad = 1e9;
+  Toy toy(two_specs(), {}, {});
+  Optimizer optimizer(settings, *toy.buffers, {}, false);
+  give_gradients(toy, 1, 1000);
+  const auto result = optimizer.step({.learning_rate = 0.1, .grad_multiplier = 1e-3});
+  EXPECT_NEAR(result.grad_norm, norm_of(two_specs(), 1), 1e-10);
+  Reference reference(settings, two_specs());
+  reference.step(1, 0.1, 0, 1);
+  for (const Parameter* p : toy.list)
+    EXPECT_LT(test::distance(p->value, reference.value(p->spec.name)), 1e-12);
+}
+
+TEST(Optimizer, ParamsNormAndZerosAreCounted) {
+  Toy toy(two_specs(), {}, {});
+  Optimizer optimizer(adam(), *toy.buffers, {}, false);
+  double squares = 0;
+  for (const auto& spec : two_specs()) squares += test::whole_value(spec).square().sum().item<double>();
+  EXPECT_NEAR(optimizer.params_norm(), std::sqrt(squares), 1e-12);
+  toy.buffers->start_step();
+  toy.list[0]->accumulate(at::zeros({7, 5}, at::kDouble));
+  toy.list[1]->accumulate(at::ones({9}, at::kDouble));
+  toy.buffers->finish();
+  EXPECT_EQ(optimizer.step({.learning_rate = 0.1, .count_zeros = true}).num_zeros, 35);
+}
+
+/// All kinds of placements of a layer: fused rows with shared keys, columns, whole, partial, filled up.
+std::vector<plan::ParamSpec> layer_specs(const config::Parallel& parallel) {
+  config::Model m;
+  m.num_layers = 1;
+  m.hidden_size = 12;
+  m.ffn_hidden_size = 16;
+  m.num_attention_heads = 8;
+  m.num_query_groups = 2;
+  m.kv_channels = 4;
+  m.vocab_size = 37;
+  m.max_position_embeddings = 6;
+  m.make_vocab_size_divisible_by = 1;
+  std::vector<plan::ParamSpec> specs;
+  const auto add = [&](const plan::ParamSpec& spec) { specs.push_back(spec); };
+  plan::for_each(plan::embedding_params(m, parallel), add);
+  plan::for_each(plan::layer_params(m, parallel, 0), add);
+  return specs;
+}
+
+/// This rank's share of a whole gradient: partial gradients, shared rows and replicas are given as
+/// uneven shares that add up to the whole.
+Tensor share_of(const Parameter& p, int step, int tp_rank, int tp_size, int replica, int replicas) {
+  Tensor local = test::local_part(p, gradient(p.spec, step));
+  const auto weight = [](int rank, int size) { return 2.0 * (rank + 1) / (size * (size + 1)); };
+  local.mul_(weight(replica, replicas));
+  if (p.spec.split_dim < 0)
+    return p.spec.partial.has(plan::Axis::kTp) ? local * weight(tp_rank, tp_size) : local;
+  for (const plan::Run& run : p.shard.runs)
+    local.narrow(p.spec.split_dim, run.local, run.length).mul_(weight(tp_rank % run.holders, run.holders));
+  return local;
+}
+
+struct Layout {
+  int tp, dp;
+  bool sequence_parallel, distributed;
+};
+
+TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
+  auto settings = adam();
+  settings.clip_grad = 3.0;
+  for (const Layout& layout :
+       {Layout{1, 1, false, false}, Layout{2, 1, false, false}, Layout{2, 1, true, false},
+        Layout{4, 1, true, false}, Layout{1, 2, false, false}, Layout{1, 3, false, true},
+        Layout{2, 2, true, true}, Layout{4, 2, false, true}}) {
+    SCOPED_TRACE(fmt::format("tp {} dp {} sp {} distributed {}", layout.tp, layout.dp,
+                             layout.sequence_parallel, layout.distributed));
+    config::Parallel parallel = test::tensor_parallel(layout.tp, layout.sequence_parallel);
+    parallel.world_size = layout.tp * layout.dp;
+    const auto specs = layer_specs(parallel);
+    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+      const comm::Group tp = ranks.group({plan::Axis::kTp});
+      const comm::Group data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
+      Toy toy(specs, tp, data, {.bucket_elements = 500, .distributed = layout.distributed});
+      Optimizer optimizer(settings, *toy.buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), false);
+      Reference reference(settings, specs);
+      for (int step = 1; step <= 3; ++step) {
+        toy.buffers->start_step();
+        for (Parameter* p : toy.list)
+          p->accumulate(share_of(*p, step, tp.rank(), tp.size(), data.rank(), data.size()));
+        toy.buffers->finish();
+        const double norm = norm_of(specs, step);
+        EXPECT_NEAR(optimizer.step({.learning_rate = 0.01, .weight_decay = 0.1}).grad_norm, norm,
+                    1e-11 * norm);
+        reference.step(step, 0.01, 0.1, 3.0 / (norm + 1e-6));
+        double squares = 0;
+        for (const Parameter* p : toy.list) {
+          const Tensor& whole = reference.value(p->spec.name);
+          squares += whole.square().sum().item<double>();
+          EXPECT_LT(test::distance(p->value, test::local_part(*p, whole)), 1e-11)
+              << p->spec.name << " step " << step;
+        }
+        EXPECT_NEAR(optimizer.params_norm(), std::sqrt(squares), 1e-10);
+      }
+    });
+  }
+}
+
+TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
+  config::Parallel parallel;
+  parallel.world_size = parallel.pipeline_model_parallel_size = 2;
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+    const int stage = ranks.coord(plan::Axis::kPp);
+    Parameter table({.name = "table", .shape = {4, 3}}, 0, 1, at::dtype(at::kDouble));
+    Parameter other({.name = fmt::format("other {}", stage), .shape = {10}}, 0, 1, at::dtype(at::kDouble));
+    test::randomize({&table, &other});
+    table.is_copy = stage == 1;
+    data_parallel::GradBuffers buffers({{&table, &other}}, &table, {.embedding = ranks.embedding()}, {});
+    Optimizer optimizer(adam(), buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), false);
+    table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // 3 in all
+    other.accumulate(at::full({10}, 2.0, at::kDouble));
+    buffers.finish();
+    EXPECT_NEAR(optimizer.step({.learning_rate = 0.1}).grad_norm, std::sqrt(12 * 9.0 + 2 * 10 * 4.0), 1e-12);
+    const Tensor others = table.value.detach().clone();
+    ranks.world().broadcast(others, 0, "table").wait();
+    EXPECT_TRUE(at::equal(table.value, others));
+  });
+}
+
+TEST(Optimizer, DynamicLossScaleSkipsAndShrinks) {
+  config::Optimizer settings = adam();
+  settings.initial_loss_scale = 1024;
+  settings.loss_scale_window = 2;
+  settings.hysteresis = 2;
+  Toy toy(two_specs(), {}, {}, {}, at::kHalf);
+  Optimizer optimizer(settings, *toy.buffers, {}, /*fp16=*/true);
+  const auto step = [&](double factor, int number) {
+    give_gradients(toy, number, factor);
+    return optimizer.step({.learning_rate = 0.01});
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor before = toy.list[0]->value.detach().clone();
+  EXPECT_TRUE(step(infinity, 1).skipped);
+  EXPECT_EQ(optimizer.loss_scale().scale, 1024);  // forgiven once
+  EXPECT_TRUE(step(infinity, 1).skipped);
+  EXPECT_EQ(optimizer.loss_scale().scale, 512);
+  EXPECT_TRUE(at::equal(toy.list[0]->value, before));
+  EXPECT_EQ(optimizer.steps(), 0);
+  const auto result = step(512, 1);
+  EXPECT_FALSE(result.skipped);
+  EXPECT_NEAR(result.grad_norm, norm_of(two_specs(), 1), 1e-5);
+  EXPECT_FALSE(step(512, 2).skipped);
+  EXPECT_EQ(optimizer.loss_scale().scale, 1024);  // two clean steps
+  EXPECT_EQ(optimizer.steps(), 2);
+  Reference reference(settings, two_specs());
+  reference.step(1, 0.01, 0, 1);
+  reference.step(2, 0.01, 0, 1);
+  EXPECT_LT(test::distance(toy.list[0]->value, reference.value("weight")), 2e-3);
+}
+
+TEST(Optimizer, SkipsOnAllRanksWhenOneOverflows) {
+  config::Parallel parallel = test::tensor_parallel(2, false);
+  const auto specs = layer_specs(parallel);
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    Toy toy(specs, tp, {}, {}, at::kHalf);
+    Optimizer optimizer(adam(), *toy.buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), true);
+    toy.buffers->start_step();
+    for (Parameter* p : toy.list) p->accumulate(at::ones_like(p->value));
+    if (tp.rank() == 1) toy.list.front()->main_grad.view(-1)[0] = std::numeric_limits<float>::infinity();
+    toy.buffers->finish();
+    EXPECT_TRUE(optimizer.step({.learning_rate = 0.1}).skipped);
+  });
+}
+
+TEST(Optimizer, MainValuesKeepWhatBfloat16Rounds) {
+  Toy toy(two_specs(), {}, {}, {}, at::kBFloat16);
+  Optimizer optimizer(sgd(0), *toy.buffers, {}, false);
+  const Tensor start = toy.list[0]->value.detach().to(at::kFloat).clone();
+  for (int step = 0; step < 100; ++step) {  // each step is far below half a unit of bfloat16
+    toy.buffers->start_step();
+    for (Parameter* p : toy.list) p->accumulate(at::ones_like(p->value));
+    toy.buffers->finish();
+    optimizer.step({.learning_rate = 1e-5});
+  }
+  for (const Segment& s : optimizer.segments()) {
+    if (s.parameter != toy.list[0]) continue;
+    EXPECT_EQ(s.main.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::allclose(s.main, start.view(-1) - 1e-3, 1e-5, 1e-6));
+    EXPECT_TRUE(at::equal(s.model, s.main.to(at::kBFloat16)));
+  }
+}
+
+TEST(Optimizer, AdoptsValuesFromEitherSide) {
+  for (const bool distributed : {false, true})
+    comm::run_ranks(2, [&](comm::Communicators& ranks) {
+      Toy toy(two_specs(), {}, ranks.world(), {.distributed = distributed}, at::kBFloat16);
+      Optimizer optimizer(adam(), *toy.buffers, {}, false);
+      for (Segment& s : optimizer.segments()) s.main.fill_(0.3);
+      optimizer.adopt_main();
+      for (const Parameter* p : toy.list) EXPECT_TRUE(at::equal(p->value, at::full_like(p->value, 0.3)));
+      for (Parameter* p : toy.list) p->value.data().fill_(0.7);
+      optimizer.adopt_parameters();
+      for (const Segment& s : optimizer.segments()) EXPECT_TRUE(at::equal(s.main, s.model.to(at::kFloat)));
+    });
+}
+
+TEST(Optimizer, WhatIsNotFiniteDoesNotReachTheWeights) {
+  Toy toy(two_specs(), {}, {});
+  Optimizer optimizer(adam(), *toy.buffers, {}, false);
+  const Tensor before = toy.list[0]->value.detach().clone();
+  give_gradients(toy, 1, std::numeric_limits<double>::quiet_NaN());
+  const auto result = optimizer.step({.learning_rate = 0.1});
+  EXPECT_FALSE(result.finite);
+  EXPECT_FALSE(result.skipped);  // no dynamic loss scale: the caller must stop
+  EXPECT_TRUE(at::equal(toy.list[0]->value, before));
+}
+
+}  // namespace
+}  // namespace colonnade::optim
