@@ -1,10 +1,13 @@
 // See checkpoint.h.
 #include "colonnade/job/checkpoint.h"
 
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/convert/slices.h"
+#include "colonnade/fault/inject.h"
 #include "colonnade/models/gpt/hf_config.h"
 
 namespace colonnade::job {
@@ -12,6 +15,14 @@ namespace {
 
 using checkpoint::Slice;
 using nlohmann::json;
+
+/// Every place of a save is one where a fault can be asked for.
+constexpr bool faults_know_every_save_point() {
+  return std::ranges::all_of(checkpoint::kSavePoints, [](std::string_view point) {
+    return std::ranges::any_of(fault::kPoints, [&](std::string_view name) { return name.starts_with("save-") && name.substr(5) == point; });
+  });
+}
+static_assert(faults_know_every_save_point());
 
 void append(std::vector<Slice>& all, std::vector<Slice> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -84,6 +95,7 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
   progress().set_phase("checkpoint");
   checkpoint::SaveOptions with = options;
   if (job.run.checkpoint.save_retain_interval) with.retain_interval = *job.run.checkpoint.save_retain_interval;
+  if (!with.at) with.at = [](std::string_view at) { fault::point(fmt::format("save-{}", at)); };
   return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
 }
 

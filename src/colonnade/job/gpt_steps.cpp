@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "colonnade/fault/inject.h"
+
 namespace colonnade::job {
 namespace {
 
@@ -68,9 +70,11 @@ pipeline::Steps GptStream::next() {
   // Micro-batches are asked for in order by every schedule's first stage, but later chunks may ask for
   // an earlier one again: the executor keeps those.
   return steps_with(*job_, [this](int) {
+    fault::point("data");
     const auto begin = std::chrono::steady_clock::now();
     tensor::Batch batch = to_batch(prefetcher_.next(), job_->options().device(), default_positions(*job_));
     waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    fault::point("forward");
     return batch;
   });
 }

@@ -7,6 +7,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/fault/inject.h"
 #include "colonnade/plan/memory.h"
 
 namespace colonnade::job {
@@ -129,18 +130,25 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   progress().set_phase("forward-backward");
   Lap lap;
   buffers_->start_step();
-  const auto result = executor_->train(steps, report.loss_scale * weight, [this](int chunk) { buffers_->arm(chunk); });
+  const auto result = executor_->train(steps, report.loss_scale * weight, [this](int chunk) {
+    fault::point("backward");
+    buffers_->arm(chunk);
+  });
+  fault::point("forward-backward");
   report.seconds.forward_backward = lap() - result.communication_s;
   progress().set_phase("gradient sync");
   buffers_->finish();
+  fault::point("gradient-sync");
   double tokens = 0;
   report.losses = reduce(result.report, tokens);
+  fault::point("losses");
   report.seconds.communication = result.communication_s + lap();
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
   if (per_token) update.grad_multiplier /= std::max(tokens, 1.0);
   report.optimizer = optimizer_->step(update);
+  fault::point("optimizer");
   report.seconds.optimizer = lap();
   check_finite(report);
   counters.iteration += 1;

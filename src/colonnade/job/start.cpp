@@ -11,6 +11,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/fault/inject.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/launch/place.h"
 
@@ -52,6 +53,7 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   comm::World world = comm::connect(place, options);
   comm::Communicators ranks(plan::Mesh(run.parallel), place.rank, world.factory());
   comm::check_same_settings(ranks.world(), shared_settings(run));
+  fault::point("connected");
   return {std::move(run), std::move(world), std::move(ranks)};
 }
 

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <tuple>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/base/stop_signal.h"
 #include "colonnade/checkpoint/load.h"
+#include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
@@ -49,6 +51,7 @@ class Loop {
   void one_step();
   void evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
   void save();
+  [[nodiscard]] int kept(int code) const;
   Across exchange(double step_ms);
   Stop due_to_stop(bool asked) const;
   void show(const job::StepReport& report, const Across& across, double rate, double data_seconds);
@@ -83,8 +86,14 @@ Loop::Loop(job::Started started)
     : folder_(agree_on_folder(started.run, started.ranks)),
       job_(std::move(started.run), std::move(started.ranks)),
       lr_(make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
+  fault::point("model-built");
   open_data();
+  fault::point("data-opened");
   resume();
+  fault::point("restored");
+  // Data of another tokenizer is told before anything is written.
+  if (!job_.run.training.skip_train && iteration() < last_iteration())
+    std::ignore = data_[0]->get(job_.counters.consumed_samples, 1);
   summary_ = summarize(job_);
   recorder_ = std::make_unique<Recorder>(folder_, job_.run, iteration(), job_.ranks.rank() == 0);
   if (job_.ranks.rank() == 0) {
@@ -163,12 +172,14 @@ Across Loop::exchange(double step_ms) {
 void Loop::one_step() {
   const auto begin = Clock::now();
   progress().set_step(iteration() + 1);
+  fault::point("step-begin");
   const double rate = learning_rate(lr_, lr_samples_);
   const job::StepReport report = job_.train_step(
       stream_->next(), {.learning_rate = rate, .weight_decay = weight_decay(lr_, lr_samples_), .count_zeros = job_.run.logging.log_num_zeros_in_grad});
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
   const double data_seconds = stream_->waited();
   const Across across = exchange(seconds_since(begin) * 1e3);
+  fault::point("exchanged");
   stop_asked_ = stop_asked_ || across.stop;
   show(report, across, rate, data_seconds);
 }
@@ -211,10 +222,12 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
 void Loop::evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample) {
   const auto begin = Clock::now();
   progress().set_phase("evaluate");
+  fault::point("evaluate-begin");
   const std::int64_t size = job_.run.training.global_batch_size;
   const auto losses = job_.evaluate(static_cast<int>(job_.run.training.eval_iters), [&](int i) {
     return job::gpt_evaluation_steps(batches, job_, first_sample + i * size);
   });
+  fault::point("evaluate-end");
   EvalRecord record{.iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = set};
   record.loss = losses.at("lm_loss");
   record.seconds = seconds_since(begin);
@@ -232,9 +245,19 @@ void Loop::save() {
     if (speaks) log::warning("checkpoint of iteration {} was not written: {}; training goes on with the last good one", iteration(), result.problem);
     return;
   }
+  fault::point("saved");
   saved_iteration_ = iteration();
   if (speaks) log::info("saved {} ({:.1f} MB in {:.2f} s)", result.folder.string(), static_cast<double>(result.bytes) / 1e6, result.seconds);
   write_report();
+}
+
+/// `code` when the state of the last iteration is saved, else kExitFailed.
+int Loop::kept(int code) const {
+  if (saved_iteration_ == iteration()) return code;
+  if (job_.ranks.rank() == 0)
+    log::error("the weights after iteration {} are not saved; make room in {} and resume with --load {}", iteration(),
+               folder_.checkpoints().string(), folder_.root.string());
+  return kExitFailed;
 }
 
 void Loop::write_report() { recorder_->report(summary_, total_, seconds_since(begin_)); }
@@ -260,18 +283,19 @@ int Loop::run() {
     if (stop == Stop::kNo) continue;
     save();
     write_report();
-    if (stop == Stop::kInterval) return kExitDone;
-    if (job_.ranks.rank() == 0) log::info("stopped after iteration {} as asked; resume with --load {}", iteration(), folder_.root.string());
-    return kExitStopped;
+    if (stop == Stop::kInterval) return kept(kExitDone);
+    if (saved_iteration_ == iteration() && job_.ranks.rank() == 0) log::info("stopped after iteration {} as asked; resume with --load {}", iteration(), folder_.root.string());
+    return kept(kExitStopped);
   }
-  if (!c.save.empty() || c.save_interval) save();
+  const bool keeps = !c.save.empty() || c.save_interval;
+  if (keeps) save();
   if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
     if (data_[1] && (t.skip_train || !evaluation_due()))
       evaluate(*data_[1], "validation", t.eval_interval ? iteration() / *t.eval_interval * eval_samples : 0);
     if (data_[2]) evaluate(*data_[2], "test", 0);
   }
   write_report();
-  return kExitDone;
+  return keeps ? kept(kExitDone) : kExitDone;
 }
 
 }  // namespace
