@@ -16,6 +16,7 @@ int pretrain(const Arguments& arguments) {
   }
   tensor::count_cpu_memory();
   config::Parsed parsed = config::parse_all(arguments);
+  if (parsed.file_unread) config::require_none(parsed.faults);
   return train::pretrain(job::start(std::move(parsed.run), plan::Purpose::kTrain, std::move(parsed.faults)));
 }
 

@@ -144,6 +144,13 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   EXPECT_THAT(read("").faults, IsEmpty());
 }
 
+TEST_F(Yaml, AFileThatCannotBeReadAtAllIsTold) {
+  EXPECT_TRUE(read("num_layers: [1, 2\nlr: 3\n").file_unread);
+  EXPECT_TRUE(read("- a\n- b\n").file_unread);
+  EXPECT_TRUE(parse_all({"--config", "/nonexistent/run.yaml"}).file_unread);
+  EXPECT_FALSE(read("num_layer: 3\n").file_unread);
+}
+
 TEST_F(Yaml, AMissingFileOrAFolderIsNamed) {
   EXPECT_THAT(parse_all({"--config", "/nonexistent/run.yaml"}).faults,
               ElementsAre(AllOf(HasSubstr("--config"), HasSubstr("/nonexistent/run.yaml"))));

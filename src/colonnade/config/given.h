@@ -20,6 +20,7 @@ struct Given {
 struct GivenSet {
   std::map<std::string, Given> by_key;
   std::vector<std::string> faults;
+  bool file_unread = false;  ///< as Parsed::file_unread
   std::vector<std::string> notes;
 
   /// Keeps `given` unless a higher level said the key already.

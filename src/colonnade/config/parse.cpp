@@ -269,6 +269,7 @@ Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Ex
   CommandLine(arguments, extras, parsed, given).read();
   apply(given, parsed.run);
   parsed.faults = std::move(given.faults);
+  parsed.file_unread = given.file_unread;
   parsed.run.notes = std::move(given.notes);
   return parsed;
 }

@@ -27,32 +27,36 @@ class Reader {
     try {
       std::error_code error;
       if (std::filesystem::is_directory(path_, error)) {
-        return fault(
+        return unread(
             fmt::format("{}: must be a YAML file; got a folder; name a file, e.g. its config.yaml", path_));
       }
       const std::string text = read_file(path_);
       if (text.size() > kLargestFile) {
-        return fault(
+        return unread(
             fmt::format("{}: a YAML file of settings must be at most {} bytes; got {}; name another file",
                         path_, kLargestFile, text.size()));
       }
       const YAML::Node root = YAML::Load(text);
       if (root.IsNull()) return;
       if (!root.IsMap()) {
-        return fault(fmt::format("{}: must hold `key: value` lines; got {}; see `colonnade help --markdown`",
+        return unread(fmt::format("{}: must hold `key: value` lines; got {}; see `colonnade help --markdown`",
                                  path_, root.IsSequence() ? "a list" : "one value"));
       }
       map(root, 0);
     } catch (const YAML::Exception& e) {
-      fault(fmt::format("{}:{}: must be YAML; got an error at column {}: {}; mend that line", path_,
+      unread(fmt::format("{}:{}: must be YAML; got an error at column {}: {}; mend that line", path_,
                         e.mark.line + 1, e.mark.column + 1, e.msg));
     } catch (const DataError& e) {
-      fault(fmt::format("--config: must name a file that can be read; got {}; name another", e.what()));
+      unread(fmt::format("--config: must name a file that can be read; got {}; name another", e.what()));
     }
   }
 
  private:
   void fault(std::string text) { out_.faults.push_back(std::move(text)); }
+  void unread(std::string text) {
+    fault(std::move(text));
+    out_.file_unread = true;
+  }
 
   /// Own keys before merged ones: the first to be seen wins.
   void map(const YAML::Node& node, int depth) {
