@@ -58,6 +58,19 @@ TEST(LrState, RefusesOtherValuesAndNamesBoth) {
   }
 }
 
+TEST(LrState, ALongerRunMayGoOnWhereWeightDecayIsConstant) {
+  LrPlan kept = some_plan();
+  kept.weight_decay_style = config::WeightDecayIncrStyle::kConstant;
+  LrPlan longer = kept;
+  longer.weight_decay_samples = 640;
+  EXPECT_EQ(resume_lr(longer, lr_state(kept, 64), {}).samples, 64);
+  longer.weight_decay_style = config::WeightDecayIncrStyle::kLinear;
+  EXPECT_THROW(resume_lr(longer, lr_state(kept, 64), {}), ConfigError);
+  LrPlan ramp = some_plan();
+  ramp.weight_decay_samples = 640;
+  EXPECT_THROW(resume_lr(ramp, lr_state(some_plan(), 64), {}), ConfigError);
+}
+
 TEST(LrState, ASwitchSaysWhichSideWins) {
   LrPlan other = some_plan();
   other.max_lr = 0.001;

@@ -105,10 +105,16 @@ std::string_view flags_of(std::string_view key) {
   return key;
 }
 
+/// Whether the value decides nothing in either schedule: a constant weight decay has no ramp whose length matters.
+bool decides_nothing(const std::string& key, const json& own, const json& loaded) {
+  const auto constant = name_of(ramp_names(), config::WeightDecayIncrStyle::kConstant);
+  return key == "wd_incr_steps" && own.at("wd_incr_style") == constant && loaded.at("wd_incr_style") == constant;
+}
+
 void refuse_differences(const json& own, const json& loaded) {
   std::vector<std::string> found;
   for (const auto& [key, value] : own.items()) {
-    if (key == "num_steps" || loaded.at(key) == value) continue;
+    if (key == "num_steps" || loaded.at(key) == value || decides_nothing(key, own, loaded)) continue;
     found.push_back(fmt::format("  {} ({}): {} in the settings, {} in the checkpoint", key, flags_of(key),
                                 value.dump(), loaded.at(key).dump()));
   }

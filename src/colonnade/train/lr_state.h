@@ -22,7 +22,8 @@ struct LrResume {
 
 /// Takes up the schedule of a checkpoint. Each value of `state` must equal that of `plan`, unless
 /// settings.override_opt_param_scheduler (the plan's values win) or
-/// settings.use_checkpoint_opt_param_scheduler (the checkpoint's win) says which. Keys that only we
+/// settings.use_checkpoint_opt_param_scheduler (the checkpoint's win) says which. The length of the
+/// weight-decay ramp is not compared where both are constant: --train-iters may grow. Keys that only we
 /// write may be absent. Throws ConfigError with every difference, both values named, or when both
 /// switches are on; DataError when the state is not one that lr_state could have written.
 LrResume resume_lr(const LrPlan& plan, const nlohmann::json& state, const config::Schedule& settings);
