@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -91,6 +92,7 @@ int run(const Arguments& words) {
 }  // namespace colonnade::app
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, not the end of the run
   // A rank's output goes to a file: a line must be there when the rank is killed after it.
   if (std::getenv("RANK") != nullptr) std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const int code = colonnade::app::run({argv + 1, argv + argc});
