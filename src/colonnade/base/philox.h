@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -46,22 +45,7 @@ struct Philox {
   }
 };
 
-/// A word as a float in (0, 1], never 0, so that its logarithm exists. 24 bits are used.
-constexpr float uniform_open(std::uint32_t word) {
-  return (static_cast<float>(word >> 8) + 1.0F) * 0x1.0p-24F;
-}
-
 /// A word as a float in [0, 1). 24 bits are used.
 constexpr float uniform(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1.0p-24F; }
-
-/// Two standard normal numbers out of two words (Box-Muller, in double so that every libm agrees
-/// to the last float bit in practice).
-inline std::array<float, 2> normal_pair(std::uint32_t a, std::uint32_t b) {
-  constexpr double kTwoPi = 6.283185307179586476925;
-  const double u = (static_cast<double>(a) + 1.0) * 0x1.0p-32;
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  const double angle = kTwoPi * (static_cast<double>(b) * 0x1.0p-32);
-  return {static_cast<float>(radius * std::cos(angle)), static_cast<float>(radius * std::sin(angle))};
-}
 
 }  // namespace colonnade

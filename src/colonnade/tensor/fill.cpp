@@ -11,28 +11,15 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/philox.h"
+#include "colonnade/tensor/normal.h"
 
 namespace colonnade::tensor {
 namespace {
 
-/// Normal numbers `first` ... `first + count - 1` of the stream, times `std`. Number g is lane g % 4
-/// of counter g / 4.
-void normal_run(const Philox& draw, std::int64_t first, std::int64_t count, double std, float* out) {
-  std::int64_t i = 0;
-  while (i < count) {
-    const std::int64_t g = first + i;
-    const auto words = draw(static_cast<std::uint64_t>(g / 4));
-    const auto low = normal_pair(words[0], words[1]);
-    const auto high = normal_pair(words[2], words[3]);
-    const float four[4] = {low[0], low[1], high[0], high[1]};
-    for (std::int64_t lane = g % 4; lane < 4 && i < count; ++lane, ++i)
-      out[i] = static_cast<float>(four[lane] * std);
-  }
-}
-
 std::int64_t product(const std::vector<std::int64_t>& shape, std::size_t from, std::size_t to) {
   return std::accumulate(shape.begin() + static_cast<std::ptrdiff_t>(from),
-                         shape.begin() + static_cast<std::ptrdiff_t>(to), std::int64_t{1}, std::multiplies<>());
+                         shape.begin() + static_cast<std::ptrdiff_t>(to), std::int64_t{1},
+                         std::multiplies<>());
 }
 
 /// The local part as [outer, cut, inner]: rows of `inner` elements that lie together globally too.
@@ -61,13 +48,16 @@ void for_each_run(const plan::ParamSpec& spec, const plan::Shard& shard, const B
   if (spec.split_dim < 0) return body(0, 0, g.inner);
   for (std::int64_t o = 0; o < g.outer; ++o)
     for (const plan::Run& run : shard.runs)
-      body((o * g.local_cut + run.local) * g.inner, (o * g.global_cut + run.global) * g.inner, run.length * g.inner);
+      body((o * g.local_cut + run.local) * g.inner, (o * g.global_cut + run.global) * g.inner,
+           run.length * g.inner);
 }
 
 }  // namespace
 
-void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard, std::uint64_t seed) {
-  COL_CHECK(local.is_contiguous() && local.device().is_cpu(), "fill of {}: a contiguous CPU tensor is needed", spec.name);
+void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard,
+                  std::uint64_t seed) {
+  COL_CHECK(local.is_contiguous() && local.device().is_cpu(), "fill of {}: a contiguous CPU tensor is needed",
+            spec.name);
   local.zero_();
   if (spec.init.kind == plan::InitKind::kZero) return;
   at::Tensor values = local.scalar_type() == at::kFloat ? local : at::zeros(local.sizes(), at::kFloat);
@@ -77,7 +67,7 @@ void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Sha
   for_each_run(spec, shard, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
     if (spec.init.kind == plan::InitKind::kOne) return void(std::fill_n(out + to, count, 1.0F));
     at::parallel_for(0, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      normal_run(draw, from + begin, end - begin, spec.init.std, out + to + begin);
+      normal_run(draw, from + begin, end - begin, static_cast<float>(spec.init.std), out + to + begin);
     });
   });
   if (!values.is_same(local)) local.copy_(values);
