@@ -1,10 +1,11 @@
 # col_area(<name> [TORCH] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
 # makes the library col_<name> of src/colonnade/<name>/ and one test binary <name>_test of
 # tests/<name>/<stem>_test.cpp. DEPS must agree with tools/layers.txt. TORCH areas share one
-# precompiled header. Each test is registered with ctest under the label <name>; stems ending in
-# _gpu carry the label gpu.
+# precompiled header. Each test is registered with ctest under the label <name>. GPU <filter>: with
+# COLONNADE_CUDA the same binary is registered once more as <name>_gpu, label gpu, running the tests that
+# match the filter with COLONNADE_TEST_DEVICE=cuda (tests/support/device.h); suites named Gpu* run only there.
 function(col_area name)
-  cmake_parse_arguments(A "TORCH" "" "DEPS;SOURCES;TESTS;LINK;TEST_LINK;CUDA;NO_CUDA" ${ARGN})
+  cmake_parse_arguments(A "TORCH" "GPU" "DEPS;SOURCES;TESTS;LINK;TEST_LINK;CUDA;NO_CUDA" ${ARGN})
   set(sources ${A_SOURCES})
   if(COLONNADE_CUDA)
     list(APPEND sources ${A_CUDA})
@@ -53,5 +54,12 @@ function(col_area name)
     endif()
     add_test(NAME ${name} COMMAND ${binary} --gtest_filter=-*Gpu*)
     set_tests_properties(${name} PROPERTIES LABELS "${name};unit" TIMEOUT 600)
+    if(COLONNADE_CUDA AND A_GPU)
+      add_test(NAME ${name}_gpu COMMAND ${binary} --gtest_filter=${A_GPU})
+      set_tests_properties(${name}_gpu PROPERTIES LABELS gpu TIMEOUT 300 ENVIRONMENT COLONNADE_TEST_DEVICE=cuda
+        SKIP_REGULAR_EXPRESSION "Found no NVIDIA driver|No CUDA GPUs are available")
+      set_property(GLOBAL APPEND PROPERTY COLONNADE_GPU_TESTS "src/colonnade/${name}/${binary} ${A_GPU}")
+      set_property(GLOBAL APPEND PROPERTY COLONNADE_GPU_BINARIES ${binary})
+    endif()
   endif()
 endfunction()

@@ -4,6 +4,8 @@
 #include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
 
+#include "support/device.h"
+
 namespace colonnade::tensor {
 namespace {
 
@@ -31,12 +33,12 @@ struct SelfWritten : torch::autograd::Function<SelfWritten> {
 };
 
 TEST(Parameter, IsToldOnceWhenAnOpWroteTheGradientItself) {
-  Parameter w(whole("w", {3, 4}), 0, 1, at::kFloat);
+  Parameter w(whole("w", {3, 4}), 0, 1, test::options(at::kFloat));
   w.initialize(1);
   int ready = 0;
   w.on_grad_ready = [&] { ++ready; };
-  const auto x = at::randn({5, 4}).requires_grad_();
-  const auto probe = at::randn({5, 3});
+  const auto x = at::randn({5, 4}, test::options(at::kFloat)).requires_grad_();
+  const auto probe = at::randn({5, 3}, test::options(at::kFloat));
   // Two uses in one graph: ready comes once, after both.
   auto y = SelfWritten::apply(x, w.value, &w) + SelfWritten::apply(x * 2, w.value, &w);
   (y * probe).sum().backward();
@@ -46,9 +48,9 @@ TEST(Parameter, IsToldOnceWhenAnOpWroteTheGradientItself) {
 }
 
 TEST(Parameter, TakesGradientsOfPlainAutograd) {
-  Parameter w(whole("w", {3, 4}), 0, 1, at::kFloat);
+  Parameter w(whole("w", {3, 4}), 0, 1, test::options(at::kFloat));
   w.initialize(1);
-  const auto x = at::randn({5, 4});
+  const auto x = at::randn({5, 4}, test::options(at::kFloat));
   for (int pass = 0; pass < 2; ++pass) at::mm(x, w.value.t()).sum().backward();
   EXPECT_TRUE(at::allclose(w.main_grad, x.sum(0).expand({3, 4}) * 2));
   w.zero_grad();
@@ -58,16 +60,16 @@ TEST(Parameter, TakesGradientsOfPlainAutograd) {
 }
 
 TEST(Parameter, MovedIntoFlatStorageKeepsItsValueAndItsHook) {
-  Parameter w(whole("w", {3, 4}), 0, 1, at::kFloat);
+  Parameter w(whole("w", {3, 4}), 0, 1, test::options(at::kFloat));
   w.initialize(1);
   const auto before = w.value.detach().clone();
-  const auto values = at::zeros({20});
-  const auto grads = at::full({20}, 7.0F);
+  const auto values = at::zeros({20}, test::options(at::kFloat));
+  const auto grads = at::full({20}, 7.0F, test::options(at::kFloat));
   w.move_value_to(values.narrow(0, 4, 12));
   w.move_grad_to(grads.narrow(0, 4, 12));
   EXPECT_TRUE(at::equal(w.value.detach(), before));
-  EXPECT_EQ(w.value.data_ptr<float>(), values.data_ptr<float>() + 4);
-  const auto x = at::randn({5, 4}).requires_grad_();
+  EXPECT_EQ(w.value.const_data_ptr<float>(), values.const_data_ptr<float>() + 4);
+  const auto x = at::randn({5, 4}, test::options(at::kFloat)).requires_grad_();
   SelfWritten::apply(x, w.value, &w).sum().backward();
   EXPECT_TRUE(at::allclose(grads.narrow(0, 4, 12).view({3, 4}), x.detach().sum(0).expand({3, 4})));
   EXPECT_EQ(grads[0].item<float>(), 7.0F);

@@ -4,8 +4,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/alignment.h>
 
 #include <atomic>
+#include <cstddef>
+#include <new>
 
 namespace colonnade::tensor {
 namespace {
@@ -28,31 +31,40 @@ Counter& counter() {
   return *one;
 }
 
-/// What a counted tensor's memory is freed with.
-struct Counted {
-  c10::DataPtr memory;
-  std::int64_t bytes;
-};
-
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    auto* counted = new Counted{inner_->allocate(bytes), static_cast<std::int64_t>(bytes)};
-    counter().add(counted->bytes);
-    void* data = counted->memory.get();
-    return {data, counted, &release, counted->memory.device()};
+    const at::Device cpu(at::kCPU);
+    if (bytes == 0) return {nullptr, nullptr, &release, cpu};
+    auto* head = static_cast<std::byte*>(inner_->raw_allocate(bytes + kHead));
+    new (head) Head{inner_, static_cast<std::int64_t>(bytes)};
+    counter().add(static_cast<std::int64_t>(bytes));
+    void* data = head + kHead;
+    return {data, data, &release, cpu};
   }
+  /// LibTorch's own kernels ask for memory by plain pointers; those must be what `release` takes.
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     inner_->copy_data(to, from, bytes);
   }
 
  private:
-  static void release(void* context) {
-    auto* counted = static_cast<Counted*>(context);
-    counter().now -= counted->bytes;
-    delete counted;
+  /// Lies in front of the memory handed out, whose alignment it keeps.
+  struct Head {
+    c10::Allocator* inner;
+    std::int64_t bytes;
+  };
+  static constexpr std::size_t kHead = 64;
+  static_assert(sizeof(Head) <= kHead && c10::gAlignment <= kHead);
+
+  static void release(void* data) {
+    if (data == nullptr) return;
+    std::byte* head = static_cast<std::byte*>(data) - kHead;
+    const Head known = *reinterpret_cast<Head*>(head);
+    counter().now -= known.bytes;
+    known.inner->raw_deallocate(head);
   }
   c10::Allocator* inner_;
 };
