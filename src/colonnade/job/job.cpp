@@ -1,6 +1,8 @@
 // See job.h.
 #include "colonnade/job/job.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -41,6 +43,11 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas) {
   return options;
 }
 
+/// The GPU that job::start has taken; 0 on the CPU, where nobody asks.
+int current_gpu(const config::Run& run) {
+  return run.training.device == "cuda" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice().index() : 0;
+}
+
 }  // namespace
 
 at::TensorOptions tensor_options(const config::Run& run, int local_rank) {
@@ -53,7 +60,7 @@ at::TensorOptions tensor_options(const config::Run& run, int local_rank) {
 }
 
 Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder)
-    : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
+    : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run, current_gpu(run))) {
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options_,

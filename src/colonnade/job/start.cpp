@@ -2,12 +2,14 @@
 #include "colonnade/job/start.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
 
+#include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/dump.h"
@@ -22,6 +24,22 @@ void set_threads(const launch::Place& place) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   at::set_num_threads(std::max(1, cores / std::max(1, place.local_size)));
+}
+
+/// Makes the GPU of this rank the current one: tensors are made on it and kernels run on it.
+void take_gpu(const launch::Place& place) {
+  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA))
+    throw ConfigError(
+        "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or build with "
+        "the preset cuda");
+  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  const int gpus = cuda.deviceCount();
+  if (place.local_rank >= gpus)
+    throw ConfigError(
+        fmt::format("--device cuda: every rank needs a GPU of its own; got local rank {} and {} GPUs here; start "
+                    "fewer ranks per machine, or use --device cpu",
+                    place.local_rank, gpus));
+  cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(place.local_rank)));
 }
 
 /// Settings that may differ from rank to rank: where a rank's own files lie.
@@ -47,6 +65,7 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   if (place.rank == 0)
     for (const std::string& note : run.notes) log::info("{}", note);
 
+  if (run.training.device == "cuda") take_gpu(place);
   comm::ConnectOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
   options.cuda = run.training.device == "cuda";
