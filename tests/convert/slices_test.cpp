@@ -1,0 +1,215 @@
+// The parts that ranks hand to a checkpoint: put together they are every tensor once, whatever the cut.
+#include "colonnade/convert/slices.h"
+
+#include <set>
+
+#include "colonnade/config/derive.h"
+#include "colonnade/plan/params/gpt.h"
+#include "support/split.h"
+
+namespace colonnade::convert {
+namespace {
+
+using at::Tensor;
+using checkpoint::Slice;
+using models::gpt::HfFamily;
+
+config::Model llama() {
+  config::Model m;
+  m.num_layers = 1;
+  m.hidden_size = 8;
+  m.ffn_hidden_size = 12;
+  m.num_attention_heads = 4;
+  m.num_query_groups = 2;
+  m.kv_channels = 6;
+  m.vocab_size = 37;
+  m.make_vocab_size_divisible_by = 8;
+  m.max_position_embeddings = 5;
+  m.position_embedding = config::PositionEmbedding::kRope;
+  m.normalization = config::Normalization::kRmsNorm;
+  m.activation = config::Activation::kSwiglu;
+  m.add_bias_linear = false;
+  m.untie_embeddings_and_output_weights = true;
+  return m;
+}
+
+config::Model gpt2() {
+  config::Model m = llama();
+  m.num_query_groups = 4;
+  m.kv_channels = 2;
+  m.position_embedding = config::PositionEmbedding::kLearnedAbsolute;
+  m.normalization = config::Normalization::kLayerNorm;
+  m.activation = config::Activation::kGeluTanh;
+  m.add_bias_linear = true;
+  m.untie_embeddings_and_output_weights = false;
+  return m;
+}
+
+/// Parameters of one rank whose elements are their places in the whole tensor.
+std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model, int rank, int tp) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::unique_ptr<tensor::Parameter>> all;
+  for (const auto& spec : plan::gpt_params(model, test::tensor_parallel(tp, false))) {
+    auto& p = all.emplace_back(std::make_unique<tensor::Parameter>(spec, rank, tp, at::dtype(at::kDouble)));
+    p->value.fill_(-1);
+    const Tensor whole = at::arange(spec.numel(), at::kDouble).view(spec.shape);
+    const int dim = std::max(0, spec.split_dim);
+    for (const plan::Run& run : p->shard.runs)
+      p->value.narrow(dim, run.local, run.length).copy_(whole.narrow(dim, run.global, run.length));
+  }
+  return all;
+}
+
+/// Tensors put together from slices, with the number of owners of every element.
+class Assembly {
+ public:
+  void add(const Slice& slice) {
+    Part& part = parts_[slice.name];
+    if (!part.value.defined()) {
+      part.value = at::full(slice.global_shape, -1, at::kDouble);
+      part.owners = at::zeros(slice.global_shape, at::kLong);
+    }
+    Tensor value = part.value;
+    Tensor owners = part.owners;
+    for (std::size_t d = 0; d < slice.offset.size(); ++d) {
+      value = value.narrow(static_cast<std::int64_t>(d), slice.offset[d],
+                           slice.data.size(static_cast<std::int64_t>(d)));
+      owners = owners.narrow(static_cast<std::int64_t>(d), slice.offset[d],
+                             slice.data.size(static_cast<std::int64_t>(d)));
+    }
+    if (slice.owner) owners.add_(1);
+    if (slice.owner)
+      value.copy_(slice.data);
+    else
+      others_.push_back({slice.data, value});
+  }
+  /// The tensor, each element of which had exactly one owner; what others hold agrees with it.
+  Tensor whole(const std::string& name) {
+    const Part& part = parts_.at(name);
+    EXPECT_TRUE(part.owners.eq(1).all().item<bool>()) << name;
+    return part.value;
+  }
+  void expect_others_agree() const {
+    for (const auto& [data, owned] : others_) EXPECT_TRUE(at::equal(data, owned));
+  }
+  [[nodiscard]] std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& [name, part] : parts_) names.insert(name);
+    return names;
+  }
+
+ private:
+  struct Part {
+    Tensor value, owners;
+  };
+  std::map<std::string, Part> parts_;
+  std::vector<std::pair<Tensor, Tensor>> others_;
+};
+
+Assembly assembled(const config::Model& model, std::optional<HfFamily> family, int tp) {
+  Assembly all;
+  for (int rank = 0; rank < tp; ++rank)
+    for (const auto& p : numbered(model, rank, tp))
+      for (const bool owner : {true, false})  // two replicas, of which the first saves
+        for (const Slice& slice : model_slices(*p, family, owner)) {
+          Slice copy = slice;
+          copy.data = slice.data.clone();
+          all.add(copy);
+        }
+  all.expect_others_agree();
+  return all;
+}
+
+Tensor numbers(std::int64_t first, std::int64_t rows, std::int64_t columns) {
+  return at::arange(first * columns, (first + rows) * columns, at::kDouble).view({rows, columns});
+}
+
+TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
+  for (const int tp : {1, 2, 4}) {
+    SCOPED_TRACE(tp);
+    Assembly all = assembled(llama(), HfFamily::kLlama, tp);
+    EXPECT_EQ(all.names().size(), 9U + 3);
+    const std::string layer = "model.layers.0.";
+    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.q_proj.weight"), numbers(0, 24, 8)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.k_proj.weight"), numbers(24, 12, 8)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.v_proj.weight"), numbers(36, 12, 8)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.o_proj.weight"), numbers(0, 8, 24)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.gate_proj.weight"), numbers(0, 12, 8)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.up_proj.weight"), numbers(12, 12, 8)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.down_proj.weight"), numbers(0, 8, 12)));
+    EXPECT_TRUE(at::equal(all.whole("model.embed_tokens.weight"), numbers(0, 37, 8)));  // no filling
+    EXPECT_TRUE(at::equal(all.whole("lm_head.weight"), numbers(0, 37, 8)));
+    EXPECT_TRUE(at::equal(all.whole("model.norm.weight"), at::arange(8, at::kDouble)));
+  }
+}
+
+TEST(ModelSlices, Gpt2MatricesAreTransposed) {
+  for (const int tp : {1, 2, 4}) {
+    SCOPED_TRACE(tp);
+    Assembly all = assembled(gpt2(), HfFamily::kGpt2, tp);
+    EXPECT_EQ(all.names().size(), 12U + 4);
+    const std::string layer = "transformer.h.0.";
+    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.weight"), numbers(0, 24, 8).t()));
+    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.bias"), at::arange(24, at::kDouble)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_proj.weight"), numbers(0, 8, 8).t()));
+    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_fc.weight"), numbers(0, 12, 8).t()));
+    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_proj.weight"), numbers(0, 8, 12).t()));
+    EXPECT_TRUE(at::equal(all.whole("transformer.wpe.weight"), numbers(0, 5, 8)));
+  }
+}
+
+TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
+  for (const int tp : {1, 2, 4}) {
+    Assembly all = assembled(llama(), std::nullopt, tp);
+    for (const auto& spec : plan::gpt_params(llama(), {}))
+      EXPECT_TRUE(at::equal(all.whole(spec.name), at::arange(spec.numel(), at::kDouble).view(spec.shape)))
+          << spec.name;
+  }
+}
+
+TEST(ModelSlices, ShareTheMemoryOfTheParameter) {
+  for (const auto& p : numbered(llama(), 0, 2))
+    for (const Slice& slice : model_slices(*p, HfFamily::kLlama, true)) {
+      slice.data.fill_(7);
+      EXPECT_GT(p->value.detach().eq(7).sum().item<std::int64_t>(), 0) << slice.name;
+    }
+}
+
+TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
+  for (const auto& p : numbered(gpt2(), 0, 1)) {
+    p->is_copy = true;
+    for (const Slice& slice : model_slices(*p, HfFamily::kGpt2, true)) EXPECT_FALSE(slice.owner);
+    for (const Slice& slice : state_slices("s", *p, 0, p->value.detach().view(-1), true))
+      EXPECT_FALSE(slice.owner);
+  }
+}
+
+/// Flat stretches of uneven length, as owners of buckets have them.
+TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
+  for (const auto& model : {llama(), gpt2()})
+    for (const int tp : {1, 2, 4})
+      for (const std::int64_t step : {1, 5, 64, 100000}) {
+        SCOPED_TRACE(fmt::format("tp {} stretches of {}", tp, step));
+        Assembly all;
+        for (int rank = 0; rank < tp; ++rank)
+          for (const auto& p : numbered(model, rank, tp)) {
+            const Tensor flat = p->value.detach().view(-1);
+            for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
+              const auto length = std::min(step, flat.numel() - begin);
+              for (const Slice& slice :
+                   state_slices("state of " + p->spec.name, *p, begin, flat.narrow(0, begin, length), true)) {
+                Slice copy = slice;
+                copy.data = slice.data.clone();
+                all.add(copy);
+              }
+            }
+          }
+        for (const auto& spec : plan::gpt_params(model, {}))
+          EXPECT_TRUE(at::equal(all.whole("state of " + spec.name),
+                                at::arange(spec.numel(), at::kDouble).view(spec.shape)))
+              << spec.name;
+      }
+}
+
+}  // namespace
+}  // namespace colonnade::convert
