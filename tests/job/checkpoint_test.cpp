@@ -1,0 +1,248 @@
+// A job's checkpoint holds every weight and optimizer state to the bit, loads in any layout, and a run
+// that stops and resumes is the run that never stopped.
+#include "colonnade/job/checkpoint.h"
+
+#include <mutex>
+
+#include "checkpoint/fixtures.h"
+#include "colonnade/checkpoint/folders.h"
+#include "colonnade/models/gpt/hf_names.h"
+#include "job/runs.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::operator+;
+
+using at::Tensor;
+using checkpoint::test::TempFolder;
+
+constexpr const char* kSizes =
+    "--num-layers 2 --hidden-size 16 --ffn-hidden-size 24 --num-attention-heads 4 --vocab-size 37 "
+    "--seq-length 8 "
+    "--max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 4 --make-vocab-size-divisible-by "
+    "8 ";
+constexpr const char* kLlama =
+    "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout "
+    "0 "
+    "--attention-dropout 0 --group-query-attention --num-query-groups 2 "
+    "--untie-embeddings-and-output-weights ";
+/// Learned positions, LayerNorm, biases, dropout and tied embeddings; GPT-2's transposed matrices.
+constexpr const char* kGpt2 = "--openai-gelu ";
+
+struct Layout {
+  int world;
+  const char* flags;
+};
+constexpr Layout kOne{1, ""};
+constexpr Layout kTp2Pp2{
+    4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel"};
+constexpr Layout kDp2Distributed{
+    2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
+constexpr Layout kTp4Dp2Distributed{
+    8, "--tensor-model-parallel-size 4 --use-distributed-optimizer --ddp-bucket-size 500"};
+constexpr Layout kLayouts[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed};
+
+config::Run settings(const Layout& layout, const std::string& flags) {
+  return test::settings(layout.world, test::words(kSizes + flags) + test::words(layout.flags));
+}
+
+/// Weights and optimizer states of all ranks as whole tensors, put together by the parameters' runs.
+class State {
+ public:
+  void add(Job& job) {
+    for (const tensor::Parameter* p : job.parameters()) put(p->spec.name, *p, p->value.detach());
+    for (const optim::Segment& s : job.optimizer().segments()) {
+      put_flat("exp_avg." + s.parameter->spec.name, s, s.exp_avg);
+      if (s.exp_avg_sq.defined()) put_flat("exp_avg_sq." + s.parameter->spec.name, s, s.exp_avg_sq);
+      put_flat("main." + s.parameter->spec.name, s, s.main);
+    }
+    const std::lock_guard lock(mutex_);
+    counters_ = {job.counters.iteration, job.counters.consumed_samples, job.optimizer().steps()};
+  }
+  [[nodiscard]] Tensor whole(const std::string& name) const { return tensors_.at(name); }
+
+  friend void expect_same_bits(const State& got, const State& expected) {
+    EXPECT_EQ(got.counters_, expected.counters_);
+    ASSERT_EQ(got.tensors_.size(), expected.tensors_.size());
+    for (const auto& [name, tensor] : expected.tensors_) {
+      EXPECT_FALSE(tensor.isnan().any().item<bool>()) << name;
+      EXPECT_TRUE(at::equal(got.whole(name), tensor)) << name;
+    }
+  }
+
+ private:
+  void put(const std::string& name, const tensor::Parameter& p, const Tensor& local) {
+    const std::lock_guard lock(mutex_);
+    Tensor& whole = tensors_[name];
+    if (!whole.defined()) whole = at::full(p.spec.shape, std::nan(""), local.options());
+    const int dim = std::max(0, p.spec.split_dim);
+    for (const plan::Run& run : p.shard.runs) {
+      Tensor to = whole.narrow(dim, run.global, run.length);
+      const Tensor from = local.narrow(dim, run.local, run.length);
+      // Holders of the same elements must hold the same bits.
+      EXPECT_TRUE(to.isnan().logical_or(from.isnan()).logical_or(to == from).all().item<bool>()) << name;
+      to.copy_(at::where(from.isnan(), to, from));
+    }
+  }
+  void put_flat(const std::string& name, const optim::Segment& s, const Tensor& state) {
+    Tensor local = at::full({s.parameter->value.numel()}, std::nan(""), state.options());
+    local.narrow(0, s.begin, state.numel()).copy_(state);
+    put(name, *s.parameter, local.view(s.parameter->shard.shape));
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<std::int64_t> counters_;
+};
+
+void save_in(Job& job, const std::filesystem::path& folder) {
+  const auto result = save(job, folder);
+  EXPECT_TRUE(result.ok) << result.problem;
+}
+
+/// Saves after two steps in `from`, loads in every layout.
+void check_every_layout(const Layout& from, const std::string& flags) {
+  const TempFolder folder;
+  State saved;
+  double next_loss = 0;
+  test::on_jobs(settings(from, flags), [&](Job& job) {
+    test::train(job, 2);
+    save_in(job, folder);
+    saved.add(job);
+    const auto next = test::train(job, 1);
+    if (job.ranks.rank() == 0) next_loss = next.loss[0];
+  });
+  for (const Layout& to : kLayouts) {
+    SCOPED_TRACE(fmt::format("from '{}' to '{}'", from.flags, to.flags));
+    State loaded;
+    test::on_jobs(settings(to, flags), [&](Job& job) {
+      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      loaded.add(job);
+      EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, 2e-5 * next_loss);
+    });
+    expect_same_bits(loaded, saved);
+  }
+}
+
+TEST(Checkpoint, OfALlamaLoadsInEveryLayout) {
+  for (const Layout& from : kLayouts) check_every_layout(from, kLlama);
+}
+
+TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
+  for (const Layout& from : kLayouts) check_every_layout(from, std::string(kGpt2));
+}
+
+TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
+  check_every_layout(kTp2Pp2, std::string(kLlama) + "--qk-layernorm ");
+}
+
+TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {
+  check_every_layout(kDp2Distributed, std::string(kLlama) + "--bf16 ");
+  check_every_layout(kOne, std::string(kLlama) + "--bf16 ");
+}
+
+TEST(Checkpoint, KeepsTheMomentumOfSgd) {
+  check_every_layout(kTp2Pp2, std::string(kLlama) + "--optimizer sgd ");
+}
+
+TEST(Checkpoint, AStoppedRunResumesToTheBit) {
+  for (const char* flags : {kGpt2, kLlama})
+    for (const Layout& layout : kLayouts) {
+      SCOPED_TRACE(fmt::format("{} {}", flags, layout.flags));
+      const TempFolder folder;
+      const auto run = settings(layout, flags);
+      State undisturbed, resumed;
+      test::Curve whole, second;
+      test::on_jobs(run, [&](Job& job) {
+        const auto mine = test::train(job, 4);
+        undisturbed.add(job);
+        if (job.ranks.rank() == 0) whole = mine;
+      });
+      test::on_jobs(run, [&](Job& job) {
+        test::train(job, 2);
+        save_in(job, folder);
+      });
+      test::on_jobs(run, [&](Job& job) {
+        restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+        EXPECT_EQ(job.counters.consumed_samples, 8);
+        const auto mine = test::train(job, 2);
+        resumed.add(job);
+        if (job.ranks.rank() == 0) second = mine;
+      });
+      expect_same_bits(resumed, undisturbed);
+      EXPECT_EQ(second.loss, std::vector<double>(whole.loss.begin() + 2, whole.loss.end()));
+      EXPECT_EQ(second.grad_norm, std::vector<double>(whole.grad_norm.begin() + 2, whole.grad_norm.end()));
+    }
+}
+
+TEST(Checkpoint, KeepsTheLossScale) {
+  const TempFolder folder;
+  const auto run = settings(kOne, std::string(kLlama) + "--fp16 --initial-loss-scale 1024 ");
+  const optim::LossScale kept{.scale = 32, .growth = 7, .hysteresis = 1, .dynamic = true};
+  test::on_jobs(run, [&](Job& job) {
+    job.optimizer().set_loss_scale(kept);
+    save_in(job, folder);
+  });
+  test::on_jobs(run, [&](Job& job) {
+    restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+    const auto& scale = job.optimizer().loss_scale();
+    EXPECT_EQ(scale.scale, kept.scale);
+    EXPECT_EQ(scale.growth, kept.growth);
+    EXPECT_EQ(scale.hysteresis, kept.hysteresis);
+    EXPECT_TRUE(scale.dynamic);
+  });
+}
+
+TEST(Checkpoint, RetentionKeepsMultiplesAndTheNewest) {
+  const TempFolder folder;
+  test::on_jobs(
+      settings(kDp2Distributed, std::string(kLlama) + "--save-interval 1 --save-retain-interval 2 "),
+      [&](Job& job) {
+        for (int step = 0; step < 5; ++step) {
+          test::train(job, 1);
+          save_in(job, folder);
+        }
+      });
+  std::vector<std::int64_t> left;
+  for (const auto& [step, path] : checkpoint::step_folders(folder.path() / "checkpoints"))
+    left.push_back(step);
+  EXPECT_EQ(left, (std::vector<std::int64_t>{2, 4, 5}));
+}
+
+TEST(Checkpoint, OpensAsAHuggingFaceFolder) {
+  for (const char* flags : {kLlama, kGpt2}) {
+    const TempFolder folder;
+    State saved;
+    std::filesystem::path step;
+    test::on_jobs(settings(kTp2Pp2, flags), [&](Job& job) {
+      test::train(job, 1);
+      const auto result = save(job, folder);
+      saved.add(job);
+      if (job.ranks.rank() == 0) step = result.folder;
+    });
+    const auto source = checkpoint::Source::open_hugging_face(step);
+    EXPECT_EQ(source.hf_config().at("vocab_size"), 37);
+    if (flags == std::string(kLlama)) {
+      const Tensor qkv = saved.whole("decoder.layers.1.self_attention.linear_qkv.weight");
+      EXPECT_TRUE(at::equal(source.read("model.layers.1.self_attn.k_proj.weight"), qkv.narrow(0, 16, 8)));
+      EXPECT_TRUE(at::equal(source.read("lm_head.weight"), saved.whole("output_layer.weight")));
+    } else {
+      const Tensor fc1 = saved.whole("decoder.layers.1.mlp.linear_fc1.weight");
+      EXPECT_TRUE(at::equal(source.read("transformer.h.1.mlp.c_fc.weight"), fc1.t()));
+      EXPECT_TRUE(
+          at::equal(source.read("transformer.wte.weight"), saved.whole("embedding.word_embeddings.weight")));
+    }
+    test::on_jobs(settings(kOne, flags), [&](Job& job) {
+      restore(job, source, Restore::kWeights);
+      for (const tensor::Parameter* p : job.parameters())
+        EXPECT_TRUE(at::equal(p->value.narrow(0, 0, p->spec.shape[0]), saved.whole(p->spec.name)))
+            << p->spec.name;
+      EXPECT_EQ(job.counters.iteration, 0);
+      EXPECT_THROW(restore(job, source, Restore::kContinue), ConfigError);  // it has no optimizer state
+    });
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::job

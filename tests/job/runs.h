@@ -1,0 +1,118 @@
+// What tests of whole jobs share: complete settings, samples that are functions of their number, and
+// short training runs on thread ranks.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colonnade/comm/thread_ranks.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/job.h"
+#include "colonnade/plan/rules.h"
+
+namespace colonnade::test {
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Words of a command line, separated by blanks.
+inline Words words(const std::string& text) {
+  Words all;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+/// A complete, checked run. Later flags win over earlier ones.
+inline config::Run settings(
+    int world, const Words& flags, const std::function<void(config::Run&)>& fill = [](config::Run&) {}) {
+  config::Run run = config::parse(
+      words("gpt --mock-data --tokenizer-type NullTokenizer --train-iters 10 --lr 0.001") + flags);
+  run.parallel.world_size = world;
+  fill(run);
+  config::derive(run);
+  plan::require(run);
+  return run;
+}
+
+/// Sample `number`: s + 1 random tokens.
+inline at::Tensor sample(const config::Run& run, std::int64_t number) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number) + 99);
+  return at::randint(0, run.model.vocab_size, {run.training.seq_length + 1}, generator, at::kLong);
+}
+
+/// The micro-batch of samples [first, first + micro_batch_size); every seventh token counts for nothing.
+inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
+  std::vector<at::Tensor> rows;
+  const auto size = run.training.micro_batch_size;
+  for (std::int64_t i = 0; i < size; ++i) rows.push_back(sample(run, first + i));
+  const at::Tensor all = at::stack(rows);
+  const auto s = run.training.seq_length;
+  tensor::Batch batch;
+  batch.set("tokens", all.narrow(1, 0, s).contiguous());
+  batch.set("labels", all.narrow(1, 1, s).contiguous());
+  batch.set("loss_mask", (all.narrow(1, 1, s) % 7 != 0).to(at::kFloat));
+  batch.set("samples", at::arange(first, first + size, at::kLong));
+  return batch;
+}
+
+/// The global batch after `consumed` samples.
+inline pipeline::Steps steps_after(const job::Job& job, std::int64_t consumed) {
+  pipeline::Steps steps;
+  steps.batch = [&job, consumed](int microbatch) {
+    return batch_of(job.run, consumed + (microbatch * job.data_ranks() + job.data_rank()) *
+                                            job.run.training.micro_batch_size);
+  };
+  steps.loss = [&job](const at::Tensor& y, const tensor::Batch& b) {
+    return job::gpt_loss(y, b, job.run.training.calculate_per_token_loss);
+  };
+  return steps;
+}
+
+struct Curve {
+  std::vector<double> loss, grad_norm;
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+/// `count` more steps of the job.
+inline Curve train(job::Job& job, int count) {
+  Curve curve;
+  for (int i = 0; i < count; ++i) {
+    const auto report = job.train_step(steps_after(job, job.counters.consumed_samples),
+                                       {.learning_rate = 1e-3, .weight_decay = 0.1});
+    curve.loss.push_back(report.losses.at("lm_loss"));
+    curve.grad_norm.push_back(report.optimizer.grad_norm);
+  }
+  return curve;
+}
+
+/// Runs a fresh job on every rank.
+inline void on_jobs(const config::Run& run, const std::function<void(job::Job&)>& body) {
+  comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+    job::Job job(run, ranks);
+    body(job);
+  });
+}
+
+/// The curve of `count` steps from the initial weights, as every rank reports it.
+inline Curve train(const config::Run& run, int count) {
+  Curve curve;
+  on_jobs(run, [&](job::Job& job) {
+    const Curve mine = train(job, count);
+    if (job.ranks.rank() == 0) curve = mine;
+  });
+  return curve;
+}
+
+}  // namespace colonnade::test
