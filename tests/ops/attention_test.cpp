@@ -19,9 +19,9 @@ struct Case {
 };
 
 Tensor hidden(const Case& c, const Tensor& mask) {
-  const Tensor query = at::arange(c.t - c.s, c.t, at::kLong).unsqueeze(1);
-  const Tensor key = at::arange(c.t, at::kLong).unsqueeze(0);
-  Tensor all = at::zeros({1, 1, c.s, c.t}, at::kBool);
+  const Tensor query = at::arange(c.t - c.s, c.t, test::options(at::kLong)).unsqueeze(1);
+  const Tensor key = at::arange(c.t, test::options(at::kLong)).unsqueeze(0);
+  Tensor all = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
   if (c.causal) all = all.logical_or(key > query);
   if (c.window > 0) all = all.logical_or(query - key > c.window);
   return mask.defined() ? all.logical_or(mask) : all;
@@ -46,7 +46,7 @@ void check(const Case& c, at::ScalarType type) {
   const Qkv ref_in{copy(qkv.q), copy(qkv.k), copy(qkv.v)};
   AttentionArgs args{.scale = 0.4, .causal = c.causal, .window = c.window};
   if (c.mask) {
-    args.mask = at::rand({c.mask_batch, 1, c.s, c.t}) < 0.3;
+    args.mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
     args.mask.diagonal(c.t - c.s, -2, -1).fill_(false);
   }
   const Tensor ref = definition(ref_in, c, 0.4, args.mask, {});
@@ -88,8 +88,11 @@ TEST(Attention, DropsProbabilitiesByPosition) {
   const auto make = [](at::IntArrayRef shape) { return test::random(shape).set_requires_grad(true); };
   const Qkv qkv{make({2, 4, 17, 8}), make({2, 2, 17, 8}), make({2, 2, 17, 8})};
   AttentionArgs args{.scale = 0.4, .dropout = 0.3};
-  args.key = {.key = 7, .samples = at::tensor({5, 11}, at::kLong), .sequence_length = 17, .hidden_size = 4};
-  const Tensor keep = attention_dropout(at::ones({2, 4, 17, 17}, at::kDouble), 0.3, args.key);
+  args.key = {.key = 7,
+              .samples = at::tensor({5, 11}, test::options(at::kLong)),
+              .sequence_length = 17,
+              .hidden_size = 4};
+  const Tensor keep = attention_dropout(at::ones({2, 4, 17, 17}, test::options(at::kDouble)), 0.3, args.key);
   const Tensor y = attention(qkv, args);
   const Tensor ref = definition(qkv, c, 0.4, {}, keep);
   const Tensor probe = test::random(ref.sizes());
@@ -100,9 +103,9 @@ TEST(Attention, DropsProbabilitiesByPosition) {
 
   // A rank with heads 2 and 3 of one sample drops the same elements.
   DropoutKey part = args.key;
-  part.samples = at::tensor({11}, at::kLong);
+  part.samples = at::tensor({11}, test::options(at::kLong));
   part.hidden_offset = 2;
-  const Tensor local = attention_dropout(at::ones({1, 2, 17, 17}, at::kDouble), 0.3, part);
+  const Tensor local = attention_dropout(at::ones({1, 2, 17, 17}, test::options(at::kDouble)), 0.3, part);
   EXPECT_TRUE(at::equal(local, keep.narrow(0, 1, 1).narrow(1, 2, 2)));
 }
 

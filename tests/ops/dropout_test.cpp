@@ -15,27 +15,30 @@ constexpr std::int64_t kRows = 6;
 constexpr std::int64_t kCols = 203;
 
 DropoutKey key(std::vector<std::int64_t> samples = {3, 1000000007}) {
-  return {
-      .key = 42, .samples = at::tensor(samples, at::kLong), .sequence_length = kRows, .hidden_size = kCols};
+  return {.key = 42,
+          .samples = at::tensor(samples, test::options(at::kLong)),
+          .sequence_length = kRows,
+          .hidden_size = kCols};
 }
 
 /// 1 where the formula of DropoutKey keeps.
 Tensor formula(double p) {
   const Tensor keep = at::zeros({kRows, 2, kCols}, at::kDouble);
+  const Tensor samples = key().samples.cpu();
   const auto k = key();
   for (std::int64_t s = 0; s < kRows; ++s)
     for (std::int64_t b = 0; b < 2; ++b)
       for (std::int64_t h = 0; h < kCols; ++h) {
         const auto counter = static_cast<std::uint64_t>(s * ((kCols + 3) / 4) + h / 4);
         const auto words =
-            Philox{k.key}(counter, static_cast<std::uint64_t>(k.samples[b].item<std::int64_t>()));
+            Philox{k.key}(counter, static_cast<std::uint64_t>(samples[b].item<std::int64_t>()));
         keep[s][b][h] = uniform(words[static_cast<std::size_t>(h % 4)]) < p ? 0.0 : 1.0;
       }
-  return keep;
+  return keep.to(test::device());
 }
 
 TEST(Dropout, DropsWhatTheFormulaSays) {
-  const Tensor y = dropout(at::ones({kRows, 2, kCols}, at::kDouble), 0.3, key());
+  const Tensor y = dropout(at::ones({kRows, 2, kCols}, test::options(at::kDouble)), 0.3, key());
   EXPECT_LT(distance(y, formula(0.3) / 0.7), 1e-14);
   EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.06);
 }

@@ -11,7 +11,7 @@ using test::distance;
 
 TEST(Embedding, GathersRowsAndAddsTheirGradients) {
   at::manual_seed(1);
-  const Tensor tokens = at::randint(0, 11, {3, 29}, at::kLong);
+  const Tensor tokens = at::randint(0, 11, {3, 29}, test::options(at::kLong));
   for (const auto type : test::kTypes) {
     const auto table = test::parameter(test::random({11, 37}, type));
     const Tensor ref_table = table->value.detach().to(at::kDouble).set_requires_grad(true);
@@ -29,7 +29,7 @@ TEST(Embedding, GathersRowsAndAddsTheirGradients) {
 
 TEST(Embedding, GivesZerosForRowsOfOtherRanks) {
   at::manual_seed(2);
-  const Tensor tokens = at::randint(0, 11, {2, 9}, at::kLong);
+  const Tensor tokens = at::randint(0, 11, {2, 9}, test::options(at::kLong));
   const Tensor whole = test::random({11, 5});
   const Tensor probe = test::random({9, 2, 5});
   const auto full = test::parameter(whole);
@@ -52,7 +52,7 @@ TEST(Embedding, GivesZerosForRowsOfOtherRanks) {
 
 TEST(Embedding, GradientIsEqualInBitsForEveryNumberOfThreads) {
   at::manual_seed(3);
-  const Tensor tokens = at::randint(0, 50, {4, 300}, at::kLong);
+  const Tensor tokens = at::randint(0, 50, {4, 300}, test::options(at::kLong));
   const Tensor probe = test::random({300, 4, 130}, at::kFloat);
   const Tensor rows = test::random({50, 130}, at::kFloat);
   test::expect_same_bits_for_all_threads([&] {

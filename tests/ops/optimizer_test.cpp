@@ -20,10 +20,11 @@ TEST(Adam, FollowsTheFormulaOverManyTensors) {
       std::vector<std::array<Tensor, 3>> refs;  // param, m, v in float64
       for (const std::int64_t n : {1, 40000, 0, 777}) {
         const Tensor p = test::random({n}, type);
-        tensors.push_back({p, Tensor(), at::zeros({n}, type), at::zeros({n}, type),
-                           type == at::kFloat ? at::empty({n}, at::kBFloat16) : Tensor()});
-        refs.push_back(
-            {p.to(at::kDouble, false, true), at::zeros({n}, at::kDouble), at::zeros({n}, at::kDouble)});
+        tensors.push_back({p, Tensor(), at::zeros({n}, test::options(type)),
+                           at::zeros({n}, test::options(type)),
+                           type == at::kFloat ? at::empty({n}, test::options(at::kBFloat16)) : Tensor()});
+        refs.push_back({p.to(at::kDouble, false, true), at::zeros({n}, test::options(at::kDouble)),
+                        at::zeros({n}, test::options(at::kDouble))});
       }
       for (int t = 1; t <= 3; ++t) {
         const kernels::AdamStep step{.lr = 0.01,
@@ -64,9 +65,9 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
     const Tensor p = test::random({30001}, at::kFloat);
     Tensor ref = p.to(at::kDouble, false, true);
     Tensor ref_buffer;
-    const Tensor buffer =
-        momentum > 0 ? at::full({30001}, 99.0, at::kFloat) : Tensor();  // read by no first step
-    const Tensor copy = at::empty({30001}, at::kHalf);
+    const Tensor buffer = momentum > 0 ? at::full({30001}, 99.0, test::options(at::kFloat))
+                                       : Tensor();  // read by no first step
+    const Tensor copy = at::empty({30001}, test::options(at::kHalf));
     for (int t = 0; t < 3; ++t) {
       const Tensor grad = test::random({30001}, at::kFloat);
       const Tensor g = grad.to(at::kDouble) * 0.25 + 0.01 * ref;
@@ -84,11 +85,12 @@ TEST(SumSquares, IsExactEnoughAndEqualForEveryNumberOfThreads) {
   at::manual_seed(3);
   const Tensor x = test::random({123457}, at::kFloat);
   EXPECT_NEAR(sum_squares(x), x.to(at::kDouble).square().sum().item<double>(), 1e-6);
-  test::expect_same_bits_for_all_threads([&] { return at::scalar_tensor(sum_squares(x), at::kDouble); });
+  test::expect_same_bits_for_all_threads(
+      [&] { return at::scalar_tensor(sum_squares(x), test::options(at::kDouble)); });
 }
 
 TEST(Counting, FindsZerosAndWhatIsNotFinite) {
-  Tensor x = at::ones({50001}, at::kFloat);
+  Tensor x = at::ones({50001}, test::options(at::kFloat));
   EXPECT_EQ(count_zeros(x), 0);
   EXPECT_FALSE(has_nonfinite(x));
   x[7] = 0;

@@ -22,8 +22,9 @@ config::Model model(double percent, bool interleaved) {
 Tensor definition(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
   const std::int64_t half = table.cos.size(1);
   const Tensor at_positions =
-      positions.defined() ? positions
-                          : at::arange(x.size(0), at::kLong).unsqueeze(1).expand({x.size(0), x.size(1)});
+      positions.defined()
+          ? positions
+          : at::arange(x.size(0), test::options(at::kLong)).unsqueeze(1).expand({x.size(0), x.size(1)});
   const auto pick = [&](const Tensor& t) {
     return t.index_select(0, at_positions.reshape(-1))
         .view({x.size(0), x.size(1), 1, half})
@@ -46,7 +47,7 @@ TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
   m.kv_channels = 128;
   m.rotary_base = 500000;
   m.use_rope_scaling = true;
-  const RotaryTable table = rotary_table(m, 2, at::kCPU);
+  const RotaryTable table = rotary_table(m, 2, test::device());
   const std::vector<std::pair<int, double>> recorded{{0, 1},
                                                      {20, .016560440883},
                                                      {30, .0013718936825},
@@ -59,21 +60,21 @@ TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
 
 TEST(RotaryTable, InterpolatesPositionsLinearly) {
   config::Model m = model(1.0, false);
-  const RotaryTable plain = rotary_table(m, 8, at::kCPU);
+  const RotaryTable plain = rotary_table(m, 8, test::device());
   m.rotary_seq_len_interpolation_factor = 4;
-  const RotaryTable stretched = rotary_table(m, 8, at::kCPU);
+  const RotaryTable stretched = rotary_table(m, 8, test::device());
   EXPECT_TRUE(at::equal(stretched.cos[4], plain.cos[1]));
   EXPECT_FALSE(at::equal(stretched.cos[1], plain.cos[1]));
 }
 
 TEST(Rotary, TurnsPairsForwardAndBackward) {
   at::manual_seed(1);
-  const Tensor positions = at::randint(0, 20, {7, 3}, at::kLong);
+  const Tensor positions = at::randint(0, 20, {7, 3}, test::options(at::kLong));
   for (const auto type : test::kTypes)
     for (const double percent : {1.0, 0.5})
       for (const bool interleaved : {false, true})
         for (const Tensor& given : {Tensor(), positions}) {
-          const RotaryTable table = rotary_table(model(percent, interleaved), 20, at::kCPU);
+          const RotaryTable table = rotary_table(model(percent, interleaved), 20, test::device());
           const Tensor x = test::random({7, 3, 5, 8}, type).set_requires_grad(true);
           const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
           const Tensor ref = definition(x_ref, table, given);
@@ -88,7 +89,7 @@ TEST(Rotary, TurnsPairsForwardAndBackward) {
 TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
   at::manual_seed(2);
   for (const bool with_table : {true, false}) {
-    const RotaryTable table = rotary_table(model(0.5, false), 20, at::kCPU);
+    const RotaryTable table = rotary_table(model(0.5, false), 20, test::device());
     const Tensor qkv = test::random({7, 3, 8 * (4 + 2 * 2)}).set_requires_grad(true);
     const auto parts = qkv.split_with_sizes({32, 16, 16}, -1);
     const auto bnsd = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
@@ -111,10 +112,12 @@ TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
 }
 
 TEST(Rotary, RefusesPositionsOutsideTheTable) {
-  const RotaryTable table = rotary_table(model(1.0, false), 4, at::kCPU);
+  const RotaryTable table = rotary_table(model(1.0, false), 4, test::device());
   EXPECT_THROW(rotary(test::random({5, 1, 1, 8}), table), Error);
-  EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, 4, at::kLong)), Error);
-  EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, -1, at::kLong)), Error);
+  EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, 4, test::options(at::kLong))),
+               Error);
+  EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, -1, test::options(at::kLong))),
+               Error);
 }
 
 }  // namespace

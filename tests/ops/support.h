@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/tensor/parameter.h"
+#include "support/device.h"
 
 namespace colonnade::test {
 
@@ -26,7 +27,7 @@ inline std::unique_ptr<tensor::Parameter> parameter(const Tensor& value) {
 }
 
 inline Tensor random(at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
-  return at::randn(shape, at::dtype(at::kDouble)).to(type);
+  return at::randn(shape, at::dtype(at::kDouble)).to(device(), type);
 }
 
 /// Gradients of sum(y * probe) with respect to `inputs`.
@@ -35,8 +36,9 @@ inline std::vector<Tensor> gradients(const Tensor& y, const Tensor& probe,
   return torch::autograd::grad({y}, inputs, {probe.to(y.scalar_type())}, /*retain_graph=*/true, false, true);
 }
 
-/// Largest difference relative to the largest element expected.
-inline double distance(const Tensor& got, const Tensor& expected) {
+/// Largest difference relative to the largest element expected, wherever the two lie.
+inline double distance(const Tensor& got_anywhere, const Tensor& expected_anywhere) {
+  const Tensor got = got_anywhere.cpu(), expected = expected_anywhere.cpu();
   if (got.sizes() != expected.sizes()) return 1e9;
   const double size = expected.numel() == 0 ? 1.0 : expected.to(at::kDouble).abs().max().item<double>();
   const double off = expected.numel() == 0
@@ -51,7 +53,7 @@ inline double tolerance(at::ScalarType type) {
     case at::kDouble:
       return 1e-12;
     case at::kFloat:
-      return 4e-6;
+      return device().is_cuda() ? 1e-5 : 4e-6;
     case at::kHalf:
       return 4e-3;
     default:

@@ -16,7 +16,7 @@ TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
   constexpr std::int64_t kHalf = 2560;  // the second rank holds 2443 tokens and 117 of filling
   for (const auto type : test::kTypes) {
     const Tensor logits = (test::random({kTokens, kVocab}, type) * 3).set_requires_grad(true);
-    const Tensor targets = at::randint(0, kVocab, {kTokens}, at::kLong);
+    const Tensor targets = at::randint(0, kVocab, {kTokens}, test::options(at::kLong));
     const Tensor wide = logits.detach().to(at::kDouble).set_requires_grad(true);
     const Tensor loss = -at::log_softmax(wide, -1).gather(1, targets.unsqueeze(1)).squeeze(1);
     const Tensor grad = test::random({kTokens});
@@ -42,8 +42,8 @@ TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
 }
 
 TEST(VocabLoss, ARankOfFillingAloneCountsNothing) {
-  const Tensor logits = at::ones({3, 8}, at::kFloat);
-  const LogitStats stats = logit_stats(logits, at::zeros({3}, at::kLong), 100, 0);
+  const Tensor logits = at::ones({3, 8}, test::options(at::kFloat));
+  const LogitStats stats = logit_stats(logits, at::zeros({3}, test::options(at::kLong)), 100, 0);
   EXPECT_TRUE(stats.max.isinf().all().item<bool>());
   EXPECT_EQ(stats.sum_exp.sum().item<double>(), 0.0);
   EXPECT_EQ(stats.target.sum().item<double>(), 0.0);
