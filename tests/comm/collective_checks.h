@@ -11,7 +11,8 @@ namespace colonnade::test {
 inline const std::vector<at::ScalarType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16,
                                                    at::kHalf,   at::kLong,  at::kByte};
 
-/// The values of `rank`: small numbers with fractions where the type has them, all different.
+/// The values of `rank` on test::device(): small numbers with fractions where the type has them, all
+/// different.
 at::Tensor values(int rank, std::vector<std::int64_t> shape, at::ScalarType type);
 
 /// Runs all checks for `type` with odd and even sizes; reports with EXPECT_*.

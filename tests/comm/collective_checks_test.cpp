@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "colonnade/comm/thread_ranks.h"
+#include "support/device.h"
 
 namespace colonnade::test {
 namespace {
@@ -25,9 +26,9 @@ double tolerance(at::ScalarType type) {
 
 void expect_equal(const at::Tensor& got, const at::Tensor& expected, const char* what) {
   ASSERT_EQ(got.sizes(), expected.sizes()) << what;
-  const at::Tensor want = expected.to(at::kDouble);
+  const at::Tensor want = expected.cpu().to(at::kDouble);
   const double absolute = got.scalar_type() == at::kDouble ? 1e-12 : 2e-5;  // of a sum that cancels
-  EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, tolerance(got.scalar_type()), absolute))
+  EXPECT_TRUE(at::allclose(got.cpu().to(at::kDouble), want, tolerance(got.scalar_type()), absolute))
       << what << " " << c10::toString(got.scalar_type()) << "\ngot " << got << "\nexpected " << want;
 }
 
@@ -50,7 +51,7 @@ void check_reductions(const comm::Group& group, at::ScalarType type, std::int64_
     expect_equal(x, expected, "all_reduce");
   }
   const std::vector<std::int64_t> whole = {size * n, 3};
-  at::Tensor slice = at::empty(shape, type);
+  at::Tensor slice = at::empty(shape, options(type));
   group.reduce_scatter(slice, values(group.rank(), whole, type), "test / reduce_scatter").wait();
   expect_equal(slice, everybody(size, whole, type).sum(0).chunk(size)[static_cast<std::size_t>(group.rank())],
                "reduce_scatter");
@@ -65,10 +66,10 @@ void check_moves(const comm::Group& group, at::ScalarType type, std::int64_t n) 
   const int size = group.size();
   const std::vector<std::int64_t> shape = {n, 3}, whole = {size * n, 3};
   const at::Tensor all = everybody(size, shape, type);
-  at::Tensor gathered = at::zeros(whole, type);
+  at::Tensor gathered = at::zeros(whole, options(type));
   group.all_gather(gathered, values(group.rank(), shape, type), "test / all_gather").wait();
   expect_equal(gathered, all.view(whole), "all_gather");
-  at::Tensor buffer = at::zeros(whole, type);
+  at::Tensor buffer = at::zeros(whole, options(type));
   at::Tensor mine = buffer.narrow(0, group.rank() * n, n);
   mine.copy_(values(group.rank(), shape, type));
   group.all_gather(buffer, mine, "test / all_gather in place").wait();
@@ -79,7 +80,7 @@ void check_moves(const comm::Group& group, at::ScalarType type, std::int64_t n) 
     group.broadcast(x, root, "test / broadcast").wait();
     expect_equal(x, all[root], "broadcast");
   }
-  at::Tensor exchanged = at::zeros(whole, type);
+  at::Tensor exchanged = at::zeros(whole, options(type));
   group.all_to_all(exchanged, values(group.rank(), whole, type), "test / all_to_all").wait();
   const at::Tensor sent = everybody(size, whole, type).view({size, size, n, 3});
   expect_equal(exchanged, sent.select(1, group.rank()).reshape(whole), "all_to_all");
@@ -92,7 +93,7 @@ at::Tensor values(int rank, std::vector<std::int64_t> shape, at::ScalarType type
   for (const std::int64_t n : shape) count *= n;
   at::Tensor x = at::arange(count, at::kDouble).mul_(7).add_(rank * 5).remainder_(31).add_(1 + rank);
   if (at::isFloatingType(type)) x = x.mul(rank % 2 == 0 ? 0.37 : -0.21);
-  return x.to(type).view(shape);
+  return x.to(device(), type).view(shape);
 }
 
 void check_collectives(const comm::Group& group, at::ScalarType type) {
@@ -112,7 +113,7 @@ void check_point_to_point(const comm::Group& group, at::ScalarType type) {
   std::vector<comm::Work> works;
   std::vector<at::Tensor> got(4), sent(4);
   for (int letter = 0; letter < 4; ++letter) {
-    got[static_cast<std::size_t>(letter)] = at::zeros({7}, type);
+    got[static_cast<std::size_t>(letter)] = at::zeros({7}, options(type));
     sent[static_cast<std::size_t>(letter)] = values(group.rank() + 10 * letter, {7}, type);
   }
   const auto at = [](int i) { return static_cast<std::size_t>(i); };

@@ -19,6 +19,7 @@
 #include "colonnade/comm/rendezvous.h"
 #include "colonnade/comm/thread_ranks.h"
 #include "comm/collective_checks.h"
+#include "support/device.h"
 
 namespace colonnade::comm {
 namespace {
@@ -98,7 +99,8 @@ std::vector<Ended> run_processes(const std::string& body, int world, std::vector
 }
 
 World connect_here(milliseconds timeout = std::chrono::seconds(60)) {
-  return connect(launch::find_place(launch::environment_of_process()), {.timeout = timeout});
+  return connect(launch::find_place(launch::environment_of_process()),
+                 {.timeout = timeout, .cuda = test::device().is_cuda(), .gloo_for_cuda = true});
 }
 
 Communicators communicators(const World& world, int tensor) {
@@ -135,7 +137,7 @@ TEST(Rank, DISABLED_Collectives) {
     test::check_point_to_point(ranks.world(), type);
   }
   test::check_texts(ranks.world());
-  at::Tensor low = at::full({5}, world.rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
+  at::Tensor low = at::full({5}, world.rank() == 0 ? 256.0 : 1.0, test::options(at::kBFloat16));
   ranks.world().all_reduce(low, "test").wait();
   EXPECT_EQ(low[4].item<float>(), at::full({1}, 255.0 + world.size()).to(at::kBFloat16).item<float>());
   check_same_settings(ranks.world(), {{"lr", "0.1"}, {"seed", "1"}});

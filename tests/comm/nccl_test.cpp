@@ -1,0 +1,41 @@
+// NCCL itself, in a world of one: several ranks need as many GPUs.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "colonnade/comm/c10d_backends.h"
+#include "support/device.h"
+
+namespace colonnade::comm {
+namespace {
+
+GroupSeat seat_of_one() {
+  return {.store = c10::make_intrusive<c10d::HashStore>(), .ranks = {0}, .timeout = std::chrono::seconds(60)};
+}
+
+TEST(GpuNccl, EveryCollectiveOfAWorldOfOneIsACopy) {
+  if (!test::device().is_cuda()) GTEST_SKIP() << "needs a GPU and COLONNADE_TEST_DEVICE=cuda";
+  const auto backend = make_nccl(seat_of_one());
+  EXPECT_EQ(backend->device(), test::device());
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong}) {
+    const at::Tensor x = at::arange(1, 1001, test::options(type));
+    at::Tensor reduced = x.clone();
+    backend->all_reduce(reduced, Reduce::kSum, {"all_reduce"}).wait();
+    EXPECT_TRUE(at::equal(reduced, x));
+    backend->all_reduce(reduced, Reduce::kMax, {"all_reduce"}).wait();
+    EXPECT_TRUE(at::equal(reduced, x));
+    backend->broadcast(reduced, 0, {"broadcast"}).wait();
+    EXPECT_TRUE(at::equal(reduced, x));
+    at::Tensor out = at::zeros_like(x);
+    backend->all_gather(out, x, {"all_gather"}).wait();
+    EXPECT_TRUE(at::equal(out, x));
+    backend->reduce_scatter(out.zero_(), x, {"reduce_scatter"}).wait();
+    EXPECT_TRUE(at::equal(out, x));
+    backend->all_to_all(out.zero_(), x, {"all_to_all"}).wait();
+    EXPECT_TRUE(at::equal(out, x));
+  }
+  backend->barrier({"barrier"});
+}
+
+}  // namespace
+}  // namespace colonnade::comm
