@@ -16,6 +16,7 @@
 #include "colonnade/job/job.h"
 #include "colonnade/models/gpt/hf_config.h"
 #include "colonnade/plan/rules.h"
+#include "support/device.h"
 
 namespace colonnade::job {
 namespace {
@@ -43,10 +44,32 @@ std::vector<Recorded> recorded_curve(const std::string& name) {
 
 /// The settings of vectors/trajectory/manifest.json.
 config::Run settings(int world, const std::vector<std::string>& layout) {
-  std::vector<std::string> words = {"gpt", "--micro-batch-size", "2", "--global-batch-size", "8", "--seq-length", "64",
-                                    "--train-iters", "40", "--lr", "0.003", "--weight-decay", "0.1", "--adam-beta2", "0.95",
-                                    "--clip-grad", "1.0", "--hidden-dropout", "0", "--attention-dropout", "0", "--mock-data",
-                                    "--tokenizer-type", "NullTokenizer"};
+  std::vector<std::string> words = {"gpt",
+                                    "--micro-batch-size",
+                                    "2",
+                                    "--global-batch-size",
+                                    "8",
+                                    "--seq-length",
+                                    "64",
+                                    "--train-iters",
+                                    "40",
+                                    "--lr",
+                                    "0.003",
+                                    "--weight-decay",
+                                    "0.1",
+                                    "--adam-beta2",
+                                    "0.95",
+                                    "--clip-grad",
+                                    "1.0",
+                                    "--hidden-dropout",
+                                    "0",
+                                    "--attention-dropout",
+                                    "0",
+                                    "--mock-data",
+                                    "--tokenizer-type",
+                                    "NullTokenizer",
+                                    "--device",
+                                    test::device_flag()};
   words.insert(words.end(), layout.begin(), layout.end());
   config::Run run = config::parse(words);
   run.parallel.world_size = world;
@@ -60,7 +83,7 @@ config::Run settings(int world, const std::vector<std::string>& layout) {
 /// The recorded token rows: row step * 8 + b holds 65 tokens.
 at::Tensor recorded_tokens() {
   const checkpoint::SafetensorsFile file(std::string(COLONNADE_VECTORS) + "/trajectory/tokens.safetensors");
-  return file.view(file.tensors().begin()->first).to(at::kLong).view({40, 8, 65});
+  return file.view(file.tensors().begin()->first).to(test::device(), at::kLong).view({40, 8, 65});
 }
 
 pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int step) {
@@ -71,10 +94,12 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
     tensor::Batch batch;
     batch.set("tokens", rows.narrow(1, 0, 64).contiguous());
     batch.set("labels", rows.narrow(1, 1, 64).contiguous());
-    batch.set("loss_mask", at::ones({2, 64}));
+    batch.set("loss_mask", at::ones({2, 64}, test::options(at::kFloat)));
     return batch;
   };
-  steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) { return gpt_loss(output, batch, false); };
+  steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {
+    return gpt_loss(output, batch, false);
+  };
   return steps;
 }
 
@@ -91,8 +116,9 @@ Curve train(int world, const std::vector<std::string>& layout) {
     Job job(run, ranks);
     restore(job, checkpoint::Source::open_hugging_face(kFolder), Restore::kWeights);
     for (int step = 0; step < 40; ++step) {
-      const auto report = job.train_step(recorded_steps(job, tokens, step),
-                                         {.learning_rate = recorded[static_cast<std::size_t>(step)].lr, .weight_decay = 0.1});
+      const auto report =
+          job.train_step(recorded_steps(job, tokens, step),
+                         {.learning_rate = recorded[static_cast<std::size_t>(step)].lr, .weight_decay = 0.1});
       if (ranks.rank() != world - 1) continue;
       curve.loss.push_back(report.losses.at("lm_loss"));
       curve.grad_norm.push_back(report.optimizer.grad_norm);
@@ -109,7 +135,8 @@ void expect_follows(const Curve& curve, const std::string& name) {
     const double loss_bound = i < 10 ? 1e-6 : 1e-5;
     const double norm_bound = i < 10 ? 1e-5 : 1e-3;
     EXPECT_NEAR(curve.loss[i], recorded[i].loss, loss_bound * recorded[i].loss) << name << " step " << i + 1;
-    EXPECT_NEAR(curve.grad_norm[i], recorded[i].grad_norm, norm_bound * recorded[i].grad_norm) << name << " step " << i + 1;
+    EXPECT_NEAR(curve.grad_norm[i], recorded[i].grad_norm, norm_bound * recorded[i].grad_norm)
+        << name << " step " << i + 1;
   }
 }
 
@@ -139,16 +166,21 @@ std::vector<std::string> both(std::vector<std::string> a, const std::vector<std:
 
 INSTANTIATE_TEST_SUITE_P(
     Llama, Trajectory,
-    testing::Values(Layout{"Tp1", "tp1", 1, {}}, Layout{"Tp2", "tp2", 2, kTp2},
-                    Layout{"Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})}, Layout{"Pp2", "pp2", 2, kPp2},
-                    Layout{"Pp2Virtual2", "pp2", 2, both(kPp2, {"--pipeline-model-parallel-layout", "E|t|t|L"})},
-                    Layout{"Dp2", "dp2", 2, {}}, Layout{"Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
-                    Layout{"Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
-                    Layout{"Dp2DistributedOverlap", "dp2_distopt", 2,
-                           {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"}},
-                    Layout{"Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
-                    Layout{"Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
-                    Layout{"Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
+    testing::Values(
+        Layout{"Tp1", "tp1", 1, {}}, Layout{"Tp2", "tp2", 2, kTp2},
+        Layout{"Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})}, Layout{"Pp2", "pp2", 2, kPp2},
+        Layout{"Pp2Virtual2", "pp2", 2, both(kPp2, {"--pipeline-model-parallel-layout", "E|t|t|L"})},
+        Layout{"Dp2", "dp2", 2, {}},
+        Layout{"Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
+        Layout{"Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
+        Layout{"Dp2DistributedOverlap",
+               "dp2_distopt",
+               2,
+               {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
+                "--ddp-bucket-size", "20000"}},
+        Layout{"Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
+        Layout{"Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
+        Layout{"Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
