@@ -25,9 +25,16 @@ struct Entry {
 /// All verbs in the order of `colonnade help`.
 std::span<const Entry> verbs();
 
+int checkpoint(const Arguments& arguments);
 int completion(const Arguments& arguments);
+int data(const Arguments& arguments);
+int evaluate(const Arguments& arguments);
+int generate(const Arguments& arguments);
 int help(const Arguments& arguments);
 int launch(const Arguments& arguments);
+int plan(const Arguments& arguments);
+int preprocess(const Arguments& arguments);
 int pretrain(const Arguments& arguments);
+int tokenizer(const Arguments& arguments);
 
 }  // namespace colonnade::app

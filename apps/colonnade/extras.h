@@ -1,0 +1,38 @@
+// The flags of one verb that are no settings of a run: their values as text and numbers.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+
+#include "colonnade/config/parse.h"
+
+namespace colonnade::app {
+
+/// The value of a verb's own flag with one word; `otherwise` when it was not given.
+inline std::string extra(const config::Parsed& parsed, const std::string& flag,
+                         const std::string& otherwise = "") {
+  const auto found = parsed.extras.find(flag);
+  return found == parsed.extras.end() ? otherwise : found->second.at(0);
+}
+
+/// The same as a number; text that is none becomes a fault.
+template <typename Number>
+Number extra_number(config::Parsed& parsed, const std::string& flag, Number otherwise) {
+  if (!parsed.extras.contains(flag)) return otherwise;
+  const std::string text = extra(parsed, flag);
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size()) return value;
+  parsed.faults.push_back(
+      fmt::format("{}: must be a number; got '{}'; write e.g. {} {}", flag, text, flag, otherwise));
+  return otherwise;
+}
+
+/// "usage: colonnade VERB FLAGS SETTINGS", what the flags mean, and the settings of a run.
+void print_verb_help(const std::string& usage, const std::vector<config::Extra>& extras);
+
+}  // namespace colonnade::app

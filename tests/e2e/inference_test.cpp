@@ -1,0 +1,187 @@
+// The verbs evaluate and generate as a user meets them: recorded logits, text in any layout, bad input.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const std::string kLlama = std::string(COLONNADE_VECTORS) + "/hf/llama";
+
+/// A tensor as it lies in a safetensors file.
+struct Tensor {
+  std::string name, type;
+  std::vector<std::int64_t> shape;
+  std::string bytes;
+};
+
+std::string safetensors(const std::vector<Tensor>& tensors) {
+  json header;
+  std::string data;
+  for (const Tensor& t : tensors) {
+    header[t.name] = {
+        {"dtype", t.type}, {"shape", t.shape}, {"data_offsets", {data.size(), data.size() + t.bytes.size()}}};
+    data += t.bytes;
+  }
+  const std::string text = header.dump();
+  const std::uint64_t length = text.size();
+  std::string file(sizeof length, '\0');
+  std::memcpy(file.data(), &length, sizeof length);
+  return file + text + data;
+}
+
+template <typename T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+/// The values of a tensor of a safetensors file.
+template <typename T>
+std::vector<T> read_tensor(const fs::path& path, const std::string& name) {
+  const std::string file = read_text(path);
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const json offsets = json::parse(file.substr(8, length)).at(name).at("data_offsets");
+  const std::size_t begin = offsets[0], end = offsets[1];
+  std::vector<T> values((end - begin) / sizeof(T));
+  std::memcpy(values.data(), file.data() + 8 + length + begin, end - begin);
+  return values;
+}
+
+std::vector<std::int32_t> recorded(const std::string& name) {
+  return read_tensor<std::int32_t>(kLlama + "/vectors.safetensors", name);
+}
+
+Words evaluate(const fs::path& tokens, const Words& more = {}) {
+  return Words{"evaluate", "--load", kLlama, "--tokens", tokens.string()} + more;
+}
+Words generate(const Words& more) { return Words{"generate", "--load", kLlama} + more; }
+
+const Words kTp2 = {"--tensor-model-parallel-size", "2"};
+const Words kPp2 = {"--pipeline-model-parallel-size", "2"};
+
+/// Tolerances of the vectors' manifest.
+void expect_recorded_logits(const fs::path& file) {
+  const auto logits = read_tensor<float>(file, "logits");
+  const auto expected = read_tensor<float>(kLlama + "/vectors.safetensors", "logits");
+  ASSERT_EQ(logits.size(), expected.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    ASSERT_NEAR(logits[i], expected[i], 2e-5 + 1e-4 * std::fabs(expected[i])) << i;
+  const float loss = read_tensor<float>(kLlama + "/vectors.safetensors", "loss").at(0);
+  EXPECT_NEAR(read_tensor<float>(file, "loss").at(0), loss, 1e-5 * loss);
+}
+
+TEST(Inference, EvaluateWritesTheRecordedLogitsInEveryLayout) {
+  const TempFolder folder;
+  write_text(folder / "tokens",
+             safetensors({{"input_ids", "I32", {2, 32}, bytes_of(recorded("in.input_ids"))},
+                          {"labels", "I32", {2, 32}, bytes_of(recorded("in.labels"))}}));
+  const fs::path out = folder / "out.safetensors";
+  const Words words = evaluate(folder / "tokens", {"--logits-out", out.string()});
+  const Result alone = run(colonnade(words));
+  ASSERT_EQ(alone.code, 0) << alone.text;
+  EXPECT_THAT(alone.text, HasSubstr("loss 5.9974"));
+  expect_recorded_logits(out);
+  for (const Words& layout : {kTp2, kPp2}) {
+    fs::remove(out);
+    const Result result = run(launch(2, folder.path(), words + layout));
+    ASSERT_EQ(result.code, 0) << result.text;
+    EXPECT_THAT(result.text, HasSubstr("loss 5.9974"));
+    expect_recorded_logits(out);
+  }
+}
+
+TEST(Inference, EvaluateGivesLossAndPerplexityOfData) {
+  const Result result = run(
+      colonnade({"evaluate", "--load", kLlama, "--mock-data", "--seq-length", "32", "--eval-iters", "4"}));
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("(4 samples): loss "));
+  EXPECT_THAT(result.text, HasSubstr("perplexity "));
+  EXPECT_THAT(result.text, HasSubstr("tokens 128"));
+}
+
+/// What is printed before the line that says how fast it was.
+std::string made(const Words& words, int ranks = 1) {
+  const TempFolder folder;
+  const Result result = run(ranks == 1 ? colonnade(words) : launch(ranks, folder.path(), words));
+  EXPECT_EQ(result.code, 0) << result.text;
+  const auto at = result.text.find("104 310 7");
+  return at == std::string::npos ? "" : result.text.substr(at, result.text.find('\n', at) - at);
+}
+
+TEST(Inference, GenerateContinuesAPromptAlikeInEveryLayout) {
+  const Words words = generate({"--prompt", "104 310 7", "--max-new-tokens", "12", "--temperature", "0.8",
+                                "--top-k", "40", "--top-p", "0.9", "--seed", "5"});
+  const std::string text = made(words);
+  EXPECT_GT(text.size(), std::string("104 310 7").size() + 12);
+  EXPECT_EQ(made(words), text);
+  EXPECT_EQ(made(words + kTp2, 2), text);
+  EXPECT_EQ(made(words + kPp2, 2), text);
+  EXPECT_NE(made(words + Words{"--seed", "6"}), text);
+}
+
+TEST(Inference, GenerateReadsAPromptFromAFile) {
+  const TempFolder folder;
+  write_text(folder / "prompt", "104 310 7");
+  const Words greedy = {"--max-new-tokens", "4", "--temperature", "0"};
+  EXPECT_EQ(made(generate(greedy + Words{"--prompt-file", (folder / "prompt").string()})),
+            made(generate(greedy + Words{"--prompt", "104 310 7"})));
+}
+
+/// `words` end with `code` and one line that says `part`.
+void expect_refused(const Words& words, int code, const std::string& part) {
+  const TempFolder folder;
+  const Result result = run(colonnade(words), {}, folder.path());
+  EXPECT_EQ(result.code, code) << result.text;
+  EXPECT_THAT(result.text, StartsWith("error: "));
+  EXPECT_THAT(result.text, HasSubstr(part));
+  EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+}
+
+TEST(Inference, WrongSettingsExitWith2) {
+  expect_refused({"evaluate", "--mock-data"}, 2, "--load or --pretrained-checkpoint");
+  expect_refused({"evaluate", "--load", kLlama, "--mock-data", "--tokns", "x"}, 2, "did you mean --tokens?");
+  expect_refused({"evaluate", "--load", kLlama, "--logits-out", "x"}, 2, "needs --tokens");
+  expect_refused({"evaluate", "--load", kLlama, "--mock-data", "--split-name", "dev"}, 2,
+                 "train, valid or test");
+  expect_refused({"evaluate", "--load", kLlama}, 2, "data:");
+  expect_refused({"evaluate", "--load", kLlama, "--hidden-size", "128", "--mock-data"}, 2, "--hidden-size");
+  expect_refused(generate({}), 2, "--prompt");
+  expect_refused(generate({"--prompt", "1", "--prompt-file", "x"}), 2, "exactly one of");
+  expect_refused(generate({"--prompt", "1", "--temprature", "1"}), 2, "did you mean --temperature?");
+  expect_refused(generate({"--prompt", "1", "--temperature", "hot"}), 2, "must be a number; got 'hot'");
+  expect_refused(generate({"--prompt", "1", "--top-p", "2"}), 2, "--top-p");
+  expect_refused(generate({"--prompt", "1", "--max-new-tokens", "0"}), 2, "at least 1");
+  expect_refused(generate({"--prompt", "1", "--max-new-tokens", "128"}), 2, "must fit the 128 positions");
+}
+
+TEST(Inference, WrongDataExitsWith3) {
+  const TempFolder folder;
+  const fs::path tokens = folder / "tokens";
+  expect_refused(evaluate(tokens), 3, tokens.string());
+  write_text(tokens, safetensors({{"input_ids", "F32", {1, 2}, bytes_of(std::vector<float>{1, 2})}}));
+  expect_refused(evaluate(tokens), 3, "must be int32 or int64; got F32");
+  write_text(tokens,
+             safetensors({{"input_ids", "I64", {1, 2}, bytes_of(std::vector<std::int64_t>{1, 320})}}));
+  expect_refused(evaluate(tokens), 3, "got 320 at [0, 1]");
+  write_text(tokens, safetensors({{"input_ids", "I64", {1, 3}, bytes_of(std::vector<std::int64_t>{1, 2})}}));
+  expect_refused(evaluate(tokens), 3, tokens.string());
+  expect_refused({"evaluate", "--load", (folder / "nothing").string(), "--mock-data"}, 3, "nothing");
+  expect_refused({"generate", "--pretrained-checkpoint", (folder / "nothing").string(), "--prompt", "1"}, 3,
+                 "nothing");
+  expect_refused(generate({"--prompt", "1 320"}), 3, "integers from 0 to 319");
+  expect_refused(generate({"--prompt-file", (folder / "nothing").string()}), 3, "nothing");
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
