@@ -1,0 +1,267 @@
+// Ranks that are killed, asked to stop, or cannot save: what a run resumes to, who is named, and what is said.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+
+#include "colonnade/fault/inject.h"
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr int kRanks = 4;
+
+struct Layout {
+  const char* name;
+  Words flags;
+};
+
+const Layout kGrid{"TensorAndPipeline", {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--sequence-parallel"}};
+const Layout kReplicas{"PipelineAndDistributedOptimizer",
+                       {"--pipeline-model-parallel-size", "2", "--use-distributed-optimizer", "--overlap-grad-reduce",
+                        "--overlap-param-gather", "--ddp-bucket-size", "20000"}};
+
+/// Five steps, saves after 2, 4 and 5, an evaluation after 4 (and a last one).
+Words training(const Layout& layout, const fs::path& folder) {
+  return small_gpt() + layout.flags +
+         Words{"--train-iters", "5", "--eval-interval", "4", "--eval-iters", "1", "--save", folder.string()};
+}
+
+Words resumed(const Layout& layout, const fs::path& folder) {
+  return training(layout, folder) + Words{"--load", folder.string()};
+}
+
+fs::path step_folder(const fs::path& run, int step) { return run / "checkpoints" / ("step_0000000" + std::to_string(step)); }
+
+/// The run that nothing disturbs, made once per layout.
+const fs::path& undisturbed(const Layout& layout) {
+  static std::map<std::string, std::unique_ptr<TempFolder>> made;
+  auto& folder = made[layout.name];
+  if (!folder) {
+    folder = std::make_unique<TempFolder>();
+    const Result result = run(launch(kRanks, folder->path(), training(layout, folder->path())));
+    EXPECT_EQ(result.code, 0) << result.text;
+  }
+  return folder->path();
+}
+
+/// The run in `folder` is over and looks as if nothing had happened.
+void expect_undisturbed(const Layout& layout, const fs::path& folder) {
+  EXPECT_THAT(differences(step_folder(undisturbed(layout), 5), step_folder(folder, 5)), IsEmpty());
+  EXPECT_THAT(iterations(folder), ElementsAre(1, 2, 3, 4, 5));
+  const auto expected = metrics(undisturbed(layout));
+  const auto got = metrics(folder);
+  for (std::size_t i = 0; i < std::min(expected.size(), got.size()); ++i)
+    for (const char* key : {"lm_loss", "grad_norm", "learning_rate", "consumed_samples"})
+      EXPECT_EQ(got[i].at(key), expected[i].at(key)) << key << " of step " << i + 1;
+}
+
+void expect_resumes(const Layout& layout, const fs::path& folder) {
+  const Result result = run(launch(kRanks, folder, resumed(layout, folder)));
+  ASSERT_EQ(result.code, 0) << result.text;
+  expect_undisturbed(layout, folder);
+}
+
+/// A rank dies at a point, in a step; 0: before the first step of a resumed run.
+struct Death {
+  std::string point;
+  int rank;
+  int step;
+  const Layout* layout;
+};
+
+void PrintTo(const Death& death, std::ostream* out) { *out << death.point << " on rank " << death.rank; }
+
+/// Every point once. Ranks and layouts take turns; what rank 0 alone reaches dies there.
+std::vector<Death> deaths() {
+  const std::set<std::string_view> first_rank_only{"save-manifest", "save-rename", "save-renamed", "save-latest"};
+  const std::set<std::string_view> before_the_first_step{"connected", "model-built", "data-opened", "restored"};
+  std::vector<Death> all;
+  int turn = 0;
+  for (const std::string_view point : fault::kPoints) {
+    const bool late = point.starts_with("save") || point.starts_with("evaluate");
+    const int rank = first_rank_only.contains(point) ? 0 : turn % kRanks;
+    const int step = before_the_first_step.contains(point) ? 0 : late ? 4 : 3;
+    all.push_back({std::string(point), rank, step, turn / 2 % 2 == 0 ? &kGrid : &kReplicas});
+    ++turn;
+  }
+  return all;
+}
+
+class Faults : public testing::TestWithParam<Death> {};
+
+TEST_P(Faults, ARankKilledAnywhereIsNamedAndTheRunResumesToTheSameBits) {
+  const Death& death = GetParam();
+  const TempFolder folder;
+  std::string fault = "at=" + death.point + " rank=" + std::to_string(death.rank);
+  Words words = training(*death.layout, folder.path());
+  if (death.step == 0) {
+    ASSERT_EQ(run(launch(kRanks, folder.path(), words + Words{"--exit-interval", "2"})).code, 0);
+    words = resumed(*death.layout, folder.path());
+  } else {
+    fault += " step=" + std::to_string(death.step);
+  }
+  const Result killed = run(launch(kRanks, folder.path(), words), {{"COLONNADE_FAULT", fault}});
+  ASSERT_EQ(killed.code, 4) << killed.text;
+  const std::string verdict = "rank " + std::to_string(death.rank) + " was lost: killed by SIGKILL";
+  ASSERT_THAT(killed.text, HasSubstr(verdict));
+  EXPECT_THAT(killed.text, HasSubstr("COLONNADE_FAULT: at " + death.point));  // among its last lines
+  const auto log = fs::last_write_time(folder / "logs" / ("rank_" + std::to_string(death.rank) + ".log"));
+  const double died_s = std::chrono::duration<double>(fs::file_time_type::clock::to_sys(log).time_since_epoch()).count();
+  EXPECT_LT(killed.time_of(verdict) - died_s, 5.0);
+  expect_resumes(*death.layout, folder.path());
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, Faults, testing::ValuesIn(deaths()), [](const auto& info) {
+  std::string name = info.param.point;
+  std::erase(name, '-');
+  return name + "OfRank" + std::to_string(info.param.rank);
+});
+
+TEST(FaultRestarts, TheLauncherStartsTheRanksAgain) {
+  // The command of a job that may be restarted: what it loads is what it saves.
+  const TempFolder folder;
+  const Result result = run(launch(kRanks, folder.path(), resumed(kGrid, folder.path()), {"--max-restarts", "1"}),
+                            {{"COLONNADE_FAULT", "at=optimizer rank=3 step=4 restart=0"}});
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 3 was lost: killed by SIGKILL"), HasSubstr("restart 1 of 1")));
+  expect_undisturbed(kGrid, folder.path());
+}
+
+TEST(FaultRestarts, ARankThatDiesAgainAndAgainEndsTheRun) {
+  const TempFolder folder;
+  const Result result = run(launch(2, folder.path(), small_gpt() + Words{"--train-iters", "2", "--save", folder.path().string()},
+                                   {"--max-restarts", "1"}),
+                            {{"COLONNADE_FAULT", "at=data rank=1"}});
+  EXPECT_EQ(result.code, 4);
+  EXPECT_THAT(result.text, ContainsRegex("restart 1 of 1(.|\n)*rank 1 was lost"));
+}
+
+TEST(FaultHang, ARankThatSleepsIsNamedByTheOthersTimeOut) {
+  const TempFolder folder;
+  const Result result =
+      run(launch(2, folder.path(),
+                 small_gpt() + Words{"--train-iters", "4", "--save", folder.path().string(), "--tensor-model-parallel-size", "2"},
+                 {"--hang-timeout", "15", "--grace-period", "1"}),
+          {{"COLONNADE_FAULT", "at=forward rank=1 step=2 sleep=200"}});
+  EXPECT_EQ(result.code, 4) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 1 does not answer"), ContainsRegex("rank 0 waits in '[^']+'.*rank 1 is missing there")));
+}
+
+/// A signal to the launcher, or to one rank, in the second step.
+struct Request {
+  const char* name;
+  int signal;
+  int rank;  ///< -1: the launcher
+};
+
+void PrintTo(const Request& request, std::ostream* out) { *out << request.name; }
+
+class FaultStops : public testing::TestWithParam<Request> {};
+
+TEST_P(FaultStops, SavesExitsWith5AndResumesToTheSameBits) {
+  const Request& request = GetParam();
+  const TempFolder folder;
+  const std::string rank = std::to_string(std::max(request.rank, 0));
+  const std::string act = request.rank < 0 ? "sleep=1" : std::string("signal=") + (request.signal == SIGINT ? "INT" : "TERM");
+  Program program(launch(kRanks, folder.path(), training(kReplicas, folder.path())),
+                  {{"COLONNADE_FAULT", "at=losses step=2 rank=" + rank + " " + act}});
+  if (request.rank < 0) {
+    ASSERT_TRUE(program.wait_until([&] { return !iterations(folder.path()).empty(); }));
+    program.send(request.signal);
+  }
+  const Result stopped = program.finish();
+  ASSERT_EQ(stopped.code, 5) << stopped.text;
+  EXPECT_THAT(stopped.text, HasSubstr("resume with --load " + folder.path().string()));
+  EXPECT_LT(iterations(folder.path()).size(), 5U);
+  EXPECT_EQ(iterations(folder.path()).size(), static_cast<std::size_t>(read_text(folder / "checkpoints/latest").at(12) - '0'));
+  expect_resumes(kReplicas, folder.path());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, FaultStops,
+                         testing::Values(Request{"TermToTheLauncher", SIGTERM, -1}, Request{"IntToTheLauncher", SIGINT, -1},
+                                         Request{"TermToARank", SIGTERM, 2}, Request{"IntToARank", SIGINT, 1}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FaultInterval, AnExitIntervalSavesAndIsDone) {
+  const TempFolder folder;
+  const Words words = training(kGrid, folder.path());
+  EXPECT_EQ(run(launch(kRanks, folder.path(), words + Words{"--exit-interval", "3"})).code, 0);
+  EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
+  expect_resumes(kGrid, folder.path());
+}
+
+/// One rank whose files may not grow beyond `kilobytes`, as on a full disk.
+Result with_small_files(int kilobytes, const Words& words) {
+  std::string command = "ulimit -f " + std::to_string(kilobytes) + "; exec";
+  for (const std::string& word : colonnade(words)) command += " '" + word + "'";
+  return run({"bash", "-c", command});
+}
+
+Words alone(const fs::path& folder) {
+  return small_gpt() + Words{"--train-iters", "3", "--eval-iters", "0", "--save", folder.string()};
+}
+
+TEST(FaultDisk, AFullDiskDoesNotStopTraining) {
+  const TempFolder folder;
+  const Result result = with_small_files(200, alone(folder.path()));
+  EXPECT_EQ(result.code, 1) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("File too large"),
+                                 HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
+                                 HasSubstr("error: the weights after iteration 3 are not saved")));
+  EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
+  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
+}
+
+TEST(FaultDisk, TheLastGoodCheckpointIsKept) {
+  const TempFolder folder;
+  ASSERT_EQ(run(colonnade(alone(folder.path()) + Words{"--exit-interval", "1"})).code, 0);
+  const Result full = with_small_files(200, alone(folder.path()) + Words{"--load", folder.path().string()});
+  EXPECT_THAT(full.text, HasSubstr("was not written"));
+  const Result again = run(colonnade(alone(folder.path()) + Words{"--load", folder.path().string()}));
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.text, AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("was not written"))));
+  EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
+}
+
+TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
+  const TempFolder folder;
+  Program program(colonnade(alone(folder.path())), {{"COLONNADE_FAULT", "at=forward step=1 sleep=1"}});
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "checkpoints"); }));
+  fs::remove(folder / "checkpoints");
+  write_text(folder / "checkpoints", "a file");
+  const Result result = program.finish();
+  EXPECT_EQ(result.code, 1) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("checkpoints"), HasSubstr("step    3/3")));
+}
+
+TEST(FaultWords, AFaultThatCannotBeReadIsRefused) {
+  const TempFolder folder;
+  const Result result = run(colonnade(alone(folder.path())), {{"COLONNADE_FAULT", "at=optimiser"}});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.text, HasSubstr("did you mean optimizer?"));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(Deterministic, FourReplicasSumInTheSameOrderEveryTime) {
+  const TempFolder a;
+  const TempFolder b;
+  for (const TempFolder* folder : {&a, &b}) {
+    const Result result = run(launch(kRanks, folder->path(), small_gpt() + Words{"--train-iters", "3", "--save", folder->path().string()}));
+    ASSERT_EQ(result.code, 0) << result.text;
+  }
+  EXPECT_THAT(differences(step_folder(a.path(), 3), step_folder(b.path(), 3)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace colonnade::e2e

@@ -1,0 +1,210 @@
+// See program.h.
+#include "program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+namespace colonnade::e2e {
+
+namespace fs = std::filesystem;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double Result::time_of(const std::string& wanted) const {
+  std::string so_far;
+  for (const Piece& piece : pieces) {
+    so_far += piece.text;
+    if (so_far.find(wanted) != std::string::npos) return piece.at_s;
+  }
+  return 0;
+}
+
+namespace {
+
+bool places_a_rank(const std::string& name) {
+  for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_", "SLURM_", "PET_", "TORCHELASTIC_", "COLONNADE_"})
+    if (name.starts_with(prefix)) return true;
+  return false;
+}
+
+std::vector<std::string> environment_with(const Variables& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (!places_a_rank(*entry) && !std::string(*entry).starts_with("OMP_NUM_THREADS=")) all.emplace_back(*entry);
+  if (!variables.contains("OMP_NUM_THREADS")) all.emplace_back("OMP_NUM_THREADS=1");
+  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  return all;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (const std::string& text : texts) list.push_back(const_cast<char*>(text.c_str()));
+  list.push_back(nullptr);
+  return list;
+}
+
+}  // namespace
+
+Program::Program(const Words& words, const Variables& variables, const fs::path& folder) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const std::vector<std::string> environment = environment_with(variables);
+  const auto arguments = pointers(words);
+  const auto entries = pointers(environment);
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::setpgid(0, 0);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    if (!folder.empty() && ::chdir(folder.c_str()) != 0) ::_exit(126);
+    ::execvpe(arguments[0], arguments.data(), entries.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  pipe_ = ends[0];
+}
+
+Program::~Program() {
+  if (pid_ > 0) {
+    ::kill(-pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ::close(pipe_);
+}
+
+bool Program::pump(int wait_ms) {
+  pollfd waiting{pipe_, POLLIN, 0};
+  if (!open_ || ::poll(&waiting, 1, wait_ms) <= 0) return open_;
+  std::array<char, 4096> bytes;
+  const ssize_t got = ::read(pipe_, bytes.data(), bytes.size());
+  open_ = got > 0;
+  if (!open_) return false;
+  result_.pieces.push_back({now_s(), {bytes.data(), static_cast<std::size_t>(got)}});
+  result_.text += result_.pieces.back().text;
+  return true;
+}
+
+bool Program::wait_until(const std::function<bool()>& done, double limit_s) {
+  for (const double end = now_s() + limit_s; now_s() < end;) {
+    if (done()) return true;
+    if (!pump(20)) return false;
+  }
+  return false;
+}
+
+void Program::send(int signal) const { ::kill(pid_, signal); }
+
+Result Program::finish(double limit_s) {
+  const double end = now_s() + limit_s;
+  while (pump(100))
+    if (now_s() > end) ::kill(-pid_, SIGKILL);
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  pid_ = -1;
+  result_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return std::move(result_);
+}
+
+Result run(const Words& words, const Variables& variables, const fs::path& folder) {
+  return Program(words, variables, folder).finish();
+}
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Words colonnade(const Words& words) { return Words{COLONNADE_EXECUTABLE} + words; }
+
+Words launch(int ranks, const fs::path& folder, const Words& words, const Words& more) {
+  return colonnade({"launch", "--nproc-per-node", std::to_string(ranks), "--log-dir", (folder / "logs").string()}) + more +
+         Words{"--"} + words;
+}
+
+Words small_gpt() {
+  return {"pretrain",       "gpt",   "--num-layers",      "2",  "--hidden-size",       "64", "--num-attention-heads",     "4",
+          "--seq-length",   "32",    "--max-position-embeddings", "32", "--micro-batch-size",  "1",  "--global-batch-size", "4",
+          "--lr",           "1e-3",  "--lr-decay-iters",  "8",  "--mock-data",         "--tokenizer-type", "NullTokenizer",
+          "--vocab-size",   "128",   "--save-interval",   "2"};
+}
+
+TempFolder::TempFolder() {
+  std::string name = (fs::temp_directory_path() / "e2e-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for a test");
+  path_ = name;
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+std::vector<nlohmann::json> metrics(const fs::path& run_folder) {
+  std::ifstream file(run_folder / "metrics.jsonl");
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::vector<int> iterations(const fs::path& run_folder) {
+  std::vector<int> all;
+  for (const auto& line : metrics(run_folder)) all.push_back(line.at("iteration").get<int>());
+  return all;
+}
+
+namespace {
+
+std::set<std::string> tensor_files(const fs::path& folder) {
+  std::set<std::string> names;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(folder, absent))
+    if (entry.path().extension() == ".safetensors") names.insert(entry.path().filename());
+  return names;
+}
+
+nlohmann::json state_of(const fs::path& folder) {
+  auto state = nlohmann::json::parse(read_text(folder / "manifest.json")).at("state");
+  state.erase("settings");
+  return state;
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const fs::path& a, const fs::path& b) {
+  std::vector<std::string> found;
+  std::set<std::string> names = tensor_files(a);
+  names.merge(tensor_files(b));
+  if (names.empty()) found.push_back("no tensors in " + a.string());
+  for (const std::string& name : names)
+    if (!fs::exists(a / name) || !fs::exists(b / name) || read_text(a / name) != read_text(b / name)) found.push_back(name);
+  if (!found.empty()) return found;
+  const auto state = state_of(a);
+  const auto other = state_of(b);
+  for (const auto& [key, value] : state.items())
+    if (!other.contains(key) || other.at(key) != value) found.push_back("state: " + key);
+  return found;
+}
+
+}  // namespace colonnade::e2e
