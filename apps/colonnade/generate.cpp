@@ -92,6 +92,7 @@ class Printer {
   void finish() {
     show(tokenizer_.decode(ids_));
     std::fputs("\n", stdout);
+    std::fflush(stdout);
   }
 
  private:
