@@ -1,0 +1,142 @@
+// Ranks placed by torchrun, Slurm and Kubeflow instead of `colonnade launch`: the same two steps.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+/// A TCP port that nobody listens on at this moment.
+std::string free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = ::bind(fd, raw, size) == 0 && ::getsockname(fd, raw, &size) == 0;
+  ::close(fd);
+  if (!bound) throw std::runtime_error("no free port");
+  return std::to_string(ntohs(address.sin_port));
+}
+
+Words two_steps(const fs::path& folder) {
+  return small_gpt() + Words{"--tensor-model-parallel-size", "2", "--train-iters", "2", "--eval-iters", "0", "--save", folder.string()};
+}
+
+std::vector<double> losses(const fs::path& folder) {
+  std::vector<double> all;
+  for (const auto& line : metrics(folder)) all.push_back(line.at("lm_loss"));
+  return all;
+}
+
+/// What `colonnade launch` gives.
+const std::vector<double>& expected() {
+  static const std::vector<double> made = [] {
+    const TempFolder folder;
+    const Result result = run(launch(2, folder.path(), two_steps(folder.path())));
+    EXPECT_EQ(result.code, 0) << result.text;
+    return losses(folder.path());
+  }();
+  EXPECT_EQ(made.size(), 2U);
+  return made;
+}
+
+/// Starts one process per entry of `places` with its variables; all must train.
+void expect_trains(const std::vector<Variables>& places) {
+  const TempFolder folder;
+  std::vector<std::unique_ptr<Program>> ranks;
+  for (const Variables& place : places) ranks.push_back(std::make_unique<Program>(colonnade(two_steps(folder.path())), place));
+  for (auto& rank : ranks) {
+    const Result result = rank->finish();
+    EXPECT_EQ(result.code, 0) << result.text;
+  }
+  EXPECT_EQ(losses(folder.path()), expected());
+}
+
+TEST(Launchers, TorchrunOfTheWheel) {
+  const std::string bin = COLONNADE_PYTHON_BIN;
+  if (run({bin + "/python", "-c", "import torch.distributed.run"}).code != 0)
+    GTEST_SKIP() << "torchrun cannot be imported from " << bin << ": torch's Python dependencies are not installed";
+  const TempFolder folder;
+  const Words torchrun{bin + "/python", "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+                       "--rdzv-endpoint", "127.0.0.1:0"};
+  const Result result = run(torchrun + colonnade(two_steps(folder.path())));
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_EQ(losses(folder.path()), expected());
+}
+
+TEST(Launchers, TorchrunStatic) {
+  const std::string bin = COLONNADE_PYTHON_BIN;
+  if (run({bin + "/python", "-c", "import torch.distributed.run"}).code != 0)
+    GTEST_SKIP() << "torchrun cannot be imported from " << bin << ": torch's Python dependencies are not installed";
+  const TempFolder folder;
+  const Words torchrun{bin + "/torchrun", "--no-python", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()};
+  const Result result = run(torchrun + colonnade(two_steps(folder.path())));
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_EQ(losses(folder.path()), expected());
+}
+
+TEST(Launchers, SlurmsVariables) {
+  std::vector<Variables> places;
+  for (const char* rank : {"0", "1"})
+    places.push_back({{"SLURM_PROCID", rank}, {"SLURM_LOCALID", rank}, {"SLURM_NTASKS", "2"}, {"SLURM_NTASKS_PER_NODE", "2"},
+                      {"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NNODES", "1"}, {"SLURM_JOB_NUM_NODES", "1"},
+                      {"SLURM_NODELIST", "localhost"}, {"SLURM_STEP_NODELIST", "localhost"}});
+  expect_trains(places);
+}
+
+TEST(Launchers, KubeflowsVariablesOfSingleProcessNodes) {
+  const std::string port = free_port();
+  std::vector<Variables> places;
+  for (const char* rank : {"0", "1"})
+    places.push_back({{"PET_NNODES", "2"}, {"PET_NPROC_PER_NODE", "1"}, {"PET_NODE_RANK", rank},
+                      {"PET_MASTER_ADDR", "127.0.0.1"}, {"PET_MASTER_PORT", port}});
+  expect_trains(places);
+}
+
+TEST(Launchers, KubeflowsVariablesForTheLauncherOfANode) {
+  const TempFolder folder;
+  const Variables node{{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "2"}, {"PET_NODE_RANK", "0"}, {"PET_MASTER_ADDR", "127.0.0.1"},
+                       {"PET_MASTER_PORT", free_port()}};
+  const Words words = colonnade({"launch", "--log-dir", (folder / "logs").string(), "--"}) + two_steps(folder.path());
+  const Result result = run(words, node);
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_EQ(losses(folder.path()), expected());
+}
+
+TEST(Launchers, PlainRankVariables) {
+  const std::string port = free_port();
+  std::vector<Variables> places;
+  for (const char* rank : {"0", "1"})
+    places.push_back({{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  expect_trains(places);
+}
+
+TEST(Launchers, TwoLaunchersAreOneJob) {
+  const TempFolder folder;
+  const std::string port = free_port();
+  std::vector<std::unique_ptr<Program>> nodes;
+  for (const char* node : {"0", "1"}) {
+    const Words words = colonnade({"launch", "--nnodes", "2", "--node-rank", node, "--nproc-per-node", "1", "--master-addr", "127.0.0.1",
+                                   "--master-port", port, "--log-dir", (folder / "logs").string(), "--"}) +
+                        two_steps(folder.path());
+    nodes.push_back(std::make_unique<Program>(words));
+  }
+  for (auto& node : nodes) {
+    const Result result = node->finish();
+    EXPECT_EQ(result.code, 0) << result.text;
+  }
+  EXPECT_EQ(losses(folder.path()), expected());
+}
+
+}  // namespace
+}  // namespace colonnade::e2e

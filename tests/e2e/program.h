@@ -1,0 +1,98 @@
+// The executable as real processes: start it, wait for what it does, send it signals, read what it left.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace colonnade::e2e {
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+/// Seconds since 1970, the clock of file times.
+double now_s();
+
+/// A piece of output and when it arrived.
+struct Piece {
+  double at_s;
+  std::string text;
+};
+
+struct Result {
+  int code = 0;      ///< exit code, or 128 + the signal that ended it
+  std::string text;  ///< standard output and errors together
+  std::vector<Piece> pieces;
+
+  /// When the output up to the end of the first `text` had arrived; 0 when it never did.
+  [[nodiscard]] double time_of(const std::string& text) const;
+};
+
+/// A running program. Its environment is this one without what launchers, schedulers and COLONNADE_*
+/// say, with one thread per process, and with `variables`.
+class Program {
+ public:
+  explicit Program(const Words& words, const Variables& variables = {}, const std::filesystem::path& folder = {});
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// Whether `done` came true while the program ran, within `limit_s`.
+  bool wait_until(const std::function<bool()>& done, double limit_s = 120);
+  void send(int signal) const;
+  /// Waits for its end; after `limit_s` it is killed and the code is 128 + SIGKILL.
+  Result finish(double limit_s = 240);
+
+ private:
+  bool pump(int wait_ms);
+  pid_t pid_ = -1;
+  int pipe_ = -1;
+  bool open_ = true;
+  Result result_;
+};
+
+Result run(const Words& words, const Variables& variables = {}, const std::filesystem::path& folder = {});
+
+Words operator+(Words a, const Words& b);
+
+/// `colonnade WORDS`.
+Words colonnade(const Words& words);
+/// `colonnade launch --nproc-per-node RANKS --log-dir FOLDER/logs MORE -- WORDS`.
+Words launch(int ranks, const std::filesystem::path& folder, const Words& words, const Words& more = {});
+
+/// A small GPT on made-up data: 2 layers, hidden size 64, 4 sequences of 32 tokens a step, dropout on,
+/// a checkpoint every 2 steps.
+Words small_gpt();
+
+/// A folder that is removed at the end, with what was written into it.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_text(const std::filesystem::path& path);
+void write_text(const std::filesystem::path& path, const std::string& text);
+
+/// The lines of RUN/metrics.jsonl; empty when it is not there.
+std::vector<nlohmann::json> metrics(const std::filesystem::path& run_folder);
+/// Their iterations.
+std::vector<int> iterations(const std::filesystem::path& run_folder);
+
+/// What differs between two checkpoints of one layout: names of files whose bytes differ or that one
+/// lacks (weights and optimizer states), keys of the state but the settings. Empty: they are equal.
+std::vector<std::string> differences(const std::filesystem::path& step_folder_a, const std::filesystem::path& step_folder_b);
+
+}  // namespace colonnade::e2e
