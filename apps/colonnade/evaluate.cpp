@@ -45,8 +45,9 @@ Asked read_extras(config::Parsed& parsed) {
     fault("--logits-out: needs --tokens, which says of what; got none; write --tokens FILE");
   if (!asked.tokens.empty() && parsed.extras.contains("--split-name"))
     fault("--split-name: must not meet --tokens, which takes the place of the data; got both; leave one out");
+  if (asked.logits_out.empty()) return asked;
   const auto folder = std::filesystem::absolute(asked.logits_out).parent_path();
-  if (!asked.logits_out.empty() && !std::filesystem::is_directory(folder))
+  if (!std::filesystem::is_directory(folder))
     fault(fmt::format("--logits-out: its folder must exist; got {}; create it", folder.string()));
   return asked;
 }

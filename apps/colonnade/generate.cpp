@@ -1,6 +1,8 @@
 // `colonnade generate`: continues a prompt.
 #include "colonnade/inference/generate.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -119,6 +121,7 @@ void run_request(inference::Network& network, const inference::Request& request,
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!prints) return;
   printer.finish();
+  if (::isatty(STDERR_FILENO) == 0) return;  // text that is piped on stays alone
   log::info("{} tokens in {:.2f} s ({:.1f} tokens/s), {}", made.tokens.size(), seconds,
             static_cast<double>(made.tokens.size()) / seconds,
             made.ended ? "ended by the model" : "as many as asked for");

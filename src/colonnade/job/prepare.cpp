@@ -37,7 +37,9 @@ std::map<std::string, std::string> model_settings(const checkpoint::Source& sour
 void fill_from(config::Run& run, const std::string& path, std::vector<std::string>& faults) {
   try {
     const auto source = checkpoint::Source::open(path);
-    config::fill(run, model_settings(source), source.folder().string());
+    const bool ours = source.state().is_object();
+    config::fill(run, model_settings(source),
+                 (ours ? source.folder() : source.folder() / "config.json").string());
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }

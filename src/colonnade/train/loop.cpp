@@ -216,6 +216,7 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
     else
       record.extra_losses.emplace_back(name, value);
   }
+  if (run.logging.log_params_norm) record.extra_losses.emplace_back("params_norm", job_.optimizer().params_norm());
   recorder_->step(record, times, last_iteration());
 }
 

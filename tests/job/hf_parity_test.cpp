@@ -1,0 +1,150 @@
+// Checkpoints of Hugging Face give the logits, loss and gradients that Transformers computed, in every
+// layout. Vectors and tolerances: tests/vectors/hf/manifest.json.
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/convert/slices.h"
+#include "colonnade/job/checkpoint.h"
+#include "colonnade/models/gpt/hf_config.h"
+#include "job/runs.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::operator+;
+
+using at::Tensor;
+
+struct Layout {
+  const char* name;
+  int world;
+  const char* flags;
+};
+
+constexpr Layout kLayouts[] = {
+    {"Tp1", 1, ""},
+    {"Tp2", 2, "--tensor-model-parallel-size 2"},
+    {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+    {"Tp4Sp", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    {"Tp2Pp2", 4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"}};
+
+class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> {
+ protected:
+  [[nodiscard]] static std::string folder() {
+    return std::string(COLONNADE_VECTORS) + "/hf/" + std::get<0>(GetParam());
+  }
+  [[nodiscard]] static config::Run settings() {
+    const Layout& layout = std::get<1>(GetParam());
+    const auto flags = test::words(
+                           "--micro-batch-size 2 --global-batch-size 2 --seq-length 32 --hidden-dropout 0 "
+                           "--attention-dropout 0") +
+                       test::words(layout.flags);
+    const std::string file = folder() + "/config.json";
+    return test::settings(layout.world, flags, [&](config::Run& run) {
+      config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
+    });
+  }
+
+  const checkpoint::SafetensorsFile vectors_{folder() + "/vectors.safetensors"};
+
+  [[nodiscard]] double number(const std::string& name) const { return vectors_.view(name).item<double>(); }
+
+  /// Transformers compares the logits of token t with label t + 1.
+  [[nodiscard]] pipeline::Steps steps(const Job& job) const {
+    pipeline::Steps steps = test::steps_after(job, 0);
+    steps.batch = [this, &job](int microbatch) {
+      const auto size = job.run.training.micro_batch_size;
+      const auto first = (microbatch * job.data_ranks() + job.data_rank()) * size;
+      const Tensor tokens = vectors_.view("in.input_ids").to(at::kLong).narrow(0, first, size);
+      const Tensor given = vectors_.view("in.labels").to(at::kLong).narrow(0, first, size);
+      Tensor labels = at::full_like(given, -100);
+      labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
+      return tensor::Batch(
+          {{"tokens", tokens}, {"labels", labels}, {"loss_mask", (labels >= 0).to(at::kFloat)}});
+    };
+    return steps;
+  }
+};
+
+/// Gradients by Hugging Face's names, put together from all ranks.
+class Gradients {
+ public:
+  void add(Job& job) {
+    const std::lock_guard lock(mutex_);
+    for (tensor::Parameter* p : job.parameters()) {
+      Tensor& whole = whole_[p->spec.name];
+      if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
+      specs_.emplace(p->spec.name, p->spec);
+      const Tensor flat = p->main_grad.reshape({-1});
+      for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, job.data_rank() == 0)) {
+        Tensor box = whole;
+        for (std::size_t d = 0; d < slice.offset.size(); ++d)
+          box = box.narrow(static_cast<std::int64_t>(d), slice.offset[d],
+                           slice.data.size(static_cast<std::int64_t>(d)));
+        if (slice.owner) box.copy_(slice.data);
+      }
+    }
+    family_ = models::gpt::hf_family(job.run.model);
+  }
+  [[nodiscard]] std::map<std::string, Tensor> by_their_names() const {
+    std::map<std::string, Tensor> all;
+    for (const auto& [name, whole] : whole_)
+      for (const auto& tensor : models::gpt::hf_tensors(specs_.at(name), family_)) {
+        const Tensor rows = whole.narrow(0, tensor.first_row, tensor.rows);
+        all[tensor.name] = (tensor.transposed ? rows.t() : rows).contiguous();
+      }
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Tensor> whole_;
+  std::map<std::string, plan::ParamSpec> specs_;
+  std::optional<models::gpt::HfFamily> family_;
+};
+
+TEST_P(HfParity, LogitsLossAndGradients) {
+  Gradients gradients;
+  const config::Run run = settings();
+  const Tensor logits = vectors_.view("logits");
+  double recorded_norm = 0;
+  test::on_jobs(run, [&](Job& job) {
+    restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
+    job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
+      const auto first = (microbatch * job.data_ranks() + job.data_rank()) * got.size(0);
+      EXPECT_TRUE(at::allclose(got, logits.narrow(0, first, got.size(0)), /*rtol=*/1e-4, /*atol=*/2e-5));
+    });
+    const auto evaluated = job.evaluate(1, [&](int) { return steps(job); });
+    EXPECT_NEAR(evaluated.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
+    const auto report = job.train_step(steps(job), {.learning_rate = 1e-3});
+    EXPECT_NEAR(report.losses.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
+    gradients.add(job);
+    if (job.ranks.rank() == 0) recorded_norm = report.optimizer.grad_norm;
+  });
+
+  double squares = 0;
+  for (const auto& [name, grad] : gradients.by_their_names()) {
+    const double norm = number("grad_norm." + name);
+    squares += norm * norm;
+    if (norm <= 1e-6) continue;
+    EXPECT_NEAR(grad.norm().item<double>(), norm, 2e-5 * norm) << name;
+    const Tensor probe = (at::arange(grad.numel(), at::kDouble) * 0.37 + 0.1).cos();
+    const double bound = 1e-5 * norm * std::sqrt(static_cast<double>(grad.numel()));
+    EXPECT_NEAR(grad.view(-1).dot(probe).item<double>(), number("grad_dot." + name), bound) << name;
+  }
+  EXPECT_NEAR(recorded_norm, std::sqrt(squares), 2e-5 * std::sqrt(squares));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HfParity,
+                         testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral"),
+                                          testing::ValuesIn(kLayouts)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
+                         });
+
+}  // namespace
+}  // namespace colonnade::job

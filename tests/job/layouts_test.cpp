@@ -1,0 +1,61 @@
+// Three steps of a model 512 wide, with an odd vocabulary and 1,024 tokens a step, are the same on one
+// rank and in every layout.
+#include "job/runs.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::operator+;
+
+// What is not named is Megatron's default: learned positions, LayerNorm, biases, dropout 0.1, tied
+// embeddings.
+constexpr const char* kCommon =
+    "--num-layers 4 --hidden-size 512 --ffn-hidden-size 256 --num-attention-heads 8 --kv-channels 16 "
+    "--vocab-size 517 --seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 "
+    "--global-batch-size 8 --clip-grad 1.0 ";
+constexpr const char* kLlama =
+    "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear "
+    "--hidden-dropout 0 --attention-dropout 0 --group-query-attention --num-query-groups 2 ";
+constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";
+
+struct Layout {
+  const char* name;
+  int world;
+  const char* flags;
+};
+
+constexpr Layout kLayouts[] = {
+    {"Tp2", 2, "--tensor-model-parallel-size 2"},
+    {"Tp4SpMoreRanksThanGroups", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    {"Pp2Virtual2", 2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"},
+    {"Dp2", 2, ""},
+    {"Dp2DistributedOverlap", 2,
+     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
+    {"Tp2SpPp2Dp2", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 100000"},
+};
+
+void expect_all_agree(const std::string& model) {
+  const auto flags = test::words(kCommon + model);
+  const test::Curve one = test::train(test::settings(1, flags), 3);
+  EXPECT_LT(one.loss[2], one.loss[0]);
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(layout.name);
+    const test::Curve got = test::train(test::settings(layout.world, flags + test::words(layout.flags)), 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(got.loss[i], one.loss[i], 2e-5 * one.loss[i]) << "step " << i + 1;
+      EXPECT_NEAR(got.grad_norm[i], one.grad_norm[i], 1e-4 * one.grad_norm[i]) << "step " << i + 1;
+    }
+  }
+}
+
+TEST(Layouts, OfALlamaAgree) { expect_all_agree(fmt::format("{}{}", kLlama, kUntied)); }
+
+TEST(Layouts, OfATiedLlamaAgree) { expect_all_agree(kLlama); }
+
+TEST(Layouts, OfAGptWithDropoutAgree) { expect_all_agree(""); }
+
+}  // namespace
+}  // namespace colonnade::job
