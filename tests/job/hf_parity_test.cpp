@@ -30,6 +30,7 @@ constexpr Layout kLayouts[] = {
     {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
     {"Tp4Sp", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
     {"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    {"Dp2PerToken", 2, "--micro-batch-size 1 --calculate-per-token-loss"},
     {"Tp2Pp2", 4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"}};
 
 class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> {
@@ -73,13 +74,14 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
 /// Gradients by Hugging Face's names, put together from all ranks.
 class Gradients {
  public:
-  void add(Job& job) {
+  /// What the job holds is `scale` times the gradient of the mean loss.
+  void add(Job& job, double scale) {
     const std::lock_guard lock(mutex_);
     for (tensor::Parameter* p : job.parameters()) {
       Tensor& whole = whole_[p->spec.name];
       if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
       specs_.emplace(p->spec.name, p->spec);
-      const Tensor flat = p->main_grad.reshape({-1});
+      const Tensor flat = p->main_grad.reshape({-1}) / scale;
       for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, job.data_rank() == 0)) {
         Tensor box = whole;
         for (std::size_t d = 0; d < slice.offset.size(); ++d)
@@ -111,7 +113,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   Gradients gradients;
   const config::Run run = settings();
   const Tensor logits = vectors_.view("logits");
-  double recorded_norm = 0;
+  const double tokens = (vectors_.view("in.labels").narrow(1, 1, 31) >= 0).sum().item<double>();
+  double norm_of_step = 0;
   test::on_jobs(run, [&](Job& job) {
     restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
@@ -122,8 +125,9 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     EXPECT_NEAR(evaluated.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
     const auto report = job.train_step(steps(job), {.learning_rate = 1e-3});
     EXPECT_NEAR(report.losses.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
-    gradients.add(job);
-    if (job.ranks.rank() == 0) recorded_norm = report.optimizer.grad_norm;
+    // With the loss per token, the division by all tokens comes in the optimizer.
+    gradients.add(job, run.training.calculate_per_token_loss ? tokens : 1);
+    if (job.ranks.rank() == 0) norm_of_step = report.optimizer.grad_norm;
   });
 
   double squares = 0;
@@ -136,7 +140,7 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     const double bound = 1e-5 * norm * std::sqrt(static_cast<double>(grad.numel()));
     EXPECT_NEAR(grad.view(-1).dot(probe).item<double>(), number("grad_dot." + name), bound) << name;
   }
-  EXPECT_NEAR(recorded_norm, std::sqrt(squares), 2e-5 * std::sqrt(squares));
+  EXPECT_NEAR(norm_of_step, std::sqrt(squares), 2e-5 * std::sqrt(squares));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
