@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 colonnade=$(realpath "$1/colonnade")
 out=${2:-runs/demo}
-ranks=4 half=150 total=300
+ranks=4 half=120 total=240
 
 command -v bible >/dev/null || { echo "demo: the text comes with the package bible-kjv; run \`tools/setup.sh demo\`" >&2; exit 1; }
 # A folder that a demo did not make is left alone.
@@ -34,13 +34,13 @@ echo "entropy of single tokens: $entropy nats. A model that knows only how often
 
 data=(--data-path "$out/bible_text_document" --split "95,5,0")
 run=(pretrain gpt --config recipes/demo.yaml "${tokenizer[@]}" "${data[@]}" --train-iters "$total"
-     --save "$out/run" --save-interval 50 --eval-interval 50 --eval-iters 16)
+     --save "$out/run" --save-interval 40 --eval-interval 40 --eval-iters 8)
 
-step "2. Train on $ranks ranks: 2 share each layer and its sequence, 2 share the layers" "about 2 min"
+step "2. Train on $ranks ranks: 2 share each layer and its sequence, 2 share the layers" "1 to 2 min"
 colonnade launch --nproc-per-node "$ranks" -- "${run[@]}" --exit-interval "$half" \
   --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2
 
-step "3. Stopped at step $half. The same run goes on: 2 pipeline stages, 2 replicas, sharded optimizer" "about 2 min"
+step "3. Stopped at step $half. The same run goes on: 2 pipeline stages, 2 replicas, sharded optimizer" "1 to 2 min"
 colonnade launch --nproc-per-node "$ranks" -- "${run[@]}" --load "$out/run" \
   --pipeline-model-parallel-size 2 --use-distributed-optimizer
 

@@ -6,14 +6,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 colonnade=$1/colonnade
 
-# Help is wrapped for a terminal; it goes into the page as it is.
+# Help is wrapped for a terminal and goes into the page as it is, up to the settings of a run; what depends on the
+# machine is put in words.
 # shellcheck disable=SC2016  # the backticks are Markdown's
 verbs_page() {
   printf '# Verbs\n\nMade by `tools/make_docs.sh` from `colonnade help`; do not edit. Settings of a run: [settings.md](settings.md).\n'
   local verb
   "$colonnade" help | awk '/^  [a-z]/ {print $1}' | while read -r verb; do
     printf '\n## %s\n\n```\n' "$verb"
-    "$colonnade" help "$verb"
+    "$colonnade" help "$verb" | sed -E -e "/^run:$/,\$d" -e "s/^(  --workers INT.*)=[0-9]+/\1=number of cores/"
     printf '```\n'
   done
 }
