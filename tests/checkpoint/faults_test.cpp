@@ -71,7 +71,8 @@ TEST(Faults, AFailureOnAnyRankIsToldToAllAndLeavesTheOldCheckpoint) {
         options.at = [&](std::string_view here) {
           if (here == point && ranks.rank() == bad) throw Error("the disk is gone");
         };
-        const SaveResult result = save(run, 2, snapshot_of(grid, ranks.rank(), 2, true), ranks.world(), options);
+        const SaveResult result =
+            save(run, 2, snapshot_of(grid, ranks.rank(), 2, true), ranks.world(), options);
         EXPECT_FALSE(result.ok);
         EXPECT_EQ(result.problem, fmt::format("rank {}: the disk is gone", bad));
       });
@@ -116,7 +117,8 @@ TEST(Faults, AFailureAfterPublishingSaysThatTheCheckpointIsWhole) {
   };
   const SaveResult result = save_toy(run, 2, {}, options);
   EXPECT_FALSE(result.ok);
-  EXPECT_THAT(result.problem, HasSubstr("step_00000002 is whole, but `latest` may not name it: no room for a name"));
+  EXPECT_THAT(result.problem,
+              HasSubstr("step_00000002 is whole, but `latest` may not name it: no room for a name"));
   EXPECT_EQ(find_checkpoint(run)->step, 1);
   EXPECT_EQ(find_checkpoint(run, 2)->step, 2);
 }

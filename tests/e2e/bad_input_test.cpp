@@ -22,17 +22,41 @@ using testing::Not;
 
 const std::string kVectors = COLONNADE_VECTORS;
 
-std::size_t lines_of(const std::string& text) { return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')); }
+std::size_t lines_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
 
 /// A small GPT without data and tokenizer.
 Words model() {
-  return {"pretrain",     "gpt", "--num-layers", "2",    "--hidden-size",   "64", "--num-attention-heads",     "4",
-          "--seq-length", "32",  "--lr",         "1e-3", "--train-iters",   "2",  "--max-position-embeddings", "32",
-          "--micro-batch-size", "1", "--global-batch-size", "4", "--eval-iters", "0", "--save-interval", "2"};
+  return {"pretrain",
+          "gpt",
+          "--num-layers",
+          "2",
+          "--hidden-size",
+          "64",
+          "--num-attention-heads",
+          "4",
+          "--seq-length",
+          "32",
+          "--lr",
+          "1e-3",
+          "--train-iters",
+          "2",
+          "--max-position-embeddings",
+          "32",
+          "--micro-batch-size",
+          "1",
+          "--global-batch-size",
+          "4",
+          "--eval-iters",
+          "0",
+          "--save-interval",
+          "2"};
 }
 
 /// `words` with --save end with `code`, say all of `parts` within `most_lines`, and leave no run folder.
-void expect_refused(const Words& words, int code, const std::vector<std::string>& parts, std::size_t most_lines = 1) {
+void expect_refused(const Words& words, int code, const std::vector<std::string>& parts,
+                    std::size_t most_lines = 1) {
   const TempFolder folder;
   const Result result = run(colonnade(words + Words{"--save", (folder / "run").string()}), {}, folder.path());
   EXPECT_EQ(result.code, code) << result.text;
@@ -45,11 +69,36 @@ void expect_refused(const Words& words, int code, const std::vector<std::string>
 }
 
 TEST(BadInput, ImpossibleSizesAreToldAllAtOnce) {
-  expect_refused({"pretrain", "gpt", "--num-layers", "3", "--hidden-size", "65", "--num-attention-heads", "4", "--seq-length", "32",
-                  "--max-position-embeddings", "16", "--micro-batch-size", "3", "--global-batch-size", "4", "--lr", "1e-3",
-                  "--train-iters", "2", "--save-interval", "2", "--mock-data", "--tokenizer-type", "NullTokenizer", "--vocab-size", "128"},
+  expect_refused({"pretrain",
+                  "gpt",
+                  "--num-layers",
+                  "3",
+                  "--hidden-size",
+                  "65",
+                  "--num-attention-heads",
+                  "4",
+                  "--seq-length",
+                  "32",
+                  "--max-position-embeddings",
+                  "16",
+                  "--micro-batch-size",
+                  "3",
+                  "--global-batch-size",
+                  "4",
+                  "--lr",
+                  "1e-3",
+                  "--train-iters",
+                  "2",
+                  "--save-interval",
+                  "2",
+                  "--mock-data",
+                  "--tokenizer-type",
+                  "NullTokenizer",
+                  "--vocab-size",
+                  "128"},
                  2,
-                 {"settings are wrong", "heads-hidden", "set --hidden-size 68", "batch:", "set --global-batch-size", "max-positions", "set --max-position-embeddings 32"},
+                 {"settings are wrong", "heads-hidden", "set --hidden-size 68",
+                  "batch:", "set --global-batch-size", "max-positions", "set --max-position-embeddings 32"},
                  10);
 }
 
@@ -57,9 +106,12 @@ TEST(BadInput, FlagsThatDoNotExistOrContradict) {
   const Words good = small_gpt() + Words{"--train-iters", "2"};
   expect_refused(good + Words{"--hiden-size", "64"}, 2, {"--hiden-size", "did you mean --hidden-size?"});
   expect_refused(good + Words{"--bf16", "--fp16"}, 2, {"--bf16 and --fp16", "leave one out"});
-  expect_refused(good + Words{"--train-samples", "64"}, 2, {"--train-iters", "--train-samples", "leave one out"}, 3);
-  expect_refused(good + Words{"--tensor-model-parallel-size", "2"}, 2, {"must be a multiple of tensor", "start 2 ranks"});
-  expect_refused(good + Words{"--data-path", "somewhere"}, 2, {"--data-path", "--mock-data", "leave the others out"});
+  expect_refused(good + Words{"--train-samples", "64"}, 2,
+                 {"--train-iters", "--train-samples", "leave one out"}, 3);
+  expect_refused(good + Words{"--tensor-model-parallel-size", "2"}, 2,
+                 {"must be a multiple of tensor", "start 2 ranks"});
+  expect_refused(good + Words{"--data-path", "somewhere"}, 2,
+                 {"--data-path", "--mock-data", "leave the others out"});
   expect_refused(good + Words{"--num-layers", "two"}, 2, {"--num-layers", "\"two\"", "integer"}, 3);
   expect_refused(good + Words{"--num-layers"}, 2, {"--num-layers", "needs a value"}, 3);
   expect_refused(good + Words{"--context-parallel-size", "2"}, 2, {"context"}, 3);
@@ -71,10 +123,12 @@ TEST(BadInput, BrokenYaml) {
     write_text(folder / "run.yaml", text);
     return Words{"pretrain", "--config", (folder / "run.yaml").string()};
   };
-  expect_refused(file("num_layers: [1, 2\nhidden_size: 64\n"), 2, {"run.yaml:", "must be YAML", "mend that line"});
+  expect_refused(file("num_layers: [1, 2\nhidden_size: 64\n"), 2,
+                 {"run.yaml:", "must be YAML", "mend that line"});
   expect_refused(file("- a\n- b\n"), 2, {"run.yaml", "key: value", "a list"});
   expect_refused(file(std::string(4096, '\xff')), 2, {"run.yaml"});
-  expect_refused({"pretrain", "--config", (folder / "none.yaml").string()}, 2, {"none.yaml", "No such file", "name another"});
+  expect_refused({"pretrain", "--config", (folder / "none.yaml").string()}, 2,
+                 {"none.yaml", "No such file", "name another"});
   expect_refused({"pretrain", "--config", folder.path().string()}, 2, {"a folder", "name a file"});
   const Words good = small_gpt() + Words{"--train-iters", "2"};
   const auto also = [&](const std::string& text) {
@@ -91,8 +145,9 @@ TEST(BadInput, BrokenYaml) {
 class BadInputData : public testing::Test {
  protected:
   [[nodiscard]] Words words(const Words& more = {}) const {
-    return model() + Words{"--tokenizer-type", "NullTokenizer", "--vocab-size", "1152", "--split", "1,0,0", "--data-path",
-                           (folder_ / "d").string()} + more;
+    return model() + Words{"--tokenizer-type", "NullTokenizer", "--vocab-size", "1152",
+                           "--split",          "1,0,0",         "--data-path",  (folder_ / "d").string()} +
+           more;
   }
   void write(const std::string& idx, const std::string& bin) const {
     write_text(folder_ / "d.idx", idx);
@@ -117,7 +172,9 @@ class BadInputData : public testing::Test {
   /// uint16 documents of `length` tokens 1, 2, 3, ...
   void make(int documents, int length) const {
     std::string idx("MMIDIDX\0\0\1\0\0\0\0\0\0\0\x08", 18), bin;
-    const auto put = [](std::string& to, auto value) { to.append(reinterpret_cast<const char*>(&value), sizeof value); };
+    const auto put = [](std::string& to, auto value) {
+      to.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
     put(idx, static_cast<std::uint64_t>(documents));
     put(idx, static_cast<std::uint64_t>(documents + 1));
     for (int d = 0; d < documents; ++d) put(idx, static_cast<std::int32_t>(length));
@@ -185,21 +242,27 @@ TEST_F(BadInputData, SplitsAndBlends) {
   make(40, 30);
   expect_refused(words({"--split", "0,1,0"}), 2, {"training split", "got none", "--split"});
   expect_refused(words({"--split", "a,b"}), 2, {"--split", "a,b", "969,30,1"}, 3);
-  expect_refused(words({"--data-path", "-1", (folder_ / "d").string(), "2", (folder_ / "d").string()}), 2, {"weights must be above 0", "-1"});
+  expect_refused(words({"--data-path", "-1", (folder_ / "d").string(), "2", (folder_ / "d").string()}), 2,
+                 {"weights must be above 0", "-1"});
 }
 
 TEST_F(BadInputData, ATokenizerThatDoesNotFitTheData) {
   write(idx_, bin_);
-  expect_refused(words({"--vocab-size", "100"}), 3, {"token ids must be below the vocabulary size 100", "another tokenizer", "--vocab-size"}, 2);
+  expect_refused(words({"--vocab-size", "100"}), 3,
+                 {"token ids must be below the vocabulary size 100", "another tokenizer", "--vocab-size"}, 2);
 }
 
 TEST(BadInput, TokenizersThatAreMissingDamagedOrTooLarge) {
   const TempFolder folder;
-  const Words mock = model() + Words{"--mock-data", "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model"};
+  const Words mock =
+      model() + Words{"--mock-data", "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model"};
   write_text(folder / "damaged.model", "no model");
-  expect_refused(mock + Words{(folder / "none.model").string()}, 3, {"none.model", "no such file", "--tokenizer-model"});
-  expect_refused(mock + Words{(folder / "damaged.model").string()}, 3, {"damaged.model", "SentencePiece", "tokenizer train"});
-  expect_refused(mock + Words{kVectors + "/tokenizers/sp_unigram.model", "--vocab-size", "100"}, 2, {"2400 pieces", "--vocab-size 100"}, 3);
+  expect_refused(mock + Words{(folder / "none.model").string()}, 3,
+                 {"none.model", "no such file", "--tokenizer-model"});
+  expect_refused(mock + Words{(folder / "damaged.model").string()}, 3,
+                 {"damaged.model", "SentencePiece", "tokenizer train"});
+  expect_refused(mock + Words{kVectors + "/tokenizers/sp_unigram.model", "--vocab-size", "100"}, 2,
+                 {"2400 pieces", "--vocab-size 100"}, 3);
   expect_refused(model() + Words{"--mock-data", "--tokenizer-type", "NullTokenizer"}, 2, {"--vocab-size"}, 4);
 }
 
@@ -209,14 +272,19 @@ TEST(BadInput, ACheckpointThatDoesNotFit) {
   const Words llama = model() + mock + Words{"--pretrained-checkpoint", kVectors + "/trajectory/llama"};
   expect_refused(llama + Words{"--num-layers", "3"}, 2, {"--num-layers", "3", "2", "config.json"}, 4);
   expect_refused(llama + Words{"--vocab-size", "128"}, 2, {"vocab", "128", "1152"}, 4);
-  expect_refused(model() + mock + Words{"--vocab-size", "128", "--pretrained-checkpoint", (folder / "none").string()}, 3, {"none", "check the path"});
-  expect_refused(model() + mock + Words{"--vocab-size", "128", "--exit-on-missing-checkpoint", "--load", (folder / "none").string()}, 2,
-                 {"none", "--exit-on-missing-checkpoint"}, 2);
+  expect_refused(
+      model() + mock + Words{"--vocab-size", "128", "--pretrained-checkpoint", (folder / "none").string()}, 3,
+      {"none", "check the path"});
+  expect_refused(
+      model() + mock +
+          Words{"--vocab-size", "128", "--exit-on-missing-checkpoint", "--load", (folder / "none").string()},
+      2, {"none", "--exit-on-missing-checkpoint"}, 2);
 }
 
 TEST(BadInput, DamagedCheckpointsAreNamedAndNeverPicked) {
   const TempFolder folder;
-  const Words words = small_gpt() + Words{"--eval-iters", "0", "--save", folder.path().string(), "--load", folder.path().string()};
+  const Words words = small_gpt() + Words{"--eval-iters",         "0",      "--save",
+                                          folder.path().string(), "--load", folder.path().string()};
   ASSERT_EQ(run(colonnade(words + Words{"--train-iters", "4"})).code, 0);
   const auto damage = [&](const char* step) {
     const fs::path file = folder.path() / "checkpoints" / step / "model.safetensors";
@@ -239,10 +307,12 @@ TEST(BadInput, ASaveFolderThatCannotBe) {
   const TempFolder folder;
   write_text(folder / "file", "");
   const Words words = small_gpt() + Words{"--train-iters", "2"};
-  for (const std::string& save : {(folder / "file").string(), (folder / "file").string() + "/run", std::string("/proc/run")}) {
+  for (const std::string& save :
+       {(folder / "file").string(), (folder / "file").string() + "/run", std::string("/proc/run")}) {
     const Result result = run(colonnade(words + Words{"--save", save}));
     EXPECT_EQ(result.code, 2) << result.text;
-    EXPECT_THAT(result.text, AllOf(HasSubstr("--save: the run folder must be writable"), HasSubstr("choose another folder")));
+    EXPECT_THAT(result.text, AllOf(HasSubstr("--save: the run folder must be writable"),
+                                   HasSubstr("choose another folder")));
   }
   const Result ranks = run(launch(2, folder.path(), words + Words{"--save", (folder / "file").string()}));
   EXPECT_EQ(ranks.code, 2) << ranks.text;
@@ -256,7 +326,8 @@ class TakenPort {
     address.sin_family = AF_INET;
     socklen_t size = sizeof address;
     auto* const raw = reinterpret_cast<sockaddr*>(&address);
-    if (::bind(fd_, raw, size) != 0 || ::listen(fd_, 8) != 0 || ::getsockname(fd_, raw, &size) != 0) throw std::runtime_error("no port");
+    if (::bind(fd_, raw, size) != 0 || ::listen(fd_, 8) != 0 || ::getsockname(fd_, raw, &size) != 0)
+      throw std::runtime_error("no port");
     number_ = std::to_string(ntohs(address.sin_port));
   }
   ~TakenPort() { ::close(fd_); }
@@ -282,11 +353,13 @@ TEST(BadInput, APortInUse) {
 TEST(BadInput, RanksWithDifferentSettingsAreNamed) {
   const TempFolder folder;
   const std::string script = "exec \"$0\" \"$@\" --seed $((7 + RANK / 2))";
-  const Words words = Words{"/bin/bash", "-c", script, COLONNADE_EXECUTABLE} + small_gpt() +
-                      Words{"--train-iters", "2", "--tensor-model-parallel-size", "2", "--save", (folder / "run").string()};
+  const Words words =
+      Words{"/bin/bash", "-c", script, COLONNADE_EXECUTABLE} + small_gpt() +
+      Words{"--train-iters", "2", "--tensor-model-parallel-size", "2", "--save", (folder / "run").string()};
   const Result result = run(launch(4, folder.path(), words));
   EXPECT_EQ(result.code, 2) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("seed is '8' on rank 2 and '7' on rank 0"), HasSubstr("start all ranks with one command")));
+  EXPECT_THAT(result.text, AllOf(HasSubstr("seed is '8' on rank 2 and '7' on rank 0"),
+                                 HasSubstr("start all ranks with one command")));
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 

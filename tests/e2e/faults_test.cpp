@@ -1,4 +1,5 @@
-// Ranks that are killed, asked to stop, or cannot save: what a run resumes to, who is named, and what is said.
+// Ranks that are killed, asked to stop, or cannot save: what a run resumes to, who is named, and what is
+// said.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,10 +27,12 @@ struct Layout {
   Words flags;
 };
 
-const Layout kGrid{"TensorAndPipeline", {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--sequence-parallel"}};
+const Layout kGrid{
+    "TensorAndPipeline",
+    {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--sequence-parallel"}};
 const Layout kReplicas{"PipelineAndDistributedOptimizer",
-                       {"--pipeline-model-parallel-size", "2", "--use-distributed-optimizer", "--overlap-grad-reduce",
-                        "--overlap-param-gather", "--ddp-bucket-size", "20000"}};
+                       {"--pipeline-model-parallel-size", "2", "--use-distributed-optimizer",
+                        "--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"}};
 
 /// Five steps, saves after 2, 4 and 5, an evaluation after 4 (and a last one).
 Words training(const Layout& layout, const fs::path& folder) {
@@ -41,7 +44,9 @@ Words resumed(const Layout& layout, const fs::path& folder) {
   return training(layout, folder) + Words{"--load", folder.string()};
 }
 
-fs::path step_folder(const fs::path& run, int step) { return run / "checkpoints" / ("step_0000000" + std::to_string(step)); }
+fs::path step_folder(const fs::path& run, int step) {
+  return run / "checkpoints" / ("step_0000000" + std::to_string(step));
+}
 
 /// The run that nothing disturbs, made once per layout.
 const fs::path& undisturbed(const Layout& layout) {
@@ -84,8 +89,10 @@ void PrintTo(const Death& death, std::ostream* out) { *out << death.point << " o
 
 /// Every point once. Ranks and layouts take turns; what rank 0 alone reaches dies there.
 std::vector<Death> deaths() {
-  const std::set<std::string_view> first_rank_only{"save-manifest", "save-rename", "save-renamed", "save-latest"};
-  const std::set<std::string_view> before_the_first_step{"connected", "model-built", "data-opened", "restored"};
+  const std::set<std::string_view> first_rank_only{"save-manifest", "save-rename", "save-renamed",
+                                                   "save-latest"};
+  const std::set<std::string_view> before_the_first_step{"connected", "model-built", "data-opened",
+                                                         "restored"};
   std::vector<Death> all;
   int turn = 0;
   for (const std::string_view point : fault::kPoints) {
@@ -117,7 +124,8 @@ TEST_P(Faults, ARankKilledAnywhereIsNamedAndTheRunResumesToTheSameBits) {
   ASSERT_THAT(killed.text, HasSubstr(verdict));
   EXPECT_THAT(killed.text, HasSubstr("COLONNADE_FAULT: at " + death.point));  // among its last lines
   const auto log = fs::last_write_time(folder / "logs" / ("rank_" + std::to_string(death.rank) + ".log"));
-  const double died_s = std::chrono::duration<double>(fs::file_time_type::clock::to_sys(log).time_since_epoch()).count();
+  const double died_s =
+      std::chrono::duration<double>(fs::file_time_type::clock::to_sys(log).time_since_epoch()).count();
   EXPECT_LT(killed.time_of(verdict) - died_s, 5.0);
   expect_resumes(*death.layout, folder.path());
 }
@@ -131,31 +139,35 @@ INSTANTIATE_TEST_SUITE_P(Points, Faults, testing::ValuesIn(deaths()), [](const a
 TEST(FaultRestarts, TheLauncherStartsTheRanksAgain) {
   // The command of a job that may be restarted: what it loads is what it saves.
   const TempFolder folder;
-  const Result result = run(launch(kRanks, folder.path(), resumed(kGrid, folder.path()), {"--max-restarts", "1"}),
-                            {{"COLONNADE_FAULT", "at=optimizer rank=3 step=4 restart=0"}});
+  const Result result =
+      run(launch(kRanks, folder.path(), resumed(kGrid, folder.path()), {"--max-restarts", "1"}),
+          {{"COLONNADE_FAULT", "at=optimizer rank=3 step=4 restart=0"}});
   EXPECT_EQ(result.code, 0) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 3 was lost: killed by SIGKILL"), HasSubstr("restart 1 of 1")));
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("rank 3 was lost: killed by SIGKILL"), HasSubstr("restart 1 of 1")));
   expect_undisturbed(kGrid, folder.path());
 }
 
 TEST(FaultRestarts, ARankThatDiesAgainAndAgainEndsTheRun) {
   const TempFolder folder;
-  const Result result = run(launch(2, folder.path(), small_gpt() + Words{"--train-iters", "2", "--save", folder.path().string()},
-                                   {"--max-restarts", "1"}),
-                            {{"COLONNADE_FAULT", "at=data rank=1"}});
+  const Result result = run(
+      launch(2, folder.path(), small_gpt() + Words{"--train-iters", "2", "--save", folder.path().string()},
+             {"--max-restarts", "1"}),
+      {{"COLONNADE_FAULT", "at=data rank=1"}});
   EXPECT_EQ(result.code, 4);
   EXPECT_THAT(result.text, ContainsRegex("restart 1 of 1(.|\n)*rank 1 was lost"));
 }
 
 TEST(FaultHang, ARankThatSleepsIsNamedByTheOthersTimeOut) {
   const TempFolder folder;
-  const Result result =
-      run(launch(2, folder.path(),
-                 small_gpt() + Words{"--train-iters", "4", "--save", folder.path().string(), "--tensor-model-parallel-size", "2"},
-                 {"--hang-timeout", "15", "--grace-period", "1"}),
-          {{"COLONNADE_FAULT", "at=forward rank=1 step=2 sleep=200"}});
+  const Result result = run(launch(2, folder.path(),
+                                   small_gpt() + Words{"--train-iters", "4", "--save", folder.path().string(),
+                                                       "--tensor-model-parallel-size", "2"},
+                                   {"--hang-timeout", "15", "--grace-period", "1"}),
+                            {{"COLONNADE_FAULT", "at=forward rank=1 step=2 sleep=200"}});
   EXPECT_EQ(result.code, 4) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 1 does not answer"), ContainsRegex("rank 0 waits in '[^']+'.*rank 1 is missing there")));
+  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 1 does not answer"),
+                                 ContainsRegex("rank 0 waits in '[^']+'.*rank 1 is missing there")));
 }
 
 /// A signal to the launcher, or to one rank, in the second step.
@@ -173,7 +185,8 @@ TEST_P(FaultStops, SavesExitsWith5AndResumesToTheSameBits) {
   const Request& request = GetParam();
   const TempFolder folder;
   const std::string rank = std::to_string(std::max(request.rank, 0));
-  const std::string act = request.rank < 0 ? "sleep=1" : std::string("signal=") + (request.signal == SIGINT ? "INT" : "TERM");
+  const std::string act =
+      request.rank < 0 ? "sleep=1" : std::string("signal=") + (request.signal == SIGINT ? "INT" : "TERM");
   Program program(launch(kRanks, folder.path(), training(kReplicas, folder.path())),
                   {{"COLONNADE_FAULT", "at=losses step=2 rank=" + rank + " " + act}});
   if (request.rank < 0) {
@@ -184,13 +197,16 @@ TEST_P(FaultStops, SavesExitsWith5AndResumesToTheSameBits) {
   ASSERT_EQ(stopped.code, 5) << stopped.text;
   EXPECT_THAT(stopped.text, HasSubstr("resume with --load " + folder.path().string()));
   EXPECT_LT(iterations(folder.path()).size(), 5U);
-  EXPECT_EQ(iterations(folder.path()).size(), static_cast<std::size_t>(read_text(folder / "checkpoints/latest").at(12) - '0'));
+  EXPECT_EQ(iterations(folder.path()).size(),
+            static_cast<std::size_t>(read_text(folder / "checkpoints/latest").at(12) - '0'));
   expect_resumes(kReplicas, folder.path());
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, FaultStops,
-                         testing::Values(Request{"TermToTheLauncher", SIGTERM, -1}, Request{"IntToTheLauncher", SIGINT, -1},
-                                         Request{"TermToARank", SIGTERM, 2}, Request{"IntToARank", SIGINT, 1}),
+                         testing::Values(Request{"TermToTheLauncher", SIGTERM, -1},
+                                         Request{"IntToTheLauncher", SIGINT, -1},
+                                         Request{"TermToARank", SIGTERM, 2},
+                                         Request{"IntToARank", SIGINT, 1}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(FaultInterval, AnExitIntervalSavesAndIsDone) {
@@ -216,9 +232,10 @@ TEST(FaultDisk, AFullDiskDoesNotStopTraining) {
   const TempFolder folder;
   const Result result = with_small_files(200, alone(folder.path()));
   EXPECT_EQ(result.code, 1) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("File too large"),
-                                 HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
-                                 HasSubstr("error: the weights after iteration 3 are not saved")));
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("File too large"),
+                    HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
+                    HasSubstr("error: the weights after iteration 3 are not saved")));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
 }
@@ -230,7 +247,8 @@ TEST(FaultDisk, TheLastGoodCheckpointIsKept) {
   EXPECT_THAT(full.text, HasSubstr("was not written"));
   const Result again = run(colonnade(alone(folder.path()) + Words{"--load", folder.path().string()}));
   EXPECT_EQ(again.code, 0);
-  EXPECT_THAT(again.text, AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("was not written"))));
+  EXPECT_THAT(again.text,
+              AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("was not written"))));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
 }
 
@@ -242,7 +260,8 @@ TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
   write_text(folder / "checkpoints", "a file");
   const Result result = program.finish();
   EXPECT_EQ(result.code, 1) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("checkpoints"), HasSubstr("step    3/3")));
+  EXPECT_THAT(result.text, AllOf(HasSubstr("checkpoint of iteration 2 was not written"),
+                                 HasSubstr("checkpoints"), HasSubstr("step    3/3")));
 }
 
 TEST(FaultWords, AFaultThatCannotBeReadIsRefused) {
@@ -257,7 +276,9 @@ TEST(Deterministic, FourReplicasSumInTheSameOrderEveryTime) {
   const TempFolder a;
   const TempFolder b;
   for (const TempFolder* folder : {&a, &b}) {
-    const Result result = run(launch(kRanks, folder->path(), small_gpt() + Words{"--train-iters", "3", "--save", folder->path().string()}));
+    const Result result =
+        run(launch(kRanks, folder->path(),
+                   small_gpt() + Words{"--train-iters", "3", "--save", folder->path().string()}));
     ASSERT_EQ(result.code, 0) << result.text;
   }
   EXPECT_THAT(differences(step_folder(a.path(), 3), step_folder(b.path(), 3)), IsEmpty());

@@ -29,7 +29,14 @@ std::string free_port() {
 }
 
 Words two_steps(const fs::path& folder) {
-  return small_gpt() + Words{"--tensor-model-parallel-size", "2", "--train-iters", "2", "--eval-iters", "0", "--save", folder.string()};
+  return small_gpt() + Words{"--tensor-model-parallel-size",
+                             "2",
+                             "--train-iters",
+                             "2",
+                             "--eval-iters",
+                             "0",
+                             "--save",
+                             folder.string()};
 }
 
 std::vector<double> losses(const fs::path& folder) {
@@ -54,7 +61,8 @@ const std::vector<double>& expected() {
 void expect_trains(const std::vector<Variables>& places) {
   const TempFolder folder;
   std::vector<std::unique_ptr<Program>> ranks;
-  for (const Variables& place : places) ranks.push_back(std::make_unique<Program>(colonnade(two_steps(folder.path())), place));
+  for (const Variables& place : places)
+    ranks.push_back(std::make_unique<Program>(colonnade(two_steps(folder.path())), place));
   for (auto& rank : ranks) {
     const Result result = rank->finish();
     EXPECT_EQ(result.code, 0) << result.text;
@@ -65,10 +73,12 @@ void expect_trains(const std::vector<Variables>& places) {
 TEST(Launchers, TorchrunOfTheWheel) {
   const std::string bin = COLONNADE_PYTHON_BIN;
   if (run({bin + "/python", "-c", "import torch.distributed.run"}).code != 0)
-    GTEST_SKIP() << "torchrun cannot be imported from " << bin << ": torch's Python dependencies are not installed";
+    GTEST_SKIP() << "torchrun cannot be imported from " << bin
+                 << ": torch's Python dependencies are not installed";
   const TempFolder folder;
-  const Words torchrun{bin + "/python", "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-                       "--rdzv-endpoint", "127.0.0.1:0"};
+  const Words torchrun{bin + "/python",    "-m",         "torch.distributed.run", "--no-python",
+                       "--nproc-per-node", "2",          "--rdzv-backend",        "c10d",
+                       "--rdzv-endpoint",  "127.0.0.1:0"};
   const Result result = run(torchrun + colonnade(two_steps(folder.path())));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(losses(folder.path()), expected());
@@ -77,9 +87,11 @@ TEST(Launchers, TorchrunOfTheWheel) {
 TEST(Launchers, TorchrunStatic) {
   const std::string bin = COLONNADE_PYTHON_BIN;
   if (run({bin + "/python", "-c", "import torch.distributed.run"}).code != 0)
-    GTEST_SKIP() << "torchrun cannot be imported from " << bin << ": torch's Python dependencies are not installed";
+    GTEST_SKIP() << "torchrun cannot be imported from " << bin
+                 << ": torch's Python dependencies are not installed";
   const TempFolder folder;
-  const Words torchrun{bin + "/torchrun", "--no-python", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()};
+  const Words torchrun{bin + "/torchrun", "--no-python", "--nproc-per-node", "2",
+                       "--master-addr",   "127.0.0.1",   "--master-port",    free_port()};
   const Result result = run(torchrun + colonnade(two_steps(folder.path())));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(losses(folder.path()), expected());
@@ -88,9 +100,16 @@ TEST(Launchers, TorchrunStatic) {
 TEST(Launchers, SlurmsVariables) {
   std::vector<Variables> places;
   for (const char* rank : {"0", "1"})
-    places.push_back({{"SLURM_PROCID", rank}, {"SLURM_LOCALID", rank}, {"SLURM_NTASKS", "2"}, {"SLURM_NTASKS_PER_NODE", "2"},
-                      {"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NNODES", "1"}, {"SLURM_JOB_NUM_NODES", "1"},
-                      {"SLURM_NODELIST", "localhost"}, {"SLURM_STEP_NODELIST", "localhost"}});
+    places.push_back({{"SLURM_PROCID", rank},
+                      {"SLURM_LOCALID", rank},
+                      {"SLURM_NTASKS", "2"},
+                      {"SLURM_NTASKS_PER_NODE", "2"},
+                      {"SLURM_JOB_ID", "4711"},
+                      {"SLURM_STEP_ID", "0"},
+                      {"SLURM_NNODES", "1"},
+                      {"SLURM_JOB_NUM_NODES", "1"},
+                      {"SLURM_NODELIST", "localhost"},
+                      {"SLURM_STEP_NODELIST", "localhost"}});
   expect_trains(places);
 }
 
@@ -98,16 +117,23 @@ TEST(Launchers, KubeflowsVariablesOfSingleProcessNodes) {
   const std::string port = free_port();
   std::vector<Variables> places;
   for (const char* rank : {"0", "1"})
-    places.push_back({{"PET_NNODES", "2"}, {"PET_NPROC_PER_NODE", "1"}, {"PET_NODE_RANK", rank},
-                      {"PET_MASTER_ADDR", "127.0.0.1"}, {"PET_MASTER_PORT", port}});
+    places.push_back({{"PET_NNODES", "2"},
+                      {"PET_NPROC_PER_NODE", "1"},
+                      {"PET_NODE_RANK", rank},
+                      {"PET_MASTER_ADDR", "127.0.0.1"},
+                      {"PET_MASTER_PORT", port}});
   expect_trains(places);
 }
 
 TEST(Launchers, KubeflowsVariablesForTheLauncherOfANode) {
   const TempFolder folder;
-  const Variables node{{"PET_NNODES", "1"}, {"PET_NPROC_PER_NODE", "2"}, {"PET_NODE_RANK", "0"}, {"PET_MASTER_ADDR", "127.0.0.1"},
+  const Variables node{{"PET_NNODES", "1"},
+                       {"PET_NPROC_PER_NODE", "2"},
+                       {"PET_NODE_RANK", "0"},
+                       {"PET_MASTER_ADDR", "127.0.0.1"},
                        {"PET_MASTER_PORT", free_port()}};
-  const Words words = colonnade({"launch", "--log-dir", (folder / "logs").string(), "--"}) + two_steps(folder.path());
+  const Words words =
+      colonnade({"launch", "--log-dir", (folder / "logs").string(), "--"}) + two_steps(folder.path());
   const Result result = run(words, node);
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(losses(folder.path()), expected());
@@ -117,7 +143,11 @@ TEST(Launchers, PlainRankVariables) {
   const std::string port = free_port();
   std::vector<Variables> places;
   for (const char* rank : {"0", "1"})
-    places.push_back({{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+    places.push_back({{"RANK", rank},
+                      {"LOCAL_RANK", rank},
+                      {"WORLD_SIZE", "2"},
+                      {"MASTER_ADDR", "127.0.0.1"},
+                      {"MASTER_PORT", port}});
   expect_trains(places);
 }
 
@@ -126,9 +156,10 @@ TEST(Launchers, TwoLaunchersAreOneJob) {
   const std::string port = free_port();
   std::vector<std::unique_ptr<Program>> nodes;
   for (const char* node : {"0", "1"}) {
-    const Words words = colonnade({"launch", "--nnodes", "2", "--node-rank", node, "--nproc-per-node", "1", "--master-addr", "127.0.0.1",
-                                   "--master-port", port, "--log-dir", (folder / "logs").string(), "--"}) +
-                        two_steps(folder.path());
+    const Words words =
+        colonnade({"launch", "--nnodes", "2", "--node-rank", node, "--nproc-per-node", "1", "--master-addr",
+                   "127.0.0.1", "--master-port", port, "--log-dir", (folder / "logs").string(), "--"}) +
+        two_steps(folder.path());
     nodes.push_back(std::make_unique<Program>(words));
   }
   for (auto& node : nodes) {

@@ -35,7 +35,8 @@ double Result::time_of(const std::string& wanted) const {
 namespace {
 
 bool places_a_rank(const std::string& name) {
-  for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_", "SLURM_", "PET_", "TORCHELASTIC_", "COLONNADE_"})
+  for (const char* prefix :
+       {"RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_", "SLURM_", "PET_", "TORCHELASTIC_", "COLONNADE_"})
     if (name.starts_with(prefix)) return true;
   return false;
 }
@@ -43,7 +44,8 @@ bool places_a_rank(const std::string& name) {
 std::vector<std::string> environment_with(const Variables& variables) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!places_a_rank(*entry) && !std::string(*entry).starts_with("OMP_NUM_THREADS=")) all.emplace_back(*entry);
+    if (!places_a_rank(*entry) && !std::string(*entry).starts_with("OMP_NUM_THREADS="))
+      all.emplace_back(*entry);
   if (!variables.contains("OMP_NUM_THREADS")) all.emplace_back("OMP_NUM_THREADS=1");
   for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
   return all;
@@ -130,15 +132,39 @@ Words operator+(Words a, const Words& b) {
 Words colonnade(const Words& words) { return Words{COLONNADE_EXECUTABLE} + words; }
 
 Words launch(int ranks, const fs::path& folder, const Words& words, const Words& more) {
-  return colonnade({"launch", "--nproc-per-node", std::to_string(ranks), "--log-dir", (folder / "logs").string()}) + more +
-         Words{"--"} + words;
+  return colonnade(
+             {"launch", "--nproc-per-node", std::to_string(ranks), "--log-dir", (folder / "logs").string()}) +
+         more + Words{"--"} + words;
 }
 
 Words small_gpt() {
-  return {"pretrain",       "gpt",   "--num-layers",      "2",  "--hidden-size",       "64", "--num-attention-heads",     "4",
-          "--seq-length",   "32",    "--max-position-embeddings", "32", "--micro-batch-size",  "1",  "--global-batch-size", "4",
-          "--lr",           "1e-3",  "--lr-decay-iters",  "8",  "--mock-data",         "--tokenizer-type", "NullTokenizer",
-          "--vocab-size",   "128",   "--save-interval",   "2"};
+  return {"pretrain",
+          "gpt",
+          "--num-layers",
+          "2",
+          "--hidden-size",
+          "64",
+          "--num-attention-heads",
+          "4",
+          "--seq-length",
+          "32",
+          "--max-position-embeddings",
+          "32",
+          "--micro-batch-size",
+          "1",
+          "--global-batch-size",
+          "4",
+          "--lr",
+          "1e-3",
+          "--lr-decay-iters",
+          "8",
+          "--mock-data",
+          "--tokenizer-type",
+          "NullTokenizer",
+          "--vocab-size",
+          "128",
+          "--save-interval",
+          "2"};
 }
 
 TempFolder::TempFolder() {
@@ -159,7 +185,9 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 std::vector<nlohmann::json> metrics(const fs::path& run_folder) {
   std::ifstream file(run_folder / "metrics.jsonl");
@@ -198,7 +226,8 @@ std::vector<std::string> differences(const fs::path& a, const fs::path& b) {
   names.merge(tensor_files(b));
   if (names.empty()) found.push_back("no tensors in " + a.string());
   for (const std::string& name : names)
-    if (!fs::exists(a / name) || !fs::exists(b / name) || read_text(a / name) != read_text(b / name)) found.push_back(name);
+    if (!fs::exists(a / name) || !fs::exists(b / name) || read_text(a / name) != read_text(b / name))
+      found.push_back(name);
   if (!found.empty()) return found;
   const auto state = state_of(a);
   const auto other = state_of(b);

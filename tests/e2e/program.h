@@ -37,7 +37,8 @@ struct Result {
 /// say, with one thread per process, and with `variables`.
 class Program {
  public:
-  explicit Program(const Words& words, const Variables& variables = {}, const std::filesystem::path& folder = {});
+  explicit Program(const Words& words, const Variables& variables = {},
+                   const std::filesystem::path& folder = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -93,6 +94,7 @@ std::vector<int> iterations(const std::filesystem::path& run_folder);
 
 /// What differs between two checkpoints of one layout: names of files whose bytes differ or that one
 /// lacks (weights and optimizer states), keys of the state but the settings. Empty: they are equal.
-std::vector<std::string> differences(const std::filesystem::path& step_folder_a, const std::filesystem::path& step_folder_b);
+std::vector<std::string> differences(const std::filesystem::path& step_folder_a,
+                                     const std::filesystem::path& step_folder_b);
 
 }  // namespace colonnade::e2e

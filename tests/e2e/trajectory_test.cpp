@@ -33,13 +33,56 @@ std::vector<Recorded> recorded_curve(const std::string& name) {
 
 /// The settings of vectors/trajectory/manifest.json.
 Words settings(const TempFolder& folder) {
-  return {"pretrain", "gpt", "--pretrained-checkpoint", kVectors + "/trajectory/llama",
-          "--data-path", kVectors + "/indexed/gpt_uint16", "--split", "1,0,0", "--seed", "1235",
-          "--tokenizer-type", "NullTokenizer", "--vocab-size", "1152", "--data-cache-path", (folder / "cache").string(),
-          "--micro-batch-size", "2", "--global-batch-size", "8", "--seq-length", "64", "--train-iters", "40",
-          "--lr", "0.003", "--min-lr", "0.0003", "--lr-decay-style", "cosine", "--lr-warmup-iters", "5",
-          "--weight-decay", "0.1", "--adam-beta1", "0.9", "--adam-beta2", "0.95", "--clip-grad", "1.0",
-          "--hidden-dropout", "0", "--attention-dropout", "0", "--eval-iters", "0", "--save-interval", "40", "--save", (folder / "run").string()};
+  return {"pretrain",
+          "gpt",
+          "--pretrained-checkpoint",
+          kVectors + "/trajectory/llama",
+          "--data-path",
+          kVectors + "/indexed/gpt_uint16",
+          "--split",
+          "1,0,0",
+          "--seed",
+          "1235",
+          "--tokenizer-type",
+          "NullTokenizer",
+          "--vocab-size",
+          "1152",
+          "--data-cache-path",
+          (folder / "cache").string(),
+          "--micro-batch-size",
+          "2",
+          "--global-batch-size",
+          "8",
+          "--seq-length",
+          "64",
+          "--train-iters",
+          "40",
+          "--lr",
+          "0.003",
+          "--min-lr",
+          "0.0003",
+          "--lr-decay-style",
+          "cosine",
+          "--lr-warmup-iters",
+          "5",
+          "--weight-decay",
+          "0.1",
+          "--adam-beta1",
+          "0.9",
+          "--adam-beta2",
+          "0.95",
+          "--clip-grad",
+          "1.0",
+          "--hidden-dropout",
+          "0",
+          "--attention-dropout",
+          "0",
+          "--eval-iters",
+          "0",
+          "--save-interval",
+          "40",
+          "--save",
+          (folder / "run").string()};
 }
 
 /// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3, rate 1e-8.
@@ -51,8 +94,10 @@ void expect_follows(const std::vector<nlohmann::json>& lines, const std::string&
     const double loss_bound = i < 10 ? 1e-6 : 1e-5;
     const double norm_bound = i < 10 ? 1e-5 : 1e-3;
     EXPECT_NEAR(lines[i].at("lm_loss"), recorded[i].loss, loss_bound * recorded[i].loss) << "step " << i + 1;
-    EXPECT_NEAR(lines[i].at("grad_norm"), recorded[i].grad_norm, norm_bound * recorded[i].grad_norm) << "step " << i + 1;
-    EXPECT_NEAR(lines[i].at("learning_rate"), recorded[i].lr_used, 1e-8 * recorded[i].lr_used) << "step " << i + 1;
+    EXPECT_NEAR(lines[i].at("grad_norm"), recorded[i].grad_norm, norm_bound * recorded[i].grad_norm)
+        << "step " << i + 1;
+    EXPECT_NEAR(lines[i].at("learning_rate"), recorded[i].lr_used, 1e-8 * recorded[i].lr_used)
+        << "step " << i + 1;
   }
 }
 

@@ -39,8 +39,8 @@ TEST(Inject, NamesEveryWrongWord) {
     parse("at=optimiser rank=two when=now signal=HARD");
     FAIL() << "taken";
   } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("did you mean optimizer?"), HasSubstr("rank=two"), HasSubstr("'when'"),
-                                HasSubstr("signal=HARD"), HasSubstr("unset it")));
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("did you mean optimizer?"), HasSubstr("rank=two"),
+                                HasSubstr("'when'"), HasSubstr("signal=HARD"), HasSubstr("unset it")));
   }
   EXPECT_THROW(parse("rank=1"), ConfigError);
   EXPECT_THROW(parse("at=data step=-1"), ConfigError);

@@ -27,7 +27,7 @@ struct Parsed {
   Run run;
   std::map<std::string, Words> extras;  ///< by flag, those that were given
   std::vector<std::string> faults;      ///< "<thing>: <rule>; got <values>; <way out>"; empty: all is well
-  bool file_unread = false;             ///< a YAML file could not be read at all: do not judge what is missing
+  bool file_unread = false;  ///< a YAML file could not be read at all: do not judge what is missing
 };
 
 /// Reads `[family] --flag value ... --config run.yaml`. The command line wins over YAML, a later

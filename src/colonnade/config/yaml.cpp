@@ -40,12 +40,12 @@ class Reader {
       if (root.IsNull()) return;
       if (!root.IsMap()) {
         return unread(fmt::format("{}: must hold `key: value` lines; got {}; see `colonnade help --markdown`",
-                                 path_, root.IsSequence() ? "a list" : "one value"));
+                                  path_, root.IsSequence() ? "a list" : "one value"));
       }
       map(root, 0);
     } catch (const YAML::Exception& e) {
       unread(fmt::format("{}:{}: must be YAML; got an error at column {}: {}; mend that line", path_,
-                        e.mark.line + 1, e.mark.column + 1, e.msg));
+                         e.mark.line + 1, e.mark.column + 1, e.msg));
     } catch (const DataError& e) {
       unread(fmt::format("--config: must name a file that can be read; got {}; name another", e.what()));
     }

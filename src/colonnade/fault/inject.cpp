@@ -47,7 +47,8 @@ bool known_point(std::string_view name) { return std::ranges::count(kPoints, nam
 std::string no_point(const std::string& name) {
   const std::vector<std::string> points(std::begin(kPoints), std::end(kPoints));
   const std::string near = nearest_word(name, points);
-  return fmt::format("at={} is no place of a run{}", name, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  return fmt::format("at={} is no place of a run{}", name,
+                     near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
 /// Sets one field of the plan; what is wrong with the word, or nothing.
@@ -92,7 +93,8 @@ void act(const Plan& plan, std::string_view name) {
   log::warning("COLONNADE_FAULT: at {}", name);
   if (plan.sleep_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(plan.sleep_s));
   if (plan.signal != 0) ::kill(::getpid(), plan.signal);
-  if (plan.throws) throw Error(fmt::format("COLONNADE_FAULT: an error was asked for; got to {}; unset it", name));
+  if (plan.throws)
+    throw Error(fmt::format("COLONNADE_FAULT: an error was asked for; got to {}; unset it", name));
 }
 
 }  // namespace
@@ -108,10 +110,10 @@ Plan parse(const std::string& text) {
   }
   if (plan.at.empty()) faults.emplace_back("at=PLACE is missing");
   if (!faults.empty())
-    throw ConfigError(
-        fmt::format("COLONNADE_FAULT: must be words like 'rank=2 step=4 at=optimizer signal=KILL'; got '{}': {}; "
-                    "mend it, or unset it for a run without faults",
-                    text, fmt::join(faults, ", ")));
+    throw ConfigError(fmt::format(
+        "COLONNADE_FAULT: must be words like 'rank=2 step=4 at=optimizer signal=KILL'; got '{}': {}; "
+        "mend it, or unset it for a run without faults",
+        text, fmt::join(faults, ", ")));
   if (plan.signal == 0 && plan.sleep_s == 0 && !plan.throws) plan.signal = SIGKILL;
   return plan;
 }

@@ -19,7 +19,9 @@ using nlohmann::json;
 /// Every place of a save is one where a fault can be asked for.
 constexpr bool faults_know_every_save_point() {
   return std::ranges::all_of(checkpoint::kSavePoints, [](std::string_view point) {
-    return std::ranges::any_of(fault::kPoints, [&](std::string_view name) { return name.starts_with("save-") && name.substr(5) == point; });
+    return std::ranges::any_of(fault::kPoints, [&](std::string_view name) {
+      return name.starts_with("save-") && name.substr(5) == point;
+    });
   });
 }
 static_assert(faults_know_every_save_point());
@@ -42,7 +44,8 @@ std::vector<Slice> optimizer_slices(Job& job) {
   const bool owner = job.buffers().distributed() || job.data_rank() == 0;
   std::vector<Slice> slices;
   for (const optim::Segment& s : job.optimizer().segments())
-    for (const auto& [name, state] : states_of(s)) append(slices, convert::state_slices(name, *s.parameter, s.begin, state, owner));
+    for (const auto& [name, state] : states_of(s))
+      append(slices, convert::state_slices(name, *s.parameter, s.begin, state, owner));
   return slices;
 }
 
@@ -56,17 +59,21 @@ std::vector<Slice> model_slices(Job& job) {
 
 json state_of(Job& job) {
   const optim::LossScale& scale = job.optimizer().loss_scale();
-  return {{"iteration", job.counters.iteration},
-          {"consumed_samples", job.counters.consumed_samples},
-          {"skipped", job.counters.skipped},
-          {"optimizer", {{"kind", job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd"},
-                         {"steps", job.optimizer().steps()}}},
-          {"loss_scale", {{"scale", scale.scale}, {"growth", scale.growth}, {"hysteresis", scale.hysteresis}}},
-          {"settings", config::values(job.run)}};
+  return {
+      {"iteration", job.counters.iteration},
+      {"consumed_samples", job.counters.consumed_samples},
+      {"skipped", job.counters.skipped},
+      {"optimizer",
+       {{"kind", job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd"},
+        {"steps", job.optimizer().steps()}}},
+      {"loss_scale", {{"scale", scale.scale}, {"growth", scale.growth}, {"hysteresis", scale.hysteresis}}},
+      {"settings", config::values(job.run)}};
 }
 
 void read_state(Job& job, const json& state) {
-  job.counters = {.iteration = state.at("iteration"), .consumed_samples = state.at("consumed_samples"), .skipped = state.at("skipped")};
+  job.counters = {.iteration = state.at("iteration"),
+                  .consumed_samples = state.at("consumed_samples"),
+                  .skipped = state.at("skipped")};
   job.optimizer().set_steps(state.at("optimizer").at("steps"));
   optim::LossScale scale = job.optimizer().loss_scale();
   if (scale.dynamic) {
@@ -94,7 +101,8 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
                             const checkpoint::SaveOptions& options) {
   progress().set_phase("checkpoint");
   checkpoint::SaveOptions with = options;
-  if (job.run.checkpoint.save_retain_interval) with.retain_interval = *job.run.checkpoint.save_retain_interval;
+  if (job.run.checkpoint.save_retain_interval)
+    with.retain_interval = *job.run.checkpoint.save_retain_interval;
   if (!with.at) with.at = [](std::string_view at) { fault::point(fmt::format("save-{}", at)); };
   return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
 }
@@ -106,8 +114,10 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   if (with_optimizer) {
     for (const Slice& slice : optimizer_slices(job)) {
       if (!source.has(slice.name))
-        throw ConfigError(fmt::format("{}: the optimizer state {} must be in it to continue; got none; add --no-load-optim, or --finetune to start anew",
-                                      source.folder().string(), slice.name));
+        throw ConfigError(
+            fmt::format("{}: the optimizer state {} must be in it to continue; got none; add "
+                        "--no-load-optim, or --finetune to start anew",
+                        source.folder().string(), slice.name));
       source.read_into(slice);
     }
     job.optimizer().adopt_main();

@@ -13,7 +13,8 @@ namespace {
 template <typename T>
 at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type, at::Device device) {
   auto owned = std::make_shared<std::vector<T>>(std::move(values));
-  const at::Tensor host = at::from_blob(owned->data(), shape, [owned](void*) {}, at::dtype(type));
+  const at::Tensor host = at::from_blob(
+      owned->data(), shape, [owned](void*) {}, at::dtype(type));
   return device.is_cpu() ? host : host.to(device);
 }
 
@@ -26,8 +27,9 @@ bool default_positions(const Job& job) { return !job.run.data.reset_position_ids
 
 pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
   const bool per_token = job.run.training.calculate_per_token_loss;
-  return {.batch = std::move(batch),
-          .loss = [per_token](const at::Tensor& output, const tensor::Batch& b) { return gpt_loss(output, b, per_token); }};
+  return {.batch = std::move(batch), .loss = [per_token](const at::Tensor& output, const tensor::Batch& b) {
+            return gpt_loss(output, b, per_token);
+          }};
 }
 
 }  // namespace
@@ -40,9 +42,11 @@ tensor::Batch to_batch(data::HostBatch host, at::Device device, bool default_pos
   batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong, device));
   batch.set("loss_mask", tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat, device));
   batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong, device));
-  if (!default_positions) batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong, device));
+  if (!default_positions)
+    batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong, device));
   if (!host.attention_mask.empty())
-    batch.set("attention_mask", tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte, device).to(at::kBool));
+    batch.set("attention_mask",
+              tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte, device).to(at::kBool));
   return batch;
 }
 
@@ -61,8 +65,10 @@ GptStream::GptStream(const data::GptBatches& batches, const Job& job, std::int64
       prefetcher_(
           [&batches, &job, consumed_samples](std::int64_t index) {
             const std::int64_t per_step = job.num_microbatches();
-            const std::int64_t consumed = consumed_samples + index / per_step * job.run.training.global_batch_size;
-            return batches.get(first_sample(job, consumed, index % per_step), job.run.training.micro_batch_size);
+            const std::int64_t consumed =
+                consumed_samples + index / per_step * job.run.training.global_batch_size;
+            return batches.get(first_sample(job, consumed, index % per_step),
+                               job.run.training.micro_batch_size);
           },
           job.run.data.num_workers) {}
 

@@ -39,7 +39,8 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas) {
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
   options.distributed = p.use_distributed_optimizer;
-  options.bucket_elements = p.ddp_bucket_size > 0 ? p.ddp_bucket_size : std::max<std::int64_t>(40'000'000, 1'000'000LL * replicas);
+  options.bucket_elements =
+      p.ddp_bucket_size > 0 ? p.ddp_bucket_size : std::max<std::int64_t>(40'000'000, 1'000'000LL * replicas);
   return options;
 }
 
@@ -51,11 +52,12 @@ int current_gpu(const config::Run& run) {
 }  // namespace
 
 at::TensorOptions tensor_options(const config::Run& run, int local_rank) {
-  const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16   ? at::kBFloat16
+  const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16  ? at::kBFloat16
                      : run.model.params_dtype == config::ParamsDtype::kFloat16 ? at::kHalf
                                                                                : at::kFloat;
-  const at::Device device = run.training.device == "cuda" ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank))
-                                                          : at::Device(at::kCPU);
+  const at::Device device = run.training.device == "cuda"
+                                ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank))
+                                : at::Device(at::kCPU);
   return at::TensorOptions().dtype(dtype).device(device);
 }
 
@@ -76,7 +78,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   }
   const comm::Group replicas = ranks.group(kReplicas);
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
-      chunks, model.tied, data_parallel::Groups{replicas, tp, ranks.embedding()}, buffer_options(run, replicas.size()));
+      chunks, model.tied, data_parallel::Groups{replicas, tp, ranks.embedding()},
+      buffer_options(run, replicas.size()));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.group(kModelParallel),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
   if (run.parallel.overlap_param_gather)
@@ -109,10 +112,12 @@ void Job::agree_on_keys(const std::map<std::string, pipeline::Tally>& local) {
 }
 
 /// Sums over all replicas; the last stage's first tensor rank speaks for its group.
-std::map<std::string, double> Job::reduce(const std::map<std::string, pipeline::Tally>& local, double& tokens) {
+std::map<std::string, double> Job::reduce(const std::map<std::string, pipeline::Tally>& local,
+                                          double& tokens) {
   comm::Group world = ranks.world();
   if (report_keys_.empty()) agree_on_keys(local);
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>(report_keys_.size()), 2}, options_.dtype(at::kDouble));
+  at::Tensor sums =
+      at::zeros({static_cast<std::int64_t>(report_keys_.size()), 2}, options_.dtype(at::kDouble));
   if (ranks.coord(Axis::kTp) == 0)
     for (std::size_t i = 0; i < report_keys_.size(); ++i) {
       const auto found = local.find(report_keys_[i]);
@@ -168,18 +173,24 @@ void Job::check_finite(const StepReport& report) const {
   if (!run.training.check_for_nan_in_loss_and_grad || report.optimizer.skipped) return;
   for (const auto& [name, value] : report.losses)
     if (!std::isfinite(value))
-      throw Error(fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the samples of this step",
-                              name, value, counters.iteration + 1));
+      throw Error(
+          fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the "
+                      "samples of this step",
+                      name, value, counters.iteration + 1));
   if (!report.optimizer.finite)
-    throw Error(fmt::format("gradient norm: it must be finite; got {} in step {}; lower the learning rate, or look at the samples of this step",
-                            report.optimizer.grad_norm, counters.iteration + 1));
+    throw Error(
+        fmt::format("gradient norm: it must be finite; got {} in step {}; lower the learning rate, or look "
+                    "at the samples of this step",
+                    report.optimizer.grad_norm, counters.iteration + 1));
 }
 
-std::map<std::string, double> Job::evaluate(int batches, const std::function<pipeline::Steps(int batch)>& steps_of) {
+std::map<std::string, double> Job::evaluate(int batches,
+                                            const std::function<pipeline::Steps(int batch)>& steps_of) {
   std::map<std::string, pipeline::Tally> sums;
   for (int i = 0; i < batches; ++i) {
     const auto result = executor_->evaluate(steps_of(i));
-    for (const auto& [key, tally] : result.report) sums[key] = sums[key].defined() ? sums[key] + tally : tally;
+    for (const auto& [key, tally] : result.report)
+      sums[key] = sums[key].defined() ? sums[key] + tally : tally;
   }
   double tokens = 0;
   return reduce(sums, tokens);

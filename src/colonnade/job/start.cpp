@@ -30,15 +30,16 @@ void set_threads(const launch::Place& place) {
 void take_gpu(const launch::Place& place) {
   if (!c10::impl::hasDeviceGuardImpl(at::kCUDA))
     throw ConfigError(
-        "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or build with "
+        "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or build "
+        "with "
         "the preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const int gpus = cuda.deviceCount();
   if (place.local_rank >= gpus)
-    throw ConfigError(
-        fmt::format("--device cuda: every rank needs a GPU of its own; got local rank {} and {} GPUs here; start "
-                    "fewer ranks per machine, or use --device cpu",
-                    place.local_rank, gpus));
+    throw ConfigError(fmt::format(
+        "--device cuda: every rank needs a GPU of its own; got local rank {} and {} GPUs here; start "
+        "fewer ranks per machine, or use --device cpu",
+        place.local_rank, gpus));
   cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(place.local_rank)));
 }
 
@@ -67,7 +68,8 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
 
   if (run.training.device == "cuda") take_gpu(place);
   comm::ConnectOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
+  options.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
   options.cuda = run.training.device == "cuda";
   comm::World world = comm::connect(place, options);
   comm::Communicators ranks(plan::Mesh(run.parallel), place.rank, world.factory());

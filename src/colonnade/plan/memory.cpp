@@ -155,7 +155,8 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
   for (int rank = 0; rank < ranks; ++rank) {
     StageMemory memory;
     for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-      memory.stages.push_back(stages[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)]);
+      memory.stages.push_back(stages[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ranks) +
+                                     static_cast<std::size_t>(rank)]);
     }
     for_each_held(run, memory.stages, [&](const ParamSpec& spec) {
       memory.num_parameters += shard(spec, 0, mesh.size(spec.split_axis)).numel();

@@ -12,6 +12,7 @@ namespace colonnade::tensor {
 /// Writes the initial values of one rank's part into `local` (CPU, shape shard.shape): element g of
 /// the global tensor (row-major, without filling) is normal number g (normal.h) of Philox key
 /// (seed, name), times spec.init.std; constants for kZero and kOne. Filling becomes zero.
-void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard, std::uint64_t seed);
+void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard,
+                  std::uint64_t seed);
 
 }  // namespace colonnade::tensor

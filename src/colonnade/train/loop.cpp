@@ -26,7 +26,9 @@ namespace colonnade::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 /// Why the run ends before its last iteration.
 enum class Stop { kNo, kInterval, kAsked };
@@ -135,10 +137,12 @@ void Loop::resume() {
       lr_samples_ = resumed.samples;
     }
     saved_iteration_ = iteration();
-    if (job_.ranks.rank() == 0) log::info("loaded {}: the run goes on after iteration {}", found->folder.string(), iteration());
+    if (job_.ranks.rank() == 0)
+      log::info("loaded {}: the run goes on after iteration {}", found->folder.string(), iteration());
     return;
   }
-  if (!c.load.empty() && job_.ranks.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
+  if (!c.load.empty() && job_.ranks.rank() == 0)
+    log::info("{}: holds no checkpoint; a new run starts", c.load);
   if (!c.pretrained_checkpoint.empty()) {
     job::restore(job_, checkpoint::Source::open(c.pretrained_checkpoint), job::Restore::kWeights);
     if (job_.ranks.rank() == 0) log::info("initial weights from {}", c.pretrained_checkpoint);
@@ -174,8 +178,10 @@ void Loop::one_step() {
   progress().set_step(iteration() + 1);
   fault::point("step-begin");
   const double rate = learning_rate(lr_, lr_samples_);
-  const job::StepReport report = job_.train_step(
-      stream_->next(), {.learning_rate = rate, .weight_decay = weight_decay(lr_, lr_samples_), .count_zeros = job_.run.logging.log_num_zeros_in_grad});
+  const job::StepReport report =
+      job_.train_step(stream_->next(), {.learning_rate = rate,
+                                        .weight_decay = weight_decay(lr_, lr_samples_),
+                                        .count_zeros = job_.run.logging.log_num_zeros_in_grad});
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
   const double data_seconds = stream_->waited();
   const Across across = exchange(seconds_since(begin) * 1e3);
@@ -192,7 +198,8 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   times[Phase::kCommunication] = report.seconds.communication;
   times[Phase::kOptimizer] = report.seconds.optimizer;
   total_ += times;
-  for (std::size_t i = 0; i < across.peaks.size(); ++i) summary_.ranks[i].peak_memory_bytes = static_cast<std::uint64_t>(across.peaks[i]);
+  for (std::size_t i = 0; i < across.peaks.size(); ++i)
+    summary_.ranks[i].peak_memory_bytes = static_cast<std::uint64_t>(across.peaks[i]);
 
   StepRecord record;
   record.iteration = iteration();
@@ -204,9 +211,11 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
   record.skipped = report.optimizer.skipped;
   record.step_ms = across.step_ms;
-  record.tokens_per_second = tokens_per_second(run.training.global_batch_size * run.training.seq_length, across.step_ms);
+  record.tokens_per_second =
+      tokens_per_second(run.training.global_batch_size * run.training.seq_length, across.step_ms);
   record.tflops_per_device = tflops_per_device(
-      plan::training_flops(run.model, run.training.seq_length, run.training.global_batch_size, run.parallel.tensor_model_parallel_size),
+      plan::training_flops(run.model, run.training.seq_length, run.training.global_batch_size,
+                           run.parallel.tensor_model_parallel_size),
       across.step_ms, run.parallel.world_size);
   record.peak_memory_bytes = static_cast<std::uint64_t>(across.peak_memory);
   record.peak_memory_rank = across.peak_rank;
@@ -216,7 +225,8 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
     else
       record.extra_losses.emplace_back(name, value);
   }
-  if (run.logging.log_params_norm) record.extra_losses.emplace_back("params_norm", job_.optimizer().params_norm());
+  if (run.logging.log_params_norm)
+    record.extra_losses.emplace_back("params_norm", job_.optimizer().params_norm());
   recorder_->step(record, times, last_iteration());
 }
 
@@ -243,12 +253,16 @@ void Loop::save() {
   total_[Phase::kCheckpoint] += seconds_since(begin);
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {
-    if (speaks) log::warning("checkpoint of iteration {} was not written: {}; training goes on with the last good one", iteration(), result.problem);
+    if (speaks)
+      log::warning("checkpoint of iteration {} was not written: {}; training goes on with the last good one",
+                   iteration(), result.problem);
     return;
   }
   fault::point("saved");
   saved_iteration_ = iteration();
-  if (speaks) log::info("saved {} ({:.1f} MB in {:.2f} s)", result.folder.string(), static_cast<double>(result.bytes) / 1e6, result.seconds);
+  if (speaks)
+    log::info("saved {} ({:.1f} MB in {:.2f} s)", result.folder.string(),
+              static_cast<double>(result.bytes) / 1e6, result.seconds);
   write_report();
 }
 
@@ -256,8 +270,8 @@ void Loop::save() {
 int Loop::kept(int code) const {
   if (saved_iteration_ == iteration()) return code;
   if (job_.ranks.rank() == 0)
-    log::error("the weights after iteration {} are not saved; make room in {} and resume with --load {}", iteration(),
-               folder_.checkpoints().string(), folder_.root.string());
+    log::error("the weights after iteration {} are not saved; make room in {} and resume with --load {}",
+               iteration(), folder_.checkpoints().string(), folder_.root.string());
   return kExitFailed;
 }
 
@@ -273,19 +287,25 @@ Stop Loop::due_to_stop(bool asked) const {
 int Loop::run() {
   const config::Training& t = job_.run.training;
   const config::Checkpoint& c = job_.run.checkpoint;
-  const auto evaluation_due = [&] { return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() % *t.eval_interval == 0; };
+  const auto evaluation_due = [&] {
+    return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() % *t.eval_interval == 0;
+  };
   const std::int64_t eval_samples = t.eval_iters * t.global_batch_size;
-  if (!t.skip_train) stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
+  if (!t.skip_train)
+    stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
   while (!t.skip_train && iteration() < last_iteration()) {
     one_step();
-    if (evaluation_due()) evaluate(*data_[1], "validation", (iteration() / *t.eval_interval - 1) * eval_samples);
+    if (evaluation_due())
+      evaluate(*data_[1], "validation", (iteration() / *t.eval_interval - 1) * eval_samples);
     if (c.save_interval && iteration() % *c.save_interval == 0) save();
     const Stop stop = due_to_stop(stop_asked_);
     if (stop == Stop::kNo) continue;
     save();
     write_report();
     if (stop == Stop::kInterval) return kept(kExitDone);
-    if (saved_iteration_ == iteration() && job_.ranks.rank() == 0) log::info("stopped after iteration {} as asked; resume with --load {}", iteration(), folder_.root.string());
+    if (saved_iteration_ == iteration() && job_.ranks.rank() == 0)
+      log::info("stopped after iteration {} as asked; resume with --load {}", iteration(),
+                folder_.root.string());
     return kept(kExitStopped);
   }
   const bool keeps = !c.save.empty() || c.save_interval;

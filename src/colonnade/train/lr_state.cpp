@@ -105,10 +105,12 @@ std::string_view flags_of(std::string_view key) {
   return key;
 }
 
-/// Whether the value decides nothing in either schedule: a constant weight decay has no ramp whose length matters.
+/// Whether the value decides nothing in either schedule: a constant weight decay has no ramp whose length
+/// matters.
 bool decides_nothing(const std::string& key, const json& own, const json& loaded) {
   const auto constant = name_of(ramp_names(), config::WeightDecayIncrStyle::kConstant);
-  return key == "wd_incr_steps" && own.at("wd_incr_style") == constant && loaded.at("wd_incr_style") == constant;
+  return key == "wd_incr_steps" && own.at("wd_incr_style") == constant &&
+         loaded.at("wd_incr_style") == constant;
 }
 
 void refuse_differences(const json& own, const json& loaded) {
