@@ -53,7 +53,7 @@ void always_of_model_and_steps(Table& t) {
            "random numbers are a function of seed, name and sample; there is no state to save");
   t.always({"--use-checkpoint-args"}, "settings not given are filled from the checkpoint");
   t.always({"--ckpt-format", "text", "torch_dist"},
-           "checkpoints are safetensors with a manifest of global tensors; torch_dist ones are converted",
+           "checkpoints are safetensors with a manifest of global tensors; Megatron's own are not read yet",
            {"torch_dist"});
   t.always({"--auto-detect-ckpt-format"}, "what a folder holds is detected when it is loaded");
   t.always({"--ckpt-fully-parallel-load"}, "every rank reads its own part");
