@@ -16,7 +16,7 @@ def clang_arguments(entry: dict) -> list[str]:
     words, kept, skip = shlex.split(entry["command"]), ["clang++"], False
     start = next(i for i, word in enumerate(words) if word.endswith(("/c++", "/g++", "/g++-12")))
     for before, word in zip(words[start:], words[start + 1:]):
-        if word == "-Winvalid-pch" or word == "-include" or word.startswith("-fuse-ld"):
+        if word in ("-Winvalid-pch", "-Wno-maybe-uninitialized") or word == "-include" or word.startswith("-fuse-ld"):
             continue
         if before == "-include":
             if "cmake_pch" in word:
