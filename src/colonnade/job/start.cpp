@@ -34,7 +34,7 @@ void take_gpu(const launch::Place& place) {
         "with "
         "the preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
-  const int gpus = cuda.deviceCount();
+  const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
   if (place.local_rank >= gpus)
     throw ConfigError(fmt::format(
         "--device cuda: every rank needs a GPU of its own; got local rank {} and {} GPUs here; start "
