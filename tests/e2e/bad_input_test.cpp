@@ -176,7 +176,7 @@ class BadInputData : public testing::Test {
       to.append(reinterpret_cast<const char*>(&value), sizeof value);
     };
     put(idx, static_cast<std::uint64_t>(documents));
-    put(idx, static_cast<std::uint64_t>(documents + 1));
+    put(idx, static_cast<std::uint64_t>(documents) + 1);
     for (int d = 0; d < documents; ++d) put(idx, static_cast<std::int32_t>(length));
     for (int d = 0; d < documents; ++d) put(idx, std::int64_t{2} * d * length);
     for (int d = 0; d <= documents; ++d) put(idx, static_cast<std::int64_t>(d));

@@ -61,6 +61,10 @@ class Loop {
 
   [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
   [[nodiscard]] std::int64_t last_iteration() const;
+  [[nodiscard]] bool evaluation_due() const;
+  [[nodiscard]] std::int64_t validated_samples() const;
+  int end_early(Stop stop);
+  int end();
 
   Clock::time_point begin_ = Clock::now();
   StopSignals signals_;
@@ -284,39 +288,56 @@ Stop Loop::due_to_stop(bool asked) const {
   return Stop::kNo;
 }
 
-int Loop::run() {
+bool Loop::evaluation_due() const {
   const config::Training& t = job_.run.training;
-  const config::Checkpoint& c = job_.run.checkpoint;
-  const auto evaluation_due = [&] {
-    return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() % *t.eval_interval == 0;
-  };
-  const std::int64_t eval_samples = t.eval_iters * t.global_batch_size;
-  if (!t.skip_train)
-    stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
-  while (!t.skip_train && iteration() < last_iteration()) {
-    one_step();
-    if (evaluation_due())
-      evaluate(*data_[1], "validation", (iteration() / *t.eval_interval - 1) * eval_samples);
-    if (c.save_interval && iteration() % *c.save_interval == 0) save();
-    const Stop stop = due_to_stop(stop_asked_);
-    if (stop == Stop::kNo) continue;
-    save();
-    write_report();
-    if (stop == Stop::kInterval) return kept(kExitDone);
-    if (saved_iteration_ == iteration() && job_.ranks.rank() == 0)
-      log::info("stopped after iteration {} as asked; resume with --load {}", iteration(),
-                folder_.root.string());
-    return kept(kExitStopped);
-  }
-  const bool keeps = !c.save.empty() || c.save_interval;
+  return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() % *t.eval_interval == 0;
+}
+
+/// Samples of the validation split that the evaluations before this iteration's have read.
+std::int64_t Loop::validated_samples() const {
+  const config::Training& t = job_.run.training;
+  if (!t.eval_interval) return 0;
+  const std::int64_t before = iteration() / *t.eval_interval - (evaluation_due() ? 1 : 0);
+  return before * t.eval_iters * t.global_batch_size;
+}
+
+/// The run ends before its last iteration: saved, reported, and said.
+int Loop::end_early(Stop stop) {
+  save();
+  write_report();
+  if (stop == Stop::kInterval) return kept(kExitDone);
+  if (saved_iteration_ == iteration() && job_.ranks.rank() == 0)
+    log::info("stopped after iteration {} as asked; resume with --load {}", iteration(),
+              folder_.root.string());
+  return kept(kExitStopped);
+}
+
+/// After the last iteration: a save, the last validation unless it was just done, and the test split.
+int Loop::end() {
+  const config::Training& t = job_.run.training;
+  const bool keeps = !job_.run.checkpoint.save.empty() || job_.run.checkpoint.save_interval;
   if (keeps) save();
   if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
     if (data_[1] && (t.skip_train || !evaluation_due()))
-      evaluate(*data_[1], "validation", t.eval_interval ? iteration() / *t.eval_interval * eval_samples : 0);
+      evaluate(*data_[1], "validation", validated_samples());
     if (data_[2]) evaluate(*data_[2], "test", 0);
   }
   write_report();
   return keeps ? kept(kExitDone) : kExitDone;
+}
+
+int Loop::run() {
+  if (job_.run.training.skip_train) return end();
+  const auto& save_interval = job_.run.checkpoint.save_interval;
+  stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
+  while (iteration() < last_iteration()) {
+    one_step();
+    if (evaluation_due()) evaluate(*data_[1], "validation", validated_samples());
+    if (save_interval && iteration() % *save_interval == 0) save();
+    const Stop stop = due_to_stop(stop_asked_);
+    if (stop != Stop::kNo) return end_early(stop);
+  }
+  return end();
 }
 
 }  // namespace
