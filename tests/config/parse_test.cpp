@@ -243,8 +243,8 @@ INSTANTIATE_TEST_SUITE_P(
               "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
               "remove it and use --bf16"},
         Wrong{"--ckpt-format torch",
-              "--ckpt-format: checkpoints are safetensors with a manifest of global tensors; torch_dist ones "
-              "are converted, "
+              "--ckpt-format: checkpoints are safetensors with a manifest of global tensors; Megatron's own "
+              "are not read yet, "
               "so it must be torch_dist; got \"torch\"; leave it out"},
         Wrong{"bert", "pretrain: must be one of gpt; got \"bert\"; see `colonnade help --model`"}));
 
