@@ -3,33 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
+#include "../support/recorded_curve.h"
 #include "program.h"
 
 namespace colonnade::e2e {
 namespace {
 
 const std::string kVectors = COLONNADE_VECTORS;
-
-struct Recorded {
-  double loss, grad_norm, lr_used;
-};
-
-std::vector<Recorded> recorded_curve(const std::string& name) {
-  std::ifstream file(kVectors + "/trajectory/llama/" + name + ".csv");
-  std::vector<Recorded> curve;
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::istringstream cells(line);
-    std::vector<double> row;
-    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(std::stod(cell));
-    curve.push_back({row.at(1), row.at(3), row.at(4)});
-  }
-  return curve;
-}
 
 /// The settings of vectors/trajectory/manifest.json.
 Words settings(const TempFolder& folder) {
@@ -87,7 +68,7 @@ Words settings(const TempFolder& folder) {
 
 /// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3, rate 1e-8.
 void expect_follows(const std::vector<nlohmann::json>& lines, const std::string& name) {
-  const auto recorded = recorded_curve(name);
+  const auto recorded = test::recorded_curve(name);
   ASSERT_EQ(recorded.size(), 40U);
   ASSERT_EQ(lines.size(), recorded.size());
   for (std::size_t i = 0; i < recorded.size(); ++i) {
@@ -96,8 +77,7 @@ void expect_follows(const std::vector<nlohmann::json>& lines, const std::string&
     EXPECT_NEAR(lines[i].at("lm_loss"), recorded[i].loss, loss_bound * recorded[i].loss) << "step " << i + 1;
     EXPECT_NEAR(lines[i].at("grad_norm"), recorded[i].grad_norm, norm_bound * recorded[i].grad_norm)
         << "step " << i + 1;
-    EXPECT_NEAR(lines[i].at("learning_rate"), recorded[i].lr_used, 1e-8 * recorded[i].lr_used)
-        << "step " << i + 1;
+    EXPECT_NEAR(lines[i].at("learning_rate"), recorded[i].lr, 1e-8 * recorded[i].lr) << "step " << i + 1;
   }
 }
 

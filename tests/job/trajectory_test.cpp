@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "colonnade/base/files.h"
 #include "colonnade/checkpoint/safetensors.h"
@@ -17,30 +15,12 @@
 #include "colonnade/models/gpt/hf_config.h"
 #include "colonnade/plan/rules.h"
 #include "support/device.h"
+#include "support/recorded_curve.h"
 
 namespace colonnade::job {
 namespace {
 
 const std::string kFolder = std::string(COLONNADE_VECTORS) + "/trajectory/llama";
-
-struct Recorded {
-  double loss, grad_norm, lr;
-};
-
-std::vector<Recorded> recorded_curve(const std::string& name) {
-  std::ifstream file(kFolder + "/" + name + ".csv");
-  std::vector<Recorded> curve;
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::istringstream cells(line);
-    std::string cell;
-    std::vector<double> row;
-    while (std::getline(cells, cell, ',')) row.push_back(std::stod(cell));
-    curve.push_back({row.at(1), row.at(3), row.at(4)});
-  }
-  return curve;
-}
 
 /// The settings of vectors/trajectory/manifest.json.
 config::Run settings(int world, const std::vector<std::string>& layout) {
@@ -109,7 +89,7 @@ struct Curve {
 
 Curve train(int world, const std::vector<std::string>& layout) {
   const config::Run run = settings(world, layout);
-  const auto recorded = recorded_curve("tp1");
+  const auto recorded = test::recorded_curve("tp1");
   const at::Tensor tokens = recorded_tokens();
   Curve curve;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
@@ -129,7 +109,7 @@ Curve train(int world, const std::vector<std::string>& layout) {
 
 /// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3.
 void expect_follows(const Curve& curve, const std::string& name) {
-  const auto recorded = recorded_curve(name);
+  const auto recorded = test::recorded_curve(name);
   ASSERT_EQ(curve.loss.size(), recorded.size());
   for (std::size_t i = 0; i < recorded.size(); ++i) {
     const double loss_bound = i < 10 ? 1e-6 : 1e-5;
