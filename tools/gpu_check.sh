@@ -67,18 +67,31 @@ done <"$build/gpu_tests.txt"
 
 step "40 recorded steps through the program"
 vectors=tests/vectors
+recorded=(pretrain gpt --device cuda --log-interval 20
+  --pretrained-checkpoint $vectors/trajectory/llama --data-path $vectors/indexed/gpt_uint16
+  --data-cache-path "$work/cache" --split 1,0,0 --seed 1235 --seq-length 64 --tokenizer-type NullTokenizer
+  --micro-batch-size 2 --global-batch-size 8 --train-iters 40 --lr 0.003 --min-lr 0.0003 --lr-decay-style cosine
+  --lr-warmup-iters 5 --lr-decay-iters 40 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0
+  --hidden-dropout 0 --attention-dropout 0 --eval-iters 0 --save-interval 1000)
+# follows NAME CURVE KIND: the metrics of the run NAME against the recorded CURVE.
+follows() {
+  judge "curve, $1" "$report_python" tools/compare_curve.py "$work/$1/metrics.jsonl" "$vectors/trajectory/llama/$2.csv" "$3"
+}
 for kind in fp32 bf16; do
   flags=()
   [ "$kind" = bf16 ] && flags=(--bf16)
-  judge "pretrain, $kind" within 60 "$build/colonnade" pretrain gpt --device cuda "${flags[@]}" --log-interval 20 \
-    --pretrained-checkpoint $vectors/trajectory/llama --data-path $vectors/indexed/gpt_uint16 \
-    --data-cache-path "$work/cache" --split 1,0,0 --seed 1235 --seq-length 64 --tokenizer-type NullTokenizer \
-    --micro-batch-size 2 --global-batch-size 8 --train-iters 40 --lr 0.003 --min-lr 0.0003 --lr-decay-style cosine \
-    --lr-warmup-iters 5 --lr-decay-iters 40 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0 \
-    --hidden-dropout 0 --attention-dropout 0 --eval-iters 0 --save "$work/$kind" --save-interval 1000
-  judge "curve, $kind" "$report_python" tools/compare_curve.py "$work/$kind/metrics.jsonl" \
-    $vectors/trajectory/llama/tp1.csv $kind
+  judge "pretrain, $kind" within 60 "$build/colonnade" "${recorded[@]}" "${flags[@]}" --save "$work/$kind"
+  follows $kind tp1 $kind
 done
+
+step "the same in four processes that share the GPU, over gloo"
+judge "pretrain, tp 2 x pp 2" within 120 "$build/colonnade" launch --nproc-per-node 4 -- "${recorded[@]}" \
+  --distributed-backend gloo --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --save "$work/tp2_pp2"
+follows tp2_pp2 tp2_pp2 fp32
+judge "pretrain, dp 2, distributed optimizer" within 120 "$build/colonnade" launch --nproc-per-node 2 -- "${recorded[@]}" \
+  --distributed-backend gloo --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
+  --save "$work/dp2_distopt"
+follows dp2_distopt dp2_distopt fp32
 
 step "compute-sanitizer memcheck"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)

@@ -54,7 +54,7 @@ Asked read_extras(config::Parsed& parsed) {
 
 inference::Network build(job::Started started) {
   const auto weights = inference::open_weights(started.run, started.ranks.world());
-  return {std::move(started.run), std::move(started.ranks), weights, started.world.place().local_rank};
+  return {std::move(started.run), std::move(started.ranks), weights};
 }
 
 void print(const std::string& what, const inference::Score& score) {

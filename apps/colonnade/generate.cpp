@@ -144,8 +144,7 @@ int generate(const Arguments& arguments) {
   const auto request = request_of(asked, *tokenizer, started.run.model);
   inference::check(request, started.run.model);
   const auto weights = inference::open_weights(started.run, started.ranks.world());
-  inference::Network network(std::move(started.run), std::move(started.ranks), weights,
-                             started.world.place().local_rank);
+  inference::Network network(std::move(started.run), std::move(started.ranks), weights);
   run_request(network, request, asked.prompt, *tokenizer);
   return kExitDone;
 }

@@ -45,9 +45,24 @@ TEST(Derive, GivenSizesStay) {
   r.model.kv_channels = 8;
   r.model.num_query_groups = 4;
   r.training.global_batch_size = 6;
+  r.training.distributed_backend = "gloo";
   const config::Run before = r;
   derive(r);
   EXPECT_EQ(r, before);
+}
+
+TEST(Derive, TheBackendFollowsTheDeviceUnlessGiven) {
+  const auto backend = [](const char* device, std::optional<std::string> given) {
+    config::Run r = small();
+    r.training.device = device;
+    r.training.distributed_backend = std::move(given);
+    derive(r);
+    return *r.training.distributed_backend;
+  };
+  EXPECT_EQ(backend("cpu", {}), "gloo");
+  EXPECT_EQ(backend("cuda", {}), "nccl");
+  EXPECT_EQ(backend("cuda", "gloo"), "gloo");
+  EXPECT_EQ(backend("cpu", "nccl"), "nccl") << "a rule refuses it";
 }
 
 TEST(Derive, TheBatchIsMicroBatchTimesDataRanks) {

@@ -71,7 +71,8 @@ TEST(ParseScript, Gpt3RunsAsItIs) {
   EXPECT_THAT(r.data.data_path, ElementsAre("my-gpt2_text_document"));
   EXPECT_EQ(r.data.split, "949,50,1");
   EXPECT_EQ(r.checkpoint.load, "ckpt");
-  EXPECT_EQ(r.notes.size(), 5U) << ::testing::PrintToString(r.notes);  // auto and nccl are defaults
+  EXPECT_EQ(r.training.distributed_backend, "nccl");
+  EXPECT_EQ(r.notes.size(), 5U) << ::testing::PrintToString(r.notes);  // auto is the default
 }
 
 constexpr const char* kLlama3 = R"(

@@ -77,8 +77,13 @@ TEST(Schema, SwitchesTurnOnAndOffAsMegatronsDo) {
 
 /// Where Megatron derives a value from None, or where ours differs and says so.
 const std::map<std::string, std::string> kOtherDefaults = {
-    {"log_interval", "1"},  {"num_query_groups", "0"},     {"split", "969, 30, 1"},
-    {"window_size", "0,0"}, {"dataloader_type", "single"}, {"rotary_seq_len_interpolation_factor", "1"},
+    {"log_interval", "1"},
+    {"num_query_groups", "0"},
+    {"split", "969, 30, 1"},
+    {"window_size", "0,0"},
+    {"dataloader_type", "single"},
+    {"rotary_seq_len_interpolation_factor", "1"},
+    {"distributed_backend", "unset"},
 };
 
 TEST(Schema, DefaultsAreMegatrons) {

@@ -155,6 +155,7 @@ Examples examples_of_the_pipeline() {
        }},
       {"param-gather", [](config::Run& r) { r.parallel.overlap_param_gather = true; }},
       {"timeout", [](config::Run& r) { r.training.distributed_timeout_minutes = 0; }},
+      {"backend", [](config::Run& r) { r.training.distributed_backend = "nccl"; }},
   };
 }
 

@@ -16,8 +16,8 @@ struct ConnectOptions {
   /// Of every wait: for peers at the start, and of every operation of every group
   /// (--distributed-timeout-minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  bool cuda = false;           ///< groups for CUDA tensors, on device place.local_rank
-  bool gloo_for_cuda = false;  ///< over gloo with host copies: several ranks on one device
+  bool cuda = false;           ///< groups for CUDA tensors; nccl's on device place.local_rank
+  bool gloo_for_cuda = false;  ///< over gloo with host copies, on any device: ranks may share one
 };
 
 /// The job as one rank sees it. A value; copies share the connection. In a world of one no socket is

@@ -40,6 +40,8 @@ void derive(Run& run) {
     run.training.global_batch_size =
         run.training.micro_batch_size * std::max(run.parallel.data_parallel_size(), 1);
   }
+  if (!run.training.distributed_backend)
+    run.training.distributed_backend = run.training.device == "cuda" ? "nccl" : "gloo";
   derive_stages(run.model, run.parallel);
   if (run.parallel.tensor_model_parallel_size == 1) run.parallel.sequence_parallel = false;
 }

@@ -13,6 +13,7 @@ namespace colonnade::config {
 ///   num_query_groups         heads
 ///   max_position_embeddings  sequence length, without learned positions
 ///   global_batch_size        micro-batch * data-parallel size
+///   distributed_backend      nccl on cuda, gloo on cpu
 ///   num_virtual_stages_per_pipeline_rank  from num_layers_per_virtual_pipeline_stage, which becomes 0
 ///   sequence_parallel        off when the tensor size is 1
 void derive(Run& run);

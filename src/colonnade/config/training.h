@@ -28,6 +28,8 @@ struct Training {
   std::int64_t eval_iters = 100;              ///< --eval-iters
   std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation
   double distributed_timeout_minutes = 10;    ///< --distributed-timeout-minutes, for every group
+  /// --distributed-backend nccl|gloo; unset: nccl on cuda, gloo on cpu.
+  std::optional<std::string> distributed_backend;
 
   friend bool operator==(const Training&, const Training&) = default;
 };

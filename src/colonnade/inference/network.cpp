@@ -25,11 +25,11 @@ void read_weights(const job::Model& model, const config::Model& settings, const 
 
 }  // namespace
 
-Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::Source& source, int local_rank)
+Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::Source& source)
     : run_(std::move(run)),
       ranks_(std::move(ranks)),
       pp_(ranks_.group({Axis::kPp})),
-      options_(job::tensor_options(run_, local_rank)) {
+      options_(job::tensor_options(run_)) {
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
   model_ = job::build_gpt({run_,

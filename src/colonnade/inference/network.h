@@ -24,9 +24,9 @@ struct Want {
 class Network {
  public:
   /// Builds this rank's stages and reads its part of the weights, whatever layout wrote them. `run` is
-  /// complete (job::prepare); `local_rank` is the number of the CUDA device. Throws DataError where a
-  /// tensor is missing or has another shape. Collective.
-  Network(config::Run run, comm::Communicators ranks, const checkpoint::Source& source, int local_rank = 0);
+  /// complete (job::prepare); the CUDA device is the current one. Throws DataError where a tensor is
+  /// missing or has another shape. Collective.
+  Network(config::Run run, comm::Communicators ranks, const checkpoint::Source& source);
 
   /// One batch through all stages. Activations [s, b, h] travel between pipeline ranks; sends are not
   /// waited for, so that batches given one after the other overlap on the ranks. Gives logits

@@ -44,25 +44,19 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas) {
   return options;
 }
 
-/// The GPU that job::start has taken; 0 on the CPU, where nobody asks.
-int current_gpu(const config::Run& run) {
-  return run.training.device == "cuda" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice().index() : 0;
-}
-
 }  // namespace
 
-at::TensorOptions tensor_options(const config::Run& run, int local_rank) {
+at::TensorOptions tensor_options(const config::Run& run) {
   const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16  ? at::kBFloat16
                      : run.model.params_dtype == config::ParamsDtype::kFloat16 ? at::kHalf
                                                                                : at::kFloat;
-  const at::Device device = run.training.device == "cuda"
-                                ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank))
-                                : at::Device(at::kCPU);
+  const at::Device device = run.training.device == "cuda" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice()
+                                                          : at::Device(run.training.device);
   return at::TensorOptions().dtype(dtype).device(device);
 }
 
 Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder)
-    : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run, current_gpu(run))) {
+    : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options_,

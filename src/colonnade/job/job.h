@@ -87,7 +87,7 @@ class Job {
   std::vector<std::string> report_keys_;  ///< agreed on at the first reduction
 };
 
-/// dtype and device of a run's parameters; CUDA device `local_rank`.
-at::TensorOptions tensor_options(const config::Run& run, int local_rank = 0);
+/// dtype and device of a run's parameters; on CUDA the current device, which job::start has chosen.
+at::TensorOptions tensor_options(const config::Run& run);
 
 }  // namespace colonnade::job

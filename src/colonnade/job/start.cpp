@@ -27,7 +27,7 @@ void set_threads(const launch::Place& place) {
 }
 
 /// Makes the GPU of this rank the current one: tensors are made on it and kernels run on it.
-void take_gpu(const launch::Place& place) {
+void take_gpu(const launch::Place& place, const std::string& backend) {
   if (!c10::impl::hasDeviceGuardImpl(at::kCUDA))
     throw ConfigError(
         "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or build "
@@ -35,12 +35,8 @@ void take_gpu(const launch::Place& place) {
         "the preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
-  if (place.local_rank >= gpus)
-    throw ConfigError(fmt::format(
-        "--device cuda: every rank needs a GPU of its own; got local rank {} and {} GPUs here; start "
-        "fewer ranks per machine, or use --device cpu",
-        place.local_rank, gpus));
-  cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(place.local_rank)));
+  const int mine = choose_gpu(place.local_rank, gpus, backend);
+  cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mine)));
 }
 
 /// Settings that may differ from rank to rank: where a rank's own files lie.
@@ -55,6 +51,17 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
 
 }  // namespace
 
+int choose_gpu(int local_rank, int gpus, const std::string& backend) {
+  if (gpus < 1)
+    throw ConfigError("--device cuda: a GPU must be here; got none that CUDA sees; use --device cpu");
+  if (backend == "gloo") return local_rank % gpus;
+  if (local_rank < gpus) return local_rank;
+  throw ConfigError(fmt::format(
+      "--device cuda: every rank needs a GPU of its own under {}; got local rank {} and {} GPUs here; start "
+      "fewer ranks per machine, or let ranks share GPUs with --distributed-backend gloo",
+      backend, local_rank, gpus));
+}
+
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults) {
   const launch::Place place = launch::find_place(launch::environment_of_process());
   run.parallel.world_size = place.world_size;
@@ -66,11 +73,14 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   if (place.rank == 0)
     for (const std::string& note : run.notes) log::info("{}", note);
 
-  if (run.training.device == "cuda") take_gpu(place);
+  const bool cuda = run.training.device == "cuda";
+  const std::string& backend = *run.training.distributed_backend;
+  if (cuda) take_gpu(place, backend);
   comm::ConnectOptions options;
   options.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
-  options.cuda = run.training.device == "cuda";
+  options.cuda = cuda;
+  options.gloo_for_cuda = cuda && backend == "gloo";
   comm::World world = comm::connect(place, options);
   comm::Communicators ranks(plan::Mesh(run.parallel), place.rank, world.factory());
   comm::check_same_settings(ranks.world(), shared_settings(run));

@@ -19,8 +19,12 @@ struct Started {
 
 /// Finds this process's place in the environment, completes and checks the settings (nothing is
 /// started before they are sound), sets the number of threads (cores / local ranks unless
-/// OMP_NUM_THREADS says it), meets the other ranks and compares settings with them. Throws
-/// ConfigError with all faults, `faults` of the command line included.
+/// OMP_NUM_THREADS says it), makes this rank's GPU the current one, meets the other ranks and compares
+/// settings with them. Throws ConfigError with all faults, `faults` of the command line included.
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});
+
+/// The number of the GPU that the rank takes out of the `gpus` of its machine: one of its own under
+/// nccl; under gloo ranks share them in turn. Throws ConfigError when there are too few.
+int choose_gpu(int local_rank, int gpus, const std::string& backend);
 
 }  // namespace colonnade::job

@@ -68,8 +68,6 @@ void always_of_model_and_steps(Table& t) {
 
 void always_of_the_system(Table& t) {
   t.group("distributed init");
-  t.always({"--distributed-backend", "text", "nccl"},
-           "the backend follows --device: Gloo on the CPU, NCCL on CUDA", {"nccl", "gloo"});
   t.always({"--no-align-grad-reduce --disable-align-grad-reduce", "off", "", "align_grad_reduce"},
            "when pipeline ranks reduce changes no result");
   t.always({"--local-rank", "integer", "0"}, "the rank's place comes from the environment");

@@ -92,6 +92,12 @@ void data(Table& t) {
       .alias("--dp-comm-overlap-bucket-size")
       .unit("elements")
       .at_least(0);
+  t.add<&Run::training, &Training::distributed_backend>(
+       "--distributed-backend",
+       "nccl: a GPU for each rank; gloo: through host memory, ranks may share GPUs; unset: nccl on cuda, "
+       "gloo on cpu")
+      .choices({"nccl", "gloo"})
+      .megatron_default("nccl");
   t.add<&Run::training, &Training::distributed_timeout_minutes>("--distributed-timeout-minutes",
                                                                 "time-out of every group")
       .unit("minutes")

@@ -114,10 +114,23 @@ Broken timeout(const Run& r) {
                  ""};
 }
 
+Broken backend(const Run& r) {
+  if (r.training.device != "cpu" || r.training.distributed_backend != "nccl") return std::nullopt;
+  return Finding{"--distributed-backend",
+                 "nccl carries tensors of GPUs only",
+                 "nccl and --device cpu",
+                 {{"distributed_backend", "gloo"}},
+                 "leave it out, set --distributed-backend gloo, or set --device cuda"};
+}
+
 constexpr Rule kPipeline[] = {
-    {"pipeline-split", false, split},           {"virtual-stages", false, virtual_needs_pipeline},
-    {"pipeline-schedule", true, schedule_name}, {"microbatch-group", true, group_size},
-    {"param-gather", true, param_gather},       {"timeout", false, timeout},
+    {"pipeline-split", false, split},
+    {"virtual-stages", false, virtual_needs_pipeline},
+    {"pipeline-schedule", true, schedule_name},
+    {"microbatch-group", true, group_size},
+    {"param-gather", true, param_gather},
+    {"timeout", false, timeout},
+    {"backend", false, backend},
 };
 
 }  // namespace
