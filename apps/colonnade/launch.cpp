@@ -44,7 +44,7 @@ int launch(const Arguments& arguments) {
       "Starts the ranks of this machine, watches them, names the one that fails, ends the others.\n"
       "  colonnade launch --nproc-per-node 4 -- pretrain gpt --config run.yaml\n"
       "  colonnade launch --nproc-per-node 4 -- ./program --its-flags\n"
-      "Exit codes: 0 done, 2 settings wrong, 3 data damaged, 4 a rank was lost, 5 stopped after a save.",
+      "Exit codes: 0 done, 2 settings wrong, 3 data damaged, 4 a rank was lost, 5 stopped as asked.",
       "launch");
   std::string ranks = "1";
   const auto add = [&](const char* flag, auto& value, const char* help) {

@@ -1,5 +1,6 @@
 // `colonnade pretrain gpt ...`: trains. One process is one rank.
 #include "colonnade/base/error.h"
+#include "colonnade/base/stop_signal.h"
 #include "colonnade/config/help.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/job/start.h"
@@ -14,10 +15,12 @@ int pretrain(const Arguments& arguments) {
     fmt::print("{}", *text);
     return kExitDone;
   }
+  StopSignals stop;
   tensor::count_cpu_memory();
   config::Parsed parsed = config::parse_all(arguments);
   if (parsed.file_unread) config::require_none(parsed.faults);
-  return train::pretrain(job::start(std::move(parsed.run), plan::Purpose::kTrain, std::move(parsed.faults)));
+  return train::pretrain(job::start(std::move(parsed.run), plan::Purpose::kTrain, std::move(parsed.faults)),
+                         stop);
 }
 
 }  // namespace colonnade::app

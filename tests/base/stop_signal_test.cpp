@@ -1,4 +1,5 @@
-// The first signal is remembered, repeats are ignored, Ctrl-C again ends the process.
+// A signal ends the process while there is nothing to save; later the first one is remembered, repeats are
+// ignored, Ctrl-C again ends the process.
 #include "colonnade/base/stop_signal.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +13,21 @@
 namespace colonnade {
 namespace {
 
+TEST(StopSignals, BeforeThereIsSomethingToSaveASignalEndsTheProcess) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    EXPECT_EXIT(
+        {
+          const StopSignals stop;
+          ::raise(signal);
+        },
+        testing::ExitedWithCode(kExitStopped), "before the first step; nothing had to be saved");
+  }
+}
+
 TEST(StopSignals, TheFirstSignalIsRemembered) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const StopSignals stop;
+    StopSignals stop;
+    stop.remember();
     EXPECT_EQ(stop.requested(), 0);
     ::raise(signal);
     EXPECT_EQ(stop.requested(), signal);
@@ -22,7 +35,8 @@ TEST(StopSignals, TheFirstSignalIsRemembered) {
 }
 
 TEST(StopSignals, TheSameRequestSentTwiceEndsNothing) {
-  const StopSignals stop;
+  StopSignals stop;
+  stop.remember();
   for (const int signal : {SIGTERM, SIGTERM, SIGINT}) ::raise(signal);
   EXPECT_EQ(stop.requested(), SIGTERM);
 }
@@ -30,7 +44,8 @@ TEST(StopSignals, TheSameRequestSentTwiceEndsNothing) {
 TEST(StopSignals, CtrlCAgainEndsTheProcess) {
   EXPECT_EXIT(
       {
-        const StopSignals stop;
+        StopSignals stop;
+        stop.remember();
         ::raise(SIGINT);
         std::this_thread::sleep_for(std::chrono::milliseconds(1100));
         ::raise(SIGINT);

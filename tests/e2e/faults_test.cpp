@@ -44,6 +44,11 @@ Words resumed(const Layout& layout, const fs::path& folder) {
   return training(layout, folder) + Words{"--load", folder.string()};
 }
 
+/// Three steps of one rank.
+Words alone(const fs::path& folder) {
+  return small_gpt() + Words{"--train-iters", "3", "--eval-iters", "0", "--save", folder.string()};
+}
+
 fs::path step_folder(const fs::path& run, int step) {
   return run / "checkpoints" / ("step_0000000" + std::to_string(step));
 }
@@ -209,6 +214,76 @@ INSTANTIATE_TEST_SUITE_P(Signals, FaultStops,
                                          Request{"IntToARank", SIGINT, 1}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// All ranks wait at a point before the first step until they are asked to stop.
+class FaultEarlyStops : public testing::TestWithParam<const char*> {};
+
+TEST_P(FaultEarlyStops, EndsAtOnceWith5AndLeavesNothingHalfDone) {
+  const TempFolder folder;
+  const std::string point = GetParam();
+  Program program(launch(2, folder.path(), training(kReplicas, folder.path())),
+                  {{"COLONNADE_FAULT", "at=" + point + " sleep=100"}});
+  const auto log = [&](int rank) {
+    return read_text(folder / ("logs/rank_" + std::to_string(rank) + ".log"));
+  };
+  const auto there = [&](int rank) { return log(rank).find("COLONNADE_FAULT: at") != std::string::npos; };
+  ASSERT_TRUE(program.wait_until([&] { return there(0) && there(1); }));
+  const double asked_s = now_s();
+  program.send(SIGTERM);
+  const Result stopped = program.finish();
+  EXPECT_EQ(stopped.code, 5) << stopped.text;
+  EXPECT_LT(now_s() - asked_s, 5.0);
+  for (const int rank : {0, 1})
+    EXPECT_THAT(log(rank), HasSubstr("stopped by SIGTERM before the first step; nothing had to be saved"));
+  EXPECT_THAT(stopped.text, Not(HasSubstr("was lost")));
+  EXPECT_FALSE(fs::exists(folder / "metrics.jsonl"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, FaultEarlyStops,
+                         testing::Values("connected", "model-built", "data-opened", "restored"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(FaultEarlyStop, OneRankAloneIsEnough) {
+  const TempFolder folder;
+  const Result stopped = run(launch(2, folder.path(), training(kReplicas, folder.path())),
+                             {{"COLONNADE_FAULT", "at=model-built rank=1 signal=TERM"}});
+  EXPECT_EQ(stopped.code, 5) << stopped.text;
+  EXPECT_THAT(stopped.text,
+              AllOf(HasSubstr("rank 1 was asked to stop before the first step"), Not(HasSubstr("was lost"))));
+}
+
+TEST(FaultEarlyStop, ARankThatWaitsForTheOthersEndsAtOnce) {
+  for (const char* rank : {"0", "1"}) {  // rank 0 waits in its store, rank 1 for the store
+    const TempFolder folder;
+    Program program(colonnade(training(kReplicas, folder.path())), {{"RANK", rank},
+                                                                    {"LOCAL_RANK", rank},
+                                                                    {"WORLD_SIZE", "2"},
+                                                                    {"MASTER_ADDR", "127.0.0.1"},
+                                                                    {"MASTER_PORT", free_port()}});
+    const double begin_s = now_s();
+    program.wait_until([&] { return now_s() - begin_s > 3; });
+    program.send(SIGINT);
+    const Result stopped = program.finish(20);
+    EXPECT_EQ(stopped.code, 5) << stopped.text;
+    EXPECT_THAT(stopped.text, HasSubstr("stopped by SIGINT before the first step"));
+  }
+}
+
+TEST(FaultEarlyStop, ARunThatWasAboutToResumeIsUntouched) {
+  const TempFolder folder;
+  const Words words = alone(folder.path()) + Words{"--load", folder.path().string()};
+  ASSERT_EQ(run(colonnade(words + Words{"--exit-interval", "1"})).code, 0);
+  const Result stopped = run(colonnade(words), {{"COLONNADE_FAULT", "at=restored signal=TERM"}});
+  EXPECT_EQ(stopped.code, 5) << stopped.text;
+  EXPECT_THAT(iterations(folder.path()), ElementsAre(1));
+  const Result resumed = run(colonnade(words));
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
+}
+
 TEST(FaultInterval, AnExitIntervalSavesAndIsDone) {
   const TempFolder folder;
   const Words words = training(kGrid, folder.path());
@@ -222,10 +297,6 @@ Result with_small_files(int kilobytes, const Words& words) {
   std::string command = "ulimit -f " + std::to_string(kilobytes) + "; exec";
   for (const std::string& word : colonnade(words)) command += " '" + word + "'";
   return run({"bash", "-c", command});
-}
-
-Words alone(const fs::path& folder) {
-  return small_gpt() + Words{"--train-iters", "3", "--eval-iters", "0", "--save", folder.string()};
 }
 
 TEST(FaultDisk, AFullDiskDoesNotStopTraining) {

@@ -1,9 +1,7 @@
 // Ranks placed by torchrun, Slurm and Kubeflow instead of `colonnade launch`: the same two steps.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <signal.h>
 
 #include <memory>
 
@@ -14,19 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-/// A TCP port that nobody listens on at this moment.
-std::string free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  auto* const raw = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = ::bind(fd, raw, size) == 0 && ::getsockname(fd, raw, &size) == 0;
-  ::close(fd);
-  if (!bound) throw std::runtime_error("no free port");
-  return std::to_string(ntohs(address.sin_port));
-}
 
 Words two_steps(const fs::path& folder) {
   return small_gpt() + Words{"--tensor-model-parallel-size",

@@ -1,10 +1,12 @@
 // See program.h.
 #include "program.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,6 +167,18 @@ Words small_gpt() {
           "128",
           "--save-interval",
           "2"};
+}
+
+std::string free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = ::bind(fd, raw, size) == 0 && ::getsockname(fd, raw, &size) == 0;
+  ::close(fd);
+  if (!bound) throw std::runtime_error("no free port");
+  return std::to_string(ntohs(address.sin_port));
 }
 
 TempFolder::TempFolder() {

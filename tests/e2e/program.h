@@ -70,6 +70,9 @@ Words launch(int ranks, const std::filesystem::path& folder, const Words& words,
 /// a checkpoint every 2 steps.
 Words small_gpt();
 
+/// A TCP port that nobody listens on at this moment.
+std::string free_port();
+
 /// A folder that is removed at the end, with what was written into it.
 class TempFolder {
  public:

@@ -71,6 +71,17 @@ void wait_for_the_lost(colonnade::Progress& page, int group, const std::string& 
   std::exit(4);
 }
 
+void misbehave(colonnade::Progress& page, int group, const Flags& flags, const std::string& fault,
+               bool mine) {
+  if (mine) fail(fault);
+  wait_for_the_lost(page, group, flags.text("--peers", "wait"));
+}
+
+/// What SIGINT and SIGTERM do: save, ignore or die.
+auto handler(const std::string& name) {
+  return name == "ignore" ? SIG_IGN : name == "die" ? SIG_DFL : on_stop;
+}
+
 void print_place() {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
                            "MASTER_PORT", "OMP_NUM_THREADS", "COLONNADE_RESTART_COUNT"})
@@ -83,8 +94,7 @@ void print_place() {
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const Flags flags(argc, argv);
-  const std::string on_term = flags.text("--on-term", "save");
-  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, on_term == "ignore" ? SIG_IGN : on_stop);
+  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, handler(flags.text("--on-term", "save")));
   const int rank = std::stoi(variable("RANK"));
   const int world = std::stoi(variable("WORLD_SIZE"));
   print_place();
@@ -96,14 +106,14 @@ int main(int argc, char** argv) {
   const int group = page.add_group("dp", members);
   const bool spared = flags.text("--once", "no") == "yes" && variable("COLONNADE_RESTART_COUNT") != "0";
   const std::string fault = spared ? "none" : flags.text("--fault", "none");
-  const int faulty = flags.number("--faulty-rank", 1);
+  const bool faulty = rank == flags.number("--faulty-rank", 1);
+  const int at_step = fault == "none" ? -1 : flags.number("--at-step", 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(flags.number("--start-ms", 0)));
+  if (at_step == 0) misbehave(page, group, flags, fault, faulty);
   for (int step = 1; step <= flags.number("--steps", 3); ++step) {
     page.set_step(step);
     page.set_phase("data");
-    if (step == flags.number("--at-step", 2) && fault != "none") {
-      if (rank == faulty) fail(fault);
-      wait_for_the_lost(page, group, flags.text("--peers", "wait"));
-    }
+    if (step == at_step) misbehave(page, group, flags, fault, faulty);
     page.set_phase("forward-backward");
     const auto ticket = page.begin(group, "grad bucket 1");
     page.wait(ticket, "grad bucket 1");

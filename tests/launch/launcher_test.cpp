@@ -201,6 +201,29 @@ TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {
   }
 }
 
+TEST_F(Launcher, ASignalBeforeTheFirstStepIsAStopThoughTheRanksDieOfIt) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    start({"--start-ms", "60000", "--on-term", "die"}, {.max_restarts = 2});
+    wait_for("pid=");
+    ::kill(pid_, signal);
+    EXPECT_EQ(finish(), 5) << text("err");
+    EXPECT_LT(seconds_, 5);
+    EXPECT_THAT(text("err"), Not(HasSubstr("was lost")));
+    fs::remove_all(folder_ / "logs");
+  }
+}
+
+TEST_F(Launcher, ARankThatStopsBeforeTheFirstStepEndsTheOthers) {
+  for (const char* peers : {"wait", "exit4"}) {
+    start({"--at-step", "0", "--fault", "exit:5", "--peers", peers},
+          {.max_restarts = 2, .grace_period_s = 0.2});
+    EXPECT_EQ(finish(), 5) << text("err");
+    EXPECT_LT(seconds_, 5);
+    EXPECT_THAT(text("err"), HasSubstr("rank 1 was asked to stop before the first step"));
+    fs::remove_all(folder_ / "logs");
+  }
+}
+
 TEST_F(Launcher, ASecondSignalKills) {
   start({"--steps", "100000", "--on-term", "ignore"}, {.max_restarts = 2});
   wait_for("step 2 done");

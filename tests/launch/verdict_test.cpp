@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 namespace colonnade::launch {
 namespace {
@@ -106,6 +107,37 @@ TEST(Verdict, AStoppedRankIsLostAfterAMoment) {
   const auto verdict = judge(ranks, kPatience, 0);
   ASSERT_TRUE(verdict);
   EXPECT_THAT(verdict->lines[0], HasSubstr("rank 1 was lost: stopped (SIGSTOP)"));
+}
+
+/// A rank that has not begun a step.
+RankView starting(int rank) {
+  RankView view = at_work(rank, 0);
+  view.page.step = -1;
+  return view;
+}
+
+std::vector<int> codes_of(const std::vector<RankView>& ranks, bool asked) {
+  std::vector<int> codes;
+  for (const RankView& view : with_early_stops(ranks, asked))
+    codes.push_back(!view.ending               ? -1
+                    : view.ending->signal != 0 ? 128 + view.ending->signal
+                                               : view.ending->code);
+  return codes;
+}
+
+TEST(EarlyStop, EndsOfTheFirstSecondsAreAStopWhenTheRanksWereAsked) {
+  const std::vector ranks{ended(starting(0), 0, SIGTERM), ended(starting(1), 4),
+                          ended(starting(2), 0, SIGINT),  ended(starting(3), 2),
+                          ended(starting(4), 0, SIGKILL), starting(5)};
+  EXPECT_THAT(codes_of(ranks, true), ElementsAre(5, 5, 5, 2, 128 + SIGKILL, -1));
+  EXPECT_THAT(codes_of(ranks, false), ElementsAre(128 + SIGTERM, 4, 128 + SIGINT, 2, 128 + SIGKILL, -1));
+}
+
+TEST(EarlyStop, OneRankThatStoppedExplainsWhyOthersLostIt) {
+  EXPECT_THAT(codes_of({ended(starting(0), 5), ended(starting(1), 4)}, false), ElementsAre(5, 5));
+  EXPECT_THAT(codes_of({ended(at_work(0, 1), 5), ended(at_work(1, 1), 4)}, false), ElementsAre(5, 4))
+      << "after a step something is lost";
+  EXPECT_THAT(codes_of({ended(at_work(0, 1), 0, SIGTERM)}, true), ElementsAre(128 + SIGTERM));
 }
 
 TEST(Verdict, WaitingForAnotherMachineBlamesNobodyHereFalsely) {

@@ -2,9 +2,11 @@
 #include "colonnade/base/stop_signal.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
@@ -19,7 +21,18 @@ std::atomic<bool> in_use{false};
 // NOLINTEND(*-non-const-global-variables)
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
-extern "C" void remember(int signal) {
+/// Calls nothing that a handler may not call.
+extern "C" void end_at_once(int signal) {
+  constexpr std::string_view kInterrupted =
+      "stopped by SIGINT before the first step; nothing had to be saved\n";
+  constexpr std::string_view kTerminated =
+      "stopped by SIGTERM before the first step; nothing had to be saved\n";
+  const std::string_view line = signal == SIGINT ? kInterrupted : kTerminated;
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  ::_exit(kExitStopped);
+}
+
+extern "C" void keep_in_mind(int signal) {
   constexpr std::int64_t kSameRequestNs = 1'000'000'000;
   const std::int64_t now = monotonic_ns();
   if (received.load() == 0) {
@@ -31,16 +44,22 @@ extern "C" void remember(int signal) {
   }
 }
 
+void handle_with(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
   COL_CHECK(!in_use.exchange(true), "StopSignals: one at a time per process; got a second");
   received = 0;
-  struct sigaction action {};
-  action.sa_handler = remember;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  handle_with(end_at_once);
 }
+
+void StopSignals::remember() { handle_with(keep_in_mind); }
 
 StopSignals::~StopSignals() {
   for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);

@@ -1,16 +1,25 @@
-// SIGINT and SIGTERM as a question that the program asks at places where it can stop and save.
+// SIGINT and SIGTERM: the end of a program that has nothing to save yet, then a question that it asks
+// at places where it can stop and save.
 #pragma once
 
 namespace colonnade {
 
-/// While it lives, SIGINT and SIGTERM are only remembered; interrupted system calls are restarted. A
-/// SIGINT that comes more than a second after the first signal ends the process: somebody presses
-/// Ctrl-C again. Other repeats are ignored, for launchers, schedulers and `timeout` often send the same
-/// request twice, and it must not interrupt the save that it asked for. One at a time per process: a
-/// handler can reach nothing but static variables.
+/// While it lives, SIGINT and SIGTERM ask the program to stop. One at a time per process: a handler can
+/// reach nothing but static variables. Make it before anything that takes time.
+///
+/// Until remember() is called there is nothing to save: the first signal ends the process at once with
+/// exit code 5 and a line that says so, also while it waits in a rendezvous or a collective. Files are
+/// then left as by SIGKILL: what is written under a temporary name and renamed stays whole.
+///
+/// From then on signals are only remembered, and interrupted system calls are restarted. A SIGINT that
+/// comes more than a second after the first signal ends the process: somebody presses Ctrl-C again.
+/// Other repeats are ignored, for launchers, schedulers and `timeout` often send the same request twice,
+/// and it must not interrupt the save that it asked for.
 ///
 ///   StopSignals stop;
-///   for (...) { step(); if (any_rank(stop.requested() != 0)) { save(); throw StopRequested("..."); } }
+///   start_up();      // meets the other ranks, builds, restores
+///   stop.remember();
+///   for (...) { step(); if (any_rank(stop.requested() != 0)) { save(); return kExitStopped; } }
 ///
 /// Ranks need not get the signal in the same step: let all of them agree before they stop.
 class StopSignals {
@@ -20,7 +29,9 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The signal that asked to stop, or 0.
+  /// From now on there is something to save.
+  void remember();
+  /// The signal that asked to stop since remember(), or 0.
   [[nodiscard]] int requested() const;
 };
 

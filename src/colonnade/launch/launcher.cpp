@@ -78,13 +78,14 @@ class Watch {
   int to_the_end() {
     for (;;) {
       tick();
-      const std::vector<RankView> ranks = world_.views();
+      const std::vector<RankView> ranks = with_early_stops(world_.views(), asked_);
       note_first_desertion(ranks);
       if (killed_ && world_.all_ended()) return kExitRankLost;
       const double waited_s = deserted_ns_ == 0 ? 0 : seconds_since(deserted_ns_);
       const auto verdict = killed_ ? std::nullopt : judge(ranks, patience_, waited_s);
       if (verdict) return carry_out(*verdict);
       if (world_.all_ended()) return ending_of_all(ranks);
+      if (!killed_ && std::ranges::any_of(ranks, stopped_early)) return end_early(ranks);
       console_.status(status_text(ranks));
     }
   }
@@ -127,6 +128,16 @@ class Watch {
     if (!verdict.culprits.empty()) show_log(verdict.culprits.front());
     end_the_others();
     return verdict.exit_code;
+  }
+
+  /// A rank has stopped before the first step: no other can go on, and none has something to save.
+  int end_early(const std::vector<RankView>& ranks) {
+    const auto first = std::ranges::find_if(ranks, stopped_early);
+    if (!asked_)
+      console_.line(
+          fmt::format("rank {} was asked to stop before the first step; the others are ended", first->rank));
+    end_the_others();
+    return kExitStopped;
   }
 
   void show_log(int rank) {

@@ -14,7 +14,7 @@ namespace colonnade::launch {
 ///   2, 3  a rank said that settings or data are wrong; never restarted
 ///   4  a rank died, is stopped, or gave no sign of life for hang_timeout_s, and no restart is left;
 ///      also when a second signal killed the ranks
-///   5  ranks stopped after a save
+///   5  ranks stopped as asked: after a save, or before the first step, when there is nothing to save
 /// A lost rank is named on standard error with how it ended, step, phase, last named operation, who
 /// waits for whom, and its last log lines; then the others get SIGTERM, and SIGKILL after
 /// grace_period_s. SIGINT and SIGTERM are passed on to the ranks once, SIGHUP as SIGTERM; a signal

@@ -34,7 +34,7 @@ std::string_view meaning_of_code(int code) {
     case kExitRankLost:
       return "it lost another rank";
     case kExitStopped:
-      return "stopped after a save";
+      return "stopped as asked";
     default:
       return "not one of Colonnade's own";
   }

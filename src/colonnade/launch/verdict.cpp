@@ -2,6 +2,7 @@
 #include "colonnade/launch/verdict.h"
 
 #include <fmt/ranges.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <map>
@@ -128,6 +129,19 @@ std::string where(const RankView& view) {
   else
     text += ", before the first named operation";
   return text;
+}
+
+bool stopped_early(const RankView& view) { return view.page.step < 0 && exited_with(view, kExitStopped); }
+
+std::vector<RankView> with_early_stops(std::vector<RankView> ranks, bool asked) {
+  if (!asked && std::ranges::none_of(ranks, stopped_early)) return ranks;
+  for (RankView& view : ranks) {
+    const bool early = view.page.step < 0 && view.ending;
+    const bool by_signal = early && (view.ending->signal == SIGTERM || view.ending->signal == SIGINT);
+    if (by_signal || (early && exited_with(view, kExitRankLost)))
+      view.ending = Ending{kExitStopped, 0, false};
+  }
+  return ranks;
 }
 
 std::vector<int> holding_up(const RankView& view, std::span<const RankView> ranks) {

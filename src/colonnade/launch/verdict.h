@@ -40,6 +40,14 @@ struct Verdict {
 ///   others wait for); is stopped; is silent (then the one that the others wait for).
 std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s);
 
+/// True for a rank that was asked to stop before its first step: it ended with 5 there.
+bool stopped_early(const RankView& view);
+
+/// The ranks, with the endings that such a stop brings about before the first step turned into exit
+/// code 5: by SIGTERM or SIGINT before the program could take them, and by 4 because others were gone
+/// already. Nothing changes unless the ranks were `asked`, or one stopped early by itself.
+std::vector<RankView> with_early_stops(std::vector<RankView> ranks, bool asked);
+
 /// World ranks that keep `view` waiting, as far as this machine can see: the peer of a message, or
 /// the members of the collective that have not arrived there or have ended.
 std::vector<int> holding_up(const RankView& view, std::span<const RankView> ranks);

@@ -9,7 +9,6 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/base/stop_signal.h"
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
@@ -44,7 +43,7 @@ struct Across {
 
 class Loop {
  public:
-  explicit Loop(job::Started started);
+  Loop(job::Started started, StopSignals& stop);
   int run();
 
  private:
@@ -67,7 +66,7 @@ class Loop {
   int end();
 
   Clock::time_point begin_ = Clock::now();
-  StopSignals signals_;
+  StopSignals& stop_;
   RunFolder folder_;
   job::Job job_;
   LrPlan lr_;
@@ -88,8 +87,9 @@ RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
   return {ranks.world().all_gather_text(mine, "run folder")[0]};
 }
 
-Loop::Loop(job::Started started)
-    : folder_(agree_on_folder(started.run, started.ranks)),
+Loop::Loop(job::Started started, StopSignals& stop)
+    : stop_(stop),
+      folder_(agree_on_folder(started.run, started.ranks)),
       job_(std::move(started.run), std::move(started.ranks)),
       lr_(make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
   fault::point("model-built");
@@ -158,7 +158,7 @@ Across Loop::exchange(double step_ms) {
   const auto options = job_.options().dtype(at::kDouble);
   const auto& minutes = job_.run.training.exit_duration_in_mins;
   const bool late = minutes && seconds_since(begin_) > static_cast<double>(*minutes) * 60;
-  const double asked = signals_.requested() != 0 || late ? 1 : 0;
+  const double asked = stop_.requested() != 0 || late ? 1 : 0;
   const double peak = static_cast<double>(tensor::peak_memory(job_.options().device()));
   const at::Tensor mine = at::tensor({asked, step_ms, peak}, at::kDouble).to(options.device());
   at::Tensor all = at::empty({3 * world.size()}, options);
@@ -330,6 +330,9 @@ int Loop::run() {
   if (job_.run.training.skip_train) return end();
   const auto& save_interval = job_.run.checkpoint.save_interval;
   stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
+  // A rank that goes on while another may still end at once would lose it.
+  job_.ranks.world().barrier("before the first step");
+  stop_.remember();
   while (iteration() < last_iteration()) {
     one_step();
     if (evaluation_due()) evaluate(*data_[1], "validation", validated_samples());
@@ -342,8 +345,8 @@ int Loop::run() {
 
 }  // namespace
 
-int pretrain(job::Started started) {
-  Loop loop(std::move(started));
+int pretrain(job::Started started, StopSignals& stop) {
+  Loop loop(std::move(started), stop);
   return loop.run();
 }
 

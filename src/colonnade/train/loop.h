@@ -1,6 +1,7 @@
 // The training loop: data, step, evaluation, checkpoints, what is shown, and when to stop.
 #pragma once
 
+#include "colonnade/base/stop_signal.h"
 #include "colonnade/job/start.h"
 
 namespace colonnade::train {
@@ -8,7 +9,8 @@ namespace colonnade::train {
 /// Trains until the last iteration. Returns the exit code: kExitDone, or kExitStopped when a signal or
 /// --exit-duration-in-mins ended the run after a save. Resumes from --load where it holds a
 /// checkpoint; a save that fails is reported and training goes on with the last good checkpoint.
-/// Collective over the world.
-int pretrain(job::Started started);
+/// Before the first step `stop` ends the process by itself; then, when all ranks are there, it is told
+/// to remember. Collective over the world.
+int pretrain(job::Started started, StopSignals& stop);
 
 }  // namespace colonnade::train
