@@ -3,8 +3,6 @@
 
 #include <ATen/ops/full.h>
 
-#include <ATen/ops/full.h>
-
 #include <algorithm>
 #include <filesystem>
 
@@ -93,7 +91,7 @@ int evaluate(const Arguments& arguments) {
     print_verb_help("evaluate --load DIR [--tokens FILE [--logits-out FILE] | --split-name NAME]", kExtras);
     return kExitDone;
   }
-  config::Parsed parsed = config::parse_all(arguments, kExtras);
+  config::Parsed parsed = read_settings(arguments, kExtras);
   const Asked asked = read_extras(parsed);
   config::require_none(parsed.faults);
   inference::take_settings(parsed.run);

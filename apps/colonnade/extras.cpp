@@ -9,6 +9,13 @@
 
 namespace colonnade::app {
 
+config::Parsed read_settings(const std::vector<std::string>& arguments,
+                             const std::vector<config::Extra>& extras) {
+  config::Parsed parsed = config::parse_all(arguments, extras);
+  if (parsed.file_unread) config::require_none(parsed.faults);
+  return parsed;
+}
+
 void print_verb_help(const std::string& usage, const std::vector<config::Extra>& extras) {
   std::size_t width = 0;
   for (const auto& extra : extras) width = std::max(width, extra.flag.size());

@@ -1,7 +1,5 @@
-// The flags of one verb that are no settings of a run: their values as text and numbers.
+// What the verbs with settings of a run share: reading them, and the verb's own flags as text and numbers.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <fmt/format.h>
 
@@ -11,6 +9,11 @@
 #include "colonnade/config/parse.h"
 
 namespace colonnade::app {
+
+/// As config::parse_all. Throws ConfigError at once where a YAML file could not be read: it may hold what
+/// then seems to be missing.
+config::Parsed read_settings(const std::vector<std::string>& arguments,
+                             const std::vector<config::Extra>& extras = {});
 
 /// The value of a verb's own flag with one word; `otherwise` when it was not given.
 inline std::string extra(const config::Parsed& parsed, const std::string& flag,

@@ -136,7 +136,7 @@ int generate(const Arguments& arguments) {
         kExtras);
     return kExitDone;
   }
-  config::Parsed parsed = config::parse_all(arguments, kExtras);
+  config::Parsed parsed = read_settings(arguments, kExtras);
   const Asked asked = read_extras(parsed);
   inference::take_settings(parsed.run);
   job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);

@@ -8,11 +8,11 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/help.h"
-#include "colonnade/config/parse.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/rules.h"
+#include "extras.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -24,15 +24,9 @@ const std::vector<config::Extra> kExtras = {
     {"--json", 1, "write the plan to this file"},
 };
 
-/// The value of an extra flag, or nothing.
-std::string given(const config::Parsed& parsed, const std::string& flag) {
-  const auto found = parsed.extras.find(flag);
-  return found == parsed.extras.end() ? "" : found->second.at(0);
-}
-
 void set_world_size(config::Parsed& parsed) {
   config::Parallel& p = parsed.run.parallel;
-  const std::string text = given(parsed, "--world-size");
+  const std::string text = extra(parsed, "--world-size");
   if (text.empty()) {
     p.world_size = p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.context_parallel_size;
     return;
@@ -84,30 +78,24 @@ nlohmann::json to_json(const config::Run& run) {
           {"ranks", ranks}};
 }
 
-void print_help() {
-  fmt::print("usage: colonnade plan [--world-size N] [--svg FILE] [--json FILE] SETTINGS\n\n");
-  for (const auto& extra : kExtras) fmt::print("  {:14}  {}\n", extra.flag, extra.help);
-  fmt::print("\nSETTINGS are those of `colonnade pretrain`:\n\n{}", config::short_help());
-}
-
 }  // namespace
 
 int plan(const Arguments& arguments) {
   if (config::help_request(arguments)) {
-    print_help();
+    print_verb_help("plan [--world-size N] [--svg FILE] [--json FILE]", kExtras);
     return kExitDone;
   }
-  config::Parsed parsed = config::parse_all(arguments, kExtras);
+  config::Parsed parsed = read_settings(arguments, kExtras);
   set_world_size(parsed);
   config::Run& run = parsed.run;
   config::derive(run);
   plan::require(run, plan::Purpose::kModel, parsed.faults);
   fmt::print("{}", plan::describe(run));
-  if (const std::string file = given(parsed, "--svg"); !file.empty()) {
+  if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
     const plan::Schedule schedule = plan::schedule_of(run);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
   }
-  if (const std::string file = given(parsed, "--json"); !file.empty()) {
+  if (const std::string file = extra(parsed, "--json"); !file.empty()) {
     write_file_atomically(file, to_json(run).dump(2) + '\n');
   }
   return kExitDone;

@@ -2,10 +2,10 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/stop_signal.h"
 #include "colonnade/config/help.h"
-#include "colonnade/config/parse.h"
 #include "colonnade/job/start.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/loop.h"
+#include "extras.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -17,8 +17,7 @@ int pretrain(const Arguments& arguments) {
   }
   StopSignals stop;
   tensor::count_cpu_memory();
-  config::Parsed parsed = config::parse_all(arguments);
-  if (parsed.file_unread) config::require_none(parsed.faults);
+  config::Parsed parsed = read_settings(arguments);
   return train::pretrain(job::start(std::move(parsed.run), plan::Purpose::kTrain, std::move(parsed.faults)),
                          stop);
 }

@@ -141,6 +141,18 @@ TEST(BadInput, BrokenYaml) {
   expect_refused(also("seed: 1\nseed: 2\n"), 2, {"run.yaml:2: seed", "leave one out"});
 }
 
+TEST(BadInput, AYamlFileThatCannotBeReadIsAllThatIsSaid) {
+  const TempFolder folder;
+  const fs::path file = folder / "run.yaml";
+  write_text(file, "num_layers: [1, 2\n");
+  for (const char* verb : {"pretrain", "evaluate", "generate", "plan"}) {
+    const Result result = run(colonnade({verb, "--config", file.string()}));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr("run.yaml:"), HasSubstr("must be YAML")));
+    EXPECT_EQ(lines_of(result.text), 1U) << verb << " judges what the file may say: " << result.text;
+  }
+}
+
 /// Data files that a test may damage: numbers in little-endian order as on this machine.
 class BadInputData : public testing::Test {
  protected:
