@@ -315,6 +315,41 @@ TEST(BadInput, DamagedCheckpointsAreNamedAndNeverPicked) {
   EXPECT_THAT(none.text, AllOf(HasSubstr("step_00000004"), HasSubstr("step_00000002")));
 }
 
+TEST(BadInput, ANewRunIntoTheFolderOfAnother) {
+  const TempFolder folder;
+  const std::string here = folder.path().string(), other = (folder / "other").string();
+  const Words words = small_gpt() + Words{"--eval-iters", "0", "--save", here};
+  ASSERT_EQ(run(colonnade(words + Words{"--train-iters", "2"})).code, 0);
+  for (const Words& more : {Words{}, Words{"--load", other}, Words{"--load", here, "--finetune"}}) {
+    const Result refused = run(colonnade(words + more + Words{"--train-iters", "4", "--hidden-size", "65"}));
+    EXPECT_EQ(refused.code, 2) << refused.text;
+    EXPECT_THAT(refused.text, AllOf(HasSubstr(here + " with checkpoints up to step 2"),
+                                    HasSubstr("go on after them with --load " + here),
+                                    HasSubstr("heads-hidden")));  // all faults at once
+  }
+  EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
+  const fs::path step = folder / "checkpoints/step_00000002";
+  for (const std::string& load : {here, step.string()}) {
+    const Result more = run(colonnade(words + Words{"--train-iters", "4", "--load", load}));
+    EXPECT_EQ(more.code, 0) << more.text;
+    EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2, 3, 4}));
+  }
+}
+
+TEST(BadInput, RecordsOfARunWithoutCheckpointsAreKept) {
+  const TempFolder folder;
+  const Words words =
+      small_gpt() + Words{"--train-iters",   "3",  "--eval-iters", "0", "--save", folder.path().string(),
+                          "--save-interval", "100"};
+  const Result killed = run(colonnade(words), {{"COLONNADE_FAULT", "at=forward step=3"}});
+  ASSERT_EQ(killed.code, 128 + 9) << killed.text;
+  const Result again = run(colonnade(words));
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_THAT(again.text, HasSubstr("kept as " + (folder / "metrics.jsonl.1").string()));
+  EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2, 3}));
+  EXPECT_EQ(lines_of(read_text(folder / "metrics.jsonl.1")), 2U);
+}
+
 TEST(BadInput, ASaveFolderThatCannotBe) {
   const TempFolder folder;
   write_text(folder / "file", "");

@@ -109,6 +109,14 @@ TEST_F(Metrics, AResumedRunCutsOffLaterSteps) {
   EXPECT_THAT(iterations(), testing::ElementsAre(1, 2, 3, 4));
 }
 
+TEST_F(Metrics, ANewRunKeepsTheRecordsOfEarlierOnes) {
+  for (int run = 1; run <= 3; ++run) MetricsFile(path_, 0).append(step(run));
+  EXPECT_THAT(iterations(), testing::ElementsAre(3));
+  EXPECT_THAT(read_steps(path_.string() + ".1"), testing::ElementsAre(step(1)));
+  EXPECT_THAT(read_steps(path_.string() + ".2"), testing::ElementsAre(step(2)));
+  EXPECT_FALSE(fs::exists(path_.string() + ".3"));
+}
+
 TEST_F(Metrics, ATornLastLineIsDropped) {
   write(to_json_line(step(1)) + "\n" + to_json_line(step(2)).substr(0, 40));
   EXPECT_THAT(iterations(), testing::ElementsAre(1));

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
@@ -45,6 +46,24 @@ void fill_from(config::Run& run, const std::string& path, std::vector<std::strin
   }
 }
 
+/// A run that does not go on from the checkpoints in its folder would cut off the metrics that belong to
+/// them and mix its own checkpoints with theirs.
+void guard_other_run(const config::Checkpoint& c, const std::optional<checkpoint::Found>& loaded,
+                     std::vector<std::string>& faults) {
+  if (c.save.empty()) return;
+  const std::filesystem::path checkpoints = std::filesystem::path(c.save) / "checkpoints";
+  const auto steps = checkpoint::step_folders(checkpoints);
+  std::error_code absent;
+  const bool goes_on =
+      loaded && !c.finetune && std::filesystem::equivalent(loaded->folder.parent_path(), checkpoints, absent);
+  if (steps.empty() || goes_on) return;
+  const std::string load = c.load.empty() ? "no --load" : "--load " + c.load;
+  faults.push_back(fmt::format(
+      "--save: must name a new folder, or the one of the run that --load continues; got {} with checkpoints "
+      "up to step {} and {}{}; go on after them with --load {} alone, or choose another folder",
+      c.save, steps.rbegin()->first, load, c.finetune ? " --finetune" : "", c.save));
+}
+
 }  // namespace
 
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
@@ -56,8 +75,10 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   if (!run.checkpoint.pretrained_checkpoint.empty())
     fill_from(run, run.checkpoint.pretrained_checkpoint, faults);
   const config::Checkpoint& c = run.checkpoint;
+  std::optional<checkpoint::Found> loaded;
   if (!c.load.empty()) {
-    if (checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, checkpoint::Check::kSizes))
+    loaded = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, checkpoint::Check::kSizes);
+    if (loaded)
       fill_from(run, c.load, faults);
     else if (c.exit_on_missing_checkpoint)
       faults.push_back(
@@ -65,6 +86,7 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
                       "correct the folder",
                       c.load));
   }
+  if (purpose == plan::Purpose::kTrain) guard_other_run(c, loaded, faults);
   try {
     const auto tokenizer = tokenizer_of(run);
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = tokenizer->vocab_size();

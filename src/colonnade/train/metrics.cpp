@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
 
 namespace colonnade::train {
 namespace {
@@ -105,6 +106,16 @@ std::vector<Record> read_records(const fs::path& path, Record (*convert)(const j
   return records;
 }
 
+/// Renames the records of an earlier run.
+void keep_aside(const fs::path& path) {
+  std::error_code absent;
+  if (const auto size = fs::file_size(path, absent); absent || size == 0) return;
+  fs::path free = path.string() + ".1";
+  for (int n = 2; fs::exists(free); ++n) free = fmt::format("{}.{}", path.string(), n);
+  fs::rename(path, free);
+  log::info("{}: of an earlier run; kept as {}", path.string(), free.string());
+}
+
 }  // namespace
 
 double EvalRecord::perplexity() const { return std::exp(std::min(20.0, loss)); }
@@ -140,6 +151,7 @@ std::vector<StepRecord> read_steps(const fs::path& path) { return read_records<S
 std::vector<EvalRecord> read_evals(const fs::path& path) { return read_records<EvalRecord>(path, to_eval); }
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t loaded_step) {
+  if (loaded_step == 0) keep_aside(path);
   const std::string text = read_if_there(path);
   std::string kept;
   for_each_line(path, text, [&](std::string_view line, const json& object) {

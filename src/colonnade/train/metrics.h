@@ -61,9 +61,10 @@ std::vector<EvalRecord> read_evals(const std::filesystem::path& path);
 /// the file and a killed process loses nothing.
 class MetricsFile {
  public:
-  /// Opens `path` for a run that continues after `loaded_step` (0: a new run): lines of later steps
-  /// are cut off, in one rename, so that a crash here leaves the old or the new file. Throws DataError
-  /// when the file is damaged, Error when it cannot be written.
+  /// Opens `path` for a run that continues after `loaded_step`: lines of later steps are cut off, in
+  /// one rename, so that a crash here leaves the old or the new file. 0 is a new run: what another one
+  /// left there is kept as `path`.1 (.2, ... when that is taken), and a line says so. Throws DataError
+  /// when the file of a run that continues is damaged, Error when it cannot be written.
   MetricsFile(const std::filesystem::path& path, std::int64_t loaded_step);
 
   /// Adds a line; see AppendFile::append for a full disk.

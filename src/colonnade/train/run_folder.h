@@ -7,8 +7,8 @@
 namespace colonnade::train {
 
 /// RUN/config.yaml        all settings, can be run as it is
-/// RUN/metrics.jsonl      one line per step
-/// RUN/validation.jsonl   one line per evaluation
+/// RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of earlier runs that saved nothing here
+/// RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
 /// RUN/tensorboard/       event files
 /// RUN/report.html        curves, layout, pipeline picture; opens without a network
 /// RUN/checkpoints/       step_00000100/ ..., latest

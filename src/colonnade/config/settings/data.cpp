@@ -44,7 +44,9 @@ void data(Table& t) {
 
 void checkpoints(Table& t) {
   t.group("checkpoints");
-  t.add<kCheckpoint, &Checkpoint::save>("--save", "run folder; empty: runs/<time>").common();
+  t.add<kCheckpoint, &Checkpoint::save>("--save",
+                                        "run folder; empty: runs/<time>. One with checkpoints needs --load")
+      .common();
   t.add<kCheckpoint, &Checkpoint::load>(
        "--load", "run folder or step folder to continue; missing or empty starts a new run")
       .common();
