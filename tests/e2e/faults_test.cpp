@@ -335,6 +335,23 @@ TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
                                  HasSubstr("checkpoints"), HasSubstr("step    3/3")));
 }
 
+TEST(FaultNumbers, AStepThatIsNotFiniteStopsTheRunOrIsSkippedAndSaidToBe) {
+  const TempFolder folder;
+  const Words words = alone(folder.path()) + Words{"--lr", "1e30", "--lr-decay-style", "constant"};
+  const Result stopped = run(colonnade(words));
+  EXPECT_EQ(stopped.code, 1) << stopped.text;
+  EXPECT_THAT(stopped.text, AllOf(HasSubstr("must be finite"), HasSubstr("in step 2")));
+  const Result unchecked = run(colonnade(words + Words{"--no-check-for-nan-in-loss-and-grad"}));
+  EXPECT_EQ(unchecked.code, 0) << unchecked.text;
+  std::vector<bool> skipped;
+  for (const auto& line : metrics(folder.path())) skipped.push_back(line.at("skipped"));
+  EXPECT_THAT(skipped, ElementsAre(false, true, true));
+  std::vector<std::string> different =
+      differences(step_folder(folder.path(), 2), step_folder(folder.path(), 3));
+  std::erase_if(different, [](const std::string& what) { return what.starts_with("state: "); });
+  EXPECT_THAT(different, IsEmpty()) << "weights and moments stay";
+}
+
 TEST(FaultWords, AFaultThatCannotBeReadIsRefused) {
   const TempFolder folder;
   const Result result = run(colonnade(alone(folder.path())), {{"COLONNADE_FAULT", "at=optimiser"}});

@@ -331,15 +331,23 @@ TEST(Optimizer, AdoptsValuesFromEitherSide) {
     });
 }
 
-TEST(Optimizer, WhatIsNotFiniteDoesNotReachTheWeights) {
-  Toy toy(two_specs(), {}, {});
-  Optimizer optimizer(adam(), *toy.buffers, {}, false);
-  const Tensor before = toy.list[0]->value.detach().clone();
-  give_gradients(toy, 1, std::numeric_limits<double>::quiet_NaN());
-  const auto result = optimizer.step({.learning_rate = 0.1});
-  EXPECT_FALSE(result.finite);
-  EXPECT_FALSE(result.skipped);  // no dynamic loss scale: the caller must stop
-  EXPECT_TRUE(at::equal(toy.list[0]->value, before));
+TEST(Optimizer, WhatIsNotFiniteIsSkippedUnderEveryLossScale) {
+  config::Optimizer constant = adam();
+  constant.loss_scale = 8;
+  for (const config::Optimizer& settings : {adam(), constant}) {
+    Toy toy(two_specs(), {}, {});
+    Optimizer optimizer(settings, *toy.buffers, {}, false);
+    const double scale = optimizer.loss_scale().scale;
+    const Tensor before = toy.list[0]->value.detach().clone();
+    give_gradients(toy, 1, std::numeric_limits<double>::quiet_NaN());
+    EXPECT_TRUE(optimizer.step({.learning_rate = 0.1}).skipped);
+    EXPECT_TRUE(at::equal(toy.list[0]->value, before));
+    EXPECT_EQ(optimizer.steps(), 0);
+    give_gradients(toy, 1, scale);
+    EXPECT_FALSE(optimizer.step({.learning_rate = 0.1}).skipped);
+    EXPECT_FALSE(at::equal(toy.list[0]->value, before));
+    EXPECT_EQ(optimizer.loss_scale().scale, scale);
+  }
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Training {
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
   bool calculate_per_token_loss =
       false;  ///< --calculate-per-token-loss; same as off while no token is masked
-  bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad turns it off
+  bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad: skip such steps
 
   std::int64_t eval_iters = 100;              ///< --eval-iters
   std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation

@@ -164,14 +164,15 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
 }
 
 void Job::check_finite(const StepReport& report) const {
-  if (!run.training.check_for_nan_in_loss_and_grad || report.optimizer.skipped) return;
+  const bool told_by_scale = optimizer_->loss_scale().dynamic && report.optimizer.skipped;
+  if (!run.training.check_for_nan_in_loss_and_grad || told_by_scale) return;
   for (const auto& [name, value] : report.losses)
     if (!std::isfinite(value))
       throw Error(
           fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the "
                       "samples of this step",
                       name, value, counters.iteration + 1));
-  if (!report.optimizer.finite)
+  if (report.optimizer.skipped)
     throw Error(
         fmt::format("gradient norm: it must be finite; got {} in step {}; lower the learning rate, or look "
                     "at the samples of this step",

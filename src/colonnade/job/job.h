@@ -51,8 +51,8 @@ class Job {
   Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt);
 
   /// Forward and backward over the micro-batches of one global batch, gradient sums, update.
-  /// Throws Error when a loss or gradient is not finite (unless the loss scale is dynamic, or
-  /// --no-check-for-nan-in-loss-and-grad).
+  /// A step whose gradient is not finite is skipped: no update. Under a dynamic loss scale and with
+  /// --no-check-for-nan-in-loss-and-grad the report says so; else Error is thrown, as for a loss.
   StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
 
   /// Mean losses over `batches` global batches; steps_of(i) gives the steps of batch i.

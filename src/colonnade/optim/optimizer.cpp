@@ -89,14 +89,13 @@ StepResult Optimizer::step(const StepOptions& options) {
   const double unscale = options.grad_multiplier / scale_.scale;
   result.grad_norm = std::sqrt(sums[0]) * unscale;
   result.num_zeros = static_cast<std::int64_t>(sums[1]);
-  result.finite = std::isfinite(result.grad_norm);
-  result.skipped = !result.finite && scale_.dynamic;
-  if (result.finite) {
+  result.skipped = !std::isfinite(result.grad_norm);
+  if (!result.skipped) {
     const double coefficient =
         settings_.clip_grad > 0 ? settings_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
     update(options, std::min(coefficient, 1.0) * unscale);
   }
-  scale_ = next(scale_, !result.finite, settings_);
+  scale_ = next(scale_, result.skipped, settings_);
   return result;
 }
 

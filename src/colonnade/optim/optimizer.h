@@ -38,8 +38,7 @@ struct StepOptions {
 struct StepResult {
   double grad_norm = 0;        ///< global L2 norm before clipping, loss scale removed
   std::int64_t num_zeros = 0;  ///< zero elements of the gradient, when asked for
-  bool skipped = false;        ///< a gradient was not finite and the loss scale is dynamic
-  bool finite = true;
+  bool skipped = false;        ///< the norm was not finite: weights and optimizer state are as before
 };
 
 class Optimizer {
@@ -49,9 +48,10 @@ class Optimizer {
             comm::Group model_parallel, bool fp16);
 
   /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
-  /// parameters. Call after GradBuffers::finish(). Each element counts once in the norm, whatever
-  /// the layout: its owner's float64 sum of squares. Communication: one sum of 3 numbers over the
-  /// model-parallel ranks, and over the replicas with the distributed optimizer.
+  /// parameters. A gradient that is not finite updates nothing (Megatron does the same under a loss scale,
+  /// and without one writes it into the weights). Call after GradBuffers::finish(). Each element counts once
+  /// in the norm, whatever the layout: its owner's float64 sum of squares. Communication: one sum of 3
+  /// numbers over the model-parallel ranks, and over the replicas with the distributed optimizer.
   StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters (--log-params-norm).

@@ -23,7 +23,7 @@ struct StepRecord {
   double learning_rate = 0;               ///< the one the step used
   double loss_scale = 1;                  ///< the one the step used
   std::optional<std::int64_t> num_zeros;  ///< zero elements of the gradient; empty: not counted
-  bool skipped = false;                   ///< an infinity was found, nothing was updated
+  bool skipped = false;                   ///< the gradient was not finite, nothing was updated
   double step_ms = 0;                     ///< wall time of the slowest rank
   double tokens_per_second = 0;           ///< of the whole job
   double tflops_per_device = 0;           ///< model FLOPs / (time * devices) / 1e12

@@ -50,7 +50,8 @@ void batches(Table& t) {
       "--calculate-per-token-loss",
       "every token of the global batch weighs the same, however many each micro-batch masks");
   t.add<kTraining, &Training::check_for_nan_in_loss_and_grad>(
-      "--check-for-nan-in-loss-and-grad", "stop at the first loss or gradient that is not a number");
+      "--check-for-nan-in-loss-and-grad",
+      "stop at the first loss or gradient that is not a number; off: the step is skipped and said to be");
 }
 
 void validation(Table& t) {
