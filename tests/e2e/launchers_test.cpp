@@ -136,22 +136,59 @@ TEST(Launchers, PlainRankVariables) {
   expect_trains(places);
 }
 
-TEST(Launchers, TwoLaunchersAreOneJob) {
+/// One job of two launchers that stand for two machines of two ranks each.
+struct Nodes {
+  explicit Nodes(const Words& words, const Variables& variables = {}) {
+    const std::string port = free_port();
+    for (const char* node : {"0", "1"})
+      launchers.push_back(std::make_unique<Program>(
+          colonnade({"launch", "--nnodes", "2", "--node-rank", node, "--nproc-per-node", "2", "--master-addr",
+                     "127.0.0.1", "--master-port", port, "--log-dir", (folder / "logs").string(), "--"}) +
+              words + Words{"--save", folder.path().string()},
+          variables));
+  }
+  std::vector<Result> finish() {
+    std::vector<Result> results;
+    for (auto& launcher : launchers) results.push_back(launcher->finish());
+    return results;
+  }
   const TempFolder folder;
-  const std::string port = free_port();
-  std::vector<std::unique_ptr<Program>> nodes;
-  for (const char* node : {"0", "1"}) {
-    const Words words =
-        colonnade({"launch", "--nnodes", "2", "--node-rank", node, "--nproc-per-node", "1", "--master-addr",
-                   "127.0.0.1", "--master-port", port, "--log-dir", (folder / "logs").string(), "--"}) +
-        two_steps(folder.path());
-    nodes.push_back(std::make_unique<Program>(words));
-  }
-  for (auto& node : nodes) {
-    const Result result = node->finish();
-    EXPECT_EQ(result.code, 0) << result.text;
-  }
-  EXPECT_EQ(losses(folder.path()), expected());
+  std::vector<std::unique_ptr<Program>> launchers;
+};
+
+/// Two ranks share each layer; the replicas sit on different machines.
+const Words kGrid{"--tensor-model-parallel-size", "2", "--eval-iters", "0", "--use-distributed-optimizer"};
+
+TEST(Launchers, TwoLaunchersAreOneJob) {
+  const Words words = small_gpt() + kGrid + Words{"--train-iters", "2"};
+  Nodes nodes(words);
+  for (const Result& result : nodes.finish()) EXPECT_EQ(result.code, 0) << result.text;
+  const TempFolder one;
+  const Result alone = run(launch(4, one.path(), words + Words{"--save", one.path().string()}));
+  ASSERT_EQ(alone.code, 0) << alone.text;
+  ASSERT_EQ(losses(one.path()).size(), 2U);
+  EXPECT_EQ(losses(nodes.folder.path()), losses(one.path()));
+}
+
+TEST(Launchers, ARankLostOnOneMachineEndsBothLaunchersWithinSeconds) {
+  const Words words = small_gpt() + kGrid + Words{"--train-iters", "50"};
+  Nodes nodes(words, {{"COLONNADE_FAULT", "at=forward rank=3 step=3"}});
+  const std::vector<Result> results = nodes.finish();
+  const double died_s = results[1].time_of("rank 3 was lost");
+  ASSERT_GT(died_s, 0) << results[1].text;
+  EXPECT_LT(now_s() - died_s, 10);
+  for (const Result& result : results) EXPECT_EQ(result.code, 4) << result.text;
+  EXPECT_THAT(results[1].text, HasSubstr("rank 3 was lost: killed by SIGKILL"));
+  EXPECT_THAT(results[0].text, testing::ContainsRegex("see the launcher of ranks? (2|3|2, 3)\n"));
+}
+
+TEST(Launchers, AStopOfOneMachineSavesAndStopsBoth) {
+  const Words words = small_gpt() + kGrid + Words{"--train-iters", "5000", "--save-interval", "5000"};
+  Nodes nodes(words);
+  ASSERT_TRUE(nodes.launchers[0]->wait_until([&] { return iterations(nodes.folder.path()).size() > 1; }));
+  nodes.launchers[1]->send(SIGTERM);
+  for (const Result& result : nodes.finish()) EXPECT_EQ(result.code, 5) << result.text;
+  EXPECT_TRUE(std::filesystem::exists(nodes.folder / "checkpoints/latest"));
 }
 
 }  // namespace

@@ -145,7 +145,10 @@ TEST(Verdict, WaitingForAnotherMachineBlamesNobodyHereFalsely) {
   ranks[0].silent_s = 11;
   const auto verdict = judge(ranks, kPatience, 0);
   ASSERT_TRUE(verdict);
-  EXPECT_THAT(verdict->lines[0], HasSubstr("waiting in 'grad bucket 3'"));
+  EXPECT_THAT(verdict->lines,
+              ElementsAre(HasSubstr("waiting in 'grad bucket 3'"),
+                          "rank 0 waits in 'grad bucket 3' (dp of ranks 0, 1, 2; number 5); of this machine "
+                          "all are there: see the launcher of ranks 1, 2"));
 }
 
 }  // namespace

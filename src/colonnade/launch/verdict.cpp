@@ -48,20 +48,33 @@ bool has_arrived(const RankView& view, const CollectiveMark& mark) {
   });
 }
 
+/// The members that another launcher watches: where all of this machine have arrived, one of them has not.
+std::vector<int> elsewhere(const CollectiveMark& mark, std::span<const RankView> ranks) {
+  std::vector<int> others = mark.members;
+  std::erase_if(others, [&](int member) { return find(ranks, member) != nullptr; });
+  return others;
+}
+
+/// "; rank 1 is missing there", as far as this machine can see; "" when nobody is.
+std::string missing_text(const RankView& view, std::span<const RankView> ranks) {
+  const std::vector<int> here = holding_up(view, ranks);
+  if (!here.empty())
+    return fmt::format("; {} {} missing there", ranks_text(here), here.size() == 1 ? "is" : "are");
+  const std::vector<int> others = elsewhere(*view.page.waiting, ranks);
+  if (others.empty()) return "";
+  return fmt::format("; of this machine all are there: see the launcher of {}", ranks_text(others));
+}
+
 /// Lines like "ranks 0, 2 wait in 'x' (dp of ranks 0, 1, 2; number 5); rank 1 is missing there".
 std::vector<std::string> waiting_lines(std::span<const RankView> ranks) {
-  std::map<std::pair<std::string, std::vector<int>>, std::vector<int>> waiters;
+  std::map<std::pair<std::string, std::string>, std::vector<int>> waiters;
   for (const RankView& view : ranks) {
-    if (waits(view)) waiters[{mark_text(*view.page.waiting), holding_up(view, ranks)}].push_back(view.rank);
+    if (waits(view)) waiters[{mark_text(*view.page.waiting), missing_text(view, ranks)}].push_back(view.rank);
   }
   std::vector<std::string> lines;
-  for (const auto& [place, who] : waiters) {
-    const auto& [what, missing] = place;
-    std::string line = fmt::format("{} {} in {}", ranks_text(who), who.size() == 1 ? "waits" : "wait", what);
-    if (!missing.empty())
-      line += fmt::format("; {} {} missing there", ranks_text(missing), missing.size() == 1 ? "is" : "are");
-    lines.push_back(line);
-  }
+  for (const auto& [place, who] : waiters)
+    lines.push_back(fmt::format("{} {} in {}{}", ranks_text(who), who.size() == 1 ? "waits" : "wait",
+                                place.first, place.second));
   return lines;
 }
 
