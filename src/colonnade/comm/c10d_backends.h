@@ -3,6 +3,8 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <memory>
@@ -21,6 +23,23 @@ struct GroupSeat {
   bool one_machine = false;  ///< all ranks of the world are on this machine
   int device_index = 0;      ///< CUDA device of this rank
 };
+
+/// An operation that c10d has started.
+using Started = c10::intrusive_ptr<c10d::Work>;
+
+inline c10d::AllreduceOptions reduce_options(Reduce op) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = op == Reduce::kMax   ? c10d::ReduceOp::MAX
+                     : op == Reduce::kMin ? c10d::ReduceOp::MIN
+                                          : c10d::ReduceOp::SUM;
+  return options;
+}
+
+inline c10d::BroadcastOptions root_options(int root) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return options;
+}
 
 /// CPU tensors over TCP; CUDA tensors are staged through host copies. Sums in reduce_scatter are taken
 /// in rank order. Connects to all members; throws what c10d throws.

@@ -11,20 +11,6 @@
 namespace colonnade::comm {
 namespace {
 
-using Started = c10::intrusive_ptr<c10d::Work>;
-
-c10d::ReduceOp to_c10d(Reduce op) {
-  switch (op) {
-    case Reduce::kMax:
-      return c10d::ReduceOp::MAX;
-    case Reduce::kMin:
-      return c10d::ReduceOp::MIN;
-    case Reduce::kSum:
-      break;
-  }
-  return c10d::ReduceOp::SUM;
-}
-
 /// The tensor that gloo may touch: itself on the CPU, a copy of a CUDA tensor.
 at::Tensor on_host(const at::Tensor& tensor) { return tensor.is_cpu() ? tensor.detach() : tensor.cpu(); }
 at::Tensor host_space(const at::Tensor& tensor) {
@@ -54,9 +40,8 @@ class GlooBackend final : public Backend {
     // gloo rounds after each of its additions; two members make one addition.
     const bool widen = op == Reduce::kSum && size() > 2 && is_low_precision(tensor);
     std::vector<at::Tensor> host{widen ? on_host(tensor).to(at::kFloat) : on_host(tensor)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = to_c10d(op);
-    return finish(group_->allreduce(host, options), [tensor, result = host[0]] { put_back(tensor, result); });
+    return finish(group_->allreduce(host, reduce_options(op)),
+                  [tensor, result = host[0]] { put_back(tensor, result); });
   }
 
   Work all_gather(at::Tensor out, at::Tensor in, const Call&) override {
@@ -80,9 +65,8 @@ class GlooBackend final : public Backend {
 
   Work broadcast(at::Tensor tensor, int root, const Call&) override {
     std::vector<at::Tensor> host{on_host(tensor)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return finish(group_->broadcast(host, options), [tensor, result = host[0]] { put_back(tensor, result); });
+    return finish(group_->broadcast(host, root_options(root)),
+                  [tensor, result = host[0]] { put_back(tensor, result); });
   }
 
   Work all_to_all(at::Tensor out, at::Tensor in, const Call&) override {

@@ -12,20 +12,6 @@
 namespace colonnade::comm {
 namespace {
 
-using Started = c10::intrusive_ptr<c10d::Work>;
-
-c10d::ReduceOp to_c10d(Reduce op) {
-  switch (op) {
-    case Reduce::kMax:
-      return c10d::ReduceOp::MAX;
-    case Reduce::kMin:
-      return c10d::ReduceOp::MIN;
-    case Reduce::kSum:
-      break;
-  }
-  return c10d::ReduceOp::SUM;
-}
-
 class NcclBackend final : public Backend {
  public:
   explicit NcclBackend(const GroupSeat& seat)
@@ -38,9 +24,7 @@ class NcclBackend final : public Backend {
 
   Work all_reduce(at::Tensor tensor, Reduce op, const Call&) override {
     std::vector<at::Tensor> tensors{on_device(tensor)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = to_c10d(op);
-    return finish(group_->allreduce(tensors, options));
+    return finish(group_->allreduce(tensors, reduce_options(op)));
   }
 
   Work all_gather(at::Tensor out, at::Tensor in, const Call&) override {
@@ -55,9 +39,7 @@ class NcclBackend final : public Backend {
 
   Work broadcast(at::Tensor tensor, int root, const Call&) override {
     std::vector<at::Tensor> tensors{on_device(tensor)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return finish(group_->broadcast(tensors, options));
+    return finish(group_->broadcast(tensors, root_options(root)));
   }
 
   Work all_to_all(at::Tensor out, at::Tensor in, const Call&) override {
