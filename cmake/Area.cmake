@@ -1,3 +1,9 @@
+# Sources of tests: not optimised, with the precompiled header of tests that see LibTorch or of those that do not.
+function(col_test_sources binary kind)
+  target_compile_options(${binary} PRIVATE -O0)
+  target_precompile_headers(${binary} REUSE_FROM col_test_pch_${kind})
+endfunction()
+
 # col_area(<name> [TORCH] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
 # makes the library col_<name> of src/colonnade/<name>/ and one test binary <name>_test of
 # tests/<name>/<stem>_test.cpp. DEPS must agree with tools/layers.txt. TORCH areas share one
@@ -34,7 +40,9 @@ function(col_area name)
     target_compile_definitions(${binary} PRIVATE COLONNADE_VECTORS="${PROJECT_SOURCE_DIR}/tests/vectors")
     if(A_TORCH)
       target_link_libraries(${binary} PRIVATE col_torch)
-      target_precompile_headers(${binary} REUSE_FROM col_pch)
+      col_test_sources(${binary} torch)
+    else()
+      col_test_sources(${binary} plain)
     endif()
     add_test(NAME ${name} COMMAND ${binary} --gtest_filter=-*Gpu*)
     set_tests_properties(${name} PROPERTIES LABELS "${name};unit" TIMEOUT 600)

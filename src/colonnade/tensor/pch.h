@@ -1,4 +1,4 @@
-// The LibTorch headers that nearly every tensor source needs, compiled once per build folder.
+// The headers that nearly every tensor source needs, and JSON, compiled once per build folder.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,3 +8,5 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <nlohmann/json.hpp>
