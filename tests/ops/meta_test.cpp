@@ -4,6 +4,7 @@
 #include "colonnade/ops/embedding.h"
 #include "colonnade/ops/norm.h"
 #include "colonnade/ops/optimizer.h"
+#include "colonnade/ops/product.h"
 #include "colonnade/ops/vocab_loss.h"
 #include "ops/support.h"
 
@@ -38,6 +39,12 @@ TEST(Meta, NormsAndActivations) {
   expect_backward(add_rms_norm(x, x, *weight, 1e-5, true).normed, x, {kS, kB, kH});
   expect_backward(activate(x, bias.get(), config::Activation::kGeluErf), x, {kS, kB, kH});
   expect_backward(activate(x, config::Activation::kSwiglu), x, {kS, kB, kH / 2});
+}
+
+TEST(Meta, Products) {
+  const Tensor x = meta({kS, kH}), w = meta({kD, kH}), bias = meta({kD});
+  EXPECT_EQ(product(x, w, bias).sizes(), (at::IntArrayRef{kS, kD}));
+  EXPECT_EQ(product_input_grad(meta({kS, kD}), w).sizes(), x.sizes());
 }
 
 TEST(Meta, DropoutAndEmbedding) {

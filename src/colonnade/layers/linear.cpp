@@ -3,6 +3,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/regions.h"
+#include "colonnade/ops/product.h"
 
 namespace colonnade::layers {
 namespace {
@@ -31,7 +32,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
     const at::Tensor whole =
         layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
-    const at::Tensor y2 = b ? at::addmm(*b, as_matrix(whole), w.t()) : at::mm(as_matrix(whole), w.t());
+    const at::Tensor y2 = ops::product(as_matrix(whole), w, b);
     return y2.view(shape_of(x, whole.size(0), w.size(0)));
   }
 
@@ -51,7 +52,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     at::Tensor dx;
     comm::Work reduced;
     if (ctx->needs_input_grad(0)) {
-      dx = at::mm(dy2, layer.weight->value.detach()).view(whole.sizes());
+      dx = ops::product_input_grad(dy2, layer.weight->value.detach()).view(whole.sizes());
       if (layer.sequence_parallel && tp.size() > 1) {
         const at::Tensor partial = dx;
         dx = at::empty_like(x, at::MemoryFormat::Contiguous);
@@ -74,7 +75,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     ctx->save_for_backward({x});
     ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
     const std::string& name = layer->weight->spec.name;
-    at::Tensor y = at::mm(as_matrix(x), w.t()).view(shape_of(x, x.size(0), w.size(0)));
+    at::Tensor y = ops::product(as_matrix(x), w).view(shape_of(x, x.size(0), w.size(0)));
     if (layer->sequence_parallel) return reduce_scatter_sequence(y, layer->tp, name);
     layer->tp.all_reduce(y, name).wait();
     return y;
@@ -87,7 +88,8 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
         layer.sequence_parallel ? gather_sequence(grads[0], layer.tp, layer.weight->spec.name) : grads[0];
     const at::Tensor dy2 = as_matrix(dy).contiguous();
     at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy2, layer.weight->value.detach()).view(x.sizes());
+    if (ctx->needs_input_grad(0))
+      dx = ops::product_input_grad(dy2, layer.weight->value.detach()).view(x.sizes());
     layer.weight->accumulate_product(dy2, as_matrix(x));
     return {dx, at::Tensor(), at::Tensor()};
   }

@@ -2,6 +2,7 @@
 #include "colonnade/layers/vocab_loss.h"
 
 #include "colonnade/layers/regions.h"
+#include "colonnade/ops/product.h"
 #include "colonnade/ops/vocab_loss.h"
 
 namespace colonnade::layers {
@@ -37,7 +38,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     const at::Tensor whole =
         site->sequence_parallel ? gather_sequence(x, site->tp, "vocabulary loss / activations") : x;
     const VocabRange held = vocab_range(*site->weight);
-    const at::Tensor logits = at::mm(rows_of(whole), w.t());
+    const at::Tensor logits = ops::product(rows_of(whole), w);
     const auto stats = combine(ops::logit_stats(logits, labels_n, held.first, held.rows), site->tp);
     ctx->saved_data["site"] = c10::IValue::make_capsule(site);
     ctx->save_for_backward({x, logits, labels_n, stats.max, stats.sum_exp});
@@ -65,7 +66,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     }
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
-      dx = at::mm(dlogits, site->weight->value.detach()).view(whole.sizes());
+      dx = ops::product_input_grad(dlogits, site->weight->value.detach()).view(whole.sizes());
       if (site->sequence_parallel && tp.size() > 1) {
         const at::Tensor partial = dx;
         dx = at::empty_like(x, at::MemoryFormat::Contiguous);
@@ -95,7 +96,7 @@ at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, co
                         bool sequence_parallel) {
   const at::NoGradGuard no_grad;
   const at::Tensor whole = sequence_parallel ? gather_sequence(x, tp, "logits / activations") : x;
-  const at::Tensor local = at::mm(rows_of(whole), weight.value.detach().t());
+  const at::Tensor local = ops::product(rows_of(whole), weight.value.detach());
   at::Tensor vocab_major = local.t().to(at::kFloat).contiguous();
   if (local.scalar_type() == at::kDouble) vocab_major = local.t().contiguous();
   if (tp.size() > 1) {

@@ -1,0 +1,50 @@
+// Both products of a linear against float64, in the shapes and strides in which layers ask for them.
+#include "colonnade/ops/product.h"
+
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using at::Tensor;
+
+using test::distance;
+using test::tolerance;
+
+struct Sizes {
+  std::int64_t rows, in, out;
+};
+
+TEST(Product, FollowsFloat64ForEveryTypeAndShape) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16})
+    for (const Sizes& z : {Sizes{1, 7, 5}, {3, 64, 1}, {33, 517, 129}, {256, 384, 1152}}) {
+      const Tensor x = test::random({z.rows, z.in}, type), w = test::random({z.out, z.in}, type);
+      const Tensor bias = test::random({z.out}, type), dy = test::random({z.rows, z.out}, type);
+      const Tensor x64 = x.to(at::kDouble), w64 = w.to(at::kDouble);
+      EXPECT_LT(distance(product(x, w), x64.mm(w64.t())), tolerance(type));
+      EXPECT_LT(distance(product(x, w, bias), x64.mm(w64.t()) + bias.to(at::kDouble)), tolerance(type));
+      EXPECT_LT(distance(product_input_grad(dy, w), dy.to(at::kDouble).mm(w64)), tolerance(type));
+    }
+}
+
+TEST(Product, TakesRowsOfALargerWeight) {
+  const Tensor table = at::randn({40, 24}), x = at::randn({6, 24});
+  const Tensor rows = table.narrow(0, 8, 16);
+  EXPECT_LT(distance(product(x, rows), x.to(at::kDouble).mm(rows.to(at::kDouble).t())),
+            tolerance(at::kFloat));
+}
+
+TEST(Product, GivesEqualBitsAgain) {
+  const Tensor x = at::randn({256, 384}), w = at::randn({1024, 384}), dy = at::randn({256, 1024});
+  EXPECT_TRUE(at::equal(product(x, w), product(x, w)));
+  EXPECT_TRUE(at::equal(product_input_grad(dy, w), product_input_grad(dy, w)));
+}
+
+TEST(Product, TakesNoTokens) {
+  const Tensor none = at::empty({0, 8}), w = at::randn({4, 8});
+  EXPECT_EQ(product(none, w).sizes(), (at::IntArrayRef{0, 4}));
+  EXPECT_EQ(product_input_grad(at::empty({0, 4}), w).sizes(), (at::IntArrayRef{0, 8}));
+}
+
+}  // namespace
+}  // namespace colonnade::ops
