@@ -1,0 +1,97 @@
+// See block_pool.h.
+#include "colonnade/tensor/block_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::tensor {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+/// `bytes` of fresh memory that begin at a huge page, or null.
+void* from_system(std::size_t bytes) {
+  const std::size_t room = bytes + kHugePage;
+  void* const mapped = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  const std::size_t before = round_up(address, kHugePage) - address;
+  if (before > 0) ::munmap(begin, before);
+  if (before < kHugePage) ::munmap(begin + before + bytes, kHugePage - before);
+  ::madvise(begin + before, bytes, MADV_HUGEPAGE);  // a wish: systems without huge pages say no
+  return begin + before;
+}
+
+}  // namespace
+
+BlockPool::~BlockPool() { let_go_until(0); }
+
+void* BlockPool::take(std::size_t bytes) {
+  bytes = round_up(std::max(bytes, kPage), kPage);
+  const std::lock_guard lock(mutex_);
+  void* block = take_kept(bytes);
+  if (block == nullptr) {
+    const std::size_t most = std::max(most_lent_, use_.lent + bytes);
+    const std::size_t limit = most + most / 4;
+    let_go_until(limit - use_.lent - bytes);
+    block = from_system(bytes);
+    if (block == nullptr) {
+      let_go_until(0);
+      block = from_system(bytes);
+    }
+    COL_CHECK(block != nullptr,
+              "memory: the system must give {} bytes; got none beside {} in use; use a smaller model or "
+              "micro-batch per rank, or a machine with more memory",
+              bytes, use_.lent);
+    lent_[block] = bytes;
+    use_.lent += bytes;
+  }
+  most_lent_ = std::max(most_lent_, use_.lent);
+  return block;
+}
+
+void* BlockPool::take_kept(std::size_t bytes) {
+  const auto found = kept_.lower_bound(bytes);
+  if (found == kept_.end() || found->first > bytes + bytes / 8) return nullptr;
+  const auto [size, block] = *found;
+  kept_.erase(found);
+  lent_[block] = size;
+  use_.kept -= size;
+  use_.lent += size;
+  return block;
+}
+
+void BlockPool::give(void* block) {
+  const std::lock_guard lock(mutex_);
+  const auto found = lent_.find(block);
+  COL_CHECK(found != lent_.end(), "memory: a block must come from the pool it is given back to; got another");
+  kept_.emplace(found->second, block);
+  use_.lent -= found->second;
+  use_.kept += found->second;
+  lent_.erase(found);
+}
+
+BlockPool::Use BlockPool::use() {
+  const std::lock_guard lock(mutex_);
+  return use_;
+}
+
+void BlockPool::let_go_until(std::size_t most_kept) {
+  while (use_.kept > most_kept) {
+    const auto largest = std::prev(kept_.end());
+    ::munmap(largest->second, largest->first);
+    use_.kept -= largest->first;
+    kept_.erase(largest);
+  }
+}
+
+}  // namespace colonnade::tensor
