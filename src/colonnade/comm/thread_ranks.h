@@ -12,7 +12,8 @@ namespace colonnade::comm {
 /// Runs `body` once per rank of `parallel` (world_size ranks), each on a thread of its own with one
 /// OpenMP thread, and returns when all have ended. Groups are shared memory: a collective is two
 /// barriers and direct reads, summed in rank order, so results are equal bits on every run and rank.
-/// Calls that return a Work run at once, except recv, which runs in wait().
+/// Calls that return a Work run at once, except recv, which runs in wait(); but outputs are NaN until wait(),
+/// and a tensor that changes between send and its wait() is an Error, so a missing wait shows in every run.
 ///
 /// An exception in one rank ends the waits of the others with CommError and is rethrown here. A rank
 /// that waits for one that has ended, or longer than `timeout`, gets CommError naming it; ranks that
