@@ -12,13 +12,18 @@ help: ## list the verbs
 setup:
 	@tools/setup.sh build
 
+# $(call first,what,minutes): a line before a build from nothing.
+first = @[ -e $(BUILD)/colonnade ] || echo "build: compiling $(1) for the first time, about $(2) minutes on 2 cores"
+
 configure = cmake --preset $(PRESET) --log-level=WARNING && cmake --build $(BUILD) -j $(JOBS)
 
 build: setup ## set up this machine and build build/release/colonnade (PRESET=dev|cuda|asan|tsan for others)
+	$(call first,everything,14)
 	@$(configure)
 
 test: ## build and run the tests; AREA=plan runs one area
 	@tools/setup.sh test
+	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,14))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
 
@@ -33,11 +38,13 @@ check: ## format, layers, sizes, links, and clang-tidy on what changed
 
 bench: ## measure this machine: our steps against the floor and against peers
 	@tools/setup.sh bench
+	$(call first,everything,14)
 	@$(configure)
 	@benchmarks/run.sh $(BUILD)
 
 demo: ## train a real model on real text over four processes, then show what came out (6 minutes after the build)
 	@tools/setup.sh demo
+	$(call first,the program,8)
 	@$(configure) --target colonnade
 	@tools/demo.sh $(BUILD)
 

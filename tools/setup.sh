@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets a machine up for Colonnade: Debian packages and the Python environment .venv with the pinned
-# LibTorch. Installs only what is missing and says what and how big first.
+# LibTorch. Installs only what is missing and says first what, how big and how long (at 10 MB/s).
 #
 #   tools/setup.sh          what a build needs
 #   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers)
@@ -42,7 +42,7 @@ install_packages() {
   size=$(LC_ALL=C apt-get install --no-install-recommends --assume-no "${missing[@]}" 2>/dev/null |
          grep -E '^Need to get|^After this operation' | tr '\n' ' ' || true)
   say "installing ${#missing[@]} Debian packages: ${missing[*]}"
-  say "${size:-size unknown}"
+  say "${size:-size unknown} A few seconds for each 10 MB."
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
@@ -61,14 +61,14 @@ make_venv() {
 
 install_torch() {
   is_current build && return
-  say "installing LibTorch 2.11.0 from the PyPI wheel, without GPU libraries: 535 MB to get, 1.2 GB on disk"
+  say "installing LibTorch 2.11.0 from the PyPI wheel, without GPU libraries: 535 MB to get, 1.2 GB on disk, about 2 minutes"
   .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tools/requirements-build.txt
   set_current build
 }
 
 install_test_python() {
   is_current test && return
-  say "installing the Python packages of the tests: 60 MB to get, 300 MB on disk"
+  say "installing the Python packages of the tests: 60 MB to get, 300 MB on disk, about a minute"
   # pip names torch's GPU dependencies as missing: they are left out on purpose.
   .venv/bin/pip install -q --disable-pip-version-check -r tools/requirements-test.txt 2> >(grep -v '^torch 2.11.0 requires' >&2)
   .venv/bin/python tools/torch_stand_ins.py
@@ -77,7 +77,7 @@ install_test_python() {
 
 install_bench_python() {
   is_current bench && return
-  say "installing the peers of the benchmarks: 3 MB to get"
+  say "installing the peers of the benchmarks: 3 MB to get, some seconds"
   .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tools/requirements-bench.txt
   set_current bench
 }
