@@ -5,6 +5,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "colonnade/comm/null_backend.h"
 #include "colonnade/plan/params/gpt.h"
 #include "support/split.h"
 
@@ -145,10 +146,12 @@ TEST(GradBuffers, ReduceWhileTheBackwardPassRunsWhenArmed) {
     backward(toy.chunks[0], ranks.rank(), 1);
     Tensor sum = at::zeros_like(c.value);
     for (int i = 0; i < 4; ++i) sum += gradient(c, i / 2, i % 2);
-    EXPECT_TRUE(at::allclose(c.main_grad, sum));  // thread ranks reduce at once: before finish()
+    const Tensor own = gradient(c, ranks.rank(), 0) + gradient(c, ranks.rank(), 1);
+    EXPECT_FALSE(at::allclose(c.main_grad, own)) << "thread ranks reduce at once: before finish()";
     buffers.arm(1);
     backward(toy.chunks[1], ranks.rank(), 0);
     buffers.finish();
+    EXPECT_TRUE(at::allclose(c.main_grad, sum));
   });
 }
 
@@ -221,41 +224,71 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
       });
 }
 
-/// Gradients of the unsplit fused matrix as each rank sees its part of them.
-TEST(PartialSums, SharedKeyValueRowsAreSummedOverTheirHolders) {
+/// Two layers of 8 heads and `groups` key-value heads, with biases and LayerNorm.
+config::Model layers_of(std::int64_t groups) {
   config::Model model;
-  model.num_layers = 1;
+  model.num_layers = 2;
   model.hidden_size = model.ffn_hidden_size = 16;
   model.num_attention_heads = 8;
-  model.num_query_groups = 2;
+  model.num_query_groups = groups;
   model.kv_channels = 2;
   model.vocab_size = 8;
+  return model;
+}
+
+/// This rank's parameters of all layers.
+struct Layers {
+  std::vector<std::unique_ptr<Parameter>> all;
+  std::vector<Parameter*> list;
+
+  Layers(const config::Model& model, const config::Parallel& parallel, const comm::Group& tp) {
+    for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+      plan::for_each(plan::layer_params(model, parallel, layer), [&](const plan::ParamSpec& spec) {
+        all.push_back(std::make_unique<Parameter>(spec, tp.rank(), tp.size(), at::dtype(at::kDouble)));
+        list.push_back(all.back().get());
+      });
+  }
+};
+
+TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
   const auto parallel = test::tensor_parallel(4, true);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const comm::Group tp = ranks.group({plan::Axis::kTp});
-    const auto params = plan::layer_params(model, parallel, 0).attention;
-    Parameter qkv(params.qkv.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
-    Parameter bias(*params.qkv.bias, tp.rank(), tp.size(), at::dtype(at::kDouble));
-    Parameter norm(params.input_norm.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
-    Parameter proj(params.proj.weight, tp.rank(), tp.size(), at::dtype(at::kDouble));
-    GradBuffers buffers({{&norm, &qkv, &bias, &proj}}, nullptr, {.tensor = tp},
-                        {.overlap_grad_reduce = true});
+    const Layers layers(layers_of(2), parallel, tp);
+    GradBuffers buffers({layers.list}, nullptr, {.tensor = tp}, {.overlap_grad_reduce = true});
     buffers.arm(0);
-    backward({&norm, &qkv, &bias, &proj}, tp.rank(), 0);
+    backward(layers.list, tp.rank(), 0);
     buffers.finish();
-    EXPECT_TRUE(at::equal(proj.main_grad, gradient(proj, tp.rank(), 0)));
-    Tensor sum = at::zeros_like(norm.value);
-    for (int r = 0; r < 4; ++r) sum += gradient(norm, r, 0);
-    EXPECT_TRUE(at::allclose(norm.main_grad, sum));
     // Ranks 0, 1 hold group 0 and ranks 2, 3 group 1: rows [q 2 heads | k | v] of 2 each.
     const int partner = tp.rank() ^ 1;
-    for (Parameter* p : {&qkv, &bias}) {
+    for (Parameter* p : layers.list) {
       const Tensor mine = gradient(*p, tp.rank(), 0);
-      EXPECT_TRUE(at::equal(p->main_grad.narrow(0, 0, 4), mine.narrow(0, 0, 4)));
-      EXPECT_TRUE(
-          at::allclose(p->main_grad.narrow(0, 4, 4), (mine + gradient(*p, partner, 0)).narrow(0, 4, 4)));
+      Tensor expected = mine.clone();
+      if (p->spec.name.find("linear_qkv") != std::string::npos)
+        expected.narrow(0, 4, 4).add_(gradient(*p, partner, 0).narrow(0, 4, 4));
+      if (p->spec.split_dim < 0)
+        for (int r = 0; r < 4; ++r) expected = r == 0 ? gradient(*p, r, 0) : expected + gradient(*p, r, 0);
+      EXPECT_TRUE(at::equal(p->main_grad, expected)) << p->spec.name;
     }
   });
+}
+
+TEST(PartialSums, OneCallCompletesABucket) {
+  const auto parallel = test::tensor_parallel(4, true);
+  const auto calls = [&](std::int64_t groups, std::int64_t bucket) {
+    const auto traffic = std::make_shared<comm::Traffic>();
+    comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(traffic));
+    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const Layers layers(layers_of(groups), parallel, tp);
+    GradBuffers buffers({layers.list}, nullptr, {.tensor = tp}, {.bucket_elements = bucket});
+    buffers.finish();
+    return traffic->table()[{"tp", "all_reduce"}];
+  };
+  EXPECT_EQ(calls(8, 1'000'000).calls, 1) << "6 norms and biases in each of 2 layers";
+  EXPECT_EQ(calls(2, 1'000'000).calls, 2) << "and the shared rows of weights and biases of both layers";
+  EXPECT_EQ(calls(8, 1).calls, 12) << "as many as there are buckets";
+  // Of the fused matrix only keys and values travel: 2 kv rows of 16 weights and a bias, in 2 layers.
+  EXPECT_EQ(calls(2, 1'000'000).bytes - calls(8, 1'000'000).bytes, 2 * (2 * 4) * (16 + 1) * 8);
 }
 
 TEST(GradBuffers, ParametersOfTwoTypesAreRefused) {

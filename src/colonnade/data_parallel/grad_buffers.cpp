@@ -1,27 +1,34 @@
 // See grad_buffers.h.
 #include "colonnade/data_parallel/grad_buffers.h"
 
-#include <numeric>
-
 #include "colonnade/base/error.h"
 #include "colonnade/data_parallel/partial_sums.h"
 
 namespace colonnade::data_parallel {
 namespace {
 
-constexpr std::int64_t kStartAlignment = 64;
-constexpr std::int64_t kBucketAlignment = 128;
+using plan::FurtherSum;
 
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks,
+                         const tensor::Parameter* tied, const Groups& groups, std::int64_t bucket_elements) {
+  std::vector<std::vector<plan::FlatParam>> flat(chunks.size());
+  for (std::size_t c = 0; c < chunks.size(); ++c)
+    for (const tensor::Parameter* p : chunks[c])
+      flat[c].push_back({p->value.numel(), p == tied
+                                               ? FurtherSum::kTied
+                                               : plan::further_sum(p->spec, p->shard, groups.tensor.size())});
+  return plan::lay_out(flat, bucket_elements, groups.data.size());
+}
 
 }  // namespace
 
 GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, tensor::Parameter* tied,
                          Groups groups, Options options)
-    : groups_(std::move(groups)), options_(options), tied_(tied), armed_(chunks.size(), false) {
-  lay_out(chunks);
+    : groups_(std::move(groups)), options_(options), armed_(chunks.size(), false) {
+  const plan::FlatLayout layout = lay_out(chunks, tied, groups_, options_.bucket_elements);
+  adopt(layout, chunks);
   if (entries_.empty()) return;
-  move_into_buffers();
+  move_into_buffers(layout.size);
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     for (tensor::Parameter* parameter : buckets_[b].parameters) {
       bucket_of_[parameter] = b;
@@ -30,57 +37,31 @@ GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chu
   start_step();
 }
 
-bool GradBuffers::needs_further_sums(const tensor::Parameter& parameter) const {
-  return &parameter == tied_ || is_partial(parameter, groups_.tensor);
-}
-
-void GradBuffers::lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks) {
-  for (std::size_t c = 0; c < chunks.size(); ++c) {
-    for (const bool deferred : {false, true}) {
-      buckets_.push_back({.chunk = static_cast<int>(c), .deferred = deferred, .begin = total_});
-      for (auto p = chunks[c].rbegin(); p != chunks[c].rend(); ++p) {
-        if (needs_further_sums(**p) != deferred) continue;
-        // Tied embeddings lie alone in a bucket, so that both stages cut it in the same places.
-        if (*p == tied_) close_bucket();
-        place(*p);
-        if (*p == tied_ || total_ - buckets_.back().begin >= options_.bucket_elements) close_bucket();
-      }
-      close_bucket();
-      buckets_.pop_back();
-    }
+void GradBuffers::adopt(const plan::FlatLayout& layout,
+                        const std::vector<std::vector<tensor::Parameter*>>& chunks) {
+  for (const plan::FlatEntry& e : layout.entries) entries_.push_back({chunks[e.chunk][e.index], e.begin});
+  for (const plan::FlatBucket& place : layout.buckets) {
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.place = place;
+    for (std::size_t i = place.first; i < place.last; ++i) bucket.parameters.push_back(entries_[i].parameter);
+    bucket.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1,
+                              bucket.parameters.front()->spec.name, bucket.parameters.back()->spec.name);
+    add_owned(place);
   }
 }
 
-void GradBuffers::place(tensor::Parameter* parameter) {
-  total_ = round_up(total_, kStartAlignment);
-  entries_.push_back({parameter, total_});
-  total_ += parameter->value.numel();
-  buckets_.back().parameters.push_back(parameter);
+void GradBuffers::add_owned(const plan::FlatBucket& place) {
+  const std::int64_t ranks = distributed() ? groups_.data.size() : 1;
+  const std::int64_t part = (place.end - place.begin) / ranks;
+  const std::int64_t begin = place.begin + (distributed() ? part * groups_.data.rank() : 0);
+  owned_.push_back({begin, begin + part});
 }
 
-/// Ends the open bucket, unless it is empty, and opens the next of the same kind.
-void GradBuffers::close_bucket() {
-  Bucket& open = buckets_.back();
-  if (open.parameters.empty()) return;
-  const std::int64_t size = groups_.data.size();
-  total_ = open.begin + round_up(total_ - open.begin, std::lcm(size, kBucketAlignment));
-  open.end = total_;
-  open.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1,
-                          open.parameters.front()->spec.name, open.parameters.back()->spec.name);
-  const std::int64_t part = (open.end - open.begin) / size;
-  if (distributed())
-    owned_.push_back(
-        {open.begin + part * groups_.data.rank(), open.begin + part * (groups_.data.rank() + 1)});
-  else
-    owned_.push_back({open.begin, open.end});
-  buckets_.push_back({.chunk = open.chunk, .deferred = open.deferred, .begin = total_});
-}
-
-void GradBuffers::move_into_buffers() {
+void GradBuffers::move_into_buffers(std::int64_t size) {
   const at::Tensor& first = entries_.front().parameter->value;
   const auto grad_type = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  params_ = at::zeros({total_}, first.options());
-  grads_ = at::zeros({total_}, first.options().dtype(grad_type));
+  params_ = at::zeros({size}, first.options());
+  grads_ = at::zeros({size}, first.options().dtype(grad_type));
   for (const Entry& e : entries_) {
     COL_CHECK(e.parameter->value.scalar_type() == first.scalar_type(),
               "parameter {}: all parameters of a rank share one dtype; got {} and {}", e.parameter->spec.name,
@@ -104,16 +85,21 @@ void GradBuffers::arm(int chunk) { armed_[static_cast<std::size_t>(chunk)] = tru
 
 void GradBuffers::on_ready(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  if (bucket.deferred || !options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.chunk)])
-    return;
+  const bool may_go = options_.overlap_grad_reduce && armed_[static_cast<std::size_t>(bucket.place.chunk)];
+  if (bucket.place.further != FurtherSum::kNone || !may_go) return;
   if (--bucket.missing == 0) launch(bucket);
+}
+
+at::Tensor GradBuffers::stretch(const at::Tensor& buffer, const Bucket& bucket) const {
+  return buffer.narrow(0, bucket.place.begin, bucket.place.end - bucket.place.begin);
 }
 
 void GradBuffers::launch(Bucket& bucket) {
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // an unused parameter: its gradient is zero
+  complete(bucket);
   bucket.launched = true;
-  at::Tensor all = grads_.narrow(0, bucket.begin, bucket.end - bucket.begin);
+  const at::Tensor all = stretch(grads_, bucket);
   if (!distributed()) {
     bucket.reduced = groups_.data.all_reduce(all, bucket.name);
     return;
@@ -123,19 +109,22 @@ void GradBuffers::launch(Bucket& bucket) {
       groups_.data.reduce_scatter(all.narrow(0, part * groups_.data.rank(), part), all, bucket.name);
 }
 
-void GradBuffers::sum_partial_gradients() {
-  for (Bucket& bucket : buckets_) {
-    if (!bucket.deferred) continue;
-    for (tensor::Parameter* parameter : bucket.parameters) {
-      parameter->has_grad() ? void() : void(parameter->grad_to_add_to());
-      sum_partial(*parameter, groups_.tensor);
-      if (parameter == tied_) groups_.embedding.all_reduce(parameter->main_grad, "tied embeddings").wait();
-    }
+/// The sum that comes before the one over the replicas.
+void GradBuffers::complete(Bucket& bucket) {
+  const std::string name = bucket.name + " / partial";
+  switch (bucket.place.further) {
+    case FurtherSum::kNone:
+      return;
+    case FurtherSum::kTensor:
+      return groups_.tensor.all_reduce(stretch(grads_, bucket), name).wait();
+    case FurtherSum::kSharedRows:
+      return sum_shared_rows(bucket.parameters, groups_.tensor, name);
+    case FurtherSum::kTied:
+      return groups_.embedding.all_reduce(stretch(grads_, bucket), "tied embeddings").wait();
   }
 }
 
 void GradBuffers::finish() {
-  sum_partial_gradients();
   for (Bucket& bucket : buckets_)
     if (!bucket.launched) launch(bucket);
   for (Bucket& bucket : buckets_) bucket.reduced.wait();
@@ -145,7 +134,7 @@ void GradBuffers::gather_params() {
   if (!distributed()) return;
   // First needed, first gathered: the buffers are in backward order.
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
-    at::Tensor all = params_.narrow(0, bucket->begin, bucket->end - bucket->begin);
+    const at::Tensor all = stretch(params_, *bucket);
     const std::int64_t part = all.numel() / groups_.data.size();
     bucket->gathered =
         groups_.data.all_gather(all, all.narrow(0, part * groups_.data.rank(), part), bucket->name);

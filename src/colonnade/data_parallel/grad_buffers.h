@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "colonnade/comm/group.h"
+#include "colonnade/plan/buckets.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::data_parallel {
@@ -36,14 +37,13 @@ struct Owned {
 };
 
 /// Takes all parameters of a rank: values and gradients become views of two flat buffers with equal
-/// offsets (parameters in the order in which the backward pass finishes them, each start on a
-/// multiple of 64 elements, bucket lengths multiples of lcm(size, 128)).
+/// offsets (plan::lay_out).
 ///
 /// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
 /// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over
 /// further axes (norms under sequence parallelism, key-value heads held by several ranks, tied
 /// embeddings) wait in buckets of their own until the backward pass is over, are summed over those
-/// axes first and then over the replicas.
+/// axes first, one call for each bucket, and then over the replicas.
 class GradBuffers {
  public:
   /// `chunks[c]`: the parameters of chunk c in forward order. `tied`: the table (or its copy) of tied
@@ -78,9 +78,7 @@ class GradBuffers {
 
  private:
   struct Bucket {
-    int chunk = 0;
-    bool deferred = false;  ///< its gradients need further sums first
-    std::int64_t begin = 0, end = 0;
+    plan::FlatBucket place;
     std::vector<tensor::Parameter*> parameters;
     int missing = 0;  ///< gradients still to come before it may be reduced
     bool launched = false;
@@ -88,23 +86,20 @@ class GradBuffers {
     std::string name;
   };
 
-  void lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks);
-  void close_bucket();
-  void place(tensor::Parameter* parameter);
-  void move_into_buffers();
+  void adopt(const plan::FlatLayout& layout, const std::vector<std::vector<tensor::Parameter*>>& chunks);
+  void add_owned(const plan::FlatBucket& place);
+  void move_into_buffers(std::int64_t size);
   void on_ready(std::size_t bucket);
   void launch(Bucket& bucket);
-  void sum_partial_gradients();
-  [[nodiscard]] bool needs_further_sums(const tensor::Parameter& parameter) const;
+  void complete(Bucket& bucket);
+  [[nodiscard]] at::Tensor stretch(const at::Tensor& buffer, const Bucket& bucket) const;
 
   Groups groups_;
   Options options_;
-  tensor::Parameter* tied_;
   std::vector<Entry> entries_;
   std::vector<Bucket> buckets_;
   std::unordered_map<const tensor::Parameter*, std::size_t> bucket_of_;
   std::vector<Owned> owned_;
-  std::int64_t total_ = 0;
   at::Tensor params_, grads_;
   std::vector<bool> armed_;
 };

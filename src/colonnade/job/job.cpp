@@ -39,8 +39,7 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas) {
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
   options.distributed = p.use_distributed_optimizer;
-  options.bucket_elements =
-      p.ddp_bucket_size > 0 ? p.ddp_bucket_size : std::max<std::int64_t>(40'000'000, 1'000'000LL * replicas);
+  options.bucket_elements = plan::bucket_elements(p, replicas);
   return options;
 }
 

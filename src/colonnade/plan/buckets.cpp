@@ -1,0 +1,92 @@
+// See buckets.h.
+#include "colonnade/plan/buckets.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace colonnade::plan {
+namespace {
+
+constexpr std::int64_t kStartAlignment = 64;
+constexpr std::int64_t kBucketAlignment = 128;
+
+std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+
+/// Fills a layout bucket by bucket.
+class Filler {
+ public:
+  Filler(std::int64_t bucket_elements, int replicas)
+      : bucket_elements_(bucket_elements), alignment_(std::lcm(std::int64_t{replicas}, kBucketAlignment)) {}
+
+  void place(int chunk, std::size_t index, const FlatParam& param) {
+    if (!open_) layout_.buckets.push_back({chunk, param.further, layout_.size, 0, layout_.entries.size(), 0});
+    open_ = true;
+    layout_.size = round_up(layout_.size, kStartAlignment);
+    layout_.entries.push_back({static_cast<std::size_t>(chunk), index, layout_.size, param.numel});
+    layout_.size += param.numel;
+    if (layout_.size - layout_.buckets.back().begin >= bucket_elements_) close();
+  }
+
+  void close() {
+    if (!open_) return;
+    FlatBucket& bucket = layout_.buckets.back();
+    bucket.last = layout_.entries.size();
+    bucket.end = layout_.size = bucket.begin + round_up(layout_.size - bucket.begin, alignment_);
+    open_ = false;
+  }
+
+  FlatLayout take() { return std::move(layout_); }
+
+ private:
+  std::int64_t bucket_elements_;
+  std::int64_t alignment_;
+  FlatLayout layout_;
+  bool open_ = false;
+};
+
+}  // namespace
+
+FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
+  if (tp == 1) return FurtherSum::kNone;
+  if (spec.split_dim >= 0) return shard.replicated_runs ? FurtherSum::kSharedRows : FurtherSum::kNone;
+  return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;
+}
+
+FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
+                   int replicas) {
+  Filler filler(bucket_elements, replicas);
+  for (std::size_t c = 0; c < chunks.size(); ++c)
+    for (const FurtherSum kind :
+         {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kTied}) {
+      for (std::size_t i = chunks[c].size(); i-- > 0;)
+        if (chunks[c][i].further == kind) filler.place(static_cast<int>(c), i, chunks[c][i]);
+      filler.close();
+    }
+  return filler.take();
+}
+
+std::int64_t largest_shard(const FlatLayout& layout, int shards) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < shards; ++rank) {
+    std::int64_t owned = 0;
+    for (const FlatBucket& bucket : layout.buckets) {
+      const std::int64_t part = (bucket.end - bucket.begin) / shards;
+      const std::int64_t begin = bucket.begin + part * rank;
+      for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+        const FlatEntry& entry = layout.entries[i];
+        const std::int64_t from = std::max(entry.begin, begin);
+        const std::int64_t to = std::min(entry.begin + entry.numel, begin + part);
+        owned += std::max<std::int64_t>(0, to - from);
+      }
+    }
+    most = std::max(most, owned);
+  }
+  return most;
+}
+
+std::int64_t bucket_elements(const config::Parallel& parallel, int replicas) {
+  if (parallel.ddp_bucket_size > 0) return parallel.ddp_bucket_size;
+  return std::max<std::int64_t>(40'000'000, 1'000'000LL * replicas);
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,60 @@
+// How the parameters of a rank lie in its flat buffers, and where these are cut into buckets. The
+// buffers (data_parallel/) are built from this, the memory plan counts it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "colonnade/config/parallel.h"
+#include "colonnade/plan/param.h"
+
+namespace colonnade::plan {
+
+/// What completes a rank's gradient before it is summed over the replicas.
+enum class FurtherSum : std::uint8_t {
+  kNone,
+  kTensor,      ///< the sum over the tensor ranks: the spec calls the gradient partial
+  kSharedRows,  ///< the sum over the tensor ranks that hold the same rows (key-value heads, tp > groups)
+  kTied,        ///< the sum over first and last stage: tied embeddings
+};
+
+/// Of a parameter that is not tied, on one of `tp` tensor ranks.
+FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp);
+
+struct FlatParam {
+  std::int64_t numel = 0;  ///< local elements
+  FurtherSum further = FurtherSum::kNone;
+};
+struct FlatEntry {
+  std::size_t chunk = 0;
+  std::size_t index = 0;   ///< in the list of the chunk
+  std::int64_t begin = 0;  ///< first element in the buffers
+  std::int64_t numel = 0;
+};
+struct FlatBucket {
+  int chunk = 0;
+  FurtherSum further = FurtherSum::kNone;  ///< of all its parameters
+  std::int64_t begin = 0, end = 0;         ///< elements, filling included
+  std::size_t first = 0, last = 0;         ///< entries [first, last)
+};
+struct FlatLayout {
+  std::vector<FlatEntry> entries;
+  std::vector<FlatBucket> buckets;
+  std::int64_t size = 0;  ///< elements of each buffer
+};
+
+/// `chunks[c]`: the parameters of chunk c in forward order. They lie in the order in which the backward
+/// pass finishes them, those of one further sum together, each start on a multiple of 64 elements. A
+/// bucket closes when it has at least `bucket_elements`; its length is a multiple of lcm(replicas, 128).
+FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
+                   int replicas);
+
+/// Elements of parameters that a rank owns when each bucket is cut into `shards` equal parts: of the rank
+/// that owns most. Filling belongs to nobody.
+std::int64_t largest_shard(const FlatLayout& layout, int shards);
+
+/// --ddp-bucket-size, or Megatron's max(40e6, 1e6 * replicas).
+std::int64_t bucket_elements(const config::Parallel& parallel, int replicas);
+
+}  // namespace colonnade::plan

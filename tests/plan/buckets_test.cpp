@@ -1,0 +1,79 @@
+// The layout of the flat buffers: order, alignment, buckets, and the shares of a distributed optimizer.
+#include "colonnade/plan/buckets.h"
+
+#include <gtest/gtest.h>
+
+#include "colonnade/plan/params/gpt.h"
+#include "plan/presets.h"
+
+namespace colonnade::plan {
+namespace {
+
+using Kind = FurtherSum;
+
+TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
+  const std::vector<std::vector<FlatParam>> chunks{
+      {{100, Kind::kTied}, {10, Kind::kTensor}, {70}, {20, Kind::kSharedRows}, {30}, {40, Kind::kTensor}},
+      {{5, Kind::kTensor}}};
+  const FlatLayout layout = lay_out(chunks, 1'000'000, 1);
+  std::vector<std::size_t> order;
+  for (const FlatEntry& e : layout.entries) order.push_back(e.index);
+  EXPECT_EQ(order, (std::vector<std::size_t>{4, 2, 5, 1, 3, 0, 0}));
+  std::vector<std::int64_t> ends;
+  std::vector<Kind> kinds;
+  for (const FlatBucket& b : layout.buckets) {
+    ends.push_back(b.end);
+    kinds.push_back(b.further);
+  }
+  // 30 and 70 from 64 on fill 134, up to 256; 40 and 10 from 64 on fill 74, up to 128; and so on.
+  EXPECT_EQ(ends, (std::vector<std::int64_t>{256, 384, 512, 640, 768}));
+  EXPECT_EQ(kinds,
+            (std::vector<Kind>{Kind::kNone, Kind::kTensor, Kind::kSharedRows, Kind::kTied, Kind::kTensor}));
+  EXPECT_EQ(layout.buckets[4].chunk, 1);
+  EXPECT_EQ(layout.size, 768);
+}
+
+TEST(Buckets, CloseWhenTheyAreFullAndAreCutEvenly) {
+  const std::vector<std::vector<FlatParam>> chunks{{{64}, {64}, {64}, {200}, {1}}};
+  const FlatLayout layout = lay_out(chunks, 128, 3);
+  ASSERT_EQ(layout.buckets.size(), 3U) << "1 and 200, two of 64, the last of 64";
+  EXPECT_EQ(layout.buckets[0].last, 2U);
+  for (const FlatBucket& b : layout.buckets) EXPECT_EQ((b.end - b.begin) % (3 * 128), 0);
+  std::size_t next = 0;
+  for (const FlatBucket& b : layout.buckets) {
+    EXPECT_EQ(b.first, next);
+    next = b.last;
+  }
+  EXPECT_EQ(next, layout.entries.size());
+}
+
+TEST(Buckets, TheLargestShardHasNoFilling) {
+  const FlatLayout layout = lay_out({{{100}}}, 1'000'000, 2);  // 100 of 128: 64 and 36
+  EXPECT_EQ(largest_shard(layout, 1), 100);
+  EXPECT_EQ(largest_shard(layout, 2), 64);
+}
+
+TEST(Buckets, SizesAreTheFlagOrMegatrons) {
+  config::Parallel p;
+  EXPECT_EQ(bucket_elements(p, 1), 40'000'000);
+  EXPECT_EQ(bucket_elements(p, 64), 64'000'000);
+  p.ddp_bucket_size = 7;
+  EXPECT_EQ(bucket_elements(p, 64), 7);
+}
+
+TEST(Buckets, TheSpecSaysWhichSumComesFirst) {
+  config::Parallel p = test::layout(16, 16, 1);
+  p.sequence_parallel = true;
+  const LayerParams layer = layer_params(test::llama3_8b(), p, 0);
+  const auto kind = [](const ParamSpec& spec, int tp) { return further_sum(spec, shard(spec, 0, tp), tp); };
+  EXPECT_EQ(kind(layer.attention.input_norm.weight, 16), Kind::kTensor);
+  EXPECT_EQ(kind(layer.attention.qkv.weight, 16), Kind::kSharedRows) << "16 ranks, 8 key-value heads";
+  EXPECT_EQ(kind(layer.attention.qkv.weight, 8), Kind::kNone);
+  EXPECT_EQ(kind(layer.mlp.fc2.weight, 16), Kind::kNone);
+  EXPECT_EQ(kind(layer.attention.input_norm.weight, 1), Kind::kNone);
+  const LayerParams whole = layer_params(test::llama3_8b(), test::layout(16, 16, 1), 0);
+  EXPECT_EQ(kind(whole.attention.input_norm.weight, 16), Kind::kNone);
+}
+
+}  // namespace
+}  // namespace colonnade::plan
