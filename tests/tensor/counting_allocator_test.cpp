@@ -11,35 +11,87 @@ namespace {
 void count() {
   static const bool kOnce = [] {
     count_cpu_memory();
+    count_meta_memory();
     return true;
   }();
   static_cast<void>(kOnce);
 }
 
+std::uint64_t alive() { return memory_use(at::kCPU).now; }
+
 TEST(CountingAllocator, CountsWhatLivesAndThePeak) {
   count();
-  const std::uint64_t before = cpu_memory().now;
-  reset_cpu_peak();
+  const std::uint64_t before = alive();
+  reset_peak(at::kCPU);
   {
     const at::Tensor a = at::empty({1000}, at::kFloat);
     const at::Tensor none = at::empty({0}, at::kFloat);
-    EXPECT_EQ(cpu_memory().now, before + 4000);
+    EXPECT_EQ(alive(), before + 4000);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.data_ptr()) % 64, 0U);
     { const at::Tensor b = at::empty({500}, at::kDouble); }
   }
-  EXPECT_EQ(cpu_memory().now, before);
-  EXPECT_EQ(cpu_memory().peak, before + 8000);
-  EXPECT_EQ(peak_memory(at::kCPU), before + 8000);
+  EXPECT_EQ(alive(), before);
+  EXPECT_EQ(memory_use(at::kCPU).peak, before + 8000);
+}
+
+TEST(CountingAllocator, AViewTakesNoMemory) {
+  count();
+  const at::Tensor a = at::empty({1000}, at::kFloat);
+  const std::uint64_t before = alive();
+  reset_peak(at::kCPU);
+  const at::Tensor part = a.narrow(0, 10, 500);
+  const at::Tensor square = a.view({10, 100}).t();
+  EXPECT_EQ(alive(), before);
+  EXPECT_EQ(memory_use(at::kCPU).peak, before);
+}
+
+TEST(CountingAllocator, AViewKeepsTheMemoryAlive) {
+  count();
+  const std::uint64_t before = alive();
+  at::Tensor part = at::empty({1000}, at::kFloat).narrow(0, 0, 1);
+  EXPECT_EQ(alive(), before + 4000);
+  part.reset();
+  EXPECT_EQ(alive(), before);
+}
+
+TEST(CountingAllocator, AfterAResetThePeakBeginsWithWhatLives) {
+  count();
+  for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kMeta)}) {
+    SCOPED_TRACE(device.str());
+    const auto floats = at::dtype(at::kFloat).device(device);
+    const std::uint64_t before = memory_use(device).now;
+    const at::Tensor kept = at::empty({250}, floats);
+    { const at::Tensor large = at::empty({1000}, floats); }
+    EXPECT_GE(memory_use(device).peak, before + 5000);
+    reset_peak(device);
+    EXPECT_EQ(memory_use(device).peak, before + 1000);
+    { const at::Tensor small = at::empty({10}, floats); }
+    EXPECT_EQ(take_peak(device), before + 1040);
+    EXPECT_EQ(take_peak(device), before + 1000) << "taken: the next peak begins anew";
+  }
+}
+
+TEST(CountingAllocator, MetaTensorsCountWhatTheyWouldTake) {
+  count();
+  const std::uint64_t before = memory_use(at::kMeta).now;
+  const std::uint64_t on_cpu = alive();
+  {
+    const at::Tensor huge = at::empty({1 << 20, 1 << 20}, at::dtype(at::kBFloat16).device(at::kMeta));
+    const at::Tensor view = huge.t();
+    EXPECT_EQ(memory_use(at::kMeta).now, before + (std::uint64_t{2} << 40));
+    EXPECT_EQ(alive(), on_cpu);
+  }
+  EXPECT_EQ(memory_use(at::kMeta).now, before);
 }
 
 TEST(CountingAllocator, ServesPlainPointers) {
   count();
-  const std::uint64_t before = cpu_memory().now;
+  const std::uint64_t before = alive();
   c10::Allocator* allocator = at::getCPUAllocator();
   void* memory = allocator->raw_allocate(100);
-  EXPECT_EQ(cpu_memory().now, before + 100);
+  EXPECT_EQ(alive(), before + 100);
   allocator->raw_deallocate(memory);
-  EXPECT_EQ(cpu_memory().now, before);
+  EXPECT_EQ(alive(), before);
 }
 
 TEST(CountingAllocator, LowPrecisionAttentionWorksThroughIt) {

@@ -159,7 +159,7 @@ Across Loop::exchange(double step_ms) {
   const auto& minutes = job_.run.training.exit_duration_in_mins;
   const bool late = minutes && seconds_since(begin_) > static_cast<double>(*minutes) * 60;
   const double asked = stop_.requested() != 0 || late ? 1 : 0;
-  const double peak = static_cast<double>(tensor::peak_memory(job_.options().device()));
+  const double peak = static_cast<double>(tensor::memory_use(job_.options().device()).peak);
   const at::Tensor mine = at::tensor({asked, step_ms, peak}, at::kDouble).to(options.device());
   at::Tensor all = at::empty({3 * world.size()}, options);
   world.all_gather(all, mine, "step time, memory and stop requests").wait();
