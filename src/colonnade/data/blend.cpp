@@ -2,23 +2,16 @@
 #include "colonnade/data/blend.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/data_words.h"
 #include "colonnade/data/split.h"
 
 namespace colonnade::data {
 namespace {
-
-std::optional<double> parse_weight(const std::string& word) {
-  double value = 0;
-  const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (status != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
-}
 
 void check_count(std::size_t datasets) {
   if (datasets >= static_cast<std::size_t>(std::numeric_limits<std::int16_t>::max()))
@@ -29,20 +22,15 @@ void check_count(std::size_t datasets) {
 }  // namespace
 
 Blend parse_blend(std::span<const std::string> words) {
+  if (const auto fault = config::paths_fault(words))
+    throw ConfigError(fmt::format("--data-path: {}; got {}; {}", fault->rule, fault->got, fault->way_out));
   Blend blend;
-  bool pairs = words.size() % 2 == 0;
-  for (std::size_t i = 0; i < words.size() && pairs; i += 2) pairs = parse_weight(words[i]).has_value();
-  if (!pairs) {
+  if (!config::are_pairs(words)) {
     blend.prefixes.assign(words.begin(), words.end());
     return blend;
   }
   for (std::size_t i = 0; i < words.size(); i += 2) {
-    const double weight = *parse_weight(words[i]);
-    if (!(weight > 0) || !std::isfinite(weight))
-      throw ConfigError(
-          fmt::format("--data-path: weights must be above 0; got {} for {}; leave the data set out", words[i],
-                      words[i + 1]));
-    blend.weights.push_back(weight);
+    blend.weights.push_back(*config::number_of(words[i]));
     blend.prefixes.push_back(words[i + 1]);
   }
   blend.weights = normalize(blend.weights);

@@ -19,7 +19,8 @@ struct Blend {
 };
 
 /// Reads --data-path: with an even number of words of which every first is a number, (weight, prefix)
-/// pairs; else prefixes. Throws ConfigError when a weight is not positive and finite.
+/// pairs; else prefixes. Throws ConfigError when a weight is not positive and finite, and for a number among
+/// words that are no pairs.
 Blend parse_blend(std::span<const std::string> words);
 
 /// Which data set, and which of its samples, each sample of the blend is.

@@ -1,37 +1,22 @@
 // See split.h.
 #include "colonnade/data/split.h"
 
-#include <charconv>
 #include <cmath>
-#include <string>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/data_words.h"
 
 namespace colonnade::data {
 
 SplitFractions parse_split(std::string_view text) {
-  const auto wrong = [text](std::string_view what) {
-    return ConfigError(
+  config::SplitWords words = config::read_split(text);
+  if (!words.fault.empty())
+    throw ConfigError(
         fmt::format("--split: must be one to three numbers >= 0 whose sum is above 0; got '{}' ({}); "
                     "write for example --split 969,30,1",
-                    text, what));
-  };
-  std::vector<double> parts;
-  constexpr std::string_view kNumber = "0123456789.";
-  for (std::size_t at = text.find_first_of(kNumber); at != std::string_view::npos;
-       at = text.find_first_of(kNumber, at)) {
-    const std::string_view word = text.substr(at, text.find_first_not_of(kNumber, at) - at);
-    double value = 0;
-    const auto [end, status] =
-        std::from_chars(word.data(), word.data() + word.size(), value, std::chars_format::fixed);
-    if (status != std::errc() || end != word.data() + word.size()) throw wrong(fmt::format("'{}'", word));
-    parts.push_back(value);
-    at += word.size();
-  }
-  if (parts.empty() || parts.size() > 3) throw wrong(fmt::format("{} numbers", parts.size()));
-  if (text.find('-') != std::string_view::npos) throw wrong("a minus sign");
+                    text, words.fault));
+  std::vector<double>& parts = words.parts;
   parts.resize(3, 0.0);
-  if (!(numpy_sum(parts) > 0)) throw wrong("sum 0");
   SplitFractions split;
   double begin = 0;
   const std::vector<double> widths = normalize(parts);

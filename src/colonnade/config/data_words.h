@@ -1,0 +1,36 @@
+// The words of --split and of the data paths: one reading for the rules and for the data.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace colonnade::config {
+
+/// The numbers of --split, or why they are none: exactly one of the two is empty.
+struct SplitWords {
+  std::vector<double> parts;
+  std::string fault;  ///< what was found instead: "'x'", "4 numbers"
+};
+
+/// Reads one to three finite numbers >= 0 with a sum above 0, separated by commas: "969, 30, 1". Blanks
+/// beside them and one pair of quotes around all are dropped.
+SplitWords read_split(std::string_view text);
+
+/// The number that the whole word is; nothing for "3x", "" and names.
+std::optional<double> number_of(std::string_view word);
+
+/// Whether data paths are (weight, prefix) pairs: an even number of words of which every first is a number.
+bool are_pairs(std::span<const std::string> words);
+
+struct PathsFault {
+  std::string rule, got, way_out;
+};
+
+/// What is wrong with the words of data paths: a weight that is not above 0 and finite, or a number where the
+/// words are no pairs.
+std::optional<PathsFault> paths_fault(std::span<const std::string> words);
+
+}  // namespace colonnade::config

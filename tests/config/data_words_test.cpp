@@ -1,0 +1,52 @@
+// The words of --split and of data paths: what they mean, and what is wrong with them.
+#include "colonnade/config/data_words.h"
+
+#include <gtest/gtest.h>
+
+namespace colonnade::config {
+namespace {
+
+using Numbers = std::vector<double>;
+using Words = std::vector<std::string>;
+
+TEST(SplitWords, AreOneToThreeNumbers) {
+  EXPECT_EQ(read_split("969, 30, 1").parts, (Numbers{969, 30, 1}));
+  EXPECT_EQ(read_split(" '99,1.5,0' ").parts, (Numbers{99, 1.5, 0}));
+  EXPECT_EQ(read_split("\"1\"").parts, Numbers{1});
+  for (const auto& [text, fault] : std::vector<std::pair<std::string, std::string>>{
+           {"", "''"},
+           {"1,2,x", "'x'"},
+           {"1,2,", "''"},
+           {"1 2", "'1 2'"},
+           {"1,-2", "'-2'"},
+           {"inf,1", "'inf'"},
+           {"1,nan", "'nan'"},
+           {"1,2,3,4", "4 numbers"},
+           {"0,0", "the sum 0"},
+           {"'1,2", "''1'"},
+       }) {
+    EXPECT_EQ(read_split(text).fault, fault) << text;
+    EXPECT_TRUE(read_split(text).parts.empty()) << text;
+  }
+}
+
+TEST(DataPaths, ArePairsOrPrefixes) {
+  EXPECT_TRUE(are_pairs(Words{"1", "a", "0.5", "b"}));
+  EXPECT_FALSE(are_pairs(Words{"a", "b"}));
+  EXPECT_FALSE(are_pairs(Words{}));
+  for (const Words& good : {Words{}, Words{"a"}, Words{"a", "b"}, Words{"1", "a"}, Words{"1", "2"}})
+    EXPECT_FALSE(paths_fault(good));
+  for (const Words& mixed :
+       {Words{"0.3", "a", "b"}, Words{"a", "0.3"}, Words{"1", "a", "b", "c"}, Words{"7"}})
+    EXPECT_EQ(paths_fault(mixed)->rule, "weights and prefixes must come in pairs");
+  for (const Words& weightless : {Words{"0", "a"}, Words{"1", "a", "-1", "b"}, Words{"inf", "a"}})
+    EXPECT_EQ(paths_fault(weightless)->rule, "weights must be above 0");
+}
+
+TEST(NumberOf, TakesWholeWordsOnly) {
+  EXPECT_EQ(number_of("1e2"), 100.0);
+  for (const char* word : {"", "3x", " 3", "a"}) EXPECT_FALSE(number_of(word)) << word;
+}
+
+}  // namespace
+}  // namespace colonnade::config
