@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/base/progress.h"
 #include "colonnade/data/gpt_dataset.h"
 #include "colonnade/data/gpt_sample.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -17,6 +18,7 @@
 namespace colonnade::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
@@ -218,6 +220,12 @@ TEST(Blend, ReadsWeightsOrPrefixes) {
   EXPECT_EQ(plain.prefixes.size(), 2U);
   EXPECT_TRUE(plain.weights.empty());
   EXPECT_THROW(parse_blend(std::vector<std::string>{"0", "a", "1", "b"}), ConfigError);
+  EXPECT_THROW(parse_blend(std::vector<std::string>{"inf", "a"}), ConfigError);
+  EXPECT_THAT(message_of<ConfigError>([] {
+                (void)parse_blend(std::vector<std::string>{"0.3", "a", "b"});
+              }),
+              HasSubstr("in pairs; got the number 0.3 among 3 words"));
+  EXPECT_THROW(parse_blend(std::vector<std::string>{"a", "0.3"}), ConfigError);
 }
 
 TEST(Split, ReadsMegatronsSplitStrings) {
@@ -229,7 +237,8 @@ TEST(Split, ReadsMegatronsSplitStrings) {
   EXPECT_DOUBLE_EQ(quoted[1]->begin, 0.99);
   EXPECT_FALSE(quoted[2]);
   EXPECT_FALSE(parse_split("1")[1]);
-  for (const char* wrong : {"", "0,0,0", "1,1,1,1", "1.2.3", "-1,2"})
+  for (const char* wrong :
+       {"", "0,0,0", "1,1,1,1", "1.2.3", "-1,2", "1,2,x", "abc", "1,,1", "1 2", "inf", "nan,1"})
     EXPECT_THROW(parse_split(wrong), ConfigError) << wrong;
   EXPECT_EQ(range_of({0, 0.5}, 5).end, 2);  // 2.5 goes to the even neighbour
   EXPECT_EQ(range_of({0, 0.5}, 7).end, 4);
@@ -263,6 +272,63 @@ TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
   EXPECT_EQ(values(cache.get("x", "key", {"a", "b"}, build)[1]), (Ints{4, 5, 6, 7}));
   EXPECT_EQ(builds, 3);
   log::set_level(log::Level::kInfo);
+}
+
+TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
+  log::set_level(log::Level::kError);
+  const TempFolder folder;
+  const IndexCache cache(folder / "cache");
+  std::atomic<int> inside = 0, most = 0;
+  // Nothing is ever kept, so that everybody takes the lock again and again.
+  const auto build = [&]() -> std::vector<IntArray> {
+    most = std::max<int>(most, ++inside);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --inside;
+    throw DataError("nothing to index");
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        for (int k = 0; k < 10; ++k) EXPECT_THROW((void)cache.get("x", "key", {"a"}, build), DataError);
+      });
+  }
+  EXPECT_EQ(most, 1);
+  log::set_level(log::Level::kInfo);
+}
+
+TEST(IndexCache, LongBuildsAndThoseWhoWaitShowThatTheyLive) {
+  const TempFolder folder;
+  const IndexCache cache(folder / "cache", std::chrono::milliseconds(100));
+  Progress builder, waiter;
+  std::atomic<bool> building = false;
+  std::int64_t built_at = 0, built_until = 0;
+  testing::internal::CaptureStderr();
+  {
+    const std::jthread first([&] {
+      const ProgressScope scope(builder);
+      (void)cache.get("x", "key", {"a"}, [&] {
+        building = true;
+        built_at = monotonic_ns();
+        std::this_thread::sleep_for(std::chrono::milliseconds(350));
+        built_until = monotonic_ns();
+        return std::vector<IntArray>{IntArray(std::vector<std::int32_t>{1})};
+      });
+    });
+    const std::jthread second([&] {
+      const ProgressScope scope(waiter);
+      while (!building) std::this_thread::yield();
+      (void)cache.get("x", "key", {"a"}, [] { return std::vector<IntArray>{}; });
+    });
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, AllOf(HasSubstr("indexing x\n"), HasSubstr("still indexing x, "),
+                          HasSubstr("waiting for another process that indexes x")));
+  constexpr std::int64_t kLate = 200'000'000;  // the last sign is as young as this at the end of the build
+  for (const Progress* page : {&builder, &waiter}) {
+    EXPECT_GT(page->read().alive_ns, built_at);
+    EXPECT_GT(page->read().alive_ns, built_until - kLate);
+  }
 }
 
 TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {

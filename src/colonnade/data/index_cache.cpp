@@ -3,33 +3,48 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstring>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/philox.h"
+#include "colonnade/base/progress.h"
 
 namespace colonnade::data {
 namespace {
 
 namespace fs = std::filesystem;
 
+using Clock = std::chrono::steady_clock;
+
 /// An exclusive lock on a file, held until the end of the scope or of the process. A file system
 /// without locks gives none: then two processes may build the same entry, and the first rename wins.
 class FileLock {
  public:
   FileLock(fs::path path, const std::string& what) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) throw fs::filesystem_error("lock", path_, std::error_code(errno, std::generic_category()));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-    log::info("waiting for another process that indexes {}", what);
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+    bool told = false;
+    while (!is_current()) {
+      if (fd_ >= 0) ::close(fd_);
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+      if (fd_ < 0) throw fs::filesystem_error("lock", path_, std::error_code(errno, std::generic_category()));
+      while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) return;
+        if (!std::exchange(told, true)) log::info("waiting for another process that indexes {}", what);
+        progress().alive();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+    }
   }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
@@ -39,8 +54,39 @@ class FileLock {
   }
 
  private:
+  /// Whether the open file is the one under the path: who held the lock before has removed its own.
+  [[nodiscard]] bool is_current() const {
+    struct stat open {
+    }, named{};
+    return fd_ >= 0 && ::fstat(fd_, &open) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+  }
+
   fs::path path_;
   int fd_ = -1;
+};
+
+/// Says in its life, every `period`, that the work goes on: in a line, and ten times as often on the page of
+/// progress.
+class Ticker {
+ public:
+  Ticker(const std::string& what, std::chrono::milliseconds period)
+      : thread_([&page = progress(), what, period](const std::stop_token& stop) {
+          const auto begin = Clock::now();
+          std::mutex mutex;
+          std::condition_variable_any ended;
+          std::unique_lock lock(mutex);
+          for (int tick = 1; !ended.wait_for(lock, stop, period / 10, [&] { return stop.stop_requested(); });
+               ++tick) {
+            page.alive();
+            if (tick % 10 != 0) continue;
+            const std::chrono::duration<double> seconds = Clock::now() - begin;
+            log::info("still indexing {}, {:.0f} s so far", what, seconds.count());
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
 };
 
 /// The entry's arrays; nothing when there is no entry or it does not belong to `description`.
@@ -96,11 +142,15 @@ std::vector<IntArray> IndexCache::get(const std::string& what, const std::string
         folder_.string(), error.code().message(), what);
     return build();
   }
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<IntArray> arrays = build();
+  const auto start = Clock::now();
+  log::info("indexing {}", what);
+  std::vector<IntArray> arrays = [&] {
+    const Ticker ticker(what, period_);
+    return build();
+  }();
   COL_CHECK(arrays.size() == names.size(), "index cache: {} arrays must be built; got {}", names.size(),
             arrays.size());
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> seconds = Clock::now() - start;
   try {
     publish(entry, description, names, arrays);
     log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), entry.string());

@@ -1,6 +1,7 @@
 // A folder of index arrays that are built once, by whichever process comes first.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -17,17 +18,21 @@ namespace colonnade::data {
 /// that has died. Where the folder cannot be written the arrays stay in memory and a warning says so.
 class IndexCache {
  public:
-  /// An empty folder: nothing is kept.
-  explicit IndexCache(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  /// An empty folder: nothing is kept. Every `period` of a build a line says that it goes on.
+  explicit IndexCache(std::filesystem::path folder,
+                      std::chrono::milliseconds period = std::chrono::seconds(5))
+      : folder_(std::move(folder)), period_(period) {}
 
   /// The arrays `names` of the entry that `description` stands for: it must hold everything that decides
-  /// them. `what` names them in the line that reports a build. A damaged entry is built anew.
+  /// them. `what` names them in the lines that report a build. A damaged entry is built anew. Who builds and
+  /// who waits shows signs of life on the page of progress.
   [[nodiscard]] std::vector<IntArray> get(const std::string& what, const std::string& description,
                                           const std::vector<std::string>& names,
                                           const std::function<std::vector<IntArray>()>& build) const;
 
  private:
   std::filesystem::path folder_;
+  std::chrono::milliseconds period_;
 };
 
 }  // namespace colonnade::data
