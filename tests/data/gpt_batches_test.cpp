@@ -172,11 +172,19 @@ TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   training_.train_iters = 10;
   const GptSplits splits = open_gpt_batches(data_, training_, ids_);
   const std::int64_t epoch = splits[0]->size() / 8 * 8;
+  EXPECT_TRUE(splits[0]->endless());
   for (const std::int64_t number : {0, 1}) {
-    Ints samples = splits[0]->get(number * epoch, epoch).samples;
-    EXPECT_EQ(samples, CyclicOrder(splits[0]->size(), 8).order(number));
-    std::sort(samples.begin(), samples.end());
-    for (std::int64_t i = 0; i < epoch; ++i) EXPECT_EQ(samples[static_cast<std::size_t>(i)], i);
+    Ints order = CyclicOrder(splits[0]->size(), 8).order(number);
+    const HostBatch got = splits[0]->get(number * epoch, epoch);
+    for (std::int64_t i = 0; i < epoch; ++i) {
+      const auto row = static_cast<std::size_t>(i);
+      EXPECT_EQ(got.samples[row], number * epoch + i);  // an epoch later a sample has another dropout
+      Ints text(65);
+      splits[0]->samples().tokens(order[row], ids_.pad, text);
+      ASSERT_TRUE(std::equal(text.begin(), text.end() - 1, got.tokens.begin() + 64 * i)) << i;
+    }
+    std::sort(order.begin(), order.end());
+    for (std::int64_t i = 0; i < epoch; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
   }
 }
 

@@ -56,7 +56,7 @@ HostBatch GptBatches::get(std::span<const std::int64_t> numbers) const {
   std::vector<std::int64_t> text(seq + 1);
   for (std::size_t row = 0; row < numbers.size(); ++row) {
     const std::int64_t sample = sample_of(numbers[row]);
-    batch.samples.push_back(sample);
+    batch.samples.push_back(numbers[row]);
     samples_->tokens(sample, plan_.rules.pad, text);
     const auto part = [&](auto& values) { return std::span(values).subspan(row * seq, seq); };
     const SampleView view{part(batch.tokens), part(batch.labels), part(batch.position_ids),

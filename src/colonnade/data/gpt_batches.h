@@ -32,7 +32,7 @@ struct HostBatch {
   std::vector<float> loss_mask;  ///< 1 where the loss counts, else 0
   std::vector<std::uint8_t>
       attention_mask;                 ///< [b, s, s], 1: masked; empty without --reset-attention-mask (causal)
-  std::vector<std::int64_t> samples;  ///< [b]: the rows' numbers in the data set or blend
+  std::vector<std::int64_t> samples;  ///< [b]: the rows' numbers in the run, which key their dropout
 };
 
 /// Samples a run needs of train, valid and test: train_samples or train_iters * B;
@@ -53,6 +53,8 @@ class GptBatches {
 
   /// Samples in the split: one epoch for cyclic, all there are for single.
   [[nodiscard]] std::int64_t size() const { return samples_->size(); }
+  /// Whether numbers never end: cyclic begins epoch after epoch.
+  [[nodiscard]] bool endless() const { return plan_.cyclic_step > 0; }
   [[nodiscard]] const SampleSource& samples() const { return *samples_; }
 
   /// The batch of these numbers: 0 is the first sample of the run, consumed_samples the next one after a
