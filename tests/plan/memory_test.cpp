@@ -101,7 +101,36 @@ TEST(Memory, ALayerKeepsWhatItsFormulaSays) {
   EXPECT_EQ(stage_activations(run, one_layer), expected(n / 2));
   const std::int64_t without = stage_activations(run, one_layer);
   run.model.attention_dropout = 0.1;
-  EXPECT_EQ(stage_activations(run, one_layer) - without, 2 * 2 * n * 128 * 16);
+  // The scores twice, but no log-sum-exp, and the output in one order only.
+  EXPECT_EQ(stage_activations(run, one_layer) - without, 2 * 2 * n * 128 * 16 - n * 4 * 16 - n * 2 * 2048);
+}
+
+TEST(Memory, FillingOfTheFlatBuffersIsHeldButNotUpdated) {
+  config::Model m = test::gpt(1, 24, 2, 8);
+  m.vocab_size = m.make_vocab_size_divisible_by = 5;
+  const auto one = plan_memory(run_of(m, test::layout(1, 1, 1), 8, 1, 1))[0];
+  // Each parameter starts on a multiple of 64 elements, the bucket (and the tied table's) ends on 128.
+  EXPECT_EQ(one.num_parameters,
+            5 * 24 + 8 * 24 + 2 * 48 + 72 * 24 + 72 + 24 * 24 + 24 + 2 * 96 * 24 + 96 + 24 + 48);
+  EXPECT_EQ(one.gradients % (4 * 128), 0);
+  EXPECT_GT(one.gradients, 4 * one.num_parameters);
+  EXPECT_EQ(one.optimizer, 8 * one.num_parameters);
+  EXPECT_EQ(one.tables, 0);
+}
+
+TEST(Memory, PhasesFollowFromTheParts) {
+  StageMemory m;
+  m.parameters = 100;
+  m.gradients = 200;
+  m.optimizer = 20;
+  m.tables = 5;
+  m.activations = 1000;
+  m.working = 10;
+  m.evaluation = 7;
+  EXPECT_EQ(m.resident(), 325);
+  EXPECT_EQ(m.peak(), 1335);
+  EXPECT_EQ(m.evaluation_peak(), 332);
+  EXPECT_EQ(m.start_up(), 405);
 }
 
 TEST(Memory, MoreTensorRanksHoldLess) {

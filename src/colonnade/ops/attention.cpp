@@ -1,5 +1,5 @@
 // Attention over LibTorch's kernels. On the CPU the flash kernels are called directly, with batch and
-// heads folded so that their output already is [s, b, h] and grouped keys are never repeated.
+// heads folded so that grouped keys are never repeated.
 #include "colonnade/ops/attention.h"
 
 #include <limits>
@@ -37,8 +37,8 @@ struct FlashArgs {
   bool causal;
 };
 
-/// Heads as the kernel sees them: [1, b n, s, d] when no key is shared, so that the kernel's output
-/// [1, s, b n, d] is [s, b, n d]; otherwise [b g, n/g, s, d] with keys of stride 0 over the heads.
+/// Heads as the kernel sees them: [1, b n, s, d] when no key is shared, otherwise [b g, n/g, s, d] with
+/// keys of stride 0 over the heads. Its output has the strides of the query.
 struct Folded {
   explicit Folded(const Sizes& sizes, const Tensor& mask)
       : z(sizes), flat(z.repeat == 1 && (!mask.defined() || mask.size(0) == 1)) {}
@@ -82,8 +82,7 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
     Tensor lse;
     const Tensor query = fold.query(q);
     if (q.is_meta()) {
-      y = at::empty({query.size(0), query.size(2), query.size(1), query.size(3)}, q.options())
-              .transpose(1, 2);
+      y = at::empty_like(query);
       lse = at::empty({query.size(0), query.size(2), query.size(1)},
                       q.options().dtype(acc_type(q.scalar_type())));
     } else {

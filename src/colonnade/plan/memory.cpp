@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/base/error.h"
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
@@ -13,89 +14,66 @@ namespace {
 
 constexpr std::int64_t kFp32 = 4;
 
-std::int64_t element_size(const config::Model& model) {
-  return model.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
-}
-
-/// Sizes of one micro-batch on one rank.
-struct Tokens {
-  explicit Tokens(const config::Run& run)
-      : tp(run.parallel.tensor_model_parallel_size),
-        all(run.training.micro_batch_size * run.training.seq_length / run.parallel.context_parallel_size),
-        rows(run.parallel.sequence_parallel ? all / tp : all),
-        element(element_size(run.model)) {}
-  std::int64_t tp;
-  std::int64_t all;   ///< n: tokens in the tensor-parallel stretches
-  std::int64_t rows;  ///< r: tokens between them
-  std::int64_t element;
-};
-
-/// Bytes kept of a norm over `rows`: its statistics.
-std::int64_t norm_statistics(const config::Model& m, std::int64_t rows) {
-  return rows * kFp32 * (m.normalization == config::Normalization::kLayerNorm ? 2 : 1);
-}
-
-std::int64_t layer_activations(const config::Run& run, const Tokens& t) {
-  const config::Model& m = run.model;
-  const std::int64_t heads = m.num_attention_heads / t.tp;
-  const std::int64_t groups = std::max<std::int64_t>(1, m.num_query_groups / t.tp);
-  const std::int64_t q = heads * m.kv_channels;
-  const std::int64_t kv = groups * m.kv_channels;
-  const std::int64_t copies = run.training.micro_batch_size > 1 ? 2 : 1;
-  std::int64_t bytes = t.rows * m.hidden_size * t.element * 4 + 2 * norm_statistics(m, t.rows);
-  bytes += t.all * t.element * (q + 2 * kv + copies * q) + t.all * kFp32 * heads;
-  if (m.qk_layernorm) bytes += t.all * t.element * (q + kv) + norm_statistics(m, t.all * (heads + groups));
-  if (m.attention_dropout > 0) bytes += 2 * t.element * t.all * run.training.seq_length * heads;
-  return bytes + t.all * t.element * (m.ffn_hidden_size / t.tp) * (m.gated() ? 3 : 2);
-}
-
-std::int64_t head_activations(const config::Run& run, const Tokens& t) {
-  const config::Model& m = run.model;
-  const std::int64_t vocabulary = padded_vocab_size(m, run.parallel.tensor_model_parallel_size) / t.tp;
-  return 2 * t.rows * m.hidden_size * t.element + norm_statistics(m, t.rows) +
-         t.all * vocabulary * t.element + 16 * t.all;
-}
-
-/// Largest gradients alive at once inside one block: those of the feed-forward part with the gathered
-/// rows, or the head's.
-std::int64_t working_bytes(const config::Run& run, const std::vector<StageBlocks>& stages) {
-  const Tokens t(run);
-  const config::Model& m = run.model;
-  std::int64_t most = 0;
-  for (const StageBlocks& stage : stages) {
-    const std::int64_t width = 2 * m.hidden_size;
-    if (stage.num_layers > 0) {
-      const std::int64_t ffn = m.ffn_hidden_size / t.tp * (m.gated() ? 3 : 2);
-      most = std::max(most, t.all * t.element * (width + ffn));
-    }
-    if (stage.head || stage.embedding) most = std::max(most, t.all * t.element * width);
-  }
-  return most;
-}
-
-/// Calls f(spec) for every parameter of the stages of one rank, tied copies included.
+/// Calls f(spec, tied) for every parameter of a stage, tied copies included, in forward order.
 template <typename F>
-void for_each_held(const config::Run& run, const std::vector<StageBlocks>& stages, F&& f) {
+void for_each_held(const config::Run& run, const StageBlocks& stage, bool has_embedding, F&& f) {
+  const bool untied = run.model.untie_embeddings_and_output_weights;
+  const auto plain = [&](const ParamSpec& spec) { f(spec, false); };
+  if (stage.embedding) {
+    const EmbeddingParams embedding = embedding_params(run.model, run.parallel);
+    f(embedding.word, !untied);
+    for_each(embedding.position, plain);
+  }
+  for (std::int64_t i = 0; i < stage.num_layers; ++i)
+    for_each(layer_params(run.model, run.parallel, stage.first_layer + i), plain);
+  if (!stage.head) return;
+  for_each(head_params(run.model, run.parallel), plain);
+  if (!untied && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
+}
+
+/// The flat buffers of the rank that holds `stages`.
+FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vector<StageBlocks>& stages) {
   const auto embeds = [](const StageBlocks& s) { return s.embedding; };
   const bool has_embedding = std::any_of(stages.begin(), stages.end(), embeds);
+  std::vector<std::vector<FlatParam>> chunks;
   for (const StageBlocks& stage : stages) {
-    if (stage.embedding) for_each(embedding_params(run.model, run.parallel), f);
-    for (std::int64_t i = 0; i < stage.num_layers; ++i) {
-      for_each(layer_params(run.model, run.parallel, stage.first_layer + i), f);
-    }
-    if (!stage.head) continue;
-    const HeadParams head = head_params(run.model, run.parallel);
-    for_each(head, f);
-    if (!head.output && !has_embedding) f(embedding_params(run.model, run.parallel).word);
+    std::vector<FlatParam>& chunk = chunks.emplace_back();
+    for_each_held(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied) {
+      const Shard part = shard(spec, 0, mesh.size(spec.split_axis));
+      chunk.push_back(
+          {part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp))});
+    });
   }
+  const int replicas = mesh.size({Axis::kDp, Axis::kCp});
+  return lay_out(chunks, bucket_elements(run.parallel, replicas), replicas);
 }
 
-std::int64_t optimizer_bytes(const config::Run& run, const Mesh& mesh, std::int64_t parameters) {
+/// Bytes of optimizer state per element that a rank updates.
+std::int64_t optimizer_bytes(const config::Run& run) {
   const bool main_copy = run.model.params_dtype != config::ParamsDtype::kFloat32;
   const bool adam = run.optimizer.optimizer == config::OptimizerKind::kAdam;
   const std::int64_t moments = adam ? 2 : run.optimizer.sgd_momentum != 0 ? 1 : 0;
-  const std::int64_t shards = run.parallel.use_distributed_optimizer ? mesh.size({Axis::kDp, Axis::kCp}) : 1;
-  return (parameters + shards - 1) / shards * kFp32 * (moments + (main_copy ? 1 : 0));
+  return kFp32 * (moments + (main_copy ? 1 : 0));
+}
+
+/// Cosines and sines of the rotary positions.
+std::int64_t table_bytes(const config::Run& run) {
+  const config::Model& m = run.model;
+  if (m.position_embedding != config::PositionEmbedding::kRope) return 0;
+  const std::int64_t length = std::max(run.training.seq_length, m.max_position_embeddings);
+  const auto half = static_cast<std::int64_t>(static_cast<double>(m.kv_channels) * m.rotary_percent) / 2;
+  return 2 * length * half * kFp32;
+}
+
+/// Fills in what lies between steps.
+void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
+  const FlatLayout layout = flat_layout(run, mesh, memory.stages);
+  for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
+  memory.parameters = layout.size * element_size(run.model);
+  memory.gradients = layout.size * kFp32;
+  const int shards = run.parallel.use_distributed_optimizer ? mesh.size({Axis::kDp, Axis::kCp}) : 1;
+  memory.optimizer = largest_shard(layout, shards) * optimizer_bytes(run);
+  memory.tables = table_bytes(run);
 }
 
 /// Most bytes of kept activations while the program runs.
@@ -137,13 +115,6 @@ Schedule schedule_of(const config::Run& run) {
   return make_schedule(run.parallel, chunks, microbatches_of(run));
 }
 
-std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage) {
-  const Tokens t(run);
-  const std::int64_t kept = stage.num_layers * layer_activations(run, t);
-  if (stage.head) return kept + head_activations(run, t);
-  return kept + t.rows * run.model.hidden_size * t.element;
-}
-
 std::vector<StageMemory> plan_memory(const config::Run& run) {
   const Mesh mesh(run.parallel);
   const std::vector<StageBlocks> stages = split_stages(run.model, run.parallel);
@@ -158,15 +129,13 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
       memory.stages.push_back(stages[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ranks) +
                                      static_cast<std::size_t>(rank)]);
     }
-    for_each_held(run, memory.stages, [&](const ParamSpec& spec) {
-      memory.num_parameters += shard(spec, 0, mesh.size(spec.split_axis)).numel();
-    });
-    memory.parameters = memory.num_parameters * element_size(run.model);
-    memory.gradients = memory.num_parameters * kFp32;
-    memory.optimizer = optimizer_bytes(run, mesh, memory.num_parameters);
+    hold_parameters(run, mesh, memory);
     memory.activations =
         peak_activations(run, memory.stages, schedule.programs[static_cast<std::size_t>(rank)]);
-    memory.working = working_bytes(run, memory.stages);
+    for (const StageBlocks& stage : memory.stages) {
+      memory.working = std::max(memory.working, stage_working(run, stage));
+      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
+    }
     memory.peak_live = report.peak_live[static_cast<std::size_t>(rank)];
     plan.push_back(std::move(memory));
   }

@@ -1,0 +1,38 @@
+// Bytes of one micro-batch on one virtual stage: what is kept between forward and backward, and what
+// comes on top while a pass runs.
+#pragma once
+
+#include <cstdint>
+
+#include "colonnade/config/run.h"
+#include "colonnade/plan/stages.h"
+
+namespace colonnade::plan {
+
+/// Bytes that one virtual stage keeps from a micro-batch's forward until its backward, with t tensor
+/// ranks, n = s*b tokens, r = n/t with sequence parallelism and n without, element size e:
+///   each layer  r h e 4 (two norm inputs and outputs) + statistics of two norms, 4 r (LayerNorm 8 r) each
+///               + n e (q + 2 kv)/t (before q/k norms another (q + kv)/t with their statistics)
+///               + n e q/t 2 (attention output, as the kernel writes it and as [s, b, h]; once where both are
+///               the same: on CUDA with b = 1, on the CPU with one head)
+///               + n 4 heads/t (log-sum-exp) + s^2 e (the mask of a window, b s^2 e of reset attention masks)
+///               + n e ffn (2, gated 3)/t (fc1 and activation outputs)
+///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask
+///   embedding   learned positions 8 r
+///   head        r h e 2 + statistics + n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1)
+///   stages without head keep their output, r h e, until it has arrived at the next one
+/// A test holds this to the built model.
+std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage);
+
+/// What a backward pass adds to everything kept, at most: gradients that live at once in the head or in
+/// a layer after the head's memory is gone, gathered sequences, and with 16-bit parameters the weight
+/// gradient before it is added to the fp32 one.
+std::int64_t stage_working(const config::Run& run, const StageBlocks& stage);
+
+/// Largest tensors alive at once in a forward pass that keeps nothing.
+std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage);
+
+/// Bytes of an element of parameters and activations.
+std::int64_t element_size(const config::Model& model);
+
+}  // namespace colonnade::plan

@@ -1,0 +1,82 @@
+// What the tests of the plan share: real jobs of single ranks on meta tensors or on the CPU, whose groups
+// move nothing, so that one rank of any layout can be built and run alone.
+#pragma once
+
+#include "colonnade/comm/null_backend.h"
+#include "colonnade/tensor/counting_allocator.h"
+#include "job/runs.h"
+
+namespace colonnade::test {
+
+struct Planned {
+  const char* name;
+  int world;
+  const char* flags;
+};
+
+/// 4 layers of Llama 3 8B in bf16, with the layout and data of `more`.
+inline std::string llama(const std::string& more) {
+  return "--num-layers 4 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+         "--group-query-attention --num-query-groups 8 --vocab-size 128256 --max-position-embeddings 8192 "
+         "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --bf16 "
+         "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 "
+         "--seq-length 2048 " +
+         more;
+}
+
+/// GPT-2 124M: learned positions, LayerNorm, biases, tied embeddings, a vocabulary that needs filling.
+inline std::string gpt2(const std::string& more) {
+  return "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 "
+         "--max-position-embeddings 1024 --hidden-dropout 0.1 --attention-dropout 0 --seq-length 1024 " +
+         more;
+}
+
+/// Sizes that fit nothing: every parameter needs filling in the flat buffers.
+inline std::string odd(const std::string& more) {
+  return "--num-layers 4 --hidden-size 72 --ffn-hidden-size 100 --num-attention-heads 4 --kv-channels 18 "
+         "--vocab-size 517 --max-position-embeddings 40 --attention-dropout 0 --seq-length 40 " +
+         more;
+}
+
+inline config::Run planned_run(const Planned& one, const std::string& model, const std::string& device) {
+  config::Run run = settings(one.world, words(model + one.flags));
+  run.training.device = device;
+  return run;
+}
+
+/// One rank of a run as job::Job builds it, alone.
+struct Alone {
+  Alone(const config::Run& run, int rank)
+      : job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(nullptr))) {}
+  job::Job job;
+
+  [[nodiscard]] std::size_t pipeline_rank() const {
+    return static_cast<std::size_t>(job.ranks.mesh().coord(job.ranks.rank(), plan::Axis::kPp));
+  }
+};
+
+/// A micro-batch without content: tokens and labels are 0.
+inline tensor::Batch empty_batch(const config::Run& run) {
+  const auto b = run.training.micro_batch_size;
+  const auto s = run.training.seq_length;
+  const auto ids = at::dtype(at::kLong).device(run.training.device);
+  tensor::Batch batch;
+  batch.set("tokens", at::zeros({b, s}, ids));
+  batch.set("labels", at::zeros({b, s}, ids));
+  batch.set("loss_mask", at::ones({b, s}, ids.dtype(at::kFloat)));
+  batch.set("samples", at::zeros({b}, ids));
+  return batch;
+}
+
+/// Forward and backward of all micro-batches, and the gradients' sums: a step up to the optimizer's.
+inline void forward_backward(job::Job& job) {
+  const tensor::Batch batch = empty_batch(job.run);
+  pipeline::Steps steps;
+  steps.batch = [&](int) { return batch; };
+  steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
+  job.buffers().start_step();
+  job.executor().train(steps, 1.0, [&](int chunk) { job.buffers().arm(chunk); });
+  job.buffers().finish();
+}
+
+}  // namespace colonnade::test

@@ -1,0 +1,178 @@
+// The memory plan against jobs that are really built: what lies between steps to the byte, what a
+// micro-batch keeps within 64 bytes (on meta tensors 8 more for each token: positions that at::arange makes
+// there pass the allocator by), the peak of a step within a few percent.
+#include <torch/csrc/autograd/variable.h>
+
+#include "colonnade/plan/memory.h"
+#include "job/planned.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::Planned;
+
+constexpr std::int64_t kScalars = 64;  // of the loss
+
+void count() {
+  static const bool kOnce = [] {
+    tensor::count_cpu_memory();
+    tensor::count_meta_memory();
+    return true;
+  }();
+  static_cast<void>(kOnce);
+}
+
+std::int64_t alive(const Job& job) {
+  return static_cast<std::int64_t>(tensor::memory_use(job.options().device()).now);
+}
+
+std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
+
+std::int64_t optimizer_bytes(Job& job) {
+  std::int64_t bytes = 0;
+  for (const optim::Segment& s : job.optimizer().segments())
+    bytes += bytes_of(s.exp_avg) + bytes_of(s.exp_avg_sq) + (s.main.is_same(s.model) ? 0 : bytes_of(s.main));
+  return bytes;
+}
+
+/// What the executor holds of a micro-batch between forward and backward.
+struct Kept {
+  at::Tensor input, output;
+  torch::autograd::Edge edge;
+};
+
+Kept forward(Job& job, tensor::Stage& stage, const tensor::Batch& batch) {
+  const config::Run& run = job.run;
+  const std::int64_t s = run.training.seq_length /
+                         (run.parallel.sequence_parallel ? run.parallel.tensor_model_parallel_size : 1);
+  at::Tensor x;
+  if (!stage.first)
+    x = at::zeros({s, run.training.micro_batch_size, run.model.hidden_size}, job.options()).requires_grad_();
+  const at::Tensor y = stage.forward(x, {.batch = batch});
+  if (!stage.last) return {x, y.detach(), torch::autograd::impl::gradient_edge(y)};
+  return {x, {}, torch::autograd::impl::gradient_edge(gpt_loss(y, batch, false).value)};
+}
+
+/// Every rank of the run, one after the other: body(rank's job, its plan).
+void on_every_rank(const config::Run& run, const std::function<void(Job&, const plan::StageMemory&)>& body) {
+  count();
+  const auto memory = plan::plan_memory(run);
+  for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    test::Alone alone(run, rank);
+    body(alone.job, memory[alone.pipeline_rank()]);
+  }
+}
+
+void expect_resident(const config::Run& run) {
+  const auto plans = plan::plan_memory(run);
+  std::vector<std::int64_t> most(plans.size(), 0);
+  on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    EXPECT_EQ(bytes_of(job.buffers().params()), plan.parameters);
+    EXPECT_EQ(bytes_of(job.buffers().grads()), plan.gradients);
+    std::int64_t elements = 0;
+    for (const tensor::Parameter* p : job.parameters()) elements += p->value.numel();
+    EXPECT_EQ(elements, plan.num_parameters);
+    std::int64_t& largest = most[static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))];
+    largest = std::max(largest, optimizer_bytes(job));
+  });
+  for (std::size_t i = 0; i < plans.size(); ++i) EXPECT_EQ(most[i], plans[i].optimizer) << "stage " << i;
+}
+
+/// Nothing else stays alive: the whole of a job is its plan.
+void expect_nothing_else(const config::Run& run) {
+  count();
+  const auto device = at::Device(run.training.device);
+  const std::uint64_t before = tensor::memory_use(device).now;
+  test::Alone alone(run, 0);
+  const auto plan = plan::plan_memory(run)[0];
+  EXPECT_EQ(static_cast<std::int64_t>(tensor::memory_use(device).now - before),
+            plan.resident() - plan.optimizer + optimizer_bytes(alone.job));
+}
+
+void expect_activations(const config::Run& run) {
+  const std::int64_t tokens = run.training.micro_batch_size * run.training.seq_length;
+  const std::int64_t bound = kScalars + (run.training.device == "meta" ? 8 * tokens : 0);
+  on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    const tensor::Batch batch = test::empty_batch(run);
+    for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
+      const std::int64_t before = alive(job);
+      const Kept kept = forward(job, *job.model.stages[chunk], batch);
+      EXPECT_NEAR(alive(job) - before, plan::stage_activations(run, plan.stages[chunk]), bound)
+          << "chunk " << chunk;
+    }
+  });
+}
+
+constexpr Planned kLayouts[] = {
+    {"OneRank", 1, "--micro-batch-size 1"},
+    {"TwoSequences", 1, "--micro-batch-size 2"},
+    {"Tp2", 2, "--tensor-model-parallel-size 2 --micro-batch-size 2"},
+    {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1"},
+    {"Tp2SpTwoSequences", 2, "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 2"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 4"},
+    {"Pp2Virtual2", 2,
+     "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --micro-batch-size 1 "
+     "--global-batch-size 4"},
+    {"Dp2Distributed", 2, "--use-distributed-optimizer --micro-batch-size 1 --ddp-bucket-size 1000000"},
+    {"Dp3Distributed", 3, "--use-distributed-optimizer --micro-batch-size 1 --global-batch-size 3"},
+    {"All", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--use-distributed-optimizer --micro-batch-size 2 --global-batch-size 16"},
+};
+
+constexpr const char* kMoreModels[] = {
+    "--attention-dropout 0.1 ",
+    "--qk-layernorm ",
+    "--group-query-attention --num-query-groups 2 ",
+    "--position-embedding-type rope --window-size 8,0 ",
+    "--untie-embeddings-and-output-weights --swiglu ",
+    "--optimizer sgd --bf16 ",
+};
+
+void on_every_setting(const std::string& device, const std::function<void(const config::Run&)>& body) {
+  const bool meta = device == "meta";
+  for (const Planned& layout : kLayouts) {
+    SCOPED_TRACE(layout.name);
+    body(test::planned_run(layout, test::odd(""), device));
+    for (const char* more : kMoreModels) {
+      SCOPED_TRACE(more);
+      body(test::planned_run(layout, test::odd(more), device));
+    }
+    if (!meta) continue;
+    body(test::planned_run(layout, test::llama(""), device));
+    body(test::planned_run(layout, test::gpt2(""), device));
+  }
+}
+
+TEST(PlannedMemory, BetweenStepsIsExactOnMeta) { on_every_setting("meta", expect_resident); }
+
+TEST(PlannedMemory, HasNothingLeftOut) {
+  on_every_setting("meta", expect_nothing_else);
+  on_every_setting("cpu", expect_nothing_else);
+}
+
+TEST(PlannedMemory, ActivationsOfAMicroBatchOnMeta) { on_every_setting("meta", expect_activations); }
+
+TEST(PlannedMemory, ActivationsOfAMicroBatchOnTheCpu) { on_every_setting("cpu", expect_activations); }
+
+/// The peak of forward and backward, of the plan and measured, on the rank that needs most.
+TEST(PlannedMemory, PeakOfAStep) {
+  count();
+  for (const std::string& model : {test::llama(""), test::gpt2("")})
+    for (const Planned& layout : kLayouts) {
+      const config::Run run = test::planned_run(layout, model, "meta");
+      on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+        const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
+        tensor::reset_peak(at::kMeta);
+        test::forward_backward(job);
+        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+        const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
+        EXPECT_GT(ratio, 0.95) << layout.name << ": " << model;
+        EXPECT_LT(ratio, 1.02) << layout.name << ": " << model;
+      });
+    }
+}
+
+}  // namespace
+}  // namespace colonnade::job
