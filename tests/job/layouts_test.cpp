@@ -57,5 +57,7 @@ TEST(Layouts, OfATiedLlamaAgree) { expect_all_agree(kLlama); }
 
 TEST(Layouts, OfAGptWithDropoutAgree) { expect_all_agree(""); }
 
+TEST(Layouts, OfAnUntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
+
 }  // namespace
 }  // namespace colonnade::job

@@ -1,0 +1,146 @@
+// Every gradient tensor of a GPT is the same in float64 on one rank and in every layout, with hidden and
+// attention dropout on: what is dropped depends on (seed, name, global index) alone.
+#include <map>
+#include <mutex>
+
+#include "colonnade/models/gpt/model.h"
+#include "colonnade/plan/memory.h"
+#include "job/runs.h"
+#include "support/split.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::operator+;
+using Gradients = std::map<std::string, at::Tensor>;
+
+struct Layout {
+  const char* name;
+  int world;
+  const char* flags;
+};
+
+constexpr Layout kLayouts[] = {
+    {"Tp2", 2, "--tensor-model-parallel-size 2"},
+    {"Tp4SpMoreRanksThanGroups", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    {"Pp2Virtual2", 2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"},
+    {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
+};
+
+constexpr const char* kCommon =
+    "--num-layers 4 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 8 --kv-channels 6 "
+    "--vocab-size 61 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 2 "
+    "--global-batch-size 8 --hidden-dropout 0.2 --attention-dropout 0.1 ";
+constexpr const char* kGroups =
+    "--group-query-attention --num-query-groups 2 --position-embedding-type rope ";
+constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";
+
+/// The model, buffers and pipeline of one rank, as Job makes them, in float64.
+struct Rank {
+  Rank(const config::Run& given, comm::Communicators& ranks) : run(given) {
+    const auto options = at::dtype(at::kDouble);
+    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const layers::Context context{.tp = tp,
+                                  .sequence_parallel = run.parallel.sequence_parallel,
+                                  .options = options,
+                                  .seed = static_cast<std::uint64_t>(run.training.seed)};
+    tensor::Parameter* tied = nullptr;
+    std::vector<std::vector<tensor::Parameter*>> chunks;
+    std::vector<tensor::Stage*> list;
+    built = models::gpt::build(blocks_of(run, ranks.coord(plan::Axis::kPp)), run.model, run.parallel, context,
+                               run.training.seq_length);
+    for (auto& one : built) {
+      if (one.word_table != nullptr) tied = one.word_table;
+      chunks.push_back(one.stage.parameters());
+      list.push_back(&one.stage);
+    }
+    data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
+    buffers = std::make_unique<data_parallel::GradBuffers>(
+        chunks, tied, data_parallel::Groups{data, tp, ranks.embedding()},
+        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, data.size()),
+                               .overlap_grad_reduce = run.parallel.overlap_grad_reduce});
+    const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
+    executor = std::make_unique<pipeline::Executor>(
+        plan::schedule_of(run), list, ranks.group({plan::Axis::kPp}),
+        std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options);
+  }
+
+  void step() {
+    pipeline::Steps steps;
+    steps.batch = [this](int microbatch) {
+      return test::batch_of(run, (microbatch * data.size() + data.rank()) * run.training.micro_batch_size);
+    };
+    steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return gpt_loss(y, b, false); };
+    const double weight = 1.0 / (executor->schedule().microbatches * data.size());
+    executor->train(steps, weight, [this](int chunk) { buffers->arm(chunk); });
+    buffers->finish();
+  }
+
+  const config::Run& run;
+  std::vector<models::gpt::BuiltStage> built;
+  comm::Group data;
+  std::unique_ptr<data_parallel::GradBuffers> buffers;
+  std::unique_ptr<pipeline::Executor> executor;
+};
+
+/// One step from the initial weights; whole gradients, put together from what every rank holds.
+Gradients gradients(const config::Run& run) {
+  Gradients whole;
+  std::mutex mutex;
+  comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+    Rank rank(run, ranks);
+    rank.step();
+    const std::lock_guard lock(mutex);
+    for (const auto& entry : rank.buffers->entries()) {
+      const tensor::Parameter& p = *entry.parameter;
+      at::Tensor& into = whole[p.spec.name];
+      if (!into.defined()) into = at::full(p.spec.shape, std::nan(""), at::kDouble);
+      for (const plan::Run& held : p.shard.runs) {
+        const int dim = std::max(0, p.spec.split_dim);
+        at::Tensor place = into.narrow(dim, held.global, held.length);
+        const at::Tensor mine = p.main_grad.narrow(dim, held.local, held.length);
+        // Where another holder was already, it must say the same.
+        const bool new_here = place.isnan().any().item<bool>();
+        EXPECT_LT(test::distance(mine, new_here ? mine : place), 1e-12)
+            << p.spec.name << " on rank " << ranks.rank();
+        place.copy_(mine);
+      }
+    }
+  });
+  return whole;
+}
+
+void expect_all_agree(const std::string& model) {
+  const auto flags = test::words(kCommon + model);
+  const Gradients one = gradients(test::settings(1, flags));
+  for (const auto& [name, gradient] : one) EXPECT_GT(gradient.abs().max().item<double>(), 1e-9) << name;
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(layout.name);
+    const Gradients got = gradients(test::settings(layout.world, flags + test::words(layout.flags)));
+    ASSERT_EQ(got.size(), one.size());
+    for (const auto& [name, gradient] : one) EXPECT_LT(test::distance(got.at(name), gradient), 1e-9) << name;
+  }
+}
+
+TEST(Gradients, OfATiedGptWithDropoutAgree) { expect_all_agree(""); }
+
+TEST(Gradients, OfAnUntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
+
+TEST(Gradients, OfAGptWithSharedKeysAndDropoutAgree) {
+  expect_all_agree(fmt::format("{}{}", kGroups, kUntied));
+}
+
+TEST(Gradients, ChangeWithWhatIsDropped) {
+  const auto flags = test::words(kCommon);
+  const Gradients one = gradients(test::settings(1, flags));
+  for (const char* other : {"--hidden-dropout 0", "--attention-dropout 0"}) {
+    const Gradients changed = gradients(test::settings(1, flags + test::words(other)));
+    const std::string name = "decoder.layers.0.mlp.linear_fc1.weight";
+    EXPECT_GT(test::distance(changed.at(name), one.at(name)), 1e-3) << other;
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::job
