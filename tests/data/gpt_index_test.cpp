@@ -290,7 +290,7 @@ TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 4; ++i)
       threads.emplace_back([&] {
-        for (int k = 0; k < 10; ++k) EXPECT_THROW((void)cache.get("x", "key", {"a"}, build), DataError);
+        for (int k = 0; k < 40; ++k) EXPECT_THROW((void)cache.get("x", "key", {"a"}, build), DataError);
       });
   }
   EXPECT_EQ(most, 1);
