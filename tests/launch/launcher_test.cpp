@@ -64,9 +64,11 @@ class Launcher : public testing::Test {
     int status = 0;
     EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
     pid_ = 0;
-    seconds_ = static_cast<double>(monotonic_ns() - began_ns_) * 1e-9;
+    seconds_ = seconds_since_start();
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
+
+  double seconds_since_start() const { return static_cast<double>(monotonic_ns() - began_ns_) * 1e-9; }
 
   std::string text(const std::string& name) const {
     return fs::exists(folder_ / name) ? read_file(folder_ / name) : std::string();
@@ -145,14 +147,15 @@ struct Death {
 
 TEST_F(Launcher, NamesADeadRankWithinSecondsAndEndsTheOthers) {
   for (const Death& death :
-       {Death{"exit:1", 4, "exit code 1 (failed)"}, Death{"exit:2", 2, "exit code 2 (settings wrong)"},
-        Death{"exit:3", 3, "exit code 3 (data"}, Death{"segv", 4, "killed by SIGSEGV"},
-        Death{"kill", 4, "killed by SIGKILL"}}) {
+       {Death{"exit:1", 4, "was lost: exit code 1 (failed)"},
+        Death{"exit:2", 2, "ended with exit code 2 (settings wrong)"},
+        Death{"exit:3", 3, "ended with exit code 3 (data"}, Death{"segv", 4, "was lost: killed by SIGSEGV"},
+        Death{"kill", 4, "was lost: killed by SIGKILL"}}) {
     start({"--fault", death.fault}, {.max_restarts = death.exit_code == 4 ? 0 : 3, .grace_period_s = 0.2});
     EXPECT_EQ(finish(), death.exit_code) << text("err");
     EXPECT_LT(seconds_, 5) << death.fault;
     EXPECT_THAT(text("err"),
-                AllOf(HasSubstr("rank 1 was lost: " + death.words),
+                AllOf(HasSubstr("rank 1 " + death.words),
                       HasSubstr("step 2, phase data, last operation 'grad bucket 1'"),
                       HasSubstr("last lines of " + (folder_ / "logs/rank_1.log").string()),
                       HasSubstr("  | about to fail: " + death.fault), Not(HasSubstr("restart "))));
@@ -187,6 +190,20 @@ TEST_F(Launcher, NamesARankThatHangsAndWhoWaitsForIt) {
       AllOf(HasSubstr("rank 1 does not answer: no sign of life for"),
             HasSubstr(
                 "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); rank 1 is missing")));
+}
+
+TEST_F(Launcher, NamesALateRankOnceAndEndsItAtTheTimeOutOnly) {
+  start({"--fault", "hang"}, {.hang_timeout_s = 6.5, .grace_period_s = 0.2});
+  while (seconds_since_start() < 6 && text("err").find("is late") == std::string::npos) sleep_ms(20);
+  EXPECT_THAT(text("err"),
+              AllOf(HasSubstr("rank 1 is late: ranks 0, 2 have waited up to 5."),
+                    HasSubstr("for it in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); it is at "
+                              "step 2, phase data, last operation 'grad bucket 1'"),
+                    Not(HasSubstr("was lost")), Not(HasSubstr("does not answer"))));
+  EXPECT_EQ(finish(), 4);
+  const std::string all = text("err");
+  EXPECT_EQ(all.find("is late"), all.rfind("is late")) << all;
+  EXPECT_THAT(all, HasSubstr("rank 1 does not answer"));
 }
 
 TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {

@@ -64,6 +64,17 @@ TEST(Verdict, WrongSettingsAndDataKeepTheirCodeThoughOthersBreakToo) {
   }
 }
 
+TEST(Verdict, WhoRefusesSettingsIsNotLostAndAllAreOneLine) {
+  RankView early = ended(at_work(0, 1), 2);
+  early.page.step = -1;
+  RankView other = early;
+  other.rank = 1;
+  const auto verdict = judge(std::vector{early, other, waiting(2, 4)}, kPatience, 0);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->culprits, ElementsAre(0, 1));
+  EXPECT_THAT(verdict->lines, ElementsAre("ranks 0, 1 ended with exit code 2 (settings wrong)"));
+}
+
 TEST(Verdict, ARankThatLostAnotherIsNotBlamedForIt) {
   const std::vector ranks{ended(waiting(0, 4), 4), at_work(1, 4), waiting(2, 4)};
   EXPECT_FALSE(judge(ranks, kPatience, 1.0)) << "the cause may still end";
@@ -107,6 +118,46 @@ TEST(Verdict, AStoppedRankIsLostAfterAMoment) {
   const auto verdict = judge(ranks, kPatience, 0);
   ASSERT_TRUE(verdict);
   EXPECT_THAT(verdict->lines[0], HasSubstr("rank 1 was lost: stopped (SIGSTOP)"));
+}
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+TEST(Late, ARankThatOthersWaitForIsNamedWithItsPlace) {
+  const std::vector ranks{waiting(0, 4), at_work(1, 4), waiting(2, 4)};
+  EXPECT_FALSE(find_late(ranks, 5, 4 * kSecond));
+  const auto late = find_late(ranks, 5, 5 * kSecond);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->rank, 1);
+  EXPECT_EQ(
+      late->line,
+      "rank 1 is late: ranks 0, 2 have waited up to 5.0 s for it in 'grad bucket 3' (dp of ranks 0, 1, 2; "
+      "number 5); it is at step 12, phase data, before the first named operation");
+}
+
+TEST(Late, TheOneThatWaitsNowhereIsNamedAndNotTheOnesBetween) {
+  std::vector ranks{at_work(0, 4), at_work(1, 4), at_work(2, 4)};
+  ranks[0].page.waiting = CollectiveMark{"activation 1", "pp", {0, 1, 2}, 0, 1, 0};
+  ranks[1].page.waiting = CollectiveMark{"activation 2", "pp", {0, 1, 2}, 0, 2, 2 * kSecond};
+  const auto late = find_late(ranks, 5, 8 * kSecond);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->rank, 2);
+  EXPECT_THAT(late->line, HasSubstr("rank 1 has waited up to 6.0 s for it in 'activation 2' (with rank 2)"));
+}
+
+TEST(Late, OfACircleTheFirstIsNamed) {
+  std::vector ranks{at_work(0, 4), at_work(1, 4)};
+  ranks[0].page.waiting = CollectiveMark{"activation 1", "pp", {0, 1}, 0, 1, 0};
+  ranks[1].page.waiting = CollectiveMark{"gradient 1", "pp", {0, 1}, 0, 0, kSecond};
+  const auto late = find_late(ranks, 5, 8 * kSecond);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->rank, 1);
+}
+
+TEST(Late, NobodyHereIsNamedForARankOfAnotherMachine) {
+  std::vector ranks{waiting(0, 4), waiting(1, 4)};  // rank 2 is elsewhere
+  EXPECT_FALSE(find_late(ranks, 5, 8 * kSecond));
+  ranks[0].page.waiting = CollectiveMark{"activation 1", "pp", {0, 1, 2}, 0, 1, 0};
+  EXPECT_FALSE(find_late(ranks, 5, 8 * kSecond)) << "rank 1 waits for rank 2";
 }
 
 /// A rank that has not begun a step.

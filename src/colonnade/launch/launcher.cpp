@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,6 +21,8 @@ namespace {
 constexpr int kLogLines = 10;
 constexpr double kSameRequestS = 1;  // `timeout` and schedulers send the same signal twice
 
+constexpr double kLateS = 5;         // others have waited for a rank that long: it is named
+constexpr double kNamedAgainS = 60;  // a rank that is late in every step is not named in each
 /// Signals of this process as values. SIGPIPE is held back, so that a closed terminal does no harm.
 class Signals {
  public:
@@ -87,6 +90,7 @@ class Watch {
       if (world_.all_ended()) return ending_of_all(ranks);
       if (!killed_ && std::ranges::any_of(ranks, stopped_early)) return end_early(ranks);
       console_.status(status_text(ranks));
+      if (!killed_) name_late(ranks);
     }
   }
 
@@ -151,6 +155,16 @@ class Watch {
     world_.kill_stopped();
     world_.send(SIGTERM);
     ending_ = true;
+  /// One line for a rank that keeps others waiting; it is ended by the hang time-out only.
+  void name_late(const std::vector<RankView>& ranks) {
+    const auto late = find_late(ranks, kLateS, monotonic_ns());
+    if (!late) return;
+    const auto [named, first] = named_ns_.try_emplace(late->rank, monotonic_ns());
+    if (!first && seconds_since(named->second) < kNamedAgainS) return;
+    named->second = monotonic_ns();
+    console_.line(late->line);
+  }
+
     const std::int64_t begin = monotonic_ns();
     while (!world_.all_ended() && !killed_ && seconds_since(begin) < options_.grace_period_s) tick();
     std::vector<int> late;
@@ -175,7 +189,8 @@ class Watch {
   Console& console_;
   Follower follower_;
   Patience patience_;
-  std::int64_t deserted_ns_ = 0;  // when the first rank ended because it had lost another
+  std::map<int, std::int64_t> named_ns_;  // when a late rank was named
+  std::int64_t deserted_ns_ = 0;          // when the first rank ended because it had lost another
   std::int64_t asked_ns_ = 0;
   bool asked_ = false;   // by a signal to this process
   bool ending_ = false;  // the ranks are being ended: a signal kills them

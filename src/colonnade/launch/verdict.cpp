@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -95,6 +96,17 @@ std::vector<int> blockers(std::span<const RankView> ranks) {
   return !guilty.empty() ? guilty : !idle.empty() ? idle : circle;
 }
 
+/// Of the ranks that hold up `view`, the first that waits nowhere, or that waits for a rank of this machine.
+const RankView* missing_there(const RankView& view, std::span<const RankView> ranks, bool in_circle) {
+  for (const int rank : holding_up(view, ranks)) {
+    const RankView* const other = find(ranks, rank);
+    if (other == nullptr || waits(*other) != in_circle) continue;
+    const auto here = [&](int holder) { return find(ranks, holder) != nullptr; };
+    if (!in_circle || std::ranges::any_of(holding_up(*other, ranks), here)) return other;
+  }
+  return nullptr;
+}
+
 /// What is wrong with one culprit.
 std::string accusation(const RankView& view) {
   std::string line;
@@ -181,6 +193,33 @@ std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& pa
   });
   if (!dead.empty()) return accuse(ranks, dead, kExitRankLost);
   const auto frozen = all(ranks, [&](const RankView& view) { return view.stopped_s >= patience.stopped_s; });
+std::optional<Late> find_late(std::span<const RankView> ranks, double after_s, std::int64_t now_ns) {
+  const auto waited_s = [&](const RankView* view) {
+    return static_cast<double>(now_ns - view->page.waiting->since_ns) * 1e-9;
+  };
+  std::vector<const RankView*> waiters;
+  for (const RankView& view : ranks) {
+    if (waits(view) && !view.ending && waited_s(&view) >= after_s) waiters.push_back(&view);
+  }
+  std::ranges::stable_sort(waiters, std::ranges::greater(), waited_s);
+  const RankView* waiter = nullptr;
+  const RankView* missing = nullptr;
+  for (const bool in_circle : {false, true}) {
+    for (std::size_t i = 0; i < waiters.size() && missing == nullptr; ++i) {
+      waiter = waiters[i];
+      missing = missing_there(*waiter, ranks, in_circle);
+    }
+  }
+  if (missing == nullptr) return std::nullopt;
+  const std::string place = mark_text(*waiter->page.waiting);
+  const auto who =
+      all(ranks, [&](const RankView& view) { return waits(view) && mark_text(*view.page.waiting) == place; });
+  return Late{missing->rank,
+              fmt::format("rank {} is late: {} {} waited up to {:.1f} s for it in {}; it is at {}",
+                          missing->rank, ranks_text(who), who.size() == 1 ? "has" : "have", waited_s(waiter),
+                          place, where(*missing))};
+}
+
   if (!frozen.empty()) return accuse(ranks, frozen, kExitRankLost);
 
   const auto deserted = all(ranks, [](const RankView& view) { return exited_with(view, kExitRankLost); });

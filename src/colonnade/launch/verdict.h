@@ -28,6 +28,12 @@ struct Patience {
       2;  ///< from the first rank that lost another one to the verdict, for the cause may end later
 };
 
+/// A rank that others wait for, though it is not lost.
+struct Late {
+  int rank = 0;
+  std::string line;  ///< who waits for it, how long, in what, and where it is
+};
+
 struct Verdict {
   int exit_code = 4;               ///< 2 and 3 are the rank's own; else 4
   std::vector<int> culprits;       ///< world ranks, ascending; the first is shown with its log
@@ -51,6 +57,12 @@ std::vector<RankView> with_early_stops(std::vector<RankView> ranks, bool asked);
 /// World ranks that keep `view` waiting, as far as this machine can see: the peer of a message, or
 /// the members of the collective that have not arrived there or have ended.
 std::vector<int> holding_up(const RankView& view, std::span<const RankView> ranks);
+
+/// The rank that is not where others have waited for it for `after_s` seconds or longer: of the longest wait
+/// the first that is missing there and waits nowhere itself, or, when those wait in a circle, the first of
+/// them. Nothing when nobody waits that long, or when the missing are on other machines. `now_ns` is the
+/// clock of the pages (monotonic_ns).
+std::optional<Late> find_late(std::span<const RankView> ranks, double after_s, std::int64_t now_ns);
 
 /// "step 12, phase data, last operation 'grad bucket 3' (dp of ranks 0, 1; number 41)".
 std::string where(const RankView& view);
