@@ -313,7 +313,10 @@ void Progress::wait(const CollectiveTicket& ticket, std::string_view what) {
 void Progress::end(const CollectiveTicket& ticket) {
   if (ticket.group >= 0 && ticket.group < kMaxGroups && ticket.sequence > 0)
     page_->groups[static_cast<std::size_t>(ticket.group)].finished.fetch_add(1);
-  page_->waiting.store(Mark{});
+  const Mark shown = page_->waiting.load();
+  const bool mine =
+      shown.group == ticket.group && shown.peer == ticket.peer && shown.sequence == ticket.sequence;
+  if (mine) page_->waiting.store(Mark{});  // another thread may wait for another operation
   touch();
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/base/progress.h"
 #include "colonnade/comm/group.h"
 
 namespace colonnade::comm {
@@ -19,6 +20,10 @@ struct Call {
   std::string what;            ///< the caller's name for it: "layer 3 / attention.proj / sum"
   std::string axes;            ///< of the group: "tp"
   std::int64_t bytes = 0;      ///< of this rank's larger tensor
+  Progress* page = nullptr;    ///< where `ticket` is the operation's line
+  CollectiveTicket ticket;
+  /// Set by a backend whose Work::wait() returns before the operation is over: it ends the ticket itself.
+  mutable bool ends_later = false;
 };
 
 /// Operations have Group's meaning. Arguments are checked: contiguous, matching shapes, size() > 1,

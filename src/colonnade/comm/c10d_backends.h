@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "colonnade/comm/backend.h"
+#include "colonnade/comm/flights.h"
 
 namespace colonnade::comm {
 
@@ -20,8 +21,9 @@ struct GroupSeat {
   std::vector<int> ranks;  ///< the members' ranks in the world
   int index = 0;           ///< of this rank among them
   std::chrono::milliseconds timeout{};
-  bool one_machine = false;  ///< all ranks of the world are on this machine
-  int device_index = 0;      ///< CUDA device of this rank
+  bool one_machine = false;               ///< all ranks of the world are on this machine
+  int device_index = 0;                   ///< CUDA device of this rank
+  std::shared_ptr<Flights> flights = {};  ///< of the process; nccl only, which makes one where it is missing
 };
 
 /// An operation that c10d has started.
@@ -45,9 +47,16 @@ inline c10d::BroadcastOptions root_options(int root) {
 /// in rank order. Connects to all members; throws what c10d throws.
 std::shared_ptr<Backend> make_gloo(const GroupSeat& seat);
 
+/// Watches the operations of NCCL in this process and ends it with exit code 4 when one is lost.
+std::shared_ptr<Flights> nccl_flights(std::chrono::milliseconds timeout);
+
 /// CUDA tensors. bfloat16 sums are rounded at every step of NCCL's algorithm. Messages of one tag and
-/// direction travel on a communicator of their own, in the order of sending. A build without CUDA
-/// throws ConfigError.
+/// direction between two ranks are a lane: a communicator of its own, which keeps the order of sending.
+/// The first use of a communicator holds up the host until all its members come, so lanes are opened in an
+/// order that cannot deadlock (pipeline::Executor::open_lanes). A build without CUDA throws ConfigError.
+///
+/// Lost peers are noticed by `seat.flights`. c10d's own watchdog, which would end the process with another
+/// exit code, is turned off by its environment variables, unless they are set already.
 std::shared_ptr<Backend> make_nccl(const GroupSeat& seat);
 
 }  // namespace colonnade::comm

@@ -123,7 +123,8 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
                 const Start& start) const {
   const at::NoGradGuard no_grad;
   const CollectiveTicket ticket = progress_->begin(number_, what, peer);
-  const auto call = std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes});
+  const auto call =
+      std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes, progress_, ticket});
   const auto work =
       std::make_shared<Work>(translate(*backend_, *call, [&] { return start(*backend_, *call); }));
   if (!work->pending()) {
@@ -133,7 +134,7 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
   return Work([backend = backend_, page = progress_, ticket, call, work] {
     page->wait(ticket, call->what);
     translate(*backend, *call, [&] { work->wait(); });
-    page->end(ticket);
+    if (!call->ends_later) page->end(ticket);
   });
 }
 

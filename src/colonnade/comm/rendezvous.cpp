@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "colonnade/base/error.h"
+#include "colonnade/comm/by_device.h"
 #include "colonnade/comm/c10d_backends.h"
 #include "colonnade/comm/tcp_probe.h"
 
@@ -107,7 +108,12 @@ class ProcessFactory final : public GroupFactory {
     seat.device_index = place_.local_rank;
     arrive(*store_, key, ranks, place_.rank, options_.timeout);
     try {
-      return options_.cuda && !options_.gloo_for_cuda ? make_nccl(seat) : make_gloo(seat);
+      if (!options_.cuda || options_.gloo_for_cuda) return make_gloo(seat);
+      if (!flights_) flights_ = nccl_flights(options_.timeout);
+      seat.flights = flights_;
+      GroupSeat of_host = seat;
+      of_host.store = c10::make_intrusive<c10d::PrefixStore>("host", seat.store);
+      return by_device(make_gloo(of_host), make_nccl(seat));
     } catch (const Error&) {
       throw;
     } catch (const c10::Error& error) {
@@ -129,7 +135,8 @@ class ProcessFactory final : public GroupFactory {
   StorePtr store_;
   launch::Place place_;
   ConnectOptions options_;
-  std::map<std::string, int> made_;  ///< groups of equal name: two meshes of one job may want them
+  std::shared_ptr<Flights> flights_;  ///< with NCCL only
+  std::map<std::string, int> made_;   ///< groups of equal name: two meshes of one job may want them
 };
 
 /// A world of one has no groups to make.

@@ -16,7 +16,7 @@ struct ConnectOptions {
   /// Of every wait: for peers at the start, and of every operation of every group
   /// (--distributed-timeout-minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  bool cuda = false;           ///< groups for CUDA tensors; nccl's on device place.local_rank
+  bool cuda = false;           ///< CUDA tensors go over nccl on device place.local_rank, others over gloo
   bool gloo_for_cuda = false;  ///< over gloo with host copies, on any device: ranks may share one
 };
 
