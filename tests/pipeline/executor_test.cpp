@@ -1,9 +1,14 @@
 // A toy model under every schedule and split equals the unsplit run in float64.
 #include "colonnade/pipeline/executor.h"
 
+#include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <numeric>
+#include <set>
 
+#include "colonnade/base/progress.h"
+#include "support/backends.h"
 #include "support/split.h"
 
 namespace colonnade::pipeline {
@@ -248,6 +253,91 @@ TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
     train(got, schedule, 1, /*custom=*/true);
     expect_same(got, expected);
   }
+}
+
+/// Notes the tags of the messages and, as NCCL does, holds up the first send of a lane until the receive.
+class Lanes final : public test::PassingBackend {
+ public:
+  struct Notes {
+    std::mutex mutex;
+    std::set<std::tuple<int, int, int>> lanes;  ///< from, to, tag
+    std::set<std::tuple<int, int, int>> late;   ///< opened after `closed`
+    std::atomic<bool> closed{false};
+  };
+  Lanes(std::shared_ptr<comm::Backend> to, Notes& notes) : PassingBackend(std::move(to)), notes_(notes) {}
+  comm::Work send(at::Tensor tensor, int to, int tag, const comm::Call& call) override {
+    const bool first = note({rank(), to, tag});
+    comm::Work work = PassingBackend::send(tensor, to, tag, call);
+    if (first) PassingBackend::recv(at::zeros({1}), to, -1 - tag, call).wait();
+    return work;
+  }
+  comm::Work recv(at::Tensor tensor, int from, int tag, const comm::Call& call) override {
+    if (met_.emplace(from, tag).second) PassingBackend::send(at::zeros({1}), from, -1 - tag, call).wait();
+    return PassingBackend::recv(tensor, from, tag, call);
+  }
+
+ private:
+  bool note(const std::tuple<int, int, int>& lane) {
+    const std::lock_guard lock(notes_.mutex);
+    const bool first = notes_.lanes.insert(lane).second;
+    if (first && notes_.closed) notes_.late.insert(lane);
+    return first;
+  }
+  Notes& notes_;
+  std::set<std::pair<int, int>> met_;
+};
+
+TEST(Executor, AFewLanesOpenedBeforeTheFirstStepCarryEverySchedule) {
+  for (const auto& schedule : all_schedules()) {
+    SCOPED_TRACE(name_of(schedule));
+    Lanes::Notes notes;
+    Outcome expected, got;
+    unsplit(expected, schedule.microbatches, 0.25);
+    config::Parallel parallel;
+    parallel.world_size = parallel.pipeline_model_parallel_size = schedule.ranks;
+    comm::run_ranks(
+        parallel,
+        [&](comm::Communicators& all) {
+          comm::Group pp;
+          if (schedule.ranks > 1)
+            pp = comm::Group(
+                std::make_shared<Lanes>(all.factory()->make(all.world().ranks(), all.rank(), "lanes"), notes),
+                "pp");
+          Rank rank(schedule, pp);
+          rank.executor->open_lanes();
+          all.world().barrier("opened");
+          notes.closed = true;
+          const auto result = rank.executor->train(steps_of(got, pp), 0.25, {});
+          const std::lock_guard lock(got.mutex);
+          keep_report(got, result);
+          for (tensor::Stage* stage : rank.stages)
+            for (const Parameter* p : stage->parameters()) got.grads[p->spec.name] = p->main_grad;
+        },
+        std::chrono::seconds(20));
+    expect_same(got, expected);
+    EXPECT_TRUE(notes.late.empty());
+    std::map<std::pair<int, int>, int> of_pair;
+    for (const auto& [from, to, tag] : notes.lanes) ++of_pair[std::minmax(from, to)];
+    for (const auto& [pair, count] : of_pair) EXPECT_LE(count, 4);
+  }
+}
+
+TEST(Executor, EveryActionIsASignOfLife) {
+  Progress page;
+  const ProgressScope scope(page);
+  const auto schedule = plan::one_f_one_b(1, 3);
+  Outcome outcome;
+  Rank rank(schedule, comm::Group());
+  Steps steps = steps_of(outcome, comm::Group());
+  std::vector<std::int64_t> seen{page.read().alive_ns};
+  steps.forward = [&](tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
+    seen.push_back(page.read().alive_ns);
+    return stage.forward(x, pass);
+  };
+  rank.executor->train(steps, 1, {});
+  rank.executor->evaluate(steps);
+  ASSERT_EQ(seen.size(), 7U);
+  EXPECT_TRUE(std::ranges::is_sorted(seen, std::ranges::less_equal())) << "strictly rising";
 }
 
 TEST(Executor, StepsRepeatToTheBit) {

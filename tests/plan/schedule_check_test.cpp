@@ -118,6 +118,28 @@ TEST(ScheduleCheck, FindsOvertaking) {
   EXPECT_THAT(check(s).faults, Contains(HasSubstr("received in another order than sent")));
 }
 
+// A lane (two ranks, activations or gradients, one direction) has no tags: both ends must agree on its order.
+TEST(ScheduleCheck, FindsEverySwapOfTwoMessagesOfALane) {
+  int swaps = 0;
+  for (const Schedule& whole : samples()) {
+    for (std::size_t r = 0; r < whole.programs.size(); ++r) {
+      const Program& program = whole.programs[r];
+      for (std::size_t i = 0; i < program.size(); ++i) {
+        const bool transfer = program[i].act != Do::kForward && program[i].act != Do::kBackward;
+        for (std::size_t j = i + 1; transfer && j < program.size(); ++j) {
+          if (program[i].act != program[j].act) continue;
+          Schedule damaged = whole;
+          std::swap(damaged.programs[r][i], damaged.programs[r][j]);
+          EXPECT_FALSE(check(damaged).faults.empty())
+              << where(whole) << " rank " << r << " swap " << i << ' ' << j;
+          ++swaps;
+        }
+      }
+    }
+  }
+  EXPECT_GT(swaps, 300);
+}
+
 TEST(ScheduleCheck, FindsActionsOutsideTheSchedule) {
   for (const Action& wild : {Action{Do::kForward, 1, 0}, Action{Do::kForward, 0, 2},
                              Action{Do::kBackward, -1, 0}, Action{Do::kRecvActivation, 0, 0},

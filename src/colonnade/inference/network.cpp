@@ -6,6 +6,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/convert/slices.h"
+#include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
 #include "colonnade/models/gpt/hf_names.h"
 
@@ -14,8 +15,12 @@ namespace {
 
 using plan::Axis;
 
+/// Tag of messages: batches and stages between two ranks arrive in the order of sending.
+constexpr int kActivations = 0;
+
 void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source) {
   const at::NoGradGuard no_grad;
+  job::check_taken(source, settings);
   const auto family = models::gpt::hf_family(settings);
   for (const auto& stage : model.stages)
     for (const tensor::Parameter* parameter : stage->parameters())
@@ -53,7 +58,8 @@ at::Tensor Network::pass_chunk(std::size_t chunk, at::Tensor x, const tensor::Pa
 
 at::Tensor Network::receive(int stage, const at::Tensor& tokens) {
   at::Tensor x = at::empty({tokens.size(1), tokens.size(0), run_.model.hidden_size}, options_);
-  pp_.recv(x, (stage - 1) % pp_.size(), stage, fmt::format("inference / activation into stage {}", stage))
+  pp_.recv(x, (stage - 1) % pp_.size(), kActivations,
+           fmt::format("inference / activation into stage {}", stage))
       .wait();
   return x;
 }
@@ -64,11 +70,12 @@ at::Tensor Network::forward(const tensor::Batch& batch, const Want& want) {
   const int stages = static_cast<int>(model_.stages.size()) * pp_.size();
   at::Tensor x;
   for (std::size_t chunk = 0; chunk < model_.stages.size(); ++chunk) {
+    progress().alive();
     const int stage = static_cast<int>(chunk) * pp_.size() + pp_.rank();
     if (stage > 0 && pp_.size() > 1) x = receive(stage, batch.at("tokens"));
     x = pass_chunk(chunk, x, pass, want.last_token);
     if (stage + 1 < stages && pp_.size() > 1)
-      sent_ = pp_.send(x.contiguous(), (stage + 1) % pp_.size(), stage + 1,
+      sent_ = pp_.send(x.contiguous(), (stage + 1) % pp_.size(), kActivations,
                        fmt::format("inference / activation out of stage {}", stage));
   }
   return model_.stages.back()->last ? x : at::Tensor();

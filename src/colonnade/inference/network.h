@@ -41,6 +41,7 @@ class Network {
   void tell(const at::Tensor& tensor, std::string_view what);
 
   [[nodiscard]] const config::Run& run() const { return run_; }
+  [[nodiscard]] const job::Model& model() const { return model_; }
   [[nodiscard]] comm::Communicators& ranks() { return ranks_; }
   [[nodiscard]] const at::TensorOptions& options() const { return options_; }
 

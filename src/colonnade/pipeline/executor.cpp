@@ -4,10 +4,10 @@
 
 #include <torch/csrc/autograd/engine.h>
 
-#include <chrono>
 #include <optional>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 #include "colonnade/pipeline/releases.h"
 
 namespace colonnade::pipeline {
@@ -21,6 +21,11 @@ struct Key {
   int microbatch;
   friend auto operator<=>(const Key&, const Key&) = default;
 };
+
+/// Tags of messages. One number for all micro-batches and chunks: what travels between two ranks in one
+/// direction arrives in the order of sending, which plan::check proves to be the order of receiving.
+constexpr int kActivations = 0;
+constexpr int kGradients = 1;
 
 /// What is kept of a micro-batch between its forward and its backward pass.
 struct Live {
@@ -56,10 +61,6 @@ class Run {
  private:
   [[nodiscard]] int stage_number(int chunk) const { return chunk * schedule_.ranks + pp_.rank(); }
   [[nodiscard]] int rank_of(int stage) const { return (stage + schedule_.ranks) % schedule_.ranks; }
-  /// Equal on both ends: `stage` is the virtual stage whose border (with stage + 1) is crossed.
-  [[nodiscard]] int tag(int stage, int microbatch, bool gradient) const {
-    return (stage * schedule_.microbatches + microbatch) * 2 + (gradient ? 1 : 0);
-  }
   at::Tensor take(std::map<Key, at::Tensor>& from, const Key& key, const char* what);
   void hand_over(const Key& key, const at::Tensor& output);
   at::Tensor receive(int from, int tag, const std::string& what);
@@ -155,10 +156,8 @@ void Run::backward(const Action& a) {
 }
 
 at::Tensor Run::receive(int from, int tag, const std::string& what) {
-  const auto begin = std::chrono::steady_clock::now();
   at::Tensor tensor = at::empty(activation_, options_);
   pp_.recv(tensor, from, tag, what).wait();
-  result.communication_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return tensor;
 }
 
@@ -170,20 +169,18 @@ void Run::transfer(const Action& a, std::size_t index) {
   };
   switch (a.act) {
     case Do::kSendActivation:
-      sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1),
-                              tag(stage, a.microbatch, false), what("send activation"));
+      sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), kActivations,
+                              what("send activation"));
       break;
     case Do::kRecvActivation:
-      inputs_[key] =
-          receive(rank_of(stage - 1), tag(stage - 1, a.microbatch, false), what("receive activation"));
+      inputs_[key] = receive(rank_of(stage - 1), kActivations, what("receive activation"));
       break;
     case Do::kSendGradient:
-      sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1),
-                              tag(stage - 1, a.microbatch, true), what("send gradient"));
+      sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), kGradients,
+                              what("send gradient"));
       break;
     case Do::kRecvGradient:
-      output_grads_[key] =
-          receive(rank_of(stage + 1), tag(stage, a.microbatch, true), what("receive gradient"));
+      output_grads_[key] = receive(rank_of(stage + 1), kGradients, what("receive gradient"));
       break;
     default:
       break;
@@ -220,6 +217,26 @@ Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, 
   releases_ = releases(schedule_, pp_.rank());
 }
 
+void Executor::open_lanes() const {
+  const int ranks = pp_.size();
+  const int me = pp_.rank();
+  const auto open = [&](int border) {
+    const int lower = border, upper = (border + 1) % ranks;
+    if (me != lower && me != upper) return;
+    at::Tensor token = at::zeros({1}, options_);
+    if (me == lower) {
+      pp_.send(token, upper, kActivations, "pipeline / open a lane").wait();
+      pp_.recv(token, upper, kGradients, "pipeline / open a lane").wait();
+    } else {
+      pp_.recv(token, lower, kActivations, "pipeline / open a lane").wait();
+      pp_.send(token, lower, kGradients, "pipeline / open a lane").wait();
+    }
+  };
+  for (int border = 0; border + 1 < ranks; border += 2) open(border);
+  for (int border = 1; border + 1 < ranks; border += 2) open(border);
+  if (ranks > 1 && schedule_.chunks > 1) open(ranks - 1);
+}
+
 Result Executor::train(const Steps& steps, double grad_scale,
                        const std::function<void(int chunk)>& before_last_backward) {
   Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
@@ -227,6 +244,7 @@ Result Executor::train(const Steps& steps, double grad_scale,
   std::vector<int> left(stages_.size(), schedule_.microbatches);
   const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
+    progress().alive();
     const Action& a = program[i];
     if (a.act == Do::kForward) {
       run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
@@ -248,6 +266,7 @@ Result Executor::evaluate(const Steps& steps, tensor::Output output,
   Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
   const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
+    progress().alive();
     const Action& a = program[i];
     if (is_backward_part(a.act)) continue;
     if (is_transfer(a.act))

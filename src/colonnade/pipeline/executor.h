@@ -39,7 +39,6 @@ struct Steps {
 /// What one run gave, on this rank.
 struct Result {
   std::map<std::string, Tally> report;  ///< of the last stage; empty on others
-  double communication_s = 0;           ///< time spent waiting for transfers
 };
 
 class Executor {
@@ -47,6 +46,12 @@ class Executor {
   /// `stages[c]` is chunk c of this rank. `activation` is the shape between stages [s, b, h].
   Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
            std::vector<std::int64_t> activation, at::TensorOptions options);
+
+  /// One message over every lane (neighbour, activations or gradients, direction) that the schedule uses:
+  /// a network that meets the peer in the first message (NCCL) would otherwise hold up a send of a schedule
+  /// until its receive, and two ranks that send to each other would wait forever. Even borders between
+  /// ranks first, then odd ones, then the one from the last rank to the first. Collective over the group.
+  void open_lanes() const;
 
   /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the
   /// loss of each micro-batch is differentiated with weight `grad_scale`. `before_last_backward(c)`
