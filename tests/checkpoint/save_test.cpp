@@ -5,8 +5,13 @@
 
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
+#include "colonnade/checkpoint/checksum.h"
 #include "colonnade/checkpoint/manifest.h"
+#include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/checkpoint/save_plan.h"
+#include "colonnade/comm/by_device.h"
+#include "support/backends.h"
 
 namespace colonnade::checkpoint {
 namespace {
@@ -26,6 +31,36 @@ TEST(Save, EveryLayoutLoadsInEveryOtherBitForBit) {
     for (const Layout& to : layouts())
       EXPECT_TRUE(gives_values(source, to, 7)) << from.name << " into " << to.name;
   }
+}
+
+/// On GPUs the group of a save is NCCL's, which takes nothing from host memory, and gloo's beside it.
+TEST(Save, HostTensorsTravelBesideABackendThatTakesNone) {
+  const Layout layout = layouts()[3];
+  const TempFolder run;
+  std::vector<SaveResult> results(static_cast<std::size_t>(layout.ranks));
+  comm::run_ranks(layout.ranks, [&](comm::Communicators& ranks) {
+    const std::vector<int> all = ranks.world().ranks();
+    const auto make = [&](const char* name) { return ranks.factory()->make(all, ranks.rank(), name); };
+    const comm::Group world(
+        comm::by_device(make("host"), std::make_shared<colonnade::test::DeviceOnly>(make("device"))),
+        "world");
+    results[static_cast<std::size_t>(ranks.rank())] =
+        save(run, 7, snapshot_of(layout, ranks.rank(), 7, true), world, {});
+  });
+  for (const SaveResult& result : results) EXPECT_TRUE(result.ok) << result.problem;
+  EXPECT_TRUE(gives_values(Source::open(run), layout, 7));
+}
+
+TEST(Save, WritingAndCheckingAreSignsOfLife) {
+  Progress page;
+  const ProgressScope scope(page);
+  const TempFolder run;
+  std::int64_t before = page.read().alive_ns;
+  write_safetensors(run.path() / "x.safetensors", {{"x", at::zeros({1024})}});
+  EXPECT_GT(page.read().alive_ns, before);
+  before = page.read().alive_ns;
+  sum_of_file(run.path() / "x.safetensors");
+  EXPECT_GT(page.read().alive_ns, before);
 }
 
 TEST(Save, TheFolderIsWhatHuggingFaceToolsRead) {

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 
 namespace colonnade::checkpoint {
 
@@ -52,6 +53,7 @@ FileSum sum_of_file(const std::filesystem::path& path) {
     if (n <= 0) ::close(fd);
     if (n < 0) throw DataError(fmt::format("{}: cannot be read; {}", path.string(), std::strerror(reason)));
     if (n == 0) break;
+    progress().alive();
     sum.update(chunk.data(), static_cast<std::size_t>(n));
     result.bytes += static_cast<std::uint64_t>(n);
   }

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 
 namespace colonnade::checkpoint {
 
@@ -69,6 +70,7 @@ struct SafetensorsWriter::State {
     constexpr std::size_t kPiece = std::size_t{16} << 20;
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
+      progress().alive();
       const std::size_t piece = std::min(bytes, kPiece);
       sum.update(at, piece);
       for (std::size_t done = 0; done < piece;) {
