@@ -8,7 +8,8 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor) {
   return (model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
-double training_flops(const config::Model& m, std::int64_t seq_length, std::int64_t sequences, int tensor) {
+TrainingFlops training_flops_by_part(const config::Model& m, std::int64_t seq_length, std::int64_t sequences,
+                                     int tensor) {
   const auto hidden = static_cast<double>(m.hidden_size);
   const auto layers = static_cast<double>(m.num_layers);
   const auto ffn = static_cast<double>(m.ffn_hidden_size);
@@ -20,8 +21,13 @@ double training_flops(const config::Model& m, std::int64_t seq_length, std::int6
   const double mlp = 6 * hidden * ffn * (m.gated() ? 3 : 2);
   const double projections = 6 * (hidden * (q + 2 * kv) + q * hidden);
   const double scores = 6 * q;
-  return tokens * (layers * (mlp + projections) + 6 * hidden * vocabulary) +
-         tokens * length * layers * scores;
+  return {.linears = tokens * (layers * (mlp + projections) + 6 * hidden * vocabulary),
+          .attention = tokens * length * layers * scores};
+}
+
+double training_flops(const config::Model& model, std::int64_t seq_length, std::int64_t sequences,
+                      int tensor) {
+  return training_flops_by_part(model, seq_length, sequences, tensor).total();
 }
 
 }  // namespace colonnade::plan

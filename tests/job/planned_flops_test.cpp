@@ -1,0 +1,110 @@
+// The FLOP model against the matrix products and attention calls that really run, counted by shape.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+
+#include <sstream>
+
+#include "colonnade/plan/flops.h"
+#include "job/planned.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::Planned;
+
+/// Operations by the kind of call; a multiply-add is two.
+struct Counts {
+  double linears = 0;
+  double attention_forward = 0;   ///< whole square of scores, two products
+  double attention_backward = 0;  ///< the same measure of the calls of the backward pass
+};
+
+class Observer {
+ public:
+  Observer() {
+    counts() = {};
+    handle_ = at::addGlobalCallback(
+        at::RecordFunctionCallback(&Observer::seen).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Observer() { at::removeCallback(handle_); }
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  [[nodiscard]] static Counts& counts() {
+    static Counts all;
+    return all;
+  }
+
+ private:
+  static double product(const at::Tensor& a, const at::Tensor& b) {
+    return 2.0 * static_cast<double>(a.numel()) * static_cast<double>(b.size(-1));
+  }
+  static double scores(const at::Tensor& q_bhsd, const at::Tensor& k_bhtd) {
+    return 4.0 * static_cast<double>(q_bhsd.numel()) * static_cast<double>(k_bhtd.size(2));
+  }
+  static std::unique_ptr<at::ObserverContext> seen(const at::RecordFunction& call) {
+    const std::string name = call.name();
+    const auto tensor = [&](std::size_t i) { return call.inputs()[i].toTensor(); };
+    Counts& all = counts();
+    if (name == "aten::mm" || name == "aten::bmm") all.linears += product(tensor(0), tensor(1));
+    if (name == "mkldnn::_linear_pointwise")  // x w^T
+      all.linears += product(tensor(0), tensor(1).t());
+    if (name == "aten::addmm" || name == "aten::addmm_") all.linears += product(tensor(1), tensor(2));
+    if (name == "aten::_scaled_dot_product_flash_attention_for_cpu")
+      all.attention_forward += scores(tensor(0), tensor(1));
+    if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
+      all.attention_backward += scores(tensor(1), tensor(2));
+    return nullptr;
+  }
+  at::CallbackHandle handle_ = 0;
+};
+
+/// One step on all ranks of the run, one after the other.
+Counts counted(const config::Run& run) {
+  const Observer observer;
+  for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+    test::Alone alone(run, rank);
+    test::forward_backward(alone.job);
+  }
+  return Observer::counts();
+}
+
+plan::TrainingFlops planned(const config::Run& run) {
+  return plan::training_flops_by_part(run.model, run.training.seq_length, run.training.global_batch_size,
+                                      run.parallel.tensor_model_parallel_size);
+}
+
+constexpr Planned kLayouts[] = {
+    {"OneRank", 1, "--micro-batch-size 2 --global-batch-size 4"},
+    {"Tp2Sp", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 --global-batch-size 2"},
+    {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8"},
+    {"Tp2Pp2Virtual2", 4,
+     "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank "
+     "2 "
+     "--micro-batch-size 1 --global-batch-size 4"},
+};
+
+TEST(PlannedFlops, LinearsAreExactOnMeta) {
+  for (const Planned& layout : kLayouts)
+    for (const std::string& model : {test::llama(""), test::gpt2(""), test::odd("--swiglu ")}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
+      const config::Run run = test::planned_run(layout, model, "meta");
+      EXPECT_EQ(counted(run).linears, planned(run).linears);
+    }
+}
+
+TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
+  for (const Planned& layout : kLayouts)
+    for (const char* more : {"", "--group-query-attention --num-query-groups 2 --swiglu "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
+      const config::Run run = test::planned_run(layout, test::odd(more), "cpu");
+      const Counts real = counted(run);
+      EXPECT_EQ(real.linears, planned(run).linears);
+      // The causal half of the forward pass, and twice that for the backward pass, which does run.
+      EXPECT_EQ(real.attention_backward, real.attention_forward);
+      EXPECT_EQ(real.attention_forward / 2 * 3, planned(run).attention);
+    }
+}
+
+}  // namespace
+}  // namespace colonnade::job
