@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <set>
 
 #include "colonnade/base/error.h"
 #include "data/vectors.h"
@@ -23,10 +22,7 @@ std::vector<nlohmann::json> read_lines(const std::string& name) {
   return lines;
 }
 
-/// `ties`: texts that have two segmentations of equal score, between which releases of SentencePiece choose
-/// differently by the rounding of their sums; there the ids must give the same text and be as many.
-void expect_conformance(const std::string& model, const std::string& type,
-                        const std::set<std::string>& ties = {}) {
+void expect_conformance(const std::string& model, const std::string& type) {
   const auto tokenizer =
       make_tokenizer({.type = type, .model = vector_path("tokenizers/" + model + ".model")});
   const auto inputs = read_lines("tokenizers/inputs.jsonl");
@@ -36,13 +32,8 @@ void expect_conformance(const std::string& model, const std::string& type,
     const std::string text = inputs[i]["text"];
     const Ids ids = expected[i]["ids"];
     EXPECT_EQ(tokenizer->decode(ids), expected[i]["decoded"].get<std::string>()) << text;
-    if (ties.contains(text)) {
-      EXPECT_EQ(tokenizer->encode(text).size(), ids.size()) << text;
-      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), tokenizer->decode(ids)) << text;
-    } else {
-      EXPECT_EQ(tokenizer->encode(text), ids) << text;
-      EXPECT_EQ(tokenizer->encode_with_special(text), expected[i]["ids_special"].get<Ids>()) << text;
-    }
+    EXPECT_EQ(tokenizer->encode(text), ids) << text;
+    EXPECT_EQ(tokenizer->encode_with_special(text), expected[i]["ids_special"].get<Ids>()) << text;
   }
 }
 
@@ -57,9 +48,7 @@ TEST(Tokenizer, SentencePieceBpeGivesTheReferenceIds) {
 }
 
 TEST(Tokenizer, SentencePieceUnigramGivesTheReferenceIds) {
-  expect_conformance(
-      "sp_unigram", "SentencePieceTokenizer",
-      {"3.14159 -2.71e-10 +1 1,000,000", "0x7fff_ffff + 0b1010 - 1_000_000.00e+10", "1111111"});
+  expect_conformance("sp_unigram", "SentencePieceTokenizer");
 }
 
 TEST(Tokenizer, NullTokenizerReadsIntegers) {

@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/unigram.h"
 
 namespace colonnade::data {
 namespace {
@@ -21,20 +22,20 @@ class SentencePiece final : public Tokenizer {
     if (!fs::is_regular_file(path))
       throw DataError(fmt::format("{}: must be a SentencePiece .model file; got {}; check --tokenizer-model",
                                   path_, fs::exists(path) ? "a folder" : "no such file"));
-    const auto status = processor_.LoadFromSerializedProto(read_file(path));
+    const std::string model = read_file(path);
+    const auto status = processor_.LoadFromSerializedProto(model);
     if (!status.ok())
       throw DataError(
           fmt::format("{}: must be a SentencePiece .model file; got '{}'; copy it again or train one with "
                       "`colonnade tokenizer train`",
                       path_, status.message()));
+    unigram_ = Unigram::read(model);
   }
 
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<int> ids;
-    const auto status = processor_.Encode({text.data(), text.size()}, &ids);
-    if (!status.ok())
-      throw DataError(fmt::format("{}: text cannot be encoded; got '{}'; check it", path_, status.message()));
-    return ids;
+    if (!unigram_) return encoded<int>(text);
+    // The library normalizes; which of equally good cuts to take is ours to say.
+    return unigram_->encode(unigram_->join(encoded<std::string>(text)));
   }
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
@@ -57,8 +58,19 @@ class SentencePiece final : public Tokenizer {
   [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
 
  private:
+  /// Ids (int) or the texts of the pieces (std::string).
+  template <typename Piece>
+  [[nodiscard]] std::vector<Piece> encoded(std::string_view text) const {
+    std::vector<Piece> pieces;
+    const auto status = processor_.Encode({text.data(), text.size()}, &pieces);
+    if (!status.ok())
+      throw DataError(fmt::format("{}: text cannot be encoded; got '{}'; check it", path_, status.message()));
+    return pieces;
+  }
+
   std::string path_;
   sentencepiece::SentencePieceProcessor processor_;
+  std::optional<Unigram> unigram_;
 };
 
 /// Gives the trainer one line after the other.
