@@ -54,29 +54,18 @@ col::job::Model build(const col::job::Site& site) {
 
 int main(int argc, char** argv) {
   std::vector<std::string> words = {"gpt",
-                                    "--num-layers",
-                                    "4",
-                                    "--hidden-size",
-                                    "16",
-                                    "--num-attention-heads",
-                                    "2",
-                                    "--seq-length",
-                                    "8",
-                                    "--max-position-embeddings",
-                                    "8",
-                                    "--micro-batch-size",
-                                    "4",
-                                    "--global-batch-size",
-                                    "16",
-                                    "--train-iters",
-                                    "20",
-                                    "--lr",
-                                    "1e-2",
+                                    "--num-layers=4",
+                                    "--hidden-size=16",
+                                    "--num-attention-heads=2",
+                                    "--seq-length=8",
+                                    "--max-position-embeddings=8",
+                                    "--micro-batch-size=4",
+                                    "--global-batch-size=16",
+                                    "--train-iters=20",
+                                    "--lr=1e-2",
                                     "--mock-data",
-                                    "--tokenizer-type",
-                                    "NullTokenizer",
-                                    "--vocab-size",
-                                    "2"};
+                                    "--tokenizer-type=NullTokenizer",
+                                    "--vocab-size=2"};
   words.insert(words.end(), argv + 1, argv + argc);
   auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks, build);

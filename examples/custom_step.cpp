@@ -2,8 +2,7 @@
 // MegatronParallel calls data step, forward step and loss reduction. Here: count down from a random
 // number, the loss weighted towards later tokens, and a second number reported beside the loss.
 //
-//   colonnade launch --nproc-per-node 4 -- ./custom_step --tensor-model-parallel-size 2
-//   --pipeline-model-parallel-size 2
+//   colonnade launch --nproc-per-node 2 -- ./custom_step --tensor-model-parallel-size 2
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -13,23 +12,20 @@
 
 namespace col = colonnade;
 
-constexpr std::int64_t kSequence = 16;
-constexpr std::int64_t kVocabulary = 64;
-
-/// Data step: a pure function of the sample numbers; every rank makes its own.
-col::tensor::Batch count_down(std::int64_t first_sample, std::int64_t count) {
-  const at::Tensor samples = at::arange(first_sample, first_sample + count);
-  const at::Tensor starts = at::remainder(samples * 7919, kVocabulary).unsqueeze(1);
-  const at::Tensor row =
-      at::remainder(starts - at::arange(kSequence + 1).unsqueeze(0) + kVocabulary, kVocabulary);
-  return col::tensor::Batch({{"tokens", row.narrow(1, 0, kSequence).contiguous()},
-                             {"labels", row.narrow(1, 1, kSequence).contiguous()},
+/// Data step: a pure function of the sample number; every rank makes its own micro-batches.
+col::tensor::Batch count_down(const col::config::Run& run, std::int64_t first_sample) {
+  const std::int64_t size = run.training.micro_batch_size, sequence = run.training.seq_length;
+  const at::Tensor samples = at::arange(first_sample, first_sample + size);
+  const at::Tensor from = (samples * 7919).unsqueeze(1);
+  const at::Tensor rows = at::remainder(from - at::arange(sequence + 1), run.model.vocab_size);
+  return col::tensor::Batch({{"tokens", rows.narrow(1, 0, sequence).contiguous()},
+                             {"labels", rows.narrow(1, 1, sequence).contiguous()},
                              {"samples", samples}});
 }
 
 /// Loss reduction: `losses` [b, s] are the model's cross-entropies on the last stage.
 col::pipeline::Loss weigh(const at::Tensor& losses, const col::tensor::Batch&) {
-  const at::Tensor weights = at::linspace(0.5, 1.5, kSequence).unsqueeze(0);
+  const at::Tensor weights = at::linspace(0.5, 1.5, losses.size(1));
   const at::Tensor mean = (losses * weights).mean();
   const at::Tensor sure = (losses < 0.1).to(at::kDouble);
   return {mean,
@@ -39,33 +35,20 @@ col::pipeline::Loss weigh(const at::Tensor& losses, const col::tensor::Batch&) {
 
 int main(int argc, char** argv) {
   std::vector<std::string> words = {"gpt",
-                                    "--num-layers",
-                                    "2",
-                                    "--hidden-size",
-                                    "32",
-                                    "--num-attention-heads",
-                                    "4",
-                                    "--seq-length",
-                                    std::to_string(kSequence),
-                                    "--max-position-embeddings",
-                                    std::to_string(kSequence),
-                                    "--micro-batch-size",
-                                    "4",
-                                    "--global-batch-size",
-                                    "16",
-                                    "--train-iters",
-                                    "40",
-                                    "--lr",
-                                    "3e-3",
-                                    "--hidden-dropout",
-                                    "0",
-                                    "--attention-dropout",
-                                    "0",
+                                    "--num-layers=2",
+                                    "--hidden-size=32",
+                                    "--num-attention-heads=4",
+                                    "--seq-length=16",
+                                    "--max-position-embeddings=16",
+                                    "--micro-batch-size=4",
+                                    "--global-batch-size=16",
+                                    "--train-iters=40",
+                                    "--lr=3e-3",
+                                    "--hidden-dropout=0",
+                                    "--attention-dropout=0",
                                     "--mock-data",
-                                    "--tokenizer-type",
-                                    "NullTokenizer",
-                                    "--vocab-size",
-                                    std::to_string(kVocabulary)};
+                                    "--tokenizer-type=NullTokenizer",
+                                    "--vocab-size=64"};
   words.insert(words.end(), argv + 1, argv + argc);
   auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks);
@@ -73,8 +56,8 @@ int main(int argc, char** argv) {
   col::pipeline::Steps steps;
   steps.batch = [&](int microbatch) {
     const std::int64_t size = run.training.micro_batch_size;
-    return count_down(
-        job.counters.consumed_samples + (microbatch * job.data_ranks() + job.data_rank()) * size, size);
+    const std::int64_t number = microbatch * job.data_ranks() + job.data_rank();
+    return count_down(run, job.counters.consumed_samples + number * size);
   };
   // Forward step: the default would be stage.forward(x, pass); anything around it goes here.
   steps.forward = [](col::tensor::Stage& stage, const at::Tensor& x, const col::tensor::Pass& pass) {
@@ -85,7 +68,7 @@ int main(int argc, char** argv) {
   for (int step = 1; step <= 40; ++step) {
     const auto report = job.train_step(steps, {.learning_rate = 3e-3, .weight_decay = 0.01});
     if (ranks.rank() == 0 && step % 10 == 0)
-      fmt::print("step {:2}: loss {:.4f}, sure of {:.0f} % of the tokens\n", step,
+      fmt::print("step {:2}: loss {:.5f}, sure of {:.0f} % of the tokens\n", step,
                  report.losses.at("lm_loss"), 100 * report.losses.at("sure_tokens"));
   }
   return 0;

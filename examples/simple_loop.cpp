@@ -1,5 +1,5 @@
-// The simple training loop: two tensor-parallel ranks, mock data, five steps, save, load, five more.
-// What Megatron Core shows as run_simple_mcore_train_loop.
+// The simple training loop: two tensor-parallel ranks, mock data, five steps, save, five more; then a
+// second job loads and walks the last five again. What Megatron Core shows as run_simple_mcore_train_loop.
 //
 //   colonnade launch --nproc-per-node 2 -- ./simple_loop [FOLDER]
 #include <fmt/format.h>
@@ -19,30 +19,11 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argc > 1 ? argv[1] : "simple_loop_run";
 
   // Settings as on the command line; every field of col::config::Run can be set by hand instead.
-  col::config::Run settings = col::config::parse({"gpt",
-                                                  "--num-layers",
-                                                  "2",
-                                                  "--hidden-size",
-                                                  "12",
-                                                  "--num-attention-heads",
-                                                  "4",
-                                                  "--seq-length",
-                                                  "64",
-                                                  "--max-position-embeddings",
-                                                  "64",
-                                                  "--micro-batch-size",
-                                                  "8",
-                                                  "--train-iters",
-                                                  "10",
-                                                  "--lr",
-                                                  "1e-3",
-                                                  "--tensor-model-parallel-size",
-                                                  "2",
-                                                  "--mock-data",
-                                                  "--tokenizer-type",
-                                                  "NullTokenizer",
-                                                  "--vocab-size",
-                                                  "128"});
+  col::config::Run settings =
+      col::config::parse({"gpt", "--num-layers=2", "--hidden-size=12", "--num-attention-heads=4",
+                          "--seq-length=64", "--max-position-embeddings=64", "--micro-batch-size=8",
+                          "--train-iters=10", "--lr=1e-3", "--tensor-model-parallel-size=2", "--mock-data",
+                          "--tokenizer-type=NullTokenizer", "--vocab-size=128"});
 
   // Find the other rank, check the settings, build this rank's part of the model.
   auto [run, world, ranks] = col::job::start(std::move(settings), col::plan::Purpose::kTrain);
@@ -52,15 +33,20 @@ int main(int argc, char** argv) {
     for (int i = 0; i < steps; ++i) {
       const auto report = job.train_step(stream.next(), {.learning_rate = 1e-3, .weight_decay = 0.01});
       if (ranks.rank() == 0)
-        fmt::print("iteration {}: loss {:.4f}\n", job.counters.iteration, report.losses.at("lm_loss"));
+        fmt::print("iteration {}: loss {:.6f}\n", job.counters.iteration, report.losses.at("lm_loss"));
     }
   };
 
   col::job::Job job(run, ranks);
   train(job, 5);
   const auto saved = col::job::save(job, folder);
+  if (!saved.ok) {
+    fmt::print(stderr, "not saved: {}\n", saved.problem);
+    return 1;
+  }
+  train(job, 5);
 
-  // A second job continues where the first one stopped; it could have any other layout.
+  // A second job goes on where the first one saved; it could have any other layout. Its losses are equal.
   col::job::Job again(run, ranks);
   col::job::restore(again, col::checkpoint::Source::open_native(saved.folder), col::job::Restore::kContinue);
   train(again, 5);

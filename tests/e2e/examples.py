@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Runs an example as its users do and compares the numbers that it prints.
+
+  examples.py layouts COLONNADE PROGRAM LAYOUT...   the same steps in every layout: "2 --sequence-parallel" is two
+                                                    ranks with that flag, "1" the program without a launcher
+  examples.py resume COLONNADE PROGRAM              the steps after the load are those of the unbroken run
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def lines_of(command, first_word, folder):
+    """The numbers of each printed line that begins with `first_word`."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        sys.exit(f"{command}: must end with 0; got {done.returncode}\n{done.stdout}")
+    lines = [line for line in done.stdout.splitlines() if line.startswith(first_word)]
+    return [[float(number) for number in NUMBER.findall(line)] for line in lines]
+
+
+def launched(colonnade, program, layout, folder):
+    ranks, *flags = layout.split()
+    if ranks == "1":
+        return [program, *flags]
+    options = ["--nproc-per-node", ranks, "--log-dir", os.path.join(folder, "logs"), "--no-verb"]
+    return [colonnade, "launch", *options, "--", program, *flags]
+
+
+def equal(a, b):
+    """But for the rounding of another order of sums, and of the print."""
+    return len(a) == len(b) and all(abs(x - y) <= 2e-5 + 1e-4 * abs(y) for x, y in zip(a, b))
+
+
+def check_layouts(colonnade, program, layouts, folder):
+    expected = None
+    for layout in layouts:
+        steps = lines_of(launched(colonnade, program, layout, folder), "step", folder)
+        expected = expected or steps
+        if len(steps) < 4 or steps[-1][1] > 0.7 * steps[0][1]:
+            sys.exit(f"{layout}: a falling loss over four lines or more must be printed; got {steps}")
+        if len(steps) != len(expected) or not all(map(equal, steps, expected)):
+            sys.exit(f"{layout}: must print what {layouts[0]} prints; got\n{steps}\nand\n{expected}")
+
+
+def check_resume(colonnade, program, folder):
+    steps = lines_of(launched(colonnade, program, "2", folder), "iteration", folder)
+    if [int(step[0]) for step in steps] != [*range(1, 11), *range(6, 11)]:
+        sys.exit(f"{program}: iterations 1 to 10 and again 6 to 10 must be printed; got {steps}")
+    if steps[5:10] != steps[10:]:
+        sys.exit(f"{program}: the job that loaded must print what the unbroken one did; got\n{steps[10:]}\nand\n{steps[5:10]}")
+
+
+def main():
+    what, colonnade, program, *layouts = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        if what == "layouts":
+            check_layouts(colonnade, program, layouts, folder)
+        else:
+            check_resume(colonnade, program, folder)
+
+
+main()
