@@ -57,9 +57,8 @@ void expect_trains(const std::vector<Variables>& places) {
 
 TEST(Launchers, TorchrunOfTheWheel) {
   const std::string bin = COLONNADE_PYTHON_BIN;
-  if (run({bin + "/python", "-c", "import torch.distributed.run"}).code != 0)
-    GTEST_SKIP() << "torchrun cannot be imported from " << bin
-                 << ": torch's Python dependencies are not installed";
+  ASSERT_EQ(run({bin + "/python", "-c", "import torch.distributed.run"}).code, 0)
+      << "torchrun must be importable from " << bin << "; run `tools/setup.sh test`";
   const TempFolder folder;
   const Words torchrun{bin + "/python",    "-m",         "torch.distributed.run", "--no-python",
                        "--nproc-per-node", "2",          "--rdzv-backend",        "c10d",
@@ -71,9 +70,8 @@ TEST(Launchers, TorchrunOfTheWheel) {
 
 TEST(Launchers, TorchrunStatic) {
   const std::string bin = COLONNADE_PYTHON_BIN;
-  if (run({bin + "/python", "-c", "import torch.distributed.run"}).code != 0)
-    GTEST_SKIP() << "torchrun cannot be imported from " << bin
-                 << ": torch's Python dependencies are not installed";
+  ASSERT_EQ(run({bin + "/python", "-c", "import torch.distributed.run"}).code, 0)
+      << "torchrun must be importable from " << bin << "; run `tools/setup.sh test`";
   const TempFolder folder;
   const Words torchrun{bin + "/torchrun", "--no-python", "--nproc-per-node", "2",
                        "--master-addr",   "127.0.0.1",   "--master-port",    free_port()};
