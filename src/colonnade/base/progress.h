@@ -2,6 +2,7 @@
 // watcher in another process can read, also after the rank was killed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -89,6 +90,11 @@ class Progress {
   /// The operation is over.
   void end(const CollectiveTicket& ticket);
 
+  /// Counts time that a thread of this rank has spent in operations of groups.
+  void add_communication(std::int64_t ns) { communication_ns_.fetch_add(ns, std::memory_order_relaxed); }
+  /// Their sum so far. Not on the page: other processes do not see it.
+  [[nodiscard]] std::int64_t communication_ns() const { return communication_ns_; }
+
   [[nodiscard]] ProgressSnapshot read() const;
 
  private:
@@ -97,6 +103,7 @@ class Progress {
   void open();
   void touch();
   Page* page_;
+  std::atomic<std::int64_t> communication_ns_{0};
 };
 
 /// A page that another process writes.

@@ -64,6 +64,19 @@ void check_whole(std::string_view operation, std::string_view what, const at::Te
       part.sizes(), c10::toString(part.scalar_type()), part.device().str());
 }
 
+/// Counts its life as communication of the rank.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Progress& page) : page_(page) {}
+  ~Stopwatch() { page_.add_communication(monotonic_ns() - begin_ns_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  Progress& page_;
+  std::int64_t begin_ns_ = monotonic_ns();
+};
+
 std::int64_t bytes(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
 /// A group of one: the result is the input.
@@ -122,6 +135,7 @@ template <typename Start>
 Work Group::run(std::string_view operation, std::string_view what, std::int64_t bytes, int peer,
                 const Start& start) const {
   const at::NoGradGuard no_grad;
+  const Stopwatch stopwatch(*progress_);
   const CollectiveTicket ticket = progress_->begin(number_, what, peer);
   const auto call =
       std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes, progress_, ticket});
@@ -132,6 +146,7 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
     return {};
   }
   return Work([backend = backend_, page = progress_, ticket, call, work] {
+    const Stopwatch waiting(*page);
     page->wait(ticket, call->what);
     translate(*backend, *call, [&] { work->wait(); });
     if (!call->ends_later) page->end(ticket);

@@ -3,7 +3,6 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -19,18 +18,22 @@ using plan::Axis;
 constexpr plan::AxisSet kReplicas{Axis::kDp, Axis::kCp};
 constexpr plan::AxisSet kModelParallel{Axis::kTp, Axis::kPp};
 
-/// Seconds since the last call.
-class Lap {
+/// Splits time into laps: seconds since the last call without communication, which is counted apart.
+class Laps {
  public:
   double operator()() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - begin_).count();
-    begin_ = now;
-    return seconds;
+    const std::int64_t now = monotonic_ns(), talked = progress().communication_ns();
+    const std::int64_t lap = now - begin_ns_, talk = talked - talked_ns_;
+    begin_ns_ = now;
+    talked_ns_ = talked;
+    communication_s += static_cast<double>(talk) * 1e-9;
+    return static_cast<double>(lap - talk) * 1e-9;
   }
+  double communication_s = 0;
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::int64_t begin_ns_ = monotonic_ns();
+  std::int64_t talked_ns_ = progress().communication_ns();
 };
 
 data_parallel::Options buffer_options(const config::Run& run, int replicas) {
@@ -133,21 +136,20 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   const bool per_token = run.training.calculate_per_token_loss;
   const double weight = per_token ? 1.0 : 1.0 / (static_cast<double>(num_microbatches()) * data_ranks());
   progress().set_phase("forward-backward");
-  Lap lap;
+  Laps lap;
   buffers_->start_step();
   const auto result = executor_->train(steps, report.loss_scale * weight, [this](int chunk) {
     fault::point("backward");
     buffers_->arm(chunk);
   });
   fault::point("forward-backward");
-  report.seconds.forward_backward = lap() - result.communication_s;
   progress().set_phase("gradient sync");
   buffers_->finish();
   fault::point("gradient-sync");
   double tokens = 0;
   report.losses = reduce(result.report, tokens);
   fault::point("losses");
-  report.seconds.communication = result.communication_s + lap();
+  report.seconds.forward_backward = lap();
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
@@ -155,6 +157,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
   report.seconds.optimizer = lap();
+  report.seconds.communication = lap.communication_s;
   check_finite(report);
   counters.iteration += 1;
   counters.consumed_samples += run.training.global_batch_size;

@@ -25,9 +25,9 @@ namespace colonnade::job {
 
 /// Seconds of one step on this rank.
 struct Seconds {
-  double forward_backward = 0;  ///< without waiting for other stages
-  double communication = 0;     ///< waiting for activations and gradients of other ranks
-  double optimizer = 0;
+  double forward_backward = 0;  ///< without communication
+  double communication = 0;     ///< starting operations of groups and waiting for them, of all axes
+  double optimizer = 0;         ///< without communication
 };
 
 /// What one training step did; losses, norm and counts are global and equal on all ranks.

@@ -182,13 +182,15 @@ void Loop::one_step() {
   progress().set_step(iteration() + 1);
   fault::point("step-begin");
   const double rate = learning_rate(lr_, lr_samples_);
-  const job::StepReport report =
+  job::StepReport report =
       job_.train_step(stream_->next(), {.learning_rate = rate,
                                         .weight_decay = weight_decay(lr_, lr_samples_),
                                         .count_zeros = job_.run.logging.log_num_zeros_in_grad});
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
   const double data_seconds = stream_->waited();
+  const std::int64_t talked_ns = progress().communication_ns();
   const Across across = exchange(seconds_since(begin) * 1e3);
+  report.seconds.communication += static_cast<double>(progress().communication_ns() - talked_ns) * 1e-9;
   fault::point("exchanged");
   stop_asked_ = stop_asked_ || across.stop;
   show(report, across, rate, data_seconds);
