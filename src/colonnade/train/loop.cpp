@@ -101,7 +101,8 @@ Loop::Loop(job::Started started, StopSignals& stop)
   if (!job_.run.training.skip_train && iteration() < last_iteration())
     std::ignore = data_[0]->get(job_.counters.consumed_samples, 1);
   summary_ = summarize(job_);
-  recorder_ = std::make_unique<Recorder>(folder_, job_.run, iteration(), job_.ranks.rank() == 0);
+  const Loaded loaded{iteration(), job_.counters.consumed_samples};
+  recorder_ = std::make_unique<Recorder>(folder_, job_.run, loaded, job_.ranks.rank() == 0);
   if (job_.ranks.rank() == 0) {
     log::info("{}; run folder {}", summary_.title, folder_.root.string());
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);

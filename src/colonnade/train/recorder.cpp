@@ -10,16 +10,16 @@
 
 namespace colonnade::train {
 
-Recorder::Recorder(const RunFolder& folder, const config::Run& run, std::int64_t loaded_step, bool active)
+Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active)
     : folder_(folder), run_(run), active_(active) {
   if (!active_) return;
   make_run_folder(folder_);
   write_file_atomically(folder_.config(), config::dump(run_));
-  steps_.emplace(folder_.metrics(), loaded_step);
-  evaluations_.emplace(folder_.validation(), loaded_step);
+  steps_.emplace(folder_.metrics(), loaded.step);
+  evaluations_.emplace(folder_.validation(), loaded.step);
   const std::string& events = run_.logging.tensorboard_dir;
-  events_.emplace(events.empty() ? folder_.tensorboard() : std::filesystem::path(events), loaded_step);
-  events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded_step);
+  events_.emplace(events.empty() ? folder_.tensorboard() : std::filesystem::path(events), loaded);
+  events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded.step);
 }
 
 void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration) {

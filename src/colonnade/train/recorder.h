@@ -18,9 +18,9 @@ namespace colonnade::train {
 /// Writes for rank 0; on other ranks every call does nothing.
 class Recorder {
  public:
-  /// Makes the run folder and its files; lines after `loaded_step` are cut off. Throws ConfigError
-  /// when the folder cannot be written.
-  Recorder(const RunFolder& folder, const config::Run& run, std::int64_t loaded_step, bool active);
+  /// Makes the run folder and its files; what they hold of steps after `loaded` is cut off. Throws
+  /// ConfigError when the folder cannot be written.
+  Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active);
 
   void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
   void evaluation(const EvalRecord& record);

@@ -17,18 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using protozero::pbf_writer;
 
-// Field numbers of Event, Summary, Summary.Value, SummaryMetadata, TensorProto and SessionLog.
-enum Event : protozero::pbf_tag_type {
-  kWallTime = 1,
-  kStep = 2,
-  kFileVersion = 3,
-  kSummary = 5,
-  kSessionLog = 7
-};
+// Field numbers of Event, Summary.Value and TensorProto.
+enum Event : protozero::pbf_tag_type { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
 enum Value : protozero::pbf_tag_type { kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9 };
 enum Tensor : protozero::pbf_tag_type { kDtype = 1, kShape = 2, kStringVal = 8 };
 constexpr int kDtypeString = 7;
-constexpr int kSessionStart = 1;
 
 constexpr std::array<std::uint32_t, 256> make_table() {
   std::array<std::uint32_t, 256> table{};
@@ -45,10 +38,6 @@ std::string little_endian(std::uint64_t value, std::size_t bytes) {
   std::string text(bytes, '\0');
   for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(value >> (8 * i));
   return text;
-}
-
-std::string masked_crc(std::string_view bytes) {
-  return little_endian(std::rotr(crc32c(bytes), 15) + 0xa282ead8u, 4);
 }
 
 /// Makes the common part of an event and lets `fill` add the rest.
@@ -78,14 +67,15 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-/// Makes `folder`; the name is what TensorBoard looks for.
-fs::path new_file_in(const fs::path& folder) {
+/// Makes `folder`, cuts what is there; the name is what TensorBoard looks for.
+fs::path cut_and_new_file(const fs::path& folder, const Loaded& loaded) {
   std::error_code reason;
   fs::create_directories(folder, reason);
   if (reason)
     throw Error(
         fmt::format("{}: the folder of event files must be writable; {}; choose another --tensorboard-dir",
                     folder.string(), reason.message()));
+  if (loaded.step > 0) cut_events(folder, loaded);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   return folder / fmt::format("events.out.tfevents.{}.{}.{}.0", seconds, host_name(), ::getpid());
@@ -99,14 +89,12 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const fs::path& folder, std::int64_t loaded_step) : file_(new_file_in(folder)) {
+std::string masked_crc(std::string_view bytes) {
+  return little_endian(std::rotr(crc32c(bytes), 15) + 0xa282ead8u, 4);
+}
+
+EventFile::EventFile(const fs::path& folder, const Loaded& loaded) : file_(cut_and_new_file(folder, loaded)) {
   write_record(make_event(0, [](pbf_writer& event) { event.add_string(kFileVersion, "brain.Event:2"); }));
-  if (loaded_step > 0) {
-    write_record(make_event(loaded_step + 1, [](pbf_writer& event) {
-      pbf_writer session(event, kSessionLog);
-      session.add_enum(1, kSessionStart);
-    }));
-  }
 }
 
 void EventFile::scalar(std::string_view tag, double value, std::int64_t step) {
@@ -137,7 +125,7 @@ namespace {
 
 void over_steps_and_samples(EventFile& file, const std::string& tag, double value, const StepRecord& r) {
   file.scalar(tag, value, r.iteration);
-  file.scalar(tag + " vs samples", value, r.consumed_samples);
+  file.scalar(fmt::format("{}{}", tag, kVersusSamples), value, r.consumed_samples);
 }
 
 }  // namespace
@@ -165,10 +153,10 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
 void write_eval(EventFile& file, const EvalRecord& r, const config::Logging& settings) {
   const std::string tag = "lm loss " + r.set;
   file.scalar(tag, r.loss, r.iteration);
-  file.scalar(tag + " vs samples", r.loss, r.consumed_samples);
+  file.scalar(fmt::format("{}{}", tag, kVersusSamples), r.loss, r.consumed_samples);
   if (!settings.log_validation_ppl_to_tensorboard) return;
   file.scalar(tag + " ppl", r.perplexity(), r.iteration);
-  file.scalar(tag + " ppl vs samples", r.perplexity(), r.consumed_samples);
+  file.scalar(fmt::format("{} ppl{}", tag, kVersusSamples), r.perplexity(), r.consumed_samples);
 }
 
 }  // namespace colonnade::train

@@ -17,14 +17,29 @@ namespace colonnade::train {
 
 /// CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of `bytes`.
 std::uint32_t crc32c(std::string_view bytes);
+/// The four bytes that a TFRecord frame keeps of it: rotated by 15, plus 0xa282ead8, little-endian.
+std::string masked_crc(std::string_view bytes);
+
+/// Curves over samples instead of steps have this at the end of their tags.
+inline constexpr std::string_view kVersusSamples = " vs samples";
+
+/// Where a run goes on: after this many steps and samples; zeros are a new run.
+struct Loaded {
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+};
+
+/// Takes out of the event files in `folder` what is later than `loaded`: text and curves over steps by
+/// step, "... vs samples" by samples. A file is replaced in one rename. (A SessionLog event, the
+/// format's own way, knows one step for all tags and would take the curves over samples whole.)
+void cut_events(const std::filesystem::path& folder, const Loaded& loaded);
 
 /// One event file in a folder. Each event reaches the file at once.
 class EventFile {
  public:
-  /// Makes the folder and events.out.tfevents.<seconds>.<host>.<pid>.0 in it. A run that continues
-  /// gives the step it loaded: TensorBoard then drops what earlier files hold of later steps. Throws
-  /// Error when the file cannot be written.
-  EventFile(const std::filesystem::path& folder, std::int64_t loaded_step);
+  /// Makes the folder and events.out.tfevents.<seconds>.<host>.<pid>.0 in it. For a run that continues
+  /// earlier files are cut first. Throws Error when a file cannot be written.
+  EventFile(const std::filesystem::path& folder, const Loaded& loaded);
 
   void scalar(std::string_view tag, double value, std::int64_t step);
   /// Shown as Markdown under "Text".
