@@ -102,6 +102,13 @@ TEST(BadInput, ImpossibleSizesAreToldAllAtOnce) {
                  10);
 }
 
+TEST(BadInput, LayoutsThatFitNeitherModelNorWorldAreToldAllAtOnce) {
+  expect_refused(
+      small_gpt() + Words{"--train-iters", "2", "--num-layers", "3", "--pipeline-model-parallel-size", "2",
+                          "--tensor-model-parallel-size", "3"},
+      2, {"settings are wrong", "heads-tensor", "pipeline-split", "world:", "start 6 ranks"}, 10);
+}
+
 TEST(BadInput, FlagsThatDoNotExistOrContradict) {
   const Words good = small_gpt() + Words{"--train-iters", "2"};
   expect_refused(good + Words{"--hiden-size", "64"}, 2, {"--hiden-size", "did you mean --hidden-size?"});
@@ -248,6 +255,7 @@ TEST_F(BadInputData, ShortDocumentsAndFewTokensAreRepeatedAndSaidSo) {
   const Result result = run(colonnade(words({"--save", (folder_ / "run").string()})));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(iterations(folder_ / "run").size(), 2U);
+  EXPECT_THAT(result.text, HasSubstr("has fewer tokens than the run asks for; it is read 8 times"));
 }
 
 TEST_F(BadInputData, SplitsAndBlends) {
@@ -291,6 +299,25 @@ TEST(BadInput, ACheckpointThatDoesNotFit) {
       model() + mock +
           Words{"--vocab-size", "128", "--exit-on-missing-checkpoint", "--load", (folder / "none").string()},
       2, {"none", "--exit-on-missing-checkpoint"}, 2);
+}
+
+TEST(BadInput, ATokenizerThatDoesNotFitTheCheckpoint) {
+  const TempFolder folder;
+  const std::string here = folder.path().string();
+  ASSERT_EQ(
+      run(colonnade(small_gpt() + Words{"--eval-iters", "0", "--train-iters", "2", "--save", here})).code, 0);
+  const Words other{"--load",
+                    here,
+                    "--tokenizer-type",
+                    "SentencePieceTokenizer",
+                    "--tokenizer-model",
+                    kVectors + "/tokenizers/sp_unigram.model"};
+  for (const Words& verb : {Words{"evaluate"}, Words{"generate", "--prompt", "In"}}) {
+    const Result result = run(colonnade(verb + other));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr("2400 pieces"), HasSubstr("--vocab-size 128"),
+                                   HasSubstr("give another tokenizer")));
+  }
 }
 
 TEST(BadInput, DamagedCheckpointsAreNamedAndNeverPicked) {
@@ -386,6 +413,17 @@ class TakenPort {
   int fd_;
   std::string number_;
 };
+
+TEST(BadInput, AReadOnlyFolder) {
+  const TempFolder folder;
+  fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  const Words words = small_gpt() + Words{"--train-iters", "2", "--save", (folder / "run").string()};
+  const Result result = run(as_plain_user(colonnade(words)));
+  EXPECT_EQ(result.code, 2) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("--save: the run folder must be writable"),
+                                 HasSubstr("Permission denied"), HasSubstr("choose another folder")));
+  fs::permissions(folder.path(), fs::perms::owner_all);
+}
 
 TEST(BadInput, APortInUse) {
   const TakenPort port;

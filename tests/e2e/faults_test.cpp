@@ -128,9 +128,7 @@ TEST_P(Faults, ARankKilledAnywhereIsNamedAndTheRunResumesToTheSameBits) {
   const std::string verdict = "rank " + std::to_string(death.rank) + " was lost: killed by SIGKILL";
   ASSERT_THAT(killed.text, HasSubstr(verdict));
   EXPECT_THAT(killed.text, HasSubstr("COLONNADE_FAULT: at " + death.point));  // among its last lines
-  const auto log = fs::last_write_time(folder / "logs" / ("rank_" + std::to_string(death.rank) + ".log"));
-  const double died_s =
-      std::chrono::duration<double>(fs::file_time_type::clock::to_sys(log).time_since_epoch()).count();
+  const double died_s = written_s(folder / "logs" / ("rank_" + std::to_string(death.rank) + ".log"));
   EXPECT_LT(killed.time_of(verdict) - died_s, 5.0);
   expect_resumes(*death.layout, folder.path());
 }
@@ -321,6 +319,22 @@ TEST(FaultDisk, TheLastGoodCheckpointIsKept) {
   EXPECT_THAT(again.text,
               AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("was not written"))));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
+}
+
+TEST(FaultDisk, AFolderThatTurnsReadOnlyDoesNotStopTraining) {
+  const TempFolder folder;
+  Program program(as_plain_user(colonnade(alone(folder.path()))),
+                  {{"COLONNADE_FAULT", "at=forward step=1 sleep=1"}});
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "checkpoints"); }));
+  fs::permissions(folder / "checkpoints", fs::perms::owner_read | fs::perms::owner_exec);
+  const Result result = program.finish();
+  fs::permissions(folder / "checkpoints", fs::perms::owner_all);
+  EXPECT_EQ(result.code, 1) << result.text;
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("Permission denied"),
+                    HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
+                    HasSubstr("error: the weights after iteration 3 are not saved")));
+  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
 }
 
 TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {

@@ -131,6 +131,11 @@ Words operator+(Words a, const Words& b) {
   return a;
 }
 
+Words as_plain_user(const Words& command) {
+  if (::geteuid() != 0) return command;
+  return Words{"setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override", "--"} + command;
+}
+
 Words colonnade(const Words& words) { return Words{COLONNADE_EXECUTABLE} + words; }
 
 Words launch(int ranks, const fs::path& folder, const Words& words, const Words& more) {
@@ -190,6 +195,11 @@ TempFolder::TempFolder() {
 TempFolder::~TempFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+double written_s(const fs::path& path) {
+  const auto written = fs::file_time_type::clock::to_sys(fs::last_write_time(path));
+  return std::chrono::duration<double>(written.time_since_epoch()).count();
 }
 
 std::string read_text(const fs::path& path) {

@@ -61,6 +61,9 @@ Result run(const Words& words, const Variables& variables = {}, const std::files
 
 Words operator+(Words a, const Words& b);
 
+/// The command without the power of root to write where file modes forbid it.
+Words as_plain_user(const Words& command);
+
 /// `colonnade WORDS`.
 Words colonnade(const Words& words);
 /// `colonnade launch --nproc-per-node RANKS --log-dir FOLDER/logs MORE -- WORDS`.
@@ -87,6 +90,8 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
+/// When the file was written last, on the clock of now_s().
+double written_s(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);
 

@@ -106,6 +106,12 @@ void BlendedDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std
   datasets_[static_cast<std::size_t>(index_.dataset[number])]->tokens(index_.sample[number], pad, out);
 }
 
+std::int64_t BlendedDataset::passes() const {
+  std::int64_t most = 1;
+  for (const auto& dataset : datasets_) most = std::max(most, dataset->passes());
+  return most;
+}
+
 std::string BlendedDataset::name() const {
   return fmt::format("blend of {} data sets ({}, ...)", datasets_.size(),
                      datasets_.empty() ? "" : datasets_[0]->name());

@@ -1,6 +1,7 @@
 // Samples of a GPT: stretches of S (+1) tokens out of shuffled sequences, alone or blended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,6 +28,8 @@ class SampleSource {
   /// the length the source was made for. Throws DataError for a number that does not exist.
   virtual void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const = 0;
   [[nodiscard]] virtual std::string name() const = 0;
+  /// How often its data is read for all samples; of a blend, that of the most read data set.
+  [[nodiscard]] virtual std::int64_t passes() const = 0;
 };
 
 /// Samples of one data set. Memory: the indices, mapped from the cache where there is one.
@@ -40,6 +43,9 @@ class GptDataset final : public SampleSource {
   [[nodiscard]] std::int64_t size() const override { return index_.shuffle.rows(); }
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override { return source_->name(); }
+  [[nodiscard]] std::int64_t passes() const override {
+    return index_.document.rows() / std::max<std::int64_t>(1, plan_.sequences.end - plan_.sequences.begin);
+  }
   [[nodiscard]] const GptIndex& index() const { return index_; }
   [[nodiscard]] const TokenSource& source() const { return *source_; }
 
@@ -68,6 +74,7 @@ class BlendedDataset final : public SampleSource {
   [[nodiscard]] std::int64_t size() const override { return index_.dataset.rows(); }
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::int64_t passes() const override;
   [[nodiscard]] const BlendIndex& index() const { return index_; }
   [[nodiscard]] const std::vector<std::shared_ptr<const SampleSource>>& datasets() const { return datasets_; }
 
