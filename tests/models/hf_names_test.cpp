@@ -48,6 +48,31 @@ TEST(HfNames, AreThoseOfTheGpt2Checkpoint) {
   EXPECT_FALSE(names.contains("lm_head.weight"));
 }
 
+TEST(HfNames, AGpt2WithItsOwnOutputLayerHasALmHead) {
+  auto config = hf_config(run_of("gpt2").model);
+  EXPECT_TRUE(config.at("tie_word_embeddings"));
+  config["tie_word_embeddings"] = false;
+  config::Run run;
+  config::fill(run, settings_of(config, "test"), "test");
+  config::derive(run);
+  ASSERT_EQ(hf_family(run.model), HfFamily::kGpt2);
+  EXPECT_TRUE(names_of(run).contains("lm_head.weight"));
+  EXPECT_FALSE(hf_config(run.model).at("tie_word_embeddings"));
+}
+
+TEST(HfNames, LeftOversAreFoundExceptKnownBuffers) {
+  const auto run = run_of("gpt2");
+  const auto known = names_of(run);
+  std::vector<std::string> names(known.begin(), known.end());
+  for (const char* buffer :
+       {"transformer.h.0.attn.bias", "transformer.h.1.attn.masked_bias", "lm_head.weight"})
+    names.emplace_back(buffer);
+  EXPECT_TRUE(left_over(run.model, names).empty());
+  names.emplace_back("transformer.h.2.ln_1.weight");  // the model has two layers
+  EXPECT_EQ(left_over(run.model, names), (std::vector<std::string>{"transformer.h.2.ln_1.weight"}));
+  EXPECT_EQ(left_over(run_of("llama").model, {"model.layers.0.self_attn.q_proj.bias"}).size(), 1U);
+}
+
 TEST(HfNames, OfModelsWithoutAFamilyAreOurs) {
   auto run = run_of("llama");
   run.model.qk_layernorm = true;

@@ -76,7 +76,7 @@ json gpt2_config(const config::Model& m) {
           {"attn_pdrop", m.attention_dropout},
           {"embd_pdrop", m.hidden_dropout},
           {"resid_pdrop", m.hidden_dropout},
-          {"tie_word_embeddings", true},
+          {"tie_word_embeddings", !m.untie_embeddings_and_output_weights},
           {"torch_dtype", dtype_name(m.params_dtype)}};
 }
 
@@ -159,7 +159,8 @@ Settings gpt2_settings(const json& c, const std::string& source) {
           {"activation", activation == "gelu" ? "gelu" : "gelu-tanh"},
           {"position_embedding_type", "learned_absolute"},
           {"add_bias_linear", "true"},
-          {"untie_embeddings_and_output_weights", "false"}};
+          {"untie_embeddings_and_output_weights",
+           text(c, "tie_word_embeddings", "true") == "true" ? "false" : "true"}};
 }
 
 }  // namespace

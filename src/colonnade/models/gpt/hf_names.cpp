@@ -1,10 +1,13 @@
 // See hf_names.h. Patterns hold {} where the layer number stands.
 #include "colonnade/models/gpt/hf_names.h"
 
+#include <algorithm>
 #include <charconv>
+#include <set>
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
 namespace {
@@ -52,6 +55,7 @@ const std::vector<Row>& gpt2_table() {
       {"decoder.layers.{}.mlp.linear_fc2.bias", {"transformer.h.{}.mlp.c_proj.bias"}},
       {"decoder.final_layernorm.weight", {"transformer.ln_f.weight"}},
       {"decoder.final_layernorm.bias", {"transformer.ln_f.bias"}},
+      {"output_layer.weight", {"lm_head.weight"}},
   };
   return table;
 }
@@ -85,8 +89,7 @@ std::optional<HfFamily> hf_family(const config::Model& m) {
                     m.normalization == Normalization::kLayerNorm && m.add_bias_linear &&
                     (m.activation == Activation::kGeluTanh || m.activation == Activation::kGeluErf) &&
                     m.num_query_groups == m.num_attention_heads && m.window_size == 0 &&
-                    m.kv_channels * m.num_attention_heads == m.hidden_size &&
-                    !m.untie_embeddings_and_output_weights;
+                    m.kv_channels * m.num_attention_heads == m.hidden_size;
   if (gpt2) return HfFamily::kGpt2;
   return std::nullopt;
 }
@@ -111,6 +114,20 @@ std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfFa
   }
   fail(__FILE__, __LINE__,
        fmt::format("{}: the family's name table must hold every parameter; got no row for it", spec.name));
+}
+
+std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names) {
+  std::set<std::string> known;
+  for (const plan::ParamSpec& spec : plan::gpt_params(model, {}))
+    for (HfTensor& tensor : hf_tensors(spec, hf_family(model))) known.insert(std::move(tensor.name));
+  if (!model.untie_embeddings_and_output_weights) known.insert("lm_head.weight");
+  constexpr std::string_view kBuffers[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+  std::vector<std::string> rest;
+  for (const std::string& name : names)
+    if (!known.contains(name) &&
+        std::ranges::none_of(kBuffers, [&](std::string_view end) { return name.ends_with(end); }))
+      rest.push_back(name);
+  return rest;
 }
 
 }  // namespace colonnade::models::gpt

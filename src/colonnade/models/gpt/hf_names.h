@@ -17,7 +17,8 @@ enum class HfFamily { kLlama, kMistral, kGpt2 };
 /// The family that can express `model`; nothing when none can (then our names are used).
 ///   Llama    rotary positions over the whole head, RMSNorm, SwiGLU, no biases
 ///   Mistral  the same with a sliding window
-///   GPT-2    learned positions, LayerNorm, GELU, biases, as many groups as heads, tied embeddings
+///   GPT-2    learned positions, LayerNorm, GELU, biases, as many groups as heads
+/// QK norms, zero-centred gammas, other biases, activations, norms or positions fit none.
 std::optional<HfFamily> hf_family(const config::Model& model);
 
 /// A tensor of the Hugging Face checkpoint and the rows of our parameter that it holds.
@@ -30,5 +31,10 @@ struct HfTensor {
 
 /// The tensors that hold `spec` in `family`; with nothing, one tensor under our own name.
 std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfFamily> family);
+
+/// Those of `names`, a checkpoint's in the model's family, that hold no parameter of the model. Left out are
+/// what its tensors do not depend on: rotary frequencies, causal masks, the output layer's copy of tied
+/// embeddings.
+std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names);
 
 }  // namespace colonnade::models::gpt
