@@ -68,7 +68,7 @@ json tensor_difference(const Source& a, const Source& b, const std::string& name
 }  // namespace
 
 json inspect(const fs::path& path) {
-  const Source source = Source::open(path);
+  const Source source = Source::open(path, std::nullopt, {}, Check::kSizes);
   std::map<std::string, std::size_t> chunks;
   json files = json::object();
   std::map<std::string, std::string> kinds;

@@ -159,10 +159,10 @@ Source Source::open_hugging_face(const fs::path& folder) {
   return Source(std::move(state));
 }
 
-Source Source::open(const fs::path& path) {
-  if (fs::exists(path / kManifestName)) return open_native(path);
+Source Source::open(const fs::path& path, std::optional<std::int64_t> step, const comm::Group& world,
+                    Check check) {
   if (is_hugging_face_folder(path)) return open_hugging_face(path);
-  const auto found = find_checkpoint(path);
+  const auto found = find_checkpoint(path, step, world, check);
   if (!found)
     throw DataError(
         fmt::format("{}: must be a run folder, a step folder or a Hugging Face folder; got none of them; "

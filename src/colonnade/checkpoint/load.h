@@ -15,6 +15,9 @@
 
 namespace colonnade::checkpoint {
 
+/// How much is read to decide that a checkpoint is whole.
+enum class Check { kSizes, kChecksums };
+
 /// Tensors that can be read. A value: copies share the open files. Reading is thread safe.
 class Source {
  public:
@@ -24,8 +27,10 @@ class Source {
   /// config.json and model.safetensors, or model.safetensors.index.json with its shards.
   /// Throws DataError.
   static Source open_hugging_face(const std::filesystem::path& folder);
-  /// A step folder, a run folder (its latest whole checkpoint) or a Hugging Face folder.
-  static Source open(const std::filesystem::path& path);
+  /// A Hugging Face folder as it is, or what find_checkpoint(path, step, world, check) finds. Collective
+  /// over `world`. Throws DataError when there is none.
+  static Source open(const std::filesystem::path& path, std::optional<std::int64_t> step = std::nullopt,
+                     const comm::Group& world = {}, Check check = Check::kChecksums);
 
   [[nodiscard]] std::vector<std::string> names() const;  ///< ascending
   [[nodiscard]] bool has(const std::string& name) const;
@@ -50,9 +55,6 @@ class Source {
   explicit Source(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
-
-/// How much is read to decide that a checkpoint is whole.
-enum class Check { kSizes, kChecksums };
 
 struct Found {
   std::filesystem::path folder;  ///< the step folder

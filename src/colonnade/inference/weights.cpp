@@ -37,10 +37,11 @@ checkpoint::Source open_weights(const config::Run& run, const comm::Group& world
   if (c.load.empty() && c.pretrained_checkpoint.empty())
     throw ConfigError(
         "weights: --load or --pretrained-checkpoint must name them; got neither; write --load DIR");
-  if (c.load.empty()) return checkpoint::Source::open(c.pretrained_checkpoint);
+  if (c.load.empty()) return checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world, check);
   const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world, check);
   if (found) return checkpoint::Source::open_native(found->folder);
-  if (!c.pretrained_checkpoint.empty()) return checkpoint::Source::open(c.pretrained_checkpoint);
+  if (!c.pretrained_checkpoint.empty())
+    return checkpoint::Source::open(c.pretrained_checkpoint, std::nullopt, world, check);
   throw DataError(
       fmt::format("{}: --load must name a run folder, a checkpoint or a Hugging Face folder; got none of "
                   "them; correct the path",
