@@ -5,7 +5,10 @@
 #include <mutex>
 
 #include "checkpoint/fixtures.h"
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/checkpoint/folders.h"
+#include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/models/gpt/hf_names.h"
 #include "job/runs.h"
 
@@ -191,6 +194,82 @@ TEST(Checkpoint, KeepsTheLossScale) {
     EXPECT_EQ(scale.growth, kept.growth);
     EXPECT_EQ(scale.hysteresis, kept.hysteresis);
     EXPECT_TRUE(scale.dynamic);
+  });
+}
+
+TEST(Checkpoint, OfABfloat16RunHasNoLossScaleToGoOnWith) {
+  const TempFolder folder;
+  const std::string fp16 = std::string(kLlama) + "--fp16 --initial-loss-scale 1024 --hysteresis 3 ";
+  test::on_jobs(settings(kOne, std::string(kLlama) + "--bf16 "), [&](Job& job) { save_in(job, folder); });
+  test::on_jobs(settings(kOne, fp16), [&](Job& job) {
+    restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+    EXPECT_EQ(job.optimizer().loss_scale().scale, 1024);
+    EXPECT_EQ(job.optimizer().loss_scale().hysteresis, 3);
+  });
+}
+
+TEST(Checkpoint, WithoutOptimizerStatesAdamStartsAnew) {
+  for (const char* flag : {"--no-load-optim ", "--no-save-optim --no-load-optim "}) {
+    const TempFolder folder;
+    const auto anew = settings(kOne, std::string(kLlama) + "--clip-grad 0 --load x " + flag);
+    test::on_jobs(anew, [&](Job& job) {
+      test::train(job, 3);
+      save_in(job, folder);
+    });
+    test::on_jobs(anew, [&](Job& job) {
+      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      EXPECT_EQ(job.counters.iteration, 3);
+      EXPECT_EQ(job.counters.consumed_samples, 12);
+      EXPECT_EQ(job.optimizer().steps(), 0);
+      const tensor::Parameter& norm = *job.parameters().back();
+      const Tensor before = norm.value.detach().clone();
+      test::train(job, 1);
+      // Adam's first step moves an element by the learning rate (and decay), whatever its gradient.
+      const double moved = (norm.value - before).abs().max().item<double>();
+      EXPECT_NEAR(moved, 1e-3, 1e-4 + 1e-3 * 0.1) << flag;
+    });
+  }
+}
+
+TEST(Checkpoint, StatesOfAnotherOptimizerAreRefused) {
+  const TempFolder folder;
+  test::on_jobs(settings(kOne, kLlama), [&](Job& job) { save_in(job, folder); });
+  test::on_jobs(settings(kOne, std::string(kLlama) + "--optimizer sgd "), [&](Job& job) {
+    try {
+      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      FAIL();
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find("got sgd and adam in"), std::string::npos) << e.what();
+    }
+    EXPECT_NO_THROW(restore(job, checkpoint::Source::open(folder), Restore::kWeights));
+  });
+}
+
+TEST(Checkpoint, TensorsThatNoParameterTakesAreRefused) {
+  const auto run = settings(kOne, kLlama);
+  const auto check = [&](const std::string& name) {
+    const TempFolder folder;
+    test::on_jobs(run, [&](Job& job) {
+      const auto shot = snapshot(job);
+      std::map<std::string, Tensor> tensors{{name, at::ones({2})}};
+      for (const auto& slice : shot.model) tensors[slice.name] = slice.data.contiguous();
+      checkpoint::write_safetensors(folder.path() / "model.safetensors", tensors);
+      write_file_atomically(folder.path() / "config.json", shot.hf_config.dump());
+      restore(job, checkpoint::Source::open(folder), Restore::kWeights);
+    });
+  };
+  EXPECT_NO_THROW(check("model.layers.0.self_attn.rotary_emb.inv_freq"));
+  EXPECT_THROW(check("model.layers.2.input_layernorm.weight"), DataError);
+  EXPECT_THROW(check("model.layers.0.self_attn.q_proj.bias"), DataError);
+}
+
+TEST(Checkpoint, ConfigJsonNamesTheTokenizersEnds) {
+  test::on_jobs(settings(kOne, kLlama), [&](Job& job) {
+    const auto with = snapshot(job, {{"tokenizer", {{"bos_token_id", nullptr}, {"eos_token_id", 36}}}});
+    EXPECT_TRUE(with.hf_config.at("bos_token_id").is_null());
+    EXPECT_EQ(with.hf_config.at("eos_token_id"), 36);
+    EXPECT_TRUE(snapshot(job).hf_config.at("eos_token_id").is_null());
+    EXPECT_TRUE(snapshot(job, {{"tokenizer", nullptr}}).hf_config.at("eos_token_id").is_null());
   });
 }
 

@@ -8,7 +8,9 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/fault/inject.h"
+#include "colonnade/job/continued.h"
 #include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/gpt/hf_names.h"
 
 namespace colonnade::job {
 namespace {
@@ -57,27 +59,47 @@ std::vector<Slice> model_slices(Job& job) {
   return slices;
 }
 
-json state_of(Job& job) {
-  const optim::LossScale& scale = job.optimizer().loss_scale();
-  return {
-      {"iteration", job.counters.iteration},
-      {"consumed_samples", job.counters.consumed_samples},
-      {"skipped", job.counters.skipped},
-      {"optimizer",
-       {{"kind", job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd"},
-        {"steps", job.optimizer().steps()}}},
-      {"loss_scale", {{"scale", scale.scale}, {"growth", scale.growth}, {"hysteresis", scale.hysteresis}}},
-      {"settings", config::values(job.run)}};
+const char* kind_of(const Job& job) {
+  return job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd";
 }
 
-void read_state(Job& job, const json& state) {
+json state_of(Job& job) {
+  const optim::LossScale& scale = job.optimizer().loss_scale();
+  return {{"iteration", job.counters.iteration},
+          {"consumed_samples", job.counters.consumed_samples},
+          {"skipped", job.counters.skipped},
+          {"optimizer", {{"kind", kind_of(job)}, {"steps", job.optimizer().steps()}}},
+          {"loss_scale",
+           {{"scale", scale.scale},
+            {"growth", scale.growth},
+            {"hysteresis", scale.hysteresis},
+            {"dynamic", scale.dynamic}}},
+          {"settings", config::values(with_absolute_paths(job.run))}};
+}
+
+void read_counters(Job& job, const json& state) {
   job.counters = {.iteration = state.at("iteration"),
                   .consumed_samples = state.at("consumed_samples"),
                   .skipped = state.at("skipped")};
+}
+
+/// Moments of one optimizer are no momentum of another.
+void require_same_kind(const Job& job, const checkpoint::Source& source) {
+  if (!source.state().is_object()) return;
+  const auto kind = source.state().at("optimizer").at("kind").get<std::string>();
+  if (kind == kind_of(job)) return;
+  throw ConfigError(fmt::format(
+      "--optimizer: must be the one whose states are loaded; got {} and {} in {}; write --optimizer "
+      "{}, or begin with new states with --no-load-optim or --finetune",
+      kind_of(job), kind, source.folder().string(), kind));
+}
+
+/// Step count and loss scale, which belong to the optimizer's tensors.
+void read_optimizer_state(Job& job, const json& state) {
   job.optimizer().set_steps(state.at("optimizer").at("steps"));
   optim::LossScale scale = job.optimizer().loss_scale();
-  if (scale.dynamic) {
-    const json& kept = state.at("loss_scale");
+  const json& kept = state.at("loss_scale");
+  if (scale.dynamic && kept.value("dynamic", true)) {  // files of before say only dynamic ones
     scale.scale = kept.at("scale");
     scale.growth = kept.at("growth");
     scale.hysteresis = kept.at("hysteresis");
@@ -88,12 +110,16 @@ void read_state(Job& job, const json& state) {
 }  // namespace
 
 checkpoint::Snapshot snapshot(Job& job, const json& more) {
+  job.buffers().wait_for(job.parameters());  // they may still be gathered in the background
   checkpoint::Snapshot shot;
   shot.model = model_slices(job);
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
   shot.state = state_of(job);
   shot.state.update(more);
   shot.hf_config = models::gpt::hf_config(job.run.model);
+  if (!shot.hf_config.is_null())
+    for (const char* id : {"bos_token_id", "eos_token_id"})
+      shot.hf_config[id] = shot.state.value(json::json_pointer(fmt::format("/tokenizer/{}", id)), json());
   return shot;
 }
 
@@ -109,8 +135,10 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
 
 void restore(Job& job, const checkpoint::Source& source, Restore what) {
   const at::NoGradGuard no_grad;
-  for (const Slice& slice : model_slices(job)) source.read_into(slice);
   const bool with_optimizer = what == Restore::kContinue && !job.run.checkpoint.no_load_optim;
+  check_taken(source, job.run.model);
+  if (with_optimizer) require_same_kind(job, source);
+  for (const Slice& slice : model_slices(job)) source.read_into(slice);
   if (with_optimizer) {
     for (const Slice& slice : optimizer_slices(job)) {
       if (!source.has(slice.name))
@@ -121,10 +149,21 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
       source.read_into(slice);
     }
     job.optimizer().adopt_main();
+    read_optimizer_state(job, source.state());
   } else {
     job.optimizer().adopt_parameters();
   }
-  if (what == Restore::kContinue) read_state(job, source.state());
+  if (what == Restore::kContinue) read_counters(job, source.state());
+}
+
+void check_taken(const checkpoint::Source& source, const config::Model& model) {
+  if (source.state().is_object()) return;
+  const auto rest = models::gpt::left_over(model, source.names());
+  if (rest.empty()) return;
+  throw DataError(fmt::format(
+      "{}: every tensor must be one of the model that config.json describes; got {} others: {}{}; "
+      "correct config.json, or choose another model",
+      source.folder().string(), rest.size(), rest[0], rest.size() > 1 ? ", ..." : ""));
 }
 
 }  // namespace colonnade::job

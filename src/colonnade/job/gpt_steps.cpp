@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "colonnade/base/error.h"
 #include "colonnade/fault/inject.h"
 
 namespace colonnade::job {
@@ -75,7 +76,11 @@ GptStream::GptStream(const data::GptBatches& batches, const Job& job, std::int64
 pipeline::Steps GptStream::next() {
   // Micro-batches are asked for in order by every schedule's first stage, but later chunks may ask for
   // an earlier one again: the executor keeps those.
-  return steps_with(*job_, [this](int) {
+  expected_ = 0;
+  return steps_with(*job_, [this](int microbatch) {
+    COL_CHECK(microbatch == expected_, "GptStream: micro-batches must be asked for in order; got {} for {}",
+              microbatch, expected_);
+    ++expected_;
     fault::point("data");
     const auto begin = std::chrono::steady_clock::now();
     tensor::Batch batch = to_batch(prefetcher_.next(), job_->options().device(), default_positions(*job_));

@@ -22,7 +22,8 @@ pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bo
 class GptStream {
  public:
   GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples);
-  /// Of the next global batch. The returned functions are used before the next call.
+  /// Of the next global batch. The returned functions are used before the next call, and ask for the
+  /// micro-batches in order; another one is an Error.
   pipeline::Steps next();
   /// Seconds spent waiting for data since the last call.
   double waited();
@@ -30,6 +31,7 @@ class GptStream {
  private:
   const Job* job_;
   double waited_ = 0;
+  int expected_ = 0;  ///< the next micro-batch of the step
   data::Prefetcher prefetcher_;
 };
 

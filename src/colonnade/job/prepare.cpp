@@ -11,6 +11,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/job/continued.h"
 #include "colonnade/models/gpt/hf_config.h"
 
 namespace colonnade::job {
@@ -35,15 +36,26 @@ std::map<std::string, std::string> model_settings(const checkpoint::Source& sour
   return models::gpt::settings_of(source.hf_config(), (source.folder() / "config.json").string());
 }
 
-void fill_from(config::Run& run, const std::string& path, std::vector<std::string>& faults) {
+void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<std::string>& faults) {
   try {
-    const auto source = checkpoint::Source::open(path);
     const bool ours = source.state().is_object();
     config::fill(run, model_settings(source),
                  (ours ? source.folder() : source.folder() / "config.json").string());
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }
+}
+
+/// What the checkpoint that weights come from says besides the model: a run that goes on keeps its settings,
+/// text needs its tokenizer.
+void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
+               std::vector<std::string>& faults) {
+  if (purpose == plan::Purpose::kTrain) {
+    if (!run.checkpoint.finetune) keep_settings(run, source.state(), source.folder().string(), faults);
+    return;
+  }
+  std::string fault = tokenizer_fault(run, source.state(), source.folder().string());
+  if (!fault.empty()) faults.push_back(std::move(fault));
 }
 
 /// A run that does not go on from the checkpoints in its folder would cut off the metrics that belong to
@@ -72,19 +84,27 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
 }
 
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
-  if (!run.checkpoint.pretrained_checkpoint.empty())
-    fill_from(run, run.checkpoint.pretrained_checkpoint, faults);
   const config::Checkpoint& c = run.checkpoint;
+  constexpr auto kSizes = checkpoint::Check::kSizes;  // the bytes are checked when they are loaded
+  if (!c.pretrained_checkpoint.empty()) {
+    const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
+    const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
+    fill_from(run, source, faults);
+    if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
+  }
   std::optional<checkpoint::Found> loaded;
   if (!c.load.empty()) {
-    loaded = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, checkpoint::Check::kSizes);
-    if (loaded)
-      fill_from(run, c.load, faults);
-    else if (c.exit_on_missing_checkpoint)
+    loaded = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes);
+    if (loaded) {
+      const auto source = checkpoint::Source::open_native(loaded->folder);
+      fill_from(run, source, faults);
+      take_over(run, source, purpose, faults);
+    } else if (c.exit_on_missing_checkpoint) {
       faults.push_back(
           fmt::format("--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; "
                       "correct the folder",
                       c.load));
+    }
   }
   if (purpose == plan::Purpose::kTrain) guard_other_run(c, loaded, faults);
   try {

@@ -10,7 +10,8 @@
 namespace colonnade::job {
 
 /// Completes `run` in place (its world size is set): model settings from --pretrained-checkpoint's or
-/// --load's config that were not given, the vocabulary from the tokenizer, derived settings. Throws
+/// --load's config that were not given, what a run that goes on keeps (continued.h), the vocabulary from the
+/// tokenizer, derived settings. Throws
 /// ConfigError with everything that is wrong, `faults` of the command line included. It is wrong to train
 /// into a --save folder with checkpoints unless --load continues one of them.
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults = {});

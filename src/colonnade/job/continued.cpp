@@ -1,0 +1,171 @@
+// See continued.h: two tables of settings.
+#include "colonnade/job/continued.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "colonnade/base/error.h"
+#include "colonnade/checkpoint/checksum.h"
+#include "colonnade/config/data_words.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
+
+namespace colonnade::job {
+namespace {
+
+using nlohmann::json;
+
+/// A setting that must stay as it was, and what it decides.
+struct Kept {
+  std::string_view key, decides;
+  bool of_optimizer = false;
+};
+constexpr Kept kKept[] = {
+    {"seed", "the order of samples and dropout"},
+    {"seq_length", "how data is cut into samples"},
+    {"split", "which documents are trained on"},
+    {"dataloader_type", "the order of samples"},
+    {"calculate_per_token_loss", "what a token's loss weighs"},
+    {"optimizer", "what its states mean", true},
+    {"adam_beta1", "what the moments are", true},
+    {"adam_beta2", "what the moments are", true},
+    {"sgd_momentum", "what the momentum is", true},
+};
+
+/// A setting that may change, and what a change does.
+struct Free {
+  std::string_view key, effect;
+};
+constexpr Free kFree[] = {
+    {"data_path", "sample numbers go on in the new data"},
+    {"train_data_path", "sample numbers go on in the new data"},
+    {"valid_data_path", "validation losses do not compare"},
+    {"test_data_path", "test losses do not compare"},
+    {"mock_data", "sample numbers go on in the new data"},
+    {"global_batch_size", "schedules count samples"},
+    {"params_dtype", "weights are rounded to it"},
+    {"hidden_dropout", "losses do not compare"},
+    {"attention_dropout", "losses do not compare"},
+    {"reset_position_ids", "losses do not compare"},
+    {"reset_attention_mask", "losses do not compare"},
+    {"eod_mask_loss", "losses do not compare"},
+    {"clip_grad", "steps differ"},
+    {"adam_eps", "steps differ"},
+    {"apply_wd_to_qk_layernorm", "steps differ"},
+};
+
+/// The settings that a checkpoint keeps; empty for a Hugging Face folder.
+json kept_settings(const json& state) {
+  return state.is_object() && state.contains("settings") ? state.at("settings") : json::object();
+}
+
+/// The text as two equal values share it.
+std::string plain(std::string_view key, const std::string& text) {
+  if (key != "split") return text;
+  const auto words = config::read_split(text);
+  return words.fault.empty() ? fmt::format("{}", fmt::join(words.parts, ",")) : text;
+}
+
+std::string absolute(const std::string& path) {
+  if (path.empty() || config::number_of(path)) return path;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+/// The tokenizer is taken over whole or not at all.
+void keep_tokenizer(config::Run& run, const json& settings) {
+  if (run.given.contains("tokenizer_type") || run.given.contains("tokenizer_model")) return;
+  for (const char* key : {"tokenizer_type", "tokenizer_model"})
+    if (settings.contains(key)) config::set(run, key, settings.at(key).get<std::string>());
+}
+
+std::string named(const json& tokenizer, const std::string& file) {
+  const std::string sum = tokenizer.value("xxh3_128", "");
+  return tokenizer.at("type").get<std::string>() +
+         (sum.empty() ? "" : fmt::format(" {} (checksum {}...)", file, sum.substr(0, 8)));
+}
+
+}  // namespace
+
+void keep_settings(config::Run& run, const json& state, const std::string& source,
+                   std::vector<std::string>& faults) {
+  const json settings = kept_settings(state);
+  for (const Kept& row : kKept) {
+    const std::string key(row.key);
+    if (!settings.contains(key) || (row.of_optimizer && run.checkpoint.no_load_optim)) continue;
+    const auto was = settings.at(key).get<std::string>();
+    const config::Setting& s = config::setting(key);
+    if (!run.given.contains(key)) {
+      config::set(run, key, was);
+    } else if (plain(key, config::text_of(run, s)) != plain(key, was)) {
+      faults.push_back(
+          fmt::format("{}: a run that goes on must keep {}; got {} from {} and {} in {}; leave {} out, or {}",
+                      s.flag, row.decides, config::text_of(run, s), run.given.at(key), was, source, s.flag,
+                      row.of_optimizer ? "begin with new optimizer states with --no-load-optim"
+                                       : "begin a new run with these weights with --finetune"));
+    }
+  }
+  keep_tokenizer(run, settings);
+  std::string fault = tokenizer_fault(run, state, source);
+  if (!fault.empty()) faults.push_back(std::move(fault));
+}
+
+std::vector<std::string> changed_settings(const config::Run& run, const json& state) {
+  const json settings = kept_settings(state);
+  const config::Run now = with_absolute_paths(run);
+  std::vector<std::string> changes;
+  for (const Free& row : kFree) {
+    const std::string key(row.key);
+    if (!settings.contains(key)) continue;
+    const config::Setting& s = config::setting(key);
+    const auto was = settings.at(key).get<std::string>();
+    const std::string is = config::text_of(now, s);
+    if (was != is)
+      changes.push_back(fmt::format("{}: was {} in the checkpoint and is {} now: {}", s.flag,
+                                    was.empty() ? "none" : was, is.empty() ? "none" : is, row.effect));
+  }
+  return changes;
+}
+
+config::Run with_absolute_paths(config::Run run) {
+  config::Data& d = run.data;
+  for (auto* words : {&d.data_path, &d.train_data_path, &d.valid_data_path, &d.test_data_path})
+    std::ranges::transform(*words, words->begin(), absolute);
+  d.tokenizer_model = absolute(d.tokenizer_model);
+  d.data_cache_path = absolute(d.data_cache_path);
+  return run;
+}
+
+json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return nullptr;
+  const auto id = [](std::int32_t value) { return value < 0 ? json(nullptr) : json(value); };
+  json state = {{"type", run.data.tokenizer_type},
+                {"vocab_size", tokenizer->vocab_size()},
+                {"bos_token_id", id(tokenizer->special().bos)},
+                {"eos_token_id", id(tokenizer->eod())}};
+  const bool from_file = run.data.tokenizer_type != "NullTokenizer";
+  if (from_file) state["xxh3_128"] = checkpoint::sum_of_file(run.data.tokenizer_model).xxh3_128;
+  return state;
+}
+
+std::string tokenizer_fault(const config::Run& run, const json& state, const std::string& source) {
+  if (!state.is_object() || !state.contains("tokenizer") || state.at("tokenizer").is_null()) return "";
+  if (run.data.tokenizer_type.empty()) return "";
+  const json& was = state.at("tokenizer");
+  json is = {{"type", run.data.tokenizer_type}};
+  if (run.data.tokenizer_type != "NullTokenizer") {
+    if (run.data.tokenizer_model.empty()) return "";  // a rule says that it is missing
+    is["xxh3_128"] = checkpoint::sum_of_file(run.data.tokenizer_model).xxh3_128;
+  }
+  if (is.value("xxh3_128", "") == was.value("xxh3_128", "")) return "";
+  return fmt::format(
+      "--tokenizer-model: the tokenizer must be the one of {}; got {} and {} there; leave --tokenizer-type "
+      "and "
+      "--tokenizer-model out, or give that one",
+      source, named(is, run.data.tokenizer_model),
+      named(was, kept_settings(state).value("tokenizer_model", "")));
+}
+
+}  // namespace colonnade::job

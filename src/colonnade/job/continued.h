@@ -1,0 +1,36 @@
+// A run that goes on (--load without --finetune): what it keeps as it was, and what may change.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/data/tokenizer.h"
+
+namespace colonnade::job {
+
+/// Settings that decide what sample numbers and optimizer states mean: order and cut of the samples, what a
+/// token's loss weighs, kind and decay rates of the optimizer, tokenizer. Those that were not given are taken
+/// over from `state` (Snapshot::state); each given one that differs is a sentence in `faults` with both
+/// values and the way out. --no-load-optim frees those of the optimizer. A setting the state lacks is free.
+void keep_settings(config::Run& run, const nlohmann::json& state, const std::string& source,
+                   std::vector<std::string>& faults);
+
+/// A sentence for each setting of a complete run that may change while it goes on, and has: data, batch,
+/// precision, regularisation.
+std::vector<std::string> changed_settings(const config::Run& run, const nlohmann::json& state);
+
+/// `run` with the paths of data and tokenizer made absolute: what checkpoints and config.yaml keep, so that
+/// another working folder finds the same files.
+config::Run with_absolute_paths(config::Run run);
+
+/// What a checkpoint keeps of the tokenizer: {"type", "vocab_size", "bos_token_id", "eos_token_id",
+/// "xxh3_128"}, the last one of the bytes of its file where it has one; null without a tokenizer.
+nlohmann::json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer);
+
+/// Why the tokenizer of `run` is not the one that `state` keeps, both named; "" when it is, or when either
+/// names none.
+std::string tokenizer_fault(const config::Run& run, const nlohmann::json& state, const std::string& source);
+
+}  // namespace colonnade::job
