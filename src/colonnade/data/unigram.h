@@ -13,7 +13,7 @@ namespace colonnade::data {
 /// Adds the scores of pieces from left to right in float32 and takes the first of equally good cuts, as
 /// SentencePiece from 0.2 on does; release 0.1.97 (Debian 12) compares a float64 with a float32 sum and so
 /// chooses by rounding where two cuts are equally good. A user-defined piece counts bytes * best score
-/// - 0.1, which wins.
+/// - 0.1.
 class Unigram {
  public:
   /// Reads the bytes of a .model file. Nothing when the model is of another kind.
