@@ -10,12 +10,15 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/checkpoint/load.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
+#include "colonnade/job/continued.h"
 #include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
+#include "colonnade/train/enough_data.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
@@ -48,7 +51,9 @@ class Loop {
 
  private:
   void resume();
+  void tell_loaded(const checkpoint::Source& source) const;
   void open_data();
+  void require_enough_data() const;
   void one_step();
   void evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
   void save();
@@ -59,7 +64,7 @@ class Loop {
   void write_report();
 
   [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
-  [[nodiscard]] std::int64_t last_iteration() const;
+  [[nodiscard]] std::int64_t last_iteration() const { return train::last_iteration(job_.run.training); }
   [[nodiscard]] bool evaluation_due() const;
   [[nodiscard]] std::int64_t validated_samples() const;
   int end_early(Stop stop);
@@ -72,6 +77,8 @@ class Loop {
   LrPlan lr_;
   std::int64_t lr_samples_ = 0;
   std::int64_t saved_iteration_ = -1;
+  std::int64_t tried_iteration_ = -1;  ///< of the last save, whether it was written or not
+  nlohmann::json tokenizer_;           ///< what checkpoints keep of it
   data::GptSplits data_;
   std::unique_ptr<job::GptStream> stream_;
   std::unique_ptr<Recorder> recorder_;
@@ -97,23 +104,20 @@ Loop::Loop(job::Started started, StopSignals& stop)
   fault::point("data-opened");
   resume();
   fault::point("restored");
+  require_enough_data();
   // Data of another tokenizer is told before anything is written.
   if (!job_.run.training.skip_train && iteration() < last_iteration())
     std::ignore = data_[0]->get(job_.counters.consumed_samples, 1);
   summary_ = summarize(job_);
   const Loaded loaded{iteration(), job_.counters.consumed_samples};
-  recorder_ = std::make_unique<Recorder>(folder_, job_.run, loaded, job_.ranks.rank() == 0);
+  recorder_ =
+      std::make_unique<Recorder>(folder_, job::with_absolute_paths(job_.run), loaded, job_.ranks.rank() == 0);
   if (job_.ranks.rank() == 0) {
     log::info("{}; run folder {}", summary_.title, folder_.root.string());
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
     for (const RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
   }
-}
-
-std::int64_t Loop::last_iteration() const {
-  const config::Training& t = job_.run.training;
-  return t.train_iters ? *t.train_iters : *t.train_samples / t.global_batch_size;
 }
 
 void Loop::open_data() {
@@ -124,6 +128,7 @@ void Loop::open_data() {
     ids.eod = tokenizer->eod();
     ids.pad = tokenizer->special().pad;
   }
+  tokenizer_ = job::tokenizer_state(job_.run, tokenizer.get());
   data_ = data::open_gpt_batches(job_.run.data, job_.run.training, ids);
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
@@ -133,6 +138,25 @@ void Loop::open_data() {
               data_[0]->samples().name(), passes);
 }
 
+void Loop::require_enough_data() const {
+  SplitSizes sizes;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (data_[i] && !data_[i]->endless()) sizes[i] = data_[i]->size();
+  config::require_none(shortages(sizes, job_.run.training, job_.counters));
+}
+
+/// Says what goes on, and every setting that is another one than before.
+void Loop::tell_loaded(const checkpoint::Source& source) const {
+  const config::Checkpoint& c = job_.run.checkpoint;
+  if (job_.ranks.rank() != 0) return;
+  log::info("loaded {}: the run goes on after iteration {}", source.folder().string(), iteration());
+  if (c.finetune) return;
+  for (const std::string& change : job::changed_settings(job_.run, source.state()))
+    log::warning("{}", change);
+  if (c.no_load_optim)
+    log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule start anew");
+}
+
 void Loop::resume() {
   const config::Checkpoint& c = job_.run.checkpoint;
   std::optional<checkpoint::Found> found;
@@ -140,20 +164,21 @@ void Loop::resume() {
   if (found) {
     const auto source = checkpoint::Source::open_native(found->folder);
     job::restore(job_, source, c.finetune ? job::Restore::kWeights : job::Restore::kContinue);
-    if (!c.finetune && source.state().contains("lr_schedule")) {
+    // Without its optimizer the schedule starts anew too, as Megatron's.
+    if (!c.finetune && !c.no_load_optim && source.state().contains("lr_schedule")) {
       const LrResume resumed = resume_lr(lr_, source.state().at("lr_schedule"), job_.run.schedule);
       lr_ = resumed.plan;
       lr_samples_ = resumed.samples;
     }
-    saved_iteration_ = iteration();
-    if (job_.ranks.rank() == 0)
-      log::info("loaded {}: the run goes on after iteration {}", found->folder.string(), iteration());
+    if (!c.finetune) saved_iteration_ = tried_iteration_ = iteration();
+    tell_loaded(source);
     return;
   }
   if (!c.load.empty() && job_.ranks.rank() == 0)
     log::info("{}: holds no checkpoint; a new run starts", c.load);
   if (!c.pretrained_checkpoint.empty()) {
-    job::restore(job_, checkpoint::Source::open(c.pretrained_checkpoint), job::Restore::kWeights);
+    job::restore(job_, checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, job_.ranks.world()),
+                 job::Restore::kWeights);
     if (job_.ranks.rank() == 0) log::info("initial weights from {}", c.pretrained_checkpoint);
   }
 }
@@ -258,9 +283,11 @@ void Loop::evaluate(const data::GptBatches& batches, const std::string& set, std
 }
 
 void Loop::save() {
-  if (saved_iteration_ == iteration()) return;
+  if (tried_iteration_ == iteration()) return;  // what failed a moment ago fails again
+  tried_iteration_ = iteration();
   const auto begin = Clock::now();
-  const auto result = job::save(job_, folder_.root, {{"lr_schedule", lr_state(lr_, lr_samples_)}});
+  const auto result =
+      job::save(job_, folder_.root, {{"lr_schedule", lr_state(lr_, lr_samples_)}, {"tokenizer", tokenizer_}});
   total_[Phase::kCheckpoint] += seconds_since(begin);
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {
@@ -297,7 +324,8 @@ Stop Loop::due_to_stop(bool asked) const {
 
 bool Loop::evaluation_due() const {
   const config::Training& t = job_.run.training;
-  return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() % *t.eval_interval == 0;
+  return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() > 0 &&
+         iteration() % *t.eval_interval == 0;
 }
 
 /// Samples of the validation split that the evaluations before this iteration's have read.
@@ -322,7 +350,8 @@ int Loop::end_early(Stop stop) {
 /// After the last iteration: a save, the last validation unless it was just done, and the test split.
 int Loop::end() {
   const config::Training& t = job_.run.training;
-  const bool keeps = !job_.run.checkpoint.save.empty() || job_.run.checkpoint.save_interval;
+  const auto& c = job_.run.checkpoint;
+  const bool keeps = !t.skip_train && (!c.save.empty() || c.save_interval);
   if (keeps) save();
   if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
     if (data_[1] && (t.skip_train || !evaluation_due()))
@@ -336,6 +365,9 @@ int Loop::end() {
 int Loop::run() {
   if (job_.run.training.skip_train) return end();
   const auto& save_interval = job_.run.checkpoint.save_interval;
+  if (iteration() >= last_iteration() && job_.ranks.rank() == 0)
+    log::info("the run is complete: iteration {} of {}; raise {} to go on", iteration(), last_iteration(),
+              job_.run.training.train_iters ? "--train-iters" : "--train-samples");
   stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
   // A rank that goes on while another may still end at once would lose it.
   job_.ranks.world().barrier("before the first step");

@@ -1,0 +1,61 @@
+// A run that would read beyond the end of its data is told before the first step how far it can go.
+#include "colonnade/train/enough_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace colonnade::train {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// 10 iterations of 8 samples, a validation of 2 x 8 after 4, 8 and 10.
+config::Training training() {
+  config::Training t;
+  t.global_batch_size = 8;
+  t.train_iters = 10;
+  t.eval_interval = 4;
+  t.eval_iters = 2;
+  return t;
+}
+
+TEST(EnoughData, ExactlyEnoughIsEnough) {
+  EXPECT_THAT(shortages({80, 48, 16}, training(), {}), IsEmpty());
+  EXPECT_THAT(shortages({}, training(), {}), IsEmpty());
+}
+
+TEST(EnoughData, OneSampleTooFewIsToldWithTheLargestNumberOfIterations) {
+  EXPECT_THAT(shortages({79, 47, 15}, training(), {}),
+              ElementsAre(AllOf(HasSubstr("--train-iters"), HasSubstr("got 79 samples for 10 iterations"),
+                                HasSubstr("at most --train-iters 9,")),
+                          AllOf(HasSubstr("validation"), HasSubstr("got 47 samples for 3 evaluations of 2"),
+                                HasSubstr("at most --eval-iters 1,")),
+                          AllOf(HasSubstr("test"), HasSubstr("at most --eval-iters 1,"))));
+}
+
+TEST(EnoughData, CountsFromWhereTheRunIs) {
+  // 4 iterations of 16 samples are done, 6 of 8 follow.
+  const job::Counters done{.iteration = 4, .consumed_samples = 64};
+  EXPECT_THAT(shortages({112, {}, {}}, training(), done), IsEmpty());
+  EXPECT_THAT(shortages({111, {}, {}}, training(), done),
+              ElementsAre(AllOf(HasSubstr("which read 112"), HasSubstr("--train-iters 9,"))));
+  const job::Counters complete{.iteration = 10, .consumed_samples = 500};
+  EXPECT_THAT(shortages({80, {}, {}}, training(), complete), IsEmpty());
+}
+
+TEST(EnoughData, WithoutTrainingOneEvaluationIsRead) {
+  config::Training t = training();
+  t.skip_train = true;
+  EXPECT_THAT(shortages({1, 16, 16}, t, {}), IsEmpty());
+  EXPECT_EQ(shortages({1, 15, 16}, t, {}).size(), 1U);
+  t.eval_interval.reset();
+  EXPECT_EQ(shortages({1, 15, 15}, t, {}).size(), 2U);
+  t.skip_train = false;  // and without an interval there is none
+  EXPECT_THAT(shortages({80, 0, 0}, t, {}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace colonnade::train
