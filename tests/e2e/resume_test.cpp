@@ -1,0 +1,172 @@
+// Runs that go on after a checkpoint, and verbs that read one: what is kept, said and refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kVectors = COLONNADE_VECTORS;
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+Words steps(int last, const fs::path& save, const Words& more = {}) {
+  return small_gpt() +
+         Words{"--eval-iters", "0", "--train-iters", std::to_string(last), "--save", save.string()} + more;
+}
+
+Result pretrain(const Words& words, const fs::path& folder = {}) { return run(colonnade(words), {}, folder); }
+
+TEST(Resume, WhatMakesItAnotherRunIsRefusedAllAtOnce) {
+  const TempFolder folder;
+  const std::string here = folder.path().string();
+  ASSERT_EQ(pretrain(steps(2, folder.path(), {"--seed", "7"})).code, 0);
+  const Result refused = pretrain(
+      steps(4, folder.path(), {"--load", here, "--seed", "8", "--split", "1,1,1", "--optimizer", "sgd"}));
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("--seed: a run that goes on must keep"),
+                                  HasSubstr("got 8 from the command line and 7"), HasSubstr("--split: a run"),
+                                  HasSubstr("--optimizer: a run"), HasSubstr("--no-load-optim")));
+  // Not given, the seed is the one of the run; what may change is said.
+  const Result more = pretrain(steps(4, folder.path(), {"--load", here, "--clip-grad", "0.5"}));
+  EXPECT_EQ(more.code, 0) << more.text;
+  EXPECT_THAT(more.text, HasSubstr("--clip-grad: was 1 in the checkpoint and is 0.5 now"));
+  EXPECT_THAT(read_text(folder / "config.yaml"), HasSubstr("\nseed: 7\n"));
+  const Result anew = pretrain(steps(2, folder / "other", {"--load", here, "--seed", "8", "--finetune"}));
+  EXPECT_EQ(anew.code, 0) << anew.text;
+}
+
+TEST(Resume, WithoutOptimizerStatesTheScheduleStartsAnew) {
+  const TempFolder folder;
+  ASSERT_EQ(pretrain(steps(2, folder.path())).code, 0);
+  const Result more =
+      pretrain(steps(3, folder.path(), {"--load", folder.path().string(), "--no-load-optim"}));
+  EXPECT_EQ(more.code, 0) << more.text;
+  EXPECT_THAT(more.text, HasSubstr("optimizer states, loss scale and learning-rate schedule start anew"));
+  const auto lines = metrics(folder.path());
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[2].at("learning_rate"), lines[0].at("learning_rate"));
+  EXPECT_NE(lines[2].at("learning_rate"), lines[1].at("learning_rate"));
+}
+
+TEST(Resume, ACompleteRunIsSaidToBe) {
+  const TempFolder folder;
+  ASSERT_EQ(pretrain(steps(2, folder.path())).code, 0);
+  const Result again = pretrain(steps(2, folder.path(), {"--load", folder.path().string()}));
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_THAT(again.text, HasSubstr("the run is complete: iteration 2 of 2; raise --train-iters to go on"));
+  EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
+}
+
+TEST(Resume, ALastSaveThatFailsIsTriedOnce) {
+  const TempFolder folder;
+  std::string command = "ulimit -f 200; exec";  // files may not grow beyond 200 KiB
+  for (const std::string& word : colonnade(steps(2, folder.path()))) command += " '" + word + "'";
+  const Result result = run({"bash", "-c", command});
+  EXPECT_EQ(result.code, 1) << result.text;
+  EXPECT_EQ(count(result.text, "was not written"), 1U) << result.text;
+}
+
+TEST(Resume, EvaluatesWithoutTrainingAndWithoutACheckpoint) {
+  const TempFolder folder;
+  const Words words =
+      small_gpt() +
+      Words{"--train-iters",       "4", "--eval-iters", "2", "--skip-train", "--eval-interval", "2", "--save",
+            folder.path().string()};
+  const Result result = pretrain(words);
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_EQ(count(read_text(folder / "validation.jsonl"), "\"validation\""), 1U);
+  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));  // there is nothing new to keep
+}
+
+TEST(Resume, DamagedWeightsAreRefusedByEveryVerb) {
+  const TempFolder folder;
+  ASSERT_EQ(pretrain(steps(2, folder / "run")).code, 0);
+  const fs::path step = folder / "run/checkpoints/step_00000002";
+  std::string bytes = read_text(step / "model.safetensors");
+  bytes[bytes.size() / 2] ^= 1;
+  write_text(step / "model.safetensors", bytes);
+  for (const std::string& path : {step.string(), (folder / "run").string()}) {
+    const Words pretrained{"--pretrained-checkpoint", path};
+    for (const Words& words : {steps(2, folder / "other", pretrained),
+                               Words{"evaluate", "--mock-data", "--seq-length", "32"} + pretrained,
+                               Words{"generate", "--prompt", "1 2"} + pretrained}) {
+      const Result result = pretrain(words);
+      EXPECT_EQ(result.code, 3) << words[0] << ": " << result.text;
+      EXPECT_THAT(result.text, HasSubstr("model.safetensors"));
+    }
+  }
+}
+
+/// A model with a SentencePiece tokenizer that is named by a path relative to `folder`.
+Words with_tokenizer(const fs::path& folder, const Words& more) {
+  fs::create_directories(folder);
+  fs::copy_file(kVectors + "/tokenizers/sp_unigram.model", folder / "t.model");
+  return steps(2, "run",
+               Words{"--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model", "t.model",
+                     "--vocab-size", "2400"} +
+                   more);
+}
+
+TEST(Resume, TheTokenizerIsFoundFromAnotherFolder) {
+  const TempFolder folder;
+  const Result made = pretrain(with_tokenizer(folder / "a", {}), folder / "a");
+  ASSERT_EQ(made.code, 0) << made.text;
+  const std::string load = (folder / "a/run").string();
+  const Result text =
+      pretrain({"generate", "--load", load, "--prompt", "In", "--max-new-tokens", "2"}, folder.path());
+  EXPECT_EQ(text.code, 0) << text.text;
+  EXPECT_THAT(read_text(folder / "a/run/config.yaml"), HasSubstr((folder / "a/t.model").string()));
+}
+
+TEST(Resume, AnotherTokenizerOfTheSameSizeIsRefused) {
+  const TempFolder folder;
+  ASSERT_EQ(pretrain(with_tokenizer(folder / "a", {}), folder / "a").code, 0);
+  // A field that SentencePiece does not know: the same pieces, other bytes.
+  write_text(folder / "u.model", read_text(folder / "a/t.model") + "\xa0\x06\x01");
+  const Words other{"--load",
+                    (folder / "a/run").string(),
+                    "--tokenizer-type",
+                    "SentencePieceTokenizer",
+                    "--tokenizer-model",
+                    (folder / "u.model").string()};
+  for (const Words& words : {steps(4, folder / "a/run", other), Words{"evaluate"} + other,
+                             Words{"generate", "--prompt", "In"} + other}) {
+    const Result result = pretrain(words);
+    EXPECT_EQ(result.code, 2) << words[0] << ": " << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr("the tokenizer must be the one of"), HasSubstr("u.model"),
+                                   HasSubstr("t.model")));
+  }
+}
+
+TEST(Resume, AnUnweightedBlendThatIsTooShortIsToldBeforeTheFirstStep) {
+  const TempFolder folder;
+  const std::string data = kVectors + "/indexed/gpt_uint16";
+  const Words words = [&] {
+    Words all = steps(100'000, folder / "run",
+                      {"--vocab-size", "1152", "--split", "1,0,0", "--data-cache-path",
+                       (folder / "cache").string(), "--data-path", data, data});
+    all.erase(std::find(all.begin(), all.end(), "--mock-data"));
+    return all;
+  }();
+  const Result refused = pretrain(words);
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("--train-iters: the training data must hold"),
+                                  HasSubstr("at most --train-iters "), HasSubstr("WEIGHT PREFIX")));
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
