@@ -204,6 +204,15 @@ Examples examples_of_training() {
          r.data.mock_data = false, r.data.data_path = {"a"}, r.data.train_data_path = {"b"};
        }},
       {"train-data", [](config::Run& r) { r.data.mock_data = false, r.data.valid_data_path = {"b"}; }},
+      {"data-paths",
+       [](config::Run& r) {
+         r.data.mock_data = false, r.data.data_path = {"0.3", "a", "b"};
+       }},
+      {"data-paths",
+       [](config::Run& r) {
+         r.data.mock_data = false, r.data.train_data_path = {"1", "a", "-1", "b"};
+       }},
+      {"split", [](config::Run& r) { r.data.split = "1,2,x"; }},
       {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0; }},
       {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0, r.data.tokenizer_type = "NullTokenizer"; }},
       {"tokenizer-file", [](config::Run& r) { r.data.tokenizer_type = "SentencePieceTokenizer"; }},

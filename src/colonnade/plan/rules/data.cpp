@@ -1,6 +1,8 @@
 // Rules of data, tokenizer and checkpoints.
 #include <algorithm>
 
+#include "colonnade/config/data_words.h"
+#include "colonnade/config/schema.h"
 #include "colonnade/plan/rules/table.h"
 
 namespace colonnade::plan {
@@ -39,6 +41,34 @@ Broken train_data(const Run& r) {
                  "none",
                  {{"train_data_path", fmt::format("{}", other.front())}},
                  "write --train-data-path PREFIX"};
+}
+
+Broken data_paths(const Run& r) {
+  const auto& d = r.data;
+  const std::pair<const char*, const std::vector<std::string>*> all[] = {
+      {"data_path", &d.data_path},
+      {"train_data_path", &d.train_data_path},
+      {"valid_data_path", &d.valid_data_path},
+      {"test_data_path", &d.test_data_path}};
+  for (const auto& [key, words] : all) {
+    const auto fault = config::paths_fault(*words);
+    if (!fault) continue;
+    std::string names;  // those that are no numbers, as a blend without weights
+    for (const std::string& word : *words)
+      if (!config::number_of(word)) names += (names.empty() ? "" : " ") + word;
+    return Finding{config::setting(key).flag, fault->rule, fault->got, {{key, names}}, fault->way_out};
+  }
+  return std::nullopt;
+}
+
+Broken split(const Run& r) {
+  const config::SplitWords words = config::read_split(r.data.split);
+  if (words.fault.empty()) return std::nullopt;
+  return Finding{"--split",
+                 "must be one to three numbers >= 0 whose sum is above 0",
+                 fmt::format("'{}' ({})", r.data.split, words.fault),
+                 {{"split", "969,30,1"}},
+                 "write for example --split 969,30,1"};
 }
 
 Broken vocabulary(const Run& r) {
@@ -100,6 +130,7 @@ Broken load_given(const Run& r) {
 
 constexpr Rule kData[] = {
     {"data-once", true, data_once},         {"train-data", true, train_data},
+    {"data-paths", false, data_paths},      {"split", false, split},
     {"vocabulary", false, vocabulary},      {"tokenizer-file", false, tokenizer_file},
     {"save-interval", true, save_interval}, {"retain-interval", true, retain},
     {"load-given", true, load_given},
