@@ -174,5 +174,23 @@ TEST(PlannedMemory, PeakOfAStep) {
     }
 }
 
+TEST(PlannedMemory, AStepReportsItsPeaks) {
+  count();
+  const config::Run run = test::planned_run(kLayouts[1], test::odd("--global-batch-size 4 "), "cpu");
+  const auto before = static_cast<double>(tensor::memory_use(at::kCPU).now);
+  test::Alone alone(run, 0);
+  const auto plan = plan::plan_memory(run)[0];
+  for (int step = 0; step < 2; ++step) {
+    {
+      const at::Tensor between = at::empty({10'000'000}, at::kByte);
+    }  // what happens between steps is not told
+    const auto peaks = alone.job.train_step(test::steps_after(alone.job, 0), {.learning_rate = 1e-3}).peaks;
+    const auto planned = static_cast<double>(plan.peak());
+    EXPECT_NEAR(static_cast<double>(peaks.forward_backward) - before, planned, 0.05 * planned);
+    const auto resident = static_cast<double>(plan.resident());
+    EXPECT_NEAR(static_cast<double>(peaks.optimizer) - before, resident, 0.02 * resident);
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::job

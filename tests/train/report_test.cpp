@@ -23,12 +23,14 @@ RunSummary some_run() {
                      .place = "pp 0",
                      .owns = "embedding, layer 0",
                      .parameters = 1'500'000,
-                     .peak_memory_bytes = 40'000'000},
+                     .planned = {{30'000'000, 39'000'000, 25'000'000, 26'000'000, 0}},
+                     .measured = {{31'000'000, 40'000'000, 25'000'000, 27'000'000, 28'000'000}}},
                     {.rank = 1,
                      .place = "pp 1",
                      .owns = "layer 1, output",
                      .parameters = 1'200'000,
-                     .peak_memory_bytes = 20'000'000}},
+                     .planned = {{15'000'000, 20'000'000, 12'000'000, 13'000'000, 0}},
+                     .measured = {{15'500'000, 20'000'000, 12'000'000, 0, 0}}}},
           .pipeline_svg = "<svg id=\"pipeline\"></svg>",
           .times = {{1, 6, 1, 1, 0, 0}},
           .wall_seconds = 10,
@@ -55,6 +57,24 @@ TEST(Report, ShowsEveryPart) {
         "Pipeline of one step", "<svg id=\"pipeline\">", "layer 1, output", "1.50M", "40.0 MB",
         "num_layers: 2", "prefers-color-scheme:dark", "1.2500", "device: cpu"})
     EXPECT_THAT(page, HasSubstr(part));
+}
+
+TEST(Report, ShowsTheMemoryOfEachRankAndPhase) {
+  const std::string page = make_report(some_run(), some_steps(), {});
+  const auto cells = [](const std::vector<std::string>& texts) {
+    std::string row;
+    for (const std::string& text : texts) row += "<td class=\"n\">" + text + "</td>";
+    return row;
+  };
+  for (const char* phase : {"start-up", "forward-backward", "optimizer", "evaluate", "checkpoint"})
+    EXPECT_THAT(page, HasSubstr(std::string("<th class=\"n\">") + phase + "</th>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"n\">0</td><td>measured</td>" +
+                              cells({"31.0 MB", "40.0 MB", "25.0 MB", "27.0 MB", "28.0 MB"})));
+  EXPECT_THAT(page, HasSubstr("<td class=\"n\"></td><td>planned</td>" +
+                              cells({"30.0 MB", "39.0 MB", "25.0 MB", "26.0 MB", "-"})));
+  EXPECT_THAT(page, HasSubstr("<td class=\"n\">1</td><td>measured</td>" +
+                              cells({"15.5 MB", "20.0 MB", "12.0 MB", "-", "-"})));
+  EXPECT_THAT(page, HasSubstr("width:50.0%")) << "rank 1 beside rank 0";
 }
 
 TEST(Report, NeedsNoNetworkAndEscapesText) {

@@ -10,6 +10,7 @@
 #include "colonnade/base/progress.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/plan/memory.h"
+#include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::job {
 namespace {
@@ -137,6 +138,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   const double weight = per_token ? 1.0 : 1.0 / (static_cast<double>(num_microbatches()) * data_ranks());
   progress().set_phase("forward-backward");
   Laps lap;
+  tensor::reset_peak(options_.device());
   buffers_->start_step();
   const auto result = executor_->train(steps, report.loss_scale * weight, [this](int chunk) {
     fault::point("backward");
@@ -149,6 +151,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   double tokens = 0;
   report.losses = reduce(result.report, tokens);
   fault::point("losses");
+  report.peaks.forward_backward = tensor::take_peak(options_.device());
   report.seconds.forward_backward = lap();
 
   progress().set_phase("optimizer");
@@ -157,6 +160,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
   report.seconds.optimizer = lap();
+  report.peaks.optimizer = tensor::take_peak(options_.device());
   report.seconds.communication = lap.communication_s;
   check_finite(report);
   counters.iteration += 1;

@@ -30,12 +30,20 @@ struct Seconds {
   double optimizer = 0;         ///< without communication
 };
 
+/// Most bytes alive in the tensor allocator of this rank during one step (tensor/counting_allocator.h);
+/// 0 on the CPU when nobody counts.
+struct Peaks {
+  std::uint64_t forward_backward = 0;  ///< with the sums of gradients
+  std::uint64_t optimizer = 0;
+};
+
 /// What one training step did; losses, norm and counts are global and equal on all ranks.
 struct StepReport {
   std::map<std::string, double> losses;  ///< "lm_loss", ...
   optim::StepResult optimizer;
   double loss_scale = 1;  ///< the step used it
   Seconds seconds;
+  Peaks peaks;
 };
 
 /// How far the run has come; kept in checkpoints.

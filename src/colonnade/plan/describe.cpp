@@ -100,14 +100,14 @@ Table layout_table(const config::Run& run) {
 }
 
 Table memory_table(const config::Run& run) {
-  Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "activations", "working",
-               "between steps", "peak"}};
+  Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "tables", "activations",
+               "working", "between steps", "peak"}};
   const auto plan = plan_memory(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     const StageMemory& m = plan[rank];
     std::vector<std::string> row{number(rank), count_text(static_cast<double>(m.num_parameters))};
-    for (const std::int64_t bytes :
-         {m.parameters, m.gradients, m.optimizer, m.activations, m.working, m.resident(), m.peak()}) {
+    for (const std::int64_t bytes : {m.parameters, m.gradients, m.optimizer, m.tables, m.activations,
+                                     m.working, m.resident(), m.peak()}) {
       row.push_back(bytes_text(static_cast<double>(bytes)));
     }
     table.push_back(std::move(row));

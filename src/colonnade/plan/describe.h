@@ -24,8 +24,8 @@ std::string table_text(const Table& table);
 
 /// Who owns which blocks: pipeline rank, its ranks in the world, chunk, blocks.
 Table layout_table(const config::Run& run);
-/// Per pipeline rank: parameters, bytes of parameters, gradients, optimizer, activations, working
-/// memory, between steps and in forward and backward.
+/// Per pipeline rank: parameters, bytes of parameters, gradients, optimizer, rotary tables, activations,
+/// working memory, between steps and in forward and backward.
 Table memory_table(const config::Run& run);
 /// Per pipeline rank: bytes sent per step over tensor, pipeline and data ranks.
 Table traffic_table(const config::Run& run);

@@ -41,7 +41,6 @@ struct Across {
   double step_ms = 0;
   double peak_memory = 0;
   int peak_rank = 0;
-  std::vector<double> peaks;
 };
 
 class Loop {
@@ -58,7 +57,10 @@ class Loop {
   void evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
   void save();
   [[nodiscard]] int kept(int code) const;
-  Across exchange(double step_ms);
+  Across exchange(double step_ms, std::uint64_t peak);
+  void learn_memory();
+  void show_memory();
+  [[nodiscard]] at::Device device() const { return job_.options().device(); }
   Stop due_to_stop(bool asked) const;
   void show(const job::StepReport& report, const Across& across, double rate, double data_seconds);
   void write_report();
@@ -85,6 +87,7 @@ class Loop {
   RunSummary summary_;
   Timers timers_;
   PhaseTimes total_;
+  MemoryPeaks memory_;  ///< of this rank
   bool stop_asked_ = false;
 };
 
@@ -108,6 +111,7 @@ Loop::Loop(job::Started started, StopSignals& stop)
   // Data of another tokenizer is told before anything is written.
   if (!job_.run.training.skip_train && iteration() < last_iteration())
     std::ignore = data_[0]->get(job_.counters.consumed_samples, 1);
+  memory_.raise(MemoryPhase::kStartUp, tensor::take_peak(device()));
   summary_ = summarize(job_);
   const Loaded loaded{iteration(), job_.counters.consumed_samples};
   recorder_ =
@@ -183,14 +187,14 @@ void Loop::resume() {
   }
 }
 
-Across Loop::exchange(double step_ms) {
+Across Loop::exchange(double step_ms, std::uint64_t peak) {
   const comm::Group world = job_.ranks.world();
   const auto options = job_.options().dtype(at::kDouble);
   const auto& minutes = job_.run.training.exit_duration_in_mins;
   const bool late = minutes && seconds_since(begin_) > static_cast<double>(*minutes) * 60;
   const double asked = stop_.requested() != 0 || late ? 1 : 0;
-  const double peak = static_cast<double>(tensor::memory_use(job_.options().device()).peak);
-  const at::Tensor mine = at::tensor({asked, step_ms, peak}, at::kDouble).to(options.device());
+  const at::Tensor mine =
+      at::tensor({asked, step_ms, static_cast<double>(peak)}, at::kDouble).to(options.device());
   at::Tensor all = at::empty({3 * world.size()}, options);
   world.all_gather(all, mine, "step time, memory and stop requests").wait();
   const at::Tensor host = all.cpu();
@@ -199,7 +203,6 @@ Across Loop::exchange(double step_ms) {
     const double* row = host.const_data_ptr<double>() + 3 * rank;
     across.stop = across.stop || row[0] > 0;
     across.step_ms = std::max(across.step_ms, row[1]);
-    across.peaks.push_back(row[2]);
     if (row[2] <= across.peak_memory) continue;
     across.peak_memory = row[2];
     across.peak_rank = rank;
@@ -218,8 +221,12 @@ void Loop::one_step() {
                                         .count_zeros = job_.run.logging.log_num_zeros_in_grad});
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
   const double data_seconds = stream_->waited();
+  const job::Peaks& peaks = report.peaks;
+  memory_.raise(MemoryPhase::kForwardBackward, peaks.forward_backward);
+  memory_.raise(MemoryPhase::kOptimizer, peaks.optimizer);
   const std::int64_t talked_ns = progress().communication_ns();
-  const Across across = exchange(seconds_since(begin) * 1e3);
+  const Across across =
+      exchange(seconds_since(begin) * 1e3, std::max(peaks.forward_backward, peaks.optimizer));
   report.seconds.communication += static_cast<double>(progress().communication_ns() - talked_ns) * 1e-9;
   fault::point("exchanged");
   stop_asked_ = stop_asked_ || across.stop;
@@ -234,8 +241,6 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   times[Phase::kCommunication] = report.seconds.communication;
   times[Phase::kOptimizer] = report.seconds.optimizer;
   total_ += times;
-  for (std::size_t i = 0; i < across.peaks.size(); ++i)
-    summary_.ranks[i].peak_memory_bytes = static_cast<std::uint64_t>(across.peaks[i]);
 
   StepRecord record;
   record.iteration = iteration();
@@ -271,9 +276,11 @@ void Loop::evaluate(const data::GptBatches& batches, const std::string& set, std
   progress().set_phase("evaluate");
   fault::point("evaluate-begin");
   const std::int64_t size = job_.run.training.global_batch_size;
+  tensor::reset_peak(device());
   const auto losses = job_.evaluate(static_cast<int>(job_.run.training.eval_iters), [&](int i) {
     return job::gpt_evaluation_steps(batches, job_, first_sample + i * size);
   });
+  memory_.raise(MemoryPhase::kEvaluate, tensor::take_peak(device()));
   fault::point("evaluate-end");
   EvalRecord record{.iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = set};
   record.loss = losses.at("lm_loss");
@@ -286,9 +293,11 @@ void Loop::save() {
   if (tried_iteration_ == iteration()) return;  // what failed a moment ago fails again
   tried_iteration_ = iteration();
   const auto begin = Clock::now();
+  tensor::reset_peak(device());
   const auto result =
       job::save(job_, folder_.root, {{"lr_schedule", lr_state(lr_, lr_samples_)}, {"tokenizer", tokenizer_}});
   total_[Phase::kCheckpoint] += seconds_since(begin);
+  memory_.raise(MemoryPhase::kCheckpoint, tensor::take_peak(device()));
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {
     if (speaks)
@@ -313,7 +322,28 @@ int Loop::kept(int code) const {
   return kExitFailed;
 }
 
-void Loop::write_report() { recorder_->report(summary_, total_, seconds_since(begin_)); }
+/// Every rank's memory into the summary. Collective.
+void Loop::learn_memory() {
+  const auto measured = gather_peaks(memory_, job_.ranks.world(), job_.options());
+  for (std::size_t i = 0; i < measured.size(); ++i) summary_.ranks[i].measured = measured[i];
+}
+
+void Loop::write_report() {
+  learn_memory();
+  recorder_->report(summary_, total_, seconds_since(begin_));
+}
+
+/// After the first step of this process, when the phases of a step are known.
+void Loop::show_memory() {
+  learn_memory();
+  if (job_.ranks.rank() != 0) return;
+  std::vector<MemoryPeaks> measured, planned;
+  for (const RankSummary& r : summary_.ranks) {
+    measured.push_back(r.measured);
+    planned.push_back(r.planned);
+  }
+  log::info("{}", memory_line(measured, planned));
+}
 
 Stop Loop::due_to_stop(bool asked) const {
   const config::Training& t = job_.run.training;
@@ -372,8 +402,9 @@ int Loop::run() {
   // A rank that goes on while another may still end at once would lose it.
   job_.ranks.world().barrier("before the first step");
   stop_.remember();
-  while (iteration() < last_iteration()) {
+  for (bool first = true; iteration() < last_iteration(); first = false) {
     one_step();
+    if (first) show_memory();
     if (evaluation_due()) evaluate(*data_[1], "validation", validated_samples());
     if (save_interval && iteration() % *save_interval == 0) save();
     const Stop stop = due_to_stop(stop_asked_);

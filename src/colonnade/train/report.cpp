@@ -102,21 +102,43 @@ std::string time_split(const RunSummary& summary) {
 
 std::string layout(const std::vector<RankSummary>& ranks) {
   if (ranks.empty()) return "";
-  std::uint64_t most = 1;
-  for (const auto& r : ranks) most = std::max(most, r.peak_memory_bytes);
   std::string rows;
   for (const auto& r : ranks)
-    rows += fmt::format(
-        "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
-        "<td class=\"bar\"><i style=\"width:{:.1f}%\"></i></td></tr>\n",
-        r.rank, escape_html(r.place), escape_html(r.owns), short_number(static_cast<double>(r.parameters)),
-        short_bytes(r.peak_memory_bytes),
-        100.0 * static_cast<double>(r.peak_memory_bytes) / static_cast<double>(most));
+    rows += fmt::format("<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td></tr>\n",
+                        r.rank, escape_html(r.place), escape_html(r.owns),
+                        short_number(static_cast<double>(r.parameters)));
   return fmt::format(
-      "<h2>Layout and memory</h2><div class=\"card wide\"><table><tr><th "
-      "class=\"n\">rank</th><th>place</th><th>owns</th>"
-      "<th class=\"n\">parameters</th><th class=\"n\">peak memory</th><th></th></tr>\n{}</table></div>\n",
+      "<h2>Layout</h2><div class=\"card wide\"><table><tr><th class=\"n\">rank</th><th>place</th>"
+      "<th>owns</th><th class=\"n\">parameters</th></tr>\n{}</table></div>\n",
       rows);
+}
+
+std::string bytes_or_dash(std::uint64_t bytes) { return bytes > 0 ? short_bytes(bytes) : "-"; }
+
+/// Two lines for each rank, measured and planned, a column for each phase, and a bar of the largest.
+std::string memory(const std::vector<RankSummary>& ranks) {
+  if (ranks.empty()) return "";
+  std::string titles;
+  for (std::size_t i = 0; i < kMemoryPhases; ++i)
+    titles += fmt::format("<th class=\"n\">{}</th>", memory_phase_name(static_cast<MemoryPhase>(i)));
+  std::uint64_t most = 1;
+  for (const auto& r : ranks) most = std::max({most, r.measured.most(), r.planned.most()});
+  std::string rows;
+  const auto add = [&](const std::string& rank, std::string_view what, const MemoryPeaks& peaks) {
+    rows += fmt::format("<tr><td class=\"n\">{}</td><td>{}</td>", rank, what);
+    for (const std::uint64_t bytes : peaks.bytes)
+      rows += fmt::format("<td class=\"n\">{}</td>", bytes_or_dash(bytes));
+    rows += fmt::format("<td class=\"bar {}\"><i style=\"width:{:.1f}%\"></i></td></tr>\n", what,
+                        100.0 * static_cast<double>(peaks.most()) / static_cast<double>(most));
+  };
+  for (const auto& r : ranks) {
+    add(fmt::format("{}", r.rank), "measured", r.measured);
+    add("", "planned", r.planned);
+  }
+  return fmt::format(
+      "<h2>Peak memory of each rank and phase</h2><div class=\"card wide\"><table><tr><th class=\"n\">rank"
+      "</th><th></th>{}<th></th></tr>\n{}</table></div>\n",
+      titles, rows);
 }
 
 std::string facts(const RunSummary& summary) {
@@ -138,7 +160,7 @@ std::string make_report(const RunSummary& summary, const Steps& steps, const Eva
   page += facts(summary) + tiles(steps, evals) + charts(steps, evals) + time_split(summary);
   if (!summary.pipeline_svg.empty())
     page += "<h2>Pipeline of one step</h2><div class=\"card wide\">" + summary.pipeline_svg + "</div>\n";
-  page += layout(summary.ranks);
+  page += layout(summary.ranks) + memory(summary.ranks);
   if (!summary.settings.empty())
     page += fmt::format(
         "<h2>Settings</h2><details class=\"card\"><summary>config.yaml</summary><pre>{}</pre></details>\n",

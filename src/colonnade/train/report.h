@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "colonnade/train/memory.h"
 #include "colonnade/train/metrics.h"
 #include "colonnade/train/run_folder.h"
 #include "colonnade/train/timers.h"
@@ -18,7 +19,8 @@ struct RankSummary {
   std::string place;  ///< "tp 0, pp 1, dp 0"
   std::string owns;   ///< "layers 4-7, final norm, output"
   std::int64_t parameters = 0;
-  std::uint64_t peak_memory_bytes = 0;
+  MemoryPeaks planned;
+  MemoryPeaks measured;  ///< since this process began
 };
 
 /// What the page needs beside the run's own files.

@@ -35,7 +35,7 @@ svg.chart{width:100%;height:auto;display:block}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--grid);white-space:nowrap}
 th{color:var(--ink2);font-weight:500;font-size:13px}td.n,th.n{text-align:right}
-.bar{width:30%;min-width:120px}.bar i{display:block;height:10px;border-radius:0 4px 4px 0;background:var(--s1)}
+.bar{width:30%;min-width:120px}.bar i{display:block;height:10px;border-radius:0 4px 4px 0;background:var(--s1)}.planned i{background:var(--rest)}
 pre{margin:0;white-space:pre-wrap;font:13px/1.4 ui-monospace,monospace}summary{cursor:pointer;font-weight:600}
 )css";
 

@@ -55,12 +55,16 @@ RunSummary summarize(job::Job& job) {
                                                                     run.parallel.tensor_model_parallel_size) /
                                                    1e12)}};
   const auto counts = job.ranks.world().all_gather_text(std::to_string(mine), "parameters of every rank");
-  for (int rank = 0; rank < mesh.world_size(); ++rank)
-    summary.ranks.push_back({rank,
-                             fmt::format("tp {}, pp {}, dp {}", mesh.coord(rank, Axis::kTp),
-                                         mesh.coord(rank, Axis::kPp), mesh.coord(rank, Axis::kDp)),
-                             owned_blocks(run, mesh.coord(rank, Axis::kPp)),
-                             std::stoll(counts[static_cast<std::size_t>(rank)]), 0});
+  const auto memory = plan::plan_memory(run);
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const int stage = mesh.coord(rank, Axis::kPp);
+    summary.ranks.push_back({.rank = rank,
+                             .place = fmt::format("tp {}, pp {}, dp {}", mesh.coord(rank, Axis::kTp), stage,
+                                                  mesh.coord(rank, Axis::kDp)),
+                             .owns = owned_blocks(run, stage),
+                             .parameters = std::stoll(counts[static_cast<std::size_t>(rank)]),
+                             .planned = planned_peaks(memory[static_cast<std::size_t>(stage)])});
+  }
   const plan::Schedule& schedule = job.executor().schedule();
   if (schedule.ranks > 1)
     summary.pipeline_svg = plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule);

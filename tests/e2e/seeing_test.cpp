@@ -1,0 +1,101 @@
+// What a person looks at after a run of real processes: memory by rank and phase, and TensorBoard's tags.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Two stages, 4 steps with a save after each second, an evaluation at the end.
+struct Trained {
+  TempFolder folder;
+  Result result = run(launch(
+      2, folder.path(),
+      small_gpt() + Words{"--pipeline-model-parallel-size", "2", "--train-iters", "4", "--eval-interval", "4",
+                          "--eval-iters", "1", "--log-params-norm", "--save", (folder / "run").string()}));
+  fs::path run_folder = folder / "run";
+};
+
+const Trained& trained() {
+  static const Trained one;
+  return one;
+}
+
+/// The numbers of the report's memory rows, "40.1 kB" as 40100; "-" as 0.
+std::vector<std::vector<double>> memory_rows(const std::string& page, const std::string& what) {
+  std::vector<std::vector<double>> rows;
+  const std::regex row("<td>" + what + "</td>(.*)</tr>");
+  const std::regex cell("<td class=\"n\">([0-9.]+|-) ?([kMG]?)B?</td>");
+  for (auto r = std::sregex_iterator(page.begin(), page.end(), row); r != std::sregex_iterator(); ++r) {
+    const std::string cells = (*r)[1];
+    std::vector<double>& numbers = rows.emplace_back();
+    for (auto c = std::sregex_iterator(cells.begin(), cells.end(), cell); c != std::sregex_iterator(); ++c) {
+      const std::string unit = (*c)[2];
+      const double factor = unit == "k" ? 1e3 : unit == "M" ? 1e6 : unit == "G" ? 1e9 : 1;
+      numbers.push_back((*c)[1] == "-" ? 0 : std::stod((*c)[1]) * factor);
+    }
+  }
+  return rows;
+}
+
+TEST(Seeing, MemoryOfEachRankAndPhase) {
+  const auto& [folder, result, run_folder] = trained();
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text,
+              testing::ContainsRegex("memory: rank [01] needs most; start-up [0-9.]+ [kM]B \\(planned"));
+  const std::string page = read_text(run_folder / "report.html");
+  const auto measured = memory_rows(page, "measured");
+  const auto planned = memory_rows(page, "planned");
+  ASSERT_EQ(measured.size(), 2U);
+  ASSERT_EQ(planned.size(), 2U);
+  double most = 0;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(measured[rank].size(), 5U);
+    for (const double bytes : measured[rank]) EXPECT_GT(bytes, 1e5) << "every phase has run";
+    EXPECT_GT(measured[rank][1], measured[rank][2]) << "activations are gone when the optimizer steps";
+    for (std::size_t phase = 0; phase < 3; ++phase)
+      EXPECT_NEAR(measured[rank][phase], planned[rank][phase], 0.1 * planned[rank][phase])
+          << "rank " << rank << " phase " << phase;
+    most = std::max(most, measured[rank][1]);
+  }
+  double recorded = 0;
+  for (const auto& line : metrics(run_folder))
+    recorded = std::max(recorded, line.at("peak_memory_bytes").get<double>());
+  EXPECT_NEAR(recorded, most, 0.01 * most) << "metrics.jsonl tells of the fullest rank's step";
+}
+
+TEST(Seeing, TensorBoardReadsTheNormOfTheWeights) {
+  const std::string python = std::string(COLONNADE_PYTHON_BIN) + "/python";
+  ASSERT_EQ(run({python, "-c", "import tensorboard"}).code, 0)
+      << "tensorboard must be importable by " << python << "; run `tools/setup.sh test`";
+  const auto& [folder, result, run_folder] = trained();
+  ASSERT_EQ(result.code, 0) << result.text;
+  const Result seen =
+      run({python, "-c",
+           "import json, sys\n"
+           "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
+           "a = EventAccumulator(sys.argv[1])\n"
+           "a.Reload()\n"
+           "tags = ['params-norm', 'params-norm vs samples']\n"
+           "print(json.dumps([[[e.step, e.value] for e in a.Scalars(t)] for t in tags]))\n",
+           (run_folder / "tensorboard").string()});
+  ASSERT_EQ(seen.code, 0) << seen.text;
+  const auto tags = nlohmann::json::parse(seen.text.substr(seen.text.find("[[[")));
+  const auto lines = metrics(run_folder);
+  ASSERT_EQ(lines.size(), 4U);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const double norm = lines[i].at("params_norm");
+    EXPECT_GT(norm, 1);
+    EXPECT_EQ(tags[0][i][0], lines[i].at("iteration"));
+    EXPECT_EQ(tags[1][i][0], lines[i].at("consumed_samples"));
+    for (const auto& tag : tags) EXPECT_NEAR(tag[i][1].get<double>(), norm, 1e-6 * norm);
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
