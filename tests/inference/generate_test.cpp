@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <limits>
 #include <mutex>
 
 #include "colonnade/base/error.h"
@@ -115,6 +117,29 @@ TEST(Generate, StopsAtTheEndOfDocument) {
 TEST(Generate, MakesOnlyTokensTheTokenizerKnows) {
   const Request request{.prompt = kPrompt, .max_new_tokens = 30, .vocab_size = 12};
   for (const std::int32_t token : generated("llama", {}, request).tokens) EXPECT_LT(token, 12);
+}
+
+TEST(Generate, LogitsThatAreNotFiniteAreOneErrorOnAllRanks) {
+  for (const Layout& layout : {Layout{}, Layout{2, 1}, Layout{1, 2}, Layout{1, 1, 2}}) {
+    std::atomic<int> told = 0;
+    with_network("llama", layout, [&](Network& network) {
+      for (const auto& stage : network.model().stages)
+        for (const auto& block : stage->blocks)
+          for (tensor::Parameter* parameter : block->parameters()) {
+            const at::NoGradGuard no_grad;
+            parameter->value.fill_(std::numeric_limits<double>::quiet_NaN());
+          }
+      try {
+        generate(network, {.prompt = kPrompt, .max_new_tokens = 3});
+      } catch (const CommError&) {
+        throw;
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("logits: they must be finite; got nan"));
+        ++told;
+      }
+    });
+    EXPECT_EQ(told, layout.tensor * layout.pipeline * layout.data);
+  }
 }
 
 TEST(Generate, RefusesWhatTheModelCannotRead) {

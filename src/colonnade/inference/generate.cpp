@@ -20,20 +20,36 @@ tensor::Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t beg
   return batch;
 }
 
-/// The speaker's choice at `position`, known to every rank.
+constexpr std::int32_t kNoToken = -1;
+
+std::int32_t sampled(const at::Tensor& logits, const Request& request, std::int64_t position) {
+  const at::Tensor host = logits.reshape({-1}).to(at::kCPU, at::kFloat).contiguous();
+  const std::span<const float> values(host.const_data_ptr<float>(), static_cast<std::size_t>(host.numel()));
+  const std::size_t known = request.vocab_size > 0
+                                ? std::min(values.size(), static_cast<std::size_t>(request.vocab_size))
+                                : values.size();
+  return sample(values.first(known), request.sampling, position);
+}
+
+/// The speaker's choice at `position`, known to every rank. Where it cannot choose, all throw its error.
 std::int32_t choose(Network& network, const at::Tensor& logits, const Request& request,
                     std::int64_t position) {
   at::Tensor token = at::zeros({1}, network.options().dtype(at::kLong));
+  std::string problem;
   if (network.is_speaker()) {
-    const at::Tensor host = logits.reshape({-1}).to(at::kCPU, at::kFloat).contiguous();
-    const std::span<const float> values(host.const_data_ptr<float>(), static_cast<std::size_t>(host.numel()));
-    const std::size_t known = request.vocab_size > 0
-                                  ? std::min(values.size(), static_cast<std::size_t>(request.vocab_size))
-                                  : values.size();
-    token.fill_(sample(values.first(known), request.sampling, position));
+    try {
+      token.fill_(sampled(logits, request, position));
+    } catch (const Error& error) {
+      problem = error.what();
+      token.fill_(kNoToken);
+    }
   }
   network.tell(token, "generate / next token");
-  return static_cast<std::int32_t>(token.item<std::int64_t>());
+  const auto told = static_cast<std::int32_t>(token.item<std::int64_t>());
+  if (told == kNoToken)
+    throw Error(network.ranks().world().all_gather_text(
+        problem, "generate / problem")[static_cast<std::size_t>(network.speaker())]);
+  return told;
 }
 
 }  // namespace
