@@ -87,8 +87,8 @@ TEST(Meta, LossAndOptimizer) {
   const Tensor p = meta({kH}, at::kFloat);
   adam_({{p, p, p, p, Tensor()}}, {});
   sgd_({{p, p, p, Tensor()}}, {});
-  EXPECT_EQ(sum_squares(p), 0.0);
-  EXPECT_EQ(count_zeros(p), 0);
+  EXPECT_EQ(sum_squares({p}), 0.0);
+  EXPECT_EQ(count_zeros({p}), 0);
   EXPECT_FALSE(has_nonfinite(p));
 }
 

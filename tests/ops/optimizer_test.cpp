@@ -84,18 +84,28 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
 TEST(SumSquares, IsExactEnoughAndEqualForEveryNumberOfThreads) {
   at::manual_seed(3);
   const Tensor x = test::random({123457}, at::kFloat);
-  EXPECT_NEAR(sum_squares(x), x.to(at::kDouble).square().sum().item<double>(), 1e-6);
+  EXPECT_NEAR(sum_squares({x}), x.to(at::kDouble).square().sum().item<double>(), 1e-6);
   test::expect_same_bits_for_all_threads(
-      [&] { return at::scalar_tensor(sum_squares(x), test::options(at::kDouble)); });
+      [&] { return at::scalar_tensor(sum_squares({x}), test::options(at::kDouble)); });
+}
+
+TEST(SumSquares, OfManyTensorsIsTheSumOfEach) {
+  at::manual_seed(4);
+  const Tensor a = test::random({100001}, at::kFloat), b = test::random({3}, at::kFloat),
+               none = test::random({0}, at::kFloat), c = test::random({65536}, at::kFloat);
+  EXPECT_DOUBLE_EQ(sum_squares({a, b, none, c}), sum_squares({a}) + sum_squares({b}) + sum_squares({c}));
+  EXPECT_EQ(count_zeros({a, none, at::zeros_like(b), c}), 3 + count_zeros({a}) + count_zeros({c}));
+  EXPECT_EQ(sum_squares({}), 0.0);
+  EXPECT_EQ(sum_squares({none}), 0.0);
 }
 
 TEST(Counting, FindsZerosAndWhatIsNotFinite) {
   Tensor x = at::ones({50001}, test::options(at::kFloat));
-  EXPECT_EQ(count_zeros(x), 0);
+  EXPECT_EQ(count_zeros({x}), 0);
   EXPECT_FALSE(has_nonfinite(x));
   x[7] = 0;
   x[50000] = -0.0;
-  EXPECT_EQ(count_zeros(x), 2);
+  EXPECT_EQ(count_zeros({x}), 2);
   for (const double bad : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
                            std::numeric_limits<double>::quiet_NaN()}) {
     x[49999] = bad;

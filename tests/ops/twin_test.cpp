@@ -139,8 +139,8 @@ TEST_P(GpuTwin, OptimizersAndSums) {
   const Tensors cpu = run(at::kCPU), cuda = run(test::device());
   for (std::size_t i = 0; i < cpu.size(); ++i)
     EXPECT_LT(test::distance(cuda[i], cpu[i]), test::tolerance(GetParam())) << i;
-  EXPECT_NEAR(sum_squares(cuda[0]) / sum_squares(cpu[0]), 1.0, 1e-6);
-  EXPECT_EQ(count_zeros(start[0].to(test::device())), count_zeros(start[0]));
+  EXPECT_NEAR(sum_squares({cuda[0]}) / sum_squares({cpu[0]}), 1.0, 1e-6);
+  EXPECT_EQ(count_zeros({start[0].to(test::device())}), count_zeros({start[0]}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GpuTwin, testing::ValuesIn(test::kTypes),

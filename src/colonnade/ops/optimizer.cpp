@@ -4,7 +4,10 @@
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
+
+#include <numeric>
 
 #include "colonnade/ops/launch.h"
 
@@ -94,29 +97,47 @@ void sgd_(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step) 
   });
 }
 
-double sum_squares(const at::Tensor& x) {
+double sum_squares(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty() || tensors.front().is_meta()) return 0;
+  for (const at::Tensor& x : tensors)
+    COL_CHECK(x.is_contiguous(), "sum_squares: tensors must be contiguous; got {}", c10::str(x.sizes()));
   double result = 0;
-  if (x.is_meta() || x.numel() == 0) return result;
-  COL_CHECK(x.is_contiguous(), "sum_squares: the tensor must be contiguous; got {}", c10::str(x.sizes()));
-  with_main_type(x, [&]<typename T>() {
-    if (x.is_cpu()) {
-      result = kernels::cpu::sum_squares(in<T>(x), x.numel());
+  with_main_type(tensors.front(), [&]<typename T>() {
+    if (tensors.front().is_cpu()) {
+      for (const at::Tensor& x : tensors) result += kernels::cpu::sum_squares(in<T>(x), x.numel());
       return;
     }
-    const at::Tensor partial =
-        at::empty({kernels::sum_squares_blocks(x.numel())}, x.options().dtype(at::kDouble));
-    kernels::cuda::sum_squares(in<T>(x), x.numel(), out<double>(partial), cuda_stream(x.device()));
-    result = partial.sum().item<double>();
+    std::int64_t blocks = 0;
+    for (const at::Tensor& x : tensors) blocks += kernels::sum_squares_blocks(x.numel());
+    const at::Tensor partial = at::empty({blocks}, tensors.front().options().dtype(at::kDouble));
+    double* to = out<double>(partial);
+    for (const at::Tensor& x : tensors) {
+      if (x.numel() > 0) kernels::cuda::sum_squares(in<T>(x), x.numel(), to, cuda_stream(x.device()));
+      to += kernels::sum_squares_blocks(x.numel());
+    }
+    const at::Tensor host = partial.cpu();
+    result = std::accumulate(host.const_data_ptr<double>(), host.const_data_ptr<double>() + blocks, 0.0);
   });
   return result;
 }
 
-std::int64_t count_zeros(const at::Tensor& x) {
-  if (x.is_meta() || x.numel() == 0) return 0;
-  if (!x.is_cpu()) return x.numel() - x.count_nonzero().item<std::int64_t>();
-  COL_CHECK(x.is_contiguous(), "count_zeros: the tensor must be contiguous; got {}", c10::str(x.sizes()));
+std::int64_t count_zeros(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty() || tensors.front().is_meta()) return 0;
   std::int64_t result = 0;
-  with_main_type(x, [&]<typename T>() { result = kernels::cpu::count_zeros(in<T>(x), x.numel()); });
+  if (!tensors.front().is_cpu()) {
+    std::vector<at::Tensor> others;
+    for (const at::Tensor& x : tensors) {
+      others.push_back(x.count_nonzero());
+      result += x.numel();
+    }
+    return result - at::stack(others).sum().item<std::int64_t>();
+  }
+  with_main_type(tensors.front(), [&]<typename T>() {
+    for (const at::Tensor& x : tensors) {
+      COL_CHECK(x.is_contiguous(), "count_zeros: tensors must be contiguous; got {}", c10::str(x.sizes()));
+      result += kernels::cpu::count_zeros(in<T>(x), x.numel());
+    }
+  });
   return result;
 }
 

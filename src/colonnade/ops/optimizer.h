@@ -29,11 +29,11 @@ struct SgdTensors {
 void adam_(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step);
 void sgd_(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step);
 
-/// Sum of squares of a contiguous tensor as float64 sums over fixed blocks: the same for every number
-/// of threads. 0 for meta.
-double sum_squares(const at::Tensor& x);
-/// Number of elements equal to 0.
-std::int64_t count_zeros(const at::Tensor& x);
+/// Sum of squares of contiguous tensors on one device as float64 sums over fixed blocks, added tensor by
+/// tensor: the same for every number of threads. On CUDA the host waits once for all. 0 for meta.
+double sum_squares(const std::vector<at::Tensor>& tensors);
+/// Number of elements equal to 0; on CUDA the host waits once for all.
+std::int64_t count_zeros(const std::vector<at::Tensor>& tensors);
 /// True when an element is infinite or not a number.
 bool has_nonfinite(const at::Tensor& x);
 

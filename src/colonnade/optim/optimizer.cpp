@@ -78,12 +78,10 @@ std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
 
 StepResult Optimizer::step(const StepOptions& options) {
   const at::NoGradGuard no_grad;
-  double squares = 0;
-  double zeros = 0;
-  for (const Counted& c : counted_) {
-    squares += ops::sum_squares(c.grad);
-    if (options.count_zeros) zeros += static_cast<double>(ops::count_zeros(c.grad));
-  }
+  std::vector<at::Tensor> grads;
+  for (const Counted& c : counted_) grads.push_back(c.grad);
+  const double squares = ops::sum_squares(grads);
+  const double zeros = options.count_zeros ? static_cast<double>(ops::count_zeros(grads)) : 0.0;
   const auto sums = sum_over_ranks({squares, zeros});
   StepResult result;
   const double unscale = options.grad_multiplier / scale_.scale;
@@ -145,9 +143,8 @@ void Optimizer::update(const StepOptions& options, double grad_scale) {
 double Optimizer::params_norm() {
   const at::NoGradGuard no_grad;
   double squares = 0;
-  for (const Counted& c : counted_)
-    squares += ops::sum_squares(
-        c.model.scalar_type() == c.grad.scalar_type() ? c.model : c.model.to(c.grad.scalar_type()));
+  for (const Counted& c : counted_)  // copies of 16-bit values one after the other: only the log asks
+    squares += ops::sum_squares({c.model.to(c.grad.scalar_type())});
   return std::sqrt(sum_over_ranks({squares})[0]);
 }
 
