@@ -51,7 +51,7 @@ std::vector<StepRecord> some_steps() {
 }
 
 TEST(Report, ShowsEveryPart) {
-  const std::string page = make_report(some_run(), some_steps(), {{.iteration = 50, .loss = 1.25}});
+  const std::string page = make_report({some_run()}, some_steps(), {{.iteration = 50, .loss = 1.25}});
   for (const char* part :
        {"Loss", "validation", "Tokens per second", "Peak memory", "forward-backward", "60.0%",
         "Pipeline of one step", "<svg id=\"pipeline\">", "layer 1, output", "1.50M", "40.0 MB",
@@ -60,7 +60,7 @@ TEST(Report, ShowsEveryPart) {
 }
 
 TEST(Report, ShowsTheMemoryOfEachRankAndPhase) {
-  const std::string page = make_report(some_run(), some_steps(), {});
+  const std::string page = make_report({some_run()}, some_steps(), {});
   const auto cells = [](const std::vector<std::string>& texts) {
     std::string row;
     for (const std::string& text : texts) row += "<td class=\"n\">" + text + "</td>";
@@ -77,8 +77,51 @@ TEST(Report, ShowsTheMemoryOfEachRankAndPhase) {
   EXPECT_THAT(page, HasSubstr("width:50.0%")) << "rank 1 beside rank 0";
 }
 
+/// The page's text from `from` on, up to the next `to`.
+std::string between(const std::string& page, const std::string& from, const std::string& to) {
+  const std::size_t begin = page.find(from);
+  return begin == std::string::npos ? "" : page.substr(begin, page.find(to, begin) - begin);
+}
+
+TEST(Report, OfAResumedRunShowsEverySession) {
+  RunSummary first = some_run(), second = some_run();
+  first.first_step = 1;
+  first.last_step = 30;
+  first.began = "2026-11-21 13:04";
+  first.facts = {{"layout", "tensor 2"}};
+  second.first_step = 26;
+  second.last_step = 50;
+  second.facts = {{"layout", "data 2"}};
+  second.times = {{8, 1, 1, 0, 0, 0}};
+  second.ranks[0].owns = "everything";
+  second.pipeline_svg.clear();
+  const std::string page = make_report({first, second}, some_steps(), {});
+  const std::string overview = between(page, "<h2>Sessions</h2>", "</table>");
+  EXPECT_THAT(overview, HasSubstr("<td>2026-11-21 13:04</td><td>steps 1 to 30, those from 26 again later</td>"
+                                  "<td>tensor 2</td><td class=\"n\">2</td><td class=\"n\">10.0 s</td>"));
+  EXPECT_THAT(overview, HasSubstr("<td>steps 26 to 50</td><td>data 2</td>"));
+  const std::string one = between(page, "Session 1,", "</details>");
+  for (const char* part : {"embedding, layer 0", "60.0%", "<svg id=\"pipeline\">", "40.0 MB", "tensor 2"})
+    EXPECT_THAT(one, HasSubstr(part));
+  const std::string two = between(page, "Session 2,", "</details>");
+  for (const char* part : {"everything", "80.0%", "40.0 MB", "data 2"}) EXPECT_THAT(two, HasSubstr(part));
+  EXPECT_THAT(two, Not(HasSubstr("<svg id=\"pipeline\">")));
+  EXPECT_THAT(page, HasSubstr("class='mark'")) << "the curves show where it was resumed";
+  EXPECT_THAT(make_report({first}, some_steps(), {}), Not(HasSubstr("Session")));
+}
+
+TEST(Report, TilesShowValidationAlsoBesideATestSplit) {
+  const std::string page = make_report({some_run()}, some_steps(),
+                                       {{.iteration = 25, .loss = 1.75},
+                                        {.iteration = 50, .loss = 1.25},
+                                        {.iteration = 50, .set = "test", .loss = 1.5}});
+  EXPECT_THAT(page, HasSubstr("<b>1.2500</b><span>validation loss</span>"));
+  EXPECT_THAT(page, HasSubstr("<b>3.49</b><span>validation perplexity</span>"));
+  EXPECT_THAT(page, HasSubstr("<b>1.5000</b><span>test loss</span>"));
+}
+
 TEST(Report, NeedsNoNetworkAndEscapesText) {
-  const std::string page = make_report(some_run(), some_steps(), {});
+  const std::string page = make_report({some_run()}, some_steps(), {});
   const std::string without_names = std::regex_replace(page, std::regex("http://www.w3.org/[0-9]+/svg"), "");
   EXPECT_THAT(without_names, Not(HasSubstr("http")));
   EXPECT_THAT(page, Not(HasSubstr("src=")));
@@ -87,7 +130,7 @@ TEST(Report, NeedsNoNetworkAndEscapesText) {
 }
 
 TEST(Report, OfARunWithoutStepsSaysSo) {
-  EXPECT_THAT(make_report({.title = "new"}, {}, {}), HasSubstr("nothing recorded yet"));
+  EXPECT_THAT(make_report({{.title = "new"}}, {}, {}), HasSubstr("nothing recorded yet"));
 }
 
 TEST(Report, IsMadeFromTheRunsOwnFiles) {
@@ -99,9 +142,9 @@ TEST(Report, IsMadeFromTheRunsOwnFiles) {
     for (const auto& r : some_steps()) metrics.append(r);
     MetricsFile(folder.validation(), 0).append(EvalRecord{.iteration = 50, .loss = 1.25});
   }
-  write_report(folder, some_run());
+  write_report(folder, {some_run()});
   EXPECT_EQ(read_file(folder.report()),
-            make_report(some_run(), some_steps(), {{.iteration = 50, .loss = 1.25}}));
+            make_report({some_run()}, some_steps(), {{.iteration = 50, .loss = 1.25}}));
   fs::remove_all(folder.root);
 }
 

@@ -92,7 +92,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
     write_step(file, record, PhaseTimes{{1, 2, 3, 4, 5, 6}}, 8, settings);
     write_eval(file, {.iteration = 7, .consumed_samples = 56, .loss = 0.5}, settings);
   }
-  const auto seen = seen_by_tensorboard();
+  auto seen = seen_by_tensorboard();
   const auto expect = [&](const std::string& tag, int step, double value) {
     ASSERT_TRUE(seen["scalars"].contains(tag)) << tag;
     EXPECT_EQ(seen["scalars"][tag][0][0], step) << tag;
@@ -124,7 +124,7 @@ TEST_F(EventFiles, SwitchedOffTagsAreAbsent) {
     write_step(file, {.iteration = 1}, {}, 8, {});
     write_eval(file, {.iteration = 1}, {});
   }
-  const auto scalars = seen_by_tensorboard()["scalars"];
+  auto scalars = seen_by_tensorboard()["scalars"];
   for (const char* tag : {"iteration-time", "mem-max-allocated-bytes", "num-zeros", "lm loss validation ppl"})
     EXPECT_FALSE(scalars.contains(tag)) << tag;
 }
@@ -150,7 +150,7 @@ TEST_F(EventFiles, AResumedRunContinuesEveryCurve) {
   write_steps(folder_, {}, 1, 4, 0);
   call_it_run(1, folder_);
   write_steps(folder_, {4, 32}, 5, 6, 10);
-  const auto scalars = seen_by_tensorboard()["scalars"];
+  auto scalars = seen_by_tensorboard()["scalars"];
   EXPECT_EQ(scalars["lm loss"].dump(), "[[1,1.0],[2,2.0],[3,3.0],[4,4.0],[5,15.0],[6,16.0]]");
   EXPECT_EQ(scalars["lm loss vs samples"].dump(), "[[8,1.0],[16,2.0],[24,3.0],[32,4.0],[40,15.0],[48,16.0]]");
   EXPECT_EQ(scalars["lm loss validation"].dump(), "[[2,2.0],[4,4.0],[6,16.0]]");
@@ -163,7 +163,7 @@ TEST_F(EventFiles, ARunResumedFromAnEarlierStepReplacesWhatFollowed) {
   write_steps(folder_, {4, 32}, 5, 6, 10);
   call_it_run(2, folder_);
   write_steps(folder_, {2, 16}, 3, 3, 20);
-  const auto seen = seen_by_tensorboard();
+  auto seen = seen_by_tensorboard();
   EXPECT_EQ(seen["scalars"]["lm loss"].dump(), "[[1,1.0],[2,2.0],[3,23.0]]");
   EXPECT_EQ(seen["scalars"]["lm loss vs samples"].dump(), "[[8,1.0],[16,2.0],[24,23.0]]");
   EXPECT_EQ(seen["scalars"]["lm loss validation vs samples"].dump(), "[[16,2.0]]");

@@ -1,19 +1,51 @@
 // See recorder.h.
 #include "colonnade/train/recorder.h"
 
+#include <array>
 #include <cstdio>
+#include <ctime>
 
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/train/sessions.h"
 #include "colonnade/train/step_line.h"
 
 namespace colonnade::train {
 
+namespace {
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &local);
+  return text.data();
+}
+
+/// The sessions that the run goes on from; a damaged file costs the report its past, not the run.
+std::vector<RunSummary> earlier_sessions(const RunFolder& folder, std::int64_t loaded_step) {
+  try {
+    return sessions_until(read_sessions(folder.sessions()), loaded_step);
+  } catch (const std::exception& error) {
+    log::warning("{}; the report shows no earlier session", error.what());
+    return {};
+  }
+}
+
+}  // namespace
+
 Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active)
-    : folder_(folder), run_(run), active_(active) {
+    : folder_(folder),
+      run_(run),
+      active_(active),
+      first_step_(loaded.step + 1),
+      last_step_(loaded.step),
+      began_(local_time()) {
   if (!active_) return;
   make_run_folder(folder_);
+  earlier_ = earlier_sessions(folder_, loaded.step);
   write_file_atomically(folder_.config(), config::dump(run_));
   steps_.emplace(folder_.metrics(), loaded.step);
   evaluations_.emplace(folder_.validation(), loaded.step);
@@ -26,6 +58,7 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
   if (!active_) return;
   if (!left_) left_.emplace(last_iteration);
   left_->add(record.iteration, record.step_ms);
+  last_step_ = record.iteration;
   steps_->append(record);
   if (record.iteration % run_.logging.tensorboard_log_interval == 0)
     write_step(*events_, record, phases, run_.training.global_batch_size, run_.logging);
@@ -52,8 +85,14 @@ void Recorder::report(RunSummary summary, const PhaseTimes& total, double wall_s
   summary.times = total;
   summary.wall_seconds = wall_seconds;
   summary.settings = config::dump(run_);
+  summary.first_step = first_step_;
+  summary.last_step = last_step_;
+  summary.began = began_;
+  std::vector<RunSummary> sessions = earlier_;
+  sessions.push_back(std::move(summary));
   try {
-    write_report(folder_, summary);
+    write_sessions(folder_.sessions(), sessions);
+    write_report(folder_, sessions);
   } catch (const std::exception& e) {
     log::warning("report: {}", e.what());
   }

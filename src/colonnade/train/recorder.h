@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "colonnade/config/run.h"
 #include "colonnade/train/metrics.h"
@@ -24,13 +25,16 @@ class Recorder {
 
   void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
   void evaluation(const EvalRecord& record);
-  /// report.html anew; a failure is a warning.
+  /// sessions.json and report.html anew; a failure is a warning.
   void report(RunSummary summary, const PhaseTimes& total, double wall_seconds);
 
  private:
   RunFolder folder_;
   config::Run run_;
   bool active_;
+  std::vector<RunSummary> earlier_;  ///< sessions of the run before this one
+  std::int64_t first_step_, last_step_;
+  std::string began_;
   std::optional<MetricsFile> steps_, evaluations_;
   std::optional<EventFile> events_;
   std::optional<TimeLeft> left_;

@@ -16,6 +16,7 @@ namespace {
 
 using Steps = std::vector<StepRecord>;
 using Evals = std::vector<EvalRecord>;
+using Sessions = std::vector<RunSummary>;
 
 Series over_steps(std::string name, int color, const Steps& steps,
                   const std::function<double(const StepRecord&)>& value) {
@@ -31,26 +32,31 @@ Series over_evals(const Evals& evals) {
   return series;
 }
 
-std::string charts(const Steps& steps, const Evals& evals) {
+std::string charts(const Sessions& sessions, const Steps& steps, const Evals& evals) {
+  std::vector<double> resumed;
+  for (std::size_t i = 1; i < sessions.size(); ++i)
+    resumed.push_back(static_cast<double>(sessions[i].first_step) - 0.5);
   std::string html = "<div class=\"charts\">\n";
-  html += draw_chart({.title = "Loss",
-                      .series = {over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
-                                 over_evals(evals)}});
-  html += draw_chart(
-      {.title = "Tokens per second",
-       .series = {over_steps("tokens/s", 1, steps, [](const auto& r) { return r.tokens_per_second; })},
-       .from_zero = true});
-  html += draw_chart(
-      {.title = "Peak memory of the fullest rank, GB",
-       .series = {over_steps("GB", 1, steps,
-                             [](const auto& r) { return static_cast<double>(r.peak_memory_bytes) / 1e9; })},
-       .from_zero = true});
-  html += draw_chart({.title = "Gradient norm before clipping",
-                      .series = {over_steps("norm", 1, steps, [](const auto& r) { return r.grad_norm; })},
-                      .from_zero = true});
-  html += draw_chart({.title = "Learning rate",
-                      .series = {over_steps("rate", 1, steps, [](const auto& r) { return r.learning_rate; })},
-                      .from_zero = true});
+  const auto draw = [&](Chart chart) {
+    chart.marks = resumed;
+    html += draw_chart(chart);
+  };
+  draw({.title = "Loss",
+        .series = {over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
+                   over_evals(evals)}});
+  draw({.title = "Tokens per second",
+        .series = {over_steps("tokens/s", 1, steps, [](const auto& r) { return r.tokens_per_second; })},
+        .from_zero = true});
+  draw({.title = "Peak memory of the fullest rank, GB",
+        .series = {over_steps("GB", 1, steps,
+                              [](const auto& r) { return static_cast<double>(r.peak_memory_bytes) / 1e9; })},
+        .from_zero = true});
+  draw({.title = "Gradient norm before clipping",
+        .series = {over_steps("norm", 1, steps, [](const auto& r) { return r.grad_norm; })},
+        .from_zero = true});
+  draw({.title = "Learning rate",
+        .series = {over_steps("rate", 1, steps, [](const auto& r) { return r.learning_rate; })},
+        .from_zero = true});
   return html + "</div>\n";
 }
 
@@ -65,9 +71,13 @@ std::string tiles(const Steps& steps, const Evals& evals) {
   std::string html = "<div class=\"tiles\">\n" + tile("steps", fmt::format("{}", last.iteration)) +
                      tile("tokens trained on", short_number(static_cast<double>(last.consumed_tokens))) +
                      tile("training loss", fmt::format("{:.4f}", last.lm_loss));
-  if (!evals.empty())
-    html += tile(evals.back().set + " loss", fmt::format("{:.4f}", evals.back().loss)) +
-            tile(evals.back().set + " perplexity", fmt::format("{:.4g}", evals.back().perplexity()));
+  for (const char* set : {"validation", "test"}) {
+    const auto found =
+        std::find_if(evals.rbegin(), evals.rend(), [&](const auto& r) { return r.set == set; });
+    if (found == evals.rend()) continue;
+    html += tile(fmt::format("{} loss", set), fmt::format("{:.4f}", found->loss)) +
+            tile(fmt::format("{} perplexity", set), fmt::format("{:.4g}", found->perplexity()));
+  }
   html += tile("tokens per second", short_number(last.tokens_per_second));
   if (last.mfu) html += tile("of the peak FLOP/s", fmt::format("{:.1f}%", *last.mfu * 100));
   html +=
@@ -77,27 +87,46 @@ std::string tiles(const Steps& steps, const Evals& evals) {
   return html + "</div>\n";
 }
 
-/// One bar of all phases and a table of them; what no phase claims is "other".
-std::string time_split(const RunSummary& summary) {
-  if (summary.wall_seconds <= 0) return "";
-  std::string bar, rows;
-  const auto add = [&](std::string_view name, const std::string& color, double seconds) {
-    const double share = std::max(seconds, 0.0) / summary.wall_seconds;
-    bar += fmt::format("<i style=\"flex:{:.5f};background:var(--{})\" title=\"{} {:.1f}%\"></i>", share,
-                       color, name, share * 100);
+/// One phase's part of a session's time.
+struct Share {
+  std::string_view name;
+  std::string color;
+  double seconds, share;
+};
+
+/// All phases; what none claims is "other".
+std::vector<Share> shares(const RunSummary& session) {
+  std::vector<Share> all;
+  const auto add = [&](std::string_view name, std::string color, double seconds) {
+    all.push_back({name, std::move(color), seconds, std::max(seconds, 0.0) / session.wall_seconds});
+  };
+  for (std::size_t i = 0; i < kPhases; ++i)
+    add(phase_name(static_cast<Phase>(i)), fmt::format("s{}", i + 1), session.times.seconds[i]);
+  add("other", "rest", session.wall_seconds - session.times.total());
+  return all;
+}
+
+/// The phases as one bar.
+std::string time_bar(const RunSummary& session) {
+  std::string parts;
+  for (const Share& s : shares(session))
+    parts += fmt::format("<i style=\"flex:{:.5f};background:var(--{})\" title=\"{} {:.1f}%\"></i>", s.share,
+                         s.color, s.name, s.share * 100);
+  return "<div class=\"split\">" + parts + "</div>";
+}
+
+std::string time_split(const RunSummary& session) {
+  if (session.wall_seconds <= 0) return "";
+  std::string rows;
+  for (const Share& s : shares(session))
     rows += fmt::format(
         "<tr><td><span class=\"legend\"><i style=\"background:var(--{})\"></i></span>{}</td><td "
         "class=\"n\">{:.1f} s</td><td class=\"n\">{:.1f}%</td></tr>",
-        color, name, seconds, share * 100);
-  };
-  for (std::size_t i = 0; i < kPhases; ++i)
-    add(phase_name(static_cast<Phase>(i)), fmt::format("s{}", i + 1), summary.times.seconds[i]);
-  add("other", "rest", summary.wall_seconds - summary.times.total());
+        s.color, s.name, s.seconds, s.share * 100);
   return fmt::format(
-      "<h2>Where the time went</h2><div class=\"card\"><div class=\"split\">{}</div><table><tr><th>phase "
-      "(rank 0)</th>"
+      "<h2>Where the time went</h2><div class=\"card\">{}<table><tr><th>phase (rank 0)</th>"
       "<th class=\"n\">time</th><th class=\"n\">share</th></tr>{}</table></div>\n",
-      bar, rows);
+      time_bar(session), rows);
 }
 
 std::string layout(const std::vector<RankSummary>& ranks) {
@@ -148,31 +177,86 @@ std::string facts(const RunSummary& summary) {
   return html.empty() ? "" : "<p class=\"facts\">" + html + "</p>\n";
 }
 
+std::string layout_of(const RunSummary& session) {
+  for (const auto& [name, value] : session.facts)
+    if (name == "layout") return value;
+  return session.title;
+}
+
+/// "steps 1 to 120", and which of them a later session did again.
+std::string steps_of(const Sessions& sessions, std::size_t i) {
+  const RunSummary& session = sessions[i];
+  if (session.last_step < session.first_step) return "no steps";
+  std::string text = fmt::format("steps {} to {}", session.first_step, session.last_step);
+  if (i + 1 < sessions.size() && sessions[i + 1].first_step <= session.last_step)
+    text += fmt::format(", those from {} again later", sessions[i + 1].first_step);
+  return text;
+}
+
+/// Of a resumed run: a line for each session.
+std::string overview(const Sessions& sessions) {
+  if (sessions.size() < 2) return "";
+  std::string rows;
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    const RunSummary& s = sessions[i];
+    rows += fmt::format(
+        "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td>"
+        "<td class=\"n\">{:.1f} s</td><td class=\"bar\">{}</td></tr>\n",
+        i + 1, escape_html(s.began), steps_of(sessions, i), escape_html(layout_of(s)), s.ranks.size(),
+        s.wall_seconds, s.wall_seconds > 0 ? time_bar(s) : "");
+  }
+  return fmt::format(
+      "<h2>Sessions</h2><div class=\"card wide\"><table><tr><th class=\"n\">session</th><th>began</th>"
+      "<th>steps</th><th>layout</th><th class=\"n\">ranks</th><th class=\"n\">time</th><th></th></tr>\n{}"
+      "</table></div>\n",
+      rows);
+}
+
+/// Time, pipeline, layout and memory of one session.
+std::string parts(const RunSummary& session) {
+  std::string html = time_split(session);
+  if (!session.pipeline_svg.empty())
+    html += "<h2>Pipeline of one step</h2><div class=\"card wide\">" + session.pipeline_svg + "</div>\n";
+  return html + layout(session.ranks) + memory(session.ranks);
+}
+
+/// Each session of a resumed run may be folded away; the last three are open at first.
+std::string all_parts(const Sessions& sessions) {
+  if (sessions.size() == 1) return parts(sessions[0]);
+  std::string html;
+  for (std::size_t i = 0; i < sessions.size(); ++i)
+    html +=
+        fmt::format("<details class=\"session\"{}><summary>Session {}, {}: {}</summary>\n{}{}</details>\n",
+                    i + 3 >= sessions.size() ? " open" : "", i + 1, steps_of(sessions, i),
+                    escape_html(layout_of(sessions[i])), facts(sessions[i]), parts(sessions[i]));
+  return html;
+}
+
 }  // namespace
 
-std::string make_report(const RunSummary& summary, const Steps& steps, const Evals& evals) {
+std::string make_report(const Sessions& sessions, const Steps& steps, const Evals& evals) {
+  const RunSummary& last = sessions.back();
   std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{}</title>\n<style>",
-      escape_html(summary.title));
+      escape_html(last.title));
   page += kReportStyle;
-  page += fmt::format("</style></head>\n<body><main>\n<h1>{}</h1>\n", escape_html(summary.title));
-  page += facts(summary) + tiles(steps, evals) + charts(steps, evals) + time_split(summary);
-  if (!summary.pipeline_svg.empty())
-    page += "<h2>Pipeline of one step</h2><div class=\"card wide\">" + summary.pipeline_svg + "</div>\n";
-  page += layout(summary.ranks) + memory(summary.ranks);
-  if (!summary.settings.empty())
+  page += fmt::format("</style></head>\n<body><main>\n<h1>{}</h1>\n", escape_html(last.title));
+  if (sessions.size() == 1) page += facts(last);
+  page += tiles(steps, evals) + charts(sessions, steps, evals);
+  page += overview(sessions) + all_parts(sessions);
+  if (!last.settings.empty())
     page += fmt::format(
         "<h2>Settings</h2><details class=\"card\"><summary>config.yaml</summary><pre>{}</pre></details>\n",
-        escape_html(summary.settings));
+        escape_html(last.settings));
   page += "</main>\n<script>";
   page += kReportScript;
   return page + "</script></body></html>\n";
 }
 
-void write_report(const RunFolder& folder, const RunSummary& summary) {
+void write_report(const RunFolder& folder, const Sessions& sessions) {
   write_file_atomically(folder.report(),
-                        make_report(summary, read_steps(folder.metrics()), read_evals(folder.validation())));
+                        make_report(sessions, read_steps(folder.metrics()), read_evals(folder.validation())));
 }
 
 }  // namespace colonnade::train

@@ -72,6 +72,15 @@ std::string axes(const Frame& f, const std::string& x_name) {
   return svg;
 }
 
+std::string draw_marks(const Frame& f, const std::vector<double>& marks) {
+  std::string svg;
+  for (const double x : marks)
+    if (x > f.x_low && x < f.x_high)
+      svg += fmt::format("<line class='mark' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'/>", f.x(x), kTop,
+                         kHeight - kBottom);
+  return svg;
+}
+
 std::string draw_line(const Frame& f, const Points& line, int color) {
   if (line.size() == 1)
     return fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='4' style='fill:var(--s{})'/>", f.x(line[0].first),
@@ -173,7 +182,7 @@ std::string draw_chart(const Chart& chart) {
   const std::string caption = fmt::format("<figcaption>{}</figcaption>", escape_html(chart.title));
   if (empty) return fmt::format("<figure>{}<p class=\"none\">nothing recorded yet</p></figure>\n", caption);
   const Frame f = frame_of(chart, lines);
-  std::string svg = axes(f, chart.x_name);
+  std::string svg = axes(f, chart.x_name) + draw_marks(f, chart.marks);
   for (std::size_t i = 0; i < lines.size(); ++i)
     if (!lines[i].empty()) svg += draw_line(f, lines[i], chart.series[i].color);
   return fmt::format(

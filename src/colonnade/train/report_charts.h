@@ -19,7 +19,8 @@ struct Chart {
   std::string title;
   std::string x_name = "step";
   std::vector<Series> series;
-  bool from_zero = false;  ///< the y axis begins at 0: for sizes and speeds
+  bool from_zero = false;     ///< the y axis begins at 0: for sizes and speeds
+  std::vector<double> marks;  ///< x where the run was resumed: dashed vertical lines
 };
 
 /// A <figure> with the chart; where there is nothing to draw, one that says so. At most 600 points a

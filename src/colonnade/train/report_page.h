@@ -28,15 +28,18 @@ svg.chart{width:100%;height:auto;display:block}
 .chart .grid{stroke:var(--grid)}.chart .axis{stroke:var(--axis)}
 .chart polyline{fill:none;stroke-width:2;stroke-linejoin:round}
 .chart text{fill:var(--ink2);font-size:12px}.chart .end{text-anchor:end}.chart .mid{text-anchor:middle}
+.chart .mark{stroke:var(--ink2);stroke-dasharray:3 4}
 .chart .hair{stroke:var(--axis);visibility:hidden}
 .tip{position:absolute;top:8px;right:14px;font-size:13px;color:var(--ink2);font-variant-numeric:tabular-nums}
 .split{display:flex;gap:2px;height:22px;margin-bottom:10px}.split i{border-radius:3px;min-width:1px}
-.wide{overflow:auto;max-height:560px}
+.wide{overflow:auto;max-height:560px}.wide>svg{overflow:visible}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--grid);white-space:nowrap}
 th{color:var(--ink2);font-weight:500;font-size:13px}td.n,th.n{text-align:right}
 .bar{width:30%;min-width:120px}.bar i{display:block;height:10px;border-radius:0 4px 4px 0;background:var(--s1)}.planned i{background:var(--rest)}
 pre{margin:0;white-space:pre-wrap;font:13px/1.4 ui-monospace,monospace}summary{cursor:pointer;font-weight:600}
+.session{margin-top:30px;border-top:2px solid var(--grid);padding-top:14px}.session>summary{font-size:17px}
+.session .facts{margin:8px 0 0}.session h2{font-size:15px;margin:18px 0 8px}.bar .split{margin:0;height:14px}.bar .split i{height:auto;border-radius:3px}
 )css";
 
 /// Pointing at a chart draws a vertical line at the nearest point and names the values there.

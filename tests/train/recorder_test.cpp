@@ -1,0 +1,80 @@
+// What rank 0 leaves in the run folder over two sessions of one run.
+#include "colonnade/train/recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "colonnade/base/files.h"
+#include "colonnade/train/sessions.h"
+
+namespace colonnade::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Records : public testing::Test {
+ protected:
+  void SetUp() override { fs::remove_all(folder_.root); }
+  void TearDown() override { fs::remove_all(folder_.root); }
+
+  /// Steps first..last and a report, as one start of the program writes them.
+  void session(const std::string& layout, std::int64_t first, std::int64_t last) const {
+    config::Run run;
+    run.training.global_batch_size = 8;
+    Recorder recorder(folder_, run, {first - 1, (first - 1) * 8}, true);
+    for (std::int64_t i = first; i <= last; ++i)
+      recorder.step({.iteration = i, .consumed_samples = i * 8, .lm_loss = 1, .step_ms = 1}, {}, last);
+    recorder.report({.title = "gpt", .facts = {{"layout", layout}}, .ranks = {{.owns = layout}}},
+                    PhaseTimes{{1, 2, 0, 0, 0, 0}}, 4);
+  }
+
+  const RunFolder folder_{fs::path(testing::TempDir()) / "colonnade_recorder_test"};
+};
+
+TEST_F(Records, AResumedRunReportsBothSessions) {
+  session("tensor 2", 1, 4);
+  session("data 2", 3, 6);
+  const auto sessions = read_sessions(folder_.sessions());
+  ASSERT_EQ(sessions.size(), 2U);
+  EXPECT_EQ(sessions[0].last_step, 4);
+  EXPECT_EQ(sessions[1].first_step, 3);
+  EXPECT_EQ(sessions[1].last_step, 6);
+  EXPECT_EQ(sessions[1].wall_seconds, 4);
+  EXPECT_EQ(sessions[1].began.size(), std::string("2026-11-21 13:04").size());
+  EXPECT_EQ(read_steps(folder_.metrics()).size(), 6U);
+  const std::string page = read_file(folder_.report());
+  EXPECT_THAT(page, HasSubstr("Session 1, steps 1 to 4, those from 3 again later: tensor 2"));
+  EXPECT_THAT(page, HasSubstr("Session 2, steps 3 to 6: data 2"));
+}
+
+TEST_F(Records, ASecondReportOfASessionReplacesItsFirst) {
+  config::Run run;
+  Recorder recorder(folder_, run, {}, true);
+  recorder.report({.title = "gpt"}, {}, 1);
+  recorder.step({.iteration = 1, .step_ms = 1}, {}, 1);
+  recorder.report({.title = "gpt"}, {}, 2);
+  const auto sessions = read_sessions(folder_.sessions());
+  ASSERT_EQ(sessions.size(), 1U);
+  EXPECT_EQ(sessions[0].last_step, 1);
+  EXPECT_EQ(sessions[0].wall_seconds, 2);
+}
+
+TEST_F(Records, ADamagedPastDoesNotStopTheRun) {
+  session("tensor 2", 1, 2);
+  std::ofstream(folder_.sessions()) << "rubbish";
+  session("data 2", 3, 4);
+  EXPECT_EQ(read_sessions(folder_.sessions()).size(), 1U);
+}
+
+TEST_F(Records, OtherRanksWriteNothing) {
+  Recorder recorder(folder_, {}, {}, false);
+  recorder.step({.iteration = 1}, {}, 1);
+  recorder.report({.title = "gpt"}, {}, 1);
+  EXPECT_FALSE(fs::exists(folder_.root));
+}
+
+}  // namespace
+}  // namespace colonnade::train
