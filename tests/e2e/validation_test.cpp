@@ -1,0 +1,66 @@
+// The losses that a run writes down are those of its validation and test splits, new samples each time.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The loss that `colonnade evaluate` gives for the first samples of a split, at the weights of a step.
+double evaluated(const fs::path& run_folder, int step, const std::string& split, int batches) {
+  const Result result = run(colonnade({"evaluate", "--load", run_folder.string(), "--ckpt-step",
+                                       std::to_string(step), "--split-name", split, "--global-batch-size",
+                                       "4", "--eval-iters", std::to_string(batches)}));
+  EXPECT_EQ(result.code, 0) << result.text;
+  const std::size_t at = result.text.find(": loss ");
+  return at == std::string::npos ? 0 : std::stod(result.text.substr(at + 7));
+}
+
+TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
+  const TempFolder folder;
+  const std::string run_folder = (folder / "run").string();
+  const Result trained = run(launch(2, folder.path(),
+                                    {"pretrain",
+                                     "gpt",
+                                     "--num-layers=2",
+                                     "--hidden-size=64",
+                                     "--num-attention-heads=4",
+                                     "--seq-length=32",
+                                     "--max-position-embeddings=32",
+                                     "--micro-batch-size=1",
+                                     "--global-batch-size=4",
+                                     "--lr=1e-3",
+                                     "--train-iters=4",
+                                     "--data-path",
+                                     std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
+                                     "--split=2,1,1",
+                                     "--data-cache-path",
+                                     (folder / "cache").string(),
+                                     "--tokenizer-type=NullTokenizer",
+                                     "--vocab-size=1152",
+                                     "--eval-interval=2",
+                                     "--eval-iters=2",
+                                     "--save-interval=2",
+                                     "--save",
+                                     run_folder}));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  std::istringstream lines(read_text(folder / "run/validation.jsonl"));
+  std::vector<nlohmann::json> records;
+  for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(records.size(), 3U);
+  constexpr double kRounding = 2e-6;  // of the printed loss and of the mean below
+  EXPECT_EQ(records[0].at("set"), "validation");
+  EXPECT_NEAR(records[0].at("loss"), evaluated(run_folder, 2, "valid", 2), kRounding);
+  EXPECT_EQ(records[1].at("iteration"), 4);
+  const double four = evaluated(run_folder, 4, "valid", 4), first_two = evaluated(run_folder, 4, "valid", 2);
+  EXPECT_NEAR(records[1].at("loss"), 2 * four - first_two, 3 * kRounding) << "the third and fourth batch";
+  EXPECT_EQ(records[2].at("set"), "test");
+  EXPECT_NEAR(records[2].at("loss"), evaluated(run_folder, 4, "test", 2), kRounding);
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
