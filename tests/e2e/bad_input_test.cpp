@@ -262,6 +262,8 @@ TEST_F(BadInputData, SplitsAndBlends) {
   make(40, 30);
   expect_refused(words({"--split", "0,1,0"}), 2, {"training split", "got none", "--split"});
   expect_refused(words({"--split", "a,b"}), 2, {"--split", "a,b", "969,30,1"}, 3);
+  expect_refused(words({"--split", "1,2,x", "--data-path", "0.3", (folder_ / "d").string(), "x"}), 2,
+                 {"--split: must be", "('x')", "come in pairs", "the number 0.3 among 3 words"}, 3);
   expect_refused(words({"--data-path", "-1", (folder_ / "d").string(), "2", (folder_ / "d").string()}), 2,
                  {"weights must be above 0", "-1"});
 }
@@ -269,7 +271,7 @@ TEST_F(BadInputData, SplitsAndBlends) {
 TEST_F(BadInputData, ATokenizerThatDoesNotFitTheData) {
   write(idx_, bin_);
   expect_refused(words({"--vocab-size", "100"}), 3,
-                 {"token ids must be below the vocabulary size 100", "another tokenizer", "--vocab-size"}, 2);
+                 {"token ids must be below the vocabulary size 100", "another tokenizer", "--vocab-size"}, 3);
 }
 
 TEST(BadInput, TokenizersThatAreMissingDamagedOrTooLarge) {
