@@ -19,10 +19,11 @@ namespace colonnade::launch {
 namespace {
 
 constexpr int kLogLines = 10;
+constexpr double kSameFaultS = 1;    // ranks that refuse the same settings end that close together
 constexpr double kSameRequestS = 1;  // `timeout` and schedulers send the same signal twice
-
 constexpr double kLateS = 5;         // others have waited for a rank that long: it is named
 constexpr double kNamedAgainS = 60;  // a rank that is late in every step is not named in each
+
 /// Signals of this process as values. SIGPIPE is held back, so that a closed terminal does no harm.
 class Signals {
  public:
@@ -89,8 +90,8 @@ class Watch {
       if (verdict) return carry_out(*verdict);
       if (world_.all_ended()) return ending_of_all(ranks);
       if (!killed_ && std::ranges::any_of(ranks, stopped_early)) return end_early(ranks);
-      console_.status(status_text(ranks));
       if (!killed_) name_late(ranks);
+      console_.status(status_text(ranks));
     }
   }
 
@@ -127,11 +128,21 @@ class Watch {
     if (deserted && deserted_ns_ == 0) deserted_ns_ = monotonic_ns();
   }
 
-  int carry_out(const Verdict& verdict) {
+  int carry_out(Verdict verdict) {
+    const bool refused = verdict.exit_code != kExitRankLost;
+    if (refused) verdict = with_the_others(std::move(verdict));
     for (const std::string& line : verdict.lines) console_.line(line);
-    if (!verdict.culprits.empty()) show_log(verdict.culprits.front());
+    const bool shown = refused && world_.first_rank() == 0 && verdict.culprits.front() == 0;
+    if (!verdict.culprits.empty() && !shown) show_log(verdict.culprits.front());
     end_the_others();
     return verdict.exit_code;
+  }
+
+  /// The other ranks mostly refuse the same settings or data a moment later: one report for all.
+  Verdict with_the_others(Verdict verdict) {
+    const std::int64_t begin = monotonic_ns();
+    while (!world_.all_ended() && !killed_ && seconds_since(begin) < kSameFaultS) tick();
+    return judge(world_.views(), patience_, 0).value_or(std::move(verdict));
   }
 
   /// A rank has stopped before the first step: no other can go on, and none has something to save.
@@ -142,6 +153,16 @@ class Watch {
           fmt::format("rank {} was asked to stop before the first step; the others are ended", first->rank));
     end_the_others();
     return kExitStopped;
+  }
+
+  /// One line for a rank that keeps others waiting; it is ended by the hang time-out only.
+  void name_late(const std::vector<RankView>& ranks) {
+    const auto late = find_late(ranks, kLateS, monotonic_ns());
+    if (!late) return;
+    const auto [named, first] = named_ns_.try_emplace(late->rank, monotonic_ns());
+    if (!first && seconds_since(named->second) < kNamedAgainS) return;
+    named->second = monotonic_ns();
+    console_.line(late->line);
   }
 
   void show_log(int rank) {
@@ -155,16 +176,6 @@ class Watch {
     world_.kill_stopped();
     world_.send(SIGTERM);
     ending_ = true;
-  /// One line for a rank that keeps others waiting; it is ended by the hang time-out only.
-  void name_late(const std::vector<RankView>& ranks) {
-    const auto late = find_late(ranks, kLateS, monotonic_ns());
-    if (!late) return;
-    const auto [named, first] = named_ns_.try_emplace(late->rank, monotonic_ns());
-    if (!first && seconds_since(named->second) < kNamedAgainS) return;
-    named->second = monotonic_ns();
-    console_.line(late->line);
-  }
-
     const std::int64_t begin = monotonic_ns();
     while (!world_.all_ended() && !killed_ && seconds_since(begin) < options_.grace_period_s) tick();
     std::vector<int> late;

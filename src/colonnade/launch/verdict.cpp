@@ -130,6 +130,16 @@ Verdict accuse(std::span<const RankView> ranks, std::vector<int> culprits, int e
   return verdict;
 }
 
+/// Ranks that ended by themselves because settings or data are wrong: their own message says what, and nobody
+/// is lost.
+Verdict refusal(std::span<const RankView> ranks, std::vector<int> wrong, int exit_code) {
+  std::string line =
+      fmt::format("{} ended with {}", ranks_text(wrong), describe(*find(ranks, wrong.front())->ending));
+  const RankView& first = *find(ranks, wrong.front());
+  if (first.page.opened && first.page.step >= 0) line += "; " + where(first);
+  return {exit_code, std::move(wrong), {std::move(line)}};
+}
+
 /// The ranks for which `bad` holds.
 template <typename Predicate>
 std::vector<int> all(std::span<const RankView> ranks, Predicate bad) {
@@ -183,16 +193,6 @@ std::vector<int> holding_up(const RankView& view, std::span<const RankView> rank
   return missing;
 }
 
-std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s) {
-  for (const int code : {kExitSettings, kExitData}) {
-    const auto wrong = all(ranks, [&](const RankView& view) { return exited_with(view, code); });
-    if (!wrong.empty()) return accuse(ranks, wrong, code);
-  }
-  const auto dead = all(ranks, [](const RankView& view) {
-    return view.ending && !ended_well(view) && !exited_with(view, kExitRankLost);
-  });
-  if (!dead.empty()) return accuse(ranks, dead, kExitRankLost);
-  const auto frozen = all(ranks, [&](const RankView& view) { return view.stopped_s >= patience.stopped_s; });
 std::optional<Late> find_late(std::span<const RankView> ranks, double after_s, std::int64_t now_ns) {
   const auto waited_s = [&](const RankView* view) {
     return static_cast<double>(now_ns - view->page.waiting->since_ns) * 1e-9;
@@ -220,6 +220,16 @@ std::optional<Late> find_late(std::span<const RankView> ranks, double after_s, s
                           place, where(*missing))};
 }
 
+std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s) {
+  for (const int code : {kExitSettings, kExitData}) {
+    const auto wrong = all(ranks, [&](const RankView& view) { return exited_with(view, code); });
+    if (!wrong.empty()) return refusal(ranks, wrong, code);
+  }
+  const auto dead = all(ranks, [](const RankView& view) {
+    return view.ending && !ended_well(view) && !exited_with(view, kExitRankLost);
+  });
+  if (!dead.empty()) return accuse(ranks, dead, kExitRankLost);
+  const auto frozen = all(ranks, [&](const RankView& view) { return view.stopped_s >= patience.stopped_s; });
   if (!frozen.empty()) return accuse(ranks, frozen, kExitRankLost);
 
   const auto deserted = all(ranks, [](const RankView& view) { return exited_with(view, kExitRankLost); });
