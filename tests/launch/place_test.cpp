@@ -166,6 +166,60 @@ TEST(Place, SlurmTasks) {
   EXPECT_THAT(fault_of(with(kSlurm, "SLURM_NODELIST", "gpu[3-1]")), HasSubstr("3-1"));
 }
 
+TEST(Place, SlurmSaysHowManyRanksAMachineHas) {
+  struct Case {
+    Environment more;
+    int local_size;
+  };
+  const Case cases[] = {
+      {{}, 0},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "8(x2)"}}, 8},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "8(x2)"}, {"SLURM_NODEID", "1"}}, 8},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "6,5(x2)"}, {"SLURM_NODEID", "0"}}, 6},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "6,5(x2)"}, {"SLURM_NODEID", "2"}}, 5},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "6,5(x2)"}}, 0},  // which node this is is not known
+      {{{"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_NODEID", "3"}}, 4},
+      {{{"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "8(x2)"}}, 8},
+      {{{"SLURM_NTASKS_PER_NODE", "1"}}, 0},   // of the job; this step has local rank 1
+      {{{"SLURM_NTASKS_PER_NODE", "64"}}, 0},  // more than the step has
+      {{{"SLURM_STEP_TASKS_PER_NODE", "8(x"}}, 0},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "8(x2)9"}}, 0},
+      {{{"SLURM_STEP_TASKS_PER_NODE", "many"}}, 0},
+  };
+  for (const Case& c : cases) {
+    Environment env = kSlurm;
+    env.insert(c.more.begin(), c.more.end());
+    EXPECT_EQ(find_place(env).local_size, c.local_size) << testing::PrintToString(c.more);
+  }
+}
+
+TEST(Place, SlurmSaysWhatATaskAloneHas) {
+  EXPECT_EQ(find_place(kSlurm).cores, 0);
+  EXPECT_EQ(find_place(with(kSlurm, "SLURM_CPUS_PER_TASK", "12")).cores, 12);
+  EXPECT_FALSE(find_place(kSlurm).own_gpu);
+  EXPECT_TRUE(find_place(with(kSlurm, "SLURM_GPUS_PER_TASK", "1")).own_gpu);
+  EXPECT_TRUE(find_place(with(kSlurm, "SLURM_GPUS_PER_TASK", "h100:1")).own_gpu);
+  EXPECT_TRUE(find_place(with(kSlurm, "SLURM_NTASKS_PER_GPU", "1")).own_gpu);
+  EXPECT_FALSE(find_place(with(kSlurm, "SLURM_GPUS_PER_TASK", "2")).own_gpu);
+  EXPECT_FALSE(find_place(with(kSlurm, "CUDA_VISIBLE_DEVICES", "0")).own_gpu) << "all ranks may share it";
+  EXPECT_FALSE(find_place(with(kTorchrun, "SLURM_GPUS_PER_TASK", "1")).own_gpu)
+      << "torchrun's ranks share it";
+}
+
+TEST(Place, ThreadsAreTheRanksShareOfTheCores) {
+  const auto threads = [](int local_size, int given, int usable) {
+    Place place;
+    place.local_size = local_size;
+    place.cores = given;
+    return threads_of(place, usable);
+  };
+  EXPECT_EQ(threads(4, 0, 64), 16);
+  EXPECT_EQ(threads(0, 0, 64), 64) << "nobody says how many ranks there are";
+  EXPECT_EQ(threads(8, 0, 4), 1);
+  EXPECT_EQ(threads(4, 12, 64), 12) << "Slurm's word counts";
+  EXPECT_EQ(threads(4, 12, 8), 8) << "but no more than the process may use";
+}
+
 TEST(NodeList, BracketsRangesAndPlainNames) {
   EXPECT_THAT(expand_node_list("a"), ElementsAre("a"));
   EXPECT_THAT(expand_node_list("n[01-03,7],gpu5,x[9]"), ElementsAre("n01", "n02", "n03", "n7", "gpu5", "x9"));

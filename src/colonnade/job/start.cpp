@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -16,14 +15,14 @@
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/launch/place.h"
+#include "colonnade/launch/process.h"
 
 namespace colonnade::job {
 namespace {
 
 void set_threads(const launch::Place& place) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  at::set_num_threads(std::max(1, cores / std::max(1, place.local_size)));
+  at::set_num_threads(launch::threads_of(place, launch::usable_cores()));
 }
 
 /// Makes the GPU of this rank the current one: tensors are made on it and kernels run on it.
@@ -35,7 +34,7 @@ void take_gpu(const launch::Place& place, const std::string& backend) {
         "the preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
-  const int mine = choose_gpu(place.local_rank, gpus, backend);
+  const int mine = choose_gpu(place.own_gpu && gpus == 1 ? 0 : place.local_rank, gpus, backend);
   cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mine)));
 }
 
@@ -70,8 +69,11 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   progress().set_phase("init");
   set_threads(place);
   prepare(run, purpose, std::move(faults));
-  if (place.rank == 0)
+  if (place.rank == 0) {
+    if (place.launcher != "none")
+      log::info("{}; {} threads a rank", launch::describe(place), at::get_num_threads());
     for (const std::string& note : run.notes) log::info("{}", note);
+  }
 
   const bool cuda = run.training.device == "cuda";
   const std::string& backend = *run.training.distributed_backend;

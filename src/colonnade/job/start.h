@@ -18,7 +18,7 @@ struct Started {
 };
 
 /// Finds this process's place in the environment, completes and checks the settings (nothing is
-/// started before they are sound), sets the number of threads (cores / local ranks unless
+/// started before they are sound), sets the number of threads (launch::threads_of unless
 /// OMP_NUM_THREADS says it), makes this rank's GPU the current one, meets the other ranks and compares
 /// settings with them. Throws ConfigError with all faults, `faults` of the command line included.
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});

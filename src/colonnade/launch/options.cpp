@@ -4,27 +4,20 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
-#include <optional>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
 
 namespace colonnade::launch {
 namespace {
 
-/// The value of `--name value` or `--name=value`, `-` and `_` alike; the last one counts.
-std::optional<std::string> flag_value(const std::vector<std::string>& command, const std::string& name) {
-  std::optional<std::string> found;
-  for (std::size_t i = 0; i < command.size(); ++i) {
-    const std::size_t equals = command[i].find('=');
-    std::string flag = command[i].substr(0, equals);
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    if (flag != "--" + name) continue;
-    if (equals != std::string::npos) found = command[i].substr(equals + 1);
-    if (equals == std::string::npos && i + 1 < command.size()) found = command[i + 1];
-  }
-  return found;
+/// The settings in the ranks' command. What is wrong with them is for the ranks to say, and the command may
+/// be another program.
+config::Run settings_of(const std::vector<std::string>& command) {
+  const auto flags = std::find_if(command.begin(), command.end(),
+                                  [](const std::string& word) { return word.starts_with("--"); });
+  return config::parse_all({flags, command.end()}).run;
 }
 
 }  // namespace
@@ -63,20 +56,15 @@ void check(const Options& o) {
 }
 
 std::filesystem::path default_log_dir(const std::vector<std::string>& command) {
-  if (const auto save = flag_value(command, "save"); save && !save->empty())
-    return std::filesystem::path(*save) / "logs";
+  const std::string save = settings_of(command).checkpoint.save;
+  if (!save.empty()) return std::filesystem::path(save) / "logs";
   return std::filesystem::path("logs") /
          fmt::format("{:%Y-%m-%dT%H-%M-%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 double default_hang_timeout_s(const std::vector<std::string>& command) {
-  double minutes = 10;
-  if (const auto text = flag_value(command, "distributed-timeout-minutes")) {
-    double given = 0;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), given);
-    if (error == std::errc() && given > 0) minutes = given;
-  }
-  return minutes * 60 + 30;
+  const double minutes = settings_of(command).training.distributed_timeout_minutes;
+  return (minutes > 0 ? minutes : config::Training{}.distributed_timeout_minutes) * 60 + 30;
 }
 
 }  // namespace colonnade::launch

@@ -26,11 +26,11 @@ struct Options {
 /// Throws ConfigError with all that is wrong.
 void check(const Options& options);
 
-/// "<DIR>/logs" when the command says `--save DIR`, else "logs/<UTC time>".
+/// "<DIR>/logs" when the command says `--save DIR`, itself or in a YAML file, else "logs/<UTC time>".
 std::filesystem::path default_log_dir(const std::vector<std::string>& command);
 
-/// The ranks' own time-out (`--distributed-timeout-minutes`, 10 by default) and half a minute: the
-/// ranks come first, for they know more.
+/// The ranks' own time-out (`--distributed-timeout-minutes`, itself or in a YAML file, 10 by default) and
+/// half a minute: the ranks come first, for they know more.
 double default_hang_timeout_s(const std::vector<std::string>& command);
 
 }  // namespace colonnade::launch

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
+#include <string_view>
 
 #include "colonnade/base/error.h"
 
@@ -145,12 +147,36 @@ void read_slurm_port(Reader& reader, Place& place) {
   reader.from("master_port", "SLURM_JOB_ID and SLURM_STEP_ID");
 }
 
+/// How many ranks this machine has, as far as it agrees with the rank's own number.
+void read_slurm_tasks(Reader& reader, Place& place) {
+  const int node =
+      reader.has("SLURM_NODEID") ? reader.number("SLURM_NODEID", 0, kMostRanks).value_or(-1) : -1;
+  for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"}) {
+    const int tasks = reader.has(name) ? tasks_of_node(reader.text(name), node) : 0;
+    if (tasks <= place.local_rank || tasks > place.world_size) continue;
+    place.local_size = tasks;
+    return;
+  }
+}
+
+/// What the task alone has.
+void read_slurm_share(Reader& reader, Place& place) {
+  if (const auto n = reader.number("SLURM_CPUS_PER_TASK", 1, kMostRanks)) place.cores = *n;
+  for (const char* name : {"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"}) {
+    if (!reader.has(name)) continue;
+    const std::string& text = reader.text(name);  // "1", "a100:1"
+    if (text.substr(text.rfind(':') + 1) == "1") place.own_gpu = true;
+  }
+}
+
 void read_slurm(Reader& reader, Place& place) {
   place.launcher = "slurm";
   reader.require(place.rank, "rank", "SLURM_PROCID", 0, kMostRanks);
   reader.require(place.world_size, "world_size", "SLURM_NTASKS", 1, kMostRanks);
   reader.require(place.local_rank, "local_rank", "SLURM_LOCALID", 0, kMostRanks);
   if (const auto n = reader.number("SLURM_RESTART_COUNT", 0, kMostRanks)) place.restart = *n;
+  read_slurm_tasks(reader, place);
+  read_slurm_share(reader, place);
   if (place.world_size == 1) return;
   if (reader.has("MASTER_ADDR")) {
     place.master_address = reader.text("MASTER_ADDR");
@@ -199,6 +225,24 @@ void expand_range(const std::string& list, const std::string& head, const std::s
   for (long n = std::stol(first); n <= std::stol(last) && hosts.size() < most; ++n) {
     hosts.push_back(fmt::format("{}{:0{}}", head, n, first.size()));
   }
+}
+
+struct TasksOfNodes {
+  int tasks = 0;  ///< of each; 0: the text does not say
+  int nodes = 1;
+};
+
+/// "8" or "8(x2)".
+TasksOfNodes tasks_and_nodes(const std::string& item) {
+  TasksOfNodes found;
+  const char* const end = item.data() + item.size();
+  const auto [rest, error] = std::from_chars(item.data(), end, found.tasks);
+  if (error != std::errc() || found.tasks < 1) return {};
+  if (rest == end) return found;
+  const std::string_view times(rest, static_cast<std::size_t>(end - rest));
+  if (!times.starts_with("(x") || !times.ends_with(")")) return {};
+  const auto [last, wrong] = std::from_chars(rest + 2, end - 1, found.nodes);
+  return wrong == std::errc() && last == end - 1 && found.nodes >= 1 ? found : TasksOfNodes{};
 }
 
 }  // namespace
@@ -259,6 +303,27 @@ Place find_place(const Environment& env) {
                     place.launcher, fmt::join(reader.faults(), "; ")));
   }
   return place;
+}
+
+int threads_of(const Place& place, int usable_cores) {
+  const int share = place.cores > 0 ? place.cores : usable_cores / std::max(place.local_size, 1);
+  return std::max(std::min(share, usable_cores), 1);
+}
+
+int tasks_of_node(const std::string& list, int node) {
+  int before = 0;  // nodes of the items that are passed
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t comma = std::min(list.find(',', at), list.size());
+    const bool only = at == 0 && comma == list.size();
+    const auto [tasks, nodes] = tasks_and_nodes(list.substr(at, comma - at));
+    if (tasks == 0) return 0;
+    before += nodes;
+    // "8" alone holds for every node: SLURM_NTASKS_PER_NODE is such a number.
+    if (only && (node < 0 || nodes == 1)) return tasks;
+    if (node >= 0 && node < before) return tasks;
+    at = comma + 1;
+  }
+  return 0;
 }
 
 std::string describe(const Place& place) {

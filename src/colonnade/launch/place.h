@@ -18,6 +18,8 @@ struct Place {
   int world_size = 1;
   int local_rank = 0;          ///< on this machine: the index of its CUDA device
   int local_size = 0;          ///< ranks on this machine; 0: not known
+  int cores = 0;               ///< that the launcher gives this rank; 0: not known
+  bool own_gpu = false;        ///< the launcher shows this rank one GPU, which no other rank sees
   std::string master_address;  ///< host of the job's store; "" in a world of one
   int master_port = 0;
   bool store_is_hosted = false;   ///< torchrun's agent answers at the master's port, so rank 0 does not
@@ -38,12 +40,23 @@ struct Place {
 ///   SLURM_PROCID         srun: SLURM_NTASKS, SLURM_LOCALID; the master is the first host of
 ///                        SLURM_STEP_NODELIST or SLURM_NODELIST (this machine when it is the only one),
 ///                        its port a function of SLURM_JOB_ID; MASTER_ADDR and MASTER_PORT override.
+///                        Ranks of this machine: SLURM_STEP_TASKS_PER_NODE and SLURM_NODEID, else
+///                        SLURM_NTASKS_PER_NODE. Cores: SLURM_CPUS_PER_TASK. own_gpu: SLURM_GPUS_PER_TASK
+///                        or SLURM_NTASKS_PER_GPU is 1.
 ///   none of them         a world of one
 /// Throws ConfigError that lists every missing, malformed or contradictory variable.
 Place find_place(const Environment& env);
 
 /// "rank 3 of 8 (SLURM_PROCID, SLURM_NTASKS), local rank 1 (SLURM_LOCALID), master n01:20815 (...)".
 std::string describe(const Place& place);
+
+/// Threads of this rank: the cores that the launcher gives it, else its share of the machine's; at most
+/// `usable_cores`, those that the process may use, and at least 1.
+int threads_of(const Place& place, int usable_cores);
+
+/// Tasks of node number `node` of a step by Slurm's list: "8(x2),4" is 8, 8, 4. `node` -1: where all nodes
+/// have the same. 0 when the list does not say.
+int tasks_of_node(const std::string& list, int node);
 
 /// The hosts of a Slurm node list: "n[01-03,7],gpu5" is n01, n02, n03, n7, gpu5. At most `most` are
 /// given. Throws ConfigError when brackets or ranges are malformed.
