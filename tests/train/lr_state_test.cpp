@@ -58,6 +58,27 @@ TEST(LrState, RefusesOtherValuesAndNamesBoth) {
   }
 }
 
+TEST(LrState, LengthsAreSamplesAndAnotherBatchSizeIsNamed) {
+  const auto refusal = [](const LrPlan& other) -> std::string {
+    try {
+      resume_lr(other, lr_state(some_plan(), 64), {});
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "the change was not noticed";
+  };
+  LrPlan doubled = some_plan();
+  for (double* length : {&doubled.warmup_samples, &doubled.decay_samples, &doubled.wsd_decay_samples,
+                         &doubled.weight_decay_samples})
+    *length *= 2;
+  EXPECT_THAT(refusal(doubled),
+              AllOf(HasSubstr("640.0 samples in the settings, 320.0 samples in the checkpoint"),
+                    HasSubstr("all lengths differ by the factor 2"), HasSubstr("--global-batch-size")));
+  LrPlan longer = some_plan();
+  longer.decay_samples *= 2;
+  EXPECT_THAT(refusal(longer), AllOf(HasSubstr("--lr-decay-iters"), Not(HasSubstr("--global-batch-size"))));
+}
+
 TEST(LrState, ALongerRunMayGoOnWhereWeightDecayIsConstant) {
   LrPlan kept = some_plan();
   kept.weight_decay_style = config::WeightDecayIncrStyle::kConstant;

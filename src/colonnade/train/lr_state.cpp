@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,15 +91,15 @@ std::string_view flags_of(std::string_view key) {
       {"max_lr", "--lr"},
       {"min_lr", "--min-lr"},
       {"init_lr", "--lr-warmup-init"},
-      {"lr_warmup_steps", "--lr-warmup-iters, -samples or -fraction"},
-      {"lr_decay_steps", "--lr-decay-iters or --train-iters"},
+      {"lr_warmup_steps", "--lr-warmup-samples, -iters or -fraction"},
+      {"lr_decay_steps", "--lr-decay-samples, --lr-decay-iters or --train-iters"},
       {"lr_decay_style", "--lr-decay-style"},
-      {"wsd_decay_steps", "--lr-wsd-decay-iters"},
+      {"wsd_decay_steps", "--lr-wsd-decay-samples or --lr-wsd-decay-iters"},
       {"wsd_decay_style", "--lr-wsd-decay-style"},
       {"start_wd", "--start-weight-decay or --weight-decay"},
       {"end_wd", "--end-weight-decay or --weight-decay"},
       {"wd_incr_style", "--weight-decay-incr-style"},
-      {"wd_incr_steps", "--train-iters"},
+      {"wd_incr_steps", "--train-samples or --train-iters"},
   }};
   for (const auto& [name, flags] : kFlags)
     if (name == key) return flags;
@@ -113,14 +114,37 @@ bool decides_nothing(const std::string& key, const json& own, const json& loaded
          loaded.at("wd_incr_style") == constant;
 }
 
+/// Megatron's keys call samples steps.
+bool is_length(std::string_view key) { return key.ends_with("_steps"); }
+
+/// What all lengths of the settings are multiplied by in comparison; nothing when there is no such factor.
+std::optional<double> common_factor(const json& own, const json& loaded) {
+  std::optional<double> factor;
+  for (const auto& [key, value] : own.items()) {
+    if (!is_length(key) || key == "num_steps") continue;
+    const double here = value.get<double>(), there = loaded.at(key).get<double>();
+    if (here == 0 && there == 0) continue;
+    if (here == 0 || there == 0 || here == there || factor.value_or(here / there) != here / there)
+      return std::nullopt;
+    factor = here / there;
+  }
+  return factor;
+}
+
 void refuse_differences(const json& own, const json& loaded) {
   std::vector<std::string> found;
   for (const auto& [key, value] : own.items()) {
     if (key == "num_steps" || loaded.at(key) == value || decides_nothing(key, own, loaded)) continue;
-    found.push_back(fmt::format("  {} ({}): {} in the settings, {} in the checkpoint", key, flags_of(key),
-                                value.dump(), loaded.at(key).dump()));
+    const char* unit = is_length(key) ? " samples" : "";
+    found.push_back(fmt::format("  {} ({}): {}{} in the settings, {}{} in the checkpoint", key, flags_of(key),
+                                value.dump(), unit, loaded.at(key).dump(), unit));
   }
   if (found.empty()) return;
+  if (const auto factor = common_factor(own, loaded))
+    found.push_back(
+        fmt::format("  all lengths differ by the factor {}: samples are steps x --global-batch-size, is that "
+                    "another one?",
+                    *factor));
   throw ConfigError(
       fmt::format("schedule: a resumed run must keep its schedule; got\n{}\n"
                   "give the checkpoint's values, or --use-checkpoint-opt_param-scheduler to take them, "
