@@ -11,12 +11,27 @@ colonnade=$1/colonnade
 # shellcheck disable=SC2016  # the backticks are Markdown's
 verbs_page() {
   printf '# Verbs\n\nMade by `tools/make_docs.sh` from `colonnade help`; do not edit. Settings of a run: [settings.md](settings.md).\n'
-  local verb
+  local verb sub
   "$colonnade" help | awk '/^  [a-z]/ {print $1}' | while read -r verb; do
-    printf '\n## %s\n\n```\n' "$verb"
-    "$colonnade" help "$verb" | sed -E -e "/^run:$/,\$d" -e "s/^(  --workers INT.*)=[0-9]+/\1=number of cores/"
-    printf '```\n'
+    section '##' "$verb"
+    for sub in $(sub_verbs "$verb"); do
+      [ "$("$colonnade" help "$verb")" = "$("$colonnade" help "$verb" "$sub")" ] || section '###' "$verb" "$sub"
+    done
   done
+}
+
+# The words that completion offers after a verb, but for those of help and completion, which take no flags.
+sub_verbs() {
+  case "$1" in help | completion) return ;; esac
+  "$colonnade" completion bash | sed -n "s|^    $1/) plain=(\(.*\)) ;;\$|\1|p"
+}
+
+section() {
+  local level=$1
+  shift
+  printf '\n%s %s\n\n```\n' "$level" "$*"
+  "$colonnade" help "$@" | sed -E -e "/^run:$/,\$d" -e "s/^(  --workers INT.*)=[0-9]+/\1=number of cores/"
+  printf '```\n'
 }
 
 "$colonnade" help --markdown >docs/reference/settings.md

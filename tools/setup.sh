@@ -3,7 +3,7 @@
 # LibTorch. Installs only what is missing and says first what, how big and how long (at 10 MB/s).
 #
 #   tools/setup.sh          what a build needs
-#   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers)
+#   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers, zsh, fish)
 #   tools/setup.sh check    also clang-format and clang-tidy
 #   tools/setup.sh demo     also the text of the demo
 #   tools/setup.sh bench    what tests need, and the peers that speed is measured against
@@ -86,10 +86,10 @@ main() {
   [ "$(uname -m)" = x86_64 ] || die "x86-64 is needed; got $(uname -m)"
   case "${1:-build}" in
     build) install_packages build; make_venv; install_torch ;;
-    test) install_packages build; make_venv; install_torch; install_test_python ;;
+    test) install_packages build test; make_venv; install_torch; install_test_python ;;
     check) install_packages build check; make_venv; install_torch ;;
     demo) install_packages build demo; make_venv; install_torch ;;
-    bench) install_packages build; make_venv; install_torch; install_test_python; install_bench_python ;;
+    bench) install_packages build test; make_venv; install_torch; install_test_python; install_bench_python ;;
     *) die "mode must be build, test, check, demo or bench; got $1" ;;
   esac
 }

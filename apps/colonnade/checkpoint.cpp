@@ -18,13 +18,18 @@ struct Paths {
   std::string json_file;
 };
 
-CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths,
-                      bool two) {
+void add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths, bool two) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("PATH", paths.first, "run folder, step folder or Hugging Face folder")->required();
   if (two) command->add_option("OTHER", paths.second, "the checkpoint to compare with")->required();
   command->add_option("--json", paths.json_file, "also write the result to this file as JSON");
-  return command;
+}
+
+void add_commands(CLI::App& app, Paths& paths) {
+  app.require_subcommand(1);
+  add_command(app, "inspect", "tensors, sizes, step and settings", paths, false);
+  add_command(app, "verify", "reads every byte and names every damage; exit 3 if any", paths, false);
+  add_command(app, "diff", "tensors that differ in type, shape or values; exit 1 if any", paths, true);
 }
 
 /// Prints `text`, writes `result` where --json asks for it.
@@ -35,21 +40,25 @@ void show(const std::string& text, const nlohmann::json& result, const Paths& pa
 
 }  // namespace
 
+Offers checkpoint_offers() {
+  CLI::App app("", "checkpoint");
+  Paths paths;
+  add_commands(app, paths);
+  return offers_of(app, "checkpoint");
+}
+
 int checkpoint(const Arguments& arguments) {
   Paths paths;
   CLI::App app("What is in a checkpoint, whether it is whole, where two differ", "checkpoint");
-  app.require_subcommand(1);
-  const CLI::App* inspect = add_command(app, "inspect", "tensors, sizes, step and settings", paths, false);
-  const CLI::App* verify =
-      add_command(app, "verify", "reads every byte and names every damage; exit 3 if any", paths, false);
-  add_command(app, "diff", "tensors that differ in type, shape or values; exit 1 if any", paths, true);
+  add_commands(app, paths);
   if (!read_flags(app, arguments)) return kExitDone;
-  if (inspect->parsed()) {
+  require_writable("--json", paths.json_file);
+  if (app.got_subcommand("inspect")) {
     const nlohmann::json result = checkpoint::inspect(paths.first);
     show(checkpoint::inspect_text(result), result, paths);
     return kExitDone;
   }
-  if (verify->parsed()) {
+  if (app.got_subcommand("verify")) {
     const nlohmann::json result = checkpoint::verify(paths.first);
     show(checkpoint::verify_text(result), result, paths);
     return result.at("ok").get<bool>() ? kExitDone : kExitData;

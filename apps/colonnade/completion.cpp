@@ -3,22 +3,31 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "verbs.h"
 
 namespace colonnade::app {
 
+Offers completion_offers() {
+  return {{"completion", "bash", {}}, {"completion", "zsh", {}}, {"completion", "fish", {}}};
+}
+
 int completion(const Arguments& arguments) {
   const std::string shell = arguments.empty() ? "" : arguments[0];
-  if (shell == "--help" || shell == "-h") {
+  if (shell == "-h" || std::ranges::count(arguments, "--help") > 0) {
     fmt::print(
         "colonnade completion bash|zsh|fish\n  bash: source <(colonnade completion bash)\n"
         "  zsh:  source <(colonnade completion zsh)\n  fish: colonnade completion fish | source\n");
     return kExitDone;
   }
-  std::vector<std::string> names;
-  for (const Entry& verb : verbs()) names.emplace_back(verb.name);
-  fmt::print("{}", config::completion(shell, names));
+  Offers offers;
+  for (const Entry& verb : verbs()) {
+    const Offers more = verb.offers();
+    offers.insert(offers.end(), more.begin(), more.end());
+  }
+  fmt::print("{}", config::completion(shell, offers));
   return kExitDone;
 }
 

@@ -120,16 +120,12 @@ void inspect(const Options& options) {
                           report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace
-
-int data(const Arguments& arguments) {
-  CLI::App app(
+void add_flags(CLI::App& app, Options& options) {
+  app.description(
       "Checks data sets and says what they hold: tokens, documents, lengths, and with --seq-length the "
       "epochs and\n"
       "first samples of a run.\n"
-      "  colonnade data inspect books_text_document --seq-length 1024 --samples 100000",
-      "data");
-  Options options;
+      "  colonnade data inspect books_text_document --seq-length 1024 --samples 100000");
   app.add_option("prefix", options.words, "PREFIX ... or WEIGHT PREFIX ..., as --data-path takes them")
       ->required();
   app.add_option("--json", options.json, "Write the same as JSON to this file");
@@ -139,12 +135,28 @@ int data(const Arguments& arguments) {
   app.add_option("--seed", options.seed, "Decides the order of the samples")->capture_default_str();
   app.add_option("--show", options.show, "Samples to show")->capture_default_str();
   add_tokenizer_flags(app, options.tokenizer);
+}
+
+}  // namespace
+
+Offers data_offers() {
+  CLI::App app("", "data inspect");
+  Options options;
+  add_flags(app, options);
+  return offers_of(app, "data", "inspect");
+}
+
+int data(const Arguments& arguments) {
+  CLI::App app("", "data inspect");
+  Options options;
+  add_flags(app, options);
   const bool named = !arguments.empty() && arguments[0] == "inspect";
   const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
   if (!named && !help)
     throw ConfigError("data: must be followed by `inspect`; got something else; see `colonnade help data`");
   if (!read_flags(app, help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end())))
     return kExitDone;
+  require_writable("--json", options.json);
   inspect(options);
   return kExitDone;
 }

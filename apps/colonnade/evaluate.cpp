@@ -86,12 +86,15 @@ void evaluate_data(job::Started started, const Asked& asked) {
 
 }  // namespace
 
+Offers evaluate_offers() { return {{"evaluate", "", kExtras, true}}; }
+
 int evaluate(const Arguments& arguments) {
   if (config::help_request(arguments)) {
     print_verb_help("evaluate --load DIR [--tokens FILE [--logits-out FILE] | --split-name NAME]", kExtras);
     return kExitDone;
   }
   config::Parsed parsed = read_settings(arguments, kExtras);
+  refuse_settings_of_writing(parsed, "evaluate");
   const Asked asked = read_extras(parsed);
   config::require_none(parsed.faults);
   inference::take_settings(parsed.run);

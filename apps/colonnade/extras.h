@@ -35,6 +35,9 @@ Number extra_number(config::Parsed& parsed, const std::string& flag, Number othe
   return otherwise;
 }
 
+/// Adds a fault for each setting of writing a run that was typed after `verb`, which writes none.
+void refuse_settings_of_writing(config::Parsed& parsed, const std::string& verb);
+
 /// "usage: colonnade VERB FLAGS SETTINGS", what the flags mean, and the settings of a run.
 void print_verb_help(const std::string& usage, const std::vector<config::Extra>& extras);
 

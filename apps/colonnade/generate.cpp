@@ -129,14 +129,18 @@ void run_request(inference::Network& network, const inference::Request& request,
 
 }  // namespace
 
+Offers generate_offers() { return {{"generate", "", kExtras, true}}; }
+
 int generate(const Arguments& arguments) {
   if (config::help_request(arguments)) {
     print_verb_help(
-        "generate --load DIR --prompt TEXT [--max-new-tokens N] [--temperature T] [--top-k K] [--top-p P]",
+        "generate --load DIR --prompt TEXT [--max-new-tokens N] [--temperature T] [--top-k K] [--top-p P] "
+        "[--seed N]",
         kExtras);
     return kExitDone;
   }
   config::Parsed parsed = read_settings(arguments, kExtras);
+  refuse_settings_of_writing(parsed, "generate");
   const Asked asked = read_extras(parsed);
   inference::take_settings(parsed.run);
   job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);

@@ -8,6 +8,12 @@
 
 namespace colonnade::app {
 
+Offers help_offers() {
+  Offers offers;
+  for (const Entry& verb : verbs()) offers.push_back({"help", std::string(verb.name), {}});
+  return offers;
+}
+
 int help(const Arguments& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "--markdown") {
@@ -15,7 +21,7 @@ int help(const Arguments& arguments) {
   } else if (what == "--all" || what == "--help-all") {
     fmt::print("{}", config::full_help());
   } else if (what == "--help" || what == "-h") {
-    fmt::print("colonnade help VERB | FLAG | --all | --markdown\n");
+    fmt::print("colonnade help VERB [WORDS] | FLAG | --all | --markdown\n");
   } else if (what.starts_with("--")) {
     fmt::print("{}", config::flag_help(what));
   } else {

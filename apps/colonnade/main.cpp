@@ -51,8 +51,12 @@ int dispatch(Arguments words) {
     fmt::print("colonnade {}\n", COLONNADE_VERSION);
     return kExitDone;
   }
-  if (words[0] == "help" && (words.size() == 2 && find_verb(words[1]) != nullptr))
-    words = {words[1], "--help"};
+  if (words[0] == "help" && words.size() > 1 && find_verb(words[1]) != nullptr) {
+    words.erase(words.begin());  // `help tokenizer encode` is `tokenizer encode --help`
+    const auto flag =
+        std::find_if(words.begin(), words.end(), [](auto& word) { return word.starts_with('-'); });
+    words.insert(flag, "--help");  // and `help pretrain --lr` is `pretrain --help --lr`
+  }
   const Entry* const verb =
       find_verb(words[0] == "help" && find_verb("help") == nullptr ? words[1] : words[0]);
   if (verb == nullptr) refuse(words[0] == "help" ? words[1] : words[0]);

@@ -13,6 +13,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/rules.h"
 #include "extras.h"
+#include "flags.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -39,6 +40,21 @@ void set_world_size(config::Parsed& parsed) {
     parsed.faults.push_back(
         fmt::format("--world-size: must be a number of ranks above 0; got '{}'; give e.g. 8", text));
   }
+}
+
+/// What the plan assumes and what a run would need besides.
+void print_remarks(const config::Parsed& parsed) {
+  const config::Run& run = parsed.run;
+  if (!parsed.extras.contains("--world-size"))
+    fmt::print("world: --world-size is not given; planned is the smallest world, {} ranks (data axis 1)\n",
+               run.parallel.world_size);
+  for (const char* key : {"load", "pretrained_checkpoint"}) {
+    if (!config::text_of(run, config::setting(key)).empty())
+      fmt::print("{}: is not read by `plan`, which takes sizes from the settings alone\n",
+                 config::setting(key).flag);
+  }
+  if (const std::string missing = plan::missing_for_training(run); !missing.empty())
+    fmt::print("training: {} must be given too\n", missing);
 }
 
 nlohmann::json to_json(const config::Run& run) {
@@ -80,6 +96,8 @@ nlohmann::json to_json(const config::Run& run) {
 
 }  // namespace
 
+Offers plan_offers() { return {{"plan", "", kExtras, true}}; }
+
 int plan(const Arguments& arguments) {
   if (config::help_request(arguments)) {
     print_verb_help("plan [--world-size N] [--svg FILE] [--json FILE]", kExtras);
@@ -89,8 +107,10 @@ int plan(const Arguments& arguments) {
   set_world_size(parsed);
   config::Run& run = parsed.run;
   config::derive(run);
-  plan::require(run, plan::Purpose::kModel, parsed.faults);
+  plan::require(run, plan::Purpose::kPlan, parsed.faults);
+  for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
   fmt::print("{}", plan::describe(run));
+  print_remarks(parsed);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
     const plan::Schedule schedule = plan::schedule_of(run);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));

@@ -55,16 +55,8 @@ class Reporter {
   Clock::time_point last_ = start_;
 };
 
-}  // namespace
-
-int preprocess(const Arguments& arguments) {
-  CLI::App app(
-      "Tokenizes JSON lines (plain, gzip or zstd) into PREFIX_<key>_document.bin and .idx, byte for byte as\n"
-      "Megatron's tools/preprocess_data.py does, whatever the number of workers.\n"
-      "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
-      "SentencePieceTokenizer\n"
-      "      --tokenizer-model books.model --append-eod",
-      "preprocess");
+/// What the flags say.
+struct Asked {
   data::PreprocessOptions options;
   data::TokenizerOptions tokenizer;
   std::vector<std::string> inputs;
@@ -72,38 +64,86 @@ int preprocess(const Arguments& arguments) {
   std::int64_t partitions = 1;
   bool split_sentences = false;
   bool keep_sequential = false;
+};
+
+void add_flags(CLI::App& app, Asked& asked) {
+  data::PreprocessOptions& options = asked.options;
+  app.description(
+      "Tokenizes JSON lines (plain, gzip or zstd) into PREFIX_<key>_document.bin and .idx, byte for byte as\n"
+      "Megatron's tools/preprocess_data.py does, whatever the number of workers.\n"
+      "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
+      "SentencePieceTokenizer\n"
+      "      --tokenizer-model books.model --append-eod");
   options.workers = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
-  app.add_option("--input", inputs, "Files or patterns of files; one data set comes out")->required();
+  app.add_option("--input", asked.inputs, "Files or patterns of files; one data set comes out")->required();
   app.add_option("--json-keys", options.json_keys, "Keys of the texts; one data set each")
       ->capture_default_str();
   app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")->required();
   app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");
   app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(CLI::Range(1, 4096));
-  app.add_option("--log-interval", log_interval, "Documents between two lines of progress")
+  app.add_option("--log-interval", asked.log_interval, "Documents between two lines of progress")
       ->capture_default_str();
-  app.add_option("--partitions", partitions,
+  app.add_option("--partitions", asked.partitions,
                  "Above 1 only with --keep-sequential-samples; then it changes nothing");
-  app.add_flag("--keep-sequential-samples", keep_sequential,
+  app.add_flag("--keep-sequential-samples", asked.keep_sequential,
                "Documents keep the order of the lines: always so here");
-  app.add_flag("--split-sentences", split_sentences, "Refused: needs a sentence splitter");
-  add_tokenizer_flags(app, tokenizer);
-  if (!read_flags(app, arguments)) return kExitDone;
-  if (split_sentences)
+  app.add_flag("--split-sentences", asked.split_sentences, "Refused: needs a sentence splitter");
+  add_tokenizer_flags(app, asked.tokenizer);
+}
+
+/// Flags of Megatron's tools/preprocess_data.py that are no settings of a run and not read here.
+const std::map<std::string, std::string>& refused() {
+  static const std::string sentences =
+      "must be left out, for it belongs to --split-sentences; got it; there is no sentence splitter here";
+  static const std::string search =
+      "must be left out, for there is no search for the number of workers; got it; --workers is the number "
+      "of "
+      "cores unless given, and the result does not depend on it";
+  static const std::map<std::string, std::string> reasons = {
+      {"--keep-newlines", sentences}, {"--lang", sentences},       {"--find-optimal-num-workers", search},
+      {"--workers-to-check", search}, {"--max-documents", search}, {"--performance-dir", search}};
+  return reasons;
+}
+
+void check(const Asked& asked) {
+  if (asked.split_sentences)
     throw ConfigError(
         "--split-sentences: must be left out; there is no sentence splitter here; give every text as a list "
         "of "
         "sentences, each becomes a sequence");
-  if (partitions > 1 && !keep_sequential)
+  if (asked.partitions > 1 && !asked.keep_sequential)
     throw ConfigError(fmt::format(
         "--partitions: must be 1, because Megatron's partitions reorder the documents; got {}; use "
         "--workers, which is as fast and keeps the order",
-        partitions));
-  options.inputs = find_inputs(inputs);
-  const auto tokens = data::make_tokenizer(tokenizer);
-  Reporter reporter(log_interval);
-  const auto done =
-      data::preprocess(options, *tokens, [&reporter](const data::PreprocessProgress& p) { reporter(p); });
+        asked.partitions));
+}
+
+}  // namespace
+
+Offers preprocess_offers() {
+  CLI::App app("", "preprocess");
+  Asked asked;
+  add_flags(app, asked);
+  return offers_of(app, "preprocess");
+}
+
+int preprocess(const Arguments& arguments) {
+  CLI::App app("", "preprocess");
+  Asked asked;
+  add_flags(app, asked);
+  if (!read_flags(app, arguments, refused())) return kExitDone;
+  check(asked);
+  asked.options.inputs = find_inputs(asked.inputs);
+  const auto tokens = data::make_tokenizer(asked.tokenizer);
+  Reporter reporter(asked.log_interval);
+  const auto done = data::preprocess(asked.options, *tokens,
+                                     [&reporter](const data::PreprocessProgress& p) { reporter(p); });
   reporter.print("done:", done);
+  if (done.tokens == 0)
+    log::warning(
+        "{}: the data set holds no tokens, so no run can read it; got {} documents from --input; check the "
+        "files and --json-keys",
+        asked.options.output_prefix, done.documents);
   return kExitDone;
 }
 

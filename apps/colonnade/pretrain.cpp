@@ -10,6 +10,8 @@
 
 namespace colonnade::app {
 
+Offers pretrain_offers() { return {{"pretrain", "", {}, true}}; }
+
 int pretrain(const Arguments& arguments) {
   if (const auto text = config::help_request(arguments)) {
     fmt::print("{}", *text);

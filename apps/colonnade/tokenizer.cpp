@@ -22,28 +22,41 @@ constexpr const char* kAbout =
     "--tokenizer-model M\n"
     "encode reads one JSON string per line and prints one array of ids per line; decode the other way round.";
 
-int train(const Arguments& arguments) {
-  CLI::App app("Trains a SentencePiece model and writes PREFIX.model.", "tokenizer train");
+struct TrainFlags {
   data::SentencePieceTraining training;
   std::vector<std::filesystem::path> inputs;
   std::string prefix;
   std::string key = "text";
   bool no_bytes = false;
-  app.add_option("--input", inputs, ".jsonl files (also packed), or files with a text per line")->required();
-  app.add_option("--output-prefix", prefix, "PREFIX of PREFIX.model")->required();
+};
+
+void add_train_flags(CLI::App& app, TrainFlags& flags) {
+  data::SentencePieceTraining& training = flags.training;
+  app.add_option("--input", flags.inputs, ".jsonl files (also packed), or files with a text per line")
+      ->required();
+  app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model")->required();
   app.add_option("--vocab-size", training.vocab_size, "Number of pieces")
       ->required()
       ->check(CLI::Range(1, 1000000));
   app.add_option("--model-type", training.model_type, "bpe or unigram")->capture_default_str();
-  app.add_option("--json-key", key, "Key of the text in .jsonl files")->capture_default_str();
+  app.add_option("--json-key", flags.key, "Key of the text in .jsonl files")->capture_default_str();
   app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")
       ->capture_default_str();
-  app.add_flag("--no-byte-fallback", no_bytes, "Characters without a piece become <unk> instead of bytes");
+  app.add_flag("--no-byte-fallback", flags.no_bytes,
+               "Characters without a piece become <unk> instead of bytes");
+}
+
+int train(const Arguments& arguments) {
+  CLI::App app("Trains a SentencePiece model and writes PREFIX.model.", "tokenizer train");
+  TrainFlags flags;
+  add_train_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
-  training.byte_fallback = !no_bytes;
-  const std::string model = data::train_sentencepiece(data::read_texts(inputs, key), training);
-  write_file_atomically(prefix + ".model", model);
-  log::info("wrote {}.model with {} pieces", prefix, training.vocab_size);
+  require_writable("--output-prefix", flags.prefix + ".model");
+  flags.training.byte_fallback = !flags.no_bytes;
+  const std::string model =
+      data::train_sentencepiece(data::read_texts(flags.inputs, flags.key), flags.training);
+  write_file_atomically(flags.prefix + ".model", model);
+  log::info("wrote {}.model with {} pieces", flags.prefix, flags.training.vocab_size);
   return kExitDone;
 }
 
@@ -58,22 +71,32 @@ T parse_line(const std::string& line, std::int64_t number, const char* what) {
   }
 }
 
-int convert(const Arguments& arguments, bool encode) {
-  CLI::App app(kAbout, encode ? "tokenizer encode" : "tokenizer decode");
+struct ConvertFlags {
   data::TokenizerOptions options;
   bool special = false;
-  add_tokenizer_flags(app, options);
+};
+
+void add_convert_flags(CLI::App& app, ConvertFlags& flags, bool encode) {
+  add_tokenizer_flags(app, flags.options);
   if (encode)
-    app.add_flag("--add-special-tokens", special, "Put the ids between beginning and end of sequence");
+    app.add_flag("--add-special-tokens", flags.special, "Put the ids between beginning and end of sequence");
+}
+
+int convert(const Arguments& arguments, bool encode) {
+  CLI::App app(encode ? "Reads one JSON string per line and prints one array of ids per line."
+                      : "Reads one array of ids per line and prints one JSON string per line.",
+               encode ? "tokenizer encode" : "tokenizer decode");
+  ConvertFlags flags;
+  add_convert_flags(app, flags, encode);
   if (!read_flags(app, arguments)) return kExitDone;
-  const auto tokenizer = data::make_tokenizer(options);
+  const auto tokenizer = data::make_tokenizer(flags.options);
   std::int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     ++number;
     nlohmann::json result;
     if (encode) {
       const auto text = parse_line<std::string>(line, number, "a JSON string");
-      result = special ? tokenizer->encode_with_special(text) : tokenizer->encode(text);
+      result = flags.special ? tokenizer->encode_with_special(text) : tokenizer->encode(text);
     } else {
       result = tokenizer->decode(parse_line<std::vector<std::int32_t>>(line, number, "a JSON array of ids"));
     }
@@ -85,6 +108,19 @@ int convert(const Arguments& arguments, bool encode) {
 }
 
 }  // namespace
+
+Offers tokenizer_offers() {
+  CLI::App train_app, encode_app, decode_app;
+  TrainFlags train_flags;
+  ConvertFlags encode_flags, decode_flags;
+  add_train_flags(train_app, train_flags);
+  add_convert_flags(encode_app, encode_flags, true);
+  add_convert_flags(decode_app, decode_flags, false);
+  Offers offers = offers_of(train_app, "tokenizer", "train");
+  offers.push_back(offers_of(encode_app, "tokenizer", "encode").at(0));
+  offers.push_back(offers_of(decode_app, "tokenizer", "decode").at(0));
+  return offers;
+}
 
 int tokenizer(const Arguments& arguments) {
   const std::string verb = arguments.empty() ? "" : arguments[0];

@@ -5,20 +5,26 @@ namespace colonnade::app {
 namespace {
 
 constexpr Entry kVerbs[] = {
-    {"pretrain", "train a model: pretrain gpt --num-layers 12 ... ; one process is one rank", pretrain},
+    {"pretrain", "train a model: pretrain gpt --num-layers 12 ... ; one process is one rank", pretrain,
+     pretrain_offers},
     {"launch",
-     "start, watch and restart the ranks of this machine: launch --nproc-per-node N -- pretrain ...", launch},
-    {"plan", "what a run needs, before it starts: memory, communication, pipeline picture", plan},
+     "start, watch and restart the ranks of this machine: launch --nproc-per-node N -- pretrain ...", launch,
+     launch_offers},
+    {"plan", "what a run needs, before it starts: memory, communication, pipeline picture", plan,
+     plan_offers},
     {"preprocess", "JSON lines to a data set of token ids: preprocess --input F --output-prefix P",
-     preprocess},
-    {"tokenizer", "train a tokenizer, encode and decode text: tokenizer train | encode | decode", tokenizer},
-    {"data", "what a data set or blend holds: data inspect", data},
+     preprocess, preprocess_offers},
+    {"tokenizer", "train a tokenizer, encode and decode text: tokenizer train | encode | decode", tokenizer,
+     tokenizer_offers},
+    {"data", "what a data set or blend holds: data inspect", data, data_offers},
     {"checkpoint", "what is in a checkpoint, and whether it is whole: checkpoint inspect | verify | diff",
-     checkpoint},
-    {"evaluate", "loss and perplexity of a checkpoint on data, logits of given tokens", evaluate},
-    {"generate", "continue a prompt: generate --load DIR --prompt TEXT", generate},
-    {"help", "one verb, one setting, or all of them: help VERB | FLAG | --all | --markdown", help},
-    {"completion", "the completion script of bash, zsh or fish", completion},
+     checkpoint, checkpoint_offers},
+    {"evaluate", "loss and perplexity of a checkpoint on data, logits of given tokens", evaluate,
+     evaluate_offers},
+    {"generate", "continue a prompt: generate --load DIR --prompt TEXT", generate, generate_offers},
+    {"help", "one verb, one setting, or all of them: help VERB | FLAG | --all | --markdown", help,
+     help_offers},
+    {"completion", "the completion script of bash, zsh or fish", completion, completion_offers},
 };
 
 }  // namespace

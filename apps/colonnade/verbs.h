@@ -1,11 +1,13 @@
 // The verbs of the executable: one file each, nothing but argument reading and calls into the library.
-// A new verb is a file here, its name in CMakeLists.txt, a declaration below and a line in verbs.cpp.
+// A new verb is a file here, its name in CMakeLists.txt, two declarations below and a line in verbs.cpp.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "colonnade/config/completion.h"
 
 namespace colonnade::app {
 
@@ -16,10 +18,13 @@ using Arguments = std::vector<std::string>;
 /// `--help` it prints its help on standard output and returns 0.
 using Verb = int (*)(const Arguments& arguments);
 
+using Offers = std::vector<config::Offer>;
+
 struct Entry {
   std::string_view name;
   std::string_view summary;  ///< one line for `colonnade help`
   Verb run;
+  Offers (*offers)();  ///< what can follow it, for completion
 };
 
 /// All verbs in the order of `colonnade help`.
@@ -36,5 +41,17 @@ int plan(const Arguments& arguments);
 int preprocess(const Arguments& arguments);
 int pretrain(const Arguments& arguments);
 int tokenizer(const Arguments& arguments);
+
+Offers checkpoint_offers();
+Offers completion_offers();
+Offers data_offers();
+Offers evaluate_offers();
+Offers generate_offers();
+Offers help_offers();
+Offers launch_offers();
+Offers plan_offers();
+Offers preprocess_offers();
+Offers pretrain_offers();
+Offers tokenizer_offers();
 
 }  // namespace colonnade::app

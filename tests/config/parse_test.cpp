@@ -3,10 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 
 namespace colonnade::config {
 namespace {
@@ -136,6 +139,113 @@ TEST(ParseScript, OlderSpellingsAreUnderstood) {
   EXPECT_TRUE(r.schedule.override_opt_param_scheduler);
 }
 
+/// The flags that are refused, in the order of the messages.
+std::vector<std::string> refused_in(const std::string& line) {
+  std::vector<std::string> flags;
+  for (const std::string& fault : faults_of(line)) flags.push_back(fault.substr(0, fault.find(':')));
+  return flags;
+}
+
+// The flags of Megatron-LM's examples/gpt3/train_gpt3_175b_distributed.sh (commit 157006d6).
+constexpr const char* kMegatronGpt3 = R"(
+  --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048
+  --attention-backend auto --micro-batch-size 1 --global-batch-size 1536 --rampup-batch-size 16 16 5859375
+  --train-iters 500000 --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95 --init-method-std 0.006 --clip-grad 1.0
+  --fp16 --lr 6.0e-5 --lr-decay-style cosine --min-lr 6.0e-6 --lr-warmup-fraction .001 --lr-decay-iters 430000
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --data-path D --vocab-file V --merge-file M
+  --split 949,50,1 --log-interval 100 --save-interval 10000 --eval-interval 1000 --save C --load C --eval-iters 10
+  --tensorboard-dir T)";
+
+// Those of examples/llama/train_llama3_8b_h100_fp8.sh with its mock data, shell's quotes as the script keeps
+// them.
+constexpr const char* kMegatronLlama3 = R"(
+  --use-mcore-models --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32
+  --group-query-attention --num-query-groups 8 --kv-channels 128 --seq-length 8192 --max-position-embeddings 8192
+  --position-embedding-type rope --rotary-base 1000000 --rotary-percent 1.0 --attention-dropout 0.0
+  --hidden-dropout 0.0 --swiglu --init-method-std 0.0134 --attention-backend fused --apply-layernorm-1p
+  --untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 --global-batch-size 128
+  --train-samples 1953125000 --lr-decay-samples 1949218748 --lr-warmup-samples 3906252 --lr 0.00015 --min-lr 0.00001
+  --decoupled-lr 5.0e-4 --decoupled-min-lr 4.5e-5 --lr-decay-style cosine --clip-grad 1.0 --weight-decay 0.1
+  --adam-beta1 0.9 --adam-beta2 0.95 --bf16 --grad-reduce-in-bf16 --cross-entropy-loss-fusion
+  --calculate-per-token-loss --manual-gc --empty-unused-memory-level 1 --exit-duration-in-mins 235
+  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --fp8-format hybrid
+  --fp8-amax-history-len 1024 --fp8-amax-compute-algo max --fp8-param-gather --tensor-model-parallel-size 1
+  --context-parallel-size 1 --sequence-parallel --mock-data --tokenizer-type NullTokenizer --vocab-size 128256
+  --data-cache-path D --tiktoken-pattern v2 --split 99,1,0 --no-create-attention-mask-in-dataloader
+  --no-mmap-bin-files --num-workers 1 --log-interval 1 --eval-iters 32 --eval-interval 100 --save-interval 1000
+  --log-throughput --profile --profile-step-start 4 --profile-step-end 6 --ckpt-format torch_dist
+  --distributed-timeout-minutes 60 --save C --load C --tensorboard-dir T)";
+
+TEST(ParseScript, OfMegatronsExamplesOnlyWhatIsMissingIsRefused) {
+  EXPECT_THAT(refused_in(kMegatronGpt3),
+              ::testing::UnorderedElementsAre("--vocab-file", "--merge-file", "--rampup-batch-size"));
+  EXPECT_THAT(refused_in(kMegatronLlama3),
+              ::testing::UnorderedElementsAre("--decoupled-lr", "--decoupled-min-lr", "--grad-reduce-in-bf16",
+                                              "--fp8-format", "--fp8-amax-history-len",
+                                              "--fp8-amax-compute-algo", "--fp8-param-gather", "--profile",
+                                              "--profile-step-start", "--profile-step-end"));
+}
+
+/// A YAML file that goes away with the test.
+class File {
+ public:
+  explicit File(const std::string& text) { write_file_atomically(path_, text); }
+  ~File() { std::filesystem::remove(path_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("parse_test_" + std::to_string(::getpid()) + ".yaml");
+};
+
+TEST(ParseShorthand, SwitchedOffItTakesItsWordBackFromAFile) {
+  const File file("params_dtype: bf16\nactivation: swiglu\nposition_embedding_type: rope\n");
+  const config::Run r = run_of("--config " + file.path() + " --no-bf16 --no-swiglu");
+  EXPECT_EQ(r.model.params_dtype, ParamsDtype::kFloat32);
+  EXPECT_EQ(r.model.activation, Activation::kGeluTanh);
+  EXPECT_EQ(r.model.position_embedding, PositionEmbedding::kRope);
+  EXPECT_EQ(r.given.at("params_dtype"), "the command line");
+  EXPECT_EQ(run_of("--config " + file.path() + " --no-bf16 --fp16").model.params_dtype,
+            ParamsDtype::kFloat16);
+  EXPECT_EQ(run_of("--config " + file.path() + " --no-fp16").model.params_dtype, ParamsDtype::kBfloat16);
+}
+
+TEST(ParseShorthand, OneInAFileYieldsToTheCommandLine) {
+  const File file("bf16: false\nswiglu: false\n");
+  EXPECT_EQ(run_of("--bf16 --config " + file.path()).model.params_dtype, ParamsDtype::kBfloat16);
+  EXPECT_EQ(run_of("--activation swiglu --config " + file.path()).model.activation, Activation::kSwiglu);
+  const File contradiction("bf16: false\nparams_dtype: bf16\n");
+  EXPECT_THAT(faults_of("--config " + contradiction.path()), ElementsAre(HasSubstr("say different things")));
+}
+
+TEST(ParseShorthand, SwitchedOffItContradictsACheckpoint) {
+  config::Run r = run_of("--no-swiglu");
+  try {
+    fill(r, {{"activation", "swiglu"}}, "run/step_1");
+    FAIL() << "the checkpoint's activation was taken";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(),
+                HasSubstr("--activation: must agree with run/step_1; got gelu-tanh from the command line"));
+  }
+}
+
+TEST(Parse, AFamilyThatDoesNotExistIsAllThatIsSaid) {
+  const Parsed parsed = parse_all(shell("bert --bert-no-binary-heads --num-layers x"));
+  EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("must be one of gpt; got \"bert\"")));
+  EXPECT_TRUE(parsed.cut_short);
+}
+
+TEST(Parse, WordsThatMeanNothingAreMarkedAndFilledByNobodyElsesFault) {
+  Parsed parsed = parse_all(shell("--num-layers x --lr --bf16=maybe --seed 3"));
+  EXPECT_EQ(parsed.faults.size(), 3U);
+  for (const char* key : {"num_layers", "lr", "params_dtype"}) EXPECT_TRUE(at_fault(parsed.run, key)) << key;
+  EXPECT_FALSE(at_fault(parsed.run, "seed"));
+  EXPECT_TRUE(typed(parsed.run, "seed"));
+  EXPECT_NO_THROW(fill(parsed.run, {{"num_layers", "4"}}, "run/step_1"));
+}
+
 TEST(Parse, ValuesComeInAllForms) {
   EXPECT_EQ(run_of("--num-layers=4").model.num_layers, 4);
   EXPECT_EQ(run_of("--lr -0").schedule.lr, 0);
@@ -244,9 +354,37 @@ INSTANTIATE_TEST_SUITE_P(
               "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
               "remove it and use --bf16"},
         Wrong{"--ckpt-format torch",
-              "--ckpt-format: checkpoints are safetensors with a manifest of global tensors; Megatron's own "
-              "are not read yet, "
-              "so it must be torch_dist; got \"torch\"; leave it out"},
+              "--ckpt-format: must be torch_dist; got \"torch\"; leave it out: checkpoints are safetensors "
+              "with a manifest of global tensors; Megatron's own are not read yet"},
+        Wrong{
+            "--attention-backend foo",
+            "--attention-backend: must be auto or flash or fused or unfused or local; got \"foo\"; leave it "
+            "out: the attention kernel is picked by device and shape; results do not depend on it"},
+        Wrong{"--manual-gc-interval x",
+              "--manual-gc-interval: must be an integer; got \"x\"; leave it out: there is no garbage "
+              "collector"},
+        Wrong{
+            "--num-dataset-builder-threads abc",
+            "--num-dataset-builder-threads: must be an integer; got \"abc\"; leave it out: index caches are "
+            "built once, by whoever comes first"},
+        Wrong{"--flash-attention-version two",
+              "--flash-attention-version: must be an integer; got \"two\"; leave it out: the attention "
+              "kernel is "
+              "picked by device and shape; results do not depend on it"},
+        Wrong{"--grad-reduce-in-bf16",
+              "--grad-reduce-in-bf16: this version has no gradients that are reduced in bf16; got \"true\"; "
+              "remove it; they are summed and reduced in fp32"},
+        Wrong{
+            "--decoupled-lr 5e-4",
+            "--decoupled-lr: this version has no learning rate of their own for the embedding and the output "
+            "layer; got \"5e-4\"; remove it; --lr and --min-lr hold for all weights"},
+        Wrong{
+            "--params-dtype bf16 --no-bf16",
+            "--no-bf16 and --params-dtype: say different things about --params-dtype; got not bf16 and bf16; "
+            "leave one out"},
+        Wrong{"--num-attention-heads x --num-query-groups 8",
+              "--num-attention-heads: must be an integer; got \"x\"; see `colonnade help "
+              "--num-attention-heads`"},
         Wrong{"bert", "pretrain: must be one of gpt; got \"bert\"; see `colonnade help --model`"}));
 
 TEST(Parse, ReportsAllFaultsAtOnce) {
@@ -274,7 +412,7 @@ TEST(Parse, FlagsThatAreAlwaysSoAreAcceptedAndSaidOnce) {
                            "--use-mcore-models: there is one model code",
                            "--transformer-impl: layers have one implementation, on LibTorch"));
   EXPECT_THAT(faults_of("--no-ckpt-fully-parallel-save"),
-              ElementsAre(HasSubstr("all ranks write, so it must be true")));
+              ElementsAre(HasSubstr("must be true; got \"false\"; leave it out: all ranks write")));
 }
 
 TEST(Parse, AVerbsOwnFlagsAreKeptApart) {

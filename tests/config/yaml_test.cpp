@@ -145,10 +145,10 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
 }
 
 TEST_F(Yaml, AFileThatCannotBeReadAtAllIsTold) {
-  EXPECT_TRUE(read("num_layers: [1, 2\nlr: 3\n").file_unread);
-  EXPECT_TRUE(read("- a\n- b\n").file_unread);
-  EXPECT_TRUE(parse_all({"--config", "/nonexistent/run.yaml"}).file_unread);
-  EXPECT_FALSE(read("num_layer: 3\n").file_unread);
+  EXPECT_TRUE(read("num_layers: [1, 2\nlr: 3\n").cut_short);
+  EXPECT_TRUE(read("- a\n- b\n").cut_short);
+  EXPECT_TRUE(parse_all({"--config", "/nonexistent/run.yaml"}).cut_short);
+  EXPECT_FALSE(read("num_layer: 3\n").cut_short);
 }
 
 TEST_F(Yaml, AMissingFileOrAFolderIsNamed) {

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -13,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 struct Result {
@@ -30,6 +33,16 @@ Result colonnade(const std::string& arguments, const std::string& variables = ""
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }
+
+/// How often `part` stands in `text`.
+int count(const std::string& text, const std::string& part) {
+  int times = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++times;
+  return times;
+}
+
+constexpr const char* kModel =
+    " --num-layers 4 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 --max-position-embeddings 8 ";
 
 TEST(Cli, SaysWhatItIsAndWhatItCanDo) {
   EXPECT_THAT(colonnade("--version").text, StartsWith("colonnade 0."));
@@ -51,6 +64,93 @@ TEST(Cli, HelpOfAVerbIsItsOwn) {
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.text, HasSubstr("--max-restarts"));
   EXPECT_EQ(result.text, colonnade("launch --help").text);
+}
+
+TEST(Cli, HelpTakesWordsAndFlagsOfTheVerb) {
+  EXPECT_THAT(colonnade("help tokenizer encode").text, HasSubstr("--add-special-tokens"));
+  EXPECT_EQ(colonnade("help tokenizer encode").text, colonnade("tokenizer encode --help").text);
+  EXPECT_THAT(colonnade("help checkpoint verify").text, HasSubstr("--json"));
+  EXPECT_EQ(colonnade("help pretrain gpt").text, colonnade("pretrain --help").text);
+  EXPECT_EQ(colonnade("help pretrain --lr").text, colonnade("help --lr").text);
+  EXPECT_THAT(colonnade("help generate").text, HasSubstr("--seed"));
+}
+
+TEST(Cli, PlanSaysWhatItAssumesAndFindsMistakesOfTraining) {
+  const Result plan = colonnade(std::string("plan --pipeline-model-parallel-size 2 --load run") + kModel);
+  EXPECT_EQ(plan.code, 0) << plan.text;
+  EXPECT_THAT(plan.text, AllOf(HasSubstr("the smallest world, 2 ranks (data axis 1)"),
+                               HasSubstr("--load: is not read by `plan`"),
+                               HasSubstr("training: --seq-length"), HasSubstr("--lr")));
+  EXPECT_THAT(colonnade(std::string("plan --world-size 4") + kModel).text, Not(HasSubstr("smallest world")));
+  const Result wrong = colonnade(std::string("plan --overlap-param-gather --finetune") + kModel);
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.text, AllOf(HasSubstr("param-gather"), HasSubstr("load-given")));
+}
+
+TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
+  for (const std::string& line :
+       {std::string("plan --json /nowhere/plan.json") + kModel, std::string("plan --svg /") + kModel,
+        std::string("checkpoint verify /tmp --json /nowhere/x.json"),
+        std::string("data inspect /tmp/none --json /nowhere/x.json")}) {
+    const Result result = colonnade(line);
+    EXPECT_EQ(result.code, 2) << line << result.text;
+    EXPECT_THAT(result.text, HasSubstr("must name a file that can be written"));
+    EXPECT_EQ(count(result.text, "\n"), 1) << result.text;
+  }
+}
+
+TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
+  const Result result = colonnade(
+      "preprocess --input x.jsonl --output-prefix x --tokenizer-type GPT2BPETokenizer --vocab-file v "
+      "--merge-file m "
+      "--append-eod --keep-newlines --find-optimal-num-workers --workers 2");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("--vocab-file: this version has no byte-pair tokenizer of GPT-2's kind"),
+                    HasSubstr("--merge-file: this version"), HasSubstr("--keep-newlines: must be left"),
+                    HasSubstr("--find-optimal-num-workers"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(colonnade("preprocess --input x --output-prefix x --tokenizer-typ y").text,
+              HasSubstr("did you mean --tokenizer-type?"));
+}
+
+TEST(Cli, PreprocessWarnsOfADataSetWithoutTokens) {
+  const fs::path folder = fs::temp_directory_path() / ("cli-empty-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  std::ofstream(folder / "empty.jsonl").close();
+  const Result result =
+      colonnade("preprocess --input " + (folder / "empty.jsonl").string() + " --output-prefix " +
+                (folder / "x").string() + " --tokenizer-type NullTokenizer --vocab-size 9");
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("the data set holds no tokens"));
+  fs::remove_all(folder);
+}
+
+TEST(Cli, VerbsThatWriteNoRunRefuseItsSettings) {
+  for (const std::string verb : {"evaluate", "generate --prompt x"}) {
+    const Result result = colonnade(verb + " --load run --save zz");
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.text, HasSubstr("--save: does nothing in"));
+  }
+}
+
+TEST(Cli, CompletionKnowsEveryVerbsOwnFlags) {
+  const auto offers = [](const std::string& words, const std::string& wanted) {
+    const std::string test =
+        "source <(" COLONNADE_EXECUTABLE " completion bash); COMP_WORDS=(colonnade " + words +
+        "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _colonnade; [[ \" ${COMPREPLY[*]} \" == *\" " + wanted +
+        " \"* ]]";
+    return std::system(("bash -c '" + test + "'").c_str()) == 0;
+  };
+  EXPECT_TRUE(offers("launch --max", "--max-restarts"));
+  EXPECT_TRUE(offers("generate --pro", "--prompt"));
+  EXPECT_TRUE(offers("evaluate --split-n", "--split-name"));
+  EXPECT_TRUE(offers("plan --world", "--world-size"));
+  EXPECT_TRUE(offers("preprocess --in", "--input"));
+  EXPECT_TRUE(offers("tokenizer train --model", "--model-type"));
+  EXPECT_TRUE(offers("checkpoint ver", "verify"));
+  EXPECT_TRUE(offers("data inspect --sam", "--samples"));
+  EXPECT_TRUE(offers("completion z", "zsh"));
+  EXPECT_TRUE(offers("help preproc", "preprocess"));
 }
 
 TEST(Cli, LaunchRefusesWrongFlagsWithExitCode2) {
@@ -85,8 +185,28 @@ TEST_F(CliLaunch, StartsAProgramAndShowsRankZero) {
 TEST_F(CliLaunch, StartsAVerbOfItsOwnAndPassesItsExitCodeOn) {
   const Result result = colonnade(flags() + " -- no-such-verb");
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.text, AllOf(HasSubstr("was lost: exit code 2 (settings wrong)"),
-                                 HasSubstr("last note: no-such-verb: must be a verb")));
+  EXPECT_THAT(result.text, HasSubstr("ranks 0, 1 ended with exit code 2 (settings wrong)"));
+  EXPECT_EQ(count(result.text, "no-such-verb: must be a verb"), 1) << result.text;
+  EXPECT_THAT(result.text, AllOf(Not(HasSubstr("lost")), Not(HasSubstr("last lines of"))));
+}
+
+TEST_F(CliLaunch, LooksIntoTheRanksYamlForItsLogs) {
+  std::ofstream(folder_ / "run.yaml") << "save: " << (folder_ / "run").string() << "\nnum_layers: none\n";
+  const Result result = colonnade("launch -- pretrain gpt --config " + (folder_ / "run.yaml").string());
+  EXPECT_EQ(result.code, 2) << result.text;
+  EXPECT_TRUE(fs::exists(folder_ / "run/logs/rank_0.log")) << result.text;
+  EXPECT_EQ(count(result.text, "num_layers: must be an integer"), 1) << result.text;
+}
+
+TEST_F(CliLaunch, RankZeroSaysItsPlaceAndItsThreads) {
+  const std::string run =
+      "pretrain gpt --seq-length 8 --micro-batch-size 1 --train-iters 1 --lr 1e-3 --mock-data "
+      "--eval-iters 0 --save-interval 9 --save " +
+      (folder_ / "run").string() + kModel;
+  const Result placed = colonnade(run, "RANK=0 WORLD_SIZE=1 OMP_NUM_THREADS=1 ");
+  EXPECT_EQ(placed.code, 0) << placed.text;
+  EXPECT_THAT(placed.text,
+              HasSubstr("rank 0 of 1 (RANK, WORLD_SIZE), local rank 0 (the only rank); 1 threads a rank"));
 }
 
 TEST_F(CliLaunch, TakesKubeflowsVariables) {

@@ -163,6 +163,9 @@ Examples examples_of_the_pipeline() {
 Examples examples_of_training() {
   return {
       {"train-length", [](config::Run& r) { r.training.train_iters.reset(); }},
+      {"train-length-zero", [](config::Run& r) { r.training.train_iters = 0; }},
+      {"train-length-zero",
+       [](config::Run& r) { r.training.train_iters.reset(), r.training.train_samples = 0; }},
       {"train-length-once", [](config::Run& r) { r.training.train_samples = 10; }},
       {"units-of-samples",
        [](config::Run& r) {
@@ -224,11 +227,38 @@ Examples examples_of_training() {
   };
 }
 
+/// `key` is given and set, but what it needs is not there.
+Breaker gives(const std::string& key, const std::string& value) {
+  return [key, value](config::Run& r) {
+    config::set(r, key, value);
+    r.given[key] = "run.yaml:1";
+  };
+}
+
+/// Settings that would do nothing.
+Examples examples_of_idle_settings() {
+  return {
+      {"idle-rope-scaling", gives("rope_scaling_factor", "4")},
+      {"idle-rope-scaling", gives("rope_original_max_position_embeddings", "4096")},
+      {"idle-rotary", gives("rotary_base", "500000")},
+      {"idle-rotary", gives("rotary_interleaved", "true")},
+      {"idle-qk-decay", gives("apply_wd_to_qk_layernorm", "true")},
+      {"idle-adam",
+       [](config::Run& r) { config::set(r, "optimizer", "sgd"), gives("adam_beta2", "0.95")(r); }},
+      {"idle-sgd", gives("sgd_momentum", "0.5")},
+      {"idle-warmup-init", gives("lr_warmup_init", "1e-5")},
+      {"idle-microbatch-group", gives("microbatch_group_size_per_virtual_pipeline_stage", "2")},
+      {"idle-load-optim", gives("no_load_optim", "true")},
+      {"idle-tokenizer-model", gives("tokenizer_model", "books.model")},
+  };
+}
+
 const Examples& examples() {
   static const Examples table = [] {
     Examples all = examples_of_shapes();
     all.merge(examples_of_the_pipeline());
     all.merge(examples_of_training());
+    all.merge(examples_of_idle_settings());
     return all;
   }();
   return table;
@@ -314,6 +344,92 @@ TEST(Rules, AModelAloneNeedsNoTrainingSettings) {
   config::derive(r);
   EXPECT_EQ(report(check(r, Purpose::kModel)), "");
   EXPECT_FALSE(check(r).empty());
+}
+
+/// What `colonnade plan` says of a command line, and what it says is missing.
+std::vector<std::string> ids_of_plan(const std::vector<std::string>& words, std::string* missing = nullptr) {
+  config::Parsed parsed = config::parse_all(words);
+  config::derive(parsed.run);
+  if (missing != nullptr) *missing = missing_for_training(parsed.run);
+  std::vector<std::string> ids;
+  for (const Problem& problem : check(parsed.run, Purpose::kPlan)) ids.push_back(problem.id);
+  return ids;
+}
+
+const std::vector<std::string> kModelAlone{"--num-layers",
+                                           "2",
+                                           "--hidden-size",
+                                           "8",
+                                           "--num-attention-heads",
+                                           "2",
+                                           "--vocab-size",
+                                           "10",
+                                           "--max-position-embeddings",
+                                           "8"};
+
+std::vector<std::string> model_with(const std::vector<std::string>& more) {
+  std::vector<std::string> words = kModelAlone;
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(RulesOfAPlan, WhatIsMissingIsSaidAndNoError) {
+  std::string missing;
+  EXPECT_THAT(ids_of_plan(kModelAlone, &missing), IsEmpty());
+  EXPECT_EQ(missing, "--seq-length, --micro-batch-size, --train-iters, --lr, --data-path or --mock-data");
+  EXPECT_THAT(ids_of_plan(model_with({"--save", "run"}), &missing), IsEmpty());
+  EXPECT_THAT(missing, HasSubstr("--save-interval"));
+  EXPECT_THAT(ids_of_plan({"--num-layers", "2", "--vocab-size", "10"}), Contains("hidden-size"));
+}
+
+TEST(RulesOfAPlan, MistakesOfTrainingAreFoundBeforeARun) {
+  using Words = std::vector<std::string>;
+  const std::pair<const char*, Words> mistakes[] = {
+      {"param-gather", {"--overlap-param-gather"}},
+      {"loss-scale", {"--fp16", "--loss-scale", "0"}},
+      {"units-of-steps", {"--lr-warmup-samples", "5", "--train-iters", "100"}},
+      {"load-given", {"--finetune"}},
+      {"train-length-zero", {"--train-iters", "0"}},
+      {"lr", {"--lr", "0"}},
+      {"micro-batch", {"--micro-batch-size", "0"}},
+  };
+  for (const auto& [id, words] : mistakes) EXPECT_THAT(ids_of_plan(model_with(words)), Contains(id));
+}
+
+TEST(RulesOfFaults, WordsThatCouldNotBeReadAreNotJudgedToo) {
+  using Words = std::vector<std::string>;
+  const Words whole =
+      model_with({"--seq-length", "8", "--micro-batch-size", "2", "--global-batch-size", "8", "--train-iters",
+                  "10", "--lr", "1e-3", "--mock-data", "--save", "run", "--save-interval", "5"});
+  for (const char* flag :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings", "--seq-length",
+        "--micro-batch-size", "--train-iters", "--lr", "--save-interval", "--mock-data", "--vocab-size"}) {
+    Words words = whole;
+    if (std::string(flag) == "--mock-data")
+      *std::find(words.begin(), words.end(), flag) = "--mock-data=perhaps";
+    else
+      *std::next(std::find(words.begin(), words.end(), flag)) = "abc";
+    config::Parsed parsed = config::parse_all(words);
+    EXPECT_EQ(parsed.faults.size(), 1U) << flag;
+    config::derive(parsed.run);
+    EXPECT_EQ(report(check(parsed.run)), "") << flag;
+  }
+  config::Parsed tensor = config::parse_all(
+      model_with({"--tensor-model-parallel-size", "two", "--micro-batch-size", "1", "--global-batch-size",
+                  "4", "--seq-length", "8", "--train-iters", "10", "--lr", "1e-3", "--mock-data"}));
+  tensor.run.parallel.world_size = 8;
+  config::derive(tensor.run);
+  EXPECT_EQ(report(check(tensor.run)), "") << "8 data ranks are a guess";
+}
+
+TEST(RulesOfIdleSettings, WhatACommandLineSwitchedOffInAFileIsNotHeldAgainstTheFile) {
+  config::Run r = good();
+  config::set(r, "optimizer", "sgd");
+  config::set(r, "adam_beta2", "0.95");
+  r.given = {{"adam_beta2", "run/config.yaml:3"}, {"optimizer", "the command line"}};
+  EXPECT_EQ(report(problems_of(r)), "");
+  r.given["adam_beta2"] = "the command line";
+  EXPECT_THAT(ids_of(r), Contains("idle-adam"));
 }
 
 TEST(Rules, AnEmptyRunAndExtremesDoNotCrash) {

@@ -1,5 +1,8 @@
-// Completion scripts: verbs first, then flags, then the words of a choice or a file.
+// Completion scripts: verbs first, then sub-verbs, then the flags of the verb, the words of a choice or
+// files. All three find verb and sub-verb in the words before the cursor; "VERB/SUB" decides what is offered.
 #include "colonnade/config/completion.h"
+
+#include <algorithm>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
@@ -8,92 +11,188 @@ namespace colonnade::config {
 
 namespace {
 
-/// Every spelling that is worth offering: canonical flags and those that switch off.
-std::vector<std::string> flags() {
-  std::vector<std::string> out{"--help", "--help-all"};
+/// Every spelling of a setting that is worth offering, with its help: canonical flags and those that switch
+/// off.
+std::vector<Extra> settings() {
+  std::vector<Extra> out{{"--help", 0, "the settings used most"}, {"--help-all", 0, "all settings"}};
   for (const Setting& s : schema()) {
     if (s.cls == Class::kRefused) continue;
-    out.push_back(s.flag);
+    out.push_back({s.flag, 1, s.shorthand_key.empty() ? s.help : "short for " + s.shorthand_word});
     if (s.kind == Kind::kSwitch && s.off_flag() != s.flag && s.cls == Class::kImplemented)
-      out.push_back(s.off_flag());
+      out.push_back({s.off_flag(), 0, "switches " + s.flag + " off"});
   }
   return out;
 }
 
+/// The words that a setting may have; none where it is not a choice.
 Words choices(const Setting& s) {
+  if (s.cls == Class::kRefused || s.kind == Kind::kSwitch) return {};
   Words words = s.choices;
   std::erase(words, "");
   return words;
 }
 
-std::string bash(const std::vector<std::string>& verbs) {
-  std::string cases;
-  for (const Setting& s : schema()) {
-    if (s.cls == Class::kRefused || s.kind != Kind::kChoice) continue;
-    cases += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", s.flag,
-                         fmt::join(choices(s), " "));
+std::string flags_of(const std::vector<Extra>& extras) {
+  Words flags;
+  for (const Extra& extra : extras) flags.push_back(extra.flag);
+  return fmt::format("{}", fmt::join(flags, " "));
+}
+
+/// The verbs, or the sub-verbs of `verb`, in their order.
+std::string names(const std::vector<Offer>& offers, const std::string& verb) {
+  Words words;
+  for (const Offer& offer : offers) {
+    const std::string& word = verb.empty() ? offer.verb : offer.sub;
+    const bool wanted = verb.empty() || offer.verb == verb;
+    if (wanted && !word.empty() && std::find(words.begin(), words.end(), word) == words.end())
+      words.push_back(word);
   }
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string key_of(const Offer& offer) { return offer.verb + "/" + (offer.sub.empty() ? "*" : offer.sub); }
+
+/// What bash and zsh share: `plain` words or `flags` by "VERB/SUB", choices by the flag before. `offer_words`
+/// is the shell's command that offers words, with {} in their place.
+std::string cases(const std::vector<Offer>& offers, const std::string& offer_words) {
+  std::string out = "  case \"$verb/$sub\" in\n";
+  out += fmt::format("    /) plain=({}) ;;\n", names(offers, ""));
+  std::string before;
+  for (const Offer& offer : offers) {
+    if (!offer.sub.empty() && offer.verb != before)
+      out += fmt::format("    {}/) plain=({}) ;;\n", offer.verb, names(offers, offer.verb));
+    before = offer.verb;
+    out += fmt::format("    {}) flags=({} {}){} ;;\n", key_of(offer), flags_of(offer.flags),
+                       offer.settings ? "${settings[@]}" : "--help", offer.settings ? "; of_run=1" : "");
+  }
+  out += "  esac\n  if [[ -n $of_run ]]; then\n    case \"$before\" in\n";
+  for (const Setting& s : schema()) {
+    if (!choices(s).empty())
+      out += fmt::format("      {}) {}; return ;;\n", s.flag,
+                         fmt::format(fmt::runtime(offer_words), fmt::join(choices(s), " ")));
+  }
+  return out + "    esac\n  fi\n";
+}
+
+std::string bash(const std::vector<Offer>& offers) {
   return fmt::format(R"(# bash completion of colonnade; use: source <(colonnade completion bash)
 _colonnade() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
-  if [[ $COMP_CWORD -eq 1 ]]; then COMPREPLY=($(compgen -W "{}" -- "$word")); return; fi
-  case "$before" in
-{}  esac
-  if [[ $word == --* ]]; then COMPREPLY=($(compgen -W "{}" -- "$word")); else COMPREPLY=($(compgen -f -- "$word")); fi
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" verb="" sub="" of_run="" at
+  local -a plain=() flags=() settings=({})
+  for ((at = 1; at < COMP_CWORD; at++)); do
+    case "${{COMP_WORDS[at]}}" in
+      --) if [[ $verb == launch ]]; then verb=""; sub=""; fi ;;
+      -*) ;;
+      *) if [[ -z $verb ]]; then verb="${{COMP_WORDS[at]}}"; elif [[ -z $sub ]]; then sub="${{COMP_WORDS[at]}}"; fi ;;
+    esac
+  done
+{}  if [[ ${{#plain[@]}} -gt 0 && $word != -* ]]; then COMPREPLY=($(compgen -W "${{plain[*]}}" -- "$word")); return; fi
+  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "${{flags[*]}}" -- "$word")); else COMPREPLY=($(compgen -f -- "$word")); fi
 }}
 complete -o filenames -F _colonnade colonnade
 )",
-                     fmt::join(verbs, " "), cases, fmt::join(flags(), " "));
+                     flags_of(settings()), cases(offers, "COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))"));
 }
 
-std::string zsh(const std::vector<std::string>& verbs) {
-  std::string cases;
-  for (const Setting& s : schema()) {
-    if (s.cls == Class::kRefused || s.kind != Kind::kChoice) continue;
-    cases += fmt::format("    {}) compadd -- {}; return ;;\n", s.flag, fmt::join(choices(s), " "));
-  }
+std::string zsh(const std::vector<Offer>& offers) {
   return fmt::format(R"(#compdef colonnade
 # zsh completion of colonnade; use: source <(colonnade completion zsh)
 _colonnade() {{
-  if (( CURRENT == 2 )); then compadd -- {}; return; fi
-  case "$words[CURRENT-1]" in
-{}  esac
-  if [[ "$words[CURRENT]" == --* ]]; then compadd -- {}; else _files; fi
+  local word="$words[CURRENT]" before="$words[CURRENT-1]" verb="" sub="" of_run="" at
+  local -a plain flags settings=({})
+  for ((at = 2; at < CURRENT; at++)); do
+    case "$words[at]" in
+      --) if [[ $verb == launch ]]; then verb=""; sub=""; fi ;;
+      -*) ;;
+      *) if [[ -z $verb ]]; then verb="$words[at]"; elif [[ -z $sub ]]; then sub="$words[at]"; fi ;;
+    esac
+  done
+{}  if [[ $#plain -gt 0 && $word != -* ]]; then compadd -- $plain; return; fi
+  if [[ $word == -* ]]; then compadd -- $flags; else _files; fi
 }}
 compdef _colonnade colonnade
 )",
-                     fmt::join(verbs, " "), cases, fmt::join(flags(), " "));
+                     flags_of(settings()), cases(offers, "compadd -- {}"));
 }
 
-/// Text inside single quotes of fish.
-std::string quoted(const std::string& text) {
+/// Flags and their help as words of fish: 'FLAG<tab>HELP' in single quotes.
+std::string fish_words(const std::vector<Extra>& extras) {
   std::string out;
-  for (const char c : text) out += c == '\'' || c == '\\' ? fmt::format("\\{}", c) : std::string(1, c);
-  return "'" + out + "'";
-}
-
-std::string fish(const std::vector<std::string>& verbs) {
-  std::string out = "# fish completion of colonnade; use: colonnade completion fish | source\n";
-  out += fmt::format("complete -c colonnade -n __fish_use_subcommand -f -a '{}'\n", fmt::join(verbs, " "));
-  for (const Setting& s : schema()) {
-    if (s.cls == Class::kRefused) continue;
-    out += fmt::format("complete -c colonnade -l {}", s.flag.substr(2));
-    if (s.kind == Kind::kChoice)
-      out += fmt::format(" -x -a '{}'", fmt::join(choices(s), " "));
-    else if (s.kind != Kind::kSwitch)
-      out += " -r";
-    out +=
-        fmt::format(" -d {}\n", quoted(s.shorthand_key.empty() ? s.help : "short for " + s.shorthand_word));
+  for (const Extra& extra : extras) {
+    std::string help;
+    for (const char c : extra.help)
+      help += c == '\'' || c == '\\' ? fmt::format("\\{}", c) : std::string(1, c);
+    out += fmt::format(" '{}\t{}'", extra.flag, help);
   }
   return out;
 }
 
+std::string fish(const std::vector<Offer>& offers) {
+  std::string by_verb = fmt::format("        case /\n            set plain {}\n", names(offers, ""));
+  std::string before;
+  for (const Offer& offer : offers) {
+    if (!offer.sub.empty() && offer.verb != before)
+      by_verb +=
+          fmt::format("        case {}/\n            set plain {}\n", offer.verb, names(offers, offer.verb));
+    before = offer.verb;
+    by_verb +=
+        fmt::format("        case '{}'\n            set flags{} {}\n", key_of(offer), fish_words(offer.flags),
+                    offer.settings ? "$settings\n            set of_run 1" : "--help");
+  }
+  std::string by_flag;
+  for (const Setting& s : schema()) {
+    if (!choices(s).empty())
+      by_flag +=
+          fmt::format("            case {}\n                string join -- \\n {}\n                return\n",
+                      s.flag, fmt::join(choices(s), " "));
+  }
+  return fmt::format(R"(# fish completion of colonnade; use: colonnade completion fish | source
+function __colonnade_offers
+    set -l words (commandline -opc)
+    set -l before $words[-1]
+    set -e words[1]
+    set -l verb ''
+    set -l sub ''
+    set -l of_run ''
+    set -l plain
+    set -l flags
+    set -l settings{}
+    for word in $words
+        switch $word
+            case '--'
+                if test "$verb" = launch
+                    set verb ''
+                    set sub ''
+                end
+            case '-*'
+            case '*'
+                if test -z "$verb"
+                    set verb $word
+                else if test -z "$sub"
+                    set sub $word
+                end
+        end
+    end
+    switch "$verb/$sub"
+{}    end
+    if test -n "$of_run"
+        switch "$before"
+{}        end
+    end
+    string join -- \n $plain $flags
+end
+complete -c colonnade -n __fish_use_subcommand -f
+complete -c colonnade -a '(__colonnade_offers)'
+)",
+                     fish_words(settings()), by_verb, by_flag);
+}
+
 }  // namespace
 
-std::string completion(const std::string& shell, const std::vector<std::string>& verbs) {
-  if (shell == "bash") return bash(verbs);
-  if (shell == "zsh") return zsh(verbs);
-  if (shell == "fish") return fish(verbs);
+std::string completion(const std::string& shell, const std::vector<Offer>& offers) {
+  if (shell == "bash") return bash(offers);
+  if (shell == "zsh") return zsh(offers);
+  if (shell == "fish") return fish(offers);
   throw ConfigError(
       fmt::format("completion: the shell must be bash, zsh or fish; got \"{}\"; name one of them", shell));
 }

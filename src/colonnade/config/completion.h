@@ -1,13 +1,23 @@
-// Shell completion, made from the schema.
+// Completion scripts for bash, zsh and fish, made from the schema and from what each verb offers.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "colonnade/config/parse.h"
+
 namespace colonnade::config {
 
-/// The completion script of `bash`, `zsh` or `fish` for `colonnade VERB [FLAGS]`. Throws ConfigError
-/// for another shell.
-std::string completion(const std::string& shell, const std::vector<std::string>& verbs);
+/// What can follow a verb, or one of its sub-verbs.
+struct Offer {
+  std::string verb;
+  std::string sub;           ///< "" for a verb without sub-verbs
+  std::vector<Extra> flags;  ///< its own
+  bool settings = false;     ///< also the settings of a run
+};
+
+/// The completion script of `bash`, `zsh` or `fish` for `colonnade VERB [SUB] [FLAGS]`, and for what stands
+/// after `launch --`. Throws ConfigError for another shell.
+std::string completion(const std::string& shell, const std::vector<Offer>& offers);
 
 }  // namespace colonnade::config

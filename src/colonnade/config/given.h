@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,12 @@ struct Given {
 struct GivenSet {
   std::map<std::string, Given> by_key;
   std::vector<std::string> faults;
-  bool file_unread = false;  ///< as Parsed::file_unread
+  std::set<std::string> at_fault;  ///< keys whose words mean nothing: a fault says so
+  bool cut_short = false;          ///< as Parsed::cut_short
   std::vector<std::string> notes;
+
+  /// A fault in the words of a setting.
+  void fault(const Setting& setting, std::string text);
 
   /// Keeps `given` unless a higher level said the key already.
   void put(const std::string& key, Given given);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kCommandLine = 1 << 20;  // above every YAML file
 constexpr const char* kTyped = "the command line";
+constexpr const char* kAtFault = "words that mean nothing";  // in Run::given, where the source stands else
 
 bool is_flag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
@@ -65,15 +66,17 @@ class CommandLine {
     const Setting& s = *match->setting;
     if (s.kind == Kind::kSwitch) {
       if (value && *value != "true" && *value != "false") {
-        given_.faults.push_back(fmt::format(
-            "{}: takes no value, or true or false; got \"{}\"; write {} alone", name, *value, name));
-        return;
+        return given_.fault(s, fmt::format("{}: takes no value, or true or false; got \"{}\"; write {} alone",
+                                           name, *value, name));
       }
       const bool on = !value || *value == "true";
       return put(s, {on != match->off ? "true" : "false"}, name);
     }
     const Words words = words_of(s.kind == Kind::kList ? -1 : 1, value);
-    if (s.kind != Kind::kList && words.empty()) return needs_value(name);
+    if (s.kind != Kind::kList && words.empty()) {
+      given_.at_fault.insert(s.key);
+      return needs_value(name);
+    }
     if (s.key == "config")
       files_.push_back(words[0]);
     else
@@ -134,46 +137,94 @@ bool asks_for_default(const Setting& s, const Words& words) {
   return same_value(fmt::format("{}", fmt::join(words, " ")), s.megatron_default);
 }
 
+/// The rule that the words of a flag that is always so break; "" when there is none.
+std::string broken_form(const Setting& s, const Words& words) {
+  if (s.kind == Kind::kList) return "";
+  if (words.size() != 1) return "must be one value";
+  if (!s.choices.empty() && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end())
+    return fmt::format("must be {}", fmt::join(s.choices, " or "));
+  if (asks_for_default(s, words)) return "";
+  std::int64_t integer = 0;
+  double number = 0;
+  if (s.kind == Kind::kInteger && !read_number(words[0], integer)) return "must be an integer";
+  if (s.kind == Kind::kNumber && !read_number(words[0], number)) return "must be a number";
+  return "";
+}
+
 void refused_or_always(const Setting& s, const Given& g, GivenSet& given) {
   if (s.cls == Class::kRefused) {
     if (asks_for_default(s, g.words)) return;
     given.faults.push_back(fmt::format("{}: {}; got {}; {}", g.spelled, s.help, shown(g.words), s.way_out));
     return;
   }
-  const bool accepted =
-      s.choices.empty() ||
-      (g.words.size() == 1 && std::find(s.choices.begin(), s.choices.end(), g.words[0]) != s.choices.end());
-  if (!accepted) {
-    given.faults.push_back(fmt::format("{}: {}, so it must be {}; got {}; leave it out", g.spelled, s.help,
-                                       fmt::join(s.choices, " or "), shown(g.words)));
+  const std::string broken = broken_form(s, g.words);
+  if (!broken.empty()) {
+    given.faults.push_back(
+        fmt::format("{}: {}; got {}; leave it out: {}", g.spelled, broken, shown(g.words), s.help));
   } else if (!asks_for_default(s, g.words)) {
     given.notes.push_back(fmt::format("{}: {}", s.flag, s.help));
   }
 }
 
-/// Replaces shorthands (--swiglu, --bf16, ...) by the setting they stand for.
-void expand_shorthands(GivenSet& given) {
-  std::map<std::string, std::vector<std::pair<std::string, Given>>> asked;  // key: words, by whom
+/// A shorthand and what it says of its key.
+struct Claim {
+  std::string word;
+  Given by;
+};
+using Claims = std::map<std::string, std::vector<Claim>>;
+
+/// The shorthands that are switched on, or off, by the keys they are short for.
+Claims claims_of(const GivenSet& given, bool on) {
+  Claims claims;
   for (const Setting& s : schema()) {
     const Given* g = s.shorthand_key.empty() ? nullptr : given.find(s.key);
-    if (g != nullptr && g->words == Words{"true"}) asked[s.shorthand_key].emplace_back(s.shorthand_word, *g);
+    if (g != nullptr && g->words == Words{on ? "true" : "false"})
+      claims[s.shorthand_key].push_back({s.shorthand_word, *g});
   }
+  return claims;
+}
+
+/// A shorthand that is switched off takes its word back from `key` where a lower level says it. True when the
+/// key has its default then, because this says so.
+bool take_back(const std::string& key, const Claim& claim, GivenSet& given) {
+  const Given* own = given.find(key);
+  if (own == nullptr) return true;
+  if (own->words != Words{claim.word} || own->level > claim.by.level) return false;
+  if (own->level == claim.by.level) {
+    given.faults.push_back(
+        fmt::format("{} and {}: say different things about --{}; got not {} and {}; leave one out",
+                    claim.by.spelled, own->spelled, setting(key).flag.substr(2), claim.word, claim.word));
+    return false;
+  }
+  given.by_key.erase(key);
+  return true;
+}
+
+/// Replaces shorthands (--swiglu, --bf16, ...) by the setting they stand for. Returns where each key was
+/// given that a shorthand set to its default.
+std::map<std::string, std::string> expand_shorthands(GivenSet& given) {
+  Claims asked = claims_of(given, true);
   for (auto& [key, claims] : asked) {
-    if (const Given* own = given.find(key))
-      claims.emplace_back(own->words.empty() ? "" : own->words[0], *own);
+    if (const Given* own = given.find(key)) claims.push_back({own->words.empty() ? "" : own->words[0], *own});
     int top = 0;
-    for (const auto& claim : claims) top = std::max(top, claim.second.level);
-    std::erase_if(claims, [&](const auto& claim) { return claim.second.level < top; });
+    for (const Claim& claim : claims) top = std::max(top, claim.by.level);
+    std::erase_if(claims, [&](const Claim& claim) { return claim.by.level < top; });
     for (const auto& [word, g] : claims) {
-      if (word == claims[0].first) continue;
-      given.faults.push_back(fmt::format(
-          "{} and {}: say different things about --{}; got {} and {}; leave one out",
-          claims[0].second.spelled, g.spelled, setting(key).flag.substr(2), claims[0].first, word));
+      if (word == claims[0].word) continue;
+      given.faults.push_back(
+          fmt::format("{} and {}: say different things about --{}; got {} and {}; leave one out",
+                      claims[0].by.spelled, g.spelled, setting(key).flag.substr(2), claims[0].word, word));
     }
-    Given winner = claims[0].second;
-    winner.words = {claims[0].first};
+    Given winner = claims[0].by;
+    winner.words = {claims[0].word};
     given.by_key.insert_or_assign(key, winner);
   }
+  std::map<std::string, std::string> back_to_default;
+  for (const auto& [key, claims] : claims_of(given, false)) {
+    for (const Claim& claim : claims)
+      if (take_back(key, claim, given)) back_to_default.emplace(key, claim.by.where);
+  }
+  return back_to_default;
 }
 
 bool is_on(const GivenSet& given, const std::string& key, bool otherwise) {
@@ -196,7 +247,8 @@ void group_queries(GivenSet& given, Run& run) {
   if (is_on(given, "group_query_attention", false)) {
     if (m.num_query_groups == 0) m.num_query_groups = 1;
     if (groups == nullptr) given.put("num_query_groups", *grouped);
-  } else if (m.num_query_groups != 0 && m.num_query_groups != m.num_attention_heads) {
+  } else if (m.num_query_groups != 0 && m.num_query_groups != m.num_attention_heads &&
+             !given.at_fault.contains("num_attention_heads")) {
     given.faults.push_back(
         fmt::format("{}: has a meaning with --group-query-attention only; got {} groups for {} heads; "
                     "add --group-query-attention",
@@ -217,30 +269,37 @@ void translate(GivenSet& given, Run& run) {
   }
 }
 
+void apply_one(const Setting& s, const Given& g, GivenSet& given, Run& run) {
+  if (s.kind == Kind::kSwitch && g.words != Words{"true"} && g.words != Words{"false"})
+    return given.fault(
+        s, fmt::format("{}: must be true or false; got {}; write one of them", g.spelled, shown(g.words)));
+  if (s.cls != Class::kImplemented) return refused_or_always(s, g, given);
+  run.given[s.key] = g.where;
+  if (s.set == nullptr) return;
+  const std::string broken = assign(run, s, g.words);
+  if (!broken.empty())
+    given.fault(
+        s, fmt::format("{}: {}; got {}; see `colonnade help {}`", g.spelled, broken, shown(g.words), s.flag));
+}
+
 void apply(GivenSet& given, Run& run) {
-  expand_shorthands(given);
-  for (const Setting& s : schema()) {
-    const Given* g = given.find(s.key);
-    if (g == nullptr) continue;
-    if (s.cls != Class::kImplemented) {
-      refused_or_always(s, *g, given);
-      continue;
-    }
-    if (s.kind == Kind::kSwitch && g->words != Words{"true"} && g->words != Words{"false"}) {
-      given.faults.push_back(
-          fmt::format("{}: must be true or false; got {}; write one of them", g->spelled, shown(g->words)));
-      continue;
-    }
-    run.given[s.key] = g->where;
-    if (s.set == nullptr) continue;
-    const std::string broken = assign(run, s, g->words);
-    if (!broken.empty()) {
-      given.faults.push_back(fmt::format("{}: {}; got {}; see `colonnade help {}`", g->spelled, broken,
-                                         shown(g->words), s.flag));
+  const Setting& family = setting("model");
+  if (const Given* g = given.find(family.key)) {
+    Run scratch;
+    if (!assign(scratch, family, g->words).empty()) {
+      given.faults.clear();  // of flags that another family may well have
+      given.cut_short = true;
+      return apply_one(family, *g, given, run);
     }
   }
+  const auto back_to_default = expand_shorthands(given);
+  for (const Setting& s : schema()) {
+    if (const Given* g = given.find(s.key)) apply_one(s, *g, given, run);
+  }
+  for (const auto& [key, where] : back_to_default) run.given[key] = where;
   translate(given, run);
   if (const Given* groups = given.find("num_query_groups")) run.given["num_query_groups"] = groups->where;
+  for (const std::string& key : given.at_fault) run.given[key] = kAtFault;
 }
 
 }  // namespace
@@ -249,6 +308,11 @@ void GivenSet::put(const std::string& key, Given given) {
   const auto found = by_key.find(key);
   if (found == by_key.end() || found->second.level <= given.level)
     by_key.insert_or_assign(key, std::move(given));
+}
+
+void GivenSet::fault(const Setting& setting, std::string text) {
+  faults.push_back(std::move(text));
+  at_fault.insert(setting.shorthand_key.empty() ? setting.key : setting.shorthand_key);
 }
 
 const Given* GivenSet::find(const std::string& key) const {
@@ -263,13 +327,23 @@ std::string unknown(const std::string& thing, std::string_view name, const std::
   return fmt::format("{}: must be a known setting; got {}; {}", thing, name, way_out);
 }
 
+bool at_fault(const Run& run, const std::string& key) {
+  const auto found = run.given.find(key);
+  return found != run.given.end() && found->second == kAtFault;
+}
+
+bool typed(const Run& run, const std::string& key) {
+  const auto found = run.given.find(key);
+  return found != run.given.end() && found->second == kTyped;
+}
+
 Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras) {
   Parsed parsed;
   GivenSet given;
   CommandLine(arguments, extras, parsed, given).read();
   apply(given, parsed.run);
   parsed.faults = std::move(given.faults);
-  parsed.file_unread = given.file_unread;
+  parsed.cut_short = given.cut_short;
   parsed.run.notes = std::move(given.notes);
   return parsed;
 }

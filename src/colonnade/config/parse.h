@@ -27,11 +27,19 @@ struct Parsed {
   Run run;
   std::map<std::string, Words> extras;  ///< by flag, those that were given
   std::vector<std::string> faults;      ///< "<thing>: <rule>; got <values>; <way out>"; empty: all is well
-  bool file_unread = false;  ///< a YAML file could not be read at all: do not judge what is missing
+  bool cut_short = false;  ///< a YAML file cannot be read, or there is no such family: do not judge the rest
 };
 
+/// Whether the words given for `key` could not be read. A fault says so, the field has its default, and
+/// nothing more should be said about it.
+bool at_fault(const Run& run, const std::string& key);
+
+/// Whether `key` was given on the command line, not by a file.
+bool typed(const Run& run, const std::string& key);
+
 /// Reads `[family] --flag value ... --config run.yaml`. The command line wins over YAML, a later
-/// flag over an earlier one. `--no-x` switches x off; '_' and '-' are equal; `--x=value` works too.
+/// flag over an earlier one. `--no-x` switches x off; '_' and '-' are equal; `--x=value` works too. A
+/// shorthand that is switched off (`--no-bf16`) takes its word back where a lower level says it.
 /// Never throws for what the user typed.
 Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras = {});
 

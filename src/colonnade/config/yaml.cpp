@@ -55,7 +55,7 @@ class Reader {
   void fault(std::string text) { out_.faults.push_back(std::move(text)); }
   void unread(std::string text) {
     fault(std::move(text));
-    out_.file_unread = true;
+    out_.cut_short = true;
   }
 
   /// Own keys before merged ones: the first to be seen wins.
@@ -118,9 +118,9 @@ class Reader {
     }
     Words words;
     if (!words_of(s, node, words)) {
-      return fault(fmt::format("{}: must be {}; got {}; settings are flat", thing,
-                               s.kind == Kind::kList ? "a list of values" : "one value",
-                               node.IsMap() ? "a map" : "a list of lists or maps"));
+      return out_.fault(s, fmt::format("{}: must be {}; got {}; settings are flat", thing,
+                                       s.kind == Kind::kList ? "a list of values" : "one value",
+                                       node.IsMap() ? "a map" : "a list of lists or maps"));
     }
     if (s.kind == Kind::kSwitch && match->off && words.size() == 1) {
       if (words[0] == "true")

@@ -1,6 +1,8 @@
 // Runs the table of rules and words what it finds.
 #include "colonnade/plan/rules.h"
 
+#include <sstream>
+
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/plan/rules/table.h"
@@ -13,7 +15,7 @@ constexpr const char* kRange = "range";
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> rules;
-  for (const auto part : {shape_rules(), pipeline_rules(), schedule_rules(), data_rules()}) {
+  for (const auto part : {shape_rules(), pipeline_rules(), schedule_rules(), data_rules(), effect_rules()}) {
     rules.insert(rules.end(), part.begin(), part.end());
   }
   return rules;
@@ -36,6 +38,16 @@ std::string worded(const Finding& f) {
   return fmt::format("{}: {}; got {}; {}", f.thing, f.rule, f.got, way_out);
 }
 
+/// Whether the words of a setting that the finding is about could not be read: that fault is told already.
+bool told_already(const config::Run& run, const Rule& rule, const Finding& found) {
+  for (const Edit& edit : found.edits)
+    if (config::at_fault(run, edit.key)) return true;
+  std::istringstream keys(rule.judges);
+  for (std::string key; keys >> key;)
+    if (config::at_fault(run, key)) return true;
+  return false;
+}
+
 }  // namespace
 
 std::vector<Problem> check(const config::Run& run, Purpose purpose) {
@@ -50,10 +62,22 @@ std::vector<Problem> check(const config::Run& run, Purpose purpose) {
     problems.push_back(std::move(problem));
   }
   for (const Rule& rule : all_rules()) {
-    if (rule.training && purpose != Purpose::kTrain) continue;
-    if (const auto found = rule.broken(run)) problems.push_back({rule.id, worded(*found), found->edits});
+    if (rule.training && purpose == Purpose::kModel) continue;
+    const auto found = rule.broken(run);
+    if (!found || told_already(run, rule, *found)) continue;
+    if (purpose == Purpose::kPlan && rule.training && found->missing) continue;
+    problems.push_back({rule.id, worded(*found), found->edits});
   }
   return problems;
+}
+
+std::string missing_for_training(const config::Run& run) {
+  std::string things;
+  for (const Rule& rule : all_rules()) {
+    const auto found = rule.training ? rule.broken(run) : std::nullopt;
+    if (found && found->missing) things += (things.empty() ? "" : ", ") + found->thing;
+  }
+  return things;
 }
 
 std::vector<std::string> rule_ids() {

@@ -26,11 +26,15 @@ struct Problem {
 enum class Purpose {
   kTrain,  ///< all rules
   kModel,  ///< only those about model and layout: evaluate, generate, convert
+  kPlan,   ///< all rules, but settings that only training needs may be missing (missing_for_training)
 };
 
 /// All broken rules of a derived run (config::derive), in the order of the table; empty when the
 /// job can start. Never throws for what a user can set.
 std::vector<Problem> check(const config::Run& run, Purpose purpose = Purpose::kTrain);
+
+/// What training needs besides and was not given, in words: "--lr, --train-iters". Empty when nothing.
+std::string missing_for_training(const config::Run& run);
 
 /// The ids of all rules.
 std::vector<std::string> rule_ids();

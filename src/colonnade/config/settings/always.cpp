@@ -15,7 +15,8 @@ void always_of_model_and_steps(Table& t) {
   t.always({"--cross-entropy-fusion-impl", "text", "native"}, "loss and output layer are computed as one",
            {"native", "te"});
   t.always({"--attention-backend", "text", "auto"},
-           "the attention kernel is picked by device and shape; results do not depend on it");
+           "the attention kernel is picked by device and shape; results do not depend on it",
+           {"auto", "flash", "fused", "unfused", "local"});
   t.always({"--flash-attention-version", "integer"},
            "the attention kernel is picked by device and shape; results do not depend on it");
   t.always({"--transformer-impl", "text", "transformer_engine"},
@@ -42,8 +43,12 @@ void always_of_model_and_steps(Table& t) {
            "the attention kernel is picked by device and shape; results do not depend on it");
   t.always({"--no-persist-layer-norm"}, "norms have one kernel a device");
   t.always({"--no-gradient-accumulation-fusion", "off", "", "gradient_accumulation_fusion"},
-           "weight gradients are summed in the fp32 buffer either way");
+           "weight gradients are summed in the fp32 buffer either way; on the CPU those of 16-bit layers are "
+           "rounded to 16 bits once per micro-batch");
   t.always({"--use-mcore-models", "on", "", "deprecated_use_mcore_models"}, "there is one model code");
+  t.always({"--empty-unused-memory-level", "integer", "0"},
+           "free memory stays with the allocator between steps; results do not depend on it",
+           {"0", "1", "2"});
   t.group("RNG and initialization");
   t.always({"--te-rng-tracker"}, "random numbers are a function of seed, name and element in every layout");
   t.group("checkpointing");
@@ -86,6 +91,10 @@ void always_of_the_system(Table& t) {
            "the causal mask is never stored");
   t.always({"--num-dataset-builder-threads", "integer", "1"},
            "index caches are built once, by whoever comes first");
+  t.group("tokenizer");
+  t.always({"--tiktoken-pattern", "text"}, "it belongs to TikTokenizer, which --tokenizer-type refuses");
+  t.always({"--tiktoken-num-special-tokens", "integer", "1000"},
+           "it belongs to TikTokenizer, which --tokenizer-type refuses");
   t.group("logging");
   t.always({"--log-throughput"}, "throughput is on every line");
   t.always({"--timing-log-level", "integer", "0"}, "the phases of a step are always timed");

@@ -109,7 +109,6 @@ constexpr Flag kMtp[] = {
 };
 
 constexpr Flag kLowPrecision[] = {
-    {"--disable-bf16-reduced-precision-matmul"},
     {"--use-transformer-engine-op-fuser"},
     {"--fp8-format", "text", "", "fp8"},
     {"--fp8-recipe", "text", "delayed"},
@@ -129,7 +128,6 @@ constexpr Flag kLowPrecision[] = {
     {"--fp4-recipe", "text", "nvfp4"},
     {"--fp4-quantizer-factory", "text"},
     {"--use-te-activation-func"},
-    {"--grad-reduce-in-bf16"},
     {"--reuse-grad-buf-for-mxfp8-param-ag"},
     {"--keep-fp8-transpose-cache"},
     {"--fp4-param-gather"},
@@ -138,6 +136,10 @@ constexpr Flag kLowPrecision[] = {
     {"--kitchen-config-file", "text"},
     {"--kitchen-recipe-number", "integer"},
 };
+
+constexpr Flag kGradReduce[] = {{"--grad-reduce-in-bf16"}};
+
+constexpr Flag kReducedProducts[] = {{"--disable-bf16-reduced-precision-matmul"}};
 
 constexpr Flag kLayerKinds[] = {
     {"--hybrid-context-parallel"},
@@ -253,6 +255,10 @@ void add_refused_model(Table& t) {
   t.refuse("multi-latent attention", "remove it and use --group-query-attention", kMla);
   t.refuse("multi-token prediction", "remove it", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
+  t.refuse("gradients that are reduced in bf16", "remove it; they are summed and reduced in fp32",
+           kGradReduce);
+  t.refuse("choice of how LibTorch sums products of bf16", "remove it; LibTorch's own choice holds",
+           kReducedProducts);
   t.refuse("such kind of layer", "remove it; docs/reference/settings.md lists the kinds there are",
            kLayerKinds);
   t.refuse("YaRN, multi-axis and relative positions",

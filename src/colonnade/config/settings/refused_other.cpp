@@ -6,8 +6,7 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kLogs[] = {
-    {"--config-logger-dir", "text"},
+constexpr Flag kProfiles[] = {
     {"--profile"},
     {"--profile-step-start", "integer", "10"},
     {"--profile-step-end", "integer", "12"},
@@ -20,6 +19,10 @@ constexpr Flag kLogs[] = {
     {"--memory-snapshot-path", "text", "snapshot.pickle"},
     {"--record-shapes"},
     {"--nvtx-ranges"},
+};
+
+constexpr Flag kLogs[] = {
+    {"--config-logger-dir", "text"},
     {"--log-progress"},
     {"--timing-log-option", "text", "minmax"},
     {"--tensorboard-queue-size", "integer", "1000"},
@@ -253,8 +256,12 @@ constexpr Flag kVariants[] = {
 }  // namespace
 
 void add_refused_other(Table& t) {
-  t.refuse("such log or profile", "remove it; metrics.jsonl, TensorBoard files and report.html hold the run",
-           kLogs);
+  t.refuse(
+      "profiler of its own",
+      "remove it; every step's phases are timed in metrics.jsonl and report.html, and nsys or perf can start "
+      "the program",
+      kProfiles);
+  t.refuse("such log", "remove it; metrics.jsonl, TensorBoard files and report.html hold the run", kLogs);
   t.refuse("reinforcement learning", "remove it", kRl);
   t.refuse("such engine of inference and CUDA graphs",
            "remove it; `colonnade generate` writes text from a checkpoint", kInference);

@@ -37,18 +37,22 @@ constexpr Flag kOptimizers[] = {
     {"--exp-avg-sq-dtype", "text", "fp32"},
 };
 
-constexpr Flag kRates[] = {
-    {"--warmup", "integer"},
+constexpr Flag kWarmup[] = {{"--warmup", "integer"}};
+
+constexpr Flag kDecoupled[] = {
     {"--decoupled-lr", "number"},
     {"--decoupled-min-lr", "number"},
-    {"--freeze-all-layers"},
+};
+
+constexpr Flag kFrozen[] = {{"--freeze-all-layers"}};
+
+constexpr Flag kRampUp[] = {
+    {"--rampup-batch-size", "list"},
+    {"--step-batch-size-schedule", "text"},
 };
 
 constexpr Flag kBatches[] = {
-    {"--rampup-batch-size", "list"},
-    {"--step-batch-size-schedule", "text"},
     {"--decrease-batch-size-if-needed"},
-    {"--empty-unused-memory-level", "integer", "0"},
     {"--check-weight-hash-across-dp-replicas-interval", "integer"},
     {"--gpu-sniff-test-interval", "integer"},
     {"--train-sync-interval", "integer"},
@@ -117,16 +121,17 @@ constexpr Flag kCheckpoints[] = {
     {"--ckpt-drop-redundant-extra-state"},
 };
 
+constexpr Flag kBytePairs[] = {
+    {"--vocab-file", "text"},
+    {"--merge-file", "text"},
+};
+
 constexpr Flag kTokenizers[] = {
     {"--padded-vocab-size", "integer"},
     {"--no-pad-vocab-size --disable-pad-vocab-size", "off", "", "pad_vocab_size"},
-    {"--vocab-file", "text"},
-    {"--merge-file", "text"},
     {"--vocab-extra-ids", "integer", "0"},
     {"--tokenizer-metadata", "text", "", "metadata_path"},
     {"--tokenizer-special-tokens", "list", "", "special_tokens"},
-    {"--tiktoken-pattern", "text"},
-    {"--tiktoken-num-special-tokens", "integer", "1000"},
     {"--tokenizer-sentencepiece-legacy"},
     {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces "
      "--disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
@@ -190,13 +195,22 @@ void add_refused_training(Table& t) {
            kDeterminism);
   t.refuse("such optimizer or storage precision",
            "remove it; --optimizer is adam or sgd, gradients and states are fp32", kOptimizers);
-  t.refuse("learning rates per group and old spellings of warm-up",
-           "use --lr, --min-lr and --lr-warmup-iters", kRates);
+  t.refuse("old spelling of warm-up", "use --lr-warmup-fraction, --lr-warmup-iters or --lr-warmup-samples",
+           kWarmup);
+  t.refuse("learning rate of their own for the embedding and the output layer",
+           "remove it; --lr and --min-lr hold for all weights", kDecoupled);
+  t.refuse("frozen layers", "remove it; all weights are trained", kFrozen);
+  t.refuse("batch size that changes during the run", "remove it; --global-batch-size holds for every step",
+           kRampUp);
   t.refuse("such control of steps and batches",
            "remove it; --micro-batch-size and --global-batch-size set the batch", kBatches);
   t.refuse("such way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
   t.refuse("such way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
            kCheckpoints);
+  t.refuse("byte-pair tokenizer of GPT-2's kind",
+           "use --tokenizer-type SentencePieceTokenizer with --tokenizer-model, or NullTokenizer with "
+           "--vocab-size where the data holds ids",
+           kBytePairs);
   t.refuse("such tokenizer",
            "use --tokenizer-type SentencePieceTokenizer, or NullTokenizer with --vocab-size where the data "
            "holds ids",

@@ -22,14 +22,15 @@ Broken data_once(const Run& r) {
   if (ways == 1) return std::nullopt;
   const bool keep = !d.data_path.empty();
   return Finding{
-      "data",
+      ways == 0 ? "--data-path or --mock-data" : "data",
       "exactly one of --data-path, --train-data-path and its kin, and --mock-data must be given",
       fmt::format("{} of them", ways),
       {{"mock_data", keep ? "false" : "true"},
        {"train_data_path", ""},
        {"valid_data_path", ""},
        {"test_data_path", ""}},
-      ways == 0 ? "write --data-path PREFIX, or --mock-data to try things out" : "leave the others out"};
+      ways == 0 ? "write --data-path PREFIX, or --mock-data to try things out" : "leave the others out",
+      ways == 0};
 }
 
 Broken train_data(const Run& r) {
@@ -94,7 +95,8 @@ Broken tokenizer_file(const Run& r) {
 Broken save_interval(const Run& r) {
   if (r.training.skip_train || r.checkpoint.save.empty() || r.checkpoint.save_interval) return std::nullopt;
   const std::int64_t steps = std::max<std::int64_t>(r.training.train_iters.value_or(1000) / 10, 1);
-  return Finding{"--save", "needs --save-interval", "none", {{"save_interval", text(steps)}}, ""};
+  return Finding{
+      "--save-interval", "must be given with --save", "none", {{"save_interval", text(steps)}}, "", true};
 }
 
 Broken retain(const Run& r) {
@@ -129,11 +131,15 @@ Broken load_given(const Run& r) {
 }
 
 constexpr Rule kData[] = {
-    {"data-once", true, data_once},         {"train-data", true, train_data},
-    {"data-paths", false, data_paths},      {"split", false, split},
-    {"vocabulary", false, vocabulary},      {"tokenizer-file", false, tokenizer_file},
-    {"save-interval", true, save_interval}, {"retain-interval", true, retain},
-    {"load-given", true, load_given},
+    {"data-once", true, data_once, "data_path"},
+    {"train-data", true, train_data, "valid_data_path test_data_path"},
+    {"data-paths", false, data_paths},
+    {"split", false, split},
+    {"vocabulary", false, vocabulary, "tokenizer_type"},
+    {"tokenizer-file", false, tokenizer_file},
+    {"save-interval", true, save_interval},
+    {"retain-interval", true, retain, "save_interval"},
+    {"load-given", true, load_given, "load pretrained_checkpoint"},
 };
 
 }  // namespace

@@ -124,13 +124,15 @@ Broken backend(const Run& r) {
 }
 
 constexpr Rule kPipeline[] = {
-    {"pipeline-split", false, split},
-    {"virtual-stages", false, virtual_needs_pipeline},
-    {"pipeline-schedule", true, schedule_name},
-    {"microbatch-group", true, group_size},
+    {"pipeline-split", false, split, "num_layers pipeline_model_parallel_size"},
+    {"virtual-stages", false, virtual_needs_pipeline, "pipeline_model_parallel_size"},
+    {"pipeline-schedule", true, schedule_name,
+     "num_virtual_stages_per_pipeline_rank pipeline_model_parallel_size"},
+    {"microbatch-group", true, group_size,
+     "micro_batch_size pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
     {"param-gather", true, param_gather},
     {"timeout", false, timeout},
-    {"backend", false, backend},
+    {"backend", false, backend, "device"},
 };
 
 }  // namespace

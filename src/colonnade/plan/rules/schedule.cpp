@@ -23,8 +23,20 @@ Broken length_given(const Run& r) {
   return Finding{"--train-iters",
                  "the length of the run must be given",
                  "neither --train-iters nor --train-samples",
-                 {{"train_iters", "1000"}},
-                 "write --train-iters N or --train-samples N"};
+                 {{"train_iters", "1000"}, {"train_samples", "unset"}},
+                 "write --train-iters N or --train-samples N",
+                 true};
+}
+
+Broken length_above_zero(const Run& r) {
+  const auto& t = r.training;
+  if (t.skip_train || (t.train_iters.value_or(1) > 0 && t.train_samples.value_or(1) > 0)) return std::nullopt;
+  const bool samples = t.train_samples.has_value();
+  return Finding{samples ? "--train-samples" : "--train-iters",
+                 "must be above 0",
+                 "0",
+                 {{samples ? "train_samples" : "train_iters", "1000"}},
+                 "write a length, or --skip-train to evaluate only"};
 }
 
 Broken length_once(const Run& r) {
@@ -100,7 +112,8 @@ Broken lr_given(const Run& r) {
                  "must be given and above 0",
                  text(r.schedule.lr),
                  {{"lr", "0.0003"}},
-                 "write --lr 3e-4 or another number"};
+                 "write --lr 3e-4 or another number",
+                 !r.given.contains("lr")};
 }
 
 Broken min_lr(const Run& r) {
@@ -206,16 +219,17 @@ Broken loss_scale(const Run& r) {
 
 constexpr Rule kSchedule[] = {
     {"train-length", true, length_given},
+    {"train-length-zero", true, length_above_zero},
     {"train-length-once", true, length_once},
     {"units-of-samples", true, units_of_samples},
     {"units-of-steps", true, units_of_steps},
     {"warmup-once", true, warmup_once},
-    {"warmup-decay", true, warmup_decay},
+    {"warmup-decay", true, warmup_decay, "lr_decay_iters lr_decay_samples train_iters train_samples"},
     {"lr", true, lr_given},
-    {"min-lr", true, min_lr},
-    {"warmup-init", true, warmup_init},
-    {"wsd-length", true, wsd_length},
-    {"wsd-style", true, wsd_style},
+    {"min-lr", true, min_lr, "lr"},
+    {"warmup-init", true, warmup_init, "lr"},
+    {"wsd-length", true, wsd_length, "lr_decay_iters lr_decay_samples train_iters train_samples"},
+    {"wsd-style", true, wsd_style, "lr_decay_style"},
     {"weight-decay-ramp", true, decay_ramp},
     {"weight-decay-constant", true, decay_constant},
     {"whose-schedule", true, whose_schedule},

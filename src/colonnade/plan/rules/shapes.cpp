@@ -11,13 +11,14 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-Broken needed(const char* flag, const char* key, std::int64_t value, const char* example) {
+Broken needed(const Run& r, const char* flag, const char* key, std::int64_t value, const char* example) {
   if (value >= 1) return std::nullopt;
   return Finding{flag,
                  "must be given and at least 1",
                  text(value),
                  {{key, example}},
-                 fmt::format("write {} {} or another number", flag, example)};
+                 fmt::format("write {} {} or another number", flag, example),
+                 !r.given.contains(key)};
 }
 
 Broken heads_hidden(const Run& r) {
@@ -173,25 +174,25 @@ Broken rope_factors(const Run& r) {
 
 constexpr Rule kShapes[] = {
     {"num-layers", false,
-     [](const Run& r) { return needed("--num-layers", "num_layers", r.model.num_layers, "12"); }},
+     [](const Run& r) { return needed(r, "--num-layers", "num_layers", r.model.num_layers, "12"); }},
     {"hidden-size", false,
-     [](const Run& r) { return needed("--hidden-size", "hidden_size", r.model.hidden_size, "768"); }},
+     [](const Run& r) { return needed(r, "--hidden-size", "hidden_size", r.model.hidden_size, "768"); }},
     {"heads", false,
      [](const Run& r) {
-       return needed("--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
+       return needed(r, "--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
      }},
     {"seq-length", true,
-     [](const Run& r) { return needed("--seq-length", "seq_length", r.training.seq_length, "1024"); }},
+     [](const Run& r) { return needed(r, "--seq-length", "seq_length", r.training.seq_length, "1024"); }},
     {"micro-batch", true,
      [](const Run& r) {
-       return needed("--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
+       return needed(r, "--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
      }},
-    {"heads-hidden", false, heads_hidden},
+    {"heads-hidden", false, heads_hidden, "num_attention_heads"},
     {"heads-tensor", false, heads_tensor},
     {"groups-heads", false, groups_heads},
     {"groups-tensor", false, groups_tensor},
     {"ffn-tensor", false, ffn_tensor},
-    {"world", false, world},
+    {"world", false, world, "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
     {"context-one", false,
      [](const Run& r) {
        return only_one("--context-parallel-size", "context_parallel_size", r.parallel.context_parallel_size,
@@ -203,10 +204,11 @@ constexpr Rule kShapes[] = {
                        r.parallel.expert_model_parallel_size, "expert parallelism");
      }},
     {"expert-tensor-one", false, expert_tensor},
-    {"batch", true, batch},
-    {"max-positions", true, max_positions},
+    {"batch", true, batch,
+     "micro_batch_size tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
+    {"max-positions", true, max_positions, "seq_length position_embedding_type"},
     {"sequence-tensor", true, sequence_tensor},
-    {"rotary-dims", false, rotary_dims},
+    {"rotary-dims", false, rotary_dims, "kv_channels hidden_size num_attention_heads"},
     {"rope-scaling", false, rope_scaling},
     {"rope-factors", false, rope_factors},
 };
