@@ -40,7 +40,7 @@ Tokens recomputed(const std::string& model, const Tokens& prompt, int count) {
   with_network(model, {}, [&](Network& network) {
     for (int i = 0; i < count; ++i) {
       tensor::Batch batch;
-      batch.set("tokens", at::tensor(all, at::kInt).to(at::kLong).unsqueeze(0));
+      batch.set("tokens", at::tensor(all, at::kInt).to(colonnade::test::device(), at::kLong).unsqueeze(0));
       all.push_back(network.forward(batch, {})[0][-1].argmax().item<std::int32_t>());
     }
   });

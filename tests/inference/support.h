@@ -13,6 +13,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/inference/network.h"
 #include "colonnade/job/prepare.h"
+#include "support/device.h"
 
 namespace colonnade::inference::test {
 
@@ -36,7 +37,9 @@ inline config::Run run_of(const std::string& model, const Layout& layout = {}) {
                                     "--tensor-model-parallel-size",
                                     std::to_string(layout.tensor),
                                     "--pipeline-model-parallel-size",
-                                    std::to_string(layout.pipeline)};
+                                    std::to_string(layout.pipeline),
+                                    "--device",
+                                    colonnade::test::device_flag()};
   words.insert(words.end(), layout.flags.begin(), layout.flags.end());
   config::Run run = config::parse(words);
   run.parallel.world_size = layout.tensor * layout.pipeline * layout.data;

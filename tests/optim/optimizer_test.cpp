@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "colonnade/plan/params/gpt.h"
+#include "support/device.h"
 #include "support/split.h"
 
 namespace colonnade::optim {
@@ -21,7 +22,7 @@ struct Toy {
   Toy(const std::vector<plan::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
       data_parallel::Options options = {}, at::ScalarType type = at::kDouble) {
     for (const auto& spec : specs) {
-      all.push_back(std::make_unique<Parameter>(spec, tp.rank(), tp.size(), at::dtype(type)));
+      all.push_back(std::make_unique<Parameter>(spec, tp.rank(), tp.size(), test::options(type)));
       list.push_back(all.back().get());
     }
     test::randomize(list);
@@ -41,7 +42,7 @@ Tensor gradient(const plan::ParamSpec& spec, int step) {
 
 void give_gradients(Toy& toy, int step, double factor = 1) {
   toy.buffers->start_step();
-  for (Parameter* p : toy.list) p->accumulate(factor * gradient(p->spec, step));
+  for (Parameter* p : toy.list) p->accumulate((factor * gradient(p->spec, step)).to(test::device()));
   toy.buffers->finish();
 }
 
@@ -125,6 +126,28 @@ TEST(Optimizer, ClipsByTheGlobalNorm) {
     auto settings = sgd(0.9);  // Adam hardly sees the size of a gradient
     settings.clip_grad = clip;
     check_formula(settings);
+  }
+}
+
+TEST(Optimizer, NormsOfQueriesAndKeysDecayWhereItIsAskedFor) {
+  for (const bool asked : {false, true}) {
+    auto settings = adam();
+    settings.apply_wd_to_qk_layernorm = asked;
+    std::vector<plan::ParamSpec> specs, expected;
+    for (const char* name : {"attention.q_layernorm.weight", "attention.k_layernorm.weight",
+                             "attention.k_layernorm.bias", "final_layernorm.weight"}) {
+      specs.push_back({.name = name, .shape = {6}, .weight_decay = false});
+      expected.push_back(specs.back());
+      expected.back().weight_decay = asked && expected.size() <= 2;
+    }
+    Toy toy(specs, {}, {});
+    Optimizer optimizer(settings, *toy.buffers, {}, false);
+    Reference reference(settings, expected);
+    give_gradients(toy, 1);
+    optimizer.step({.learning_rate = 0.1, .weight_decay = 0.5});
+    reference.step(1, 0.1, 0.5, 1);
+    for (const Parameter* p : toy.list)
+      EXPECT_LT(test::distance(p->value, reference.value(p->spec.name)), 1e-12) << p->spec.name << asked;
   }
 }
 
