@@ -10,6 +10,7 @@
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/models/gpt/hf_config.h"
 #include "job/runs.h"
+#include "support/device.h"
 
 namespace colonnade::job {
 namespace {
@@ -42,8 +43,8 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
     const Layout& layout = std::get<1>(GetParam());
     const auto flags = test::words(
                            "--micro-batch-size 2 --global-batch-size 2 --seq-length 32 --hidden-dropout 0 "
-                           "--attention-dropout 0") +
-                       test::words(layout.flags);
+                           "--attention-dropout 0 --device ") +
+                       test::words(test::device_flag()) + test::words(layout.flags);
     const std::string file = folder() + "/config.json";
     return test::settings(layout.world, flags, [&](config::Run& run) {
       config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
@@ -64,8 +65,9 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
       const Tensor given = vectors_.view("in.labels").to(at::kLong).narrow(0, first, size);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
-      return tensor::Batch(
-          {{"tokens", tokens}, {"labels", labels}, {"loss_mask", (labels >= 0).to(at::kFloat)}});
+      return tensor::Batch({{"tokens", tokens.to(test::device())},
+                            {"labels", labels.to(test::device())},
+                            {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
     };
     return steps;
   }
@@ -81,7 +83,7 @@ class Gradients {
       Tensor& whole = whole_[p->spec.name];
       if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
       specs_.emplace(p->spec.name, p->spec);
-      const Tensor flat = p->main_grad.reshape({-1}) / scale;
+      const Tensor flat = p->main_grad.reshape({-1}).cpu() / scale;
       for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, job.data_rank() == 0)) {
         Tensor box = whole;
         for (std::size_t d = 0; d < slice.offset.size(); ++d)
@@ -119,7 +121,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * got.size(0);
-      EXPECT_TRUE(at::allclose(got, logits.narrow(0, first, got.size(0)), /*rtol=*/1e-4, /*atol=*/2e-5));
+      EXPECT_TRUE(
+          at::allclose(got.cpu(), logits.narrow(0, first, got.size(0)), /*rtol=*/1e-4, /*atol=*/2e-5));
     });
     const auto evaluated = job.evaluate(1, [&](int) { return steps(job); });
     EXPECT_NEAR(evaluated.at("lm_loss"), number("loss"), 1e-5 * number("loss"));

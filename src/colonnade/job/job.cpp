@@ -37,6 +37,13 @@ class Laps {
   std::int64_t talked_ns_ = progress().communication_ns();
 };
 
+/// A kernel that was started is not over: times are taken when the device has done all of it.
+void settle(const at::Device& device) {
+  if (!device.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
+
 data_parallel::Options buffer_options(const config::Run& run, int replicas) {
   data_parallel::Options options;
   const config::Parallel& p = run.parallel;
@@ -87,6 +94,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   executor_ = std::make_unique<pipeline::Executor>(
       plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
       std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options_);
+  if (options_.device().is_cuda()) executor_->open_lanes();
 }
 
 int Job::data_rank() const { return ranks.mesh().index(ranks.rank(), kReplicas); }
@@ -151,17 +159,19 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   double tokens = 0;
   report.losses = reduce(result.report, tokens);
   fault::point("losses");
-  report.peaks.forward_backward = tensor::take_peak(options_.device());
+  settle(options_.device());
   report.seconds.forward_backward = lap();
+  report.peaks.forward_backward = tensor::take_peak(options_.device());
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
   if (per_token) update.grad_multiplier /= std::max(tokens, 1.0);
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
+  settle(options_.device());
   report.seconds.optimizer = lap();
-  report.peaks.optimizer = tensor::take_peak(options_.device());
   report.seconds.communication = lap.communication_s;
+  report.peaks.optimizer = tensor::take_peak(options_.device());
   check_finite(report);
   counters.iteration += 1;
   counters.consumed_samples += run.training.global_batch_size;

@@ -57,6 +57,8 @@ class Job {
  public:
   /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check). Collective.
   Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt);
+  Job(const Job&) = delete;  ///< its stages know where it is
+  Job& operator=(const Job&) = delete;
 
   /// Forward and backward over the micro-batches of one global batch, gradient sums, update.
   /// A step whose gradient is not finite is skipped: no update. Under a dynamic loss scale and with
@@ -77,6 +79,7 @@ class Job {
   Counters counters;
   Model model;
 
+  /// Of all chunks. With --overlap-param-gather their values may be read after buffers().wait_for().
   [[nodiscard]] std::vector<tensor::Parameter*> parameters() const;
   [[nodiscard]] optim::Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] data_parallel::GradBuffers& buffers() { return *buffers_; }

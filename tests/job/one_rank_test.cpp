@@ -1,0 +1,70 @@
+// A whole run in one rank, on the CPU or on a GPU: what is saved is what goes on.
+#include <type_traits>
+
+#include "checkpoint/fixtures.h"
+#include "colonnade/job/checkpoint.h"
+#include "job/runs.h"
+#include "support/device.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::operator+;
+
+static_assert(!std::is_move_constructible_v<Job> && !std::is_copy_constructible_v<Job>,
+              "hooks of its stages hold its address");
+
+config::Run settings(const std::string& more) {
+  return test::settings(
+      1,
+      test::words("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 8 "
+                  "--max-position-embeddings 8 --vocab-size 37 --micro-batch-size 2 --global-batch-size 4 " +
+                  more + " --device " + test::device_flag()));
+}
+
+/// The samples of steps_after on the job's device.
+pipeline::Steps steps_of(const Job& job) {
+  pipeline::Steps steps = test::steps_after(job, job.counters.consumed_samples);
+  steps.batch = [on_host = steps.batch](int microbatch) {
+    const tensor::Batch host = on_host(microbatch);
+    tensor::Batch batch;
+    for (const char* name : {"tokens", "labels", "loss_mask", "samples"})
+      batch.set(name, host.at(name).to(test::device()));
+    return batch;
+  };
+  return steps;
+}
+
+std::vector<double> train(Job& job, int steps) {
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i)
+    losses.push_back(
+        job.train_step(steps_of(job), {.learning_rate = 1e-2, .weight_decay = 0.1}).losses.at("lm_loss"));
+  return losses;
+}
+
+TEST(OneRank, ARestoredRunGoesOnAsTheSavedOne) {
+  for (const char* flags : {"", "--bf16 --openai-gelu", "--swiglu --normalization RMSNorm --optimizer sgd"}) {
+    SCOPED_TRACE(flags);
+    const checkpoint::test::TempFolder folder;
+    const auto run = settings(flags);
+    std::vector<double> whole, rest;
+    test::on_jobs(run, [&](Job& job) {
+      whole = train(job, 3);
+      ASSERT_TRUE(save(job, folder).ok);
+      for (const double loss : train(job, 2)) whole.push_back(loss);
+    });
+    test::on_jobs(run, [&](Job& job) {
+      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      EXPECT_EQ(job.counters.iteration, 3);
+      rest = train(job, 2);
+    });
+    EXPECT_LT(whole[4], whole[0]) << "it learns";
+    // On a GPU the order of atomic sums may differ between two runs.
+    const double bound = test::device().is_cuda() ? 1e-4 : 0.0;
+    for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], whole[3 + i], bound);
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::job
