@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
-#include "colonnade/config/data_words.h"
+#include "colonnade/config/words_of_data.h"
 #include "colonnade/data/split.h"
 
 namespace colonnade::data {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
-#include "colonnade/config/data_words.h"
+#include "colonnade/config/words_of_data.h"
 
 namespace colonnade::data {
 

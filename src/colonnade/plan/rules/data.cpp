@@ -1,8 +1,8 @@
 // Rules of data, tokenizer and checkpoints.
 #include <algorithm>
 
-#include "colonnade/config/data_words.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/words_of_data.h"
 #include "colonnade/plan/rules/table.h"
 
 namespace colonnade::plan {

@@ -1,5 +1,5 @@
-// See data_words.h.
-#include "colonnade/config/data_words.h"
+// See words_of_data.h.
+#include "colonnade/config/words_of_data.h"
 
 #include <fmt/format.h>
 

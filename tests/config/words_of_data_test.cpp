@@ -1,5 +1,5 @@
 // The words of --split and of data paths: what they mean, and what is wrong with them.
-#include "colonnade/config/data_words.h"
+#include "colonnade/config/words_of_data.h"
 
 #include <gtest/gtest.h>
 
