@@ -1,4 +1,4 @@
-// The stream of micro-batches gives each to the one who asks for it.
+// The stream of micro-batches gives each to the one who asks for it; the loss counts the tokens of the mask.
 #include "colonnade/job/gpt_steps.h"
 
 #include "colonnade/base/error.h"
@@ -26,6 +26,19 @@ TEST(GptStream, GivesMicroBatchesInOrderAndNoOther) {
       for (int m = 2; m < 4; ++m) (void)steps.batch(m);
     }
   });
+}
+
+TEST(GptLoss, IsTheMeanOrTheSumOverTheTokensOfTheMask) {
+  const at::Tensor losses = at::tensor({1.0, 2.0, 3.0, 4.0}).view({2, 2});
+  const tensor::Batch batch({{"loss_mask", at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
+  const auto mean = gpt_loss(losses, batch, /*per_token=*/false);
+  EXPECT_NEAR(mean.value.item<double>(), 8.0 / 3, 1e-6);
+  EXPECT_TRUE(at::equal(mean.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
+  const auto sum = gpt_loss(losses, batch, /*per_token=*/true);
+  EXPECT_EQ(sum.value.item<double>(), 8);
+  EXPECT_TRUE(at::equal(sum.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
+  const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
+  EXPECT_EQ(gpt_loss(losses, nothing, false).value.item<double>(), 0) << "no token counts";
 }
 
 }  // namespace
