@@ -51,18 +51,6 @@ struct ScatterPartial : torch::autograd::Function<ScatterPartial> {
   }
 };
 
-struct ScatterReplicated : torch::autograd::Function<ScatterReplicated> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& tp) {
-    save_group(ctx, tp);
-    const auto s = x.size(0) / tp.size();
-    return x.narrow(0, tp.rank() * s, s).contiguous();
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {gather_sequence(grads[0], saved_group(ctx), "gradient of activations cut by sequence"),
-            at::Tensor()};
-  }
-};
-
 }  // namespace
 
 at::Tensor gather_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what) {
@@ -87,9 +75,6 @@ at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp) {
 }
 at::Tensor scatter_partial(const at::Tensor& x, const comm::Group& tp) {
   return tp.size() == 1 ? x : ScatterPartial::apply(x, tp);
-}
-at::Tensor scatter_replicated(const at::Tensor& x, const comm::Group& tp) {
-  return tp.size() == 1 ? x : ScatterReplicated::apply(x, tp);
 }
 
 }  // namespace colonnade::layers

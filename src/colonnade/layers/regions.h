@@ -19,7 +19,5 @@ at::Tensor reduce_scatter_sequence(const at::Tensor& x, const comm::Group& tp, s
 at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp);
 /// Partial sums [s, ...] -> this rank's slice [s / tp, ...] of the sum; backward: gather.
 at::Tensor scatter_partial(const at::Tensor& x, const comm::Group& tp);
-/// This rank's slice of a replicated [s, ...]; backward: gather.
-at::Tensor scatter_replicated(const at::Tensor& x, const comm::Group& tp);
 
 }  // namespace colonnade::layers
