@@ -46,8 +46,8 @@ void set_world_size(config::Parsed& parsed) {
 void print_remarks(const config::Parsed& parsed) {
   const config::Run& run = parsed.run;
   if (!parsed.extras.contains("--world-size"))
-    fmt::print("world: --world-size is not given; planned is the smallest world, {} ranks (data axis 1)\n",
-               run.parallel.world_size);
+    fmt::print("world: --world-size is not given; planned is the smallest world, {} {} (data axis 1)\n",
+               run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks");
   for (const char* key : {"load", "pretrained_checkpoint"}) {
     if (!config::text_of(run, config::setting(key)).empty())
       fmt::print("{}: is not read by `plan`, which takes sizes from the settings alone\n",

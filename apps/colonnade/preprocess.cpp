@@ -4,10 +4,10 @@
 #include <glob.h>
 
 #include <chrono>
-#include <thread>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/launch/process.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
 #include "verbs.h"
@@ -74,7 +74,7 @@ void add_flags(CLI::App& app, Asked& asked) {
       "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
       "SentencePieceTokenizer\n"
       "      --tokenizer-model books.model --append-eod");
-  options.workers = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+  options.workers = launch::usable_cores();
   app.add_option("--input", asked.inputs, "Files or patterns of files; one data set comes out")->required();
   app.add_option("--json-keys", options.json_keys, "Keys of the texts; one data set each")
       ->capture_default_str();

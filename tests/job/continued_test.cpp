@@ -71,6 +71,11 @@ TEST(Continued, WhatContradictsIsToldWithBothValuesAndTheWayOut) {
   EXPECT_THAT(faults_of(run, state), IsEmpty());  // the same, written otherwise
 }
 
+TEST(Continued, WordsThatCouldNotBeReadAreNotHeldAgainstTheCheckpoint) {
+  config::Run run = config::parse_all(test::words("gpt --seed x --seq-length y")).run;
+  EXPECT_THAT(faults_of(run, state_of("--seed 7 --seq-length 24")), IsEmpty());
+}
+
 TEST(Continued, WithoutOptimizerStatesItsSettingsAreFree) {
   const auto state = state_of("--optimizer sgd --seed 7");
   config::Run run = run_of("--optimizer adam --adam-beta1 0.8 --no-load-optim");
