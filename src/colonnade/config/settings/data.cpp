@@ -64,7 +64,8 @@ void checkpoints(Table& t) {
       .at_least(1);
   t.add<kCheckpoint, &Checkpoint::ckpt_step>("--ckpt-step", "load this step, not the newest").at_least(0);
   t.add<kCheckpoint, &Checkpoint::finetune>("--finetune", "load weights only; counters start anew");
-  t.add<kCheckpoint, &Checkpoint::no_load_optim>("--no-load-optim", "do not load optimizer states");
+  t.add<kCheckpoint, &Checkpoint::no_load_optim>("--no-load-optim",
+                                                 "do not load optimizer states, loss scale and schedule");
   t.add<kCheckpoint, &Checkpoint::no_save_optim>("--no-save-optim", "do not save optimizer states");
   t.add<kCheckpoint, &Checkpoint::exit_on_missing_checkpoint>("--exit-on-missing-checkpoint",
                                                               "a missing --load ends the program");
