@@ -8,13 +8,12 @@
 namespace colonnade::e2e {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// The loss that `colonnade evaluate` gives for the first samples of a split, at the weights of a step.
-double evaluated(const fs::path& run_folder, int step, const std::string& split, int batches) {
-  const Result result = run(colonnade({"evaluate", "--load", run_folder.string(), "--ckpt-step",
-                                       std::to_string(step), "--split-name", split, "--global-batch-size",
-                                       "4", "--eval-iters", std::to_string(batches)}));
+double evaluated(const TempFolder& folder, int step, const std::string& split, int batches) {
+  const Result result =
+      run(colonnade({"evaluate", "--load", (folder / "run").string(), "--ckpt-step", std::to_string(step),
+                     "--split-name", split, "--global-batch-size=4", "--eval-iters", std::to_string(batches),
+                     "--data-cache-path", (folder / "cache").string()}));
   EXPECT_EQ(result.code, 0) << result.text;
   const std::size_t at = result.text.find(": loss ");
   return at == std::string::npos ? 0 : std::stod(result.text.substr(at + 7));
@@ -54,12 +53,12 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
   ASSERT_EQ(records.size(), 3U);
   constexpr double kRounding = 2e-6;  // of the printed loss and of the mean below
   EXPECT_EQ(records[0].at("set"), "validation");
-  EXPECT_NEAR(records[0].at("loss"), evaluated(run_folder, 2, "valid", 2), kRounding);
+  EXPECT_NEAR(records[0].at("loss"), evaluated(folder, 2, "valid", 2), kRounding);
   EXPECT_EQ(records[1].at("iteration"), 4);
-  const double four = evaluated(run_folder, 4, "valid", 4), first_two = evaluated(run_folder, 4, "valid", 2);
+  const double four = evaluated(folder, 4, "valid", 4), first_two = evaluated(folder, 4, "valid", 2);
   EXPECT_NEAR(records[1].at("loss"), 2 * four - first_two, 3 * kRounding) << "the third and fourth batch";
   EXPECT_EQ(records[2].at("set"), "test");
-  EXPECT_NEAR(records[2].at("loss"), evaluated(run_folder, 4, "test", 2), kRounding);
+  EXPECT_NEAR(records[2].at("loss"), evaluated(folder, 4, "test", 2), kRounding);
 }
 
 }  // namespace
