@@ -82,6 +82,18 @@ TEST(Linear, BiasLeftToTheCallerIsNotAdded) {
   EXPECT_FALSE(layer.bias->has_grad());
 }
 
+TEST(Linear, TheBiasGradientOfBfloat16IsNotRounded) {
+  const Specs s = specs(6, 8, 1);
+  const Context context{.tp = {}, .options = at::dtype(at::kBFloat16)};
+  ColumnLinear layer(s.up, s.bias, context);
+  test::randomize({layer.weight.get(), layer.bias.get()});
+  const Tensor y = layer.forward(test::named_random("x", {40, 2, 6}).to(at::kBFloat16));
+  const Tensor probe = test::named_random("probe", y.sizes()).to(at::kBFloat16);
+  y.backward(probe);
+  EXPECT_LT(test::distance(layer.bias->main_grad, probe.to(at::kDouble).reshape({-1, probe.size(-1)}).sum(0)),
+            1e-6);
+}
+
 TEST(Linear, InputOfAnotherWidthIsRefusedByName) {
   const Specs s = specs(6, 8, 1);
   const Context context{.tp = {}, .options = at::dtype(at::kDouble)};

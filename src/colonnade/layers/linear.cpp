@@ -3,6 +3,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/regions.h"
+#include "colonnade/ops/column_sum.h"
 #include "colonnade/ops/product.h"
 
 namespace colonnade::layers {
@@ -63,7 +64,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     }
     gathered.wait();
     layer.weight->accumulate_product(dy2, as_matrix(whole));
-    if (layer.bias && layer.add_bias) layer.bias->accumulate(dy2.sum(0));
+    if (layer.bias && layer.add_bias) layer.bias->accumulate(ops::column_sum(dy2));
     reduced.wait();
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }

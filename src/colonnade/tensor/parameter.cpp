@@ -93,12 +93,15 @@ void Parameter::accumulate(const at::Tensor& grad) {
 void Parameter::accumulate_product(const at::Tensor& a, const at::Tensor& b) {
   const at::NoGradGuard no_grad;
   allocate_grad();
-  if (a.scalar_type() == main_grad.scalar_type()) {
+  const at::ScalarType type = main_grad.scalar_type();
+  if (a.scalar_type() == type) {
     main_grad.addmm_(a.t(), b, /*beta=*/fresh_ ? 0 : 1);
     fresh_ = false;
-    return;
+  } else if (a.is_cuda()) {
+    accumulate(at::mm(a.t(), b, type));
+  } else {
+    accumulate(at::mm(a.t(), b));  // products with a wider result exist for CUDA only
   }
-  accumulate(at::mm(a.t(), b));
 }
 
 at::Tensor& Parameter::grad_to_add_to() {
