@@ -55,6 +55,16 @@ void expect_trains(const std::vector<Variables>& places) {
   EXPECT_EQ(losses(folder.path()), expected());
 }
 
+/// In a world of one nothing is named for as long as a step takes; each pass of a micro-batch shows life.
+TEST(Launchers, AStepLongerThanTheHangTimeOutIsNoHang) {
+  const TempFolder folder;
+  const Result result = run(launch(1, folder.path(),
+                                   small_gpt() + Words{"--global-batch-size", "1600", "--train-iters", "1",
+                                                       "--eval-iters", "0", "--save", folder.path().string()},
+                                   {"--hang-timeout", "2"}));
+  EXPECT_EQ(result.code, 0) << result.text;
+}
+
 TEST(Launchers, TorchrunOfTheWheel) {
   const std::string bin = COLONNADE_PYTHON_BIN;
   ASSERT_EQ(run({bin + "/python", "-c", "import torch.distributed.run"}).code, 0)
