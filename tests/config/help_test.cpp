@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -73,17 +74,15 @@ TEST(Help, TheReferencePageIsUpToDate) {
       << "to renew: colonnade help --markdown > docs/reference/settings.md";
 }
 
-/// Exit code of a shell that reads the script from a file and runs `then`; 127 when it is not installed,
-/// which `tools/setup.sh test` mends.
-int read_by_shell(const std::string& shell, const std::string& script, const std::string& then) {
-  const auto path = std::filesystem::temp_directory_path() / ("colonnade_completion." + shell);
-  const auto program = std::filesystem::temp_directory_path() / ("colonnade_completion_test." + shell);
-  write_file_atomically(path, script);
-  write_file_atomically(program, then);
-  const int status = std::system((shell + " " + program.string()).c_str());
+/// Whether the shell runs the program to exit code 0; false also when it is not installed, which
+/// `tools/setup.sh test` mends.
+bool succeeds(const std::string& shell, const std::string& program) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("completion_test_" + std::to_string(::getpid()) + "." + shell);
+  write_file_atomically(path, program);
+  const int status = std::system((shell + " " + path.string()).c_str());
   std::filesystem::remove(path);
-  std::filesystem::remove(program);
-  return WEXITSTATUS(status);
+  return status == 0;
 }
 
 const std::vector<Offer> kOffers = {
@@ -97,36 +96,35 @@ const std::vector<Offer> kOffers = {
 /// Whether completion of the last of `words` offers `wanted`.
 using Offers = bool (*)(const std::vector<std::string>& words, const std::string& wanted);
 
-bool bash_offers(const std::vector<std::string>& words, const std::string& wanted) {
-  std::string quoted;
-  for (const std::string& word : words) quoted += " '" + word + "'";
-  const std::string then = "source ${TMPDIR:-/tmp}/colonnade_completion.bash\nCOMP_WORDS=(colonnade" +
-                           quoted + ")\nCOMP_CWORD=" + std::to_string(words.size()) +
-                           "\n_colonnade\n[[ \" ${COMPREPLY[*]} \" == *\" " + wanted + " \"* ]]\n";
-  return read_by_shell("bash", completion("bash", kOffers), then) == 0;
+/// The words in single quotes.
+std::string quoted(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += " '" + word + "'";
+  return text;
 }
 
+bool bash_offers(const std::vector<std::string>& words, const std::string& wanted) {
+  return succeeds("bash", completion("bash", kOffers) + "COMP_WORDS=(colonnade" + quoted(words) +
+                              ")\nCOMP_CWORD=" + std::to_string(words.size()) +
+                              "\n_colonnade\n[[ \" ${COMPREPLY[*]} \" == *\" " + wanted + " \"* ]]\n");
+}
+
+/// The completion system of zsh needs a terminal: what the script calls of it is put in its place.
 bool zsh_offers(const std::vector<std::string>& words, const std::string& wanted) {
-  std::string quoted;
-  for (const std::string& word : words) quoted += " '" + word + "'";
-  const std::string then =
+  const std::string stand_ins =
       "compdef() { :; }\n_files() { :; }\noffered=()\n"
       "compadd() { shift; for one in \"$@\"; do [[ $one == \"$words[CURRENT]\"* ]] && offered+=($one); done; "
-      "return 0 }\n"
-      "source ${TMPDIR:-/tmp}/colonnade_completion.zsh\nwords=(colonnade" +
-      quoted + ")\nCURRENT=" + std::to_string(words.size() + 1) + "\n_colonnade\n[[ \" $offered \" == *\" " +
-      wanted + " \"* ]]\n";
-  return read_by_shell("zsh", completion("zsh", kOffers), then) == 0;
+      "}\n";
+  return succeeds("zsh", stand_ins + completion("zsh", kOffers) + "words=(colonnade" + quoted(words) +
+                             ")\nCURRENT=" + std::to_string(words.size() + 1) +
+                             "\n_colonnade\n[[ \" $offered \" == *\" " + wanted + " \"* ]]\n");
 }
 
 bool fish_offers(const std::vector<std::string>& words, const std::string& wanted) {
   std::string line = "colonnade";
   for (const std::string& word : words) line += " " + word;
-  const std::string then =
-      "set -q TMPDIR; or set TMPDIR /tmp\nsource $TMPDIR/colonnade_completion.fish\n"
-      "complete -C '" +
-      line + "' | string split -f1 \\t | string match -q -- '" + wanted + "'\n";
-  return read_by_shell("fish", completion("fish", kOffers), then) == 0;
+  return succeeds("fish", completion("fish", kOffers) + "complete -C '" + line +
+                              "' | string split -f1 \\t | string match -q -- '" + wanted + "'\n");
 }
 
 std::string shell_of(const ::testing::TestParamInfo<Offers>& info) {
