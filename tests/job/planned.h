@@ -68,14 +68,20 @@ inline tensor::Batch empty_batch(const config::Run& run) {
   return batch;
 }
 
+inline pipeline::Steps empty_steps(const config::Run& run) {
+  pipeline::Steps steps;
+  steps.batch = [batch = empty_batch(run)](int) { return batch; };
+  steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
+  return steps;
+}
+
+/// Forward passes of all micro-batches that keep nothing.
+inline void evaluation(job::Job& job) { job.executor().evaluate(empty_steps(job.run)); }
+
 /// Forward and backward of all micro-batches, and the gradients' sums: a step up to the optimizer's.
 inline void forward_backward(job::Job& job) {
-  const tensor::Batch batch = empty_batch(job.run);
-  pipeline::Steps steps;
-  steps.batch = [&](int) { return batch; };
-  steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
   job.buffers().start_step();
-  job.executor().train(steps, 1.0, [&](int chunk) { job.buffers().arm(chunk); });
+  job.executor().train(empty_steps(job.run), 1.0, [&](int chunk) { job.buffers().arm(chunk); });
   job.buffers().finish();
 }
 

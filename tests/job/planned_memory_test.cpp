@@ -174,6 +174,26 @@ TEST(PlannedMemory, PeakOfAStep) {
     }
 }
 
+TEST(PlannedMemory, PeakOfAnEvaluation) {
+  count();
+  for (const std::string& model : {test::llama(""), test::gpt2("")})
+    for (const Planned& layout : kLayouts) {
+      const config::Run run = test::planned_run(layout, model, "meta");
+      on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+        const std::int64_t before = alive(job);
+        tensor::reset_peak(at::kMeta);
+        test::evaluation(job);
+        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - before;
+        std::int64_t planned = 0;
+        for (const auto& stage : plan.stages)  // of one micro-batch: these groups keep nothing that is sent
+          planned = std::max(planned, plan::stage_evaluation(run, stage, 1));
+        const double ratio = static_cast<double>(peak) / static_cast<double>(planned);
+        EXPECT_GT(ratio, 0.9) << layout.name << ": " << model;
+        EXPECT_LT(ratio, 1.1) << layout.name << ": " << model;
+      });
+    }
+}
+
 TEST(PlannedMemory, AStepReportsItsPeaks) {
   count();
   const config::Run run = test::planned_run(kLayouts[1], test::odd("--global-batch-size 4 "), "cpu");

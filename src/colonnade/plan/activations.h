@@ -29,8 +29,9 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 /// gradient before it is added to the fp32 one.
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage);
 
-/// Largest tensors alive at once in a forward pass that keeps nothing.
-std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage);
+/// Largest tensors alive at once in forward passes that keep nothing; what was sent to the next rank stays
+/// until the last of `microbatches` is through.
+std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage, int microbatches);
 
 /// Bytes of an element of parameters and activations.
 std::int64_t element_size(const config::Model& model);

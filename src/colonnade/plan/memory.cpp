@@ -134,7 +134,7 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
         peak_activations(run, memory.stages, schedule.programs[static_cast<std::size_t>(rank)]);
     for (const StageBlocks& stage : memory.stages) {
       memory.working = std::max(memory.working, stage_working(run, stage));
-      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
+      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches));
     }
     memory.peak_live = report.peak_live[static_cast<std::size_t>(rank)];
     plan.push_back(std::move(memory));
