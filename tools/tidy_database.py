@@ -12,17 +12,21 @@ import sys
 from check_layers import ROOT, read_rows
 
 
-def clang_arguments(entry: dict) -> list[str]:
+def as_text(header: pathlib.Path, out: pathlib.Path) -> str:
+    """A copy of what a precompiled header includes, away from gcc's binary, which clang would take for its own."""
+    copy = out / f"{header.parent.name}.h"
+    copy.write_text(header.read_text())
+    return str(copy)
+
+
+def clang_arguments(entry: dict, out: pathlib.Path) -> list[str]:
     words, kept, skip = shlex.split(entry["command"]), ["clang++"], False
     start = next(i for i, word in enumerate(words) if word.endswith(("/c++", "/g++", "/g++-12")))
     for before, word in zip(words[start:], words[start + 1:]):
         if word in ("-Winvalid-pch", "-Wno-maybe-uninitialized") or word == "-include" or word.startswith("-fuse-ld"):
             continue
         if before == "-include":
-            if "cmake_pch" in word:
-                kept += ["-include", str(ROOT / "src/colonnade/tensor/pch.h")]
-            else:
-                kept += ["-include", word]
+            kept += ["-include", as_text(pathlib.Path(word), out) if "cmake_pch" in word else word]
             continue
         kept.append(word)
     return kept
@@ -42,12 +46,12 @@ def wanted(path: pathlib.Path, changed: set[str], rows: dict[str, int], torch_ro
 def main() -> int:
     build, out, changed = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), set(sys.argv[3:])
     rows, torch_row = read_rows()
+    out.mkdir(parents=True, exist_ok=True)
     entries = []
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["file"])
         if wanted(path, changed, rows, torch_row):
-            entries.append({"directory": entry["directory"], "file": entry["file"], "arguments": clang_arguments(entry)})
-    out.mkdir(parents=True, exist_ok=True)
+            entries.append({"directory": entry["directory"], "file": entry["file"], "arguments": clang_arguments(entry, out)})
     (out / "compile_commands.json").write_text(json.dumps(entries, indent=1))
     print("\n".join(sorted({entry["file"] for entry in entries})))
     return 0
