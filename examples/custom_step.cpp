@@ -27,7 +27,7 @@ col::tensor::Batch count_down(const col::config::Run& run, std::int64_t first_sa
 col::pipeline::Loss weigh(const at::Tensor& losses, const col::tensor::Batch&) {
   const at::Tensor weights = at::linspace(0.5, 1.5, losses.size(1));
   const at::Tensor mean = (losses * weights).mean();
-  const at::Tensor sure = (losses < 0.1).to(at::kDouble);
+  const at::Tensor sure = (losses < 0.693).to(at::kDouble);  // more likely than not
   return {mean,
           {{"lm_loss", col::pipeline::tally(losses.sum(), at::ones({}) * losses.numel())},
            {"sure_tokens", col::pipeline::tally(sure.sum(), at::ones({}) * sure.numel())}}};
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
                                     "--micro-batch-size=4",
                                     "--global-batch-size=16",
                                     "--train-iters=40",
-                                    "--lr=3e-3",
+                                    "--lr=1e-2",
                                     "--hidden-dropout=0",
                                     "--attention-dropout=0",
                                     "--mock-data",
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   steps.loss = weigh;
 
   for (int step = 1; step <= 40; ++step) {
-    const auto report = job.train_step(steps, {.learning_rate = 3e-3, .weight_decay = 0.01});
+    const auto report = job.train_step(steps, {.learning_rate = 1e-2, .weight_decay = 0.01});
     if (ranks.rank() == 0 && step % 10 == 0)
       fmt::print("step {:2}: loss {:.5f}, sure of {:.0f} % of the tokens\n", step,
                  report.losses.at("lm_loss"), 100 * report.losses.at("sure_tokens"));
