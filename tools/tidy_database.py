@@ -16,7 +16,7 @@ def as_text(header: pathlib.Path, out: pathlib.Path) -> str:
     """A copy of what a precompiled header includes, away from gcc's binary, which clang would take for its own."""
     copy = out / f"{header.parent.name}.h"
     copy.write_text(header.read_text())
-    return str(copy)
+    return str(copy.resolve())
 
 
 def clang_arguments(entry: dict, out: pathlib.Path) -> list[str]:
