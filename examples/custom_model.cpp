@@ -74,8 +74,8 @@ int main(int argc, char** argv) {
   for (int step = 0; step < 20; ++step) {
     col::pipeline::Steps steps;
     steps.batch = [&](int microbatch) {
-      const auto number = static_cast<std::uint64_t>(
-          (step * job.num_microbatches() + microbatch) * job.data_ranks() + job.data_rank());
+      const std::int64_t global = std::int64_t{step} * job.num_microbatches() + microbatch;
+      const auto number = static_cast<std::uint64_t>(global * job.data_ranks() + job.data_rank());
       return col::tensor::Batch(
           {{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
     };

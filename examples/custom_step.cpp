@@ -55,9 +55,9 @@ int main(int argc, char** argv) {
 
   col::pipeline::Steps steps;
   steps.batch = [&](int microbatch) {
-    const std::int64_t size = run.training.micro_batch_size;
+    const std::int64_t size = job.run.training.micro_batch_size;
     const std::int64_t number = microbatch * job.data_ranks() + job.data_rank();
-    return count_down(run, job.counters.consumed_samples + number * size);
+    return count_down(job.run, job.counters.consumed_samples + number * size);
   };
   // Forward step: the default would be stage.forward(x, pass); anything around it goes here.
   steps.forward = [](col::tensor::Stage& stage, const at::Tensor& x, const col::tensor::Pass& pass) {

@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     col::job::GptStream stream(*data[0], job, job.counters.consumed_samples);
     for (int i = 0; i < steps; ++i) {
       const auto report = job.train_step(stream.next(), {.learning_rate = 1e-3, .weight_decay = 0.01});
-      if (ranks.rank() == 0)
+      if (job.ranks.rank() == 0)
         fmt::print("iteration {}: loss {:.6f}\n", job.counters.iteration, report.losses.at("lm_loss"));
     }
   };
