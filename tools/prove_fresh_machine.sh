@@ -25,7 +25,11 @@ for file in /etc/resolv.conf /etc/hosts /etc/pip.conf; do
   if [ -e "$file" ]; then cp -L "$file" "$root$file"; fi
 done
 cp -rL /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
+rm -rf "$root"/etc/apt/sources.list*
 cp -rL /etc/apt/sources.list* "$root/etc/apt/"
+# Certificates that this machine trusts beyond Debian's, for a mirror behind a proxy.
+cp -rL /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
+chroot "$root" update-ca-certificates >/dev/null
 mount --bind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/dev/shm"
 mount -t proc proc "$root/proc"
