@@ -47,7 +47,7 @@ TEST(Adam, FollowsTheFormulaOverManyTensors) {
               m / step.bias1 / ((v / step.bias2).sqrt() + 1e-8) + (decoupled ? 0.1 : 0.0) * p;
           p = p - 0.01 * update;
         }
-        adam_(tensors, step);
+        adam_update(tensors, step);
       }
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         EXPECT_LT(distance(tensors[i].param, refs[i][0]), type == at::kDouble ? 1e-13 : 1e-6);
@@ -73,8 +73,9 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
       const Tensor g = grad.to(at::kDouble) * 0.25 + 0.01 * ref;
       ref_buffer = t == 0 ? g : momentum * ref_buffer + g;
       ref = ref - 0.1 * ref_buffer;
-      sgd_({{p, grad, buffer, copy}},
-           {.lr = 0.1, .momentum = momentum, .weight_decay = 0.01, .first = t == 0, .grad_scale = 0.25});
+      sgd_update(
+          {{p, grad, buffer, copy}},
+          {.lr = 0.1, .momentum = momentum, .weight_decay = 0.01, .first = t == 0, .grad_scale = 0.25});
     }
     EXPECT_LT(distance(p, ref), 1e-6);
     EXPECT_TRUE(at::equal(copy, p.to(at::kHalf)));

@@ -116,7 +116,7 @@ TEST_P(GpuTwin, VocabularyLoss) {
     const Tensor wanted = targets.to(device);
     const LogitStats stats = logit_stats(local, wanted, 0, kVocab - 7);
     const Tensor grad = at::ones({kRows}, stats.max.options());
-    logit_gradient_(local, stats.max, stats.sum_exp, wanted, grad, 0, kVocab - 7);
+    logit_gradient(local, stats.max, stats.sum_exp, wanted, grad, 0, kVocab - 7);
     return Tensors{stats.max, stats.sum_exp, stats.target, local};
   };
   const Tensors cpu = run(at::kCPU), cuda = run(test::device());
@@ -132,8 +132,9 @@ TEST_P(GpuTwin, OptimizersAndSums) {
   const auto run = [&](const at::Device& device) {
     Tensors t;
     for (const Tensor& x : start) t.push_back(x.to(device, GetParam(), false, true));
-    adam_({{t[0], t[1], t[2], t[3], {}}}, {.lr = 0.1, .weight_decay = 0.1, .bias1 = 0.1, .bias2 = 0.05});
-    sgd_({{t[1], t[0], t[2], {}}}, {.lr = 0.1, .momentum = 0.9, .first = false});
+    adam_update({{t[0], t[1], t[2], t[3], {}}},
+                {.lr = 0.1, .weight_decay = 0.1, .bias1 = 0.1, .bias2 = 0.05});
+    sgd_update({{t[1], t[0], t[2], {}}}, {.lr = 0.1, .momentum = 0.9, .first = false});
     return t;
   };
   const Tensors cpu = run(at::kCPU), cuda = run(test::device());

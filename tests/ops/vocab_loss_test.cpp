@@ -32,8 +32,8 @@ TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
     EXPECT_LT(distance(sum.log() + max - low.target - high.target, loss), type == at::kDouble ? 1e-12 : 2e-6);
 
     const Tensor grad_n = grad.to(max.scalar_type());
-    logit_gradient_(parts[0], max, sum, targets, grad_n, 0, kHalf);
-    logit_gradient_(parts[1], max, sum, targets, grad_n, kHalf, kVocab - kHalf);
+    logit_gradient(parts[0], max, sum, targets, grad_n, 0, kHalf);
+    logit_gradient(parts[1], max, sum, targets, grad_n, kHalf, kVocab - kHalf);
     EXPECT_LT(distance(parts[0], expected.narrow(1, 0, kHalf)), test::tolerance(type));
     EXPECT_LT(distance(parts[1].narrow(1, 0, kVocab - kHalf), expected.narrow(1, kHalf, kVocab - kHalf)),
               test::tolerance(type));

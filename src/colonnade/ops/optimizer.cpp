@@ -55,7 +55,7 @@ void check(const at::Tensor& param, std::initializer_list<at::Tensor> states, co
 
 }  // namespace
 
-void adam_(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step) {
+void adam_update(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step) {
   if (tensors.empty() || tensors.front().param.is_meta()) return;
   const at::Tensor& first = tensors.front().param;
   with_main_type(first, [&]<typename T>() {
@@ -76,7 +76,7 @@ void adam_(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& ste
   });
 }
 
-void sgd_(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step) {
+void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step) {
   if (tensors.empty() || tensors.front().param.is_meta()) return;
   const at::Tensor& first = tensors.front().param;
   with_main_type(first, [&]<typename T>() {

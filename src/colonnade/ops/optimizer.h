@@ -26,8 +26,8 @@ struct SgdTensors {
 };
 
 /// The formulas are in kernels/optimizer.h. One pass over memory for all tensors of the list.
-void adam_(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step);
-void sgd_(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step);
+void adam_update(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step);
+void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step);
 
 /// Sum of squares of contiguous tensors on one device as float64 sums over fixed blocks, added tensor by
 /// tensor: the same for every number of threads. On CUDA the host waits once for all. 0 for meta.

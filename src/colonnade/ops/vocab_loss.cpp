@@ -37,9 +37,9 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
   return stats;
 }
 
-void logit_gradient_(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
-                     const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
-                     std::int64_t valid_rows) {
+void logit_gradient(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
+                    const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
+                    std::int64_t valid_rows) {
   check(logits_nv, targets_n, valid_rows);
   const at::ScalarType type = acc_type(logits_nv.scalar_type());
   for (const at::Tensor& x : {max_n, sum_exp_n, grad_n})

@@ -22,8 +22,8 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
 
 /// Overwrites logits by (exp(logit - max) / sum_exp - [column is the target]) * grad[row], with the
 /// statistics of the whole vocabulary; filling columns become 0. grad [n] has the type of max.
-void logit_gradient_(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
-                     const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
-                     std::int64_t valid_rows);
+void logit_gradient(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
+                    const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
+                    std::int64_t valid_rows);
 
 }  // namespace colonnade::ops

@@ -121,21 +121,21 @@ void Optimizer::update(const StepOptions& options, double grad_scale) {
     }
     const double decay = decayed ? options.weight_decay : 0.0;
     if (adam)
-      ops::adam_(adam_tensors, {.lr = options.learning_rate,
-                                .beta1 = settings_.adam_beta1,
-                                .beta2 = settings_.adam_beta2,
-                                .eps = settings_.adam_eps,
-                                .weight_decay = decay,
-                                .decoupled = true,
-                                .bias1 = 1.0 - std::pow(settings_.adam_beta1, t),
-                                .bias2 = 1.0 - std::pow(settings_.adam_beta2, t),
-                                .grad_scale = grad_scale});
+      ops::adam_update(adam_tensors, {.lr = options.learning_rate,
+                                      .beta1 = settings_.adam_beta1,
+                                      .beta2 = settings_.adam_beta2,
+                                      .eps = settings_.adam_eps,
+                                      .weight_decay = decay,
+                                      .decoupled = true,
+                                      .bias1 = 1.0 - std::pow(settings_.adam_beta1, t),
+                                      .bias2 = 1.0 - std::pow(settings_.adam_beta2, t),
+                                      .grad_scale = grad_scale});
     else
-      ops::sgd_(sgd_tensors, {.lr = options.learning_rate,
-                              .momentum = settings_.sgd_momentum,
-                              .weight_decay = decay,
-                              .first = steps_ == 1,
-                              .grad_scale = grad_scale});
+      ops::sgd_update(sgd_tensors, {.lr = options.learning_rate,
+                                    .momentum = settings_.sgd_momentum,
+                                    .weight_decay = decay,
+                                    .first = steps_ == 1,
+                                    .grad_scale = grad_scale});
   }
   buffers_->gather_params();
 }

@@ -29,6 +29,7 @@ struct Counter {
 };
 
 // Reached by the deleters of tensors that may outlive everything else.
+// NOLINTBEGIN(*-non-const-global-variables)
 Counter& cpu_counter() {
   static auto* const one = new Counter;
   return *one;
@@ -53,6 +54,7 @@ BlockPool& pool() {
   static auto* const one = new BlockPool;
   return *one;
 }
+// NOLINTEND(*-non-const-global-variables)
 
 class CountingAllocator final : public c10::Allocator {
  public:

@@ -135,7 +135,7 @@ Settings llama_settings(const json& c, const std::string& source) {
                 {"untie_embeddings_and_output_weights",
                  text(c, "tie_word_embeddings", "false") == "true" ? "false" : "true"}};
   read_rope(c, source, s);
-  if (text(c, "model_type", "") == "mistral" && text(c, "sliding_window", "") != "")
+  if (text(c, "model_type", "") == "mistral" && !text(c, "sliding_window", "").empty())
     s["window_size"] = fmt::format("{},0", c["sliding_window"].get<std::int64_t>() - 1);
   return s;
 }
