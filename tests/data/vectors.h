@@ -31,10 +31,11 @@ inline std::map<std::string, std::vector<double>> read_tensors(const std::string
     if (key == "__metadata__") continue;
     const char* at = all.data() + 8 + size + value["data_offsets"][0].get<std::size_t>();
     const char* end = all.data() + 8 + size + value["data_offsets"][1].get<std::size_t>();
+    std::vector<double>& values = tensors[key];
     const auto read = [&]<typename T>(T element) {
       for (; at < end; at += sizeof(T)) {
         std::memcpy(&element, at, sizeof(T));
-        tensors[key].push_back(static_cast<double>(element));
+        values.push_back(static_cast<double>(element));
       }
     };
     const std::string type = value["dtype"];

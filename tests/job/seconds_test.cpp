@@ -7,13 +7,13 @@
 namespace colonnade::test {
 namespace {
 
-constexpr double kDelay_s = 0.4;
+constexpr double kDelaySeconds = 0.4;
 
 /// One step in which every batch of rank 0 comes late.
 job::Seconds delayed_step(job::Job& job) {
   pipeline::Steps steps = steps_after(job, 0);
   steps.batch = [&job, on_time = steps.batch](int microbatch) {
-    if (job.ranks.rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(kDelay_s));
+    if (job.ranks.rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(kDelaySeconds));
     return on_time(microbatch);
   };
   return job.train_step(steps, {.learning_rate = 1e-3}).seconds;
@@ -29,11 +29,11 @@ TEST_P(Waiting, ForASlowRankIsCommunication) {
   on_jobs(run, [](job::Job& job) {
     const job::Seconds seconds = delayed_step(job);
     if (job.ranks.rank() == 0) {
-      EXPECT_GE(seconds.forward_backward, kDelay_s);
+      EXPECT_GE(seconds.forward_backward, kDelaySeconds);
     } else {
-      EXPECT_GE(seconds.communication, 0.75 * kDelay_s);
-      EXPECT_LT(seconds.forward_backward, 0.75 * kDelay_s);
-      EXPECT_LT(seconds.optimizer, 0.75 * kDelay_s);
+      EXPECT_GE(seconds.communication, 0.75 * kDelaySeconds);
+      EXPECT_LT(seconds.forward_backward, 0.75 * kDelaySeconds);
+      EXPECT_LT(seconds.optimizer, 0.75 * kDelaySeconds);
     }
   });
 }

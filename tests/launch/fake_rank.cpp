@@ -17,6 +17,7 @@
 
 namespace {
 
+// NOLINTNEXTLINE(*-non-const-global-variables): all that a handler can reach
 volatile sig_atomic_t stop_signal = 0;
 void on_stop(int signal) { stop_signal = signal; }
 
