@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 
 #include "colonnade/base/error.h"
@@ -13,22 +12,12 @@ namespace colonnade::tensor {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-/// `bytes` of fresh memory that begin at a huge page, or null.
+/// `bytes` of fresh memory, or null. Huge pages are not asked for: on virtual machines whose host takes
+/// unused memory back, their first touch costs more than they save later.
 void* from_system(std::size_t bytes) {
-  const std::size_t room = bytes + kHugePage;
-  void* const mapped = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  auto* const begin = static_cast<std::byte*>(mapped);
-  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
-  const std::size_t before = round_up(address, kHugePage) - address;
-  if (before > 0) ::munmap(begin, before);
-  if (before < kHugePage) ::munmap(begin + before + bytes, kHugePage - before);
-  ::madvise(begin + before, bytes, MADV_HUGEPAGE);  // a wish: systems without huge pages say no
-  return begin + before;
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
 }  // namespace
@@ -36,7 +25,7 @@ void* from_system(std::size_t bytes) {
 BlockPool::~BlockPool() { let_go_until(0); }
 
 void* BlockPool::take(std::size_t bytes) {
-  bytes = round_up(std::max(bytes, kPage), kPage);
+  bytes = (std::max(bytes, kPage) + kPage - 1) / kPage * kPage;
   const std::lock_guard lock(mutex_);
   void* block = take_kept(bytes);
   if (block == nullptr) {

@@ -9,9 +9,9 @@
 
 namespace colonnade::tensor {
 
-/// Thread-safe. Blocks begin at a huge page (2 MiB) and ask for huge pages. A block serves requests from
-/// 8/9 of its size up to its size. Lent and kept blocks together never hold more than 5/4 of the most that
-/// was lent at one time: a request that finds no block of its size lets the largest kept ones go first.
+/// Thread-safe. Blocks begin at a page. A block serves requests from 8/9 of its size up to its size. Lent and
+/// kept blocks together never hold more than 5/4 of the most that was lent at one time: a request that finds
+/// no block of its size lets the largest kept ones go first.
 class BlockPool {
  public:
   /// Requests below this many bytes are better served by malloc.
