@@ -16,23 +16,15 @@ flags=(--mock-data --split 1,0,0 --tokenizer-type NullTokenizer --swiglu --norma
   --vocab-size 8192 --micro-batch-size "${BATCH:-8}" --global-batch-size "${BATCH:-8}" --lr 1e-4 --clip-grad 1.0
   --hidden-dropout 0 --attention-dropout 0 --eval-iters 0)
 
-# Milliseconds until the first line of metrics.jsonl is there; the run would go on, so it is ended then.
+# Milliseconds until the line of the only step was written to metrics.jsonl, and those of the step.
 first_step() {
-  local begin now
+  local begin end step
   rm -rf runs
   begin=$(date +%s%N)
-  "$build/colonnade" pretrain gpt "${flags[@]}" --train-iters 1000 >log 2>&1 &
-  local pid=$!
-  until compgen -G 'runs/*/metrics.jsonl' >/dev/null && [ -s runs/*/metrics.jsonl ]; do
-    kill -0 $pid 2>/dev/null || { cat log >&2; return 1; }
-    sleep 0.005
-  done
-  now=$(date +%s%N)
-  kill -KILL $pid
-  wait $pid 2>/dev/null || true
-  local step
+  "$build/colonnade" pretrain gpt "${flags[@]}" --train-iters 1 >log 2>&1 || { cat log >&2; return 1; }
+  end=$(date +%s%N -r runs/*/metrics.jsonl)
   step=$(sed -n '1s/.*"step_ms":\([0-9]*\).*/\1/p' runs/*/metrics.jsonl)
-  echo "$(((now - begin) / 1000000)) $step"
+  echo "$(((end - begin) / 1000000)) $step"
 }
 
 for ((i = 0; i < runs; ++i)); do first_step; done | sort -n | awk '
