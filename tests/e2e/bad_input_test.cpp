@@ -172,7 +172,8 @@ class BadInputData : public testing::Test {
     write_text(folder_ / "d.idx", idx);
     write_text(folder_ / "d.bin", bin);
   }
-  void refused(const std::string& idx, const std::string& bin, const std::vector<std::string>& parts) const {
+  void expect_files_refused(const std::string& idx, const std::string& bin,
+                            const std::vector<std::string>& parts) const {
     write(idx, bin);
     expect_refused(words(), 3, parts);
   }
@@ -215,30 +216,30 @@ TEST_F(BadInputData, MissingFiles) {
 }
 
 TEST_F(BadInputData, FilesOfTheWrongLength) {
-  refused("", bin_, {"d.idx", "header", "copy it again"});
-  refused(idx_.substr(0, 20), bin_, {"d.idx", "truncated"});
-  refused(idx_.substr(0, idx_.size() / 2), bin_, {"d.idx", "truncated"});
-  refused(idx_ + "12345678", bin_, {"d.idx", "damaged or overwritten"});
-  refused(idx_, "", {"d.idx", "end of the .bin", "copy both again"});
-  refused(idx_, bin_.substr(0, bin_.size() - 2), {"d.idx", "truncated"});
-  refused(idx_, bin_ + "12", {"d.bin", "do not belong together"});
+  expect_files_refused("", bin_, {"d.idx", "header", "copy it again"});
+  expect_files_refused(idx_.substr(0, 20), bin_, {"d.idx", "truncated"});
+  expect_files_refused(idx_.substr(0, idx_.size() / 2), bin_, {"d.idx", "truncated"});
+  expect_files_refused(idx_ + "12345678", bin_, {"d.idx", "damaged or overwritten"});
+  expect_files_refused(idx_, "", {"d.idx", "end of the .bin", "copy both again"});
+  expect_files_refused(idx_, bin_.substr(0, bin_.size() - 2), {"d.idx", "truncated"});
+  expect_files_refused(idx_, bin_ + "12", {"d.bin", "do not belong together"});
 }
 
 TEST_F(BadInputData, AnIndexThatLies) {
   const std::size_t pointers = 34 + 4 * sequences();
   const std::size_t documents = pointers + 8 * sequences();
-  refused(with(0, 'X'), bin_, {"MMIDIDX"});
-  refused(with(9, std::uint64_t{2}), bin_, {"version must be 1", "got 2"});
-  refused(with(17, std::uint8_t{99}), bin_, {"type code", "99"});
-  refused(with(17, std::uint8_t{4}), bin_, {"tokens of 4 bytes"});
-  refused(with(18, std::uint64_t{1} << 62), bin_, {"impossibly many"});
-  refused(with(26, ~std::uint64_t{0}), bin_, {"impossibly many"});
-  refused(with(18, sequences() + 1), bin_, {"truncated"});
-  refused(with(34, std::int32_t{-5}), bin_, {"-5 tokens"});
-  refused(with(34, std::numeric_limits<std::int32_t>::max()), bin_, {"2147483647 tokens"});
-  refused(with(pointers + 8, std::int64_t{1} << 60), bin_, {"sequence 1"});
-  refused(with(pointers + 8, std::int64_t{-2}), bin_, {"byte -2"});
-  refused(with(documents + 8, std::int64_t{1} << 40), bin_, {"document starts must ascend"});
+  expect_files_refused(with(0, 'X'), bin_, {"MMIDIDX"});
+  expect_files_refused(with(9, std::uint64_t{2}), bin_, {"version must be 1", "got 2"});
+  expect_files_refused(with(17, std::uint8_t{99}), bin_, {"type code", "99"});
+  expect_files_refused(with(17, std::uint8_t{4}), bin_, {"tokens of 4 bytes"});
+  expect_files_refused(with(18, std::uint64_t{1} << 62), bin_, {"impossibly many"});
+  expect_files_refused(with(26, ~std::uint64_t{0}), bin_, {"impossibly many"});
+  expect_files_refused(with(18, sequences() + 1), bin_, {"truncated"});
+  expect_files_refused(with(34, std::int32_t{-5}), bin_, {"-5 tokens"});
+  expect_files_refused(with(34, std::numeric_limits<std::int32_t>::max()), bin_, {"2147483647 tokens"});
+  expect_files_refused(with(pointers + 8, std::int64_t{1} << 60), bin_, {"sequence 1"});
+  expect_files_refused(with(pointers + 8, std::int64_t{-2}), bin_, {"byte -2"});
+  expect_files_refused(with(documents + 8, std::int64_t{1} << 40), bin_, {"document starts must ascend"});
 }
 
 TEST_F(BadInputData, TooLittleForOneSample) {

@@ -14,20 +14,10 @@ namespace {
 using test::operator+;
 using Gradients = std::map<std::string, at::Tensor>;
 
-struct Layout {
-  const char* name;
-  int world;
-  const char* flags;
-};
-
-constexpr Layout kLayouts[] = {
-    {"Tp2", 2, "--tensor-model-parallel-size 2"},
-    {"Tp4SpMoreRanksThanGroups", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
-    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
-    {"Pp2Virtual2", 2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"},
+const std::vector<test::Layout> kLayouts = test::with_model_cuts({
     {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
     {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
-};
+});
 
 constexpr const char* kCommon =
     "--num-layers 4 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 8 --kv-channels 6 "
@@ -116,7 +106,7 @@ void expect_all_agree(const std::string& model) {
   const auto flags = test::words(kCommon + model);
   const Gradients one = gradients(test::settings(1, flags));
   for (const auto& [name, gradient] : one) EXPECT_GT(gradient.abs().max().item<double>(), 1e-9) << name;
-  for (const Layout& layout : kLayouts) {
+  for (const test::Layout& layout : kLayouts) {
     SCOPED_TRACE(layout.name);
     const Gradients got = gradients(test::settings(layout.world, flags + test::words(layout.flags)));
     ASSERT_EQ(got.size(), one.size());

@@ -19,11 +19,7 @@ using test::operator+;
 
 using at::Tensor;
 
-struct Layout {
-  const char* name;
-  int world;
-  const char* flags;
-};
+using test::Layout;
 
 constexpr Layout kLayouts[] = {
     {"Tp1", 1, ""},

@@ -18,30 +18,20 @@ constexpr const char* kLlama =
     "--hidden-dropout 0 --attention-dropout 0 --group-query-attention --num-query-groups 2 ";
 constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";
 
-struct Layout {
-  const char* name;
-  int world;
-  const char* flags;
-};
-
-constexpr Layout kLayouts[] = {
-    {"Tp2", 2, "--tensor-model-parallel-size 2"},
-    {"Tp4SpMoreRanksThanGroups", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
-    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
-    {"Pp2Virtual2", 2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"},
+const std::vector<test::Layout> kLayouts = test::with_model_cuts({
     {"Dp2", 2, ""},
     {"Dp2DistributedOverlap", 2,
      "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
     {"Tp2SpPp2Dp2", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 100000"},
-};
+});
 
 void expect_all_agree(const std::string& model) {
   const auto flags = test::words(kCommon + model);
   const test::Curve one = test::train(test::settings(1, flags), 3);
   EXPECT_LT(one.loss[2], one.loss[0]);
-  for (const Layout& layout : kLayouts) {
+  for (const test::Layout& layout : kLayouts) {
     SCOPED_TRACE(layout.name);
     const test::Curve got = test::train(test::settings(layout.world, flags + test::words(layout.flags)), 3);
     for (std::size_t i = 0; i < 3; ++i) {

@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -32,6 +33,26 @@ inline Words words(const std::string& text) {
   std::istringstream in(text);
   for (std::string word; in >> word;) all.push_back(word);
   return all;
+}
+
+/// Flags that cut a run over `world` ranks.
+struct Layout {
+  const char* name;
+  int world;
+  const char* flags;
+};
+
+/// Cuts of a model of four layers and eight heads that leave the samples of a rank as they are.
+inline constexpr std::array kModelCuts{
+    Layout{"Tp2", 2, "--tensor-model-parallel-size 2"},
+    Layout{"Tp4SpMoreRanksThanGroups", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
+    Layout{"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    Layout{"Pp2Virtual2", 2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"}};
+
+/// kModelCuts and `more`.
+inline std::vector<Layout> with_model_cuts(std::vector<Layout> more) {
+  more.insert(more.begin(), kModelCuts.begin(), kModelCuts.end());
+  return more;
 }
 
 /// A complete, checked run. Later flags win over earlier ones.

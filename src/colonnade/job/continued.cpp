@@ -161,9 +161,8 @@ std::string tokenizer_fault(const config::Run& run, const json& state, const std
   }
   if (is.value("xxh3_128", "") == was.value("xxh3_128", "")) return "";
   return fmt::format(
-      "--tokenizer-model: the tokenizer must be the one of {}; got {} and {} there; leave --tokenizer-type "
-      "and "
-      "--tokenizer-model out, or give that one",
+      "--tokenizer-model: the tokenizer must be the one of {}; got {} and {} there; leave "
+      "--tokenizer-type and --tokenizer-model out, or give that one",
       source, named(is, run.data.tokenizer_model),
       named(was, kept_settings(state).value("tokenizer_model", "")));
 }

@@ -29,9 +29,8 @@ void set_threads(const launch::Place& place) {
 void take_gpu(const launch::Place& place, const std::string& backend) {
   if (!c10::impl::hasDeviceGuardImpl(at::kCUDA))
     throw ConfigError(
-        "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or build "
-        "with "
-        "the preset cuda");
+        "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or "
+        "build with the preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
   const int mine = choose_gpu(place.own_gpu && gpus == 1 ? 0 : place.local_rank, gpus, backend);

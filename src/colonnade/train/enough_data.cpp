@@ -34,8 +34,7 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
         done.iteration + std::max<std::int64_t>(*size - done.consumed_samples, 0) / batch;
     found.push_back(
         fmt::format("--train-iters: the training data must hold the samples of all steps; got {} samples for "
-                    "{} iterations, "
-                    "which read {}; at most --train-iters {}, or {}",
+                    "{} iterations, which read {}; at most --train-iters {}, or {}",
                     *size, last_iteration(t), done.consumed_samples + steps * batch, most, kWayOut));
   }
   const std::int64_t times = validations(t, done);
@@ -46,8 +45,7 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
     if (!size || count * t.eval_iters * batch <= *size) continue;
     found.push_back(
         fmt::format("--eval-iters: the {} data must hold the samples of all evaluations; got {} samples for "
-                    "{} evaluations "
-                    "of {} iterations, which read {}; at most --eval-iters {}, or {}",
+                    "{} evaluations of {} iterations, which read {}; at most --eval-iters {}, or {}",
                     split == 1 ? "validation" : "test", *size, count, t.eval_iters,
                     count * t.eval_iters * batch, *size / (count * batch), kWayOut));
   }

@@ -1,9 +1,7 @@
 // See recorder.h.
 #include "colonnade/train/recorder.h"
 
-#include <array>
 #include <cstdio>
-#include <ctime>
 
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
@@ -14,15 +12,6 @@
 namespace colonnade::train {
 
 namespace {
-
-std::string local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &local);
-  return text.data();
-}
 
 /// The sessions that the run goes on from; a damaged file costs the report its past, not the run.
 std::vector<RunSummary> earlier_sessions(const RunFolder& folder, std::int64_t loaded_step) {
@@ -42,7 +31,7 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded
       active_(active),
       first_step_(loaded.step + 1),
       last_step_(loaded.step),
-      began_(local_time()) {
+      began_(local_time("%Y-%m-%d %H:%M")) {
   if (!active_) return;
   make_run_folder(folder_);
   earlier_ = earlier_sessions(folder_, loaded.step);

@@ -13,14 +13,18 @@ namespace colonnade::train {
 
 namespace fs = std::filesystem;
 
-RunFolder choose_run_folder(const std::string& save) {
-  if (!save.empty()) return {save};
+std::string local_time(const char* format) {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   ::localtime_r(&now, &local);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d_%H-%M-%S", &local);
-  const fs::path first = fs::path("runs") / text.data();
+  std::strftime(text.data(), text.size(), format, &local);
+  return text.data();
+}
+
+RunFolder choose_run_folder(const std::string& save) {
+  if (!save.empty()) return {save};
+  const fs::path first = fs::path("runs") / local_time("%Y-%m-%d_%H-%M-%S");
   fs::path free = first;
   for (int n = 2; fs::exists(free); ++n) free = fmt::format("{}-{}", first.string(), n);
   return {free};

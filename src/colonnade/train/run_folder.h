@@ -25,6 +25,9 @@ struct RunFolder {
   [[nodiscard]] std::filesystem::path checkpoints() const { return root / "checkpoints"; }
 };
 
+/// Now on this machine's clock, as strftime writes `format`.
+std::string local_time(const char* format);
+
 /// `save`, or runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it is taken) for "".
 /// Nothing is made. Rank 0 chooses and tells the others.
 RunFolder choose_run_folder(const std::string& save);
