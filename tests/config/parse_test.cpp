@@ -240,8 +240,8 @@ TEST(Parse, AFamilyThatDoesNotExistIsAllThatIsSaid) {
 TEST(Parse, WordsThatMeanNothingAreMarkedAndFilledByNobodyElsesFault) {
   Parsed parsed = parse_all(shell("--num-layers x --lr --bf16=maybe --seed 3"));
   EXPECT_EQ(parsed.faults.size(), 3U);
-  for (const char* key : {"num_layers", "lr", "params_dtype"}) EXPECT_TRUE(at_fault(parsed.run, key)) << key;
-  EXPECT_FALSE(at_fault(parsed.run, "seed"));
+  for (const char* key : {"num_layers", "lr", "params_dtype"}) EXPECT_TRUE(parsed.run.at_fault.contains(key)) << key;
+  EXPECT_FALSE(parsed.run.at_fault.contains("seed"));
   EXPECT_TRUE(typed(parsed.run, "seed"));
   EXPECT_NO_THROW(fill(parsed.run, {{"num_layers", "4"}}, "run/step_1"));
 }

@@ -39,7 +39,7 @@ void fill(Run& run, const std::map<std::string, std::string>& values, const std:
     const auto given = run.given.find(key);
     if (!broken.empty()) {
       faults.push_back(fmt::format("{}: {}; got \"{}\" in {}; mend that file", s.key, broken, value, source));
-    } else if (given == run.given.end() || at_fault(run, key)) {
+    } else if (given == run.given.end() || run.at_fault.contains(key)) {
       run = std::move(other);
     } else if (text_of(run, s) != text_of(other, s)) {
       faults.push_back(fmt::format("{}: must agree with {}; got {} from {} and {} there; leave {} out",

@@ -21,7 +21,7 @@ struct Given {
 struct GivenSet {
   std::map<std::string, Given> by_key;
   std::vector<std::string> faults;
-  std::set<std::string> at_fault;  ///< keys whose words mean nothing: a fault says so
+  std::set<std::string> at_fault;  ///< as Run::at_fault
   bool cut_short = false;          ///< as Parsed::cut_short
   std::vector<std::string> notes;
 

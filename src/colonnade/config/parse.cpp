@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kCommandLine = 1 << 20;  // above every YAML file
 constexpr const char* kTyped = "the command line";
-constexpr const char* kAtFault = "words that mean nothing";  // in Run::given, where the source stands else
 
 bool is_flag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
@@ -299,7 +298,8 @@ void apply(GivenSet& given, Run& run) {
   for (const auto& [key, where] : back_to_default) run.given[key] = where;
   translate(given, run);
   if (const Given* groups = given.find("num_query_groups")) run.given["num_query_groups"] = groups->where;
-  for (const std::string& key : given.at_fault) run.given[key] = kAtFault;
+  for (const std::string& key : given.at_fault) run.given.try_emplace(key, kTyped);
+  run.at_fault = given.at_fault;
 }
 
 }  // namespace
@@ -325,11 +325,6 @@ std::string unknown(const std::string& thing, std::string_view name, const std::
   const std::string way_out =
       near.empty() ? "`--help-all` lists every setting" : fmt::format("did you mean {}?", near);
   return fmt::format("{}: must be a known setting; got {}; {}", thing, name, way_out);
-}
-
-bool at_fault(const Run& run, const std::string& key) {
-  const auto found = run.given.find(key);
-  return found != run.given.end() && found->second == kAtFault;
 }
 
 bool typed(const Run& run, const std::string& key) {

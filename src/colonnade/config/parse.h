@@ -30,10 +30,6 @@ struct Parsed {
   bool cut_short = false;  ///< a YAML file cannot be read, or there is no such family: do not judge the rest
 };
 
-/// Whether the words given for `key` could not be read. A fault says so, the field has its default, and
-/// nothing more should be said about it.
-bool at_fault(const Run& run, const std::string& key);
-
 /// Whether `key` was given on the command line, not by a file.
 bool typed(const Run& run, const std::string& key);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Run {
   /// Where each setting that was given came from, by key: "the command line", "run.yaml:3". A
   /// checkpoint or a Hugging Face config.json fills the others (config::fill).
   std::map<std::string, std::string> given;
+  /// Keys whose given words could not be read: a fault says so, the field has its default, and nothing more
+  /// should be said about it.
+  std::set<std::string> at_fault;
   /// Accepted flags that ask for what is always so here, one line each. Rank 0 prints them once.
   std::vector<std::string> notes;
 

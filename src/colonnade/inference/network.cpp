@@ -40,7 +40,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
   model_ = job::build_gpt({run_,
                            ranks_,
                            job::blocks_of(run_, pp_.rank()),
-                           {.tp = ranks_.group({Axis::kTp}), .options = options_}});
+                           {.tp = ranks_.group({Axis::kTp}), .options = options_, .draws = false}});
   read_weights(model_, run_.model, source);
 }
 

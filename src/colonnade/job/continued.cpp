@@ -97,7 +97,7 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
     if (!settings.contains(key) || (row.of_optimizer && run.checkpoint.no_load_optim)) continue;
     const auto was = settings.at(key).get<std::string>();
     const config::Setting& s = config::setting(key);
-    if (!run.given.contains(key) || config::at_fault(run, key)) {
+    if (!run.given.contains(key) || run.at_fault.contains(key)) {
       config::set(run, key, was);
     } else if (plain(key, config::text_of(run, s)) != plain(key, was)) {
       faults.push_back(

@@ -65,12 +65,14 @@ at::TensorOptions tensor_options(const config::Run& run) {
   return at::TensorOptions().dtype(dtype).device(device);
 }
 
-Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder)
+Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder,
+         InitialValues values)
     : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options_,
-                          .seed = static_cast<std::uint64_t>(run.training.seed)};
+                          .seed = static_cast<std::uint64_t>(run.training.seed),
+                          .draws = values == InitialValues::kDrawn};
   const comm::Group tp = context.tp;
   model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
 

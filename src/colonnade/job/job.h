@@ -53,10 +53,16 @@ struct Counters {
   std::int64_t skipped = 0;           ///< steps without an update
 };
 
+enum class InitialValues {
+  kDrawn,     ///< from the run's seed
+  kRestored,  ///< job::restore gives all of them before the first step; none is drawn
+};
+
 class Job {
  public:
   /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check). Collective.
-  Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt);
+  Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt,
+      InitialValues values = InitialValues::kDrawn);
   Job(const Job&) = delete;  ///< its stages know where it is
   Job& operator=(const Job&) = delete;
 

@@ -5,7 +5,10 @@ namespace colonnade::layers {
 
 std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
   auto parameter = std::make_unique<tensor::Parameter>(spec, tp.rank(), tp.size(), options);
-  parameter->initialize(seed);
+  if (draws)
+    parameter->initialize(seed);
+  else
+    parameter->value.detach().zero_();  // what fills up a vocabulary is in no checkpoint
   return parameter;
 }
 

@@ -14,8 +14,9 @@ struct Context {
   bool sequence_parallel = false;  ///< activations between layers are [s / tp, b, h]
   at::TensorOptions options;       ///< dtype and device of parameters and activations
   std::uint64_t seed = 1234;       ///< of initial values and dropout
+  bool draws = true;               ///< initial values are drawn; else zero until a checkpoint gives them
 
-  /// The local part of `spec` for this rank, initialised.
+  /// The local part of `spec` for this rank.
   [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const plan::ParamSpec& spec) const;
   [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const std::optional<plan::ParamSpec>& spec) const;
 };

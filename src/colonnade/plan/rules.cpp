@@ -41,10 +41,10 @@ std::string worded(const Finding& f) {
 /// Whether the words of a setting that the finding is about could not be read: that fault is told already.
 bool told_already(const config::Run& run, const Rule& rule, const Finding& found) {
   for (const Edit& edit : found.edits)
-    if (config::at_fault(run, edit.key)) return true;
+    if (run.at_fault.contains(edit.key)) return true;
   std::istringstream keys(rule.judges);
   for (std::string key; keys >> key;)
-    if (config::at_fault(run, key)) return true;
+    if (run.at_fault.contains(key)) return true;
   return false;
 }
 

@@ -43,13 +43,30 @@ struct Across {
   int peak_rank = 0;
 };
 
+/// What the run begins with instead of drawn weights.
+struct Beginning {
+  checkpoint::Source source;
+  bool is_run = true;  ///< a checkpoint of a run that goes on or is finetuned; else initial weights alone
+};
+
+/// Collective.
+std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm::Group& world) {
+  if (!c.load.empty()) {
+    if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world))
+      return Beginning{checkpoint::Source::open_native(found->folder)};
+    if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
+  }
+  if (c.pretrained_checkpoint.empty()) return std::nullopt;
+  return Beginning{checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false};
+}
+
 class Loop {
  public:
   Loop(job::Started started, StopSignals& stop);
   int run();
 
  private:
-  void resume();
+  void resume(const Beginning& beginning);
   void tell_loaded(const checkpoint::Source& source) const;
   void open_data();
   void require_enough_data() const;
@@ -75,6 +92,7 @@ class Loop {
   Clock::time_point begin_ = Clock::now();
   StopSignals& stop_;
   RunFolder folder_;
+  std::optional<Beginning> beginning_;  ///< until it is restored
   job::Job job_;
   LrPlan lr_;
   std::int64_t lr_samples_ = 0;
@@ -100,12 +118,15 @@ RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
 Loop::Loop(job::Started started, StopSignals& stop)
     : stop_(stop),
       folder_(agree_on_folder(started.run, started.ranks)),
-      job_(std::move(started.run), std::move(started.ranks)),
+      beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
+      job_(std::move(started.run), std::move(started.ranks), job::build_gpt,
+           beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
       lr_(make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
   fault::point("model-built");
   open_data();
   fault::point("data-opened");
-  resume();
+  if (beginning_) resume(*beginning_);
+  beginning_.reset();
   fault::point("restored");
   require_enough_data();
   // Data of another tokenizer is told before anything is written.
@@ -161,30 +182,23 @@ void Loop::tell_loaded(const checkpoint::Source& source) const {
     log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule start anew");
 }
 
-void Loop::resume() {
+void Loop::resume(const Beginning& beginning) {
   const config::Checkpoint& c = job_.run.checkpoint;
-  std::optional<checkpoint::Found> found;
-  if (!c.load.empty()) found = checkpoint::find_checkpoint(c.load, c.ckpt_step, job_.ranks.world());
-  if (found) {
-    const auto source = checkpoint::Source::open_native(found->folder);
-    job::restore(job_, source, c.finetune ? job::Restore::kWeights : job::Restore::kContinue);
-    // Without its optimizer the schedule starts anew too, as Megatron's.
-    if (!c.finetune && !c.no_load_optim && source.state().contains("lr_schedule")) {
-      const LrResume resumed = resume_lr(lr_, source.state().at("lr_schedule"), job_.run.schedule);
-      lr_ = resumed.plan;
-      lr_samples_ = resumed.samples;
-    }
-    if (!c.finetune) saved_iteration_ = tried_iteration_ = iteration();
-    tell_loaded(source);
+  const checkpoint::Source& source = beginning.source;
+  if (!beginning.is_run) {
+    job::restore(job_, source, job::Restore::kWeights);
+    if (job_.ranks.rank() == 0) log::info("initial weights from {}", c.pretrained_checkpoint);
     return;
   }
-  if (!c.load.empty() && job_.ranks.rank() == 0)
-    log::info("{}: holds no checkpoint; a new run starts", c.load);
-  if (!c.pretrained_checkpoint.empty()) {
-    job::restore(job_, checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, job_.ranks.world()),
-                 job::Restore::kWeights);
-    if (job_.ranks.rank() == 0) log::info("initial weights from {}", c.pretrained_checkpoint);
+  job::restore(job_, source, c.finetune ? job::Restore::kWeights : job::Restore::kContinue);
+  // Without its optimizer the schedule starts anew too, as Megatron's.
+  if (!c.finetune && !c.no_load_optim && source.state().contains("lr_schedule")) {
+    const LrResume resumed = resume_lr(lr_, source.state().at("lr_schedule"), job_.run.schedule);
+    lr_ = resumed.plan;
+    lr_samples_ = resumed.samples;
   }
+  if (!c.finetune) saved_iteration_ = tried_iteration_ = iteration();
+  tell_loaded(source);
 }
 
 Across Loop::exchange(double step_ms, std::uint64_t peak) {

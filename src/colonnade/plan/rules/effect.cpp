@@ -74,7 +74,7 @@ bool idle(const Run& r, const Companions& c, const config::Setting& s) {
 
 template <const Companions& kCompanions>
 Broken without_companion(const Run& r) {
-  if (kCompanions.present(r) || config::at_fault(r, kCompanions.needed)) return std::nullopt;
+  if (kCompanions.present(r) || r.at_fault.contains(kCompanions.needed)) return std::nullopt;
   Finding found{"", fmt::format("does nothing without {}", kCompanions.needs), "", {}, ""};
   for (const char* key : kCompanions.keys) {
     if (key == nullptr) break;
