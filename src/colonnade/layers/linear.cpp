@@ -5,6 +5,7 @@
 #include "colonnade/layers/regions.h"
 #include "colonnade/ops/column_sum.h"
 #include "colonnade/ops/product.h"
+#include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
 namespace {
@@ -21,16 +22,11 @@ std::vector<std::int64_t> shape_of(const at::Tensor& x, std::int64_t sequence, s
   return shape;
 }
 
-template <typename Layer>
-const Layer& layer_of(AutogradContext* ctx) {
-  return *reinterpret_cast<const Layer*>(ctx->saved_data["layer"].toInt());
-}
-
 struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
                             const std::optional<at::Tensor>& b, const ColumnLinear* layer) {
     ctx->save_for_backward({x});
-    ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    tensor::keep(ctx, layer);
     const at::Tensor whole =
         layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
     const at::Tensor y2 = ops::product(as_matrix(whole), w, b);
@@ -38,7 +34,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto& layer = layer_of<ColumnLinear>(ctx);
+    const auto& layer = *tensor::kept<const ColumnLinear*>(ctx);
     const comm::Group& tp = layer.tp;
     const std::string& name = layer.weight->spec.name;
     const at::Tensor x = ctx->get_saved_variables()[0];
@@ -74,7 +70,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
                             const RowLinear* layer) {
     ctx->save_for_backward({x});
-    ctx->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    tensor::keep(ctx, layer);
     const std::string& name = layer->weight->spec.name;
     at::Tensor y = ops::product(as_matrix(x), w).view(shape_of(x, x.size(0), w.size(0)));
     if (layer->sequence_parallel) return reduce_scatter_sequence(y, layer->tp, name);
@@ -83,7 +79,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto& layer = layer_of<RowLinear>(ctx);
+    const auto& layer = *tensor::kept<const RowLinear*>(ctx);
     const at::Tensor x = ctx->get_saved_variables()[0];
     const at::Tensor dy =
         layer.sequence_parallel ? gather_sequence(grads[0], layer.tp, layer.weight->spec.name) : grads[0];

@@ -1,27 +1,14 @@
 // See regions.h.
 #include "colonnade/layers/regions.h"
 
-#include <memory>
-
 #include "colonnade/base/error.h"
+#include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// Group values travel in the autograd context as capsules.
-struct GroupHolder final : torch::CustomClassHolder {
-  explicit GroupHolder(comm::Group value) : group(std::move(value)) {}
-  comm::Group group;
-};
-void save_group(AutogradContext* ctx, const comm::Group& group) {
-  ctx->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
-}
-const comm::Group& saved_group(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<GroupHolder>(ctx->saved_data["group"].toCapsule())->group;
-}
 
 std::vector<std::int64_t> with_sequence(const at::Tensor& x, std::int64_t s) {
   auto shape = x.sizes().vec();
@@ -42,12 +29,12 @@ struct ReducePartial : torch::autograd::Function<ReducePartial> {
 
 struct ScatterPartial : torch::autograd::Function<ScatterPartial> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& tp) {
-    save_group(ctx, tp);
+    tensor::keep(ctx, tp);
     return reduce_scatter_sequence(x, tp, "sum of partial activations, cut by sequence");
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {gather_sequence(grads[0], saved_group(ctx), "gradient of activations cut by sequence"),
-            at::Tensor()};
+    const auto tp = tensor::kept<comm::Group>(ctx);
+    return {gather_sequence(grads[0], tp, "gradient of activations cut by sequence"), at::Tensor()};
   }
 };
 

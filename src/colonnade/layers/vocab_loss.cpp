@@ -4,6 +4,7 @@
 #include "colonnade/layers/regions.h"
 #include "colonnade/ops/product.h"
 #include "colonnade/ops/vocab_loss.h"
+#include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
 namespace {
@@ -11,10 +12,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What the two passes share besides tensors; lives in the autograd node.
-struct Site final : torch::CustomClassHolder {
-  Site(tensor::Parameter& w, comm::Group group, bool sequence)
-      : weight(&w), tp(std::move(group)), sequence_parallel(sequence) {}
+/// What the two passes share besides tensors.
+struct Site {
   tensor::Parameter* weight;
   comm::Group tp;
   bool sequence_parallel;
@@ -34,31 +33,31 @@ ops::LogitStats combine(ops::LogitStats local, const comm::Group& tp) {
 
 struct LinearLoss : torch::autograd::Function<LinearLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
-                            const at::Tensor& labels_n, const c10::intrusive_ptr<Site>& site) {
+                            const at::Tensor& labels_n, const Site& site) {
     const at::Tensor whole =
-        site->sequence_parallel ? gather_sequence(x, site->tp, "vocabulary loss / activations") : x;
-    const VocabRange held = vocab_range(*site->weight);
+        site.sequence_parallel ? gather_sequence(x, site.tp, "vocabulary loss / activations") : x;
+    const VocabRange held = vocab_range(*site.weight);
     const at::Tensor logits = ops::product(rows_of(whole), w);
-    const auto stats = combine(ops::logit_stats(logits, labels_n, held.first, held.rows), site->tp);
-    ctx->saved_data["site"] = c10::IValue::make_capsule(site);
+    const auto stats = combine(ops::logit_stats(logits, labels_n, held.first, held.rows), site.tp);
+    tensor::keep(ctx, site);
     ctx->save_for_backward({x, logits, labels_n, stats.max, stats.sum_exp});
     return ((stats.sum_exp.log() + stats.max) - stats.target).masked_fill_(labels_n < 0, 0);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto site = c10::static_intrusive_pointer_cast<Site>(ctx->saved_data["site"].toCapsule());
+    const auto site = tensor::kept<Site>(ctx);
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
     at::Tensor dlogits = saved[1];
     const at::Tensor& labels_n = saved[2];
-    const comm::Group& tp = site->tp;
-    const VocabRange held = vocab_range(*site->weight);
+    const comm::Group& tp = site.tp;
+    const VocabRange held = vocab_range(*site.weight);
     const at::Tensor grad_n = grads[0].contiguous().masked_fill(labels_n < 0, 0);
     ops::logit_gradient(dlogits, saved[3], saved[4], labels_n, grad_n, held.first, held.rows);
 
     at::Tensor whole = x;
     comm::Work gathered, reduced;
-    if (site->sequence_parallel && tp.size() > 1) {
+    if (site.sequence_parallel && tp.size() > 1) {
       auto shape = x.sizes().vec();
       shape[0] *= tp.size();
       whole = at::empty(shape, x.options());
@@ -66,8 +65,8 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     }
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
-      dx = ops::product_input_grad(dlogits, site->weight->value.detach()).view(whole.sizes());
-      if (site->sequence_parallel && tp.size() > 1) {
+      dx = ops::product_input_grad(dlogits, site.weight->value.detach()).view(whole.sizes());
+      if (site.sequence_parallel && tp.size() > 1) {
         const at::Tensor partial = dx;
         dx = at::empty_like(x, at::MemoryFormat::Contiguous);
         reduced = tp.reduce_scatter(dx, partial, "vocabulary loss / gradient");
@@ -76,7 +75,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
       }
     }
     gathered.wait();
-    site->weight->accumulate_product(dlogits, rows_of(whole));
+    site.weight->accumulate_product(dlogits, rows_of(whole));
     reduced.wait();
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -88,7 +87,7 @@ at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::
                       const comm::Group& tp, bool sequence_parallel) {
   const at::Tensor labels_n = labels.t().contiguous().view(-1);
   const at::Tensor loss_n =
-      LinearLoss::apply(x, weight.value, labels_n, c10::make_intrusive<Site>(weight, tp, sequence_parallel));
+      LinearLoss::apply(x, weight.value, labels_n, Site{&weight, tp, sequence_parallel});
   return loss_n.view({labels.size(1), labels.size(0)}).t();
 }
 
