@@ -9,6 +9,7 @@ namespace colonnade::kernels {
 
 /// Per row of logits [rows, cols], over columns < valid: max, sum of exp(logit - max), and the logit
 /// of column target - first (0 where that is outside [0, valid)). Without valid columns max is -inf.
+/// A NaN does not count for max and makes the sum NaN; -inf adds nothing to the sum.
 template <typename T>
 struct LogitStats {
   const T* logits;

@@ -29,12 +29,13 @@ COL_CLONES void stats_rows(const LogitStats<T>& a, std::int64_t begin, std::int6
         top = value > top ? value : top;
       }
       if (top > max) {
-        sum = sum > A(0) ? sum * std::exp(max - top) : A(0);
+        sum *= std::exp(max - top);  // a NaN stays
         max = top;
       }
+      const A origin = max == kLowest ? A(0) : max;  // -inf - -inf is NaN
       A piece = 0;
 #pragma omp simd reduction(+ : piece)
-      for (std::int64_t c = from; c < to; ++c) piece += Math::exp(load(logits[c]) - max);
+      for (std::int64_t c = from; c < to; ++c) piece += Math::exp(load(logits[c]) - origin);
       sum += piece;
     }
     const std::int64_t target = a.targets[row] - a.first;

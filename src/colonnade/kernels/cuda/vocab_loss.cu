@@ -20,12 +20,13 @@ __global__ void stats(LogitStats<T> a) {
     if (value > top) {
       sum = sum * Math::exp(top - value) + A(1);
       top = value;
-    } else {
+    } else if (value != -A(INFINITY)) {  // -inf adds nothing, and -inf - -inf would be NaN
       sum += Math::exp(value - top);
     }
   }
   const A max = block_max(top);
-  sum = block_sum(sum > A(0) ? sum * Math::exp(top - max) : A(0));
+  // Without a largest logit the sum is 0, or NaN, which must stay.
+  sum = block_sum(top == -A(INFINITY) ? sum : sum * Math::exp(top - max));
   if (threadIdx.x != 0) return;
   const std::int64_t target = a.targets[row] - a.first;
   a.max[row] = max;
