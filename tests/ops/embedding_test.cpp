@@ -62,5 +62,10 @@ TEST(Embedding, GradientIsEqualInBitsForEveryNumberOfThreads) {
   });
 }
 
+TEST(Embedding, TokensOfAnotherDeviceAreRefused) {
+  const auto table = test::parameter(test::random({11, 5}));
+  EXPECT_THROW(embedding(at::zeros({2, 9}, at::dtype(at::kLong).device(at::kMeta)), *table, 0, 11), Error);
+}
+
 }  // namespace
 }  // namespace colonnade::ops

@@ -1,6 +1,8 @@
 // The local parts of vocabulary-parallel cross-entropy, put together by hand over two ranks.
 #include "colonnade/ops/vocab_loss.h"
 
+#include <cmath>
+
 #include "ops/support.h"
 
 namespace colonnade::ops {
@@ -47,6 +49,49 @@ TEST(VocabLoss, ARankOfFillingAloneCountsNothing) {
   EXPECT_TRUE(stats.max.isinf().all().item<bool>());
   EXPECT_EQ(stats.sum_exp.sum().item<double>(), 0.0);
   EXPECT_EQ(stats.target.sum().item<double>(), 0.0);
+}
+
+/// Three pieces of a row on the CPU, many columns per thread on a GPU.
+constexpr std::int64_t kColumns = 5003;
+
+LogitStats stats_of(const Tensor& logits) {
+  return logit_stats(logits, at::zeros({logits.size(0)}, test::options(at::kLong)), 0, kColumns);
+}
+
+TEST(VocabLoss, ANanInAnyColumnMakesTheSumNan) {
+  at::manual_seed(2);
+  const std::vector<std::int64_t> columns{0, 700, 2047, 2048, kColumns - 1};
+  for (const auto type : test::kTypes)
+    for (const std::int64_t largest : {1, 4000}) {
+      Tensor logits = test::random({6, kColumns}, type);
+      logits.select(1, largest).fill_(9);
+      for (std::size_t row = 0; row < columns.size(); ++row)
+        logits[static_cast<std::int64_t>(row)][columns[row]] = NAN;
+      logits[5].narrow(0, 0, 2048).fill_(NAN);  // a whole piece
+      const LogitStats stats = stats_of(logits);
+      EXPECT_TRUE(stats.sum_exp.isnan().all().item<bool>()) << type << '\n' << stats.sum_exp;
+      if (largest == 4000) {
+        EXPECT_TRUE(stats.max.eq(9).all().item<bool>());
+      }
+    }
+}
+
+TEST(VocabLoss, MinusInfinityAddsNothing) {
+  at::manual_seed(3);
+  for (const auto type : test::kTypes) {
+    Tensor logits = test::random({4, kColumns}, type);
+    for (const auto& [row, leading] :
+         std::vector<std::pair<int, int>>{{0, 1}, {1, 2048}, {2, 2500}, {3, 5000}})
+      logits[row].narrow(0, 0, leading).fill_(-INFINITY);
+    const LogitStats stats = stats_of(logits);
+    EXPECT_LT(distance(stats.sum_exp.log() + stats.max, at::logsumexp(logits.to(at::kDouble), {1})),
+              type == at::kDouble ? 1e-12 : 2e-6);
+  }
+}
+
+TEST(VocabLoss, TargetsOfAnotherDeviceAreRefused) {
+  const Tensor targets = at::zeros({3}, at::dtype(at::kLong).device(at::kMeta));
+  EXPECT_THROW(logit_stats(at::ones({3, 8}, test::options(at::kFloat)), targets, 0, 8), Error);
 }
 
 }  // namespace

@@ -56,6 +56,9 @@ Tensor embedding(const Tensor& tokens_bs, tensor::Parameter& table, std::int64_t
   COL_CHECK(tokens_bs.dim() == 2 && tokens_bs.scalar_type() == at::kLong,
             "embedding: tokens must be int64 [b, s]; got {} {}", c10::toString(tokens_bs.scalar_type()),
             c10::str(tokens_bs.sizes()));
+  COL_CHECK(tokens_bs.device() == table.value.device(),
+            "embedding: tokens must be on {}, the device of the table; got {}; move them",
+            table.value.device().str(), tokens_bs.device().str());
   COL_CHECK(table.value.dim() == 2 && rows <= table.value.size(0),
             "embedding: the table must hold the {} rows; got {}", rows, c10::str(table.value.sizes()));
   return EmbeddingRule::apply(table.value, EmbeddingArgs{&table, first_row, rows, tokens_bs.contiguous()});

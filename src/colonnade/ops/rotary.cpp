@@ -114,6 +114,9 @@ Tensor checked_positions(const RotaryTable& table, const Tensor& positions, std:
   COL_CHECK(positions.scalar_type() == at::kLong && positions.dim() == 2 && positions.size(0) == s &&
                 positions.size(1) == b,
             "rotary: positions must be int64 [s, b] = [{}, {}]; got {}", s, b, c10::str(positions.sizes()));
+  COL_CHECK(positions.device() == table.cos.device(),
+            "rotary: positions must be on {}, the device of the table; got {}; move them",
+            table.cos.device().str(), positions.device().str());
   if (positions.is_cpu() && positions.numel() > 0) {
     const auto low = positions.min().item<std::int64_t>();
     const auto high = positions.max().item<std::int64_t>();

@@ -23,7 +23,8 @@ struct RotaryTable {
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
 
 /// x [s, b, n, d] with every head turned by its position: positions int64 [s, b], or undefined for
-/// 0..s-1. Positions must lie in [0, table length); checked on the CPU.
+/// 0..s-1. Positions are on the table's device and lie in [0, table length); the latter is checked on the
+/// CPU.
 at::Tensor rotary(const at::Tensor& x_sbnd, const RotaryTable& table, const at::Tensor& positions = {});
 
 /// Heads apart, as attention() reads them fastest: contiguous [b, heads, s, d].

@@ -14,6 +14,9 @@ void check(const at::Tensor& logits, const at::Tensor& targets, std::int64_t val
                 targets.scalar_type() == at::kLong && targets.size(0) == logits.size(0),
             "vocabulary loss: logits must be contiguous [n, v] and targets int64 [n]; got {} and {} {}",
             c10::str(logits.sizes()), c10::toString(targets.scalar_type()), c10::str(targets.sizes()));
+  COL_CHECK(targets.device() == logits.device(),
+            "vocabulary loss: targets must be on {}, the device of the logits; got {}; move them",
+            logits.device().str(), targets.device().str());
   COL_CHECK(valid_rows >= 0 && valid_rows <= logits.size(1),
             "vocabulary loss: the valid columns must lie in the row; got {} of {}", valid_rows,
             logits.size(1));

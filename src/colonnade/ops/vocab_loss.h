@@ -11,7 +11,7 @@ namespace colonnade::ops {
 /// Of each row of local logits, fp32 (float64 for float64 logits) [n].
 struct LogitStats {
   at::Tensor max;      ///< over the valid columns; -inf when there is none
-  at::Tensor sum_exp;  ///< sum of exp(logit - max) over the valid columns
+  at::Tensor sum_exp;  ///< sum of exp(logit - max) over the valid columns; NaN when one of them is
   at::Tensor target;   ///< logit of the target; 0 where another rank holds it
 };
 
