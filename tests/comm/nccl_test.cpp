@@ -1,4 +1,4 @@
-// NCCL itself, in a world of one: several ranks need as many GPUs.
+// NCCL itself, in a world of one: several ranks need as many GPUs. And the device that a group is told.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -35,6 +35,13 @@ TEST(GpuNccl, EveryCollectiveOfAWorldOfOneIsACopy) {
     EXPECT_TRUE(at::equal(out, x));
   }
   backend->barrier({"barrier"});
+}
+
+TEST(Seat, HasTheDeviceThatTheRankTookWhateverItsLocalRank) {
+  launch::Place place;
+  place.local_rank = 3;
+  EXPECT_EQ(seat_of(place, {.cuda = true}).device_index, 0);
+  EXPECT_EQ(seat_of(place, {.cuda = true, .device_index = 2}).device_index, 2);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/comm/backend.h"
 #include "colonnade/comm/rendezvous.h"
 #include "colonnade/comm/thread_ranks.h"
 #include "comm/collective_checks.h"
@@ -229,6 +230,17 @@ TEST(Rank, DISABLED_Barrier) {
   });
 }
 
+/// As under `srun --gpus-per-task=1`: every local rank has its GPU as number 0. Groups of one, since NCCL
+/// wants one GPU per member.
+TEST(Rank, DISABLED_OwnGpu) {
+  const World world = connect(launch::find_place(launch::environment_of_process()), {.cuda = true});
+  const auto alone = world.factory()->make({world.rank()}, 0, fmt::format("alone {}", world.rank()));
+  const at::Tensor x = at::ones({10}, test::options(at::kFloat));
+  alone->all_reduce(x, Reduce::kSum, {"all_reduce"}).wait();
+  alone->barrier({"barrier"});
+  world.barrier("end");
+}
+
 // ---- judges ----
 
 TEST(Processes, CollectivesAgreeWithPlainArithmetic) {
@@ -238,6 +250,11 @@ TEST(Processes, CollectivesAgreeWithPlainArithmetic) {
     for (const Ended& ended : run_processes("Collectives", world, ranks))
       EXPECT_EQ(ended.code, 0) << ended.log;
   }
+}
+
+TEST(GpuNcclProcesses, EveryLocalRankWorksOnTheGpuThatItTook) {
+  if (!test::device().is_cuda()) GTEST_SKIP() << "needs a GPU and COLONNADE_TEST_DEVICE=cuda";
+  for (const Ended& ended : run_processes("OwnGpu", 2, {0, 1})) EXPECT_EQ(ended.code, 0) << ended.log;
 }
 
 TEST(Processes, OperationsOfSeveralGroupsOverlap) {

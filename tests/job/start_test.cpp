@@ -9,23 +9,38 @@
 namespace colonnade::job {
 namespace {
 
+launch::Place at_local_rank(int local_rank, bool own_gpu = false) {
+  launch::Place place;
+  place.local_rank = local_rank;
+  place.own_gpu = own_gpu;
+  return place;
+}
+
 TEST(ChooseGpu, NcclTakesOneGpuARankAndGlooSharesThem) {
   std::vector<int> nccl, gloo;
-  for (int rank = 0; rank < 3; ++rank) nccl.push_back(choose_gpu(rank, 3, "nccl"));
-  for (int rank = 0; rank < 5; ++rank) gloo.push_back(choose_gpu(rank, 2, "gloo"));
+  for (int rank = 0; rank < 3; ++rank) nccl.push_back(choose_gpu(at_local_rank(rank), 3, "nccl"));
+  for (int rank = 0; rank < 5; ++rank) gloo.push_back(choose_gpu(at_local_rank(rank), 2, "gloo"));
   EXPECT_THAT(nccl, testing::ElementsAre(0, 1, 2));
   EXPECT_THAT(gloo, testing::ElementsAre(0, 1, 0, 1, 0));
 }
 
+TEST(ChooseGpu, AGpuThatTheLauncherGivesTheRankAloneIsNumberZero) {
+  for (const char* backend : {"nccl", "gloo"}) {
+    EXPECT_EQ(choose_gpu(at_local_rank(3, /*own_gpu=*/true), 1, backend), 0);
+    EXPECT_EQ(choose_gpu(at_local_rank(3, /*own_gpu=*/true), 4, backend), 3) << "it sees all of them";
+  }
+}
+
 TEST(ChooseGpu, TooFewGpusAreAnErrorThatNamesTheWayOut) {
   try {
-    choose_gpu(1, 1, "nccl");
+    choose_gpu(at_local_rank(1), 1, "nccl");
     FAIL() << "two ranks on one GPU under nccl";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("got local rank 1 and 1 GPUs here"),
                                              testing::HasSubstr("--distributed-backend gloo")));
   }
-  for (const char* backend : {"nccl", "gloo"}) EXPECT_THROW(choose_gpu(0, 0, backend), ConfigError);
+  for (const char* backend : {"nccl", "gloo"})
+    EXPECT_THROW(choose_gpu(at_local_rank(0), 0, backend), ConfigError);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "colonnade/comm/backend.h"
 #include "colonnade/comm/flights.h"
+#include "colonnade/comm/rendezvous.h"
 
 namespace colonnade::comm {
 
@@ -25,6 +26,9 @@ struct GroupSeat {
   int device_index = 0;                   ///< CUDA device of this rank
   std::shared_ptr<Flights> flights = {};  ///< of the process; nccl only, which makes one where it is missing
 };
+
+/// What all seats of a rank have in common.
+GroupSeat seat_of(const launch::Place& place, const ConnectOptions& options);
 
 /// An operation that c10d has started.
 using Started = c10::intrusive_ptr<c10d::Work>;

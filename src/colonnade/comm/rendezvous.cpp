@@ -99,13 +99,10 @@ class ProcessFactory final : public GroupFactory {
   std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index,
                                 const std::string& name) override {
     const std::string key = fmt::format("group {}#{}", name, made_[name]++);
-    GroupSeat seat;
+    GroupSeat seat = seat_of(place_, options_);
     seat.store = c10::make_intrusive<c10d::PrefixStore>(key, store_);
     seat.ranks = ranks;
     seat.index = my_index;
-    seat.timeout = options_.timeout;
-    seat.one_machine = place_.one_machine();
-    seat.device_index = place_.local_rank;
     arrive(*store_, key, ranks, place_.rank, options_.timeout);
     try {
       if (!options_.cuda || options_.gloo_for_cuda) return make_gloo(seat);
@@ -148,6 +145,14 @@ class LonelyFactory final : public GroupFactory {
 };
 
 }  // namespace
+
+GroupSeat seat_of(const launch::Place& place, const ConnectOptions& options) {
+  GroupSeat seat;
+  seat.timeout = options.timeout;
+  seat.one_machine = place.one_machine();
+  seat.device_index = options.device_index;
+  return seat;
+}
 
 struct World::Meeting {
   StorePtr store;

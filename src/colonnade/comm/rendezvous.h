@@ -16,7 +16,8 @@ struct ConnectOptions {
   /// Of every wait: for peers at the start, and of every operation of every group
   /// (--distributed-timeout-minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  bool cuda = false;           ///< CUDA tensors go over nccl on device place.local_rank, others over gloo
+  bool cuda = false;           ///< CUDA tensors go over nccl, others over gloo
+  int device_index = 0;        ///< of the CUDA device on which this rank's tensors are
   bool gloo_for_cuda = false;  ///< over gloo with host copies, on any device: ranks may share one
 };
 

@@ -14,7 +14,6 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/prepare.h"
-#include "colonnade/launch/place.h"
 #include "colonnade/launch/process.h"
 
 namespace colonnade::job {
@@ -25,16 +24,17 @@ void set_threads(const launch::Place& place) {
   at::set_num_threads(launch::threads_of(place, launch::usable_cores()));
 }
 
-/// Makes the GPU of this rank the current one: tensors are made on it and kernels run on it.
-void take_gpu(const launch::Place& place, const std::string& backend) {
+/// Makes the GPU of this rank the current one: tensors are made on it and kernels run on it. Its number.
+int take_gpu(const launch::Place& place, const std::string& backend) {
   if (!c10::impl::hasDeviceGuardImpl(at::kCUDA))
     throw ConfigError(
         "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or "
         "build with the preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
-  const int mine = choose_gpu(place.own_gpu && gpus == 1 ? 0 : place.local_rank, gpus, backend);
+  const int mine = choose_gpu(place, gpus, backend);
   cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mine)));
+  return mine;
 }
 
 /// Settings that may differ from rank to rank: where a rank's own files lie.
@@ -49,15 +49,16 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
 
 }  // namespace
 
-int choose_gpu(int local_rank, int gpus, const std::string& backend) {
+int choose_gpu(const launch::Place& place, int gpus, const std::string& backend) {
   if (gpus < 1)
     throw ConfigError("--device cuda: a GPU must be here; got none that CUDA sees; use --device cpu");
-  if (backend == "gloo") return local_rank % gpus;
-  if (local_rank < gpus) return local_rank;
+  if (place.own_gpu && gpus == 1) return 0;
+  if (backend == "gloo") return place.local_rank % gpus;
+  if (place.local_rank < gpus) return place.local_rank;
   throw ConfigError(fmt::format(
       "--device cuda: every rank needs a GPU of its own under {}; got local rank {} and {} GPUs here; start "
       "fewer ranks per machine, or let ranks share GPUs with --distributed-backend gloo",
-      backend, local_rank, gpus));
+      backend, place.local_rank, gpus));
 }
 
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults) {
@@ -76,8 +77,8 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
 
   const bool cuda = run.training.device == "cuda";
   const std::string& backend = *run.training.distributed_backend;
-  if (cuda) take_gpu(place, backend);
   comm::ConnectOptions options;
+  if (cuda) options.device_index = take_gpu(place, backend);
   options.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
   options.cuda = cuda;

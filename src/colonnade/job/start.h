@@ -7,6 +7,7 @@
 #include "colonnade/comm/communicators.h"
 #include "colonnade/comm/rendezvous.h"
 #include "colonnade/config/run.h"
+#include "colonnade/launch/place.h"
 #include "colonnade/plan/rules.h"
 
 namespace colonnade::job {
@@ -23,8 +24,9 @@ struct Started {
 /// settings with them. Throws ConfigError with all faults, `faults` of the command line included.
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});
 
-/// The number of the GPU that the rank takes out of the `gpus` of its machine: one of its own under
-/// nccl; under gloo ranks share them in turn. Throws ConfigError when there are too few.
-int choose_gpu(int local_rank, int gpus, const std::string& backend);
+/// The number of the GPU that the rank takes out of the `gpus` that it sees: the only one where the
+/// launcher gives it one of its own; else that of its local rank under nccl, and under gloo ranks share them
+/// in turn. Throws ConfigError when there are too few.
+int choose_gpu(const launch::Place& place, int gpus, const std::string& backend);
 
 }  // namespace colonnade::job

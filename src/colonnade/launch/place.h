@@ -16,7 +16,7 @@ Environment environment_of_process();
 struct Place {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;          ///< on this machine: the index of its CUDA device
+  int local_rank = 0;          ///< among the ranks of this machine
   int local_size = 0;          ///< ranks on this machine; 0: not known
   int cores = 0;               ///< that the launcher gives this rank; 0: not known
   bool own_gpu = false;        ///< the launcher shows this rank one GPU, which no other rank sees
