@@ -83,14 +83,15 @@ class Run {
 const tensor::Batch& Run::batch(int microbatch) {
   const auto found = batches_.find(microbatch);
   if (found != batches_.end()) return found->second;
-  return batches_.emplace(microbatch, steps_.batch(microbatch)).first->second;
+  return batches_.emplace(microbatch, steps_.batch(microbatch).to(options_.device())).first->second;
 }
 
 at::Tensor Run::take(std::map<Key, at::Tensor>& from, const Key& key, const char* what) {
   const auto found = from.find(key);
-  COL_CHECK(found != from.end(),
-            "pipeline: {} of chunk {}, micro-batch {} must come before its use; the schedule is unsound",
-            what, key.chunk, key.microbatch);
+  COL_CHECK(
+      found != from.end(),
+      "pipeline: {} of chunk {}, micro-batch {} must come before its use; got none; the schedule is unsound",
+      what, key.chunk, key.microbatch);
   at::Tensor tensor = std::move(found->second);
   from.erase(found);
   return tensor;
@@ -138,7 +139,7 @@ void Run::backward(const Action& a) {
   const auto found = live_.find(key);
   COL_CHECK(
       found != live_.end(),
-      "pipeline: backward of chunk {}, micro-batch {} comes without its forward; the schedule is unsound",
+      "pipeline: backward of chunk {}, micro-batch {} must follow its forward; got none; the schedule is unsound",
       a.chunk, a.microbatch);
   Live live = std::move(found->second);
   live_.erase(found);
@@ -148,7 +149,11 @@ void Run::backward(const Action& a) {
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
   if (!live.input.defined()) return;
   at::Tensor grad_input = live.input.grad();
-  COL_CHECK(grad_input.defined(), "pipeline: the output of chunk {} must depend on its input", a.chunk);
+  COL_CHECK(
+      grad_input.defined(),
+      "pipeline: the output of chunk {} must depend on its input; got no gradient of it; use the input in a "
+      "block",
+      a.chunk);
   if (schedule_.ranks == 1)
     output_grads_[{a.chunk - 1, a.microbatch}] = grad_input;
   else
@@ -200,7 +205,10 @@ bool is_backward_part(Do act) {
 }  // namespace
 
 Tally tally(const at::Tensor& sum, const at::Tensor& count) {
-  return at::stack({sum.detach().to(at::kDouble).reshape({}), count.detach().to(at::kDouble).reshape({})});
+  const auto scalar = [&](const at::Tensor& x) {
+    return x.detach().to(sum.options().dtype(at::kDouble)).reshape({});
+  };
+  return at::stack({scalar(sum), scalar(count)});
 }
 
 Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,

@@ -16,7 +16,8 @@
 namespace colonnade::pipeline {
 
 /// A sum and the number of things summed, as float64 [2] on the device, so that no step waits for it:
-/// reported values are sum / count over all micro-batches and data-parallel ranks.
+/// reported values are sum / count over all micro-batches and data-parallel ranks. It is on the device of
+/// `sum`.
 using Tally = at::Tensor;
 Tally tally(const at::Tensor& sum, const at::Tensor& count);
 
@@ -28,7 +29,8 @@ struct Loss {
 
 /// The three steps of training that a user may replace (NeMo's MegatronParallel: data step, forward
 /// step, loss reduction). They are called under every layout: `batch` on every rank for each of its
-/// micro-batches, `forward` per stage, `loss` on the last stage only.
+/// micro-batches, `forward` per stage, `loss` on the last stage only. The tensors of a batch may be on any
+/// device: the executor moves them to the stages' before `forward` and `loss` see them.
 struct Steps {
   std::function<tensor::Batch(int microbatch)> batch;
   std::function<Loss(const at::Tensor& output, const tensor::Batch& batch)> loss;

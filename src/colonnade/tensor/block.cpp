@@ -19,6 +19,12 @@ at::Tensor Batch::find(const std::string& key) const {
   return found == tensors_.end() ? at::Tensor() : found->second;
 }
 
+Batch Batch::to(at::Device device) const {
+  Batch moved;
+  for (const auto& [name, tensor] : tensors_) moved.set(name, tensor.defined() ? tensor.to(device) : tensor);
+  return moved;
+}
+
 at::Tensor Stage::forward(at::Tensor x, const Pass& pass) const {
   for (const auto& block : blocks) {
     if (before_forward) before_forward(*block);

@@ -15,8 +15,9 @@
 
 namespace colonnade::tensor {
 
-/// One micro-batch: named tensors on the device. GPT models read `tokens` [b, s], `position_ids`
-/// [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample numbers).
+/// One micro-batch: named tensors, on the device when a block sees them. GPT models read `tokens` [b, s],
+/// `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
+/// numbers).
 class Batch {
  public:
   Batch() = default;
@@ -26,6 +27,8 @@ class Batch {
   /// Undefined where the key is missing.
   [[nodiscard]] at::Tensor find(const std::string& key) const;
   void set(const std::string& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
+  /// The same with every tensor on `device`; those that are there already are shared.
+  [[nodiscard]] Batch to(at::Device device) const;
 
  private:
   std::map<std::string, at::Tensor> tensors_;
