@@ -25,7 +25,7 @@ col::tensor::Batch count_down(const col::config::Run& run, std::int64_t first_sa
 
 /// Loss reduction: `losses` [b, s] are the model's cross-entropies on the last stage.
 col::pipeline::Loss weigh(const at::Tensor& losses, const col::tensor::Batch&) {
-  const at::Tensor weights = at::linspace(0.5, 1.5, losses.size(1));
+  const at::Tensor weights = at::linspace(0.5, 1.5, losses.size(1), losses.options());
   const at::Tensor mean = (losses * weights).mean();
   const at::Tensor sure = (losses < 0.693).to(at::kDouble);  // more likely than not
   return {mean,
