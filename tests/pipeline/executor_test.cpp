@@ -340,6 +340,27 @@ TEST(Executor, EveryActionIsASignOfLife) {
   EXPECT_TRUE(std::ranges::is_sorted(seen, std::ranges::less_equal())) << "strictly rising";
 }
 
+/// The meta device stands for a GPU.
+TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
+  const auto schedule = plan::one_f_one_b(1, 3);
+  const auto stages = stages_of(0, schedule);
+  Executor executor(schedule, {stages.front().get()}, comm::Group(), {kS, kB, kH},
+                    at::dtype(at::kDouble).device(at::kMeta));
+  int seen = 0;
+  Steps steps{.batch = batch_of};
+  steps.forward = [&](tensor::Stage&, const Tensor&, const tensor::Pass& pass) {
+    EXPECT_TRUE(pass.batch.at("probe").is_meta());
+    return pass.batch.at("x");
+  };
+  steps.loss = [&](const Tensor& output, const tensor::Batch& batch) {
+    EXPECT_TRUE(output.is_meta() && batch.at("probe").is_meta());
+    ++seen;
+    return mean_loss(output, batch);  // whose count is on the CPU
+  };
+  EXPECT_TRUE(executor.evaluate(steps).report.at("loss").is_meta());
+  EXPECT_EQ(seen, 3);
+}
+
 TEST(Executor, StepsRepeatToTheBit) {
   const auto schedule = plan::interleaved(2, 2, 4, 2);
   Outcome first, second;
