@@ -63,6 +63,13 @@ void print(const std::string& what, const inference::Score& score) {
                score.tokens);
 }
 
+/// Prints the score and refuses one that is not finite, after the speaker has written and printed.
+void finish(inference::Network& network, const std::string& what, const inference::Score& score) {
+  if (network.ranks().rank() == 0) print(what, score);
+  network.ranks().world().barrier("evaluate / end");
+  inference::require_finite(score);
+}
+
 void evaluate_tokens(job::Started started, const Asked& asked) {
   const auto rows = inference::read_token_file(asked.tokens, started.run.model.vocab_size,
                                                inference::longest_sequence(started.run.model));
@@ -71,17 +78,17 @@ void evaluate_tokens(job::Started started, const Asked& asked) {
   if (scored.logits.defined())
     checkpoint::write_safetensors(asked.logits_out, {{"logits", scored.logits},
                                                      {"loss", at::full({1}, scored.score.loss, at::kFloat)}});
-  if (network.ranks().rank() == 0) print(asked.tokens, scored.score);
+  finish(network, asked.tokens, scored.score);
 }
 
 void evaluate_data(job::Started started, const Asked& asked) {
   const auto split = inference::open_split(started.run, asked.split);
   inference::Network network = build(std::move(started));
   const auto score = inference::score_data(network, *split.batches, split.samples);
-  if (network.ranks().rank() == 0)
-    print(fmt::format("{} of {} ({} samples)", data::kSplitNames[static_cast<std::size_t>(asked.split)],
-                      split.batches->samples().name(), split.samples),
-          score);
+  finish(network,
+         fmt::format("{} of {} ({} samples)", data::kSplitNames[static_cast<std::size_t>(asked.split)],
+                     split.batches->samples().name(), split.samples),
+         score);
 }
 
 }  // namespace

@@ -81,6 +81,14 @@ TEST(Evaluate, LossOfDataIsThatOfItsTokens) {
                });
 }
 
+TEST(Evaluate, ALossThatIsNotFiniteIsAnErrorUnlessNoTokenCounts) {
+  for (const double loss : {std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(require_finite({.loss = loss, .tokens = 3}), Error);
+    EXPECT_NO_THROW(require_finite({.loss = loss, .tokens = 0}));
+  }
+  EXPECT_NO_THROW(require_finite({.loss = 5.5, .tokens = 3}));
+}
+
 TEST(Evaluate, SamplesMustFitTheModelsPositions) {
   const config::Run run = test::run_of("gpt2", {1, 1, 1, {"--mock-data", "--seq-length", "129"}});
   EXPECT_THROW(open_split(run, data::Split::kValid), ConfigError);

@@ -63,6 +63,14 @@ data::TokenIds token_ids(const config::Run& run) {
 
 double Score::perplexity() const { return std::exp(loss); }
 
+void require_finite(const Score& score) {
+  if (score.tokens == 0 || std::isfinite(score.loss)) return;
+  throw Error(fmt::format(
+      "loss: it must be finite; got {} over {} tokens; the weights are not finite, or too large for "
+      "this precision: load an earlier checkpoint (--ckpt-step), or leave out --fp16",
+      score.loss, score.tokens));
+}
+
 RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
   progress().set_phase("evaluate");
   const std::int64_t batch = rows.tokens.size(0);

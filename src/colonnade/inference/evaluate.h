@@ -20,6 +20,9 @@ struct Score {
   [[nodiscard]] double perplexity() const;
 };
 
+/// Throws Error when the loss is NaN or infinite although tokens count.
+void require_finite(const Score& score);
+
 struct RowScore {
   Score score;
   at::Tensor logits;  ///< fp32 [batch, sequence, vocabulary] on the CPU of the speaker, where asked for
