@@ -71,7 +71,8 @@ class Loop {
   void open_data();
   void require_enough_data() const;
   void one_step();
-  void evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
+  double evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
+  void require_finite(double losses);
   void save();
   [[nodiscard]] int kept(int code) const;
   Across exchange(double step_ms, std::uint64_t peak);
@@ -285,7 +286,8 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   recorder_->step(record, times, last_iteration());
 }
 
-void Loop::evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample) {
+/// The loss, written down.
+double Loop::evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample) {
   const auto begin = Clock::now();
   progress().set_phase("evaluate");
   fault::point("evaluate-begin");
@@ -301,6 +303,18 @@ void Loop::evaluate(const data::GptBatches& batches, const std::string& set, std
   record.seconds = seconds_since(begin);
   total_[Phase::kEvaluate] += record.seconds;
   recorder_->evaluation(record);
+  return record.loss;
+}
+
+/// Losses that are all the result of a run (--skip-train), after they were written down. Collective.
+void Loop::require_finite(double losses) {
+  if (std::isfinite(losses) || !job_.run.training.check_for_nan_in_loss_and_grad) return;
+  job_.ranks.world().barrier("evaluation written");
+  throw Error(
+      fmt::format("evaluation: the loss must be finite; got {}; the weights are not finite, or too large for "
+                  "this precision: load an earlier checkpoint (--ckpt-step), or accept it with "
+                  "--no-check-for-nan-in-loss-and-grad",
+                  losses));
 }
 
 void Loop::save() {
@@ -396,13 +410,15 @@ int Loop::end() {
   const config::Training& t = job_.run.training;
   const auto& c = job_.run.checkpoint;
   const bool keeps = !t.skip_train && (!c.save.empty() || c.save_interval);
+  double losses = 0;
   if (keeps) save();
   if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
     if (data_[1] && (t.skip_train || !evaluation_due()))
-      evaluate(*data_[1], "validation", validated_samples());
-    if (data_[2]) evaluate(*data_[2], "test", 0);
+      losses += evaluate(*data_[1], "validation", validated_samples());
+    if (data_[2]) losses += evaluate(*data_[2], "test", 0);
   }
   write_report();
+  if (t.skip_train) require_finite(losses);
   return keeps ? kept(kExitDone) : kExitDone;
 }
 
