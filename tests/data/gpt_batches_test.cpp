@@ -4,7 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/mock_source.h"
@@ -15,7 +21,9 @@ namespace colonnade::data {
 namespace {
 
 using ::testing::HasSubstr;
+namespace fs = std::filesystem;
 using Ints = std::vector<std::int64_t>;
+using Words = std::vector<std::string>;
 
 class GptBatchesTest : public ::testing::Test {
  protected:
@@ -69,6 +77,115 @@ TEST_F(GptBatchesTest, BlendsAsMegatron) {
   data_.data_path = {"30", first_, "12.5", second_};
   data_.split = "1,0,0";
   expect_blend(*open_gpt_samples(data_, {333, 0, 0}, 64, 99, ids_)[0], "unnormalized");
+}
+
+/// The file that is mapped at `address`; "" where memory is private.
+std::string file_behind(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) != 2 || wanted < begin || wanted >= end) continue;
+    const std::size_t path = line.find('/');
+    return path == std::string::npos ? "" : line.substr(path);
+  }
+  return "";
+}
+
+/// The folder under `root` that holds the file `name`.
+fs::path entry_with(const fs::path& root, const std::string& name) {
+  for (const auto& file : fs::recursive_directory_iterator(root))
+    if (file.path().filename() == name) return file.path().parent_path();
+  return {};
+}
+
+TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
+  data_.data_path = {"0.3", first_, "0.7", second_};
+  data_.split = "95,5,0";
+  const auto open = [this] {
+    auto samples = open_gpt_samples(data_, {700, 0, 0}, 64, 99, ids_)[0];
+    return std::dynamic_pointer_cast<const BlendedDataset>(samples);
+  };
+  testing::internal::CaptureStderr();
+  log::set_level(log::Level::kInfo);
+  const auto built = open();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("indexing a blend of 2 data sets (700 samples)"));
+  const fs::path entry = entry_with(folder_ / "cache", "dataset_index.npy");
+  for (const std::string name : {"dataset_index.npy", "dataset_sample_index.npy"})
+    EXPECT_EQ(read_file(entry / name), read_file(vector_path("indexed/gpt/blend_weighted." + name))) << name;
+
+  // What is kept is what the next one reads: sample 0 of each data set comes in the other order.
+  ASSERT_NE(built->index().dataset[0], built->index().dataset[1]);
+  for (const std::string name : {"dataset_index", "dataset_sample_index"}) {
+    std::string bytes = read_file(entry / (name + ".npy"));
+    const std::ptrdiff_t item = name == "dataset_index" ? 2 : 8;
+    const auto first = bytes.end() - 700 * item;
+    std::swap_ranges(first, first + item, first + item);
+    write_file_atomically(entry / (name + ".npy"), bytes);
+  }
+  testing::internal::CaptureStderr();
+  const auto again = open();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(again->index().dataset[0], built->index().dataset[1]);
+  EXPECT_EQ(again->index().dataset[1], built->index().dataset[0]);
+  for (const auto& blend : {built, again}) {
+    EXPECT_THAT(file_behind(blend->index().dataset.bytes().data()), HasSubstr("/dataset_index.npy"));
+    EXPECT_THAT(file_behind(blend->index().sample.bytes().data()), HasSubstr("/dataset_sample_index.npy"));
+  }
+}
+
+TEST_F(GptBatchesTest, ABlendThatDoesNotFitItsDataIsRefused) {
+  const auto source = std::make_shared<IndexedDataset>(first_);
+  const GptIndexPlan plan{.sequences = {0, source->num_sequences()}, .sequence_length = 64};
+  const auto part = std::make_shared<GptDataset>(source, plan, IndexCache({}), "");
+  const auto refusal = [&](std::vector<std::int16_t> dataset, std::vector<std::int64_t> sample) {
+    return message_of<DataError>([&] {
+      const BlendedDataset blend({part, part}, {IntArray(std::move(dataset)), IntArray(std::move(sample))});
+      Ints text(65);
+      for (std::int64_t i = 0; i < blend.size(); ++i) blend.tokens(i, -1, text);
+    });
+  };
+  EXPECT_EQ(refusal({0, 1, 0, 1}, {0, 0, 1, 882}), "");
+  EXPECT_THAT(refusal({0, 1, 0}, {0, 0, 1, 1}), HasSubstr("must fit each other"));
+  EXPECT_THAT(refusal({0, 1, 0, 0}, {0, 883, 1, 2}), HasSubstr("raise --mid-level-dataset-surplus"));
+  for (const std::int16_t wrong : {2, -1})
+    EXPECT_THAT(refusal({0, wrong, 0, 1}, {0, 0, 1, 0}), HasSubstr("delete the cache")) << wrong;
+}
+
+TEST_F(GptBatchesTest, OrdersAreEqualWhereTheSamplesAre) {
+  data_.split = "1,0,0";
+  const auto same = [](const std::vector<SampleOrder>& a, const std::vector<SampleOrder>& b) {
+    return std::ranges::equal(a, b, [](const SampleOrder& x, const SampleOrder& y) {
+      return x.tokens == y.tokens && x.passes == y.passes && x.last_apart == y.last_apart;
+    });
+  };
+  const auto same_tokens = [](const SampleSource& a, const SampleSource& b) {
+    Ints x(65), y(65);
+    for (std::int64_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      a.tokens(i, -1, x);
+      b.tokens(i, -1, y);
+      if (x != y) return false;
+    }
+    return true;
+  };
+  for (const Words& path : {Words{second_}, Words{"0.4", second_, "0.6", first_}, Words{first_, second_}}) {
+    data_.data_path = path;
+    std::vector<std::shared_ptr<const SampleSource>> sources;
+    // A pass over the second data set gives 712 samples.
+    for (const std::int64_t samples : {100, 700, 800, 1000, 1300, 1400, 1500, 2200, 4000})
+      sources.push_back(open_gpt_samples(data_, {samples, 0, 0}, 64, 99, ids_)[0]);
+    for (const auto& a : sources)
+      for (const auto& b : sources)
+        EXPECT_EQ(same(a->orders(), b->orders()), same_tokens(*a, *b))
+            << path.size() << " words, " << a->size() << " and " << b->size();
+  }
+  data_.data_path = {second_};
+  const SampleOrder twice = open_gpt_samples(data_, {800, 0, 0}, 64, 99, ids_)[0]->orders()[0];
+  EXPECT_EQ(twice.passes, 2);
+  EXPECT_TRUE(twice.last_apart);
+  EXPECT_EQ(twice.asked, 800);
+  EXPECT_EQ(twice.name, second_);
 }
 
 TEST_F(GptBatchesTest, BlendsWithoutWeightsBySizeUpToTheNumberAsked) {
@@ -173,6 +290,7 @@ TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   const GptSplits splits = open_gpt_batches(data_, training_, ids_);
   const std::int64_t epoch = splits[0]->size() / 8 * 8;
   EXPECT_TRUE(splits[0]->endless());
+  EXPECT_EQ(splits[0]->permuted(), epoch);
   for (const std::int64_t number : {0, 1}) {
     Ints order = CyclicOrder(splits[0]->size(), 8).order(number);
     const HostBatch got = splits[0]->get(number * epoch, epoch);

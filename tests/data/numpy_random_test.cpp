@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "colonnade/data/sampler.h"
@@ -69,6 +70,29 @@ TEST(Sampler, GivesTheRowsOfMegatronsSamplers) {
   EXPECT_EQ(taken, (Ints{14, 6, 17, 2, 18, 12, 8, 0}));
   EXPECT_EQ(CyclicOrder(23, 4).epoch(20), 1);
   EXPECT_EQ(CyclicOrder(23, 4).order(1), torch_randperm(20, 1));
+}
+
+/// Global batches of 4 samples, each in ascending order.
+std::vector<Ints> batches_of_four(const Ints& order) {
+  std::vector<Ints> batches;
+  for (std::size_t i = 0; i + 4 <= order.size(); i += 4) {
+    batches.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(i),
+                         order.begin() + static_cast<std::ptrdiff_t>(i + 4));
+    std::sort(batches.back().begin(), batches.back().end());
+  }
+  return batches;
+}
+
+// Megatron's unsharded sampler, micro-batch 2, 2 data ranks, epoch 0, with torch's randperm: what both ranks
+// read in each step. Of 21 samples a step of 4 leaves out one, less than a micro-batch, of 22 it leaves two.
+TEST(Sampler, CyclicIsMegatronsWhereTheGlobalBatchLeavesLessThanAMicroBatch) {
+  const std::vector<Ints> of_21{
+      {4, 5, 13, 19}, {3, 6, 7, 14}, {2, 9, 11, 17}, {10, 12, 16, 18}, {0, 1, 8, 15}};
+  EXPECT_EQ(batches_of_four(CyclicOrder(21, 4).order(0)), of_21);
+  const Ints of_22_first{3, 4, 10, 15};
+  const Ints all_22 = torch_randperm(22, 0);
+  EXPECT_EQ(batches_of_four(all_22)[0], of_22_first);
+  EXPECT_EQ(batches_of_four(CyclicOrder(22, 4).order(0)), of_21);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // See blend.h.
 #include "colonnade/data/blend.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -57,6 +59,17 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
     sample[t] = taken[best]++;
   }
   return {IntArray(std::move(dataset)), IntArray(std::move(sample))};
+}
+
+BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache) {
+  const auto arrays = cache.get(
+      fmt::format("a blend of {} data sets ({} samples)", weights.size(), size),
+      fmt::format("Blend indices, version 1\nweights {}\nsamples {}\n", fmt::join(weights, " "), size),
+      {"dataset_index", "dataset_sample_index"}, [&] {
+        const BlendIndex built = blend_by_weight(weights, size);
+        return std::vector<IntArray>{built.dataset, built.sample};
+      });
+  return {arrays[0], arrays[1]};
 }
 
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes) {

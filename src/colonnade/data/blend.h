@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/data/index_cache.h"
 #include "colonnade/data/npy.h"
 
 namespace colonnade::data {
@@ -32,6 +33,10 @@ struct BlendIndex {
 /// Step t takes the data set that is furthest behind, argmax of weight * max(t, 1) - taken; the first of
 /// equals.
 BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size);
+
+/// The same, built once by whoever comes first and mapped by all from the arrays "dataset_index" and
+/// "dataset_sample_index", whose files have the bytes of Megatron's. 10 bytes a sample.
+BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache);
 
 /// The same rule with weight = size / total over the sets not yet used up, until all are.
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes);

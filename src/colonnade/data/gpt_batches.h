@@ -55,6 +55,8 @@ class GptBatches {
   [[nodiscard]] std::int64_t size() const { return samples_->size(); }
   /// Whether numbers never end: cyclic begins epoch after epoch.
   [[nodiscard]] bool endless() const { return plan_.cyclic_step > 0; }
+  /// Samples that an epoch of cyclic permutes; 0 for single.
+  [[nodiscard]] std::int64_t permuted() const { return endless() ? size() - size() % plan_.cyclic_step : 0; }
   [[nodiscard]] const SampleSource& samples() const { return *samples_; }
 
   /// The batch of these numbers: 0 is the first sample of the run, consumed_samples the next one after a

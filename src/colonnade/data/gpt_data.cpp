@@ -90,7 +90,8 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   } else {
     size = std::min(size, target);
   }
-  return std::make_shared<BlendedDataset>(std::move(parts), blend_by_weight(normalize(weights), size));
+  return std::make_shared<BlendedDataset>(std::move(parts),
+                                          blend_by_weight(normalize(weights), size, opened[0].cache));
 }
 
 std::vector<Opened> open_all(const Blend& blend, const Context& context) {

@@ -27,9 +27,15 @@ std::string describe(const GptIndexPlan& plan, const std::string& identity) {
 
 }  // namespace
 
+std::int64_t SampleSource::passes() const {
+  std::int64_t most = 1;
+  for (const SampleOrder& order : orders()) most = std::max(most, order.passes);
+  return most;
+}
+
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const GptIndexPlan& plan,
                        const IndexCache& cache, const std::string& identity)
-    : source_(std::move(source)), plan_(plan) {
+    : source_(std::move(source)), plan_(plan), epochs_(count_epochs(*source_, plan_)) {
   const auto build = [this] {
     GptIndex built = build_gpt_index(*source_, plan_);
     return std::vector<IntArray>{built.document, built.sample, built.shuffle};
@@ -42,6 +48,14 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const GptIndex
     throw DataError(fmt::format(
         "{}: index caches must fit each other; got {} sample rows for {} samples; delete the cache",
         source_->name(), index_.sample.rows(), index_.shuffle.rows()));
+}
+
+std::vector<SampleOrder> GptDataset::orders() const {
+  return {{.name = name(),
+           .tokens = epochs_.tokens_per_epoch,
+           .passes = epochs_.epochs,
+           .last_apart = epochs_.separate_final_epoch,
+           .asked = plan_.num_samples}};
 }
 
 std::vector<GptDataset::Piece> GptDataset::pieces(std::int64_t number) const {
@@ -86,13 +100,18 @@ void GptDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::in
 
 BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets, BlendIndex index)
     : datasets_(std::move(datasets)), index_(std::move(index)) {
+  if (index_.dataset.rows() != index_.sample.rows())
+    throw DataError(fmt::format(
+        "{}: index caches must fit each other; got {} data set numbers for {} samples; delete the cache",
+        name(), index_.dataset.rows(), index_.sample.rows()));
+  // From the end: the last sample of a data set is its highest, and most data sets come soon.
   std::vector<std::int64_t> taken(datasets_.size(), 0);
-  for (std::int64_t i = 0; i < size(); ++i) {
-    const std::int64_t dataset = index_.dataset[i];
-    COL_CHECK(dataset >= 0 && dataset < static_cast<std::int64_t>(taken.size()),
-              "blend: data set numbers are 0 to {}; got {}", taken.size() - 1, dataset);
-    auto& most = taken[static_cast<std::size_t>(dataset)];
-    most = std::max(most, index_.sample[i] + 1);
+  std::size_t unseen = datasets_.size();
+  for (std::int64_t i = size() - 1; i >= 0 && unseen > 0; --i) {
+    auto& most = taken[dataset_of(i)];
+    if (most > 0) continue;
+    most = index_.sample[i] + 1;
+    --unseen;
   }
   for (std::size_t i = 0; i < datasets_.size(); ++i)
     if (taken[i] > datasets_[i]->size())
@@ -103,13 +122,25 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> 
 
 void BlendedDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
   check_number(*this, number);
-  datasets_[static_cast<std::size_t>(index_.dataset[number])]->tokens(index_.sample[number], pad, out);
+  datasets_[dataset_of(number)]->tokens(index_.sample[number], pad, out);
 }
 
-std::int64_t BlendedDataset::passes() const {
-  std::int64_t most = 1;
-  for (const auto& dataset : datasets_) most = std::max(most, dataset->passes());
-  return most;
+std::size_t BlendedDataset::dataset_of(std::int64_t number) const {
+  const std::int64_t dataset = index_.dataset[number];
+  if (dataset >= 0 && dataset < static_cast<std::int64_t>(datasets_.size()))
+    return static_cast<std::size_t>(dataset);
+  throw DataError(
+      fmt::format("{}: the index cache must fit the data; got sample {} of data set {}; delete the cache",
+                  name(), number, dataset));
+}
+
+std::vector<SampleOrder> BlendedDataset::orders() const {
+  std::vector<SampleOrder> all;
+  for (const auto& dataset : datasets_) {
+    auto orders = dataset->orders();
+    all.insert(all.end(), orders.begin(), orders.end());
+  }
+  return all;
 }
 
 std::string BlendedDataset::name() const {

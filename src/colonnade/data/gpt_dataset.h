@@ -1,9 +1,9 @@
 // Samples of a GPT: stretches of S (+1) tokens out of shuffled sequences, alone or blended.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +14,16 @@
 #include "colonnade/data/token_source.h"
 
 namespace colonnade::data {
+
+/// What decides the order of one data set's samples besides its tokens, the seed and the cut into samples.
+/// Equal passes and last_apart give equal orders, however many samples are asked for.
+struct SampleOrder {
+  std::string name;
+  std::int64_t tokens = 0;            ///< of one pass
+  std::int64_t passes = 1;            ///< how often it is read for all samples
+  bool last_apart = false;            ///< the last pass is shuffled on its own
+  std::optional<std::int64_t> asked;  ///< samples that were asked for; empty: one pass
+};
 
 /// Numbered samples of equal length. Const functions are safe to call from many threads.
 class SampleSource {
@@ -28,8 +38,10 @@ class SampleSource {
   /// the length the source was made for. Throws DataError for a number that does not exist.
   virtual void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const = 0;
   [[nodiscard]] virtual std::string name() const = 0;
+  /// Of its data sets, in their order.
+  [[nodiscard]] virtual std::vector<SampleOrder> orders() const = 0;
   /// How often its data is read for all samples; of a blend, that of the most read data set.
-  [[nodiscard]] virtual std::int64_t passes() const = 0;
+  [[nodiscard]] std::int64_t passes() const;
 };
 
 /// Samples of one data set. Memory: the indices, mapped from the cache where there is one.
@@ -43,9 +55,7 @@ class GptDataset final : public SampleSource {
   [[nodiscard]] std::int64_t size() const override { return index_.shuffle.rows(); }
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override { return source_->name(); }
-  [[nodiscard]] std::int64_t passes() const override {
-    return index_.document.rows() / std::max<std::int64_t>(1, plan_.sequences.end - plan_.sequences.begin);
-  }
+  [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] const GptIndex& index() const { return index_; }
   [[nodiscard]] const TokenSource& source() const { return *source_; }
 
@@ -62,23 +72,27 @@ class GptDataset final : public SampleSource {
  private:
   std::shared_ptr<const TokenSource> source_;
   GptIndexPlan plan_;
+  GptEpochs epochs_;
   GptIndex index_;
 };
 
 /// Samples of several data sets in the order of a BlendIndex.
 class BlendedDataset final : public SampleSource {
  public:
-  /// Throws DataError when the index asks a data set for more samples than it has.
+  /// Throws DataError when the index asks a data set for more samples than it has. The samples of a data set
+  /// must come in ascending order.
   BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets, BlendIndex index);
 
   [[nodiscard]] std::int64_t size() const override { return index_.dataset.rows(); }
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override;
-  [[nodiscard]] std::int64_t passes() const override;
+  [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] const BlendIndex& index() const { return index_; }
   [[nodiscard]] const std::vector<std::shared_ptr<const SampleSource>>& datasets() const { return datasets_; }
 
  private:
+  [[nodiscard]] std::size_t dataset_of(std::int64_t number) const;
+
   std::vector<std::shared_ptr<const SampleSource>> datasets_;
   BlendIndex index_;
 };

@@ -154,6 +154,7 @@ std::vector<IntArray> IndexCache::get(const std::string& what, const std::string
   try {
     publish(entry, description, names, arrays);
     log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), entry.string());
+    if (auto mapped = load(entry, description, names)) return *mapped;
   } catch (const std::exception& error) {
     log::warning("index cache {}: cannot be written; the indices of {} stay in memory; {}", entry.string(),
                  what, error.what());

@@ -18,9 +18,10 @@ std::span<const T> micro_batch_of(std::span<const T> global_batch, std::int64_t 
 }
 
 /// "cyclic": epochs without end, each shuffled by torch.randperm seeded with its number. An epoch holds the
-/// largest multiple of `step` samples; the rest of `total` is left out of it. It is Megatron's order without
-/// data sharding for a step of micro-batch * data ranks that divides `total`. With the global batch as step
-/// the order does not depend on the layout.
+/// largest multiple of `step` samples; the rest of `total` is left out of it. With the global batch as step
+/// the order does not depend on the layout. Megatron without data sharding permutes the largest multiple of
+/// the micro-batch: a permutation of another size is another one, so its global batches hold the same samples
+/// only where total % step < micro-batch, as when the global batch divides the samples.
 class CyclicOrder {
  public:
   /// Throws ConfigError when total < step.
