@@ -1,6 +1,7 @@
 // The verbs evaluate and generate as a user meets them: recorded logits, text in any layout, bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 const std::string kLlama = std::string(COLONNADE_VECTORS) + "/hf/llama";
@@ -43,19 +45,6 @@ std::string safetensors(const std::vector<Tensor>& tensors) {
 template <typename T>
 std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-/// The values of a tensor of a safetensors file.
-template <typename T>
-std::vector<T> read_tensor(const fs::path& path, const std::string& name) {
-  const std::string file = read_text(path);
-  std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  const json offsets = json::parse(file.substr(8, length)).at(name).at("data_offsets");
-  const std::size_t begin = offsets[0], end = offsets[1];
-  std::vector<T> values((end - begin) / sizeof(T));
-  std::memcpy(values.data(), file.data() + 8 + length + begin, end - begin);
-  return values;
 }
 
 std::vector<std::int32_t> recorded(const std::string& name) {
@@ -163,6 +152,42 @@ TEST(Inference, WrongSettingsExitWith2) {
   expect_refused(generate({"--prompt", "1", "--top-p", "2"}), 2, "--top-p");
   expect_refused(generate({"--prompt", "1", "--max-new-tokens", "0"}), 2, "at least 1");
   expect_refused(generate({"--prompt", "1", "--max-new-tokens", "128"}), 2, "must fit the 128 positions");
+}
+
+/// The recorded rows of tokens as a file.
+void write_recorded_tokens(const fs::path& file) {
+  write_text(file, safetensors({{"input_ids", "I32", {2, 32}, bytes_of(recorded("in.input_ids"))}}));
+}
+
+TEST(Inference, LogitsGoIntoAPlainFileOnly) {
+  const TempFolder folder;
+  write_recorded_tokens(folder / "tokens");
+  const auto refused = [&](const fs::path& file, const std::string& why) {
+    expect_refused(evaluate(folder / "tokens", {"--logits-out", file.string()}), 2, why);
+  };
+  refused(folder.path(), "--logits-out: must name a file that can be written; got " + folder.path().string() +
+                             ", which is a folder");
+  refused(folder / "none/out", "whose folder does not exist");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  refused(folder / "pipe", "which is no plain file");
+  EXPECT_TRUE(fs::is_fifo(folder / "pipe"));
+  write_text(folder / "out", "of an earlier one");
+  EXPECT_EQ(run(colonnade(evaluate(folder / "tokens", {"--logits-out", folder / "out"}))).code, 0);
+  EXPECT_EQ(read_tensor<float>(folder / "out", "logits").size(), 2U * 32 * 320);
+}
+
+TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
+  const TempFolder folder;
+  write_recorded_tokens(folder / "tokens");
+  const Words words = evaluate(folder / "tokens", {"--logits-out", folder / "out"}) + kPp2;
+  std::string command = "ulimit -f 70; exec";  // files may not grow beyond 70 KiB: the logits have 80
+  for (const std::string& word : launch(2, folder.path(), words)) command += " '" + word + "'";
+  const Result result = run({"bash", "-c", command});
+  EXPECT_NE(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("[rank 0] error: --logits-out: must be written; got an error: "));
+  EXPECT_THAT(result.text, Not(HasSubstr("loss 5.9974"))) << "told as if all were well";
+  for (const char* rank : {"rank_0", "rank_1"})
+    EXPECT_THAT(read_text(folder / ("logs/" + std::string(rank) + ".log")), HasSubstr("File too large"));
 }
 
 TEST(Inference, WrongDataExitsWith3) {

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -94,6 +96,19 @@ class TempFolder {
 double written_s(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);
+
+/// The values of a tensor of a safetensors file.
+template <typename T>
+std::vector<T> read_tensor(const std::filesystem::path& path, const std::string& name) {
+  const std::string file = read_text(path);
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const auto offsets = nlohmann::json::parse(file.substr(8, length)).at(name).at("data_offsets");
+  const std::size_t begin = offsets[0], end = offsets[1];
+  std::vector<T> values((end - begin) / sizeof(T));
+  std::memcpy(values.data(), file.data() + 8 + length + begin, end - begin);
+  return values;
+}
 
 /// The lines of RUN/metrics.jsonl; empty when it is not there.
 std::vector<nlohmann::json> metrics(const std::filesystem::path& run_folder);

@@ -1,4 +1,4 @@
-// What a person looks at after a run of real processes: memory by rank and phase, and TensorBoard's tags.
+// What a person looks at after a run of real processes: memory and time by phase, and TensorBoard's tags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,6 +94,47 @@ TEST(Seeing, TensorBoardReadsTheNormOfTheWeights) {
     EXPECT_EQ(tags[0][i][0], lines[i].at("iteration"));
     EXPECT_EQ(tags[1][i][0], lines[i].at("consumed_samples"));
     for (const auto& tag : tags) EXPECT_NEAR(tag[i][1].get<double>(), norm, 1e-6 * norm);
+  }
+}
+
+TEST(Seeing, ZerosOfTheGradientAreCounted) {
+  const TempFolder folder;
+  // Half of the learned positions are never used: 32 rows of 64 zeros, and hardly another.
+  const Result result = run(
+      colonnade(small_gpt() + Words{"--max-position-embeddings", "64", "--train-iters", "1", "--eval-iters",
+                                    "0", "--log-num-zeros-in-grad", "--save", folder.path().string()}));
+  ASSERT_EQ(result.code, 0) << result.text;
+  const std::int64_t zeros = metrics(folder.path()).at(0).at("num_zeros");
+  EXPECT_GE(zeros, 32 * 64);
+  EXPECT_LT(zeros, 32 * 64 + 100);
+}
+
+/// What a run reports of its time that waits half a second at `point`.
+nlohmann::json session_of(const std::string& point) {
+  const TempFolder folder;
+  const Words words = small_gpt() + Words{"--train-iters",   "2",
+                                          "--eval-interval", "2",
+                                          "--eval-iters",    "1",
+                                          "--num-workers",   "0",
+                                          "--save",          folder.path().string()};
+  const Result result = run(colonnade(words), {{"COLONNADE_FAULT", "at=" + point + " sleep=0.5"}});
+  EXPECT_EQ(result.code, 0) << result.text;
+  return nlohmann::json::parse(read_text(folder / "sessions.json")).at(0);
+}
+
+TEST(Seeing, TimeGoesToThePhaseThatTakesIt) {
+  for (const auto& [point, phase] :
+       std::vector<std::pair<std::string, std::string>>{{"forward", "forward-backward"},
+                                                        {"optimizer", "optimizer"},
+                                                        {"save-writing", "checkpoint"},
+                                                        {"evaluate-begin", "evaluate"}}) {
+    const auto session = session_of(point);
+    const auto& seconds = session.at("seconds");
+    EXPECT_GE(seconds.at(phase), 0.5) << "waits at " << point;
+    EXPECT_GT(seconds.at("data"), 0);
+    double sum = 0;
+    for (const auto& one : seconds) sum += one.get<double>();
+    EXPECT_LE(sum, session.at("wall_seconds")) << "each second counts once";
   }
 }
 

@@ -1,6 +1,8 @@
-// The losses that a run writes down are those of its validation and test splits, new samples each time.
+// The losses that a run writes down are those of its validation and test splits, new samples each time, with
+// documents apart from each other.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "program.h"
@@ -8,15 +10,23 @@
 namespace colonnade::e2e {
 namespace {
 
-/// The loss that `colonnade evaluate` gives for the first samples of a split, at the weights of a step.
-double evaluated(const TempFolder& folder, int step, const std::string& split, int batches) {
-  const Result result =
-      run(colonnade({"evaluate", "--load", (folder / "run").string(), "--ckpt-step", std::to_string(step),
-                     "--split-name", split, "--global-batch-size=4", "--eval-iters", std::to_string(batches),
-                     "--data-cache-path", (folder / "cache").string()}));
+/// The losses of the first samples of a split that count, by `colonnade evaluate` at the weights of a step.
+struct Evaluated {
+  double loss = 0, tokens = 0;
+};
+Evaluated evaluated(const TempFolder& folder, int step, const std::string& split, int batches,
+                    const Words& more = {}) {
+  const Result result = run(
+      colonnade(Words{"evaluate", "--load", (folder / "run").string(), "--ckpt-step", std::to_string(step),
+                      "--split-name", split, "--global-batch-size=4", "--eval-iters", std::to_string(batches),
+                      "--data-cache-path", (folder / "cache").string()} +
+                more));
   EXPECT_EQ(result.code, 0) << result.text;
-  const std::size_t at = result.text.find(": loss ");
-  return at == std::string::npos ? 0 : std::stod(result.text.substr(at + 7));
+  const auto number_after = [&](const std::string& name) {
+    const std::size_t at = result.text.find(name);
+    return at == std::string::npos ? 0 : std::stod(result.text.substr(at + name.size()));
+  };
+  return {number_after(": loss "), number_after("tokens ")};
 }
 
 TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
@@ -40,7 +50,10 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
                                      "--data-cache-path",
                                      (folder / "cache").string(),
                                      "--tokenizer-type=NullTokenizer",
-                                     "--vocab-size=1152",
+                                     "--vocab-size=1025",  // its last id is the data's end of document
+                                     "--reset-position-ids",
+                                     "--reset-attention-mask",
+                                     "--eod-mask-loss",
                                      "--eval-interval=2",
                                      "--eval-iters=2",
                                      "--save-interval=2",
@@ -53,12 +66,19 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
   ASSERT_EQ(records.size(), 3U);
   constexpr double kRounding = 2e-6;  // of the printed loss and of the mean below
   EXPECT_EQ(records[0].at("set"), "validation");
-  EXPECT_NEAR(records[0].at("loss"), evaluated(folder, 2, "valid", 2), kRounding);
+  EXPECT_NEAR(records[0].at("loss"), evaluated(folder, 2, "valid", 2).loss, kRounding);
   EXPECT_EQ(records[1].at("iteration"), 4);
-  const double four = evaluated(folder, 4, "valid", 4), first_two = evaluated(folder, 4, "valid", 2);
-  EXPECT_NEAR(records[1].at("loss"), 2 * four - first_two, 3 * kRounding) << "the third and fourth batch";
+  const auto [all, all_tokens] = evaluated(folder, 4, "valid", 4);
+  const auto [first, first_tokens] = evaluated(folder, 4, "valid", 2);
+  EXPECT_LT(first_tokens, 2 * 4 * 32) << "the ends of documents do not count";
+  EXPECT_NEAR(records[1].at("loss"), (all * all_tokens - first * first_tokens) / (all_tokens - first_tokens),
+              3 * kRounding)
+      << "the third and fourth batch";
   EXPECT_EQ(records[2].at("set"), "test");
-  EXPECT_NEAR(records[2].at("loss"), evaluated(folder, 4, "test", 2), kRounding);
+  EXPECT_NEAR(records[2].at("loss"), evaluated(folder, 4, "test", 2).loss, kRounding);
+  // What was told about documents is told to `evaluate` by the checkpoint.
+  for (const char* other : {"--no-reset-position-ids", "--no-reset-attention-mask", "--no-eod-mask-loss"})
+    EXPECT_GT(std::abs(evaluated(folder, 4, "valid", 2, {other}).loss - first), 3 * kRounding) << other;
 }
 
 }  // namespace
