@@ -7,6 +7,7 @@
 
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/plan/params/gpt.h"
+#include "support/device.h"
 #include "support/split.h"
 
 namespace colonnade::data_parallel {
@@ -32,7 +33,7 @@ struct Toy {
     add(1, plain("unused", {9}));
   }
   void add(std::size_t chunk, const plan::ParamSpec& spec) {
-    all.push_back(std::make_unique<Parameter>(spec, 0, 1, at::dtype(at::kDouble)));
+    all.push_back(std::make_unique<Parameter>(spec, 0, 1, test::options(at::kDouble)));
     chunks[chunk].push_back(all.back().get());
     test::randomize({all.back().get()});
   }
@@ -44,7 +45,7 @@ Tensor gradient(const Parameter& p, int rank, int microbatch) {
 
 /// A backward pass over one chunk that gives gradient().
 void backward(const std::vector<Parameter*>& chunk, int rank, int microbatch) {
-  Tensor loss = at::zeros({}, at::kDouble);
+  Tensor loss = at::zeros({}, test::options(at::kDouble));
   for (Parameter* p : chunk)
     if (p->spec.name != "unused") loss = loss + (p->value * gradient(*p, rank, microbatch)).sum();
   loss.backward();
@@ -101,12 +102,12 @@ struct Mode {
 };
 
 TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
-  constexpr int kReplicas = 3;
+  const int replicas = test::thread_ranks(3);
   for (const Mode& mode : {Mode{false, false, 100}, Mode{true, false, 100}, Mode{false, true, 100},
                            Mode{true, true, 100}, Mode{true, true, 1}, Mode{true, false, 1'000'000}}) {
     SCOPED_TRACE(
         fmt::format("overlap {} distributed {} bucket {}", mode.overlap, mode.distributed, mode.bucket));
-    comm::run_ranks(kReplicas, [&](comm::Communicators& ranks) {
+    comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
                           {.bucket_elements = mode.bucket,
@@ -117,7 +118,7 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
         run_step(buffers, toy, ranks.rank());
         Tensor expected = at::zeros_like(buffers.grads());
         for (const auto& [p, begin] : buffers.entries())
-          for (int i = 0; i < 2 * kReplicas && p->spec.name != "unused"; ++i)
+          for (int i = 0; i < 2 * replicas && p->spec.name != "unused"; ++i)
             expected.narrow(0, begin, p->value.numel()).add_(gradient(*p, i / 2, i % 2).view(-1));
         for (const auto& [p, begin] : buffers.entries())
           for (const Owned& owned : buffers.owned()) {
@@ -175,11 +176,11 @@ TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
 
 TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
   for (const bool overlap : {false, true})
-    comm::run_ranks(3, [&](comm::Communicators& ranks) {
+    comm::run_ranks(test::thread_ranks(3), [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
                           {.bucket_elements = 100, .overlap_param_gather = overlap, .distributed = true});
-      const Tensor numbers = at::arange(buffers.params().numel(), at::kDouble);
+      const Tensor numbers = at::arange(buffers.params().numel(), test::options(at::kDouble));
       for (const Owned& owned : buffers.owned())
         buffers.params()
             .narrow(0, owned.begin, owned.end - owned.begin)

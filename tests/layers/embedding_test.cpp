@@ -38,7 +38,8 @@ tensor::Batch batch_of(const Tensor& position_ids) {
   Tensor tokens = at::randint(0, 37, {2, 8}, generator, at::kLong);
   tokens[0][0] = tokens[1][7] = 36;
   tokens[0][1] = tokens[0][2] = 0;
-  tensor::Batch batch({{"tokens", tokens}, {"samples", at::tensor({5, 6}, at::kLong)}});
+  tensor::Batch batch(
+      {{"tokens", tokens.to(test::device())}, {"samples", at::tensor({5, 6}, test::options(at::kLong))}});
   if (position_ids.defined()) batch.set("position_ids", position_ids);
   return batch;
 }
@@ -58,11 +59,12 @@ void check(const config::Model& model, const tensor::Batch& batch, const Tensor&
 TEST(Embedding, LooksUpTheWholeTable) { check(model_of(false, 0), batch_of({}), {}); }
 
 TEST(Embedding, AddsLearnedPositions) {
-  check(model_of(true, 0), batch_of({}), at::arange(8, at::kLong).expand({2, 8}));
+  check(model_of(true, 0), batch_of({}), at::arange(8, test::options(at::kLong)).expand({2, 8}));
 }
 
 TEST(Embedding, AddsTheGivenPositions) {
-  const Tensor places = at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 9, 8, 7, 0, 1, 0, 1, 2}, at::kLong).view({2, 8});
+  const Tensor places =
+      at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 9, 8, 7, 0, 1, 0, 1, 2}, test::options(at::kLong)).view({2, 8});
   check(model_of(true, 0), batch_of(places), places);
 }
 

@@ -59,7 +59,7 @@ TEST(Linear, PairEqualsTheUnsplitProductsAtHidden512) { check_pair(512, 1024, 2,
 
 TEST(Linear, GradientsOfTwoPassesAddUp) {
   const Specs s = specs(6, 8, 1);
-  const Context context{.tp = {}, .options = at::dtype(at::kDouble)};
+  const Context context{.tp = {}, .options = test::options(at::kDouble)};
   const ColumnLinear layer(s.up, s.bias, context);
   const Tensor x = test::named_random("x", {4, 2, 6});
   const Tensor probe = test::named_random("p", {4, 2, 8});
@@ -71,7 +71,7 @@ TEST(Linear, GradientsOfTwoPassesAddUp) {
 
 TEST(Linear, BiasLeftToTheCallerIsNotAdded) {
   const Specs s = specs(6, 8, 1);
-  const Context context{.tp = {}, .options = at::dtype(at::kDouble)};
+  const Context context{.tp = {}, .options = test::options(at::kDouble)};
   ColumnLinear layer(s.up, s.bias, context);
   test::randomize({layer.weight.get(), layer.bias.get()});
   layer.add_bias = false;
@@ -84,7 +84,7 @@ TEST(Linear, BiasLeftToTheCallerIsNotAdded) {
 
 TEST(Linear, TheBiasGradientOfBfloat16IsNotRounded) {
   const Specs s = specs(6, 8, 1);
-  const Context context{.tp = {}, .options = at::dtype(at::kBFloat16)};
+  const Context context{.tp = {}, .options = test::options(at::kBFloat16)};
   ColumnLinear layer(s.up, s.bias, context);
   test::randomize({layer.weight.get(), layer.bias.get()});
   const Tensor y = layer.forward(test::named_random("x", {40, 2, 6}).to(at::kBFloat16));
@@ -96,10 +96,10 @@ TEST(Linear, TheBiasGradientOfBfloat16IsNotRounded) {
 
 TEST(Linear, InputOfAnotherWidthIsRefusedByName) {
   const Specs s = specs(6, 8, 1);
-  const Context context{.tp = {}, .options = at::dtype(at::kDouble)};
+  const Context context{.tp = {}, .options = test::options(at::kDouble)};
   const ColumnLinear up(s.up, s.bias, context);
   try {
-    up.forward(at::ones({4, 2, 5}, at::kDouble));
+    up.forward(at::ones({4, 2, 5}, test::options(at::kDouble)));
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("ColumnLinear up"), std::string::npos) << e.what();

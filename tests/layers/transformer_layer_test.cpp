@@ -41,7 +41,7 @@ config::Model gpt2() {
 
 std::shared_ptr<const ops::RotaryTable> table_of(const config::Model& m) {
   if (m.position_embedding != config::PositionEmbedding::kRope) return nullptr;
-  return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, kSequence, at::kCPU));
+  return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, kSequence, test::device()));
 }
 
 /// What a layer computes, written with LibTorch's own functions on whole tensors.
@@ -107,7 +107,7 @@ class Definition {
     return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
   }
   [[nodiscard]] Tensor hidden() const {
-    const Tensor t = at::arange(kSequence, at::kLong);
+    const Tensor t = at::arange(kSequence, test::options(at::kLong));
     const Tensor back = t.unsqueeze(1) - t.unsqueeze(0);
     return m_.window_size > 0 ? (back < 0).logical_or(back > m_.window_size) : back < 0;
   }
@@ -146,7 +146,9 @@ std::vector<plan::ParamSpec> specs_of(const config::Model& model, bool attention
   return specs;
 }
 
-tensor::Batch batch_of() { return tensor::Batch({{"samples", at::tensor({11, 400}, at::kLong)}}); }
+tensor::Batch batch_of() {
+  return tensor::Batch({{"samples", at::tensor({11, 400}, test::options(at::kLong))}});
+}
 
 Tensor input(const config::Model& m) { return test::named_random("x", {kSequence, 2, m.hidden_size}); }
 
@@ -224,7 +226,7 @@ TEST(TransformerLayer, SamplesDropOtherElements) {
   auto model = gpt2();
   model.hidden_dropout = 0.25;
   const auto batch = batch_of();
-  const tensor::Batch other({{"samples", at::tensor({11, 401}, at::kLong)}});
+  const tensor::Batch other({{"samples", at::tensor({11, 401}, test::options(at::kLong))}});
   const auto a = test::unsplit(layer(model), input(model), {.batch = batch});
   const auto b = test::unsplit(layer(model), input(model), {.batch = other});
   EXPECT_TRUE(at::equal(a.y.select(1, 0), b.y.select(1, 0)));

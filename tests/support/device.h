@@ -20,6 +20,9 @@ inline at::Device device() {
 /// For at::zeros, at::arange, ... : a tensor of `type` on device().
 inline at::TensorOptions options(at::ScalarType type) { return at::dtype(type).device(device()); }
 
+/// Threads stand in for ranks in host memory only: where a test takes `on_cpu` of them, a GPU gets one.
+inline int thread_ranks(int on_cpu) { return device().is_cpu() ? on_cpu : 1; }
+
 /// What the flag --device takes.
 inline const char* device_flag() { return device().is_cuda() ? "cuda" : "cpu"; }
 

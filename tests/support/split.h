@@ -15,13 +15,14 @@
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/tensor/parameter.h"
 #include "ops/support.h"
+#include "support/device.h"
 
 namespace colonnade::test {
 
-/// Normal numbers that depend on the name and shape alone.
+/// Normal numbers on device() that depend on the name and shape alone.
 inline Tensor named_random(const std::string& name, at::IntArrayRef shape) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(stable_hash(name));
-  return at::randn(shape, generator, at::dtype(at::kDouble));
+  return at::randn(shape, generator, at::dtype(at::kDouble)).to(device());
 }
 
 /// The whole of a parameter: norms around 1, everything else around 0.
