@@ -25,7 +25,7 @@ within() {
   local left=$((kLimit - SECONDS)) most=$1
   shift
   [ "$left" -gt 0 ] || { echo "gpu_check: no time left for: $*"; return 124; }
-  timeout $((left < most ? left : most)) "$@"
+  timeout -k 10 $((left < most ? left : most)) "$@"
 }
 # Counts a failure and goes on.
 judge() {
@@ -84,6 +84,12 @@ for kind in fp32 bf16; do
   follows $kind tp1 $kind
 done
 
+step "the same in fp32, ended after 20 steps and continued from its checkpoint"
+judge "pretrain, steps 1 to 20" within 60 "$build/colonnade" "${recorded[@]}" --exit-interval 20 --save "$work/continued"
+judge "pretrain --load, steps 21 to 40" within 60 "$build/colonnade" "${recorded[@]}" --load "$work/continued" \
+  --save "$work/continued"
+follows continued tp1 fp32
+
 step "the same in four processes that share the GPU, over gloo"
 judge "pretrain, tp 2 x pp 2" within 120 "$build/colonnade" launch --nproc-per-node 4 -- "${recorded[@]}" \
   --distributed-backend gloo --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --save "$work/tp2_pp2"
@@ -110,17 +116,21 @@ judge "pretrain, GPT-2 124M" within 90 env -C "$work/gpt2" "$build/colonnade" pr
   --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 16 --global-batch-size 16 --train-iters 30 \
   --lr 1e-4 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0 --hidden-dropout 0 --attention-dropout 0 \
   --eval-iters 0 --log-interval 10
-# A peer that cannot run here gets a row that says why.
+# peer SECONDS NAME FLAGS...: a peer that cannot run here, or not in time, gets a row that says why.
 peer() {
-  "$python" benchmarks/training/peer_gpt2.py "$@" 2>"$work/peer.log" ||
-    printf '{"name": "transformers %s", "failed": "%s"}\n' "${1:-eager}" "$(tail -n 1 "$work/peer.log" | tr -d '"\\')"
+  local most=$1 name=$2 code=0 why
+  shift 2
+  within "$most" "$python" benchmarks/training/peer_gpt2.py "$@" >"$work/peer.json" 2>"$work/peer.log" || code=$?
+  if [ "$code" = 0 ]; then cat "$work/peer.json"; return; fi
+  why=$(tail -n 1 "$work/peer.log" | tr -dc '[:print:]' | tr -d '"\\')
+  case $code in 124 | 137) why="not done within $most s, or the ten minutes were over" ;; esac
+  printf '{"name": "transformers %s", "failed": "%s"}\n' "$name" "${why:-exit code $code}"
 }
 {
   "$report_python" benchmarks/training/rate.py "$work"/gpt2/runs/*/metrics.jsonl --skip 10 || true
   if [ -n "$python" ]; then
-    export -f peer; export python work
-    within 90 bash -c peer || true
-    within 150 bash -c 'peer --compile' || true
+    peer 90 eager
+    peer 150 torch.compile --compile
   else
     echo '{"name": "transformers", "failed": "no Python whose torch sees the GPU"}'
   fi
