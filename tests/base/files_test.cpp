@@ -37,6 +37,16 @@ TEST_F(Files, AnAtomicWriteReplacesTheWholeFileAndLeavesNothingElse) {
   EXPECT_EQ(others(file), 0);
 }
 
+TEST_F(Files, FoldersAreMadeDownToTheLast) {
+  create_folders(folder_ / "a/b/c");
+  create_folders(folder_ / "a/b/c");
+  create_folders(folder_ / "a/d/");
+  EXPECT_TRUE(fs::is_directory(folder_ / "a/b/c"));
+  EXPECT_TRUE(fs::is_directory(folder_ / "a/d"));
+  write_file_atomically(folder_ / "file", "");
+  EXPECT_THROW(create_folders(folder_ / "file/e"), fs::filesystem_error);
+}
+
 TEST_F(Files, AWriteThatFailsKeepsTheOldFileAndNamesThePath) {
   const fs::path taken = folder_ / "taken";
   fs::create_directories(taken / "inside");

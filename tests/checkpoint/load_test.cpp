@@ -122,6 +122,7 @@ TEST(FindCheckpoint, TakesLatestOrTheStepThatIsAskedFor) {
   EXPECT_EQ(find_checkpoint(run.path() / "checkpoints")->step, 30);
   EXPECT_EQ(find_checkpoint(run, 10)->step, 10);
   EXPECT_EQ(find_checkpoint(step_folder(run, 20))->step, 20);
+  EXPECT_EQ(find_checkpoint(step_folder(run, 20) / "")->folder, step_folder(run, 20));  // a slash at the end
   EXPECT_THAT(message_of([&] { find_checkpoint(run, 15); }), HasSubstr("step 15; got steps [10, 20, 30]"));
   set_latest(run.path() / "checkpoints", 20);  // a run set back by hand
   EXPECT_EQ(find_checkpoint(run)->step, 20);

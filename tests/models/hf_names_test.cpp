@@ -78,6 +78,11 @@ TEST(HfNames, OfModelsWithoutAFamilyAreOurs) {
   run.model.qk_layernorm = true;
   EXPECT_FALSE(hf_family(run.model));
   EXPECT_TRUE(names_of(run).contains("decoder.layers.0.self_attention.q_layernorm.weight"));
+  run = run_of("llama_plain");
+  run.model.rotary_seq_len_interpolation_factor = 4;
+  EXPECT_TRUE(hf_family(run.model));
+  run.model.use_rope_scaling = true;  // config.json has room for one scaling
+  EXPECT_FALSE(hf_family(run.model));
 }
 
 TEST(HfConfig, SurvivesTheRoundTrip) {

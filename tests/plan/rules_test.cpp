@@ -109,6 +109,8 @@ Examples examples_of_shapes() {
          config::set(r, "position_embedding_type", "rope"), r.model.use_rope_scaling = true,
                                                             r.model.rope_high_freq_factor = 1;
        }},
+      {"hidden-dropout", [](config::Run& r) { r.model.hidden_dropout = 1; }},
+      {"attention-dropout", [](config::Run& r) { r.model.attention_dropout = 1; }},
       {"pipeline-split", [](config::Run& r) { r.model.num_layers = 7; }},
       {"pipeline-split", [](config::Run& r) { r.model.num_layers = 1; }},
       {"pipeline-split", [](config::Run& r) { r.parallel.pipeline_model_parallel_layout = "Ett|tL"; }},
@@ -166,6 +168,10 @@ Examples examples_of_training() {
       {"train-length-zero", [](config::Run& r) { r.training.train_iters = 0; }},
       {"train-length-zero",
        [](config::Run& r) { r.training.train_iters.reset(), r.training.train_samples = 0; }},
+      {"train-length-one-step",
+       [](config::Run& r) {
+         r.training.train_iters.reset(), r.training.train_samples = r.training.global_batch_size - 1;
+       }},
       {"train-length-once", [](config::Run& r) { r.training.train_samples = 10; }},
       {"units-of-samples",
        [](config::Run& r) {

@@ -46,6 +46,23 @@ TEST(EnoughData, CountsFromWhereTheRunIs) {
   EXPECT_THAT(shortages({80, {}, {}}, training(), complete), IsEmpty());
 }
 
+TEST(EnoughData, SamplesAreCountedWhateverTheBatchWasBefore) {
+  config::Training t = training();
+  t.train_iters.reset();
+  t.train_samples = 160;
+  EXPECT_EQ(last_iteration(t, {}), 20);
+  const job::Counters half{.iteration = 10, .consumed_samples = 80};
+  EXPECT_EQ(last_iteration(t, half), 20);
+  t.global_batch_size = 16;
+  EXPECT_EQ(last_iteration(t, half), 15);
+  EXPECT_EQ(last_iteration(t, {.iteration = 11, .consumed_samples = 96}), 15);
+  t.global_batch_size = 4;
+  EXPECT_EQ(last_iteration(t, half), 30);
+  t.global_batch_size = 48;  // what is left of the samples is no whole batch
+  EXPECT_EQ(last_iteration(t, half), 11);
+  EXPECT_EQ(last_iteration(t, {.iteration = 12, .consumed_samples = 176}), 12);
+}
+
 TEST(EnoughData, WithoutTrainingOneEvaluationIsRead) {
   config::Training t = training();
   t.skip_train = true;

@@ -53,7 +53,7 @@ TEST(LrState, RefusesOtherValuesAndNamesBoth) {
     FAIL() << "the change was not noticed";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("0.001"), HasSubstr("0.003"), HasSubstr("cosine"), HasSubstr("WSD"),
-                                HasSubstr("--lr"), HasSubstr("--override-opt_param-scheduler"),
+                                HasSubstr("--lr"), HasSubstr("--override-opt-param-scheduler"),
                                 Not(HasSubstr("min_lr"))));
   }
 }

@@ -91,6 +91,8 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
     file.text("arguments", "num_layers: 2", 0);
     write_step(file, record, PhaseTimes{{1, 2, 3, 4, 5, 6}}, 8, settings);
     write_eval(file, {.iteration = 7, .consumed_samples = 56, .loss = 0.5}, settings);
+    write_time(file, Phase::kCheckpoint, 1.25, 8, settings);
+    write_time(file, Phase::kEvaluate, 1, 8, {});
   }
   auto seen = seen_by_tensorboard();
   const auto expect = [&](const std::string& tag, int step, double value) {
@@ -112,6 +114,8 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
   expect("params-norm vs samples", 56, 7.5);
   expect("iteration-time", 7, 0.5);
   expect("forward-backward-time", 7, 2);
+  expect("checkpoint-time", 8, 1.25);  // not of every step
+  EXPECT_FALSE(seen["scalars"].contains("evaluate-time"));
   expect("mem-max-allocated-bytes", 7, 1024);
   expect("lm loss validation", 7, 0.5);
   expect("lm loss validation ppl vs samples", 56, std::exp(0.5));

@@ -13,6 +13,15 @@ TEST(Throughput, IsTheUsualArithmetic) {
   EXPECT_FALSE(model_flops_utilisation(375, std::nullopt));
 }
 
+TEST(Throughput, ThePeakIsThatOfTheDeviceAndType) {
+  using config::ParamsDtype;
+  EXPECT_EQ(*peak_tflops("NVIDIA H200", ParamsDtype::kBfloat16), 989);
+  EXPECT_EQ(*peak_tflops("NVIDIA H100 80GB HBM3", ParamsDtype::kFloat16), 989);
+  EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", ParamsDtype::kBfloat16), 312);
+  EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", ParamsDtype::kFloat32), 19.5);
+  EXPECT_FALSE(peak_tflops("NVIDIA T400", ParamsDtype::kBfloat16));
+}
+
 TEST(Throughput, AStepWithoutTimeGivesZeroInsteadOfInfinity) {
   EXPECT_EQ(tokens_per_second(4096, 0), 0);
   EXPECT_EQ(tflops_per_device(1, 0, 8), 0);

@@ -60,6 +60,14 @@ void sync_path(const fs::path& path) {
     throw Error(fmt::format("{}: cannot be synced; {}", path.string(), std::strerror(errno)));
 }
 
+void create_folders(const fs::path& folder) {
+  if (folder.empty() || fs::is_directory(folder)) return;
+  const fs::path parent = folder.parent_path();
+  if (parent != folder) create_folders(parent);
+  fs::create_directory(folder);
+  sync_path(parent.empty() ? fs::path(".") : parent);
+}
+
 void write_file_atomically(const fs::path& path, std::string_view text) {
   const fs::path staged = path.string() + fmt::format(".part-{}", ::getpid());
   try {

@@ -21,6 +21,10 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 /// fsync of a file or folder. Throws Error.
 void sync_path(const std::filesystem::path& path);
 
+/// Makes `folder` and what is missing above it, each one synced into the folder that holds it: after a crash
+/// they are there. Throws std::filesystem::filesystem_error or Error.
+void create_folders(const std::filesystem::path& folder);
+
 /// A read-only memory map of a whole file. Movable; unmapped at the end of its life. A file that
 /// shrinks while it is mapped raises SIGBUS, as with every map: check sizes when opening.
 class MappedFile {

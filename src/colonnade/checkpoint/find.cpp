@@ -59,7 +59,7 @@ Candidates rank_zeros(const fs::path& path, std::optional<std::int64_t> step, co
   std::string text;
   if (world.rank() == 0) {
     try {
-      text = to_text(candidates(path, step));
+      text = to_text(candidates(as_folder(path), step));
     } catch (const std::exception& e) {
       text = to_text(Candidates{.problem = e.what()});
     }

@@ -33,6 +33,10 @@ bool exchange(const fs::path& a, const fs::path& b) {
 
 }  // namespace
 
+fs::path as_folder(const fs::path& typed) {
+  return typed.has_filename() || !typed.has_relative_path() ? typed : typed.parent_path();
+}
+
 std::string step_folder_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
 std::optional<std::int64_t> step_of_name(const std::string& name) {
@@ -78,8 +82,7 @@ void set_latest(const fs::path& checkpoints, std::int64_t step) {
 }
 
 fs::path make_staging(const fs::path& checkpoints, std::int64_t step) {
-  const bool fresh = fs::create_directories(checkpoints);
-  if (fresh && checkpoints.has_parent_path()) sync_path(checkpoints.parent_path());
+  create_folders(checkpoints);
   for (const fs::path& leftover : leftovers(checkpoints)) fs::remove_all(leftover);
   fs::path staging = with_ending(checkpoints / step_folder_name(step), kStaging);
   fs::create_directory(staging);

@@ -10,6 +10,9 @@
 
 namespace colonnade::checkpoint {
 
+/// `typed` without a slash at its end, so that its last part is the folder's name.
+std::filesystem::path as_folder(const std::filesystem::path& typed);
+
 /// "step_00000100".
 std::string step_folder_name(std::int64_t step);
 /// The inverse; nothing for another name.

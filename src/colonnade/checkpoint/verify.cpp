@@ -139,7 +139,8 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
   return found;
 }
 
-json verify(const fs::path& path) {
+json verify(const fs::path& typed) {
+  const fs::path path = as_folder(typed);
   json result{{"path", path.string()}, {"checkpoints", json::array()}, {"notes", json::array()}};
   if (fs::exists(path / kManifestName) ||
       (step_of_name(path.filename().string()) && fs::is_directory(path))) {

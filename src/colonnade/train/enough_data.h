@@ -12,8 +12,9 @@
 
 namespace colonnade::train {
 
-/// The last iteration of a run: --train-iters, or --train-samples / global batch.
-std::int64_t last_iteration(const config::Training& training);
+/// The last iteration of a run that is so far as `done`: --train-iters, or where the global batches that fit
+/// into what is left of --train-samples end.
+std::int64_t last_iteration(const config::Training& training, const job::Counters& done);
 
 /// Samples of train, valid and test that exist; nothing where a split is empty or never ends.
 using SplitSizes = std::array<std::optional<std::int64_t>, 3>;

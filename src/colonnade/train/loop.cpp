@@ -16,6 +16,7 @@
 #include "colonnade/job/continued.h"
 #include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/kernels/device.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/enough_data.h"
@@ -73,6 +74,7 @@ class Loop {
   void one_step();
   double evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
   void require_finite(double losses);
+  void spent(Phase phase, double seconds);
   void save();
   [[nodiscard]] int kept(int code) const;
   Across exchange(double step_ms, std::uint64_t peak);
@@ -84,7 +86,9 @@ class Loop {
   void write_report();
 
   [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
-  [[nodiscard]] std::int64_t last_iteration() const { return train::last_iteration(job_.run.training); }
+  [[nodiscard]] std::int64_t last_iteration() const {
+    return train::last_iteration(job_.run.training, job_.counters);
+  }
   [[nodiscard]] bool evaluation_due() const;
   [[nodiscard]] std::int64_t validated_samples() const;
   int end_early(Stop stop);
@@ -104,9 +108,9 @@ class Loop {
   std::unique_ptr<job::GptStream> stream_;
   std::unique_ptr<Recorder> recorder_;
   RunSummary summary_;
-  Timers timers_;
   PhaseTimes total_;
-  MemoryPeaks memory_;  ///< of this rank
+  MemoryPeaks memory_;                 ///< of this rank
+  std::optional<double> peak_tflops_;  ///< of this rank's device, where it is known
   bool stop_asked_ = false;
 };
 
@@ -123,6 +127,8 @@ Loop::Loop(job::Started started, StopSignals& stop)
       job_(std::move(started.run), std::move(started.ranks), job::build_gpt,
            beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
       lr_(make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
+  if (device().is_cuda())
+    peak_tflops_ = peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
   fault::point("model-built");
   open_data();
   fault::point("data-opened");
@@ -178,6 +184,8 @@ void Loop::tell_loaded(const checkpoint::Source& source) const {
   log::info("loaded {}: the run goes on after iteration {}", source.folder().string(), iteration());
   if (c.finetune) return;
   for (const std::string& change : job::changed_settings(job_.run, source.state()))
+    log::warning("{}", change);
+  for (const std::string& change : job::changed_orders(job_.run, job::data_state(data_), source.state()))
     log::warning("{}", change);
   if (c.no_load_optim)
     log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule start anew");
@@ -273,6 +281,7 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
       plan::training_flops(run.model, run.training.seq_length, run.training.global_batch_size,
                            run.parallel.tensor_model_parallel_size),
       across.step_ms, run.parallel.world_size);
+  record.mfu = model_flops_utilisation(record.tflops_per_device, peak_tflops_);
   record.peak_memory_bytes = static_cast<std::uint64_t>(across.peak_memory);
   record.peak_memory_rank = across.peak_rank;
   for (const auto& [name, value] : report.losses) {
@@ -301,7 +310,7 @@ double Loop::evaluate(const data::GptBatches& batches, const std::string& set, s
   EvalRecord record{.iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = set};
   record.loss = losses.at("lm_loss");
   record.seconds = seconds_since(begin);
-  total_[Phase::kEvaluate] += record.seconds;
+  spent(Phase::kEvaluate, record.seconds);
   recorder_->evaluation(record);
   return record.loss;
 }
@@ -317,14 +326,22 @@ void Loop::require_finite(double losses) {
                   losses));
 }
 
+/// Time of what is no part of a step.
+void Loop::spent(Phase phase, double seconds) {
+  total_[phase] += seconds;
+  recorder_->time(phase, seconds, iteration());
+}
+
 void Loop::save() {
   if (tried_iteration_ == iteration()) return;  // what failed a moment ago fails again
   tried_iteration_ = iteration();
   const auto begin = Clock::now();
   tensor::reset_peak(device());
-  const auto result =
-      job::save(job_, folder_.root, {{"lr_schedule", lr_state(lr_, lr_samples_)}, {"tokenizer", tokenizer_}});
-  total_[Phase::kCheckpoint] += seconds_since(begin);
+  const auto result = job::save(job_, folder_.root,
+                                {{"lr_schedule", lr_state(lr_, lr_samples_)},
+                                 {"tokenizer", tokenizer_},
+                                 {"data", job::data_state(data_)}});
+  spent(Phase::kCheckpoint, seconds_since(begin));
   memory_.raise(MemoryPhase::kCheckpoint, tensor::take_peak(device()));
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {

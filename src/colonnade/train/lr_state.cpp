@@ -147,8 +147,8 @@ void refuse_differences(const json& own, const json& loaded) {
                     *factor));
   throw ConfigError(
       fmt::format("schedule: a resumed run must keep its schedule; got\n{}\n"
-                  "give the checkpoint's values, or --use-checkpoint-opt_param-scheduler to take them, "
-                  "or --override-opt_param-scheduler to go on with the new ones",
+                  "give the checkpoint's values, or --use-checkpoint-opt-param-scheduler to take them, "
+                  "or --override-opt-param-scheduler to go on with the new ones",
                   fmt::join(found, "\n")));
 }
 
@@ -173,8 +173,8 @@ json lr_state(const LrPlan& plan, std::int64_t samples) {
 LrResume resume_lr(const LrPlan& plan, const json& state, const config::Schedule& settings) {
   if (settings.override_opt_param_scheduler && settings.use_checkpoint_opt_param_scheduler)
     throw ConfigError(
-        "schedule: the settings' or the checkpoint's values can win; got --override-opt_param-scheduler and "
-        "--use-checkpoint-opt_param-scheduler; give one of them");
+        "schedule: the settings' or the checkpoint's values can win; got --override-opt-param-scheduler and "
+        "--use-checkpoint-opt-param-scheduler; give one of them");
   LrResume resumed{.plan = plan};
   LrPlan loaded;
   try {

@@ -27,7 +27,7 @@ struct StepRecord {
   double step_ms = 0;                     ///< wall time of the slowest rank
   double tokens_per_second = 0;           ///< of the whole job
   double tflops_per_device = 0;           ///< model FLOPs / (time * devices) / 1e12
-  std::optional<double> mfu;              ///< share of the device's peak; empty on CPU
+  std::optional<double> mfu;              ///< share of the device's peak; empty where it is not known: on CPU
   std::uint64_t peak_memory_bytes = 0;    ///< of the step, on the rank that has most; tensor allocator
   int peak_memory_rank = 0;
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", "mtp_loss", ...

@@ -69,6 +69,10 @@ void Recorder::evaluation(const EvalRecord& record) {
   std::fflush(stdout);
 }
 
+void Recorder::time(Phase phase, double seconds, std::int64_t step) {
+  if (active_) write_time(*events_, phase, seconds, step, run_.logging);
+}
+
 void Recorder::report(RunSummary summary, const PhaseTimes& total, double wall_seconds) {
   if (!active_) return;
   summary.times = total;

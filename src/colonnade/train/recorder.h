@@ -8,11 +8,11 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/train/metrics.h"
+#include "colonnade/train/phase_times.h"
 #include "colonnade/train/report.h"
 #include "colonnade/train/run_folder.h"
 #include "colonnade/train/tensorboard.h"
 #include "colonnade/train/throughput.h"
-#include "colonnade/train/timers.h"
 
 namespace colonnade::train {
 
@@ -25,6 +25,8 @@ class Recorder {
 
   void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
   void evaluation(const EvalRecord& record);
+  /// Seconds of a phase that not every step has, after step `step`.
+  void time(Phase phase, double seconds, std::int64_t step);
   /// sessions.json and report.html anew; a failure is a warning.
   void report(RunSummary summary, const PhaseTimes& total, double wall_seconds);
 

@@ -8,8 +8,8 @@
 
 #include "colonnade/train/memory.h"
 #include "colonnade/train/metrics.h"
+#include "colonnade/train/phase_times.h"
 #include "colonnade/train/run_folder.h"
-#include "colonnade/train/timers.h"
 
 namespace colonnade::train {
 

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 
 namespace colonnade::train {
 
@@ -31,13 +33,19 @@ RunFolder choose_run_folder(const std::string& save) {
 }
 
 void make_run_folder(const RunFolder& folder) {
-  std::error_code reason;
-  fs::create_directories(folder.checkpoints(), reason);
-  if (!reason && ::access(folder.root.c_str(), W_OK) != 0) reason.assign(errno, std::generic_category());
-  if (reason)
+  std::string reason;
+  try {
+    create_folders(folder.checkpoints());
+    if (::access(folder.root.c_str(), W_OK) != 0) reason = std::strerror(errno);
+  } catch (const fs::filesystem_error& e) {
+    reason = e.code().message();
+  } catch (const Error& e) {
+    reason = e.what();
+  }
+  if (!reason.empty())
     throw ConfigError(
         fmt::format("--save: the run folder must be writable; got {} ({}); choose another folder",
-                    folder.root.string(), reason.message()));
+                    folder.root.string(), reason));
 }
 
 }  // namespace colonnade::train

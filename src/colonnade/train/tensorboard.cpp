@@ -146,8 +146,13 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
     file.scalar("mem-max-allocated-bytes", static_cast<double>(r.peak_memory_bytes), r.iteration);
   if (!settings.log_timers_to_tensorboard) return;
   file.scalar("iteration-time", r.step_ms / 1e3, r.iteration);
-  for (std::size_t i = 0; i < kPhases; ++i)
-    file.scalar(fmt::format("{}-time", phase_name(static_cast<Phase>(i))), phases.seconds[i], r.iteration);
+  for (const Phase phase : kStepPhases) write_time(file, phase, phases[phase], r.iteration, settings);
+}
+
+void write_time(EventFile& file, Phase phase, double seconds, std::int64_t step,
+                const config::Logging& settings) {
+  if (settings.log_timers_to_tensorboard)
+    file.scalar(fmt::format("{}-time", phase_name(phase)), seconds, step);
 }
 
 void write_eval(EventFile& file, const EvalRecord& r, const config::Logging& settings) {

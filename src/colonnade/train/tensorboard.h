@@ -11,7 +11,7 @@
 #include "colonnade/config/training.h"
 #include "colonnade/train/append_file.h"
 #include "colonnade/train/metrics.h"
-#include "colonnade/train/timers.h"
+#include "colonnade/train/phase_times.h"
 
 namespace colonnade::train {
 
@@ -55,9 +55,13 @@ class EventFile {
 
 /// A step under Megatron's tags: "lm loss", "learning-rate", "grad-norm", "loss-scale", "batch-size",
 /// each also as "... vs samples"; "throughput" (TFLOP/s per device); further losses under their names;
-/// with the settings' switches "num-zeros", "iteration-time" (seconds), "<phase>-time" (seconds) and
-/// "mem-max-allocated-bytes". "skipped-iterations" is 1 for a skipped step.
+/// with the settings' switches "num-zeros", "iteration-time" (seconds), write_time of the phases of a step
+/// and "mem-max-allocated-bytes". "skipped-iterations" is 1 for a skipped step.
 void write_step(EventFile& file, const StepRecord& record, const PhaseTimes& phases, std::int64_t batch_size,
+                const config::Logging& settings);
+
+/// "<phase>-time" in seconds, where the settings ask for it.
+void write_time(EventFile& file, Phase phase, double seconds, std::int64_t step,
                 const config::Logging& settings);
 
 /// "lm loss validation" and "... vs samples"; with the settings' switch also "... ppl".

@@ -5,6 +5,26 @@
 
 namespace colonnade::train {
 
+namespace {
+
+struct Gpu {
+  std::string_view name;  ///< a part of CUDA's name; the first row that fits counts
+  double half, full;      ///< TFLOP/s
+};
+
+/// NVIDIA's data sheets: A100 (2021), H100 (2023), H200 (2024), GB200 and HGX B200 (2025).
+constexpr Gpu kGpus[] = {{"A100", 312, 19.5}, {"H100 PCIe", 756, 51}, {"H100 80GB HBM3", 989, 67},
+                         {"H200", 989, 67},   {"GB200", 2500, 80},    {"B200", 2250, 75}};
+
+}  // namespace
+
+std::optional<double> peak_tflops(std::string_view device_name, config::ParamsDtype dtype) {
+  for (const Gpu& gpu : kGpus)
+    if (device_name.find(gpu.name) != std::string_view::npos)
+      return dtype == config::ParamsDtype::kFloat32 ? gpu.full : gpu.half;
+  return std::nullopt;
+}
+
 double tokens_per_second(std::int64_t tokens, double step_ms) {
   return step_ms > 0 ? static_cast<double>(tokens) * 1e3 / step_ms : 0.0;
 }

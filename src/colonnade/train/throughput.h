@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
+
+#include "colonnade/config/model.h"
 
 namespace colonnade::train {
 
@@ -12,6 +15,11 @@ double tokens_per_second(std::int64_t tokens, double step_ms);
 /// Model FLOPs of the global batch (forward and backward, recomputation not counted) per device and
 /// second, in 1e12. Source of the FLOP formula: Megatron's num_floating_point_operations.
 double tflops_per_device(double flops_per_batch, double step_ms, int devices);
+
+/// TFLOP/s of matrix products without sparsity that the maker's data sheet gives for a GPU of this name
+/// (kernels/device.h): tensor cores for 16-bit types, none for fp32, which LibTorch multiplies in full. Empty
+/// for a GPU that is not in the table.
+std::optional<double> peak_tflops(std::string_view device_name, config::ParamsDtype dtype);
 
 /// Share of the device's peak in the dtype of the matrix products; empty when the peak is not known (CPU).
 std::optional<double> model_flops_utilisation(double tflops_per_device, std::optional<double> peak_tflops);

@@ -81,8 +81,9 @@ std::string with_number(std::string_view pattern, const std::string& number) {
 std::optional<HfFamily> hf_family(const config::Model& m) {
   using config::Activation, config::Normalization, config::PositionEmbedding;
   if (m.qk_layernorm || m.apply_layernorm_1p) return std::nullopt;
+  const bool scaled_twice = m.use_rope_scaling && m.rotary_seq_len_interpolation_factor != 1.0;
   const bool llama = m.position_embedding == PositionEmbedding::kRope && m.rotary_percent == 1.0 &&
-                     !m.rotary_interleaved && m.normalization == Normalization::kRmsNorm &&
+                     !m.rotary_interleaved && !scaled_twice && m.normalization == Normalization::kRmsNorm &&
                      m.activation == Activation::kSwiglu && !m.qkv_bias();
   if (llama) return m.window_size > 0 ? HfFamily::kMistral : HfFamily::kLlama;
   const bool gpt2 = m.position_embedding == PositionEmbedding::kLearnedAbsolute &&

@@ -39,6 +39,17 @@ Broken length_above_zero(const Run& r) {
                  "write a length, or --skip-train to evaluate only"};
 }
 
+Broken length_of_one_step(const Run& r) {
+  const auto& t = r.training;
+  const std::int64_t samples = t.train_samples.value_or(0);
+  if (t.skip_train || samples < 1 || samples >= t.global_batch_size) return std::nullopt;
+  return Finding{"--train-samples",
+                 "must be at least one global batch",
+                 fmt::format("{} and --global-batch-size {}", samples, t.global_batch_size),
+                 {{"train_samples", text(t.global_batch_size)}},
+                 ""};
+}
+
 Broken length_once(const Run& r) {
   if (!r.training.train_iters || !r.training.train_samples) return std::nullopt;
   return Finding{"--train-iters",
@@ -220,6 +231,7 @@ Broken loss_scale(const Run& r) {
 constexpr Rule kSchedule[] = {
     {"train-length", true, length_given},
     {"train-length-zero", true, length_above_zero},
+    {"train-length-one-step", true, length_of_one_step, "global_batch_size"},
     {"train-length-once", true, length_once},
     {"units-of-samples", true, units_of_samples},
     {"units-of-steps", true, units_of_steps},

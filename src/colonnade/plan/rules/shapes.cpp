@@ -172,6 +172,13 @@ Broken rope_factors(const Run& r) {
                  ""};
 }
 
+/// A dropout of 1 leaves nothing.
+template <double config::Model::*kDropout>
+Broken dropout(const Run& r, const char* flag, const char* key) {
+  if (r.model.*kDropout < 1) return std::nullopt;
+  return Finding{flag, "must be below 1", text(r.model.*kDropout), {{key, "0.1"}}, ""};
+}
+
 constexpr Rule kShapes[] = {
     {"num-layers", false,
      [](const Run& r) { return needed(r, "--num-layers", "num_layers", r.model.num_layers, "12"); }},
@@ -211,6 +218,14 @@ constexpr Rule kShapes[] = {
     {"rotary-dims", false, rotary_dims, "kv_channels hidden_size num_attention_heads"},
     {"rope-scaling", false, rope_scaling},
     {"rope-factors", false, rope_factors},
+    {"hidden-dropout", true,
+     [](const Run& r) {
+       return dropout<&config::Model::hidden_dropout>(r, "--hidden-dropout", "hidden_dropout");
+     }},
+    {"attention-dropout", true,
+     [](const Run& r) {
+       return dropout<&config::Model::attention_dropout>(r, "--attention-dropout", "attention_dropout");
+     }},
 };
 
 }  // namespace
