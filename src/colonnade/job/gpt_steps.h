@@ -35,7 +35,7 @@ class GptStream {
   data::Prefetcher prefetcher_;
 };
 
-/// The steps of evaluation batch `index` of a split; not prefetched.
+/// The steps of the evaluation batch of a split that begins at sample `first_sample`; not prefetched.
 pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job,
                                      std::int64_t first_sample);
 

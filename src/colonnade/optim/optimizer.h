@@ -50,7 +50,7 @@ class Optimizer {
   /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
   /// parameters. A gradient that is not finite updates nothing (Megatron does the same under a loss scale,
   /// and without one writes it into the weights). Call after GradBuffers::finish(). Each element counts once
-  /// in the norm, whatever the layout: its owner's float64 sum of squares. Communication: one sum of 3
+  /// in the norm, whatever the layout: its owner's float64 sum of squares. Communication: one sum of 2
   /// numbers over the model-parallel ranks, and over the replicas with the distributed optimizer.
   StepResult step(const StepOptions& options);
 
