@@ -89,6 +89,8 @@ void always_of_the_system(Table& t) {
   t.always({"--no-mmap-bin-files", "off", "", "mmap_bin_files"}, "data files are always memory-mapped");
   t.always({"--no-create-attention-mask-in-dataloader", "off", "", "create_attention_mask_in_dataloader"},
            "the causal mask is never stored");
+  t.always({"--no-data-sharding", "off", "", "data_sharding"},
+           "--dataloader-type cyclic has one random order for all ranks, whatever their number");
   t.always({"--num-dataset-builder-threads", "integer", "1"},
            "index caches are built once, by whoever comes first");
   t.group("tokenizer");

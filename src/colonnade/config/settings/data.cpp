@@ -20,8 +20,10 @@ void data(Table& t) {
   t.add<kData, &Data::mock_data>("--mock-data", "made-up tokens, no files").common();
   t.add<kData, &Data::data_cache_path>("--data-cache-path",
                                        "folder of the index caches; empty: beside the data");
-  t.add<kData, &Data::dataloader_type>("--dataloader-type",
-                                       "single: one pass in order; cyclic: a new random order each epoch")
+  t.add<kData, &Data::dataloader_type>(
+       "--dataloader-type",
+       "single: one pass in order; cyclic: a new random order each epoch, the same for any layout, which is "
+       "Megatron's with --no-data-sharding where --global-batch-size divides the samples")
       .choices({"single", "cyclic"});
   t.add<kData, &Data::num_workers>("--num-workers", "batches prefetched ahead").at_least(0);
   t.add<kData, &Data::reset_position_ids>("--reset-position-ids",

@@ -179,7 +179,6 @@ constexpr Flag kOtherModels[] = {
     {"--patch-dim", "integer", "16"},
     {"--classes-fraction", "number", "1.0"},
     {"--data-per-class-fraction", "number", "1.0"},
-    {"--no-data-sharding", "off", "", "data_sharding"},
     {"--head-lr-mult", "number", "1.0"},
     {"--vision-pretraining"},
     {"--vision-pretraining-type", "text", "classify"},
