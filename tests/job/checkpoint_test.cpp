@@ -74,6 +74,17 @@ class State {
     }
   }
 
+  /// Main values and moments have the same bits; weights are the main values in their own type.
+  friend void expect_same_values_in_another_precision(const State& got, const State& expected) {
+    EXPECT_EQ(got.counters_, expected.counters_);
+    ASSERT_EQ(got.tensors_.size(), expected.tensors_.size());
+    for (const auto& [name, tensor] : got.tensors_) {
+      const bool weight = expected.tensors_.contains("main." + name);
+      const Tensor& from = expected.whole(weight ? "main." + name : name);
+      EXPECT_TRUE(at::equal(tensor, from.to(tensor.scalar_type()))) << name;
+    }
+  }
+
  private:
   void put(const std::string& name, const tensor::Parameter& p, const Tensor& local) {
     const std::lock_guard lock(mutex_);
@@ -143,6 +154,56 @@ TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
 TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {
   check_every_layout(kDp2Distributed, std::string(kLlama) + "--bf16 ");
   check_every_layout(kOne, std::string(kLlama) + "--bf16 ");
+}
+
+/// Saves after two steps in one precision and goes on in another, in every layout: the fp32 values and the
+/// moments are the same, and the weights are those values in the new type.
+void check_change_of_precision(const std::string& model, const std::string& before,
+                               const std::string& after) {
+  for (const Layout& from : {kOne, kTp4Dp2Distributed}) {
+    const TempFolder folder;
+    State saved;
+    double next_loss = 0;
+    test::on_jobs(settings(from, model + before), [&](Job& job) {
+      test::train(job, 2);
+      save_in(job, folder);
+      saved.add(job);
+      const auto next = test::train(job, 1);
+      if (job.ranks.rank() == 0) next_loss = next.loss[0];
+    });
+    for (const Layout& to : kLayouts) {
+      SCOPED_TRACE(fmt::format("'{}' to '{}', from '{}' to '{}'", before, after, from.flags, to.flags));
+      State loaded;
+      test::on_jobs(settings(to, model + after), [&](Job& job) {
+        restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+        job.buffers().wait_for(job.parameters());
+        loaded.add(job);
+        EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, 0.01 * next_loss);
+      });
+      expect_same_values_in_another_precision(loaded, saved);
+    }
+  }
+}
+
+TEST(Checkpoint, GoesOnInAnotherPrecision) {
+  check_change_of_precision(kLlama, "", "--bf16 ");
+  check_change_of_precision(kLlama, "--bf16 ", "");
+  check_change_of_precision(kGpt2, "", "--fp16 --initial-loss-scale 1024 ");
+  check_change_of_precision(kGpt2, "--bf16 ", "");
+}
+
+TEST(Checkpoint, WeightsOf16BitsAreNotTakenForLostMainValues) {
+  const TempFolder folder;
+  const auto run = settings(kOne, std::string(kLlama) + "--bf16 ");
+  test::on_jobs(run, [&](Job& job) {
+    auto shot = snapshot(job);
+    std::erase_if(shot.optimizer,
+                  [](const auto& slice) { return slice.name.starts_with("optimizer.fp32_param."); });
+    ASSERT_TRUE(checkpoint::save(folder.path(), 0, shot, job.ranks.world()).ok);
+  });
+  test::on_jobs(run, [&](Job& job) {
+    EXPECT_THROW(restore(job, checkpoint::Source::open(folder), Restore::kContinue), ConfigError);
+  });
 }
 
 TEST(Checkpoint, KeepsTheMomentumOfSgd) {

@@ -58,7 +58,7 @@ TEST(Continued, WhatContradictsIsToldWithBothValuesAndTheWayOut) {
   const auto state = state_of("--seed 7 --seq-length 24 --split 8,1,1");
   for (const char* flags : {"--seed 8", "--seq-length 32", "--split 9,1,1", "--dataloader-type cyclic",
                             "--calculate-per-token-loss", "--optimizer sgd", "--adam-beta1 0.8",
-                            "--adam-beta2 0.95", "--sgd-momentum 0.5"}) {
+                            "--adam-beta2 0.95", "--sgd-momentum 0.5", "--mid-level-dataset-surplus 3"}) {
     config::Run run = run_of(flags);
     const auto faults = faults_of(run, state);
     ASSERT_EQ(faults.size(), 1U) << flags;
@@ -93,6 +93,74 @@ TEST(Continued, ChangesThatMayBeAreSaid) {
               ElementsAre(HasSubstr("--data-path: was /a /b in the checkpoint and is /a now"),
                           HasSubstr("--params-dtype: was fp32 in the checkpoint and is bf16 now"),
                           HasSubstr("--clip-grad: was 0.5 in the checkpoint and is 0.25 now")));
+}
+
+TEST(Continued, ThePrecisionIsTakenOverOrGiven) {
+  const auto state = state_of("--bf16");
+  config::Run run = run_of("");
+  EXPECT_THAT(faults_of(run, state), IsEmpty());
+  EXPECT_EQ(run.model.params_dtype, config::ParamsDtype::kBfloat16);
+  for (const char* flags : {"--no-bf16", "--params-dtype fp32"}) {
+    run = run_of(flags);
+    EXPECT_THAT(faults_of(run, state), IsEmpty());
+    EXPECT_EQ(run.model.params_dtype, config::ParamsDtype::kFloat32) << flags;
+    EXPECT_THAT(changed_settings(run, state), ElementsAre(HasSubstr("--params-dtype: was bf16")));
+  }
+}
+
+/// What a run over real data says of its order of samples; `now` is its own state, for the next one.
+std::vector<std::string> orders_of(const std::string& flags, const nlohmann::json& state,
+                                   nlohmann::json& now) {
+  config::Run run = run_of("--seq-length 64 --global-batch-size 8 --eval-iters 1 --split 1,0,0 " + flags);
+  const auto splits = data::open_gpt_batches(run.data, run.training, {.vocab_size = 1025, .eod = 1024});
+  now = {{"settings", config::values(with_absolute_paths(run))}, {"data", data_state(splits)}};
+  return changed_orders(run, now.at("data"), state);
+}
+
+TEST(Continued, AnotherOrderOfSamplesIsSaid) {
+  const checkpoint::test::TempFolder folder;
+  const std::string indexed = std::string(COLONNADE_VECTORS) + "/indexed/";
+  const std::string cache = " --data-cache-path " + folder.path().string();
+  const std::string data = "--data-path " + indexed + "gpt2_uint16" + cache;
+  nlohmann::json was, now;
+  EXPECT_THAT(orders_of(data + " --train-iters 20", {}, was), IsEmpty());  // a checkpoint without "data"
+  // One pass gives 712 samples: 80 iterations of 8 are in it, 100 are not.
+  EXPECT_THAT(orders_of(data + " --train-iters 80", was, now), IsEmpty());
+  EXPECT_THAT(
+      orders_of(data + " --train-iters 100", was, now),
+      ElementsAre(AllOf(HasSubstr("gpt2_uint16: was read once for 160 samples of the train data in the "
+                                  "checkpoint and is read 2 times for 800 samples now"),
+                        HasSubstr("the order of samples is another one"))));
+  EXPECT_THAT(orders_of(data + " --train-iters 20", now, was), ElementsAre(HasSubstr("read once for 160")));
+  // Twice as well, but the second pass is used whole and is shuffled with the first.
+  EXPECT_THAT(orders_of(data + " --train-iters 175", now, was),
+              ElementsAre(HasSubstr("for 1400 samples now")));
+  // Other data is a change of --data-path, other tokens under the same name are not.
+  EXPECT_THAT(orders_of("--data-path " + indexed + "gpt_uint16 --train-iters 100" + cache, was, now),
+              IsEmpty());
+  now = was;
+  now.at("data").at("train").at("sets")[0]["tokens"] = 7;
+  EXPECT_THAT(orders_of(data + " --train-iters 175", now, was),
+              ElementsAre(HasSubstr("had 7 train tokens in the checkpoint and has 45")));
+}
+
+TEST(Continued, AnotherOrderOfABlendOrOfACyclicRunIsSaid) {
+  const checkpoint::test::TempFolder folder;
+  const std::string indexed = std::string(COLONNADE_VECTORS) + "/indexed/";
+  const std::string data = "--train-iters 100 --data-cache-path " + folder.path().string() + " --data-path ";
+  const std::string blend = data + "0.9 " + indexed + "gpt2_uint16 0.1 " + indexed + "gpt_uint16";
+  nlohmann::json was, now;
+  (void)orders_of(blend, {}, was);
+  EXPECT_EQ(was.at("data").at("train").at("sets").size(), 2U);
+  EXPECT_THAT(orders_of(blend, was, now), IsEmpty());
+  EXPECT_THAT(orders_of(blend + " --mid-level-dataset-surplus 3", was, now),
+              ElementsAre(HasSubstr("gpt2_uint16: was read 2 times")));
+  const std::string cyclic = data + indexed + "gpt_uint16 --dataloader-type cyclic ";  // 883 samples
+  (void)orders_of(cyclic, {}, was);
+  EXPECT_THAT(orders_of(cyclic, was, now), IsEmpty());
+  EXPECT_THAT(
+      orders_of(cyclic + "--global-batch-size 7", was, now),
+      ElementsAre(HasSubstr("permuted 880 samples of the train data in the checkpoint and permutes 882")));
 }
 
 TEST(Continued, KeptPathsAreFoundFromAnotherFolder) {

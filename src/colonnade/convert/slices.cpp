@@ -18,11 +18,11 @@ struct LocalRun {
   bool owner;
 };
 
-std::vector<LocalRun> runs_of(const tensor::Parameter& p) {
+std::vector<LocalRun> runs_of(const tensor::Parameter& p, const at::Tensor& value) {
   std::vector<LocalRun> runs;
   const int dim = cut_dim(p);
   for (const plan::Run& run : p.shard.runs) {
-    LocalRun part{p.value.detach(), checkpoint::Sizes(p.spec.shape.size(), 0), run.owner && !p.is_copy};
+    LocalRun part{value, checkpoint::Sizes(p.spec.shape.size(), 0), run.owner && !p.is_copy};
     if (!p.spec.shape.empty()) {
       part.data = part.data.narrow(dim, run.local, run.length);
       part.offset[static_cast<std::size_t>(dim)] = run.global;
@@ -60,9 +60,14 @@ std::optional<Slice> slice_of(const LocalRun& run, const models::gpt::HfTensor& 
 
 std::vector<Slice> model_slices(const tensor::Parameter& parameter,
                                 std::optional<models::gpt::HfFamily> family, bool replica_owner) {
+  return model_slices(parameter, parameter.value.detach(), family, replica_owner);
+}
+
+std::vector<Slice> model_slices(const tensor::Parameter& parameter, const at::Tensor& value,
+                                std::optional<models::gpt::HfFamily> family, bool replica_owner) {
   std::vector<Slice> slices;
   const auto tensors = models::gpt::hf_tensors(parameter.spec, family);
-  for (const LocalRun& run : runs_of(parameter))
+  for (const LocalRun& run : runs_of(parameter, value))
     for (const auto& tensor : tensors)
       if (auto slice = slice_of(run, tensor, parameter.spec.shape)) {
         slice->owner = slice->owner && replica_owner;

@@ -32,13 +32,16 @@ void append(std::vector<Slice>& all, std::vector<Slice> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
+/// What the fp32 values of a 16-bit parameter are kept under.
+std::string main_name(const optim::Segment& s) { return "optimizer.fp32_param." + s.parameter->spec.name; }
+
 /// The optimizer's tensors of one segment by the name they are kept under.
 std::vector<std::pair<std::string, at::Tensor>> states_of(const optim::Segment& s) {
   std::vector<std::pair<std::string, at::Tensor>> states;
   const std::string& name = s.parameter->spec.name;
   if (s.exp_avg.defined()) states.emplace_back("optimizer.exp_avg." + name, s.exp_avg);
   if (s.exp_avg_sq.defined()) states.emplace_back("optimizer.exp_avg_sq." + name, s.exp_avg_sq);
-  if (!s.main.is_same(s.model)) states.emplace_back("optimizer.fp32_param." + name, s.main);
+  if (!s.main.is_same(s.model)) states.emplace_back(main_name(s), s.main);
   return states;
 }
 
@@ -94,6 +97,45 @@ void require_same_kind(const Job& job, const checkpoint::Source& source) {
       kind_of(job), kind, source.folder().string(), kind));
 }
 
+void read_state(const checkpoint::Source& source, const std::string& name, const optim::Segment& s,
+                const at::Tensor& state) {
+  for (const Slice& slice : convert::state_slices(name, *s.parameter, s.begin, state, /*replica_owner=*/true))
+    source.read_into(slice);
+}
+
+/// The main values of a 16-bit run out of the weights of one in fp32, which keeps no others. False when the
+/// weights have 16 bits themselves.
+bool read_main_from_weights(const checkpoint::Source& source, const Job& job, const optim::Segment& s) {
+  const tensor::Parameter& p = *s.parameter;
+  const at::Tensor value = p.value.detach().to(s.main.scalar_type());
+  const auto family = models::gpt::hf_family(job.run.model);
+  for (const Slice& slice : convert::model_slices(p, value, family, /*replica_owner=*/true)) {
+    if (c10::elementSize(source.info(slice.name).dtype) < 4) return false;
+    source.read_into(slice);
+  }
+  s.main.copy_(value.flatten().narrow(0, s.begin, s.main.numel()));
+  return true;
+}
+
+/// Moments and main values, also where the checkpoint's run had another precision.
+void read_optimizer_tensors(Job& job, const checkpoint::Source& source) {
+  for (const optim::Segment& s : job.optimizer().segments()) {
+    for (const auto& [name, state] : states_of(s)) {
+      if (source.has(name)) {
+        read_state(source, name, s, state);
+      } else if (name != main_name(s) || !read_main_from_weights(source, job, s)) {
+        throw ConfigError(
+            fmt::format("{}: the optimizer state {} must be in it to continue; got none; add "
+                        "--no-load-optim, or --finetune to start anew",
+                        source.folder().string(), name));
+      }
+    }
+    // The weights of a 16-bit run are copies, rounded; its fp32 values are the weights of this one.
+    if (s.main.is_same(s.model) && source.has(main_name(s))) read_state(source, main_name(s), s, s.main);
+  }
+  job.optimizer().adopt_main();
+}
+
 /// Step count and loss scale, which belong to the optimizer's tensors.
 void read_optimizer_state(Job& job, const json& state) {
   job.optimizer().set_steps(state.at("optimizer").at("steps"));
@@ -140,15 +182,7 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   if (with_optimizer) require_same_kind(job, source);
   for (const Slice& slice : model_slices(job)) source.read_into(slice);
   if (with_optimizer) {
-    for (const Slice& slice : optimizer_slices(job)) {
-      if (!source.has(slice.name))
-        throw ConfigError(
-            fmt::format("{}: the optimizer state {} must be in it to continue; got none; add "
-                        "--no-load-optim, or --finetune to start anew",
-                        source.folder().string(), slice.name));
-      source.read_into(slice);
-    }
-    job.optimizer().adopt_main();
+    read_optimizer_tensors(job, source);
     read_optimizer_state(job, source.state());
   } else {
     job.optimizer().adopt_parameters();

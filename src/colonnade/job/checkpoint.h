@@ -14,8 +14,8 @@ namespace colonnade::job {
 /// What this rank gives to a checkpoint of the job now. Views of live memory: save before the next
 /// step. Model tensors have Hugging Face names where the family has some; optimizer state is named
 /// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>. `more` joins the state under its keys: the
-/// training loop keeps its "lr_schedule" and "tokenizer" (tokenizer_state) there; the tokenizer's ids of
-/// begin and end go into config.json too.
+/// training loop keeps its "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state) there; the
+/// tokenizer's ids of begin and end go into config.json too.
 checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object());
 
 /// checkpoint::save of the snapshot, with the retention of the settings. Collective.
@@ -31,9 +31,11 @@ enum class Restore {
 /// Reads this rank's part from a native checkpoint or a Hugging Face folder, whatever layout wrote
 /// it. With --no-load-optim kContinue takes weights and counters only: optimizer states, its step count
 /// (Adam's bias correction) and the loss scale start anew, and so does the schedule (train/loop.cpp); this
-/// is Megatron's rule. A dynamic loss scale goes on only from a dynamic one. Throws DataError where a tensor
-/// is missing, has another shape or is left over (check_taken), ConfigError where kContinue meets a folder
-/// without optimizer state or with that of another optimizer.
+/// is Megatron's rule. A dynamic loss scale goes on only from a dynamic one. The precision may be another
+/// one: with optimizer states the fp32 values go on, the fp32_param of a 16-bit run or the weights of an fp32
+/// run; without them, and for kWeights, weights are converted. Throws DataError where a tensor is missing,
+/// has another shape or is left over (check_taken), ConfigError where kContinue meets a folder without
+/// optimizer state or with that of another optimizer.
 void restore(Job& job, const checkpoint::Source& source, Restore what);
 
 /// Throws DataError for tensors of a Hugging Face folder that no parameter of the model takes, known

@@ -1,9 +1,10 @@
-// See continued.h: two tables of settings.
+// See continued.h: tables of settings, and the order of samples.
 #include "colonnade/job/continued.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string_view>
 
@@ -28,12 +29,16 @@ constexpr Kept kKept[] = {
     {"seq_length", "how data is cut into samples"},
     {"split", "which documents are trained on"},
     {"dataloader_type", "the order of samples"},
+    {"mid_level_dataset_surplus", "the order of samples in a blend"},
     {"calculate_per_token_loss", "what a token's loss weighs"},
     {"optimizer", "what its states mean", true},
     {"adam_beta1", "what the moments are", true},
     {"adam_beta2", "what the moments are", true},
     {"sgd_momentum", "what the momentum is", true},
 };
+
+/// Settings that go on as they were where they are not given, and may be given otherwise.
+constexpr std::string_view kTakenOver[] = {"params_dtype"};
 
 /// A setting that may change, and what a change does.
 struct Free {
@@ -46,7 +51,7 @@ constexpr Free kFree[] = {
     {"test_data_path", "test losses do not compare"},
     {"mock_data", "sample numbers go on in the new data"},
     {"global_batch_size", "schedules count samples"},
-    {"params_dtype", "weights are rounded to it"},
+    {"params_dtype", "the fp32 weights go on, layers compute in it"},
     {"hidden_dropout", "losses do not compare"},
     {"attention_dropout", "losses do not compare"},
     {"reset_position_ids", "losses do not compare"},
@@ -87,6 +92,38 @@ std::string named(const json& tokenizer, const std::string& file) {
          (sum.empty() ? "" : fmt::format(" {} (checksum {}...)", file, sum.substr(0, 8)));
 }
 
+std::string times(std::int64_t passes) { return passes == 1 ? "once" : fmt::format("{} times", passes); }
+
+std::string asked(const json& set) {
+  return set.at("asked").is_null() ? "all its samples" : fmt::format("{} samples", set.at("asked").dump());
+}
+
+/// Why the samples of `set` do not come in the order of `was`; "" when they do.
+std::string another_order(const std::string& split, const json& was, const json& set) {
+  const auto name = set.at("name").get<std::string>();
+  if (was.at("tokens") != set.at("tokens"))
+    return fmt::format(
+        "{}: had {} {} tokens in the checkpoint and has {} now: sample numbers go on in the "
+        "new data",
+        name, was.at("tokens").dump(), split, set.at("tokens").dump());
+  if (was.at("passes") == set.at("passes") && was.at("last_apart") == set.at("last_apart")) return "";
+  return fmt::format(
+      "{}: was read {} for {} of the {} data in the checkpoint and is read {} for {} now: the order of samples "
+      "is another one, some come again early and others late; ask for as many as then to keep it",
+      name, times(was.at("passes")), asked(was), split, times(set.at("passes")), asked(set));
+}
+
+/// Whether the words that name the data are others than those a checkpoint keeps.
+bool names_other_data(const config::Run& run, const json& settings) {
+  const config::Run now = with_absolute_paths(run);
+  return std::ranges::any_of(
+      std::array{"data_path", "train_data_path", "valid_data_path", "test_data_path", "mock_data"},
+      [&](const char* key) {
+        return settings.contains(key) &&
+               settings.at(key).get<std::string>() != config::text_of(now, config::setting(key));
+      });
+}
+
 }  // namespace
 
 void keep_settings(config::Run& run, const json& state, const std::string& source,
@@ -107,6 +144,11 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
                                        : "begin a new run with these weights with --finetune"));
     }
   }
+  for (const std::string_view taken : kTakenOver) {
+    const std::string key(taken);
+    if (settings.contains(key) && !run.given.contains(key))
+      config::set(run, key, settings.at(key).get<std::string>());
+  }
   keep_tokenizer(run, settings);
   std::string fault = tokenizer_fault(run, state, source);
   if (!fault.empty()) faults.push_back(std::move(fault));
@@ -125,6 +167,42 @@ std::vector<std::string> changed_settings(const config::Run& run, const json& st
     if (was != is)
       changes.push_back(fmt::format("{}: was {} in the checkpoint and is {} now: {}", s.flag,
                                     was.empty() ? "none" : was, is.empty() ? "none" : is, row.effect));
+  }
+  return changes;
+}
+
+json data_state(const data::GptSplits& splits) {
+  json state = json::object();
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    if (splits[i] == nullptr) continue;
+    json& split = state[data::kSplitNames[i]];
+    split = {{"permuted", splits[i]->permuted()}, {"sets", json::array()}};
+    for (const data::SampleOrder& order : splits[i]->samples().orders())
+      split["sets"].push_back({{"name", order.name},
+                               {"tokens", order.tokens},
+                               {"passes", order.passes},
+                               {"last_apart", order.last_apart},
+                               {"asked", order.asked ? json(*order.asked) : json(nullptr)}});
+  }
+  return state;
+}
+
+std::vector<std::string> changed_orders(const config::Run& run, const json& now, const json& state) {
+  std::vector<std::string> changes;
+  if (!state.is_object() || !state.contains("data") || names_other_data(run, kept_settings(state))) return {};
+  for (const auto& [split, was] : state.at("data").items()) {
+    if (!now.contains(split)) continue;
+    const json& is = now.at(split);
+    if (was.at("sets").size() != is.at("sets").size()) continue;
+    for (std::size_t i = 0; i < is.at("sets").size(); ++i) {
+      std::string change = another_order(split, was.at("sets")[i], is.at("sets")[i]);
+      if (!change.empty()) changes.push_back(std::move(change));
+    }
+    if (was.at("permuted") != is.at("permuted"))
+      changes.push_back(fmt::format(
+          "--dataloader-type cyclic: permuted {} samples of the {} data in the checkpoint and permutes {} now: "
+          "the order of samples is another one; it follows the data's samples and --global-batch-size",
+          was.at("permuted").dump(), split, is.at("permuted").dump()));
   }
   return changes;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
+#include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/tokenizer.h"
 
 namespace colonnade::job {
@@ -14,12 +15,23 @@ namespace colonnade::job {
 /// token's loss weighs, kind and decay rates of the optimizer, tokenizer. Those that were not given are taken
 /// over from `state` (Snapshot::state); each given one that differs is a sentence in `faults` with both
 /// values and the way out. --no-load-optim frees those of the optimizer. A setting the state lacks is free.
+/// The precision is taken over too, and may be given otherwise.
 void keep_settings(config::Run& run, const nlohmann::json& state, const std::string& source,
                    std::vector<std::string>& faults);
 
 /// A sentence for each setting of a complete run that may change while it goes on, and has: data, batch,
 /// precision, regularisation.
 std::vector<std::string> changed_settings(const config::Run& run, const nlohmann::json& state);
+
+/// What decides the order of samples and follows the number of samples asked for: by split, {"permuted"
+/// (GptBatches::permuted), "sets": [data::SampleOrder, ...]}. A checkpoint keeps it as "data".
+nlohmann::json data_state(const data::GptSplits& splits);
+
+/// A sentence for each data set whose samples come in another order, or out of other tokens, than `state`
+/// says, and for each split that is permuted otherwise. None where --data-path or the like has changed:
+/// changed_settings says that. `now`: data_state of the run.
+std::vector<std::string> changed_orders(const config::Run& run, const nlohmann::json& now,
+                                        const nlohmann::json& state);
 
 /// `run` with the paths of data and tokenizer made absolute: what checkpoints and config.yaml keep, so that
 /// another working folder finds the same files.
