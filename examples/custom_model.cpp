@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
+#include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
@@ -52,7 +53,7 @@ col::job::Model build(const col::job::Site& site) {
   return model;
 }
 
-int main(int argc, char** argv) {
+int train(const std::vector<std::string>& more) {
   std::vector<std::string> words = {"gpt",
                                     "--num-layers=4",
                                     "--hidden-size=16",
@@ -66,7 +67,7 @@ int main(int argc, char** argv) {
                                     "--mock-data",
                                     "--tokenizer-type=NullTokenizer",
                                     "--vocab-size=2"};
-  words.insert(words.end(), argv + 1, argv + argc);
+  words.insert(words.end(), more.begin(), more.end());
   auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
 
@@ -88,4 +89,8 @@ int main(int argc, char** argv) {
       fmt::print("step {:2}: squared error {:.5f}\n", step + 1, report.losses.at("squared_error"));
   }
   return 0;
+}
+
+int main(int argc, char** argv) {
+  return col::run_as_program([&] { return train({argv + 1, argv + argc}); });
 }

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
@@ -33,7 +34,7 @@ col::pipeline::Loss weigh(const at::Tensor& losses, const col::tensor::Batch&) {
            {"sure_tokens", col::pipeline::tally(sure.sum(), at::ones({}) * sure.numel())}}};
 }
 
-int main(int argc, char** argv) {
+int train(const std::vector<std::string>& more) {
   std::vector<std::string> words = {"gpt",
                                     "--num-layers=2",
                                     "--hidden-size=32",
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
                                     "--mock-data",
                                     "--tokenizer-type=NullTokenizer",
                                     "--vocab-size=64"};
-  words.insert(words.end(), argv + 1, argv + argc);
+  words.insert(words.end(), more.begin(), more.end());
   auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks);
 
@@ -72,4 +73,8 @@ int main(int argc, char** argv) {
                  report.losses.at("lm_loss"), 100 * report.losses.at("sure_tokens"));
   }
   return 0;
+}
+
+int main(int argc, char** argv) {
+  return col::run_as_program([&] { return train({argv + 1, argv + argc}); });
 }

@@ -1,19 +1,12 @@
-// The executable: finds the verb, runs it, and turns exceptions into `error:` lines and exit codes.
+// The executable: finds the verb and runs it; base/program.h turns exceptions into `error:` lines and exit
+// codes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <new>
-#include <sstream>
 
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
-#include "colonnade/base/log.h"
-#include "colonnade/base/progress.h"
+#include "colonnade/base/program.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -63,46 +56,9 @@ int dispatch(Arguments words) {
   return verb->run(Arguments(words.begin() + 1, words.end()));
 }
 
-/// Every line of the message on standard error, the first one also where a launcher sees it.
-int report(const std::exception& error, int code) {
-  progress().set_note(error.what());
-  std::istringstream lines{std::string(error.what())};
-  for (std::string line; std::getline(lines, line);) log::error("{}", line);
-  return code;
-}
-
-int run(const Arguments& words) {
-  try {
-    return dispatch(words);
-  } catch (const ConfigError& error) {
-    return report(error, kExitSettings);
-  } catch (const DataError& error) {
-    return report(error, kExitData);
-  } catch (const CommError& error) {
-    return report(error, kExitRankLost);
-  } catch (const StopRequested& error) {
-    log::info("{}", error.what());
-    return kExitStopped;
-  } catch (const std::bad_alloc&) {
-    return report(
-        Error("memory: there is not enough on this machine; see `colonnade plan` for what a run needs"),
-        kExitFailed);
-  } catch (const std::exception& error) {
-    return report(error, kExitFailed);
-  }
-}
-
 }  // namespace
 }  // namespace colonnade::app
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, not the end of the run
-  // A rank's output goes to a file: a line must be there when the rank is killed after it.
-  if (std::getenv("RANK") != nullptr) std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const int code = colonnade::app::run({argv + 1, argv + argc});
-  // Without the destructors of globals when the run broke off: threads that wait for a lost rank
-  // would wait on, or crash and hide the exit code.
-  std::fflush(nullptr);
-  if (code != colonnade::kExitDone) ::_exit(code);
-  return code;
+  return colonnade::run_as_program([&] { return colonnade::app::dispatch({argv + 1, argv + argc}); });
 }

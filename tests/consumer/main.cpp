@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/job/gpt_steps.h"
@@ -12,7 +13,7 @@
 
 namespace col = colonnade;
 
-int main() {
+int train() {
   auto [run, world, ranks] = col::job::start(
       col::config::parse({"gpt", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4",
                           "--seq-length=16", "--max-position-embeddings=16", "--micro-batch-size=4",
@@ -31,3 +32,5 @@ int main() {
   }
   return std::abs(loss - std::log(128)) < 0.5 ? 0 : 1;  // nearly untrained: all tokens are equally likely
 }
+
+int main() { return col::run_as_program(train); }

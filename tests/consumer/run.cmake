@@ -11,6 +11,12 @@ foreach(command
     message(FATAL_ERROR "installed library: each step must end with 0; got ${code} from ${command}\n${text}")
   endif()
 endforeach()
+# A place that cannot be: the program must say so and end with 2, as `colonnade` does.
+execute_process(COMMAND "${CMAKE_COMMAND}" -E env RANK=1 WORLD_SIZE=1 "${scratch}/build/consumer"
+  RESULT_VARIABLE code ERROR_VARIABLE text)
+if(NOT code EQUAL 2 OR NOT text MATCHES "^error: ")
+  message(FATAL_ERROR "installed library: wrong settings must end with 2 and an error line; got ${code} and\n${text}")
+endif()
 if(EXISTS "${BUILD}/colonnade")
   execute_process(COMMAND "${scratch}/prefix/bin/colonnade" --version RESULT_VARIABLE code)
   if(NOT code EQUAL 0)

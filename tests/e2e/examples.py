@@ -4,6 +4,8 @@
   examples.py layouts COLONNADE PROGRAM LAYOUT...   the same steps in every layout: "2 --sequence-parallel" is two
                                                     ranks with that flag, "1" the program without a launcher
   examples.py resume COLONNADE PROGRAM              the steps after the load are those of the unbroken run
+
+Both also give it settings that are wrong and look how it ends.
 """
 import os
 import re
@@ -14,11 +16,15 @@ import tempfile
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+def run(command, folder):
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    return subprocess.run(command, cwd=folder, env=environment, text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
 def lines_of(command, first_word, folder):
     """The numbers of each printed line that begins with `first_word`."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    done = subprocess.run(command, cwd=folder, env=environment, text=True, timeout=120,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = run(command, folder)
     if done.returncode != 0:
         sys.exit(f"{command}: must end with 0; got {done.returncode}\n{done.stdout}")
     lines = [line for line in done.stdout.splitlines() if line.startswith(first_word)]
@@ -36,6 +42,13 @@ def launched(colonnade, program, layout, folder):
 def equal(a, b):
     """But for the rounding of another order of sums, and of the print."""
     return len(a) == len(b) and all(abs(x - y) <= 2e-5 + 1e-4 * abs(y) for x, y in zip(a, b))
+
+
+def check_refused(command, folder):
+    """Settings that are wrong end a program of one's own as they end `colonnade`."""
+    done = run(command, folder)
+    if done.returncode != 2 or "error: " not in done.stdout or "terminate" in done.stdout:
+        sys.exit(f"{command}: must end with 2 and an error line; got {done.returncode}\n{done.stdout}")
 
 
 def check_layouts(colonnade, program, layouts, folder):
@@ -62,8 +75,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if what == "layouts":
             check_layouts(colonnade, program, layouts, folder)
+            for ranks in "1", "2":
+                check_refused(launched(colonnade, program, ranks + " --hidden-size 33", folder), folder)
         else:
             check_resume(colonnade, program, folder)
+            check_refused(launched(colonnade, program, "1", folder), folder)  # its two tensor ranks are not there
 
 
 main()

@@ -1,0 +1,60 @@
+// See program.h.
+#include "colonnade/base/program.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <sstream>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/base/progress.h"
+
+namespace colonnade {
+namespace {
+
+/// Every line of the message on standard error, the first one also where a launcher sees it.
+int report(const std::exception& error, int code) {
+  progress().set_note(error.what());
+  std::istringstream lines{std::string(error.what())};
+  for (std::string line; std::getline(lines, line);) log::error("{}", line);
+  return code;
+}
+
+int code_of(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const ConfigError& error) {
+    return report(error, kExitSettings);
+  } catch (const DataError& error) {
+    return report(error, kExitData);
+  } catch (const CommError& error) {
+    return report(error, kExitRankLost);
+  } catch (const StopRequested& error) {
+    log::info("{}", error.what());
+    return kExitStopped;
+  } catch (const std::bad_alloc&) {
+    return report(
+        Error("memory: there is not enough on this machine; see `colonnade plan` for what a run needs"),
+        kExitFailed);
+  } catch (const std::exception& error) {
+    return report(error, kExitFailed);
+  }
+}
+
+}  // namespace
+
+int run_as_program(const std::function<int()>& body) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, not the end of the run
+  // A rank's output goes to a file: a line must be there when the rank is killed after it.
+  if (std::getenv("RANK") != nullptr) std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const int code = code_of(body);
+  std::fflush(nullptr);
+  if (code != kExitDone) ::_exit(code);
+  return code;
+}
+
+}  // namespace colonnade
