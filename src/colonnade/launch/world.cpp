@@ -67,44 +67,61 @@ int open_page() {
 
 }  // namespace
 
-World::World(const Options& options, int master_port, int restart) : looked_ns_(monotonic_ns()) {
+World::World(const Options& options, int master_port, int restart)
+    : options_(options), master_port_(master_port), restart_(restart), looked_ns_(monotonic_ns()) {
   std::error_code error;
+  for (auto folder = options.log_dir; !folder.empty() && !std::filesystem::exists(folder, error);
+       folder = folder.parent_path())
+    made_.push_back(folder);
   std::filesystem::create_directories(options.log_dir, error);
   if (error)
     throw ConfigError(fmt::format("--log-dir: must be a folder that can be made; got {}: {}; give another",
                                   options.log_dir.string(), error.message()));
-  try {
-    for (int local = 0; local < options.nproc_per_node; ++local) start(options, local, master_port, restart);
-  } catch (...) {
-    end_all();
-    throw;
-  }
+  start(0);
 }
 
 World::~World() { end_all(); }
 
-void World::start(const Options& options, int local_rank, int master_port, int restart) {
-  const int rank = options.node_rank * options.nproc_per_node + local_rank;
-  const auto path = options.log_dir / fmt::format("rank_{}.log", rank);
+bool World::start_next() {
+  if (started() == options_.nproc_per_node) return false;
+  start(started());
+  return true;
+}
+
+void World::start(int local_rank) {
+  const int rank = options_.node_rank * options_.nproc_per_node + local_rank;
+  const auto path = options_.log_dir / fmt::format("rank_{}.log", rank);
+  const bool new_log = !std::filesystem::exists(path);
   const int page_fd = open_page();
-  Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0};
-  auto changes = variables(options, local_rank, master_port, restart);
+  Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0, new_log};
+  auto changes = variables(options_, local_rank, master_port_, restart_);
   changes.emplace_back("COLONNADE_PROGRESS_FILE", fmt::format("/proc/{}/fd/{}", ::getpid(), page_fd));
   const int log_fd = open_log(path);
   const std::string head =
       fmt::format("--- rank {} of {}, {:%Y-%m-%dT%H:%M:%SZ}, restart {} ---\n", rank,
-                  options.nnodes * options.nproc_per_node, fmt::gmtime(std::time(nullptr)), restart);
+                  options_.nnodes * options_.nproc_per_node, fmt::gmtime(std::time(nullptr)), restart_);
   [[maybe_unused]] const auto written = ::write(log_fd, head.data(), head.size());
   started.log_start = ::lseek(log_fd, 0, SEEK_END);
   try {
-    started.pid = start_process(options.command, environment_with(changes), log_fd);
+    started.pid = start_process(options_.command, environment_with(changes), log_fd);
   } catch (...) {
     ::close(log_fd);
     ::close(page_fd);
+    if (new_log) remove(path);
     throw;
   }
   ::close(log_fd);
   ranks_.push_back(std::move(started));
+}
+
+void World::remove(const std::filesystem::path& log) const {
+  std::error_code kept;
+  std::filesystem::remove(log, kept);
+  for (const auto& folder : made_) std::filesystem::remove(folder, kept);  // fails where something is left
+}
+
+void World::forget_log(int rank) const {
+  if (of(rank).new_log) remove(of(rank).log);
 }
 
 void World::look() {
@@ -160,7 +177,8 @@ void World::end_all() {
 
 const World::Rank& World::of(int rank) const {
   const auto found = std::ranges::find(ranks_, rank, [](const Rank& r) { return r.view.rank; });
-  COL_CHECK(found != ranks_.end(), "launch: rank {} is not on this machine", rank);
+  COL_CHECK(found != ranks_.end(), "launch: the rank must be one of the {} of this machine; got rank {}",
+            ranks_.size(), rank);
   return *found;
 }
 

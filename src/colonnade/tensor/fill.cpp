@@ -56,8 +56,9 @@ void for_each_run(const plan::ParamSpec& spec, const plan::Shard& shard, const B
 
 void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard,
                   std::uint64_t seed) {
-  COL_CHECK(local.is_contiguous() && local.device().is_cpu(), "fill of {}: a contiguous CPU tensor is needed",
-            spec.name);
+  COL_CHECK(local.is_contiguous() && local.device().is_cpu(),
+            "fill of {}: must get a contiguous CPU tensor; got a {} one on {}; fill it before it moves",
+            spec.name, local.is_contiguous() ? "contiguous" : "strided", local.device().str());
   local.zero_();
   if (spec.init.kind == plan::InitKind::kZero) return;
   at::Tensor values = local.scalar_type() == at::kFloat ? local : at::zeros(local.sizes(), at::kFloat);

@@ -72,7 +72,9 @@ void Parameter::move_value_to(at::Tensor storage) {
 }
 
 void Parameter::move_grad_to(at::Tensor storage) {
-  COL_CHECK(fresh_, "gradient of {}: it must move before anything is accumulated", spec.name);
+  COL_CHECK(fresh_,
+            "gradient of {}: must move before anything is accumulated; got a move after it; move it first",
+            spec.name);
   main_grad = storage.view(shard.shape);
 }
 
