@@ -14,6 +14,7 @@
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/checkpoint/save.h"
 #include "colonnade/comm/thread_ranks.h"
+#include "support/device.h"
 
 namespace colonnade::checkpoint::test {
 
@@ -102,14 +103,15 @@ inline std::pair<Box, bool> box_of(const Layout& layout, const Sizes& shape, int
   return {box, true};
 }
 
-/// This rank's slices; with `fill` they hold the values of `step`, else zeros. Matrices are views with
-/// strides. Moments are flat ranges, cut where no row ends.
+/// This rank's slices on the device of the tests; with `fill` they hold the values of `step`, else zeros.
+/// Matrices are views with strides. Moments are flat ranges, cut where no row ends.
 inline Snapshot snapshot_of(const Layout& layout, int rank, std::int64_t step, bool fill) {
   Snapshot snapshot;
   for (const Toy& toy : toys()) {
     const auto [box, owner] = box_of(layout, toy.shape, rank);
     const auto slice_of = [&](const std::string& name, at::ScalarType dtype, const Box& part, bool owned) {
-      Slice whole{name, toy.shape, Sizes(toy.shape.size(), 0), values(toy, step, dtype)};
+      Slice whole{name, toy.shape, Sizes(toy.shape.size(), 0),
+                  values(toy, step, dtype).to(colonnade::test::device())};
       if (!fill) whole.data.zero_();
       return Slice{name, toy.shape, part.offset, part_of(whole, part), owned};
     };

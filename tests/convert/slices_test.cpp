@@ -5,6 +5,7 @@
 
 #include "colonnade/config/derive.h"
 #include "colonnade/plan/params/gpt.h"
+#include "support/device.h"
 #include "support/split.h"
 
 namespace colonnade::convert {
@@ -50,9 +51,10 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
   const at::NoGradGuard no_grad;
   std::vector<std::unique_ptr<tensor::Parameter>> all;
   for (const auto& spec : plan::gpt_params(model, test::tensor_parallel(tp, false))) {
-    auto& p = all.emplace_back(std::make_unique<tensor::Parameter>(spec, rank, tp, at::dtype(at::kDouble)));
+    auto& p =
+        all.emplace_back(std::make_unique<tensor::Parameter>(spec, rank, tp, test::options(at::kDouble)));
     p->value.fill_(-1);
-    const Tensor whole = at::arange(spec.numel(), at::kDouble).view(spec.shape);
+    const Tensor whole = at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape);
     const int dim = std::max(0, spec.split_dim);
     for (const plan::Run& run : p->shard.runs)
       p->value.narrow(dim, run.local, run.length).copy_(whole.narrow(dim, run.global, run.length));
@@ -66,8 +68,8 @@ class Assembly {
   void add(const Slice& slice) {
     Part& part = parts_[slice.name];
     if (!part.value.defined()) {
-      part.value = at::full(slice.global_shape, -1, at::kDouble);
-      part.owners = at::zeros(slice.global_shape, at::kLong);
+      part.value = at::full(slice.global_shape, -1, test::options(at::kDouble));
+      part.owners = at::zeros(slice.global_shape, test::options(at::kLong));
     }
     Tensor value = part.value;
     Tensor owners = part.owners;
@@ -121,7 +123,8 @@ Assembly assembled(const config::Model& model, std::optional<HfFamily> family, i
 }
 
 Tensor numbers(std::int64_t first, std::int64_t rows, std::int64_t columns) {
-  return at::arange(first * columns, (first + rows) * columns, at::kDouble).view({rows, columns});
+  return at::arange(first * columns, (first + rows) * columns, test::options(at::kDouble))
+      .view({rows, columns});
 }
 
 TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
@@ -139,7 +142,7 @@ TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
     EXPECT_TRUE(at::equal(all.whole(layer + "mlp.down_proj.weight"), numbers(0, 8, 12)));
     EXPECT_TRUE(at::equal(all.whole("model.embed_tokens.weight"), numbers(0, 37, 8)));  // no filling
     EXPECT_TRUE(at::equal(all.whole("lm_head.weight"), numbers(0, 37, 8)));
-    EXPECT_TRUE(at::equal(all.whole("model.norm.weight"), at::arange(8, at::kDouble)));
+    EXPECT_TRUE(at::equal(all.whole("model.norm.weight"), at::arange(8, test::options(at::kDouble))));
   }
 }
 
@@ -150,7 +153,7 @@ TEST(ModelSlices, Gpt2MatricesAreTransposed) {
     EXPECT_EQ(all.names().size(), 12U + 4);
     const std::string layer = "transformer.h.0.";
     EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.weight"), numbers(0, 24, 8).t()));
-    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.bias"), at::arange(24, at::kDouble)));
+    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.bias"), at::arange(24, test::options(at::kDouble))));
     EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_proj.weight"), numbers(0, 8, 8).t()));
     EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_fc.weight"), numbers(0, 12, 8).t()));
     EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_proj.weight"), numbers(0, 8, 12).t()));
@@ -162,7 +165,8 @@ TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
   for (const int tp : {1, 2, 4}) {
     Assembly all = assembled(llama(), std::nullopt, tp);
     for (const auto& spec : plan::gpt_params(llama(), {}))
-      EXPECT_TRUE(at::equal(all.whole(spec.name), at::arange(spec.numel(), at::kDouble).view(spec.shape)))
+      EXPECT_TRUE(at::equal(all.whole(spec.name),
+                            at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
   }
 }
@@ -206,7 +210,7 @@ TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
           }
         for (const auto& spec : plan::gpt_params(model, {}))
           EXPECT_TRUE(at::equal(all.whole("state of " + spec.name),
-                                at::arange(spec.numel(), at::kDouble).view(spec.shape)))
+                                at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
               << spec.name;
       }
 }
