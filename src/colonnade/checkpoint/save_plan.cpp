@@ -36,8 +36,7 @@ void add(Tensors& tensors, int rank, const json& slice) {
   PlannedTensor& tensor = found->second;
   COL_CHECK(tensor.dtype == dtype && tensor.shape == shape,
             "checkpoint tensor '{}': all slices must have one type and global shape; got {} of [{}] and, on "
-            "rank {}, "
-            "{} of [{}]",
+            "rank {}, {} of [{}]",
             name, dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "), rank, dtype_name(dtype),
             fmt::join(shape, ", "));
   tensor.pieces.push_back(

@@ -43,8 +43,7 @@ auto translate(const Backend& backend, const Call& call, const Body& body) {
 
 void check_contiguous(std::string_view operation, std::string_view what, const at::Tensor& tensor) {
   COL_CHECK(tensor.is_contiguous(),
-            "{} \"{}\": the tensor must be contiguous; got shape {} with strides {}; call "
-            "contiguous() first",
+            "{} \"{}\": the tensor must be contiguous; got shape {} with strides {}; call contiguous() first",
             operation, what, tensor.sizes(), tensor.strides());
 }
 
@@ -195,9 +194,8 @@ Work Group::all_to_all(at::Tensor out, at::Tensor in, std::string_view what) con
 
 Work Group::send(at::Tensor tensor, int to, int tag, std::string_view what) const {
   COL_CHECK(to >= 0 && to < size() && to != rank(),
-            "send \"{}\": the receiver must be another member; got {} of {}, "
-            "from {}",
-            what, to, size(), rank());
+            "send \"{}\": the receiver must be another member; got {} of {}, from {}", what, to, size(),
+            rank());
   check_contiguous("send", what, tensor);
   return run("send", what, bytes(tensor), ranks()[static_cast<std::size_t>(to)],
              [&](Backend& backend, const Call& call) { return backend.send(tensor, to, tag, call); });
@@ -205,9 +203,8 @@ Work Group::send(at::Tensor tensor, int to, int tag, std::string_view what) cons
 
 Work Group::recv(at::Tensor tensor, int from, int tag, std::string_view what) const {
   COL_CHECK(from >= 0 && from < size() && from != rank(),
-            "recv \"{}\": the sender must be another member; got {} of "
-            "{}, at {}",
-            what, from, size(), rank());
+            "recv \"{}\": the sender must be another member; got {} of {}, at {}", what, from, size(),
+            rank());
   check_contiguous("recv", what, tensor);
   return run("recv", what, bytes(tensor), ranks()[static_cast<std::size_t>(from)],
              [&](Backend& backend, const Call& call) { return backend.recv(tensor, from, tag, call); });

@@ -7,9 +7,8 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw ConfigError(
-      "--device: NCCL must be compiled in; got a build for the CPU only; use --device cpu, or build with the "
-      "preset "
-      "cuda");
+      "--device: NCCL must be compiled in; got a build for the CPU only; use --device cpu, or build with "
+      "the preset cuda");
 }
 
 }  // namespace

@@ -21,8 +21,7 @@ struct Training {
   bool skip_train = false;                    ///< --skip-train
   std::optional<std::int64_t> exit_interval;  ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
-  bool calculate_per_token_loss =
-      false;  ///< --calculate-per-token-loss; same as off while no token is masked
+  bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters when tokens are masked
   bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad: skip such steps
 
   std::int64_t eval_iters = 100;              ///< --eval-iters

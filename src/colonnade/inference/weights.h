@@ -10,8 +10,8 @@ namespace colonnade::inference {
 /// Fills settings that were not given from the run that wrote the checkpoint: tokenizer, --seq-length,
 /// and the data with its split unless data was given. A Hugging Face folder named by --load becomes
 /// --pretrained-checkpoint. Call it before job::start, which fills the model's own settings. Throws
-/// ConfigError when neither --load nor
-/// --pretrained-checkpoint is given, DataError when the named folder holds no whole checkpoint.
+/// ConfigError when neither --load nor --pretrained-checkpoint is given, DataError when the named folder
+/// holds no whole checkpoint.
 void take_settings(config::Run& run);
 
 /// The checkpoint that --load (with --ckpt-step) names, else --pretrained-checkpoint's. Every byte of a

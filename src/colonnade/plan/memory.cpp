@@ -99,8 +99,7 @@ int microbatches_of(const config::Run& run) {
   if (together < 1 || global % together != 0) {
     throw ConfigError(
         fmt::format("--global-batch-size: must be a multiple of micro-batch size * data-parallel size; got "
-                    "{} for {} * {}; "
-                    "use {}",
+                    "{} for {} * {}; use {}",
                     global, run.training.micro_batch_size, run.parallel.data_parallel_size(),
                     together < 1 ? 1 : (global / together + 1) * together));
   }

@@ -71,8 +71,7 @@ Mesh::Mesh(const config::Parallel& p) : world_(p.world_size) {
   if (p.use_tp_pp_dp_mapping && pp > 1 && edp != dp) {
     throw ConfigError(fmt::format(
         "--use-tp-pp-dp-mapping: dense and expert layers must have equally many replicas; got data size {} "
-        "and "
-        "expert data size {}; make expert tensor * expert size equal to tensor * context size = {}, or "
+        "and expert data size {}; make expert tensor * expert size equal to tensor * context size = {}, or "
         "leave the flag out",
         dp, edp, tp * cp));
   }

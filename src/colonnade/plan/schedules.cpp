@@ -89,18 +89,17 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
   Schedule schedule = empty(ranks, chunks, microbatches, "interleaved");
   if (group < ranks || group > microbatches) {
     throw ConfigError(fmt::format(
-        "--microbatch-group-size-per-virtual-pipeline-stage: must lie between the pipeline size {} and the "
-        "number "
-        "of micro-batches {}; got {}; use at least {} micro-batches per step and a group in this range",
+        "--microbatch-group-size-per-virtual-pipeline-stage: must lie between the pipeline size {} and "
+        "the number of micro-batches {}; got {}; use at least {} micro-batches per step and a group in this "
+        "range",
         ranks, microbatches, group, ranks));
   }
   if (const int rest = microbatches % group; rest > 0 && rest < ranks) {
-    throw ConfigError(
-        fmt::format("interleaved schedule: the last group must be empty or hold at least as many "
-                    "micro-batches as there are "
-                    "pipeline ranks; got {} micro-batches in groups of {}, so {} in the last one for {} "
-                    "ranks; use a multiple of {}",
-                    microbatches, group, rest, ranks, group));
+    throw ConfigError(fmt::format(
+        "interleaved schedule: the last group must be empty or hold at least as many micro-batches as there "
+        "are pipeline ranks; got {} micro-batches in groups of {}, so {} in the last one for {} ranks; use a "
+        "multiple of {}",
+        microbatches, group, rest, ranks, group));
   }
   const std::vector<ChunkStep> order = interleaved_order(chunks, microbatches, group);
   const int total = static_cast<int>(order.size());

@@ -18,8 +18,7 @@ int chunks_of_even_split(const Model& model, const Parallel& p) {
   if (p.num_virtual_stages_per_pipeline_rank > 0 && p.num_layers_per_virtual_pipeline_stage > 0) {
     throw ConfigError(
         fmt::format("virtual stages: give one of --num-virtual-stages-per-pipeline-rank and "
-                    "--num-layers-per-virtual-pipeline-stage; "
-                    "got {} and {}; leave one out",
+                    "--num-layers-per-virtual-pipeline-stage; got {} and {}; leave one out",
                     p.num_virtual_stages_per_pipeline_rank, p.num_layers_per_virtual_pipeline_stage));
   }
   if (p.num_layers_per_virtual_pipeline_stage == 0)
@@ -37,8 +36,7 @@ int chunks_of_even_split(const Model& model, const Parallel& p) {
   if (slots % block != 0) {
     throw ConfigError(
         fmt::format("--num-layers-per-virtual-pipeline-stage: times the pipeline size must divide the layers "
-                    "(with embedding and "
-                    "loss where they count); got {} * {} for {}; choose a divisor of {}",
+                    "(with embedding and loss where they count); got {} * {} for {}; choose a divisor of {}",
                     p.num_layers_per_virtual_pipeline_stage, p.pipeline_model_parallel_size, slots, slots));
   }
   return static_cast<int>(slots / block);
@@ -51,13 +49,11 @@ std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int
   const std::int64_t loss = p.account_for_loss_in_pipeline_split ? 1 : 0;
   const std::int64_t slots = model.num_layers + embedding + loss;
   if (slots % stages != 0) {
-    throw ConfigError(
-        fmt::format("pipeline split: pipeline size * virtual stages must divide the layers (with embedding "
-                    "and loss where they "
-                    "count); got {} * {} for {}; use --decoder-first-pipeline-num-layers, "
-                    "--decoder-last-pipeline-num-layers or "
-                    "--pipeline-model-parallel-layout",
-                    p.pipeline_model_parallel_size, chunks, slots));
+    throw ConfigError(fmt::format(
+        "pipeline split: pipeline size * virtual stages must divide the layers (with embedding and loss "
+        "where they count); got {} * {} for {}; use --decoder-first-pipeline-num-layers, "
+        "--decoder-last-pipeline-num-layers or --pipeline-model-parallel-layout",
+        p.pipeline_model_parallel_size, chunks, slots));
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), slots / stages);
   counts.front() -= embedding;
@@ -65,8 +61,7 @@ std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int
   if (counts.front() < 0 || counts.back() < 0) {
     throw ConfigError(
         fmt::format("pipeline split: the stage of embedding and loss must have room for both; got {} slots "
-                    "for {} stages; "
-                    "use fewer stages",
+                    "for {} stages; use fewer stages",
                     slots, stages));
   }
   return counts;
@@ -85,8 +80,7 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
   };
   if (p.account_for_embedding_in_pipeline_split || p.account_for_loss_in_pipeline_split) {
     refuse("embedding and loss cannot count as layers as well",
-           "leave out --account-for-embedding-in-pipeline-split and "
-           "--account-for-loss-in-pipeline-split");
+           "leave out --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split");
   }
   if (ranks < 2) refuse("it needs at least two pipeline ranks", "raise --pipeline-model-parallel-size");
   const int middle_ranks = ranks - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
