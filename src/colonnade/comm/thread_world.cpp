@@ -47,6 +47,7 @@ void Hub::wait(std::unique_lock<std::mutex>& lock, const Ready& ready, const Mis
 }
 
 void Hub::barrier(std::unique_lock<std::mutex>& lock, int me) {
+  if (!broken_.empty()) throw CommError(broken_);  // who gave up has left its post, which lay on its stack
   here_[static_cast<std::size_t>(me)] = true;
   if (++arrived_ == size()) {
     arrived_ = 0;
