@@ -129,7 +129,7 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("prefix", options.words, "PREFIX ... or WEIGHT PREFIX ..., as --data-path takes them")
       ->required();
   app.add_option("--json", options.json, "Write the same as JSON to this file");
-  app.add_option("--seq-length", options.seq_length, "Tokens of a sample")->check(CLI::PositiveNumber);
+  app.add_option("--seq-length", options.seq_length, "Tokens of a sample")->check(within(1));
   app.add_option("--samples", options.samples, "Training samples of the run");
   app.add_option("--split", options.split, "Parts for train, valid, test")->capture_default_str();
   app.add_option("--seed", options.seed, "Decides the order of the samples")->capture_default_str();
@@ -153,7 +153,8 @@ int data(const Arguments& arguments) {
   const bool named = !arguments.empty() && arguments[0] == "inspect";
   const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
   if (!named && !help)
-    throw ConfigError("data: must be followed by `inspect`; got something else; see `colonnade help data`");
+    throw ConfigError(fmt::format("data: must be followed by `inspect`; got '{}'; see `colonnade help data`",
+                                  arguments.empty() ? "" : arguments[0]));
   if (!read_flags(app, help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end())))
     return kExitDone;
   require_writable("--json", options.json);

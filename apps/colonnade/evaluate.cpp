@@ -4,14 +4,13 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/safetensors.h"
-#include "colonnade/config/help.h"
 #include "colonnade/inference/weights.h"
 #include "colonnade/job/start.h"
 #include "extras.h"
+#include "flags.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -43,10 +42,8 @@ Asked read_extras(config::Parsed& parsed) {
     fault("--logits-out: needs --tokens, which says of what; got none; write --tokens FILE");
   if (!asked.tokens.empty() && parsed.extras.contains("--split-name"))
     fault("--split-name: must not meet --tokens, which takes the place of the data; got both; leave one out");
-  if (asked.logits_out.empty()) return asked;
-  const auto folder = std::filesystem::absolute(asked.logits_out).parent_path();
-  if (!std::filesystem::is_directory(folder))
-    fault(fmt::format("--logits-out: its folder must exist; got {}; create it", folder.string()));
+  if (std::string unwritable = why_not_writable("--logits-out", asked.logits_out); !unwritable.empty())
+    fault(std::move(unwritable));
   return asked;
 }
 
@@ -70,14 +67,29 @@ void finish(inference::Network& network, const std::string& what, const inferenc
   inference::require_finite(score);
 }
 
+/// The speaker writes the file. Where it cannot, every rank throws its error. Collective.
+void write_logits(inference::Network& network, const std::string& file, const inference::RowScore& scored) {
+  std::string problem;
+  try {
+    if (scored.logits.defined())
+      checkpoint::write_safetensors(
+          file, {{"logits", scored.logits}, {"loss", at::full({1}, scored.score.loss, at::kFloat)}});
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  const auto problems = network.ranks().world().all_gather_text(problem, "evaluate / logits written");
+  const std::string& told = problems[static_cast<std::size_t>(network.speaker())];
+  if (!told.empty())
+    throw Error(
+        fmt::format("--logits-out: must be written; got an error: {}; mend that or name another file", told));
+}
+
 void evaluate_tokens(job::Started started, const Asked& asked) {
   const auto rows = inference::read_token_file(asked.tokens, started.run.model.vocab_size,
                                                inference::longest_sequence(started.run.model));
   inference::Network network = build(std::move(started));
   const auto scored = inference::score_rows(network, rows, !asked.logits_out.empty());
-  if (scored.logits.defined())
-    checkpoint::write_safetensors(asked.logits_out, {{"logits", scored.logits},
-                                                     {"loss", at::full({1}, scored.score.loss, at::kFloat)}});
+  if (!asked.logits_out.empty()) write_logits(network, asked.logits_out, scored);
   finish(network, asked.tokens, scored.score);
 }
 
@@ -93,15 +105,18 @@ void evaluate_data(job::Started started, const Asked& asked) {
 
 }  // namespace
 
-Offers evaluate_offers() { return {{"evaluate", "", kExtras, true}}; }
+Offers evaluate_offers() { return {{"evaluate", "", kExtras, config::Use::kEvaluateData}}; }
 
 int evaluate(const Arguments& arguments) {
-  if (config::help_request(arguments)) {
-    print_verb_help("evaluate --load DIR [--tokens FILE [--logits-out FILE] | --split-name NAME]", kExtras);
+  if (print_verb_help(arguments,
+                      {"evaluate --load DIR [--tokens FILE [--logits-out FILE] | --split-name NAME]", kExtras,
+                       config::Use::kEvaluateData}))
     return kExitDone;
-  }
   config::Parsed parsed = read_settings(arguments, kExtras);
-  refuse_settings_of_writing(parsed, "evaluate");
+  if (parsed.extras.contains("--tokens"))
+    refuse_unread_settings(parsed, config::Use::kEvaluateTokens, "evaluate --tokens");
+  else
+    refuse_unread_settings(parsed, config::Use::kEvaluateData, "evaluate");
   const Asked asked = read_extras(parsed);
   config::require_none(parsed.faults);
   inference::take_settings(parsed.run);

@@ -16,24 +16,37 @@ config::Parsed read_settings(const std::vector<std::string>& arguments,
   return parsed;
 }
 
-void refuse_settings_of_writing(config::Parsed& parsed, const std::string& verb) {
-  for (const char* key : {"save", "save_interval", "save_retain_interval", "no_save_optim", "no_load_optim",
-                          "tensorboard_dir"}) {
-    if (!config::typed(parsed.run, key)) continue;
-    const config::Setting& s = config::setting(key);
-    parsed.faults.push_back(
-        fmt::format("{}: does nothing in `{}`, which reads weights and writes no run; got {}; "
-                    "leave it out",
-                    s.flag, verb, config::text_of(parsed.run, s)));
+void refuse_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb) {
+  for (const config::Setting& s : config::schema()) {
+    if (config::reads(use, s) || !config::typed(parsed.run, s.key) || parsed.run.at_fault.contains(s.key))
+      continue;
+    const std::string value = s.get == nullptr ? "it" : config::text_of(parsed.run, s);
+    parsed.faults.push_back(fmt::format(
+        "{}: does nothing in `{}`; got {}; leave it out, or give it in a YAML file", s.flag, verb, value));
   }
 }
 
-void print_verb_help(const std::string& usage, const std::vector<config::Extra>& extras) {
+bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& help) {
+  const auto asked = std::ranges::find_if(arguments, [](const std::string& word) {
+    return word == "--help" || word == "-h" || word == "--help-all";
+  });
+  if (asked == arguments.end()) return false;
+  const bool all = *asked == "--help-all";
+  const std::string flag = all || asked + 1 == arguments.end() ? "" : *(asked + 1);
+  const bool own = std::ranges::count(help.extras, flag, &config::Extra::flag) > 0;
+  if (!flag.empty() && !own) {
+    fmt::print("{}", config::flag_help(flag));
+    return true;
+  }
   std::size_t width = 0;
-  for (const auto& extra : extras) width = std::max(width, extra.flag.size());
-  fmt::print("usage: colonnade {} SETTINGS\n\n", usage);
-  for (const auto& extra : extras) fmt::print("  {:{}}  {}\n", extra.flag, width, extra.help);
-  fmt::print("\nSETTINGS are those of `colonnade pretrain`:\n\n{}", config::short_help());
+  for (const auto& extra : help.extras) width = std::max(width, extra.flag.size());
+  fmt::print("usage: colonnade {} SETTINGS\n\n", help.usage);
+  for (const auto& extra : help.extras) fmt::print("  {:{}}  {}\n", extra.flag, width, extra.help);
+  fmt::print("\nSETTINGS are those of `colonnade pretrain`{}; {}.\n{}",
+             help.use == config::Use::kTrain ? "" : " that are read here",
+             all ? "defaults are in brackets" : "--help-all shows every one, --help FLAG one in full",
+             config::settings_help(help.use, all));
+  return true;
 }
 
 }  // namespace colonnade::app

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "colonnade/config/parse.h"
+#include "colonnade/config/use.h"
 
 namespace colonnade::app {
 
@@ -35,10 +36,19 @@ Number extra_number(config::Parsed& parsed, const std::string& flag, Number othe
   return otherwise;
 }
 
-/// Adds a fault for each setting of writing a run that was typed after `verb`, which writes none.
-void refuse_settings_of_writing(config::Parsed& parsed, const std::string& verb);
+/// Adds a fault for each setting that was typed after `verb` and that `use` does not read. A YAML file may
+/// hold any: it is often that of the run which wrote the checkpoint.
+void refuse_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb);
 
-/// "usage: colonnade VERB FLAGS SETTINGS", what the flags mean, and the settings of a run.
-void print_verb_help(const std::string& usage, const std::vector<config::Extra>& extras);
+/// A verb with settings of a run, as its help shows it.
+struct VerbHelp {
+  std::string usage;  ///< "VERB FLAGS"
+  std::vector<config::Extra> extras;
+  config::Use use;
+};
+
+/// Prints what `--help`, `-h`, `--help-all` or `--help FLAG` among the arguments asks for: usage, what the
+/// verb's own flags mean, and the settings that it reads. False when none of them is there.
+bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& help);
 
 }  // namespace colonnade::app

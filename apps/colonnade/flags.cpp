@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
-#include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/config/schema.h"
+#include "flag_faults.h"
 
 namespace colonnade::app {
 namespace {
@@ -23,39 +23,6 @@ std::string with_dashes(std::string word) {
   return word;
 }
 
-/// What there is to say of one flag that no option takes.
-std::string unknown(const CLI::App& app, const std::string& word,
-                    const std::map<std::string, std::string>& refused) {
-  if (const auto found = refused.find(word); found != refused.end())
-    return fmt::format("{}: {}", word, found->second);
-  const auto setting = config::find(word);
-  if (setting && setting->setting->cls == config::Class::kRefused)
-    return fmt::format("{}: {}; got it; {}", word, setting->setting->help, setting->setting->way_out);
-  std::vector<const CLI::Option*> options = app.get_options();
-  for (const CLI::App* command : app.get_subcommands()) {
-    const auto more = command->get_options();
-    options.insert(options.end(), more.begin(), more.end());
-  }
-  std::vector<std::string> known;
-  for (const CLI::Option* option : options) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  }
-  const std::string near = nearest_word(word, known);
-  return fmt::format("{}: must be a flag of `{}`; got an unknown one; {}", word, app.get_name(),
-                     near.empty() ? fmt::format("see `colonnade help {}`", app.get_name())
-                                  : fmt::format("did you mean {}?", near));
-}
-
-/// The faults of words that no option takes: of flags; of a word only where there is no such flag.
-std::vector<std::string> all_unknown(const CLI::App& app, const std::map<std::string, std::string>& refused) {
-  std::vector<std::string> faults;
-  for (const std::string& word : app.remaining(true))
-    if (word.starts_with("--")) faults.push_back(unknown(app, word.substr(0, word.find('=')), refused));
-  if (faults.empty() && !app.remaining(true).empty())
-    faults.push_back(unknown(app, app.remaining(true).front(), refused));
-  return faults;
-}
-
 }  // namespace
 
 bool read_flags(CLI::App& app, const Arguments& arguments,
@@ -64,18 +31,32 @@ bool read_flags(CLI::App& app, const Arguments& arguments,
   std::transform(arguments.rbegin(), arguments.rend(), std::back_inserter(words), with_dashes);
   // Words that no option takes are kept, so that all of them are told, and before what is missing.
   app.allow_extras();
-  std::string fault;
+  std::vector<std::string> faults;
   try {
     app.parse(words);  // takes them from the back
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help("colonnade"));
     return false;
   } catch (const CLI::ParseError& error) {
-    fault = fmt::format("{}: {}; see `colonnade help {}`", app.get_name(), error.what(), app.get_name());
+    faults = faults_of(app, error);
   }
-  config::require_none(all_unknown(app, refused));
-  if (!fault.empty()) throw ConfigError(fault);
+  config::require_none(unknown_words(app, refused));
+  config::require_none(faults);
   return true;
+}
+
+CLI::Validator within(std::int64_t low, std::int64_t high) {
+  const std::string range = high == std::numeric_limits<std::int64_t>::max()
+                                ? fmt::format("{} or more", low)
+                                : fmt::format("{} to {}", low, high);
+  const auto check = [low, high, range](const std::string& word) -> std::string {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    const bool number = error == std::errc{} && end == word.data() + word.size();
+    if (number && value >= low && value <= high) return "";
+    return fmt::format("must be an integer, {}; got '{}'; write e.g. {}", range, word, low);
+  };
+  return {check, range};
 }
 
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub) {
@@ -95,18 +76,24 @@ Offers offers_of(const CLI::App& app, const std::string& verb, const std::string
   return {offer};
 }
 
-void require_writable(const std::string& flag, const std::string& file) {
-  if (file.empty()) return;
+std::string why_not_writable(const std::string& flag, const std::string& file) {
+  if (file.empty()) return "";
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path path = fs::absolute(file, error);
-  const auto refuse = [&](const char* why) {
-    throw ConfigError(
-        fmt::format("{}: must name a file that can be written; got {}, {}; name another", flag, file, why));
+  const auto fault = [&](const char* why) {
+    return fmt::format("{}: must name a file that can be written; got {}, {}; name another", flag, file, why);
   };
-  if (fs::is_directory(path, error)) refuse("which is a folder");
-  if (!fs::is_directory(path.parent_path(), error)) refuse("whose folder does not exist");
-  if (::access(path.parent_path().c_str(), W_OK) != 0) refuse("whose folder cannot be written");
+  if (fs::is_directory(path, error)) return fault("which is a folder");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return fault("which is no plain file");
+  if (!fs::is_directory(path.parent_path(), error)) return fault("whose folder does not exist");
+  if (::access(path.parent_path().c_str(), W_OK) != 0) return fault("whose folder cannot be written");
+  return "";
+}
+
+void require_writable(const std::string& flag, const std::string& file) {
+  const std::string fault = why_not_writable(flag, file);
+  if (!fault.empty()) throw ConfigError(fault);
 }
 
 }  // namespace colonnade::app

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -16,10 +18,16 @@ namespace colonnade::app {
 bool read_flags(CLI::App& app, const Arguments& arguments,
                 const std::map<std::string, std::string>& refused = {});
 
+/// Of an option that takes an integer: refuses those outside of [low, high], in the words of all messages.
+CLI::Validator within(std::int64_t low, std::int64_t high = std::numeric_limits<std::int64_t>::max());
+
 /// The flags of `app`, or of each of its sub-verbs, for completion.
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub = "");
 
-/// Throws ConfigError unless `file` (the value of `flag`) can be written; "" is none. Ask before the work.
+/// Why `file` (the value of `flag`) cannot be written, as a fault; "" when it can, or when it is "": none.
+/// What exists must be a plain file, for it is replaced. Ask before the work.
+std::string why_not_writable(const std::string& flag, const std::string& file);
+/// The same, thrown as ConfigError.
 void require_writable(const std::string& flag, const std::string& file);
 
 }  // namespace colonnade::app

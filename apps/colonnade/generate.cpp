@@ -10,7 +10,6 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
-#include "colonnade/config/help.h"
 #include "colonnade/inference/weights.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/start.h"
@@ -129,18 +128,15 @@ void run_request(inference::Network& network, const inference::Request& request,
 
 }  // namespace
 
-Offers generate_offers() { return {{"generate", "", kExtras, true}}; }
+Offers generate_offers() { return {{"generate", "", kExtras, config::Use::kGenerate}}; }
 
 int generate(const Arguments& arguments) {
-  if (config::help_request(arguments)) {
-    print_verb_help(
-        "generate --load DIR --prompt TEXT [--max-new-tokens N] [--temperature T] [--top-k K] [--top-p P] "
-        "[--seed N]",
-        kExtras);
+  if (print_verb_help(arguments, {"generate --load DIR --prompt TEXT [--max-new-tokens N] [--temperature T] "
+                                  "[--top-k K] [--top-p P] [--seed N]",
+                                  kExtras, config::Use::kGenerate}))
     return kExitDone;
-  }
   config::Parsed parsed = read_settings(arguments, kExtras);
-  refuse_settings_of_writing(parsed, "generate");
+  refuse_unread_settings(parsed, config::Use::kGenerate, "generate");
   const Asked asked = read_extras(parsed);
   inference::take_settings(parsed.run);
   job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);

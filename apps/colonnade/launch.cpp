@@ -30,7 +30,10 @@ int number_of_ranks(const std::string& text) {
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size())
-    throw ConfigError(fmt::format("--nproc-per-node: must be a number or auto; got '{}'", text));
+    throw ConfigError(
+        fmt::format("--nproc-per-node or PET_NPROC_PER_NODE: must be a number or auto; got '{}'; write e.g. "
+                    "--nproc-per-node 4",
+                    text));
   return count;
 }
 

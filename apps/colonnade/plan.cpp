@@ -7,7 +7,6 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
-#include "colonnade/config/help.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
@@ -96,13 +95,12 @@ nlohmann::json to_json(const config::Run& run) {
 
 }  // namespace
 
-Offers plan_offers() { return {{"plan", "", kExtras, true}}; }
+Offers plan_offers() { return {{"plan", "", kExtras, config::Use::kTrain}}; }
 
 int plan(const Arguments& arguments) {
-  if (config::help_request(arguments)) {
-    print_verb_help("plan [--world-size N] [--svg FILE] [--json FILE]", kExtras);
+  if (print_verb_help(arguments,
+                      {"plan [--world-size N] [--svg FILE] [--json FILE]", kExtras, config::Use::kTrain}))
     return kExitDone;
-  }
   config::Parsed parsed = read_settings(arguments, kExtras);
   set_world_size(parsed);
   config::Run& run = parsed.run;

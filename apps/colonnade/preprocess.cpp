@@ -80,7 +80,7 @@ void add_flags(CLI::App& app, Asked& asked) {
       ->capture_default_str();
   app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")->required();
   app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");
-  app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(CLI::Range(1, 4096));
+  app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(within(1, 4096));
   app.add_option("--log-interval", asked.log_interval, "Documents between two lines of progress")
       ->capture_default_str();
   app.add_option("--partitions", asked.partitions,
@@ -96,8 +96,7 @@ const std::map<std::string, std::string>& refused() {
   static const std::string sentences =
       "must be left out, for it belongs to --split-sentences; got it; there is no sentence splitter here";
   static const std::string search =
-      "must be left out, for there is no search for the number of workers; got it; --workers is the number "
-      "of "
+      "must be left out, for there is no search for the number of workers; got it; --workers is the number of "
       "cores unless given, and the result does not depend on it";
   static const std::map<std::string, std::string> reasons = {
       {"--keep-newlines", sentences}, {"--lang", sentences},       {"--find-optimal-num-workers", search},
@@ -108,9 +107,8 @@ const std::map<std::string, std::string>& refused() {
 void check(const Asked& asked) {
   if (asked.split_sentences)
     throw ConfigError(
-        "--split-sentences: must be left out; there is no sentence splitter here; give every text as a list "
-        "of "
-        "sentences, each becomes a sequence");
+        "--split-sentences: must be left out, for there is no sentence splitter here; got it; give every text "
+        "as a list of sentences, each becomes a sequence");
   if (asked.partitions > 1 && !asked.keep_sequential)
     throw ConfigError(fmt::format(
         "--partitions: must be 1, because Megatron's partitions reorder the documents; got {}; use "

@@ -10,7 +10,7 @@
 
 namespace colonnade::app {
 
-Offers pretrain_offers() { return {{"pretrain", "", {}, true}}; }
+Offers pretrain_offers() { return {{"pretrain", "", {}, config::Use::kTrain}}; }
 
 int pretrain(const Arguments& arguments) {
   if (const auto text = config::help_request(arguments)) {

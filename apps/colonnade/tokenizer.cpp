@@ -37,7 +37,7 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model")->required();
   app.add_option("--vocab-size", training.vocab_size, "Number of pieces")
       ->required()
-      ->check(CLI::Range(1, 1000000));
+      ->check(within(1, 1'000'000));
   app.add_option("--model-type", training.model_type, "bpe or unigram")->capture_default_str();
   app.add_option("--json-key", flags.key, "Key of the text in .jsonl files")->capture_default_str();
   app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")

@@ -45,6 +45,16 @@ TEST(Help, NoLineIsTooWide) {
   }
 }
 
+TEST(Help, ACommandShowsWhatItReads) {
+  EXPECT_THAT(settings_help(Use::kGenerate, false),
+              AllOf(HasSubstr("--load"), HasSubstr("--tensor-model-parallel-size"), Not(HasSubstr("--lr")),
+                    Not(HasSubstr("--data-path")), Not(HasSubstr("optimizer:"))));
+  EXPECT_THAT(settings_help(Use::kEvaluateData, false),
+              AllOf(HasSubstr("--data-path"), Not(HasSubstr("--lr"))));
+  EXPECT_THAT(settings_help(Use::kGenerate, true), AllOf(HasSubstr("--ckpt-step"), Not(HasSubstr("--save"))));
+  EXPECT_THAT(settings_help(Use::kTrain, true), HasSubstr("--clip-grad"));
+}
+
 TEST(Help, OneFlagInFull) {
   EXPECT_THAT(flag_help("hidden_dropout"), AllOf(HasSubstr("--hidden-dropout X\n"), HasSubstr("default: 0.1"),
                                                  HasSubstr("range: 0 to 1")));
@@ -52,6 +62,8 @@ TEST(Help, OneFlagInFull) {
               AllOf(HasSubstr("default: 1\n"), HasSubstr("Megatron's default: 100")));
   EXPECT_THAT(flag_help("--num-experts"),
               AllOf(HasSubstr("no mixture of experts"), HasSubstr("refused: remove it")));
+  EXPECT_THAT(flag_help("--lr"), HasSubstr("read by: pretrain, plan\n"));
+  EXPECT_THAT(flag_help("--seed"), HasSubstr("read by: pretrain, plan, evaluate, generate\n"));
   EXPECT_THAT(flag_help("--swiglu"), HasSubstr("short for --activation swiglu"));
   EXPECT_THROW(flag_help("--num-layer"), ConfigError);
 }
@@ -86,9 +98,9 @@ bool succeeds(const std::string& shell, const std::string& program) {
 }
 
 const std::vector<Offer> kOffers = {
-    {"pretrain", "", {}, true},
+    {"pretrain", "", {}, Use::kTrain},
     {"launch", "", {{"--max-restarts", 1, "starts after the first; it's 0"}}},
-    {"generate", "", {{"--prompt", 1, "text"}}, true},
+    {"generate", "", {{"--prompt", 1, "text"}}, Use::kGenerate},
     {"checkpoint", "inspect", {{"--json", 1, "file"}}},
     {"checkpoint", "verify", {}},
 };
@@ -147,6 +159,9 @@ TEST_P(EveryShell, OffersVerbsSubVerbsFlagsAndChoices) {
   EXPECT_TRUE(offers({"launch", "--max-restarts", "2", "--", "pretrain", "--num-la"}, "--num-layers"));
   EXPECT_TRUE(offers({"generate", "--pro"}, "--prompt"));
   EXPECT_TRUE(offers({"generate", "--num-la"}, "--num-layers"));
+  EXPECT_TRUE(offers({"generate", "--normalization", "RMS"}, "RMSNorm"));
+  EXPECT_TRUE(offers({"pretrain", "--clip"}, "--clip-grad"));
+  EXPECT_FALSE(offers({"generate", "--clip"}, "--clip-grad")) << "a text is not trained";
   EXPECT_FALSE(offers({"pretrain", "--pro"}, "--prompt")) << "of another verb";
   EXPECT_TRUE(offers({"checkpoint", ""}, "verify"));
   EXPECT_TRUE(offers({"checkpoint", "inspect", "--js"}, "--json"));

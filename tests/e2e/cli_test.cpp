@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -125,12 +126,86 @@ TEST(Cli, PreprocessWarnsOfADataSetWithoutTokens) {
   fs::remove_all(folder);
 }
 
-TEST(Cli, VerbsThatWriteNoRunRefuseItsSettings) {
-  for (const std::string verb : {"evaluate", "generate --prompt x"}) {
-    const Result result = colonnade(verb + " --load run --save zz");
-    EXPECT_EQ(result.code, 2);
-    EXPECT_THAT(result.text, HasSubstr("--save: does nothing in"));
+/// How many of the settings typed after `verb` are said to do nothing; the program must end with 2 and say no
+/// more.
+int refused(const std::string& verb, const std::string& typed) {
+  const Result result = colonnade(verb + " " + typed);
+  EXPECT_EQ(result.code, 2) << result.text;
+  const int faults = count(result.text, "does nothing in `");
+  EXPECT_EQ(count(result.text, "\n"), faults == 1 ? 1 : faults + 1) << result.text;
+  return faults;
+}
+
+TEST(Cli, EvaluateAndGenerateRefuseTypedSettingsThatTheyDoNotRead) {
+  const std::string training =
+      "--save zz --train-iters 5 --optimizer sgd --clip-grad 3 --log-interval 7 --num-workers 5 --lr 3 "
+      "--lr-decay-style cosine --hidden-dropout 0.5 --use-distributed-optimizer --sequence-parallel "
+      "--no-load-optim --tensorboard-dir t --loss-scale 2";
+  const std::string data = " --data-path nosuch --eval-iters 3 --micro-batch-size 7 --seq-length 8";
+  EXPECT_EQ(refused("generate --load run --prompt x", training + data), 18);
+  EXPECT_EQ(refused("evaluate --load run --tokens f", training + data), 17);
+  EXPECT_EQ(refused("evaluate --load run", training), 14);
+  EXPECT_EQ(refused("evaluate --load run --tokens f", "--seed 3"), 1);
+  const Result one = colonnade("generate --load run --prompt x --lr 3");
+  EXPECT_THAT(one.text, HasSubstr("--lr: does nothing in `generate`; got 3; leave it out"));
+  EXPECT_EQ(count(colonnade("generate --load run --prompt x --lr much").text, "--lr"), 2) << "said once";
+}
+
+TEST(Cli, AYamlFileMayHoldWhatAVerbDoesNotRead) {
+  const fs::path file = fs::temp_directory_path() / ("cli-" + std::to_string(::getpid()) + ".yaml");
+  std::ofstream(file) << "lr: 3\nsave: zz\nuse_distributed_optimizer: true\n";
+  for (const std::string verb : {"evaluate --mock-data", "generate --prompt x"}) {
+    const Result result = colonnade(verb + " --load /nowhere --config " + file.string());
+    EXPECT_EQ(result.code, 3) << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr("/nowhere"), Not(HasSubstr("does nothing"))));
   }
+  fs::remove(file);
+}
+
+TEST(Cli, HelpOfAVerbShowsTheSettingsThatItReads) {
+  EXPECT_THAT(colonnade("help generate").text,
+              AllOf(HasSubstr("\n  --load"), HasSubstr("\n  --prompt "), Not(HasSubstr("\n  --lr ")),
+                    Not(HasSubstr("\n  --data-path")), Not(HasSubstr("--ckpt-step"))));
+  EXPECT_THAT(colonnade("evaluate --help").text,
+              AllOf(HasSubstr("\n  --data-path"), Not(HasSubstr("\n  --lr "))));
+  EXPECT_THAT(colonnade("generate --help-all").text,
+              AllOf(HasSubstr("\n  --ckpt-step"), Not(HasSubstr("\n  --clip-grad"))));
+  EXPECT_THAT(colonnade("plan --help-all").text, HasSubstr("\n  --clip-grad"));
+  EXPECT_THAT(colonnade("help generate --prompt").text, HasSubstr("the text to continue"));
+  EXPECT_EQ(colonnade("help generate --seed").text, colonnade("help --seed").text);
+}
+
+/// `line` ends with 2 and one error line per fault.
+void expect_faults(const std::string& line, const std::vector<std::string>& faults,
+                   const std::string& variables = "") {
+  const Result result = colonnade(line, variables);
+  EXPECT_EQ(result.code, 2) << line << result.text;
+  for (const std::string& fault : faults) EXPECT_THAT(result.text, HasSubstr(fault));
+  EXPECT_EQ(count(result.text, "; got "), static_cast<int>(faults.size())) << result.text;
+}
+
+TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
+  expect_faults("launch --nnodes abc --grace-period soon -- pretrain",
+                {"--nnodes or PET_NNODES: must be an integer; got 'abc'; write e.g. --nnodes 1",
+                 "--grace-period: must be a number; got 'soon'; write e.g. --grace-period 10"});
+  expect_faults("launch -- pretrain", {"--nnodes or PET_NNODES: must be an integer; got 'abc'"},
+                "PET_NNODES=abc ");
+  expect_faults("launch --max-restarts 99999999999 -- pretrain",
+                {"--max-restarts: must be an integer of usual size; got '99999999999'"});
+  expect_faults("launch --max-restarts", {"--max-restarts: needs a value; got none"});
+  expect_faults("launch --nproc-per-node x -- pretrain",
+                {"must be a number or auto; got 'x'; write e.g. --nproc-per-node 4"});
+  expect_faults("preprocess --input x --output-prefix y --workers 0",
+                {"--workers: must be an integer, 1 to 4096; got '0'; write e.g. 1"});
+  expect_faults("preprocess", {"--input: must be given; got none; write --input TEXT",
+                               "--output-prefix: must be given; got none; write --output-prefix TEXT"});
+  expect_faults(
+      "preprocess --input x --output-prefix y --split-sentences",
+      {"--split-sentences: must be left out, for there is no sentence splitter here; got it; give"});
+  expect_faults("data inspect x --seq-length none",
+                {"--seq-length: must be an integer, 1 or more; got 'none'"});
+  expect_faults("checkpoint", {"checkpoint: a sub-verb must follow; got none; write one of inspect"});
+  expect_faults("checkpoint verify", {"PATH: must be given; got none"});
 }
 
 TEST(Cli, CompletionKnowsEveryVerbsOwnFlags) {

@@ -11,12 +11,12 @@ namespace colonnade::config {
 
 namespace {
 
-/// Every spelling of a setting that is worth offering, with its help: canonical flags and those that switch
-/// off.
-std::vector<Extra> settings() {
+/// Every spelling of a setting that is worth offering to a command of this use, with its help: canonical
+/// flags and those that switch off.
+std::vector<Extra> settings(Use use) {
   std::vector<Extra> out{{"--help", 0, "the settings used most"}, {"--help-all", 0, "all settings"}};
   for (const Setting& s : schema()) {
-    if (s.cls == Class::kRefused) continue;
+    if (s.cls == Class::kRefused || !reads(use, s)) continue;
     out.push_back({s.flag, 1, s.shorthand_key.empty() ? s.help : "short for " + s.shorthand_word});
     if (s.kind == Kind::kSwitch && s.off_flag() != s.flag && s.cls == Class::kImplemented)
       out.push_back({s.off_flag(), 0, "switches " + s.flag + " off"});
@@ -52,6 +52,13 @@ std::string names(const std::vector<Offer>& offers, const std::string& verb) {
 
 std::string key_of(const Offer& offer) { return offer.verb + "/" + (offer.sub.empty() ? "*" : offer.sub); }
 
+/// What follows a verb's own flags. `all` is the script's name for every setting; a verb that reads a part of
+/// them has it written out.
+std::string rest_of(const Offer& offer, const char* all, std::string (*written)(const std::vector<Extra>&)) {
+  if (!offer.settings) return "--help";
+  return *offer.settings == Use::kTrain ? all : written(settings(*offer.settings));
+}
+
 /// What bash and zsh share: `plain` words or `flags` by "VERB/SUB", choices by the flag before. `offer_words`
 /// is the shell's command that offers words, with {} in their place.
 std::string cases(const std::vector<Offer>& offers, const std::string& offer_words) {
@@ -63,7 +70,7 @@ std::string cases(const std::vector<Offer>& offers, const std::string& offer_wor
       out += fmt::format("    {}/) plain=({}) ;;\n", offer.verb, names(offers, offer.verb));
     before = offer.verb;
     out += fmt::format("    {}) flags=({} {}){} ;;\n", key_of(offer), flags_of(offer.flags),
-                       offer.settings ? "${settings[@]}" : "--help", offer.settings ? "; of_run=1" : "");
+                       rest_of(offer, "${settings[@]}", flags_of), offer.settings ? "; of_run=1" : "");
   }
   out += "  esac\n  if [[ -n $of_run ]]; then\n    case \"$before\" in\n";
   for (const Setting& s : schema()) {
@@ -91,7 +98,8 @@ _colonnade() {{
 }}
 complete -o filenames -F _colonnade colonnade
 )",
-                     flags_of(settings()), cases(offers, "COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))"));
+                     flags_of(settings(Use::kTrain)),
+                     cases(offers, "COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))"));
 }
 
 std::string zsh(const std::vector<Offer>& offers) {
@@ -112,7 +120,7 @@ _colonnade() {{
 }}
 compdef _colonnade colonnade
 )",
-                     flags_of(settings()), cases(offers, "compadd -- {}"));
+                     flags_of(settings(Use::kTrain)), cases(offers, "compadd -- {}"));
 }
 
 /// Flags and their help as words of fish: 'FLAG<tab>HELP' in single quotes.
@@ -135,9 +143,9 @@ std::string fish(const std::vector<Offer>& offers) {
       by_verb +=
           fmt::format("        case {}/\n            set plain {}\n", offer.verb, names(offers, offer.verb));
     before = offer.verb;
-    by_verb +=
-        fmt::format("        case '{}'\n            set flags{} {}\n", key_of(offer), fish_words(offer.flags),
-                    offer.settings ? "$settings\n            set of_run 1" : "--help");
+    by_verb += fmt::format("        case '{}'\n            set flags{} {}\n", key_of(offer),
+                           fish_words(offer.flags), rest_of(offer, "$settings", fish_words));
+    if (offer.settings) by_verb += "            set of_run 1\n";
   }
   std::string by_flag;
   for (const Setting& s : schema()) {
@@ -184,7 +192,7 @@ end
 complete -c colonnade -n __fish_use_subcommand -f
 complete -c colonnade -a '(__colonnade_offers)'
 )",
-                     fish_words(settings()), by_verb, by_flag);
+                     fish_words(settings(Use::kTrain)), by_verb, by_flag);
 }
 
 }  // namespace

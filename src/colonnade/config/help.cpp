@@ -75,15 +75,12 @@ std::string line(const Setting& s) {
   return out;
 }
 
-std::string by_group(bool all) {
-  std::string out, group;
-  for (const Setting& s : schema()) {
-    if (s.cls != Class::kImplemented || !(all || s.common)) continue;
-    if (s.group != group) out += fmt::format("\n{}:\n", s.group);
-    group = s.group;
-    out += line(s);
-  }
-  return out;
+/// The commands that read a setting.
+Words readers(const Setting& s) {
+  Words verbs{"pretrain", "plan"};
+  if (reads(Use::kEvaluateData, s)) verbs.emplace_back("evaluate");
+  if (reads(Use::kGenerate, s)) verbs.emplace_back("generate");
+  return verbs;
 }
 
 std::string in_cell(std::string text) {
@@ -148,14 +145,28 @@ std::string refused_lists() {
 
 }  // namespace
 
+std::string settings_help(Use use, bool all) {
+  std::string out, group;
+  for (const Setting& s : schema()) {
+    if (s.cls != Class::kImplemented || !(all || s.common) || !reads(use, s)) continue;
+    if (s.group != group) out += fmt::format("\n{}:\n", s.group);
+    group = s.group;
+    out += line(s);
+  }
+  return out;
+}
+
 std::string short_help() {
-  return "colonnade pretrain gpt --flag value ... [--config run.yaml]\n" + by_group(false) +
+  return "colonnade pretrain gpt --flag value ... [--config run.yaml]\n" +
+         settings_help(Use::kTrain, /*all=*/false) +
          "\n--help-all shows every setting, --help FLAG one. Flags are Megatron's; '_' and '-' are equal, "
          "--no-x\n"
          "switches x off, and the same keys stand in YAML.\n";
 }
 
-std::string full_help() { return "Every setting, with its default in brackets.\n" + by_group(true); }
+std::string full_help() {
+  return "Every setting, with its default in brackets.\n" + settings_help(Use::kTrain, /*all=*/true);
+}
 
 std::string flag_help(const std::string& flag) {
   const auto match = find(flag);
@@ -168,6 +179,7 @@ std::string flag_help(const std::string& flag) {
   if (s.cls == Class::kRefused) say("refused", s.way_out);
   if (s.cls == Class::kAlways) say("class", "always so here; accepted and said once");
   say("group", s.group);
+  if (s.cls == Class::kImplemented) say("read by", fmt::format("{}", fmt::join(readers(s), ", ")));
   say("YAML key", s.key);
   if (s.cls == Class::kImplemented) say("default", s.default_text());
   say("Megatron's default", s.megatron_default);

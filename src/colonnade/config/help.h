@@ -5,12 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/config/use.h"
+
 namespace colonnade::config {
 
 /// The settings used most, by group.
 std::string short_help();
 /// Every setting that is implemented, by group.
 std::string full_help();
+/// The settings that a command of this use reads, by group: those used most, or all.
+std::string settings_help(Use use, bool all);
 /// One setting in full. Throws ConfigError, with the nearest flag, when there is none.
 std::string flag_help(const std::string& flag);
 /// docs/reference/settings.md.

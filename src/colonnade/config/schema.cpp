@@ -220,7 +220,9 @@ std::string nearest(std::string_view flag, const Names& more) {
 }
 
 std::string assign(Run& run, const Setting& s, const Words& words) {
-  COL_CHECK(s.set != nullptr, "config: {} has no field to set", s.flag);
+  COL_CHECK(s.set != nullptr,
+            "config: {} must have a field to be set; got a setting without one; set what it stands for",
+            s.flag);
   const bool fixed_choice = s.kind == Kind::kChoice && words.size() == 1;
   if (fixed_choice && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end()) {
     Names shown = s.choices;

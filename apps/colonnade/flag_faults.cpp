@@ -1,0 +1,128 @@
+// See flag_faults.h.
+#include "flag_faults.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+
+#include "colonnade/base/edit_distance.h"
+#include "colonnade/config/schema.h"
+
+namespace colonnade::app {
+namespace {
+
+/// The options of `app` and of the sub-verbs that were named.
+std::vector<const CLI::Option*> options_of(const CLI::App& app) {
+  std::vector<const CLI::Option*> options = app.get_options();
+  for (const CLI::App* command : app.get_subcommands()) {
+    const auto more = command->get_options();
+    options.insert(options.end(), more.begin(), more.end());
+  }
+  return options;
+}
+
+/// What there is to say of one flag that no option takes.
+std::string unknown(const CLI::App& app, const std::string& word,
+                    const std::map<std::string, std::string>& refused) {
+  if (const auto found = refused.find(word); found != refused.end())
+    return fmt::format("{}: {}", word, found->second);
+  const auto setting = config::find(word);
+  if (setting && setting->setting->cls == config::Class::kRefused)
+    return fmt::format("{}: {}; got it; {}", word, setting->setting->help, setting->setting->way_out);
+  std::vector<std::string> known;
+  for (const CLI::Option* option : options_of(app)) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string near = nearest_word(word, known);
+  return fmt::format("{}: must be a flag of `{}`; got an unknown one; {}", word, app.get_name(),
+                     near.empty() ? fmt::format("see `colonnade help {}`", app.get_name())
+                                  : fmt::format("did you mean {}?", near));
+}
+
+/// "INT", "FLOAT" or "TEXT".
+std::string type_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();  // "INT:1 to 8" where a validator says more
+  return type.substr(0, type.find(':'));
+}
+
+/// The rule that `text` breaks as a number of `type`; "" when it keeps it. Integers lie within +-`largest`.
+std::string broken_number(const std::string& type, const std::string& text, long long largest) {
+  char* end = nullptr;
+  errno = 0;
+  if (type == "FLOAT") {
+    std::strtod(text.c_str(), &end);
+    return end == text.c_str() || *end != '\0' ? "must be a number" : "";
+  }
+  if (type != "INT" && type != "UINT") return "";
+  const long long value = std::strtoll(text.c_str(), &end, 0);
+  if (end == text.c_str() || *end != '\0') return "must be an integer";
+  return errno == ERANGE || std::llabs(value) > largest ? "must be an integer of usual size" : "";
+}
+
+/// Words that are no numbers where numbers must stand.
+std::vector<std::string> number_faults(const CLI::App& app, long long largest) {
+  std::vector<std::string> faults;
+  for (const CLI::Option* option : options_of(app)) {
+    for (const std::string& word : option->results()) {
+      const std::string broken = broken_number(type_of(*option), word, largest);
+      const std::string variable = option->get_envname();
+      if (!broken.empty())
+        faults.push_back(fmt::format("{}{}: {}; got '{}'; write e.g. {} {}", option->get_name(),
+                                     variable.empty() ? "" : " or " + variable, broken, word,
+                                     option->get_name(),
+                                     option->get_default_str().empty() ? "8" : option->get_default_str()));
+    }
+  }
+  return faults;
+}
+
+std::vector<std::string> missing(const CLI::App& app) {
+  std::vector<std::string> faults;
+  for (const CLI::Option* option : options_of(app)) {
+    const std::string name = option->get_name();
+    if (!option->get_required() || option->count() > 0) continue;
+    faults.push_back(fmt::format("{}: must be given; got none; write {}{}", name,
+                                 name.starts_with('-') ? name + " " : "", type_of(*option)));
+  }
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (!commands.empty() && app.get_subcommands().empty()) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : commands) names.push_back(command->get_name());
+    faults.push_back(fmt::format("{}: a sub-verb must follow; got none; write one of {}", app.get_name(),
+                                 fmt::join(names, ", ")));
+  }
+  return faults;
+}
+
+}  // namespace
+
+std::vector<std::string> unknown_words(const CLI::App& app,
+                                       const std::map<std::string, std::string>& refused) {
+  std::vector<std::string> faults;
+  for (const std::string& word : app.remaining(true))
+    if (word.starts_with("--")) faults.push_back(unknown(app, word.substr(0, word.find('=')), refused));
+  if (faults.empty() && !app.remaining(true).empty())
+    faults.push_back(unknown(app, app.remaining(true).front(), refused));
+  return faults;
+}
+
+std::vector<std::string> faults_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string what = error.what();
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) return {what};  // within() wrote it
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.ends_with(" missing")) {
+    const std::string name = what.substr(0, what.find(':'));
+    return {fmt::format("{}: needs a value; got none; write {} VALUE", name, name)};
+  }
+  std::vector<std::string> faults = number_faults(app, std::numeric_limits<long long>::max());
+  if (faults.empty()) faults = missing(app);
+  if (faults.empty()) faults = number_faults(app, std::numeric_limits<int>::max());
+  if (faults.empty())
+    faults.push_back(fmt::format("{}: flags must be as `colonnade help {}` shows them; got: {}; mend that",
+                                 app.get_name(), app.get_name(), what));
+  return faults;
+}
+
+}  // namespace colonnade::app

@@ -1,0 +1,90 @@
+// The table of uses: what the commands that only compute read of each group of settings.
+#include "colonnade/config/use.h"
+
+#include <map>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::config {
+
+namespace {
+
+/// Some of the uses besides kTrain, which reads everything.
+struct Readers {
+  bool data = false, tokens = false, generate = false;
+};
+
+constexpr Readers kNone{};
+constexpr Readers kAll{.data = true, .tokens = true, .generate = true};
+constexpr Readers kEvaluate{.data = true, .tokens = true};
+constexpr Readers kData{.data = true};
+
+/// Who reads a group; some of its keys have readers of their own.
+struct Group {
+  Readers readers;
+  std::map<std::string_view, Readers> others = {};
+};
+
+/// Sizes of the model are read because they are compared with those of the checkpoint.
+const std::map<std::string_view, Group>& groups() {
+  static const std::map<std::string_view, Group> kGroups = {
+      {"run", {kAll}},
+      {"network size", {kAll}},
+      {"positions", {kAll}},
+      {"layers", {kAll, {{"hidden_dropout", kNone}, {"attention_dropout", kNone}}}},
+      {"initial values and precision",
+       {kNone,
+        {{"seed", {.data = true, .generate = true}},
+         {"params_dtype", kAll},
+         {"bf16", kAll},
+         {"fp16", kAll}}}},
+      {"parallel sizes", {kAll, {{"sequence_parallel", kNone}}}},
+      {"pipeline",
+       {kAll, {{"pipeline_schedule", kNone}, {"microbatch_group_size_per_virtual_pipeline_stage", kNone}}}},
+      {"data parallelism", {kNone, {{"distributed_backend", kAll}, {"distributed_timeout_minutes", kAll}}}},
+      {"training",
+       {kNone,
+        {{"device", kAll},
+         {"micro_batch_size", kEvaluate},
+         {"global_batch_size", kData},
+         {"seq_length", kData}}}},
+      {"validation", {kNone, {{"eval_iters", kData}}}},
+      {"optimizer", {kNone}},
+      {"learning rate and weight decay", {kNone}},
+      {"data", {kData, {{"dataloader_type", kNone}, {"num_workers", kNone}}}},
+      {"tokenizer", {kAll}},
+      {"checkpoints",
+       {kNone,
+        {{"load", kAll},
+         {"pretrained_checkpoint", kAll},
+         {"ckpt_step", kAll},
+         {"exit_on_missing_checkpoint", kAll}}}},
+      {"logging", {kNone}},
+  };
+  return kGroups;
+}
+
+}  // namespace
+
+bool reads(Use use, const Setting& setting) {
+  if (use == Use::kTrain || setting.cls != Class::kImplemented) return true;
+  const auto found = groups().find(setting.group);
+  COL_CHECK(found != groups().end(), "{}: its group must have a row in settings/use.cpp; got '{}'; add it",
+            setting.flag, setting.group);
+  const Group& group = found->second;
+  const auto other = group.others.find(setting.key);
+  const Readers& readers = other == group.others.end() ? group.readers : other->second;
+  switch (use) {
+    case Use::kEvaluateData:
+      return readers.data;
+    case Use::kEvaluateTokens:
+      return readers.tokens;
+    case Use::kGenerate:
+      return readers.generate;
+    case Use::kTrain:
+      break;
+  }
+  return true;
+}
+
+}  // namespace colonnade::config

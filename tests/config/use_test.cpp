@@ -1,0 +1,62 @@
+// What evaluate and generate read of a run: groups, exceptions, and no group forgotten.
+#include "colonnade/config/use.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace colonnade::config {
+namespace {
+
+using Keys = std::set<std::string>;
+
+/// The implemented settings of `groups` that `use` reads, or those that it does not.
+Keys keys_of(Use use, const Keys& groups, bool read) {
+  Keys keys;
+  for (const Setting& s : schema())
+    if (s.cls == Class::kImplemented && groups.contains(s.group) && reads(use, s) == read) keys.insert(s.key);
+  return keys;
+}
+
+constexpr Use kComputing[] = {Use::kEvaluateData, Use::kEvaluateTokens, Use::kGenerate};
+
+TEST(Use, EveryGroupHasARowAndTrainingReadsAll) {
+  for (const Setting& s : schema()) {
+    EXPECT_TRUE(reads(Use::kTrain, s)) << s.flag;
+    for (const Use use : kComputing) EXPECT_NO_THROW(reads(use, s)) << s.flag;
+  }
+}
+
+TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
+  const Keys training = {"training",   "validation", "optimizer",        "learning rate and weight decay",
+                         "data",       "logging",    "data parallelism", "initial values and precision",
+                         "checkpoints"};
+  EXPECT_EQ(
+      keys_of(Use::kGenerate, training, true),
+      (Keys{"device", "distributed_backend", "distributed_timeout_minutes", "seed", "params_dtype", "bf16",
+            "fp16", "load", "pretrained_checkpoint", "ckpt_step", "exit_on_missing_checkpoint"}));
+  const Keys model = {"run",      "network size", "positions", "layers", "parallel sizes",
+                      "pipeline", "tokenizer"};
+  EXPECT_EQ(keys_of(Use::kGenerate, model, false),
+            (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "pipeline_schedule",
+                  "microbatch_group_size_per_virtual_pipeline_stage"}));
+}
+
+TEST(Use, EvaluationReadsDataToo) {
+  EXPECT_EQ(keys_of(Use::kEvaluateData, {"data"}, false), (Keys{"dataloader_type", "num_workers"}));
+  EXPECT_EQ(keys_of(Use::kEvaluateData, {"training", "validation"}, true),
+            (Keys{"device", "micro_batch_size", "global_batch_size", "seq_length", "eval_iters"}));
+  EXPECT_EQ(keys_of(Use::kEvaluateTokens, {"data", "training", "validation"}, true),
+            (Keys{"device", "micro_batch_size"}));
+  for (const Setting& s : schema())
+    EXPECT_TRUE(reads(Use::kEvaluateData, s) || !reads(Use::kEvaluateTokens, s)) << s.flag;
+}
+
+TEST(Use, FlagsThatAreRefusedOrAlwaysSoAreNotItsMatter) {
+  for (const Setting& s : schema()) {
+    EXPECT_TRUE(s.cls == Class::kImplemented || reads(Use::kGenerate, s)) << s.flag;
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::config
