@@ -133,9 +133,8 @@ void check(const Qkv& qkv, const AttentionArgs& args) {
   COL_CHECK(qkv.q.dim() == 4 && qkv.k.dim() == 4 && qkv.v.sizes() == qkv.k.sizes() &&
                 qkv.k.size(0) == qkv.q.size(0) && qkv.k.size(3) == qkv.q.size(3) && qkv.k.size(1) > 0 &&
                 qkv.q.size(1) % qkv.k.size(1) == 0 && (!args.causal || qkv.k.size(2) >= qkv.q.size(2)),
-            "attention: q must be [b, n, s, d] and k, v [b, g, t, d] with g dividing n and, when causal, t "
-            ">= s; got {}, "
-            "{}, {}",
+            "attention: q must be [b, n, s, d] and k, v [b, g, t, d] with g dividing n and, when causal, "
+            "t >= s; got {}, {}, {}",
             c10::str(qkv.q.sizes()), c10::str(qkv.k.sizes()), c10::str(qkv.v.sizes()));
   COL_CHECK(args.window == 0 || args.causal, "attention: a window needs causal attention; got window {}",
             args.window);
