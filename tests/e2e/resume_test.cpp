@@ -76,15 +76,14 @@ TEST(Resume, ALastSaveThatFailsIsTriedOnce) {
   for (const std::string& word : colonnade(steps(2, folder.path()))) command += " '" + word + "'";
   const Result result = run({"bash", "-c", command});
   EXPECT_EQ(result.code, 1) << result.text;
-  EXPECT_EQ(count(result.text, "was not written"), 1U) << result.text;
+  EXPECT_EQ(count(result.text, "saving the checkpoint of iteration"), 1U) << result.text;
 }
 
 TEST(Resume, EvaluatesWithoutTrainingAndWithoutACheckpoint) {
   const TempFolder folder;
   const Words words =
       small_gpt() +
-      Words{"--train-iters",       "4", "--eval-iters", "2", "--skip-train", "--eval-interval", "2", "--save",
-            folder.path().string()};
+      Words{"--eval-iters", "2", "--skip-train", "--eval-interval", "2", "--save", folder.path().string()};
   const Result result = pretrain(words);
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(count(read_text(folder / "validation.jsonl"), "\"validation\""), 1U);
@@ -149,6 +148,28 @@ TEST(Resume, AnotherTokenizerOfTheSameSizeIsRefused) {
     EXPECT_THAT(result.text, AllOf(HasSubstr("the tokenizer must be the one of"), HasSubstr("u.model"),
                                    HasSubstr("t.model")));
   }
+}
+
+TEST(Resume, AnotherOrderOfSamplesIsSaid) {
+  const TempFolder folder;
+  const auto words = [&](int last, const Words& more) {  // about 440 steps read the data once
+    Words all =
+        steps(last, folder / "run",
+              {"--vocab-size", "1152", "--split", "1,0,0", "--data-cache-path", (folder / "cache").string(),
+               "--exit-interval", "1", "--data-path", kVectors + "/indexed/gpt_uint16"});
+    all.erase(std::find(all.begin(), all.end(), "--mock-data"));
+    return all + more;
+  };
+  const Words load{"--load", (folder / "run").string()};
+  ASSERT_EQ(pretrain(words(400, {})).code, 0);
+  const Result same = pretrain(words(410, load));
+  EXPECT_EQ(same.code, 0) << same.text;
+  EXPECT_THAT(same.text, Not(HasSubstr("the order of samples")));
+  const Result longer = pretrain(words(500, load));
+  EXPECT_EQ(longer.code, 0) << longer.text;
+  EXPECT_THAT(longer.text, AllOf(HasSubstr("was read once for 1640 samples of the train data"),
+                                 HasSubstr("is read 2 times for 2000 samples now: the order of samples is "
+                                           "another one")));
 }
 
 TEST(Resume, AnUnweightedBlendThatIsTooShortIsToldBeforeTheFirstStep) {
