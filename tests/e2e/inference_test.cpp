@@ -196,7 +196,7 @@ TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
     EXPECT_EQ(result.code, 1) << result.text;
     EXPECT_THAT(result.text, HasSubstr("error: --logits-out: must be written; got an error: "));
     EXPECT_THAT(result.text, HasSubstr("File too large"));
-    EXPECT_THAT(result.text, Not(HasSubstr("loss 5.9974"))) << "told as if all were well";
+    EXPECT_THAT(result.text, Not(HasSubstr("perplexity"))) << "told as if all were well";
   }
 }
 
