@@ -92,7 +92,9 @@ TEST(BlockPool, SaysWhenTheSystemHasNoMore) {
         try {
           pool.take(std::size_t{1} << 50);
         } catch (const std::exception& error) {
-          EXPECT_NE(std::string(error.what()).find("memory: the system must give"), std::string::npos);
+          const std::string text = error.what();
+          EXPECT_NE(text.find("memory: the system must give"), std::string::npos);
+          EXPECT_EQ(text.find(".cpp"), std::string::npos) << "a user needs no place in the source: " << text;
           throw;
         }
       },

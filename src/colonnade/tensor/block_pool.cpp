@@ -37,10 +37,11 @@ void* BlockPool::take(std::size_t bytes) {
       let_go_until(0);
       block = from_system(bytes);
     }
-    COL_CHECK(block != nullptr,
-              "memory: the system must give {} bytes; got none beside {} in use; use a smaller model or "
-              "micro-batch per rank, or a machine with more memory",
-              bytes, use_.lent);
+    if (block == nullptr)
+      throw Error(
+          fmt::format("memory: the system must give {} bytes; got none beside {} in use; use a smaller model "
+                      "or micro-batch per rank, or a machine with more memory",
+                      bytes, use_.lent));
     lent_[block] = bytes;
     use_.lent += bytes;
   }
