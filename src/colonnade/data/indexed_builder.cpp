@@ -58,13 +58,20 @@ bool pack(TokenType type, std::span<const std::int32_t> ids, std::vector<std::by
   return false;
 }
 
+/// Where the files go is the user's choice, and so is what to do when the system refuses to write there.
+[[noreturn]] void refuse(const fs::path& path, const std::string& reason) {
+  throw ConfigError(
+      fmt::format("--output-prefix: its folder must be writable and have room; got {} for {}; choose another "
+                  "folder or make room",
+                  reason, path.string()));
+}
+
 }  // namespace
 
 class IndexedDatasetBuilder::Part {
  public:
   explicit Part(fs::path path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wb+")) {
-    if (file_ == nullptr)
-      throw Error(fmt::format("{}: cannot be created; {}", path_.string(), std::strerror(errno)));
+    if (file_ == nullptr) refuse(path_, std::strerror(errno));
   }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
@@ -75,29 +82,31 @@ class IndexedDatasetBuilder::Part {
   }
 
   void write(std::span<const std::byte> bytes) {
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail("written");
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
   }
   void rewind() {
-    if (std::fseek(file_, 0, SEEK_SET) != 0) fail("read back");
+    if (std::fseek(file_, 0, SEEK_SET) != 0) fail();  // writes what is left first
   }
   /// The next bytes after rewind(), at most buffer.size(); 0 at the end.
   std::size_t read(std::span<std::byte> buffer) {
     const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file_);
-    if (std::ferror(file_) != 0) fail("read back");
+    if (std::ferror(file_) != 0)
+      throw Error(fmt::format("{}: what was written must be readable; got {}; check the disk", path_.string(),
+                              std::strerror(errno)));
     return n;
   }
   void sync() {
-    if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail("written");
+    if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail();
   }
   void rename_to(const fs::path& target) {
-    fs::rename(path_, target);
+    std::error_code error;
+    fs::rename(path_, target, error);
+    if (error) refuse(target, error.message());
     path_.clear();
   }
 
  private:
-  [[noreturn]] void fail(const char* what) const {
-    throw Error(fmt::format("{}: cannot be {}; {}", path_.string(), what, std::strerror(errno)));
-  }
+  [[noreturn]] void fail() const { refuse(path_, std::strerror(errno)); }
 
   fs::path path_;
   std::FILE* file_;
@@ -105,7 +114,10 @@ class IndexedDatasetBuilder::Part {
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenType type, bool multimodal)
     : prefix_(prefix), type_(type), multimodal_(multimodal) {
-  if (const fs::path folder = bin_path(prefix).parent_path(); !folder.empty()) fs::create_directories(folder);
+  std::error_code error;
+  const fs::path folder = bin_path(prefix).parent_path();
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) refuse(folder, error.message());
   const auto part = [this](const char* what) {
     return std::make_unique<Part>(fmt::format("{}.{}.part-{}", bin_path(prefix_).string(), what, ::getpid()));
   };
@@ -204,7 +216,9 @@ void IndexedDatasetBuilder::finalize() {
   idx.sync();
   bin_->sync();
   // The old index goes first and the new one comes last: a .idx never stands beside another .bin.
-  fs::remove(idx_path(prefix_));
+  std::error_code error;
+  fs::remove(idx_path(prefix_), error);
+  if (error) refuse(idx_path(prefix_), error.message());
   bin_->rename_to(bin_path(prefix_));
   idx.rename_to(idx_path(prefix_));
   lengths_.reset();

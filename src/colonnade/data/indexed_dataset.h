@@ -87,7 +87,7 @@ class IndexedDataset final : public TokenSource {
 
 /// Writes a data set, byte for byte as Megatron does, in constant memory. Everything goes to temporary
 /// files beside the target; finalize() renames them, so nothing half-written carries the final names.
-/// Throws Error when the disk is full or the folder cannot be written.
+/// Throws ConfigError that names --output-prefix when the disk is full or the folder cannot be written.
 class IndexedDatasetBuilder {
  public:
   IndexedDatasetBuilder(const std::string& prefix, TokenType type, bool multimodal = false);
