@@ -2,10 +2,14 @@
 #include "colonnade/comm/rendezvous.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "colonnade/base/error.h"
 #include "colonnade/comm/by_device.h"
@@ -136,6 +140,12 @@ class ProcessFactory final : public GroupFactory {
   std::map<std::string, int> made_;   ///< groups of equal name: two meshes of one job may want them
 };
 
+/// What c10d writes about its sockets is said in our words by the error that follows.
+void quiet_sockets() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr)
+    FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
+}
+
 /// A world of one has no groups to make.
 class LonelyFactory final : public GroupFactory {
  public:
@@ -173,6 +183,7 @@ World connect(const launch::Place& place, const ConnectOptions& options) {
     world.factory_ = std::make_shared<LonelyFactory>();
     return world;
   }
+  quiet_sockets();
   const auto start = Clock::now();
   // A launcher that starts the ranks again may keep its store: old keys must not be found.
   const StorePtr store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("colonnade/{}", place.restart),

@@ -13,6 +13,7 @@
 #include "colonnade/base/progress.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/fault/inject.h"
+#include "colonnade/job/memory_check.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/launch/process.h"
 
@@ -47,6 +48,18 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
   return shared;
 }
 
+/// Rank 0 speaks for all.
+void say(const launch::Place& place, const config::Run& run, plan::Purpose purpose) {
+  if (place.rank != 0) return;
+  if (place.launcher != "none")
+    log::info("{}; {} threads a rank", launch::describe(place), at::get_num_threads());
+  for (const std::string& note : run.notes) log::info("{}", note);
+  if (purpose == plan::Purpose::kTrain && run.model.attention_dropout > 0)
+    log::warning(
+        "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
+        "--attention-dropout 0 takes the fast kernels");
+}
+
 }  // namespace
 
 int choose_gpu(const launch::Place& place, int gpus, const std::string& backend) {
@@ -69,11 +82,9 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   progress().set_phase("init");
   set_threads(place);
   prepare(run, purpose, std::move(faults));
-  if (place.rank == 0) {
-    if (place.launcher != "none")
-      log::info("{}; {} threads a rank", launch::describe(place), at::get_num_threads());
-    for (const std::string& note : run.notes) log::info("{}", note);
-  }
+  if (run.training.device == "cpu")
+    require_memory(run, purpose, std::max(place.local_size, 1), machine_memory());
+  say(place, run, purpose);
 
   const bool cuda = run.training.device == "cuda";
   const std::string& backend = *run.training.distributed_backend;

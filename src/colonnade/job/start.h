@@ -21,7 +21,8 @@ struct Started {
 /// Finds this process's place in the environment, completes and checks the settings (nothing is
 /// started before they are sound), sets the number of threads (launch::threads_of unless
 /// OMP_NUM_THREADS says it), makes this rank's GPU the current one, meets the other ranks and compares
-/// settings with them. Throws ConfigError with all faults, `faults` of the command line included.
+/// settings with them. Throws ConfigError with all faults, `faults` of the command line included, or when the
+/// run does not fit the memory of this machine (memory_check.h, on the CPU).
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});
 
 /// The number of the GPU that the rank takes out of the `gpus` that it sees: the only one where the

@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "colonnade/base/log.h"
 #include "colonnade/ops/autograd.h"
 #include "colonnade/ops/launch.h"
 
@@ -114,13 +113,6 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
 
 /// All scores in memory, because LibTorch's kernels know no dropout by position.
 Tensor attention_with_dropout(const Qkv& qkv, const Tensor& mask, const Sizes& z, const AttentionArgs& args) {
-  static const bool kSaid = [] {
-    log::warning(
-        "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
-        "--attention-dropout 0 takes the fast kernels");
-    return true;
-  }();
-  static_cast<void>(kSaid);
   const Tensor q = qkv.q.reshape({z.b, z.g, z.repeat * z.s, z.d});
   Tensor scores = at::matmul(q, qkv.k.transpose(-2, -1)).view({z.b, z.n, z.s, z.t}) * args.scale;
   if (mask.defined()) scores = scores + mask;

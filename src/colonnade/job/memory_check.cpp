@@ -1,0 +1,128 @@
+// See memory_check.h.
+#include "colonnade/job/memory_check.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "colonnade/base/error.h"
+#include "colonnade/plan/describe.h"
+#include "colonnade/plan/memory.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::job {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Bytes of the row `name` ("MemTotal:      1024 kB") of a meminfo file; 0 when there is none.
+std::int64_t meminfo(const fs::path& file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string word; in >> word;) {
+    std::int64_t kib = 0;
+    if (word == name + ":" && in >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+/// The smallest number in `file` of `group` and the groups around it; without one ("max") the largest there
+/// is.
+std::int64_t smallest_limit(const fs::path& mount, fs::path group, const char* file) {
+  std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
+  for (;; group = group.parent_path()) {
+    std::int64_t limit = 0;
+    if (std::ifstream(mount / group.relative_path() / file) >> limit) smallest = std::min(smallest, limit);
+    if (group == group.parent_path()) return smallest;
+  }
+}
+
+/// What the control groups of this process allow. Rows of /proc/self/cgroup: "4:memory:/a/b" of version 1,
+/// "0::/a/b" of version 2.
+std::int64_t group_limit(const fs::path& root) {
+  const fs::path mount = root / "sys/fs/cgroup";
+  std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
+  std::ifstream rows(root / "proc/self/cgroup");
+  for (std::string row; std::getline(rows, row);) {
+    std::istringstream parts(row);
+    std::string number, controllers, group;
+    std::getline(std::getline(std::getline(parts, number, ':'), controllers, ':'), group);
+    if (controllers.empty())
+      smallest = std::min(smallest, smallest_limit(mount, group, "memory.max"));
+    else if (("," + controllers + ",").find(",memory,") != std::string::npos)
+      smallest = std::min(smallest, smallest_limit(mount / "memory", group, "memory.limit_in_bytes"));
+  }
+  return smallest;
+}
+
+template <typename Part>
+double elements(const Part& part) {
+  double sum = 0;
+  plan::for_each(part, [&sum](const plan::ParamSpec& spec) {
+    double product = 1;
+    for (const std::int64_t size : spec.shape) product *= static_cast<double>(size);
+    sum += product;
+  });
+  return sum;
+}
+
+/// Of the whole model once. In floating point: what was typed may be larger than any integer.
+double weight_bytes(const config::Run& run) {
+  const config::Model& m = run.model;
+  const double layer = elements(plan::layer_params(m, run.parallel, 0));
+  return (elements(plan::embedding_params(m, run.parallel)) + static_cast<double>(m.num_layers) * layer +
+          elements(plan::head_params(m, run.parallel))) *
+         static_cast<double>(plan::element_size(m));
+}
+
+/// What one micro-batch keeps at least: the input of a layer and, with attention dropout, its scores.
+double activation_bytes(const config::Run& run) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const double s = real(run.training.seq_length);
+  double row = real(run.model.hidden_size);
+  if (run.model.attention_dropout > 0 && !run.training.skip_train)
+    row += 2 * s * real(run.model.num_attention_heads);
+  return real(run.training.micro_batch_size) * s * row * real(plan::element_size(run.model));
+}
+
+/// What a rank holds at the worst moment, on average over all ranks.
+double planned_bytes(const config::Run& run) {
+  const auto stages = plan::plan_memory(run);
+  double sum = 0;
+  for (const plan::StageMemory& stage : stages) {
+    const std::int64_t later = run.training.skip_train ? stage.evaluation_peak() : stage.peak();
+    sum += static_cast<double>(std::max(stage.start_up(), later));
+  }
+  return sum / static_cast<double>(stages.size());
+}
+
+}  // namespace
+
+std::int64_t machine_memory(const fs::path& root) {
+  const fs::path file = root / "proc/meminfo";
+  const std::int64_t all = meminfo(file, "MemTotal");
+  return all == 0 ? 0 : std::min(all, group_limit(root)) + meminfo(file, "SwapTotal");
+}
+
+void require_memory(const config::Run& run, plan::Purpose purpose, int local_ranks, std::int64_t memory) {
+  if (memory == 0) return;
+  const double ranks = run.parallel.world_size, replicas = run.parallel.data_parallel_size();
+  const auto here = [&](double of_all_replicas) { return of_all_replicas * replicas / ranks * local_ranks; };
+  const auto require = [&](double bytes, const char* what, const char* way_out) {
+    if (bytes <= static_cast<double>(memory)) return;
+    throw ConfigError(fmt::format(
+        "memory: the ranks of a machine must fit it; got {} of {} for {} {} and {} here; {}, or spread the run "
+        "over more machines (`colonnade plan` shows what needs memory)",
+        plan::bytes_text(bytes), what, local_ranks, local_ranks == 1 ? "rank" : "ranks",
+        plan::bytes_text(static_cast<double>(memory)), way_out));
+  };
+  // These two first: they are sound for any sizes, and what passes them can be planned in integers.
+  require(here(weight_bytes(run)), "weights", "lower --hidden-size or --num-layers");
+  if (purpose == plan::Purpose::kModel) return;
+  require(here(activation_bytes(run)), "activations", "lower --micro-batch-size or --seq-length");
+  require(planned_bytes(run) * local_ranks, "weights, optimizer states and activations",
+          "lower --micro-batch-size, --seq-length or the model's sizes");
+}
+
+}  // namespace colonnade::job

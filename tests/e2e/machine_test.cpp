@@ -1,0 +1,102 @@
+// What a machine does not give: memory, room on its disk, the other ranks. One clear message with the way
+// out, said once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::size_t lines_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(Machine, ARunThatDoesNotFitItsMemoryIsNotBegun) {
+  const TempFolder folder;
+  const Words words = small_gpt() + Words{"--train-iters", "2", "--save", (folder / "run").string()};
+  for (const Words& large :
+       {Words{"--hidden-size", "100000000"}, Words{"--num-layers", "1000000", "--hidden-size", "4096"},
+        Words{"--micro-batch-size", "100000000", "--global-batch-size", "100000000"}}) {
+    const Result result = run(colonnade(words + large));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr("error: memory: the ranks of a machine must fit it"),
+                                   HasSubstr("lower --"), Not(HasSubstr(".cpp"))));
+    EXPECT_EQ(lines_of(result.text), 1U) << result.text;
+  }
+  const Result ranks = run(launch(2, folder.path(), words + Words{"--hidden-size", "100000000"}));
+  EXPECT_EQ(ranks.code, 2) << ranks.text;
+  EXPECT_THAT(ranks.text, HasSubstr("of weights for 2 ranks"));
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+/// `colonnade preprocess` of 1000 tokens into `prefix`, after `before` in a shell.
+Result preprocess(const TempFolder& folder, const std::string& prefix, const std::string& before = ":") {
+  std::string text = "{\"text\": \"1";
+  for (int i = 0; i < 999; ++i) text += " 7";
+  write_text(folder / "in.jsonl", text + "\"}\n");
+  return run(Words{"/bin/bash", "-c", before + "; exec \"$0\" \"$@\""} +
+             colonnade({"preprocess", "--input", (folder / "in.jsonl").string(), "--output-prefix", prefix,
+                        "--tokenizer-type", "NullTokenizer", "--vocab-size", "9"}));
+}
+
+void expect_refused(const Result& result, const std::string& reason) {
+  EXPECT_EQ(result.code, 2) << result.text;
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("error: --output-prefix: its folder must be writable"),
+                    HasSubstr("got " + reason), HasSubstr("choose another folder or make room")));
+  EXPECT_EQ(lines_of(result.text), 1U) << result.text;
+}
+
+TEST(Machine, DataSetsGoWhereTheyCanBeWritten) {
+  const TempFolder folder;
+  write_text(folder / "file", "");
+  expect_refused(preprocess(folder, (folder / "file").string() + "/data"), "Not a directory");
+  expect_refused(preprocess(folder, "/proc/none/data"), "No such file");
+  expect_refused(preprocess(folder, (folder / "data").string(), "ulimit -f 1"), "File too large");
+  fs::create_directories(folder / "data_text_document.bin/x");
+  expect_refused(preprocess(folder, (folder / "data").string()), "Is a directory");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 3) << "parts of a data set are left";
+  fs::remove_all(folder / "data_text_document.bin");
+  EXPECT_EQ(preprocess(folder, (folder / "new/data").string()).code, 0) << "folders are made";
+}
+
+TEST(Machine, ARankThatNeverComesIsToldInOurWordsAlone) {
+  const TempFolder folder;
+  const Words words =
+      small_gpt() +
+      Words{"--train-iters", "2", "--save", (folder / "run").string(), "--distributed-timeout-minutes",
+            "0.03"};
+  const Result result = run(colonnade(words), {{"RANK", "0"},
+                                               {"LOCAL_RANK", "0"},
+                                               {"WORLD_SIZE", "2"},
+                                               {"MASTER_ADDR", "127.0.0.1"},
+                                               {"MASTER_PORT", free_port()}});
+  EXPECT_EQ(result.code, 4) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("missing: rank 1"), Not(HasSubstr("c10d"))));
+}
+
+TEST(Machine, WhatIsSlowIsSaidByRankZeroAlone) {
+  const TempFolder folder;
+  const Words words =
+      small_gpt() + Words{"--train-iters", "1", "--eval-iters", "0", "--save", (folder / "run").string()};
+  const Result result = run(launch(2, folder.path(), words));
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(read_text(folder / "logs/rank_0.log"),
+              HasSubstr("--attention-dropout 0 takes the fast kernels"));
+  EXPECT_THAT(read_text(folder / "logs/rank_1.log"), Not(HasSubstr("--attention-dropout")));
+  const Result none = run(colonnade(words + Words{"--save", (folder / "fast").string(),  //
+                                                  "--attention-dropout", "0"}));
+  EXPECT_EQ(none.code, 0) << none.text;
+  EXPECT_THAT(none.text, Not(HasSubstr("--attention-dropout")));
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
