@@ -20,6 +20,8 @@ TEST(EditDistance, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(nearest_word("pretrian", verbs), "pretrain");
   EXPECT_EQ(nearest_word("plna", verbs), "plan");
   EXPECT_EQ(nearest_word("serve-all-now", verbs), "");
+  EXPECT_EQ(nearest_word("tp", std::vector<std::string>{"lr"}), "") << "no letter in common";
+  EXPECT_EQ(nearest_word("", std::vector<std::string>{"lr"}), "");
 }
 
 }  // namespace
