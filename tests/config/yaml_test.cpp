@@ -144,6 +144,29 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   EXPECT_THAT(read("").faults, IsEmpty());
 }
 
+TEST_F(Yaml, TwoSpellingsOfOneSettingAreNotChosenBetween) {
+  EXPECT_THAT(read("num_layers: 2\nnum-layers: 7\n").faults,
+              ElementsAre("run.yaml:2: num-layers: must be given once; got num_layers too; leave one out"));
+  EXPECT_THAT(read("swiglu: true\nno_swiglu: true\n").faults,
+              ElementsAre(HasSubstr("run.yaml:2: no_swiglu: must be given once; got swiglu too")));
+  EXPECT_THAT(read("x-a: &a {norm_epsilon: 1, layernorm_epsilon: 2}\n<<: *a\n").faults,
+              ElementsAre(HasSubstr("layernorm_epsilon: must be given once; got norm_epsilon too")));
+  EXPECT_THAT(read("num_layers: 2\nnum_layers: null\n").faults.size(), 1U);
+  const Parsed merged = read("x-a: &a {num-layers: 7, norm_epsilon: 1}\n<<: *a\nnum_layers: 2\n");
+  EXPECT_THAT(merged.faults, IsEmpty()) << "another spelling in a merged map is a default";
+  EXPECT_EQ(merged.run.model.num_layers, 2);
+}
+
+TEST_F(Yaml, ASecondDocumentIsAFaultAtItsLine) {
+  const Parsed two = read("seed: 1\n---\nseed: 2\n");
+  EXPECT_THAT(two.faults, ElementsAre(AllOf(HasSubstr("run.yaml:3: "), HasSubstr("must hold one document"))));
+  EXPECT_TRUE(two.cut_short);
+  EXPECT_THAT(read("seed: 1\n---\nseed: [\n").faults, ElementsAre(HasSubstr("must be YAML")));
+  const Parsed one = read("---\n---\nseed: 5\n...\n---\n# nothing\n");
+  EXPECT_THAT(one.faults, IsEmpty());
+  EXPECT_EQ(one.run.training.seed, 5) << "empty documents are none";
+}
+
 TEST_F(Yaml, AFileThatCannotBeReadAtAllIsTold) {
   EXPECT_TRUE(read("num_layers: [1, 2\nlr: 3\n").cut_short);
   EXPECT_TRUE(read("- a\n- b\n").cut_short);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -36,7 +37,7 @@ class Reader {
             fmt::format("{}: a YAML file of settings must be at most {} bytes; got {}; name another file",
                         path_, kLargestFile, text.size()));
       }
-      const YAML::Node root = YAML::Load(text);
+      const YAML::Node root = only_document(text);
       if (root.IsNull()) return;
       if (!root.IsMap()) {
         return unread(fmt::format("{}: must hold `key: value` lines; got {}; see `colonnade help --markdown`",
@@ -58,9 +59,26 @@ class Reader {
     out_.cut_short = true;
   }
 
-  /// Own keys before merged ones: the first to be seen wins.
+  /// The document that is not empty; a fault when there are several.
+  YAML::Node only_document(const std::string& text) {
+    YAML::Node found;
+    for (const YAML::Node& document : YAML::LoadAll(text)) {
+      if (document.IsNull()) continue;
+      if (!found.IsNull()) {
+        unread(
+            fmt::format("{}:{}: a YAML file of settings must hold one document; got another after `---`; "
+                        "join them, or put it in a file of its own and give --config twice",
+                        path_, line(document)));
+        return {};
+      }
+      found.reset(document);
+    }
+    return found;
+  }
+
+  /// Own keys before merged ones: the first to be seen wins. In one map a setting has one spelling.
   void map(const YAML::Node& node, int depth) {
-    std::set<std::string> here;
+    std::map<std::string, std::string> here;  // a setting's key, or an unknown name: its spelling
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) {
         fault(fmt::format("{}:{}: keys must be names; got a list or map; write `key: value`", path_,
@@ -69,9 +87,11 @@ class Reader {
       }
       const std::string& key = entry.first.Scalar();
       if (key == "<<") continue;
-      if (!here.insert(key).second) {
-        fault(fmt::format("{}:{}: {}: must be given once; got it twice; leave one out", path_,
-                          line(entry.first), key));
+      const auto match = find(key);
+      const auto [before, is_new] = here.emplace(match ? match->setting->key : key, key);
+      if (!is_new) {
+        fault(fmt::format("{}:{}: {}: must be given once; got {}; leave one out", path_, line(entry.first),
+                          key, before->second == key ? "it twice" : before->second + " too"));
       } else if (entry.second.IsMap() && depth == 0 && is_anchor(key)) {
         continue;
       } else {
