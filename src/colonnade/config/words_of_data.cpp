@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -10,17 +11,21 @@ namespace colonnade::config {
 
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t";
-  const std::size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
-}
+constexpr std::string_view kDigits = "0123456789.";
 
-std::string_view unquoted(std::string_view text) {
-  text = trimmed(text);
-  const bool quoted = text.size() >= 2 && text.front() == text.back() && (text[0] == '\'' || text[0] == '"');
-  return quoted ? text.substr(1, text.size() - 2) : text;
+/// The numbers of "99", "99-1-0"; a minus between two numbers is a separator, elsewhere a sign. False for
+/// anything else.
+bool add_numbers(std::string_view word, std::vector<double>& parts) {
+  for (bool more = true; more;) {
+    const std::size_t end = word.find('-');
+    more = end != std::string_view::npos;
+    const std::string_view digits = word.substr(0, end);
+    const std::optional<double> part = number_of(digits);
+    if (!part || digits.find_first_not_of(kDigits) != std::string_view::npos) return false;
+    parts.push_back(*part);
+    if (more) word.remove_prefix(end + 1);
+  }
+  return true;
 }
 
 }  // namespace
@@ -33,20 +38,17 @@ std::optional<double> number_of(std::string_view word) {
 }
 
 SplitWords read_split(std::string_view text) {
+  constexpr std::string_view kWord = "0123456789.+-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   std::vector<double> parts;
-  double sum = 0;
-  std::string_view rest = unquoted(text);
-  for (bool more = true; more;) {
-    const std::size_t comma = rest.find(',');
-    more = comma != std::string_view::npos;
-    const std::string_view word = trimmed(rest.substr(0, comma));
-    const std::optional<double> part = number_of(word);
-    if (!part || !std::isfinite(*part) || *part < 0) return {{}, fmt::format("'{}'", word)};
-    parts.push_back(*part);
-    sum += *part;
-    if (more) rest.remove_prefix(comma + 1);
+  for (std::size_t end = 0, at = 0; (at = text.find_first_of(kWord, end)) != std::string_view::npos;) {
+    end = std::min(text.find_first_not_of(kWord, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    if (word != "-" && !add_numbers(word, parts)) return {{}, fmt::format("'{}'", word)};
   }
+  if (parts.empty()) return {{}, "no number"};
   if (parts.size() > 3) return {{}, fmt::format("{} numbers", parts.size())};
+  double sum = 0;
+  for (const double part : parts) sum += part;
   if (!(sum > 0) || !std::isfinite(sum)) return {{}, fmt::format("the sum {}", sum)};
   return {std::move(parts), ""};
 }

@@ -15,8 +15,9 @@ struct SplitWords {
   std::string fault;  ///< what was found instead: "'x'", "4 numbers"
 };
 
-/// Reads one to three finite numbers >= 0 with a sum above 0, separated by commas: "969, 30, 1". Blanks
-/// beside them and one pair of quotes around all are dropped.
+/// Reads one to three numbers with a sum above 0: "969, 30, 1", "99/1/0", "[99 1]". As in Megatron a number
+/// is a run of digits and points, and what stands between them does not matter; but letters and signs are
+/// faults.
 SplitWords read_split(std::string_view text);
 
 /// The number that the whole word is; nothing for "3x", "" and names.

@@ -21,8 +21,7 @@ struct Fraction {
 using SplitFractions = std::array<std::optional<Fraction>, 3>;
 
 /// Reads "969, 30, 1" (config::read_split), fills up with zeros to three, divides by the sum. A part of
-/// width zero is empty. Throws ConfigError for anything else than one to three numbers >= 0; Megatron picks
-/// the numbers out of any text.
+/// width zero is empty. Throws ConfigError for anything else than one to three numbers >= 0.
 SplitFractions parse_split(std::string_view text);
 
 /// Sequences [begin, end) of `count`: both ends are rounded to the nearest, halves to even.
