@@ -1,12 +1,14 @@
 // `colonnade preprocess`: JSON lines to .bin/.idx with the flags of Megatron's tools/preprocess_data.py.
 #include "colonnade/data/preprocess.h"
 
+#include <fmt/ranges.h>
 #include <glob.h>
 
 #include <chrono>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/launch/process.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
@@ -55,7 +57,7 @@ class Reporter {
   Clock::time_point last_ = start_;
 };
 
-/// What the flags say.
+/// What the flags say; the values of those that are not given are Megatron's.
 struct Asked {
   data::PreprocessOptions options;
   data::TokenizerOptions tokenizer;
@@ -64,6 +66,11 @@ struct Asked {
   std::int64_t partitions = 1;
   bool split_sentences = false;
   bool keep_sequential = false;
+  bool keep_newlines = false;
+  std::string dataset_impl = "mmap";
+  std::string lang = "english";
+  std::vector<std::int64_t> workers_to_check{16, 32, 64};
+  std::int64_t max_documents = 100000;
 };
 
 void add_flags(CLI::App& app, Asked& asked) {
@@ -87,33 +94,64 @@ void add_flags(CLI::App& app, Asked& asked) {
                  "Above 1 only with --keep-sequential-samples; then it changes nothing");
   app.add_flag("--keep-sequential-samples", asked.keep_sequential,
                "Documents keep the order of the lines: always so here");
+  app.add_flag("--keep-newlines", asked.keep_newlines, "Texts keep their line breaks: always so here");
+  app.add_option("--dataset-impl", asked.dataset_impl,
+                 "Of older scripts; mmap is the one format: always so here")
+      ->capture_default_str();
   app.add_flag("--split-sentences", asked.split_sentences, "Refused: needs a sentence splitter");
+  app.add_option("--lang", asked.lang, "Refused but for english: needs a sentence splitter")
+      ->capture_default_str();
+  app.add_option("--workers-to-check", asked.workers_to_check,
+                 "Refused: no search for the number of workers");
+  app.add_option("--max-documents", asked.max_documents, "Refused: no search for the number of workers");
   add_tokenizer_flags(app, asked.tokenizer);
 }
 
-/// Flags of Megatron's tools/preprocess_data.py that are no settings of a run and not read here.
+/// Flags of Megatron's tools/preprocess_data.py that are no settings of a run and refused with any value.
 const std::map<std::string, std::string>& refused() {
-  static const std::string sentences =
-      "must be left out, for it belongs to --split-sentences; got it; there is no sentence splitter here";
   static const std::string search =
       "must be left out, for there is no search for the number of workers; got it; --workers is the number of "
       "cores unless given, and the result does not depend on it";
-  static const std::map<std::string, std::string> reasons = {
-      {"--keep-newlines", sentences}, {"--lang", sentences},       {"--find-optimal-num-workers", search},
-      {"--workers-to-check", search}, {"--max-documents", search}, {"--performance-dir", search}};
+  static const std::map<std::string, std::string> reasons = {{"--find-optimal-num-workers", search},
+                                                             {"--performance-dir", search}};
   return reasons;
 }
 
-void check(const Asked& asked) {
-  if (asked.split_sentences)
-    throw ConfigError(
-        "--split-sentences: must be left out, for there is no sentence splitter here; got it; give every text "
-        "as a list of sentences, each becomes a sequence");
-  if (asked.partitions > 1 && !asked.keep_sequential)
-    throw ConfigError(fmt::format(
-        "--partitions: must be 1, because Megatron's partitions reorder the documents; got {}; use "
-        "--workers, which is as fast and keeps the order",
-        asked.partitions));
+/// What Megatron's tool does and this one does not; Megatron's defaults may stand.
+std::vector<std::string> faults_of(const Asked& asked) {
+  const Asked defaults;
+  std::vector<std::string> faults;
+  const auto refuse = [&](bool wrong, const std::string& fault) {
+    if (wrong) faults.push_back(fault);
+  };
+  refuse(
+      asked.split_sentences,
+      "--split-sentences: must be left out, for there is no sentence splitter here; got it; give every text "
+      "as a list of sentences, each becomes a sequence");
+  refuse(asked.lang != defaults.lang,
+         fmt::format("--lang: must be left out, for only a sentence splitter reads it; got {}; texts of any "
+                     "language are read without",
+                     asked.lang));
+  refuse(asked.dataset_impl != defaults.dataset_impl,
+         fmt::format(
+             "--dataset-impl: must be mmap, the one format that data sets are read in; got {}; leave it out",
+             asked.dataset_impl));
+  refuse(
+      asked.partitions > 1 && !asked.keep_sequential,
+      fmt::format("--partitions: must be 1, because Megatron's partitions reorder the documents; got {}; use "
+                  "--workers, which is as fast and keeps the order",
+                  asked.partitions));
+  refuse(
+      asked.workers_to_check != defaults.workers_to_check,
+      fmt::format("--workers-to-check: must be left out, for there is no search for the number of workers; "
+                  "got {}; give --workers",
+                  fmt::join(asked.workers_to_check, " ")));
+  refuse(
+      asked.max_documents != defaults.max_documents,
+      fmt::format("--max-documents: must be left out, for there is no search for the number of workers; got "
+                  "{}; all documents are read",
+                  asked.max_documents));
+  return faults;
 }
 
 }  // namespace
@@ -130,7 +168,8 @@ int preprocess(const Arguments& arguments) {
   Asked asked;
   add_flags(app, asked);
   if (!read_flags(app, arguments, refused())) return kExitDone;
-  check(asked);
+  config::require_none(faults_of(asked));
+  if (asked.keep_newlines) log::info("--keep-newlines: texts keep their line breaks, always so here");
   asked.options.inputs = find_inputs(asked.inputs);
   const auto tokens = data::make_tokenizer(asked.tokenizer);
   Reporter reporter(asked.log_interval);
