@@ -1,9 +1,10 @@
-// Rules of settings that were given and would do nothing. Scales of a loss without fp16 are let through:
-// scripts for Megatron give them with bf16 too.
+// Settings that were given and would do nothing: rules that refuse them, and notes of those that scripts for
+// Megatron give by habit.
 #include <array>
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/plan/idle.h"
 #include "colonnade/plan/rules/table.h"
 
 namespace colonnade::plan {
@@ -13,12 +14,13 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-/// Settings that do something only beside another one.
+/// Settings that do something only beside another one, or only without it.
 struct Companions {
   std::array<const char*, 4> keys;  ///< up to four
-  const char* needed;               ///< key of the other one
-  const char* needs;                ///< the same as a user writes it
-  bool (*present)(const Run&);
+  const char* other;                ///< key of the other one
+  const char* words;                ///< what is needed, or in the way, as a user writes it
+  bool (*work)(const Run&);
+  bool in_the_way = false;
 };
 
 bool has_rope(const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRope; }
@@ -61,21 +63,47 @@ constexpr Companions kGroups{{"microbatch_group_size_per_virtual_pipeline_stage"
                              "--num-virtual-stages-per-pipeline-rank",
                              has_virtual_stages};
 constexpr Companions kLoad{
-    {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
-constexpr Companions kTokenizer{{"tokenizer_model"}, "tokenizer_type", "--tokenizer-type", [](const Run& r) {
-                                  return !r.data.tokenizer_type.empty();
-                                }};
+    {"no_load_optim", "override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
+    "load",
+    "--load",
+    [](const Run& r) { return !r.checkpoint.load.empty(); }};
+constexpr Companions kTokenizer{
+    {"tokenizer_model"}, "tokenizer_type", "a --tokenizer-type that reads a file", [](const Run& r) {
+      return !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
+    }};
+constexpr Companions kWsd{{"lr_wsd_decay_style"}, "lr_decay_style", "--lr-decay-style WSD", [](const Run& r) {
+                            return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd;
+                          }};
+constexpr Companions kRamp{{"weight_decay"},
+                           "weight_decay_incr_style",
+                           "--weight-decay-incr-style, whose ramp has a start and an end of its own",
+                           [](const Run& r) {
+                             return r.schedule.weight_decay_incr_style ==
+                                    config::WeightDecayIncrStyle::kConstant;
+                           },
+                           true};
+constexpr Companions kStages{
+    {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"},
+    "pipeline_model_parallel_size",
+    "--pipeline-model-parallel-size above 1",
+    [](const Run& r) { return r.parallel.pipeline_model_parallel_size > 1; }};
+constexpr std::array<const char*, 4> kDynamicScale{"initial_loss_scale", "min_loss_scale",
+                                                   "loss_scale_window", "hysteresis"};
+constexpr Companions kScale{kDynamicScale, "loss_scale", "a constant --loss-scale",
+                            [](const Run& r) { return !r.optimizer.loss_scale; }, true};
 
 /// Given, not its default, and not left behind in a file by a command line that removed the other one.
 bool idle(const Run& r, const Companions& c, const config::Setting& s) {
   if (!r.given.contains(s.key) || config::text_of(r, s) == s.default_text()) return false;
-  return config::typed(r, s.key) || !config::typed(r, c.needed);
+  return config::typed(r, s.key) || !config::typed(r, c.other);
 }
 
 template <const Companions& kCompanions>
 Broken without_companion(const Run& r) {
-  if (kCompanions.present(r) || r.at_fault.contains(kCompanions.needed)) return std::nullopt;
-  Finding found{"", fmt::format("does nothing without {}", kCompanions.needs), "", {}, ""};
+  if (kCompanions.work(r) || r.at_fault.contains(kCompanions.other)) return std::nullopt;
+  const bool beside = kCompanions.in_the_way;
+  Finding found{
+      "", fmt::format("does nothing {} {}", beside ? "beside" : "without", kCompanions.words), "", {}, ""};
   for (const char* key : kCompanions.keys) {
     if (key == nullptr) break;
     const config::Setting& s = config::setting(key);
@@ -86,7 +114,8 @@ Broken without_companion(const Run& r) {
     found.edits.push_back({s.key, s.default_text()});
   }
   if (found.edits.empty()) return std::nullopt;
-  found.way_out = fmt::format("leave it out, or add {}", kCompanions.needs);
+  found.way_out =
+      beside ? "leave one of them out" : fmt::format("leave it out, or add {}", kCompanions.words);
   return found;
 }
 
@@ -100,10 +129,60 @@ constexpr Rule kEffect[] = {
     {"idle-microbatch-group", true, without_companion<kGroups>},
     {"idle-load-optim", true, without_companion<kLoad>},
     {"idle-tokenizer-model", false, without_companion<kTokenizer>},
+    {"idle-wsd-style", true, without_companion<kWsd>},
+    {"idle-weight-decay", true, without_companion<kRamp>},
+    {"idle-pipeline-split", true, without_companion<kStages>},
+    {"idle-loss-scale", true, without_companion<kScale>},
+};
+
+/// Settings that Megatron's scripts give whether they do something or not.
+struct Habit {
+  std::array<const char*, 4> keys;
+  const char* because;
+  bool (*idle)(const Run&);
+};
+
+constexpr Habit kHabits[] = {
+    {{"split", "data_cache_path", "mid_level_dataset_surplus"},
+     "with --mock-data",
+     [](const Run& r) { return r.data.mock_data; }},
+    {{"split"},
+     "with --train-data-path and its kin",
+     [](const Run& r) {
+       const auto& d = r.data;
+       return !d.train_data_path.empty() || !d.valid_data_path.empty() || !d.test_data_path.empty();
+     }},
+    {{"min_lr"},
+     "with --lr-decay-style constant",
+     [](const Run& r) { return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant; }},
+    {{"lr_decay_iters", "lr_decay_samples"},
+     "with --lr-decay-style constant",
+     [](const Run& r) {
+       return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant && !r.schedule.lr_warmup_fraction;
+     }},
+    {kDynamicScale, "without --fp16",
+     [](const Run& r) {
+       return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
+     }},
 };
 
 }  // namespace
 
 std::span<const Rule> effect_rules() { return kEffect; }
+
+std::vector<std::string> idle_habits(const Run& run) {
+  std::vector<std::string> notes;
+  for (const Habit& habit : kHabits) {
+    if (!habit.idle(run)) continue;
+    for (const char* key : habit.keys) {
+      if (key == nullptr) break;
+      const config::Setting& s = config::setting(key);
+      if (!run.given.contains(s.key) || run.at_fault.contains(s.key)) continue;
+      if (const std::string value = config::text_of(run, s); value != s.default_text())
+        notes.push_back(fmt::format("{}: does nothing {}; got {}", s.flag, habit.because, value));
+    }
+  }
+  return notes;
+}
 
 }  // namespace colonnade::plan

@@ -1,0 +1,15 @@
+// Settings that do nothing in a run and are let through all the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+
+namespace colonnade::plan {
+
+/// One line for each given setting that does nothing in training but that scripts for Megatron give by habit,
+/// such as --min-lr beside a constant rate. Others that do nothing are refused (plan/rules.h).
+std::vector<std::string> idle_habits(const config::Run& run);
+
+}  // namespace colonnade::plan

@@ -1,0 +1,68 @@
+// Settings that do nothing but that scripts give by habit: one note each, and no fault.
+#include "colonnade/plan/idle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <sstream>
+
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/plan/rules.h"
+
+namespace colonnade::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// Rules that are broken, and notes, of a good run with more words.
+std::pair<std::vector<std::string>, std::vector<std::string>> judged(const std::vector<std::string>& more) {
+  std::istringstream text(
+      "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 --max-position-embeddings 8 "
+      "--seq-length 8 --micro-batch-size 2 --train-iters 100 --lr 1e-3");
+  std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
+  words.insert(words.end(), more.begin(), more.end());
+  config::Parsed parsed = config::parse_all(words);
+  config::derive(parsed.run);
+  std::vector<std::string> ids;
+  for (const Problem& problem : check(parsed.run)) ids.push_back(problem.id);
+  return {ids, idle_habits(parsed.run)};
+}
+
+TEST(IdleHabits, AreSaidAndLetThrough) {
+  const auto [mock, mock_notes] = judged(
+      {"--mock-data", "--split", "99,1,0", "--data-cache-path", "c", "--mid-level-dataset-surplus", "0.01"});
+  EXPECT_THAT(mock, IsEmpty());
+  EXPECT_THAT(mock_notes,
+              ElementsAre("--split: does nothing with --mock-data; got 99,1,0",
+                          "--data-cache-path: does nothing with --mock-data; got c",
+                          "--mid-level-dataset-surplus: does nothing with --mock-data; got 0.01"));
+  const auto [constant, constant_notes] =
+      judged({"--data-path", "a", "--split", "99,1,0", "--lr-decay-style", "constant", "--min-lr", "1e-5",
+              "--lr-decay-iters", "90", "--bf16", "--initial-loss-scale", "65536"});
+  EXPECT_THAT(constant, IsEmpty());
+  EXPECT_THAT(constant_notes,
+              ElementsAre("--min-lr: does nothing with --lr-decay-style constant; got 1e-05",
+                          "--lr-decay-iters: does nothing with --lr-decay-style constant; got 90",
+                          "--initial-loss-scale: does nothing without --fp16; got 65536"));
+  EXPECT_THAT(judged({"--train-data-path", "a", "--split", "99,1,0"}).second,
+              ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
+}
+
+TEST(IdleHabits, AreNotWhatDoesSomething) {
+  EXPECT_THAT(judged({"--data-path", "a", "--split", "99,1,0", "--data-cache-path", "c", "--min-lr", "1e-5",
+                      "--lr-decay-iters", "90", "--fp16", "--initial-loss-scale", "65536"})
+                  .second,
+              IsEmpty());
+  EXPECT_THAT(judged({"--mock-data", "--split", "969, 30, 1", "--lr-decay-style", "constant",
+                      "--lr-warmup-fraction", "0.1", "--lr-decay-iters", "90"})
+                  .second,
+              IsEmpty())
+      << "a default, and a length that the warm-up is a share of";
+  EXPECT_THAT(judged({"--mock-data", "--lr-decay-style", "constant", "--min-lr", "much"}).second, IsEmpty());
+}
+
+}  // namespace
+}  // namespace colonnade::plan
