@@ -67,6 +67,12 @@ TEST(Describe, TheWholePlanIsOneText) {
   EXPECT_THAT(text, HasSubstr("model: 8.03 B parameters"));
   EXPECT_THAT(text, HasSubstr("idle 27.3%"));  // 3 / (4 * 2 + 3)
   EXPECT_THAT(text, HasSubstr("rank 3   |"));
+  run = run_of(test::layout(1, 1, 1));
+  run.training.micro_batch_size = run.training.global_batch_size = 1;
+  EXPECT_THAT(describe(run),
+              ::testing::AllOf(::testing::StartsWith("1 rank: tensor 1"),
+                               HasSubstr("batch: 1 sequence of 128 tokens = micro-batch 1 x 1 data rank x 1 "
+                                         "micro-batch\n")));
 }
 
 TEST(Communication, BytesByHand) {

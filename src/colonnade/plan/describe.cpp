@@ -43,6 +43,11 @@ bool starts_with_digit(const std::string& text) { return !text.empty() && text[0
 
 std::string number(std::size_t value) { return fmt::format("{}", value); }
 
+/// "1 rank", "2 ranks".
+std::string counted(std::int64_t count, const char* one, const char* ending = "s") {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : ending);
+}
+
 }  // namespace
 
 std::string bytes_text(double bytes) {
@@ -137,11 +142,12 @@ std::string describe(const config::Run& run) {
   const double flops = training_flops(run.model, run.training.seq_length, batch, mesh.size(Axis::kTp));
   const TheoreticalMemory estimate = theoretical_memory(run, run.parallel.sequence_parallel);
   std::string out =
-      fmt::format("{} ranks: tensor {} x context {} x data {} x pipeline {}\n", mesh.world_size(),
+      fmt::format("{}: tensor {} x context {} x data {} x pipeline {}\n", counted(mesh.world_size(), "rank"),
                   mesh.size(Axis::kTp), mesh.size(Axis::kCp), mesh.size(Axis::kDp), mesh.size(Axis::kPp));
-  out += fmt::format("batch: {} sequences of {} tokens = micro-batch {} x {} data ranks x {} micro-batches\n",
-                     batch, run.training.seq_length, run.training.micro_batch_size,
-                     run.parallel.data_parallel_size(), schedule.microbatches);
+  out += fmt::format("batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
+                     counted(run.training.seq_length, "token"), run.training.micro_batch_size,
+                     counted(run.parallel.data_parallel_size(), "data rank"),
+                     counted(schedule.microbatches, "micro-batch", "es"));
   out += fmt::format("model: {} parameters, {:.4g} TFLOP per step\n\n", count_text(parameters), flops / 1e12);
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += "memory of each rank\n" + table_text(memory_table(run));
