@@ -146,14 +146,6 @@ TEST(Schema, SeedSpellingsFindTheCurrentSetting) {
   EXPECT_TRUE(find("--no-sequence-parallel")->off);
 }
 
-TEST(Schema, TheNearestFlagIsNamed) {
-  EXPECT_EQ(nearest("--num-layer"), "--num-layers");
-  EXPECT_EQ(nearest("--tensor-parallel-size"), "--tensor-model-parallel-size");
-  EXPECT_EQ(nearest("--micro_batchsize"), "--micro-batch-size");
-  EXPECT_EQ(nearest("--promt", {"--prompt"}), "--prompt");
-  EXPECT_EQ(nearest("--zzzzzzzzzzzzzzz"), "");
-}
-
 TEST(Schema, TheListOfFlagsIsFrozen) {
   std::string list;
   for (const Setting& s : schema()) {

@@ -4,23 +4,15 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
+#include "colonnade/config/spelling.h"
 
 namespace colonnade::config {
 
 namespace {
 
 using Names = std::vector<std::string>;
-
-/// "--num-layers" and "num_layers" to "num_layers".
-std::string folded(std::string_view spelling) {
-  while (spelling.starts_with('-')) spelling.remove_prefix(1);
-  std::string text(spelling);
-  std::replace(text.begin(), text.end(), '-', '_');
-  return text;
-}
 
 std::vector<Setting> all_tables() {
   Table table;
@@ -203,20 +195,6 @@ const Setting& setting(std::string_view key) {
   const auto found = find(key);
   COL_CHECK(found && found->setting->key == key, "config: every key must be in the schema; got {}", key);
   return *found->setting;
-}
-
-std::string nearest(std::string_view flag, const Names& more) {
-  Names spellings = more;
-  for (const Setting& s : schema()) {
-    spellings.push_back(s.flag);
-    spellings.insert(spellings.end(), s.aliases.begin(), s.aliases.end());
-    spellings.insert(spellings.end(), s.off_aliases.begin(), s.off_aliases.end());
-  }
-  Names names;
-  for (const std::string& spelling : spellings) names.push_back(folded(spelling));
-  const std::string near = nearest_word(folded(flag), names);
-  if (near.empty()) return "";
-  return spellings[static_cast<std::size_t>(std::find(names.begin(), names.end(), near) - names.begin())];
 }
 
 std::string assign(Run& run, const Setting& s, const Words& words) {

@@ -72,7 +72,7 @@ std::optional<Match> find(std::string_view spelling);
 /// The setting with this key. Throws Error when there is none.
 const Setting& setting(std::string_view key);
 
-/// The known flag with the fewest edits from `flag`; "" when none is near. `more` are further flags.
+/// The known flag that `flag` most likely means, or "one or another"; "" for none. `more` are further flags.
 std::string nearest(std::string_view flag, const std::vector<std::string>& more = {});
 
 /// Sets one field by key from words, checking range and choices. Returns "" or the broken rule.

@@ -1,0 +1,134 @@
+// Which setting an unknown flag most likely means: a name that other frameworks have for it, a typing error,
+// words in common.
+#include <array>
+#include <set>
+#include <sstream>
+
+#include "colonnade/base/edit_distance.h"
+#include "colonnade/config/schema.h"
+#include "colonnade/config/spelling.h"
+
+namespace colonnade::config {
+
+namespace {
+
+/// Names that other frameworks, or people in a hurry, have for settings.
+struct Foreign {
+  const char* names;  ///< folded, separated by a space
+  const char* flags;
+};
+
+constexpr Foreign kForeign[] = {
+    {"tp tp_size tensor_parallel tensor_parallel_size tensor_parallel_degree",
+     "--tensor-model-parallel-size"},
+    {"pp pp_size pipeline_parallel pipeline_parallel_size pipeline_parallel_degree",
+     "--pipeline-model-parallel-size"},
+    {"cp cp_size", "--context-parallel-size"},
+    {"ep ep_size", "--expert-model-parallel-size"},
+    {"sp", "--sequence-parallel"},
+    {"vp vpp", "--num-virtual-stages-per-pipeline-rank"},
+    {"layers n_layer n_layers num_hidden_layers depth", "--num-layers"},
+    {"d_model n_embd embed_dim embedding_size model_dim", "--hidden-size"},
+    {"d_ff ffn ffn_size ffn_dim intermediate_size", "--ffn-hidden-size"},
+    {"heads n_head n_heads num_heads", "--num-attention-heads"},
+    {"kv_heads n_kv_heads num_kv_heads num_key_value_heads", "--num-query-groups"},
+    {"head_dim", "--kv-channels"},
+    {"seqlen seq_len sequence_length context_length max_seq_len block_size", "--seq-length"},
+    {"vocab n_vocab", "--vocab-size"},
+    {"rope_theta rope_base", "--rotary-base"},
+    {"dropout", "--hidden-dropout or --attention-dropout"},
+    {"learning_rate max_lr", "--lr"},
+    {"warmup_steps warmup_iters num_warmup_steps", "--lr-warmup-iters"},
+    {"lr_scheduler lr_scheduler_type lr_schedule", "--lr-decay-style"},
+    {"wd", "--weight-decay"},
+    {"grad_clip gradient_clipping max_grad_norm max_norm", "--clip-grad"},
+    {"mbs micro_batch per_device_train_batch_size", "--micro-batch-size"},
+    {"gbs gradient_accumulation_steps grad_accum accumulation_steps accumulate_grad_batches",
+     "--global-batch-size"},
+    {"steps max_steps num_steps train_steps iters max_iters num_iters num_iterations iterations epochs "
+     "num_epochs num_train_epochs",
+     "--train-iters"},
+    {"precision dtype torch_dtype mixed_precision amp", "--bf16 or --fp16"},
+    {"data dataset datasets train_data data_dir", "--data-path"},
+    {"output output_dir out_dir save_dir checkpoint_dir", "--save"},
+    {"resume resume_from resume_from_checkpoint", "--load"},
+    {"workers", "--num-workers"},
+};
+
+struct Candidate {
+  std::string spelling, name;
+  bool implemented = true;
+};
+
+std::set<std::string> words_of(const std::string& name) {
+  std::set<std::string> words;
+  std::istringstream text(name);
+  for (std::string word; std::getline(text, word, '_');) words.insert(word);
+  return words;
+}
+
+std::string foreign(const std::string& asked) {
+  for (const Foreign& row : kForeign) {
+    std::istringstream names(row.names);
+    for (std::string name; names >> name;)
+      if (name == asked) return row.flags;
+  }
+  return "";
+}
+
+std::vector<Candidate> candidates(const std::vector<std::string>& more) {
+  std::vector<Candidate> all;
+  const auto add = [&all](const std::string& spelling, bool implemented) {
+    all.push_back({spelling, folded(spelling), implemented});
+  };
+  for (const std::string& flag : more) add(flag, true);
+  for (const Setting& s : schema()) {
+    const bool implemented = s.cls == Class::kImplemented;
+    add(s.flag, implemented);
+    for (const std::string& flag : s.aliases) add(flag, implemented);
+    for (const std::string& flag : s.off_aliases) add(flag, implemented);
+    if (s.kind == Kind::kSwitch) add(s.off_flag(), implemented);
+  }
+  return all;
+}
+
+/// What two names have in common, then how much they differ. Less is nearer.
+using Distance = std::array<std::size_t, 3>;
+constexpr std::size_t kFar = 8;
+
+/// A typing error is nearest; then a beginning, all words or half of the words, of what is implemented before
+/// all else; at last a third of the letters may be wrong.
+Distance distance(const std::string& asked, const Candidate& candidate) {
+  const std::string& name = candidate.name;
+  const std::size_t edits = edit_distance(asked, name), size = asked.size();
+  const std::size_t other = candidate.implemented ? 0 : 1;
+  const std::size_t slips = size < 4 ? 0 : size < 7 ? 1 : 2;
+  if (edits <= slips) return {0, edits, other};
+  if (size < 3) return {kFar, 0, 0};
+  if (size >= (asked.starts_with("no_") ? 6U : 3U) && name.starts_with(asked))
+    return {1 + 3 * other, name.size(), 0};
+  const auto mine = words_of(asked), its = words_of(name);
+  std::size_t shared = 0;
+  for (const std::string& word : mine) shared += its.count(word);
+  if (shared == mine.size()) return {2 + 3 * other, name.size(), 0};
+  const std::size_t united = mine.size() + its.size() - shared;
+  if (2 * shared >= united) return {3 + 3 * other, united - shared, name.size()};
+  if (edits <= size / 3) return {7, edits, other};
+  return {kFar, 0, 0};
+}
+
+}  // namespace
+
+std::string nearest(std::string_view flag, const std::vector<std::string>& more) {
+  const std::string asked = folded(flag);
+  if (const std::string flags = foreign(asked); !flags.empty()) return flags;
+  std::string best;
+  Distance least{kFar, 0, 0};
+  for (const Candidate& candidate : candidates(more)) {
+    const Distance now = distance(asked, candidate);
+    if (now < least) best = candidate.spelling, least = now;
+  }
+  return best;
+}
+
+}  // namespace colonnade::config
