@@ -240,7 +240,8 @@ TEST(Parse, AFamilyThatDoesNotExistIsAllThatIsSaid) {
 TEST(Parse, WordsThatMeanNothingAreMarkedAndFilledByNobodyElsesFault) {
   Parsed parsed = parse_all(shell("--num-layers x --lr --bf16=maybe --seed 3"));
   EXPECT_EQ(parsed.faults.size(), 3U);
-  for (const char* key : {"num_layers", "lr", "params_dtype"}) EXPECT_TRUE(parsed.run.at_fault.contains(key)) << key;
+  for (const char* key : {"num_layers", "lr", "params_dtype"})
+    EXPECT_TRUE(parsed.run.at_fault.contains(key)) << key;
   EXPECT_FALSE(parsed.run.at_fault.contains("seed"));
   EXPECT_TRUE(typed(parsed.run, "seed"));
   EXPECT_NO_THROW(fill(parsed.run, {{"num_layers", "4"}}, "run/step_1"));
@@ -404,6 +405,20 @@ TEST(Parse, RefusedFlagsPassAtMegatronsOwnDefault) {
   EXPECT_EQ(faults_of("--moe-grouped-gemm").size(), 1U);
   EXPECT_THAT(faults_of("--no-moe-grouped-gemm"), IsEmpty());
   EXPECT_EQ(faults_of("--no-fp8-wgrad").size(), 1U);
+}
+
+TEST(Parse, ASwitchThatIsANoHasNoSecondNo) {
+  for (const Setting& s : schema()) {
+    if (s.key.starts_with("no_")) {
+      EXPECT_FALSE(find("no_" + s.key)) << s.key;
+    }
+    if (s.flag.starts_with("--no-")) {
+      EXPECT_FALSE(find("--no-" + s.flag.substr(2))) << s.flag;
+    }
+  }
+  EXPECT_TRUE(find("--no-load-optim"));
+  EXPECT_THAT(parse_all({"gpt", "--no-no-load-optim"}).faults,
+              ElementsAre(HasSubstr("must be a known setting")));
 }
 
 TEST(Parse, FlagsThatAreAlwaysSoAreAcceptedAndSaidOnce) {
