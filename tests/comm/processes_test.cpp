@@ -9,9 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "colonnade/base/error.h"
@@ -335,6 +337,53 @@ TEST(Connect, ASilentMasterIsACommErrorAndAnUnknownOneASettingsError) {
   }
   place.master_address = "no-such-host.invalid";
   EXPECT_THROW(connect(place, {.timeout = milliseconds(100)}), ConfigError);
+}
+
+/// What rank 1 of 2 says where rank 0 should listen but `serve` answers each connection. At most two seconds.
+std::string talk_to(const std::function<void(int connection)>& serve) {
+  int socket = -1;
+  const int port = listen_anywhere(&socket);
+  std::thread other([&] {
+    for (int connection = 0; (connection = accept(socket, nullptr, nullptr)) >= 0;) serve(connection);
+  });
+  std::string said = "connected";
+  try {
+    connect(place_of(1, 2, port), {.timeout = milliseconds(1000)});
+  } catch (const ConfigError& error) {
+    said = fmt::format("ConfigError {}", error.what());
+  } catch (const CommError& error) {
+    said = fmt::format("CommError {}", error.what());
+  }
+  shutdown(socket, SHUT_RDWR);
+  other.join();
+  close(socket);
+  return said;
+}
+
+TEST(Connect, AnotherProgramAtTheMastersPortIsASettingsError) {
+  std::vector<int> open;
+  EXPECT_THAT(talk_to([&](int connection) { open.push_back(connection); }),
+              testing::AllOf(testing::StartsWith("ConfigError MASTER_PORT: rank 0 must listen at 127.0.0.1:"),
+                             HasSubstr("got another program there: it says nothing; end it")));
+  for (const int connection : open) close(connection);
+  EXPECT_THAT(talk_to([](int connection) {
+                std::array<char, 10> question{};
+                EXPECT_EQ(recv(connection, question.data(), question.size(), MSG_WAITALL), 10);
+                EXPECT_EQ(write(connection, "SSH-2.0-x", 9), 9);
+                close(connection);
+              }),
+              HasSubstr("got another program there: it does not speak as a store; end it"));
+  EXPECT_THAT(talk_to([](int connection) { close(connection); }),
+              testing::AllOf(testing::StartsWith("CommError rendezvous: rank 0 must listen at"),
+                             HasSubstr("within 1 s: connections are closed at once; see its log")));
+}
+
+TEST(Connect, ALongWaitForRankZeroIsSaid) {
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(connect(place_of(1, 2, listen_anywhere()), {.timeout = milliseconds(5200)}), CommError);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(HasSubstr("rendezvous: waiting for rank 0 at 127.0.0.1:"),
+                             HasSubstr(", up to 5.2 s; so far: Connection refused\n")));
 }
 
 TEST(Connect, AWorldOfOneOpensNothing) {

@@ -78,7 +78,7 @@ StorePtr open_store(const launch::Place& place, milliseconds timeout) {
   if (host) {
     check_port_is_free(place.master_port);
   } else {
-    wait_for_listener(place.master_address, place.master_port, timeout);
+    wait_for_store(place.master_address, place.master_port, timeout);
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(place.master_port);

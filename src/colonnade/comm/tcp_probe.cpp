@@ -1,4 +1,5 @@
-// bind and connect by hand: LibTorch's own store waits a second between attempts and logs each one.
+// bind, connect and a store's first question by hand: LibTorch's own store waits a second between attempts,
+// logs each one, and waits without end for an answer of whoever listens.
 #include "colonnade/comm/tcp_probe.h"
 
 #include <arpa/inet.h>
@@ -8,13 +9,19 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
 
 namespace colonnade::comm {
 namespace {
@@ -45,19 +52,134 @@ Addresses resolve(const std::string& host, int port, std::string& reason) {
   return {status == 0 ? found : nullptr, &freeaddrinfo};
 }
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+bool wait_until(const Socket& socket, short event, Clock::time_point end) {
+  const auto left = std::chrono::ceil<milliseconds>(end - Clock::now()).count();
+  pollfd waiting{socket.fd(), event, 0};
+  return poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) > 0;
+}
+
 /// 0, or the errno of the attempt.
-int try_connect(const addrinfo& address, std::chrono::milliseconds patience) {
-  const Socket socket(address.ai_family);
+int try_connect(const Socket& socket, const addrinfo& address, milliseconds patience) {
   if (socket.fd() < 0) return errno;
   if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  pollfd waiting{socket.fd(), POLLOUT, 0};
-  if (poll(&waiting, 1, static_cast<int>(patience.count())) <= 0) return ETIMEDOUT;
+  if (!wait_until(socket, POLLOUT, Clock::now() + patience)) return ETIMEDOUT;
   int error = 0;
   socklen_t size = sizeof(error);
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
 }
+
+enum class Answer : unsigned char { kStore, kOther, kNone, kClosed };
+
+/// Asks a connected socket as c10d's client does: the magic number, then a ping with a number that a store
+/// sends back.
+Answer ask(const Socket& socket, Clock::time_point end) {
+  using c10d::detail::QueryType;
+  constexpr std::uint32_t kNumber = 0x0c010ade;
+  std::array<char, 10> question{static_cast<char>(QueryType::VALIDATE)};
+  std::memcpy(&question[1], &c10d::detail::validationMagicNumber, sizeof(kNumber));
+  question[5] = static_cast<char>(QueryType::PING);
+  std::memcpy(&question[6], &kNumber, sizeof(kNumber));
+  const ssize_t sent = send(socket.fd(), question.data(), question.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(question.size())) return Answer::kClosed;
+  std::array<char, sizeof(kNumber)> answer{};
+  for (std::size_t got = 0; got < answer.size();) {
+    if (!wait_until(socket, POLLIN, end)) return Answer::kNone;
+    const ssize_t more = recv(socket.fd(), &answer[got], answer.size() - got, 0);
+    if (more <= 0) return got == 0 ? Answer::kClosed : Answer::kOther;
+    got += static_cast<std::size_t>(more);
+  }
+  return std::memcmp(answer.data(), &kNumber, sizeof(kNumber)) == 0 ? Answer::kStore : Answer::kOther;
+}
+
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+/// The wait for the store of one job.
+class StoreWait {
+ public:
+  StoreWait(const std::string& host, int port, milliseconds timeout)
+      : host_(host), port_(port), timeout_(timeout) {}
+
+  void run() {
+    constexpr milliseconds kPause(20);
+    for (;;) {
+      if (try_addresses()) return;
+      const auto spent = Clock::now() - start_;
+      if (spent > timeout_) give_up();
+      if (spent > kQuiet && !std::exchange(said_, true)) {
+        log::info("rendezvous: waiting for rank 0 at {}:{}, up to {:g} s; so far: {}", host_, port_,
+                  seconds(timeout_), reason_);
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+ private:
+  static constexpr milliseconds kQuiet{5000}, kPatience{2000}, kNameService{5000}, kSilence{30'000};
+
+  bool try_addresses() {
+    const Addresses addresses = resolve(host_, port_, reason_);
+    // In Kubernetes the name of a service may appear some seconds after the pod.
+    if (!addresses && Clock::now() - start_ > std::min(timeout_, kNameService)) {
+      throw ConfigError(
+          fmt::format("MASTER_ADDR: the name must be known on this machine; got '{}': {}; use an address "
+                      "or mend the name service",
+                      host_, reason_));
+    }
+    bool silent = false;
+    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+      const Socket socket(a->ai_family);
+      const int error = try_connect(socket, *a, std::min(kPatience, timeout_));
+      if (error != 0) {
+        reason_ = std::strerror(error);
+        continue;
+      }
+      const Answer answer = wait_for_answer(socket);
+      if (answer == Answer::kStore) return true;
+      silent |= answer == Answer::kNone;
+    }
+    if (!silent) silent_since_.reset();
+    return false;
+  }
+
+  /// A connection that is closed proves nothing: rank 0 tries its port first, and some networks have proxies
+  /// that accept for a rank that is not there yet.
+  Answer wait_for_answer(const Socket& socket) {
+    if (!silent_since_) silent_since_ = Clock::now();
+    const Clock::time_point patience = *silent_since_ + std::min(timeout_, kSilence);
+    const Answer answer = ask(socket, std::min(patience, Clock::now() + kQuiet));
+    if (answer == Answer::kStore) return answer;
+    reason_ = answer == Answer::kOther  ? "it does not speak as a store"
+              : answer == Answer::kNone ? "it says nothing"
+                                        : "connections are closed at once";
+    if (answer == Answer::kOther || (answer == Answer::kNone && Clock::now() >= patience)) {
+      throw ConfigError(
+          fmt::format("MASTER_PORT: rank 0 must listen at {}:{}; got another program there: {}; end it or "
+                      "choose another port",
+                      host_, port_, reason_));
+    }
+    return answer;
+  }
+
+  [[noreturn]] void give_up() const {
+    throw CommError(
+        fmt::format("rendezvous: rank 0 must listen at {}:{}; got no answer within {:g} s: {}; see its log, "
+                    "and check MASTER_ADDR and firewalls",
+                    host_, port_, seconds(timeout_), reason_));
+  }
+
+  std::string host_;
+  int port_;
+  milliseconds timeout_;
+  Clock::time_point start_ = Clock::now();
+  std::optional<Clock::time_point> silent_since_;  ///< somebody listens and says nothing
+  std::string reason_;
+  bool said_ = false;
+};
 
 }  // namespace
 
@@ -78,33 +200,8 @@ void check_port_is_free(int port) {
                   port, std::strerror(errno)));
 }
 
-void wait_for_listener(const std::string& host, int port, std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kPause(20), kPatience(2000), kNameService(5000);
-  const auto start = std::chrono::steady_clock::now();
-  std::string reason;
-  for (;;) {
-    const auto spent = std::chrono::steady_clock::now() - start;
-    const Addresses addresses = resolve(host, port, reason);
-    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
-      const int error = try_connect(*a, std::min(kPatience, timeout));
-      if (error == 0) return;
-      reason = std::strerror(error);
-    }
-    // In Kubernetes the name of a service may appear some seconds after the pod.
-    if (!addresses && spent > std::min(timeout, kNameService)) {
-      throw ConfigError(
-          fmt::format("MASTER_ADDR: the name must be known on this machine; got '{}': {}; use an address "
-                      "or mend the name service",
-                      host, reason));
-    }
-    if (spent > timeout) {
-      throw CommError(fmt::format(
-          "rendezvous: rank 0 must listen at {}:{}; got no answer within {:g} s: {}; see its log, "
-          "and check MASTER_ADDR and firewalls",
-          host, port, static_cast<double>(timeout.count()) / 1000, reason));
-    }
-    std::this_thread::sleep_for(kPause);
-  }
+void wait_for_store(const std::string& host, int port, milliseconds timeout) {
+  StoreWait(host, port, timeout).run();
 }
 
 }  // namespace colonnade::comm

@@ -9,8 +9,10 @@ namespace colonnade::comm {
 /// Throws ConfigError when another program listens on `port` of this machine.
 void check_port_is_free(int port);
 
-/// Returns as soon as somebody listens at host:port, asking every 20 ms. Throws ConfigError when the
-/// name of the host is unknown, CommError when nobody has answered after `timeout`.
-void wait_for_listener(const std::string& host, int port, std::chrono::milliseconds timeout);
+/// Returns as soon as a store of a job answers at host:port, asking every 20 ms; after 5 s a line says who is
+/// waited for. Throws ConfigError when the name of the host is unknown or when whoever listens there is no
+/// store: it answers otherwise, or says nothing for 30 s (or `timeout`, if that is less). Throws CommError
+/// when no store has answered within `timeout`.
+void wait_for_store(const std::string& host, int port, std::chrono::milliseconds timeout);
 
 }  // namespace colonnade::comm
