@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -280,6 +281,98 @@ TEST_F(Launcher, GivesUpWhenNoRestartIsLeft) {
   EXPECT_EQ(finish(), 4);
   EXPECT_THAT(text("err"),
               AllOf(HasSubstr("exit code 7"), HasSubstr("restart 1 of 1"), Not(HasSubstr("restart 2"))));
+}
+
+/// The log of rank 3 of 6 is a pipe: the launcher cannot start that rank before the pipe is opened here.
+class SlowStart : public Launcher {
+ protected:
+  void start_slowly(const std::vector<std::string>& flags) {
+    fs::create_directories(folder_ / "logs");
+    ASSERT_EQ(::mkfifo((folder_ / "logs/rank_3.log").c_str(), 0600), 0);
+    start(flags, {.nproc_per_node = 6, .grace_period_s = 0.2});
+    wait_for("pid=");
+  }
+  void go_on() { pipe_ = ::open((folder_ / "logs/rank_3.log").c_str(), O_RDONLY | O_NONBLOCK); }
+  void TearDown() override {
+    if (pipe_ >= 0) ::close(pipe_);
+    Launcher::TearDown();
+  }
+
+ private:
+  int pipe_ = -1;
+};
+
+TEST_F(SlowStart, ASignalIsHeardBetweenTwoRanks) {
+  start_slowly({"--start-ms", "60000", "--on-term", "die"});
+  ::kill(pid_, SIGTERM);
+  go_on();
+  EXPECT_EQ(finish(), 5) << text("err");
+  EXPECT_LT(seconds_, 10);
+  EXPECT_THAT(text("err"),
+              AllOf(HasSubstr("SIGTERM: the ranks are asked"), HasSubstr("4 of 6 ranks were started")));
+  EXPECT_FALSE(fs::exists(folder_ / "logs/rank_4.log"));
+}
+
+TEST_F(SlowStart, NoRankIsStartedAfterOneThatFailed) {
+  start_slowly({"--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--start-ms", "1000"});
+  for (int i = 0; i < 1000 && lives(pid_of(0)); ++i) sleep_ms(10);
+  go_on();
+  EXPECT_EQ(finish(), 2) << text("err");
+  EXPECT_THAT(text("err"),
+              AllOf(HasSubstr("rank 0 ended with exit code 2"), HasSubstr("4 of 6 ranks were started")));
+  EXPECT_FALSE(fs::exists(folder_ / "logs/rank_4.log"));
+}
+
+/// Runs `command` in `folder`, without --log-dir.
+int run_there(const fs::path& folder, int ranks, std::vector<std::string> command) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    if (::chdir(folder.c_str()) != 0) ::_exit(77);
+    try {
+      ::_exit(run({.nproc_per_node = ranks, .grace_period_s = 0.2, .command = std::move(command)}));
+    } catch (const ConfigError&) {
+      ::_exit(kExitSettings);
+    }
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WEXITSTATUS(status);
+}
+
+/// A command whose rank `faulty` refuses its settings before the first step, after `ms`.
+std::vector<std::string> refusing(int faulty, const std::string& ms = "0") {
+  return {COLONNADE_FAKE_RANK,
+          "--at-step",
+          "0",
+          "--faulty-rank",
+          std::to_string(faulty),
+          "--fault",
+          "exit:2",
+          "--save",
+          "run",
+          "--start-ms",
+          ms};
+}
+
+TEST_F(Launcher, NoLogsAreKeptOfARefusalThatTheTerminalShowed) {
+  EXPECT_EQ(run_there(folder_, 1, refusing(0)), 2);
+  EXPECT_EQ(run_there(folder_, 2, {"/no/such/program", "--save", "run"}), 2);
+  EXPECT_TRUE(fs::is_empty(folder_)) << "left: " << fs::directory_iterator(folder_)->path();
+  fs::create_directories(folder_ / "run");
+  EXPECT_EQ(run_there(folder_, 1, refusing(0)), 2);
+  EXPECT_TRUE(fs::is_empty(folder_ / "run"));
+}
+
+TEST_F(Launcher, LogsThatSayMoreOrWereThereAreKept) {
+  EXPECT_EQ(run_there(folder_, 2, refusing(0, "1000")), 2);
+  EXPECT_FALSE(fs::exists(folder_ / "run/logs/rank_0.log"));
+  EXPECT_THAT(text("run/logs/rank_1.log"), HasSubstr("RANK=1")) << "what no other has said";
+  EXPECT_EQ(run_there(folder_, 3, refusing(2)), 2);
+  EXPECT_TRUE(fs::exists(folder_ / "run/logs/rank_0.log")) << "rank 2 has refused";
+  EXPECT_EQ(run_there(folder_, 1, refusing(0)), 2);
+  EXPECT_TRUE(fs::exists(folder_ / "run/logs/rank_0.log")) << "it was there before";
 }
 
 TEST_F(Launcher, AProgramThatIsNotThereIsAnErrorOfTheSettings) {

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "colonnade/base/error.h"
+#include "colonnade/launch/process.h"
 
 namespace colonnade::launch {
 namespace {
@@ -53,6 +54,48 @@ TEST(LaunchOptions, AllThatIsWrongIsSaidAtOnce) {
     EXPECT_THAT(error.what(), testing::HasSubstr("something to start"));
   }
   EXPECT_NO_THROW(check({.nproc_per_node = 2, .command = {"x"}}));
+}
+
+/// What is wrong with the options; "" for nothing.
+std::string fault_of(const Options& options) {
+  try {
+    check(options);
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(LaunchOptions, TooManyRanksForTheCoresAreRefused) {
+  const int most = 64 * usable_cores();
+  EXPECT_EQ(fault_of({.nproc_per_node = most, .command = {"x"}}), "");
+  EXPECT_THAT(fault_of({.nproc_per_node = most + 1, .command = {"x"}}),
+              testing::HasSubstr("--nproc-per-node: must be at most 64 for each core; got"));
+}
+
+/// The fault of `launch --max-restarts 2 -- pretrain gpt MORE`.
+std::string restarting(const std::vector<std::string>& more, const std::string& verb = "pretrain") {
+  Options options{.max_restarts = 2, .command = {"colonnade", verb, "gpt"}};
+  options.command.insert(options.command.end(), more.begin(), more.end());
+  return fault_of(options);
+}
+
+TEST(LaunchOptions, ARestartMustGoOnFromTheRunsOwnCheckpoints) {
+  EXPECT_EQ(restarting({"--save", "m1", "--load", "m1"}), "");
+  EXPECT_EQ(restarting({"--save", "./m1/", "--load", "m1/checkpoints"}), "");
+  EXPECT_EQ(restarting({"--save", "m1", "--load", "m1", "--pretrained-checkpoint", "hf"}), "");
+  EXPECT_EQ(restarting({"--save", "m1"}, "--no-verb-of-ours"), "") << "another program";
+  EXPECT_EQ(restarting({"--hiden-size", "1"}), "") << "for the ranks to say";
+  EXPECT_THAT(restarting({"--save", "m1"}),
+              testing::HasSubstr("got --save m1 and no --load; write --load m1"));
+  EXPECT_THAT(restarting({}), testing::HasSubstr("write --save DIR --load DIR"));
+  EXPECT_THAT(restarting({"--save", "m1", "--load", "m0"}),
+              testing::HasSubstr("write --load m1 without --finetune; the weights to begin with are named by "
+                                 "--pretrained-checkpoint"));
+  EXPECT_THAT(restarting({"--save", "m1", "--load", "m1", "--finetune"}),
+              testing::HasSubstr("with --finetune;"));
+  EXPECT_THAT(restarting({"--save", "m1", "--load", "m1/checkpoints/step_00000002"}),
+              testing::HasSubstr("write --load m1"));
 }
 
 }  // namespace

@@ -8,16 +8,51 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/launch/process.h"
 
 namespace colonnade::launch {
 namespace {
 
-/// The settings in the ranks' command. What is wrong with them is for the ranks to say, and the command may
-/// be another program.
-config::Run settings_of(const std::vector<std::string>& command) {
+constexpr int kMostRanksPerCore = 64;
+
+config::Parsed parse_command(const std::vector<std::string>& command) {
   const auto flags = std::find_if(command.begin(), command.end(),
                                   [](const std::string& word) { return word.starts_with("--"); });
-  return config::parse_all({flags, command.end()}).run;
+  return config::parse_all({flags, command.end()});
+}
+
+/// The settings in the ranks' command. What is wrong with them is for the ranks to say, and the command may
+/// be another program.
+config::Run settings_of(const std::vector<std::string>& command) { return parse_command(command).run; }
+
+/// The same folder has the same text, whether it exists or not.
+std::filesystem::path plain(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder), error);
+  return path.has_filename() ? path : path.parent_path();
+}
+
+/// Why a restarted `pretrain` would not go on where the run was; "" when it would, and for other programs.
+std::string restart_fault(const Options& o) {
+  if (o.max_restarts <= 0 || o.command.size() < 2 || o.command[1] != "pretrain") return "";
+  const config::Parsed parsed = parse_command(o.command);
+  if (!parsed.faults.empty()) return "";  // the ranks refuse them
+  const config::Checkpoint& c = parsed.run.checkpoint;
+  const std::string save = !c.save.empty() ? c.save : !c.load.empty() ? c.load : "DIR";
+  const bool same = !c.save.empty() && !c.load.empty() &&
+                    (plain(c.load) == plain(c.save) || plain(c.load) == plain(c.save) / "checkpoints");
+  if (same && !c.finetune) return "";
+  const auto said = [](const char* flag, const std::string& value) {
+    return value.empty() ? fmt::format("no {}", flag) : fmt::format("{} {}", flag, value);
+  };
+  std::string way = c.save.empty() ? fmt::format("write --save {} --load {}", save, save)
+                                   : fmt::format("write --load {}", save);
+  if (c.finetune || !c.load.empty())
+    way += " without --finetune; the weights to begin with are named by --pretrained-checkpoint";
+  return fmt::format(
+      "--max-restarts: a restart goes on from the run's own checkpoints, so --load must be what --save is; "
+      "got {} and {}{}; {}",
+      said("--save", c.save), said("--load", c.load), c.finetune ? " with --finetune" : "", way);
 }
 
 }  // namespace
@@ -30,6 +65,10 @@ void check(const Options& o) {
   require(o.nproc_per_node >= 1,
           fmt::format("--nproc-per-node: must be at least 1; got {}; name the ranks to start here",
                       o.nproc_per_node));
+  const int cores = usable_cores();
+  require(o.nproc_per_node <= kMostRanksPerCore * cores,
+          fmt::format("--nproc-per-node: must be at most {} for each core; got {} and {} cores; start fewer",
+                      kMostRanksPerCore, o.nproc_per_node, cores));
   require(o.nnodes >= 1,
           fmt::format("--nnodes: must be at least 1; got {}; write 1 for this machine alone", o.nnodes));
   require(o.node_rank >= 0 && o.node_rank < std::max(o.nnodes, 1),
@@ -47,6 +86,8 @@ void check(const Options& o) {
           o.master_port, o.max_restarts));
   require(o.max_restarts >= 0,
           fmt::format("--max-restarts: must be 0 or more; got {}; write 0 for none", o.max_restarts));
+  const std::string unable = restart_fault(o);
+  require(unable.empty(), unable);
   require(o.monitor_interval_s > 0 && o.monitor_interval_s <= 5,
           fmt::format("--monitor-interval: must be above 0 and at most 5 seconds; got {}; write e.g. 0.1",
                       o.monitor_interval_s));

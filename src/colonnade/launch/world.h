@@ -1,4 +1,4 @@
-// The ranks of this machine, started together and ended together.
+// The ranks of this machine, started one after the other and ended together.
 #pragma once
 
 #include <sys/types.h>
@@ -12,19 +12,21 @@
 
 namespace colonnade::launch {
 
-/// One start of all local ranks. Each finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+/// One start of the local ranks. Each finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 /// MASTER_ADDR, MASTER_PORT, COLONNADE_PROGRESS_FILE, COLONNADE_RESTART_COUNT and OMP_NUM_THREADS
 /// (cores / local ranks, unless it is set) in its environment, and appends to <log_dir>/rank_N.log.
 class World {
  public:
-  /// `options` is complete: log_dir, master_addr and command are given. Throws ConfigError when the
-  /// program cannot be started or a log cannot be written; ranks started before are killed then.
+  /// Starts the first rank. `options` outlives this and is complete: log_dir, master_addr and command are
+  /// given. Throws ConfigError when the program cannot be started or a log cannot be written.
   World(const Options& options, int master_port, int restart);
   /// Kills what still lives.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  /// Starts the next rank; false when all have been. Throws as the constructor does.
+  bool start_next();
   /// Takes note of ended, stopped and silent ranks. Time in which nobody looked (this process was
   /// stopped itself) counts as one second at most.
   void look();
@@ -38,6 +40,10 @@ class World {
   /// Where this start begins in the log.
   [[nodiscard]] off_t log_start(int rank) const { return of(rank).log_start; }
   [[nodiscard]] int first_rank() const { return ranks_.front().view.rank; }
+  [[nodiscard]] int started() const { return static_cast<int>(ranks_.size()); }
+  /// Removes the log of `rank` where this start began it, and the folders that were made for it once they
+  /// are empty.
+  void forget_log(int rank) const;
 
  private:
   struct Rank {
@@ -47,13 +53,19 @@ class World {
     ProgressReader page;
     std::filesystem::path log;
     off_t log_start;
+    bool new_log;
     std::int64_t alive_ns = 0;
     bool stopped = false;
   };
-  void start(const Options& options, int local_rank, int master_port, int restart);
+  void start(int local_rank);
+  void remove(const std::filesystem::path& log) const;
   void end_all();
   [[nodiscard]] const Rank& of(int rank) const;
 
+  const Options& options_;
+  int master_port_;
+  int restart_;
+  std::vector<std::filesystem::path> made_;  ///< folders that were not there before, the innermost first
   std::vector<Rank> ranks_;
   std::int64_t looked_ns_;
 };
