@@ -10,6 +10,7 @@
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
+#include "colonnade/plan/idle.h"
 #include "colonnade/plan/rules.h"
 #include "extras.h"
 #include "flags.h"
@@ -41,8 +42,38 @@ void set_world_size(config::Parsed& parsed) {
   }
 }
 
-/// What the plan assumes and what a run would need besides.
-void print_remarks(const config::Parsed& parsed) {
+/// Gives sizes that are missing, for a plan of no tokens says nothing; one line for each.
+std::string assume_sizes(config::Parsed& parsed) {
+  config::Run& run = parsed.run;
+  const auto absent = [&run](const char* key) {
+    return !run.given.contains(key) && !run.at_fault.contains(key);
+  };
+  std::string said;
+  if (absent("micro_batch_size") && run.training.micro_batch_size == 0) {
+    run.training.micro_batch_size = 1;
+    said += "batch: --micro-batch-size is not given; planned is a micro-batch of 1 sequence\n";
+  }
+  if (!absent("seq_length") || run.training.seq_length != 0) return said;
+  if (run.model.max_position_embeddings > 0) {
+    run.training.seq_length = run.model.max_position_embeddings;
+    said += fmt::format(
+        "batch: --seq-length is not given; planned are the {} tokens of --max-position-embeddings\n",
+        run.training.seq_length);
+  } else if (!run.at_fault.contains("max_position_embeddings")) {
+    parsed.faults.emplace_back(
+        "--seq-length: must be given, or --max-position-embeddings; got neither; write --seq-length N");
+  }
+  return said;
+}
+
+/// What training needs and was not given, in words.
+std::string missing_of(config::Run run) {
+  config::derive(run);
+  return plan::missing_for_training(run);
+}
+
+/// What the plan assumes, what does nothing, and what a run would need besides.
+void print_remarks(const config::Parsed& parsed, const std::string& missing) {
   const config::Run& run = parsed.run;
   if (!parsed.extras.contains("--world-size"))
     fmt::print("world: --world-size is not given; planned is the smallest world, {} {} (data axis 1)\n",
@@ -52,8 +83,9 @@ void print_remarks(const config::Parsed& parsed) {
       fmt::print("{}: is not read by `plan`, which takes sizes from the settings alone\n",
                  config::setting(key).flag);
   }
-  if (const std::string missing = plan::missing_for_training(run); !missing.empty())
-    fmt::print("training: {} must be given too\n", missing);
+  for (const std::string& note : run.notes) fmt::print("{}\n", note);
+  for (const std::string& note : plan::idle_habits(run)) fmt::print("{}\n", note);
+  if (!missing.empty()) fmt::print("training: {} must be given too\n", missing);
 }
 
 nlohmann::json to_json(const config::Run& run) {
@@ -103,12 +135,14 @@ int plan(const Arguments& arguments) {
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
   set_world_size(parsed);
+  const std::string missing = missing_of(parsed.run);
+  const std::string assumed = assume_sizes(parsed);
   config::Run& run = parsed.run;
   config::derive(run);
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
-  fmt::print("{}", plan::describe(run));
-  print_remarks(parsed);
+  fmt::print("{}{}", assumed, plan::describe(run));
+  print_remarks(parsed, missing);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
     const plan::Schedule schedule = plan::schedule_of(run);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));

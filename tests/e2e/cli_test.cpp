@@ -88,6 +88,23 @@ TEST(Cli, PlanSaysWhatItAssumesAndFindsMistakesOfTraining) {
   EXPECT_THAT(wrong.text, AllOf(HasSubstr("param-gather"), HasSubstr("load-given")));
 }
 
+TEST(Cli, PlanIsNeverOneOfNothing) {
+  const Result plan = colonnade(
+      std::string("plan --transformer-impl local --lr-decay-style constant --min-lr 1e-5") + kModel);
+  EXPECT_EQ(plan.code, 0) << plan.text;
+  EXPECT_THAT(
+      plan.text,
+      AllOf(StartsWith("batch: --micro-batch-size is not given; planned is a micro-batch of 1 sequence\n"
+                       "batch: --seq-length is not given; planned are the 8 tokens of"),
+            HasSubstr("batch: 1 sequence of 8 tokens"), HasSubstr("training: --seq-length, --micro-batch"),
+            HasSubstr("\n--transformer-impl: "), HasSubstr("\n--min-lr: does nothing with")));
+  const Result none = colonnade(
+      "plan --num-layers 4 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 "
+      "--position-embedding-type rope");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.text, HasSubstr("--seq-length: must be given, or --max-position-embeddings; got neither"));
+}
+
 TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
   for (const std::string& line :
        {std::string("plan --json /nowhere/plan.json") + kModel, std::string("plan --svg /") + kModel,

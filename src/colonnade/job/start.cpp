@@ -16,6 +16,7 @@
 #include "colonnade/job/memory_check.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/launch/process.h"
+#include "colonnade/plan/idle.h"
 
 namespace colonnade::job {
 namespace {
@@ -54,6 +55,8 @@ void say(const launch::Place& place, const config::Run& run, plan::Purpose purpo
   if (place.launcher != "none")
     log::info("{}; {} threads a rank", launch::describe(place), at::get_num_threads());
   for (const std::string& note : run.notes) log::info("{}", note);
+  if (purpose == plan::Purpose::kTrain)
+    for (const std::string& note : plan::idle_habits(run)) log::info("{}", note);
   if (purpose == plan::Purpose::kTrain && run.model.attention_dropout > 0)
     log::warning(
         "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
