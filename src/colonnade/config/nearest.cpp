@@ -33,8 +33,9 @@ constexpr Foreign kForeign[] = {
     {"heads n_head n_heads num_heads", "--num-attention-heads"},
     {"kv_heads n_kv_heads num_kv_heads num_key_value_heads", "--num-query-groups"},
     {"head_dim", "--kv-channels"},
-    {"seqlen seq_len sequence_length context_length max_seq_len block_size", "--seq-length"},
+    {"seqlen seq_len sequence_length context_length max_seq_len max_length block_size", "--seq-length"},
     {"vocab n_vocab", "--vocab-size"},
+    {"experts n_experts moe_experts", "--num-experts"},
     {"rope_theta rope_base", "--rotary-base"},
     {"dropout", "--hidden-dropout or --attention-dropout"},
     {"learning_rate max_lr", "--lr"},
@@ -45,7 +46,7 @@ constexpr Foreign kForeign[] = {
     {"mbs micro_batch per_device_train_batch_size", "--micro-batch-size"},
     {"gbs gradient_accumulation_steps grad_accum accumulation_steps accumulate_grad_batches",
      "--global-batch-size"},
-    {"steps max_steps num_steps train_steps iters max_iters num_iters num_iterations iterations epochs "
+    {"steps max_steps num_steps train_steps iters max_iters num_iters num_iterations iterations epoch epochs "
      "num_epochs num_train_epochs",
      "--train-iters"},
     {"precision dtype torch_dtype mixed_precision amp", "--bf16 or --fp16"},
