@@ -125,7 +125,7 @@ TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text,
               AllOf(HasSubstr("--vocab-file: this version has no byte-pair tokenizer of GPT-2's kind"),
-                    HasSubstr("--merge-file: this version"), HasSubstr("--keep-newlines: must be left"),
+                    HasSubstr("--merge-file: this version"), Not(HasSubstr("--keep-newlines")),
                     HasSubstr("--find-optimal-num-workers"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(colonnade("preprocess --input x --output-prefix x --tokenizer-typ y").text,
               HasSubstr("did you mean --tokenizer-type?"));
@@ -223,6 +223,32 @@ TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
                 {"--seq-length: must be an integer, 1 or more; got 'none'"});
   expect_faults("checkpoint", {"checkpoint: a sub-verb must follow; got none; write one of inspect"});
   expect_faults("checkpoint verify", {"PATH: must be given; got none"});
+}
+
+TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
+  const fs::path folder = fs::temp_directory_path() / ("cli-flags-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  std::ofstream(folder / "in.jsonl") << "{\"text\": \"1 2\"}\n";
+  const std::string line = "preprocess --input " + (folder / "in.jsonl").string() + " --output-prefix " +
+                           (folder / "x").string() + " --tokenizer-type NullTokenizer --vocab-size 9 ";
+  const Result defaults =
+      colonnade(line +
+                "--dataset-impl mmap --lang english --workers-to-check 16 32 64 --max-documents 100000 "
+                "--partitions 1");
+  EXPECT_EQ(defaults.code, 0) << defaults.text;
+  EXPECT_EQ(count(defaults.text, "\n"), 1) << "only what it did: " << defaults.text;
+  const Result newlines = colonnade(line + "--keep-newlines");
+  EXPECT_EQ(newlines.code, 0) << newlines.text;
+  EXPECT_THAT(newlines.text, HasSubstr("--keep-newlines: texts keep their line breaks, always so here"));
+  expect_faults(
+      line + "--dataset-impl lazy --lang german --workers-to-check 4 8 --max-documents 7 --partitions 2",
+      {"--dataset-impl: must be mmap, the one format that data sets are read in; got lazy",
+       "--lang: must be left out, for only a sentence splitter reads it; got german",
+       "--workers-to-check: must be left out, for there is no search for the number of workers; got 4 8",
+       "--max-documents: must be left out", "--partitions: must be 1"});
+  EXPECT_THAT(colonnade("help preprocess").text,
+              AllOf(HasSubstr("--dataset-impl"), HasSubstr("--keep-newlines"), HasSubstr("--lang")));
+  fs::remove_all(folder);
 }
 
 TEST(Cli, CompletionKnowsEveryVerbsOwnFlags) {

@@ -153,10 +153,11 @@ TEST(FaultRestarts, TheLauncherStartsTheRanksAgain) {
 
 TEST(FaultRestarts, ARankThatDiesAgainAndAgainEndsTheRun) {
   const TempFolder folder;
-  const Result result = run(
-      launch(2, folder.path(), small_gpt() + Words{"--train-iters", "2", "--save", folder.path().string()},
-             {"--max-restarts", "1"}),
-      {{"COLONNADE_FAULT", "at=data rank=1"}});
+  const Result result = run(launch(2, folder.path(),
+                                   small_gpt() + Words{"--train-iters", "2", "--save", folder.path().string(),
+                                                       "--load", folder.path().string()},
+                                   {"--max-restarts", "1"}),
+                            {{"COLONNADE_FAULT", "at=data rank=1"}});
   EXPECT_EQ(result.code, 4);
   EXPECT_THAT(result.text, ContainsRegex("restart 1 of 1(.|\n)*rank 1 was lost"));
 }
@@ -198,7 +199,7 @@ TEST_P(FaultStops, SavesExitsWith5AndResumesToTheSameBits) {
   }
   const Result stopped = program.finish();
   ASSERT_EQ(stopped.code, 5) << stopped.text;
-  EXPECT_THAT(stopped.text, HasSubstr("resume with --load " + folder.path().string()));
+  EXPECT_THAT(stopped.text, HasSubstr("resume with the same command and --load " + folder.path().string()));
   EXPECT_LT(iterations(folder.path()).size(), 5U);
   EXPECT_EQ(iterations(folder.path()).size(),
             static_cast<std::size_t>(read_text(folder / "checkpoints/latest").at(12) - '0'));
@@ -302,7 +303,7 @@ TEST(FaultDisk, AFullDiskDoesNotStopTraining) {
   const Result result = with_small_files(200, alone(folder.path()));
   EXPECT_EQ(result.code, 1) << result.text;
   EXPECT_THAT(result.text,
-              AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("File too large"),
+              AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"), HasSubstr("File too large"),
                     HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
                     HasSubstr("error: the weights after iteration 3 are not saved")));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
@@ -313,11 +314,11 @@ TEST(FaultDisk, TheLastGoodCheckpointIsKept) {
   const TempFolder folder;
   ASSERT_EQ(run(colonnade(alone(folder.path()) + Words{"--exit-interval", "1"})).code, 0);
   const Result full = with_small_files(200, alone(folder.path()) + Words{"--load", folder.path().string()});
-  EXPECT_THAT(full.text, HasSubstr("was not written"));
+  EXPECT_THAT(full.text, HasSubstr("saving the checkpoint"));
   const Result again = run(colonnade(alone(folder.path()) + Words{"--load", folder.path().string()}));
   EXPECT_EQ(again.code, 0);
   EXPECT_THAT(again.text,
-              AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("was not written"))));
+              AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("saving the checkpoint"))));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
 }
 
@@ -331,7 +332,7 @@ TEST(FaultDisk, AFolderThatTurnsReadOnlyDoesNotStopTraining) {
   fs::permissions(folder / "checkpoints", fs::perms::owner_all);
   EXPECT_EQ(result.code, 1) << result.text;
   EXPECT_THAT(result.text,
-              AllOf(HasSubstr("checkpoint of iteration 2 was not written"), HasSubstr("Permission denied"),
+              AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"), HasSubstr("Permission denied"),
                     HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
                     HasSubstr("error: the weights after iteration 3 are not saved")));
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
@@ -345,7 +346,7 @@ TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
   write_text(folder / "checkpoints", "a file");
   const Result result = program.finish();
   EXPECT_EQ(result.code, 1) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("checkpoint of iteration 2 was not written"),
+  EXPECT_THAT(result.text, AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"),
                                  HasSubstr("checkpoints"), HasSubstr("step    3/3")));
 }
 

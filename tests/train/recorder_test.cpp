@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "colonnade/base/files.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/train/sessions.h"
 
 namespace colonnade::train {
@@ -67,6 +68,40 @@ TEST_F(Records, ADamagedPastDoesNotStopTheRun) {
   std::ofstream(folder_.sessions()) << "rubbish";
   session("data 2", 3, 4);
   EXPECT_EQ(read_sessions(folder_.sessions()).size(), 1U);
+}
+
+/// The settings of config.yaml after `given` began a run in `folder`, and after its first checkpoint.
+std::pair<config::Checkpoint, config::Checkpoint> kept(const RunFolder& folder,
+                                                       const config::Checkpoint& given) {
+  config::Run run;
+  run.checkpoint = given;
+  Recorder recorder(folder, run, {}, true);
+  const auto read = [&] { return config::parse_all({"--config", folder.config().string()}).run.checkpoint; };
+  const config::Checkpoint before = read();
+  recorder.saved();
+  return {before, read()};
+}
+
+TEST_F(Records, ConfigYamlGoesOnAfterTheRunsOwnCheckpoint) {
+  const std::string here = folder_.root.string();
+  const config::Checkpoint own{.save = here, .load = here};
+  EXPECT_EQ(kept(folder_, {}), std::pair(own, own)) << "the folder was chosen by the program";
+  EXPECT_EQ(kept(folder_, {.save = here}), std::pair(own, own));
+  EXPECT_EQ(kept(folder_, own), std::pair(own, own));
+  const config::Checkpoint weights{.save = here, .load = here, .pretrained_checkpoint = "/hf"};
+  EXPECT_EQ(kept(folder_, {.save = here, .pretrained_checkpoint = "/hf", .exit_on_missing_checkpoint = true}),
+            std::pair(weights, weights));
+}
+
+TEST_F(Records, ConfigYamlBeginsFromElsewhereUntilThereIsACheckpoint) {
+  const std::string here = folder_.root.string();
+  const config::Checkpoint own{.save = here, .load = here};
+  for (const config::Checkpoint& given :
+       {config::Checkpoint{.save = here, .load = "/other"},
+        config::Checkpoint{.save = here, .load = "/other", .finetune = true},
+        config::Checkpoint{.save = here, .load = here, .ckpt_step = 2},
+        config::Checkpoint{.save = here, .load = here, .no_load_optim = true}})
+    EXPECT_EQ(kept(folder_, given), std::pair(given, own));
 }
 
 TEST_F(Records, OtherRanksWriteNothing) {

@@ -12,6 +12,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/job/continued.h"
+#include "colonnade/job/foreign.h"
 #include "colonnade/models/gpt/hf_config.h"
 
 namespace colonnade::job {
@@ -59,21 +60,30 @@ void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose
 }
 
 /// A run that does not go on from the checkpoints in its folder would cut off the metrics that belong to
-/// them and mix its own checkpoints with theirs.
-void guard_other_run(const config::Checkpoint& c, const std::optional<checkpoint::Found>& loaded,
+/// them and mix its own checkpoints with theirs. Nor are they mixed with Megatron's.
+void guard_other_run(const config::Run& run, const std::optional<checkpoint::Found>& loaded,
                      std::vector<std::string>& faults) {
+  const config::Checkpoint& c = run.checkpoint;
   if (c.save.empty()) return;
   const std::filesystem::path checkpoints = std::filesystem::path(c.save) / "checkpoints";
   const auto steps = checkpoint::step_folders(checkpoints);
   std::error_code absent;
   const bool goes_on =
       loaded && !c.finetune && std::filesystem::equivalent(loaded->folder.parent_path(), checkpoints, absent);
-  if (steps.empty() || goes_on) return;
+  if (goes_on) return;
+  if (steps.empty()) {
+    std::string fault = save_fault(run);
+    if (!fault.empty()) faults.push_back(std::move(fault));
+    return;
+  }
   const std::string load = c.load.empty() ? "no --load" : "--load " + c.load;
+  const std::string way = c.load.empty() ? "add --load " + c.save + " to this command and keep --save"
+                                         : "write --load " + c.save + " and keep --save";
   faults.push_back(fmt::format(
       "--save: must name a new folder, or the one of the run that --load continues; got {} with checkpoints "
-      "up to step {} and {}{}; go on after them with --load {} alone, or choose another folder",
-      c.save, steps.rbegin()->first, load, c.finetune ? " --finetune" : "", c.save));
+      "up to step {} and {}{}; {}{} to go on after them, or choose another folder",
+      c.save, steps.rbegin()->first, load, c.finetune ? " --finetune" : "", way,
+      c.finetune ? ", without --finetune," : ""));
 }
 
 }  // namespace
@@ -99,6 +109,8 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
       const auto source = checkpoint::Source::open_native(loaded->folder);
       fill_from(run, source, faults);
       take_over(run, source, purpose, faults);
+    } else if (std::string fault = load_fault(run); purpose == plan::Purpose::kTrain && !fault.empty()) {
+      faults.push_back(std::move(fault));
     } else if (c.exit_on_missing_checkpoint) {
       faults.push_back(
           fmt::format("--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; "
@@ -106,7 +118,7 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
                       c.load));
     }
   }
-  if (purpose == plan::Purpose::kTrain) guard_other_run(c, loaded, faults);
+  if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
   try {
     const auto tokenizer = tokenizer_of(run);
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = tokenizer->vocab_size();

@@ -76,6 +76,7 @@ class Loop {
   void require_finite(double losses);
   void spent(Phase phase, double seconds);
   void save();
+  [[nodiscard]] std::string way_on() const;
   [[nodiscard]] int kept(int code) const;
   Across exchange(double step_ms, std::uint64_t peak);
   void learn_memory();
@@ -346,24 +347,34 @@ void Loop::save() {
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {
     if (speaks)
-      log::warning("checkpoint of iteration {} was not written: {}; training goes on with the last good one",
-                   iteration(), result.problem);
+      log::warning(
+          "saving the checkpoint of iteration {} failed: {}; training goes on with the last good one",
+          iteration(), result.problem);
     return;
   }
   fault::point("saved");
   saved_iteration_ = iteration();
+  recorder_->saved();
   if (speaks)
     log::info("saved {} ({:.1f} MB in {:.2f} s)", result.folder.string(),
               static_cast<double>(result.bytes) / 1e6, result.seconds);
   write_report();
 }
 
+/// How the user makes the run go on.
+std::string Loop::way_on() const {
+  const std::string folder = folder_.root.string();
+  const bool named = !job_.run.checkpoint.save.empty();
+  return fmt::format("resume with the same command and --load {}{}", folder,
+                     named ? "" : " --save " + folder);
+}
+
 /// `code` when the state of the last iteration is saved, else kExitFailed.
 int Loop::kept(int code) const {
   if (saved_iteration_ == iteration()) return code;
   if (job_.ranks.rank() == 0)
-    log::error("the weights after iteration {} are not saved; make room in {} and resume with --load {}",
-               iteration(), folder_.checkpoints().string(), folder_.root.string());
+    log::error("the weights after iteration {} are not saved; make room in {} and {}", iteration(),
+               folder_.checkpoints().string(), way_on());
   return kExitFailed;
 }
 
@@ -417,8 +428,7 @@ int Loop::end_early(Stop stop) {
   write_report();
   if (stop == Stop::kInterval) return kept(kExitDone);
   if (saved_iteration_ == iteration() && job_.ranks.rank() == 0)
-    log::info("stopped after iteration {} as asked; resume with --load {}", iteration(),
-              folder_.root.string());
+    log::info("stopped after iteration {} as asked; {}", iteration(), way_on());
   return kept(kExitStopped);
 }
 

@@ -2,6 +2,7 @@
 #include "colonnade/train/recorder.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
@@ -23,7 +24,44 @@ std::vector<RunSummary> earlier_sessions(const RunFolder& folder, std::int64_t l
   }
 }
 
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+/// The settings with which the run goes on after its newest checkpoint, or begins as it does now while it has
+/// none of its own.
+config::Run going_on(config::Run run, const RunFolder& folder, bool has_saved) {
+  config::Checkpoint& c = run.checkpoint;
+  c.save = absolute(folder.root.string());
+  c.load = absolute(c.load);
+  c.pretrained_checkpoint = absolute(c.pretrained_checkpoint);
+  const bool from_elsewhere = !c.load.empty() && (c.load != c.save || c.finetune || c.no_load_optim);
+  if (!has_saved && (from_elsewhere || c.ckpt_step)) return run;
+  if (c.load.empty()) c.exit_on_missing_checkpoint = false;
+  c.load = c.save;
+  c.ckpt_step.reset();
+  c.finetune = c.no_load_optim = false;
+  return run;
+}
+
 }  // namespace
+
+void Recorder::write_config() const {
+  write_file_atomically(
+      folder_.config(),
+      "# The run of this folder: it goes on after its newest checkpoint, or begins where there is none.\n"
+      "# For another run with these settings give --save and --load another folder.\n" +
+          config::dump(going_on(run_, folder_, has_saved_)));
+}
+
+void Recorder::saved() {
+  if (!active_ || std::exchange(has_saved_, true)) return;
+  try {
+    write_config();
+  } catch (const std::exception& e) {
+    log::warning("config.yaml still begins the run anew: {}", e.what());
+  }
+}
 
 Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active)
     : folder_(folder),
@@ -35,7 +73,7 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded
   if (!active_) return;
   make_run_folder(folder_);
   earlier_ = earlier_sessions(folder_, loaded.step);
-  write_file_atomically(folder_.config(), config::dump(run_));
+  write_config();
   steps_.emplace(folder_.metrics(), loaded.step);
   evaluations_.emplace(folder_.validation(), loaded.step);
   const std::string& events = run_.logging.tensorboard_dir;

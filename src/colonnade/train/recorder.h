@@ -23,6 +23,8 @@ class Recorder {
   /// ConfigError when the folder cannot be written.
   Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active);
 
+  /// The first checkpoint of this process is in the run folder: config.yaml goes on from there.
+  void saved();
   void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
   void evaluation(const EvalRecord& record);
   /// Seconds of a phase that not every step has, after step `step`.
@@ -31,9 +33,12 @@ class Recorder {
   void report(RunSummary summary, const PhaseTimes& total, double wall_seconds);
 
  private:
+  void write_config() const;
+
   RunFolder folder_;
   config::Run run_;
   bool active_;
+  bool has_saved_ = false;
   std::vector<RunSummary> earlier_;  ///< sessions of the run before this one
   std::int64_t first_step_, last_step_;
   std::string began_;

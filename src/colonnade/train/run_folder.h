@@ -6,7 +6,7 @@
 
 namespace colonnade::train {
 
-/// RUN/config.yaml        all settings, can be run as it is
+/// RUN/config.yaml        all settings; as it is it begins the run, or goes on after its newest checkpoint
 /// RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of earlier runs that saved nothing here
 /// RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
 /// RUN/sessions.json      layout, times and memory of each start of the program for this run

@@ -1,0 +1,151 @@
+// See foreign.h: names of files decide, nothing is opened.
+#include "colonnade/job/foreign.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "colonnade/checkpoint/folders.h"
+#include "colonnade/checkpoint/load.h"
+
+namespace colonnade::job {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The names in a folder, sorted; none where it cannot be read.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Megatron's run folder has latest_checkpointed_iteration.txt and iter_0000010/; the latter has .metadata
+/// and
+/// *.distcp, or mp_rank_00/model_optim_rng.pt.
+bool names_megatron(const std::string& name) {
+  return name == "latest_checkpointed_iteration.txt" || name.starts_with("iter_0") || name == ".metadata" ||
+         name.ends_with(".distcp") || name.starts_with("mp_rank_") || name == "model_optim_rng.pt";
+}
+
+/// A name in `folder`, or in its checkpoints/, that only Megatron writes; "" when there is none.
+std::string trace_of_megatron(const fs::path& folder) {
+  for (const fs::path& part : {fs::path(), fs::path("checkpoints")}) {
+    const auto names = names_in(folder / part);
+    const auto found = std::ranges::find_if(names, names_megatron);
+    if (found != names.end()) return (part / *found).string();
+  }
+  return "";
+}
+
+/// The files of a run folder and of its checkpoints/, also half-written or put aside.
+bool is_of_run(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kFiles{"config.yaml", "metrics.jsonl", "validation.jsonl",
+                                                   "sessions.json", "report.html"};
+  const auto begins = [&](std::string_view file) { return name.starts_with(file); };
+  return name == "logs" || name == "tensorboard" || name == "latest" || name.starts_with("latest.part") ||
+         name.starts_with(".") || checkpoint::step_of_name(name.substr(0, name.find('.'))) ||
+         std::ranges::any_of(kFiles, begins);
+}
+
+/// rank_N.log, in the folder itself or in one that holds nothing else.
+bool is_of_launcher(const fs::path& path) {
+  const auto log = [](const std::string& name) {
+    return name.starts_with("rank_") && name.ends_with(".log");
+  };
+  if (!fs::is_directory(path)) return log(path.filename());
+  const auto names = names_in(path);
+  return !names.empty() && std::ranges::all_of(names, log);
+}
+
+/// What a job script writes beside a run: its output, and copies of itself and its settings.
+bool is_of_script(const fs::path& path) {
+  constexpr std::array<std::string_view, 7> kEndings{".log", ".out", ".err", ".txt", ".yaml", ".yml", ".sh"};
+  return !fs::is_directory(path) && std::ranges::find(kEndings, path.extension()) != kEndings.end();
+}
+
+/// Folders that the settings put where they like.
+bool is_of_settings(const fs::path& path, const config::Run& run) {
+  const auto plain = [](const fs::path& p) {
+    return fs::absolute(checkpoint::as_folder(p)).lexically_normal();
+  };
+  return std::ranges::any_of(
+      std::array{run.data.data_cache_path, run.logging.tensorboard_dir},
+      [&](const std::string& named) { return !named.empty() && plain(named) == plain(path); });
+}
+
+/// The names in `folder` that no run leaves there before its first checkpoint.
+std::vector<std::string> strangers(const fs::path& folder, const config::Run& run) {
+  std::vector<std::string> names = names_in(folder);
+  const bool run_has_begun = std::ranges::find(names, "metrics.jsonl") != names.end();
+  std::erase_if(names, [&](const std::string& name) {
+    if (name == "checkpoints") return strangers(folder / name, run).empty();
+    const fs::path path = folder / name;
+    return run_has_begun || is_of_run(name) || is_of_launcher(path) || is_of_script(path) ||
+           is_of_settings(path, run);
+  });
+  return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 3;
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
+  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "), names.size() > kShown ? ", ..." : "");
+}
+
+}  // namespace
+
+std::string load_fault(const config::Run& run) {
+  const std::string& load = run.checkpoint.load;
+  const fs::path path = checkpoint::as_folder(load);
+  const std::string name = path.filename().string();
+  if (!fs::exists(path)) {
+    if (!checkpoint::step_of_name(name)) return "";
+    return fmt::format(
+        "--load: a step folder must be there; got {}, which is not; name another, or the run folder", load);
+  }
+  if (!fs::is_directory(path))
+    return fmt::format("--load: must name a folder; got the file {}; name the run folder, e.g. --load {}",
+                       load, path.has_parent_path() ? path.parent_path().string() : ".");
+  std::error_code unreadable;
+  if (fs::directory_iterator(path, unreadable); unreadable)
+    return fmt::format("--load: the folder must be readable; got {} ({}); correct its permissions", load,
+                       unreadable.message());
+  if (checkpoint::is_hugging_face_folder(path))
+    return fmt::format(
+        "--load: must name a run folder; got {} with weights of Hugging Face, which are no run; "
+        "use --pretrained-checkpoint {}",
+        load, load);
+  const std::string trace = names_megatron(name) && !names_in(path).empty() ? name : trace_of_megatron(path);
+  if (!trace.empty())
+    return fmt::format(
+        "--load: must name a run folder of Colonnade; got {} with Megatron's {}, and Megatron's checkpoints "
+        "are not read yet; convert it to a Hugging Face folder with Megatron's tools and use "
+        "--pretrained-checkpoint",
+        load, trace);
+  const auto others = strangers(path, run);
+  if (others.empty()) return "";
+  return fmt::format(
+      "--load: must name a run folder, or a missing or empty one for a new run; got {} without a checkpoint "
+      "but with {}; correct the path, or leave --load out",
+      load, listed(others));
+}
+
+std::string save_fault(const config::Run& run) {
+  const std::string& save = run.checkpoint.save;
+  const std::string trace = save.empty() ? "" : trace_of_megatron(save);
+  if (trace.empty()) return "";
+  return fmt::format(
+      "--save: must not name a folder of Megatron's checkpoints; got {} with {}; choose another folder", save,
+      trace);
+}
+
+}  // namespace colonnade::job
