@@ -57,10 +57,6 @@ void say(const launch::Place& place, const config::Run& run, plan::Purpose purpo
   for (const std::string& note : run.notes) log::info("{}", note);
   if (purpose == plan::Purpose::kTrain)
     for (const std::string& note : plan::idle_habits(run)) log::info("{}", note);
-  if (purpose == plan::Purpose::kTrain && run.model.attention_dropout > 0)
-    log::warning(
-        "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
-        "--attention-dropout 0 takes the fast kernels");
 }
 
 }  // namespace

@@ -150,6 +150,10 @@ Loop::Loop(job::Started started, StopSignals& stop)
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
     for (const RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
+    if (job_.run.model.attention_dropout > 0 && !job_.run.training.skip_train)
+      log::warning(
+          "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
+          "--attention-dropout 0 takes the fast kernels");
   }
 }
 
