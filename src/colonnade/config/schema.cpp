@@ -43,7 +43,8 @@ std::unordered_map<std::string, Match> index_of(const std::vector<Setting>& rows
   }
   for (const Setting& s : rows) {
     if (s.kind == Kind::kSwitch) index.try_emplace(folded(s.off_flag()), Match{&s, true});
-    if (s.kind == Kind::kSwitch && !s.key.starts_with("no_")) index.try_emplace("no_" + s.key, Match{&s, true});
+    if (s.kind == Kind::kSwitch && !s.key.starts_with("no_"))
+      index.try_emplace("no_" + s.key, Match{&s, true});
   }
   return index;
 }
