@@ -127,7 +127,9 @@ Loop::Loop(job::Started started, StopSignals& stop)
       beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_gpt,
            beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
-      lr_(make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
+      lr_(job_.run.training.skip_train
+              ? LrPlan{}
+              : make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
   if (device().is_cuda())
     peak_tflops_ = peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
   fault::point("model-built");
@@ -206,7 +208,8 @@ void Loop::resume(const Beginning& beginning) {
   }
   job::restore(job_, source, c.finetune ? job::Restore::kWeights : job::Restore::kContinue);
   // Without its optimizer the schedule starts anew too, as Megatron's.
-  if (!c.finetune && !c.no_load_optim && source.state().contains("lr_schedule")) {
+  const bool schedule = !c.finetune && !c.no_load_optim && !job_.run.training.skip_train;
+  if (schedule && source.state().contains("lr_schedule")) {
     const LrResume resumed = resume_lr(lr_, source.state().at("lr_schedule"), job_.run.schedule);
     lr_ = resumed.plan;
     lr_samples_ = resumed.samples;
