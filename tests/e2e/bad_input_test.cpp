@@ -353,9 +353,10 @@ TEST(BadInput, ANewRunIntoTheFolderOfAnother) {
   for (const Words& more : {Words{}, Words{"--load", other}, Words{"--load", here, "--finetune"}}) {
     const Result refused = run(colonnade(words + more + Words{"--train-iters", "4", "--hidden-size", "65"}));
     EXPECT_EQ(refused.code, 2) << refused.text;
-    EXPECT_THAT(refused.text, AllOf(HasSubstr(here + " with checkpoints up to step 2"),
-                                    HasSubstr("go on after them with --load " + here),
-                                    HasSubstr("heads-hidden")));  // all faults at once
+    const std::string way = more.empty() ? "add --load " + here + " to this command" : "write --load " + here;
+    EXPECT_THAT(refused.text,
+                AllOf(HasSubstr(here + " with checkpoints up to step 2"), HasSubstr(way + " and keep --save"),
+                      HasSubstr("heads-hidden")));  // all faults at once
   }
   EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
   const fs::path step = folder / "checkpoints/step_00000002";
