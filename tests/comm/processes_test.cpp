@@ -211,7 +211,7 @@ TEST(Rank, DISABLED_Slow) {
 }
 
 TEST(Rank, DISABLED_Incomplete) {
-  run_as_program([] { connect_here(milliseconds(3000)); });
+  run_as_program([] { connect_here(milliseconds(5500)); });
 }
 
 TEST(Rank, DISABLED_OtherSettings) {
@@ -295,6 +295,7 @@ TEST(Processes, RanksThatDoNotArriveAreCountedAndNamed) {
   for (const Ended& rank : ended) EXPECT_EQ(rank.code, kExitRankLost) << rank.log;
   EXPECT_THAT(ended[0].log, HasSubstr("all ranks must arrive; got 3 of 4 within"));
   EXPECT_THAT(ended[0].log, HasSubstr("missing: rank 2; see"));
+  EXPECT_THAT(ended[0].log, HasSubstr("rendezvous: waiting for 1 of 4 ranks, up to 5."));
 }
 
 TEST(Processes, ARankWithOtherSettingsIsNamed) {

@@ -11,7 +11,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <thread>
+
 #include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
 #include "colonnade/comm/by_device.h"
 #include "colonnade/comm/c10d_backends.h"
 #include "colonnade/comm/tcp_probe.h"
@@ -46,9 +49,22 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-/// Marks this rank as arrived at `name` and waits for the others.
+constexpr milliseconds kQuiet(5000);  ///< of waiting; then a line says for whom
+
+/// Returns when all have arrived at `name`, or after kQuiet with a line that names who is late.
+void say_who_is_late(c10d::Store& store, const std::string& name, const std::vector<int>& ranks,
+                     milliseconds timeout) {
+  constexpr milliseconds kPause(20);
+  for (const auto start = Clock::now(); Clock::now() - start < kQuiet; std::this_thread::sleep_for(kPause))
+    if (store.check({name + "/all"})) return;
+  const std::vector<int> missing = absent(store, name, ranks);
+  log::info("{}: waiting for {} of {} ranks, up to {}: {}", name, missing.size(), ranks.size(),
+            seconds(timeout), list_ranks(missing));
+}
+
+/// Marks this rank as arrived at `name` and waits for the others; `aloud`: says so where that takes long.
 void arrive(c10d::Store& store, const std::string& name, const std::vector<int>& ranks, int rank,
-            milliseconds timeout) {
+            milliseconds timeout, bool aloud = false) {
   const std::string all = name + "/all";
   std::string reason;
   try {
@@ -56,7 +72,10 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
     if (store.add(name + "/count", 1) == static_cast<std::int64_t>(ranks.size())) {
       store.set(all, std::vector<std::uint8_t>{1});
     }
-    store.wait({all}, timeout);
+    const auto start = Clock::now();
+    if (aloud && timeout > kQuiet) say_who_is_late(store, name, ranks, timeout);
+    const auto left = timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+    store.wait({all}, std::max(left, milliseconds(1)));  // 0 would be without end
     return;
   } catch (const c10::Error& error) {
     reason = error.what_without_backtrace();
@@ -190,7 +209,7 @@ World connect(const launch::Place& place, const ConnectOptions& options) {
                                                                 open_store(place, options.timeout));
   const auto spent = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   arrive(*store, "rendezvous", all_ranks(place.world_size), place.rank,
-         std::max(options.timeout - spent, milliseconds(1000)));
+         std::max(options.timeout - spent, milliseconds(1000)), place.rank == 0);
   world.meeting_ = std::make_shared<World::Meeting>(World::Meeting{store});
   world.factory_ = std::make_shared<ProcessFactory>(store, place, options);
   return world;
