@@ -341,38 +341,21 @@ int run_there(const fs::path& folder, int ranks, std::vector<std::string> comman
   return WEXITSTATUS(status);
 }
 
-/// A command whose rank `faulty` refuses its settings before the first step, after `ms`.
-std::vector<std::string> refusing(int faulty, const std::string& ms = "0") {
-  return {COLONNADE_FAKE_RANK,
-          "--at-step",
-          "0",
-          "--faulty-rank",
-          std::to_string(faulty),
-          "--fault",
-          "exit:2",
-          "--save",
-          "run",
-          "--start-ms",
-          ms};
-}
-
-TEST_F(Launcher, NoLogsAreKeptOfARefusalThatTheTerminalShowed) {
-  EXPECT_EQ(run_there(folder_, 1, refusing(0)), 2);
+TEST_F(Launcher, LogsAreKeptButThoseOfAProgramThatIsNotThere) {
   EXPECT_EQ(run_there(folder_, 2, {"/no/such/program", "--save", "run"}), 2);
   EXPECT_TRUE(fs::is_empty(folder_)) << "left: " << fs::directory_iterator(folder_)->path();
-  fs::create_directories(folder_ / "run");
-  EXPECT_EQ(run_there(folder_, 1, refusing(0)), 2);
-  EXPECT_TRUE(fs::is_empty(folder_ / "run"));
+  const std::vector<std::string> refusing{
+      COLONNADE_FAKE_RANK, "--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--save", "run"};
+  EXPECT_EQ(run_there(folder_, 1, refusing), 2);
+  EXPECT_THAT(text("run/logs/rank_0.log"), HasSubstr("about to fail")) << "hours may lie before a refusal";
 }
 
-TEST_F(Launcher, LogsThatSayMoreOrWereThereAreKept) {
-  EXPECT_EQ(run_there(folder_, 2, refusing(0, "1000")), 2);
-  EXPECT_FALSE(fs::exists(folder_ / "run/logs/rank_0.log"));
-  EXPECT_THAT(text("run/logs/rank_1.log"), HasSubstr("RANK=1")) << "what no other has said";
-  EXPECT_EQ(run_there(folder_, 3, refusing(2)), 2);
-  EXPECT_TRUE(fs::exists(folder_ / "run/logs/rank_0.log")) << "rank 2 has refused";
-  EXPECT_EQ(run_there(folder_, 1, refusing(0)), 2);
-  EXPECT_TRUE(fs::exists(folder_ / "run/logs/rank_0.log")) << "it was there before";
+TEST_F(Launcher, ALogThatCannotBeOpenedIsAnErrorOfTheSettings) {
+  fs::create_directories(folder_ / "logs");
+  fs::create_symlink("rank_0.log", folder_ / "logs/rank_0.log");
+  start({});
+  EXPECT_EQ(finish(), 2) << text("err");
+  EXPECT_THAT(text("err"), HasSubstr("rank_0.log: a rank's log must be writable; got 'Too many levels of"));
 }
 
 TEST_F(Launcher, AProgramThatIsNotThereIsAnErrorOfTheSettings) {

@@ -90,10 +90,10 @@ TEST(LaunchOptions, ARestartMustGoOnFromTheRunsOwnCheckpoints) {
               testing::HasSubstr("got --save m1 and no --load; write --load m1"));
   EXPECT_THAT(restarting({}), testing::HasSubstr("write --save DIR --load DIR"));
   EXPECT_THAT(restarting({"--save", "m1", "--load", "m0"}),
-              testing::HasSubstr("write --load m1 without --finetune; the weights to begin with are named by "
+              testing::HasSubstr("write --load m1; the weights to begin with are named by "
                                  "--pretrained-checkpoint"));
   EXPECT_THAT(restarting({"--save", "m1", "--load", "m1", "--finetune"}),
-              testing::HasSubstr("with --finetune;"));
+              testing::HasSubstr("with --finetune; write --load m1 without --finetune; the weights"));
   EXPECT_THAT(restarting({"--save", "m1", "--load", "m1/checkpoints/step_00000002"}),
               testing::HasSubstr("write --load m1"));
 }

@@ -19,7 +19,6 @@ namespace colonnade::launch {
 namespace {
 
 constexpr int kLogLines = 10;
-constexpr int kMostLines = 1000;     // of a log that is compared with another
 constexpr double kSameFaultS = 1;    // ranks that refuse the same settings end that close together
 constexpr double kSameRequestS = 1;  // `timeout` and schedulers send the same signal twice
 constexpr double kLateS = 5;         // others have waited for a rank that long: it is named
@@ -71,13 +70,11 @@ std::string status_text(const std::vector<RankView>& ranks) {
 /// Watches one start of the ranks to its end.
 class Watch {
  public:
-  /// With `forgets`, logs are not kept when the ranks refuse to begin and the terminal has shown why.
-  Watch(const Options& options, World& world, const Signals& signals, Console& console, bool forgets)
+  Watch(const Options& options, World& world, const Signals& signals, Console& console)
       : options_(options),
         world_(world),
         signals_(signals),
         console_(console),
-        forgets_(forgets),
         follower_(world.log_path(world.first_rank()), world.log_start(world.first_rank())) {
     patience_.silent_s = options.hang_timeout_s;
   }
@@ -152,31 +149,7 @@ class Watch {
     const bool shown = refused && world_.first_rank() == 0 && verdict.culprits.front() == 0;
     if (!verdict.culprits.empty() && !shown) show_log(verdict.culprits.front());
     end_the_others();
-    if (shown && forgets_) forget_logs();
     return verdict.exit_code;
-  }
-
-  /// What rank 0 refused before the first step was on the terminal: logs that say no more are removed.
-  void forget_logs() {
-    const std::vector<RankView> ranks = world_.views();
-    if (std::ranges::any_of(ranks, [](const RankView& view) { return view.page.step >= 0; })) return;
-    const auto first = plain_lines(0);
-    console_.line("no step was begun: logs that say no more than this are not kept");
-    for (const RankView& view : ranks) {
-      const auto lines = plain_lines(view.rank);
-      const bool known = std::ranges::all_of(
-          lines, [&](const std::string& line) { return std::ranges::find(first, line) != first.end(); });
-      if (known) world_.forget_log(view.rank);
-    }
-  }
-
-  /// The lines of a log without the rank that they begin with.
-  std::vector<std::string> plain_lines(int rank) {
-    auto lines = last_lines(world_.log_path(rank), world_.log_start(rank), kMostLines);
-    const std::string prefix = fmt::format("[rank {}] ", rank);
-    for (std::string& line : lines)
-      if (line.starts_with(prefix)) line.erase(0, prefix.size());
-    return lines;
   }
 
   /// The other ranks mostly refuse the same settings or data a moment later: one report for all.
@@ -239,7 +212,6 @@ class Watch {
   World& world_;
   const Signals& signals_;
   Console& console_;
-  bool forgets_;
   Follower follower_;
   Patience patience_;
   std::map<int, std::int64_t> named_ns_;  // when a late rank was named
@@ -270,7 +242,7 @@ int run(const Options& given) {
     console.line(fmt::format("{} ranks, world of {}, master {}:{}, logs in {}", options.nproc_per_node,
                              options.nnodes * options.nproc_per_node, options.master_addr, port,
                              options.log_dir.string()));
-    Watch watch(options, world, signals, console, /*forgets=*/given.log_dir.empty());
+    Watch watch(options, world, signals, console);
     const int code = watch.to_the_end();
     const bool lost = code == kExitRankLost && !watch.was_asked_to_stop();
     if (!lost || restart == options.max_restarts) return code;

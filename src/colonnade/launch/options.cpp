@@ -47,8 +47,9 @@ std::string restart_fault(const Options& o) {
   };
   std::string way = c.save.empty() ? fmt::format("write --save {} --load {}", save, save)
                                    : fmt::format("write --load {}", save);
+  if (c.finetune) way += " without --finetune";
   if (c.finetune || !c.load.empty())
-    way += " without --finetune; the weights to begin with are named by --pretrained-checkpoint";
+    way += "; the weights to begin with are named by --pretrained-checkpoint";
   return fmt::format(
       "--max-restarts: a restart goes on from the run's own checkpoints, so --load must be what --save is; "
       "got {} and {}{}; {}",

@@ -91,9 +91,10 @@ bool World::start_next() {
 void World::start(int local_rank) {
   const int rank = options_.node_rank * options_.nproc_per_node + local_rank;
   const auto path = options_.log_dir / fmt::format("rank_{}.log", rank);
-  const bool new_log = !std::filesystem::exists(path);
+  std::error_code unknown;  // what is there cannot be told: open_log says why
+  const bool new_log = !std::filesystem::exists(path, unknown) && !unknown;
   const int page_fd = open_page();
-  Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0, new_log};
+  Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0};
   auto changes = variables(options_, local_rank, master_port_, restart_);
   changes.emplace_back("COLONNADE_PROGRESS_FILE", fmt::format("/proc/{}/fd/{}", ::getpid(), page_fd));
   const int log_fd = open_log(path);
@@ -118,10 +119,6 @@ void World::remove(const std::filesystem::path& log) const {
   std::error_code kept;
   std::filesystem::remove(log, kept);
   for (const auto& folder : made_) std::filesystem::remove(folder, kept);  // fails where something is left
-}
-
-void World::forget_log(int rank) const {
-  if (of(rank).new_log) remove(of(rank).log);
 }
 
 void World::look() {

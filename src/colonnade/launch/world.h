@@ -41,9 +41,6 @@ class World {
   [[nodiscard]] off_t log_start(int rank) const { return of(rank).log_start; }
   [[nodiscard]] int first_rank() const { return ranks_.front().view.rank; }
   [[nodiscard]] int started() const { return static_cast<int>(ranks_.size()); }
-  /// Removes the log of `rank` where this start began it, and the folders that were made for it once they
-  /// are empty.
-  void forget_log(int rank) const;
 
  private:
   struct Rank {
@@ -53,11 +50,11 @@ class World {
     ProgressReader page;
     std::filesystem::path log;
     off_t log_start;
-    bool new_log;
     std::int64_t alive_ns = 0;
     bool stopped = false;
   };
   void start(int local_rank);
+  /// A log that was just begun, and the folders that were made for it where nothing else is in them.
   void remove(const std::filesystem::path& log) const;
   void end_all();
   [[nodiscard]] const Rank& of(int rank) const;
