@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <array>
 #include <chrono>
@@ -361,11 +362,12 @@ std::string talk_to(const std::function<void(int connection)>& serve) {
   return said;
 }
 
-TEST(Connect, AnotherProgramAtTheMastersPortIsASettingsError) {
+TEST(Connect, AProgramThatIsNoStoreAtTheMastersPortIsASettingsErrorWhereItIsKnown) {
   std::vector<int> open;
-  EXPECT_THAT(talk_to([&](int connection) { open.push_back(connection); }),
-              testing::AllOf(testing::StartsWith("ConfigError MASTER_PORT: rank 0 must listen at 127.0.0.1:"),
-                             HasSubstr("got another program there: it says nothing; end it")));
+  EXPECT_THAT(
+      talk_to([&](int connection) { open.push_back(connection); }),
+      testing::AllOf(testing::StartsWith("CommError rendezvous: rank 0 must answer at 127.0.0.1:"),
+                     HasSubstr("got silence for 1 s"), HasSubstr("see whether rank 0 is stopped, or")));
   for (const int connection : open) close(connection);
   EXPECT_THAT(talk_to([](int connection) {
                 std::array<char, 10> question{};
@@ -373,7 +375,8 @@ TEST(Connect, AnotherProgramAtTheMastersPortIsASettingsError) {
                 EXPECT_EQ(write(connection, "SSH-2.0-x", 9), 9);
                 close(connection);
               }),
-              HasSubstr("got another program there: it does not speak as a store; end it"));
+              testing::AllOf(testing::StartsWith("ConfigError MASTER_PORT: rank 0 must listen at"),
+                             HasSubstr("got another program there: it does not speak as a store; end it")));
   EXPECT_THAT(talk_to([](int connection) { close(connection); }),
               testing::AllOf(testing::StartsWith("CommError rendezvous: rank 0 must listen at"),
                              HasSubstr("within 1 s: connections are closed at once; see its log")));
@@ -385,6 +388,20 @@ TEST(Connect, ALongWaitForRankZeroIsSaid) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::AllOf(HasSubstr("rendezvous: waiting for rank 0 at 127.0.0.1:"),
                              HasSubstr(", up to 5.2 s; so far: Connection refused\n")));
+}
+
+TEST(Connect, NobodyIsSaidToBeLateWhereAllHaveCome) {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.port = 0;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  store->set("colonnade/0/rendezvous/1", {1});  // rank 1 has come and not yet counted itself
+  launch::Place place = place_of(0, 2, store->getPort());
+  place.store_is_hosted = true;
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(connect(place, {.timeout = milliseconds(5200)}), CommError);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(HasSubstr("waiting for")));
 }
 
 TEST(Connect, AWorldOfOneOpensNothing) {

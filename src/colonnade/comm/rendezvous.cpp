@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-
 #include <thread>
 
 #include "colonnade/base/error.h"
@@ -58,6 +57,7 @@ void say_who_is_late(c10d::Store& store, const std::string& name, const std::vec
   for (const auto start = Clock::now(); Clock::now() - start < kQuiet; std::this_thread::sleep_for(kPause))
     if (store.check({name + "/all"})) return;
   const std::vector<int> missing = absent(store, name, ranks);
+  if (missing.empty()) return;  // the last one has come since
   log::info("{}: waiting for {} of {} ranks, up to {}: {}", name, missing.size(), ranks.size(),
             seconds(timeout), list_ranks(missing));
 }

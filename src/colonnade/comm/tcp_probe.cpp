@@ -156,12 +156,16 @@ class StoreWait {
     reason_ = answer == Answer::kOther  ? "it does not speak as a store"
               : answer == Answer::kNone ? "it says nothing"
                                         : "connections are closed at once";
-    if (answer == Answer::kOther || (answer == Answer::kNone && Clock::now() >= patience)) {
+    if (answer == Answer::kOther)
       throw ConfigError(
           fmt::format("MASTER_PORT: rank 0 must listen at {}:{}; got another program there: {}; end it or "
                       "choose another port",
                       host_, port_, reason_));
-    }
+    if (answer == Answer::kNone && Clock::now() >= patience)
+      throw CommError(
+          fmt::format("rendezvous: rank 0 must answer at {}:{}; got silence for {:g} s from whoever listens "
+                      "there; see whether rank 0 is stopped, or end another program or choose another port",
+                      host_, port_, seconds(std::min(timeout_, kSilence))));
     return answer;
   }
 

@@ -10,9 +10,9 @@ namespace colonnade::comm {
 void check_port_is_free(int port);
 
 /// Returns as soon as a store of a job answers at host:port, asking every 20 ms; after 5 s a line says who is
-/// waited for. Throws ConfigError when the name of the host is unknown or when whoever listens there is no
-/// store: it answers otherwise, or says nothing for 30 s (or `timeout`, if that is less). Throws CommError
-/// when no store has answered within `timeout`.
+/// waited for. Throws ConfigError when the name of the host is unknown or when whoever listens there answers
+/// as no store does. Throws CommError when no store has answered within `timeout`, or when whoever listens
+/// has said nothing for 30 s: a rank 0 that is stopped, or another program.
 void wait_for_store(const std::string& host, int port, std::chrono::milliseconds timeout);
 
 }  // namespace colonnade::comm
