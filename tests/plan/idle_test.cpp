@@ -51,6 +51,48 @@ TEST(IdleHabits, AreSaidAndLetThrough) {
               ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
 }
 
+TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {
+  const auto [broken, notes] = judged({"--mock-data",
+                                       "--tokenizer-type",
+                                       "NullTokenizer",
+                                       "--tokenizer-model",
+                                       "books.model",
+                                       "--account-for-embedding-in-pipeline-split",
+                                       "--account-for-loss-in-pipeline-split",
+                                       "--override-opt-param-scheduler",
+                                       "--weight-decay",
+                                       "0.7",
+                                       "--weight-decay-incr-style",
+                                       "linear",
+                                       "--start-weight-decay",
+                                       "0.1",
+                                       "--end-weight-decay",
+                                       "0.2",
+                                       "--fp16",
+                                       "--loss-scale",
+                                       "1024",
+                                       "--initial-loss-scale",
+                                       "65536",
+                                       "--hysteresis",
+                                       "3"});
+  EXPECT_THAT(broken, IsEmpty());
+  EXPECT_THAT(
+      notes, ElementsAre(
+                 "--weight-decay: does nothing with --weight-decay-incr-style, whose ramp has a start and an "
+                 "end of its own; got 0.7",
+                 "--override-opt-param-scheduler: does nothing without --load; got true",
+                 "--initial-loss-scale: does nothing with a constant --loss-scale; got 65536",
+                 "--hysteresis: does nothing with a constant --loss-scale; got 3",
+                 "--tokenizer-model: does nothing with --tokenizer-type NullTokenizer; got books.model",
+                 "--account-for-embedding-in-pipeline-split: does nothing with one pipeline rank; got true",
+                 "--account-for-loss-in-pipeline-split: does nothing with one pipeline rank; got true"));
+  EXPECT_THAT(judged({"--mock-data", "--use-checkpoint-opt-param-scheduler"}).second,
+              ElementsAre("--use-checkpoint-opt-param-scheduler: does nothing without --load; got true"));
+  EXPECT_THAT(judged({"--mock-data", "--tokenizer-model", "books.model"}).first,
+              ElementsAre("idle-tokenizer-model"))
+      << "nothing says how the file is read";
+}
+
 TEST(IdleHabits, AreNotWhatDoesSomething) {
   EXPECT_THAT(judged({"--data-path", "a", "--split", "99,1,0", "--data-cache-path", "c", "--min-lr", "1e-5",
                       "--lr-decay-iters", "90", "--fp16", "--initial-loss-scale", "65536"})
@@ -62,6 +104,12 @@ TEST(IdleHabits, AreNotWhatDoesSomething) {
               IsEmpty())
       << "a default, and a length that the warm-up is a share of";
   EXPECT_THAT(judged({"--mock-data", "--lr-decay-style", "constant", "--min-lr", "much"}).second, IsEmpty());
+  EXPECT_THAT(judged({"--mock-data", "--load", "run", "--override-opt-param-scheduler", "--weight-decay",
+                      "0.7", "--pipeline-model-parallel-size", "2",
+                      "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
+                      "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model", "books.model"})
+                  .second,
+              IsEmpty());
 }
 
 }  // namespace

@@ -255,34 +255,8 @@ Examples examples_of_idle_settings() {
       {"idle-warmup-init", gives("lr_warmup_init", "1e-5")},
       {"idle-microbatch-group", gives("microbatch_group_size_per_virtual_pipeline_stage", "2")},
       {"idle-load-optim", gives("no_load_optim", "true")},
-      {"idle-load-optim", gives("override_opt_param_scheduler", "true")},
-      {"idle-load-optim", gives("use_checkpoint_opt_param_scheduler", "true")},
       {"idle-tokenizer-model", gives("tokenizer_model", "books.model")},
-      {"idle-tokenizer-model",
-       [](config::Run& r) {
-         r.data.tokenizer_type = "NullTokenizer", gives("tokenizer_model", "nosuchfile")(r);
-       }},
       {"idle-wsd-style", gives("lr_wsd_decay_style", "cosine")},
-      {"idle-weight-decay",
-       [](config::Run& r) {
-         config::set(r, "weight_decay_incr_style", "linear"), gives("weight_decay", "0.7")(r);
-         r.schedule.start_weight_decay = 0.1, r.schedule.end_weight_decay = 0.2;
-       }},
-      {"idle-pipeline-split",
-       [](config::Run& r) {
-         r.parallel.pipeline_model_parallel_size = 1, gives("account_for_loss_in_pipeline_split", "true")(r);
-       }},
-      {"idle-pipeline-split",
-       [](config::Run& r) {
-         r.parallel.pipeline_model_parallel_size = 1;
-         gives("account_for_embedding_in_pipeline_split", "true")(r);
-       }},
-      {"idle-loss-scale",
-       [](config::Run& r) {
-         config::set(r, "params_dtype", "fp16"), r.optimizer.loss_scale = 1024;
-         gives("initial_loss_scale", "65536")(r);
-       }},
-      {"idle-loss-scale", [](config::Run& r) { r.optimizer.loss_scale = 1024, gives("hysteresis", "3")(r); }},
   };
 }
 

@@ -14,13 +14,12 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-/// Settings that do something only beside another one, or only without it.
+/// Settings that do something only beside another one.
 struct Companions {
   std::array<const char*, 4> keys;  ///< up to four
   const char* other;                ///< key of the other one
-  const char* words;                ///< what is needed, or in the way, as a user writes it
+  const char* words;                ///< what is needed, as a user writes it
   bool (*work)(const Run&);
-  bool in_the_way = false;
 };
 
 bool has_rope(const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRope; }
@@ -63,34 +62,14 @@ constexpr Companions kGroups{{"microbatch_group_size_per_virtual_pipeline_stage"
                              "--num-virtual-stages-per-pipeline-rank",
                              has_virtual_stages};
 constexpr Companions kLoad{
-    {"no_load_optim", "override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
-    "load",
-    "--load",
-    [](const Run& r) { return !r.checkpoint.load.empty(); }};
+    {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
 constexpr Companions kTokenizer{
     {"tokenizer_model"}, "tokenizer_type", "a --tokenizer-type that reads a file", [](const Run& r) {
-      return !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
+      return !r.data.tokenizer_type.empty();  // beside NullTokenizer it is a habit
     }};
 constexpr Companions kWsd{{"lr_wsd_decay_style"}, "lr_decay_style", "--lr-decay-style WSD", [](const Run& r) {
                             return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd;
                           }};
-constexpr Companions kRamp{{"weight_decay"},
-                           "weight_decay_incr_style",
-                           "--weight-decay-incr-style, whose ramp has a start and an end of its own",
-                           [](const Run& r) {
-                             return r.schedule.weight_decay_incr_style ==
-                                    config::WeightDecayIncrStyle::kConstant;
-                           },
-                           true};
-constexpr Companions kStages{
-    {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"},
-    "pipeline_model_parallel_size",
-    "--pipeline-model-parallel-size above 1",
-    [](const Run& r) { return r.parallel.pipeline_model_parallel_size > 1; }};
-constexpr std::array<const char*, 4> kDynamicScale{"initial_loss_scale", "min_loss_scale",
-                                                   "loss_scale_window", "hysteresis"};
-constexpr Companions kScale{kDynamicScale, "loss_scale", "a constant --loss-scale",
-                            [](const Run& r) { return !r.optimizer.loss_scale; }, true};
 
 /// Given, not its default, and not left behind in a file by a command line that removed the other one.
 bool idle(const Run& r, const Companions& c, const config::Setting& s) {
@@ -101,9 +80,7 @@ bool idle(const Run& r, const Companions& c, const config::Setting& s) {
 template <const Companions& kCompanions>
 Broken without_companion(const Run& r) {
   if (kCompanions.work(r) || r.at_fault.contains(kCompanions.other)) return std::nullopt;
-  const bool beside = kCompanions.in_the_way;
-  Finding found{
-      "", fmt::format("does nothing {} {}", beside ? "beside" : "without", kCompanions.words), "", {}, ""};
+  Finding found{"", fmt::format("does nothing without {}", kCompanions.words), "", {}, ""};
   for (const char* key : kCompanions.keys) {
     if (key == nullptr) break;
     const config::Setting& s = config::setting(key);
@@ -114,8 +91,7 @@ Broken without_companion(const Run& r) {
     found.edits.push_back({s.key, s.default_text()});
   }
   if (found.edits.empty()) return std::nullopt;
-  found.way_out =
-      beside ? "leave one of them out" : fmt::format("leave it out, or add {}", kCompanions.words);
+  found.way_out = fmt::format("leave it out, or add {}", kCompanions.words);
   return found;
 }
 
@@ -130,9 +106,6 @@ constexpr Rule kEffect[] = {
     {"idle-load-optim", true, without_companion<kLoad>},
     {"idle-tokenizer-model", false, without_companion<kTokenizer>},
     {"idle-wsd-style", true, without_companion<kWsd>},
-    {"idle-weight-decay", true, without_companion<kRamp>},
-    {"idle-pipeline-split", true, without_companion<kStages>},
-    {"idle-loss-scale", true, without_companion<kScale>},
 };
 
 /// Settings that Megatron's scripts give whether they do something or not.
@@ -141,6 +114,9 @@ struct Habit {
   const char* because;
   bool (*idle)(const Run&);
 };
+
+constexpr std::array<const char*, 4> kDynamicScale{"initial_loss_scale", "min_loss_scale",
+                                                   "loss_scale_window", "hysteresis"};
 
 constexpr Habit kHabits[] = {
     {{"split", "data_cache_path", "mid_level_dataset_surplus"},
@@ -160,10 +136,26 @@ constexpr Habit kHabits[] = {
      [](const Run& r) {
        return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant && !r.schedule.lr_warmup_fraction;
      }},
+    {{"weight_decay"},
+     "with --weight-decay-incr-style, whose ramp has a start and an end of its own",
+     [](const Run& r) {
+       return r.schedule.weight_decay_incr_style != config::WeightDecayIncrStyle::kConstant;
+     }},
+    {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
+     "without --load",
+     [](const Run& r) { return r.checkpoint.load.empty(); }},
+    {kDynamicScale, "with a constant --loss-scale",
+     [](const Run& r) { return r.optimizer.loss_scale.has_value(); }},
     {kDynamicScale, "without --fp16",
      [](const Run& r) {
        return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
      }},
+    {{"tokenizer_model"},
+     "with --tokenizer-type NullTokenizer",
+     [](const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }},
+    {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"},
+     "with one pipeline rank",
+     [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
 };
 
 }  // namespace
