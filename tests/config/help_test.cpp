@@ -62,10 +62,16 @@ TEST(Help, OneFlagInFull) {
               AllOf(HasSubstr("default: 1\n"), HasSubstr("Megatron's default: 100")));
   EXPECT_THAT(flag_help("--num-experts"),
               AllOf(HasSubstr("no mixture of experts"), HasSubstr("refused: remove it")));
-  EXPECT_THAT(flag_help("--lr"), HasSubstr("read by: pretrain, plan\n"));
-  EXPECT_THAT(flag_help("--seed"), HasSubstr("read by: pretrain, plan, evaluate, generate\n"));
+  EXPECT_THAT(flag_help("--lr"), HasSubstr("read by: pretrain\n"));
+  EXPECT_THAT(flag_help("--seed"), HasSubstr("read by: pretrain, evaluate, generate\n"));
   EXPECT_THAT(flag_help("--swiglu"), HasSubstr("short for --activation swiglu"));
   EXPECT_THROW(flag_help("--num-layer"), ConfigError);
+  try {
+    flag_help("--max-length", {{"--max-new-tokens", 1, ""}}, Use::kGenerate);
+    ADD_FAILURE() << "known";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean --max-new-tokens?"));
+  }
 }
 
 TEST(Help, IsAskedForInFourWays) {

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "colonnade/config/schema.h"
+#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 namespace {
@@ -51,6 +52,21 @@ TEST(Nearest, KnowsNamesOfOtherFrameworks) {
                   {"--precision", "--bf16 or --fp16"},
                   {"--num-iters", "--train-iters"},
                   {"--gradient-accumulation-steps", "--global-batch-size"}});
+}
+
+TEST(Nearest, OfAVerbIsWhatItTakesAndItsOwnFirst) {
+  const std::vector<std::string> own{"--prompt", "--max-new-tokens", "--temperature"};
+  EXPECT_EQ(nearest("--max-length", own, Use::kGenerate), "--max-new-tokens");
+  EXPECT_EQ(nearest("--max", own, Use::kGenerate), "--max-new-tokens") << "before --max-position-embeddings";
+  EXPECT_EQ(nearest("--max-length", {}, Use::kTrain), "--seq-length");
+  EXPECT_EQ(nearest("--max-length", {}, Use::kGenerate), "") << "--seq-length is not read";
+  EXPECT_EQ(nearest("--learning-rate", own, Use::kGenerate), "");
+  EXPECT_EQ(nearest("--micro-batchsize", own, Use::kGenerate), "");
+  EXPECT_EQ(nearest("--micro-batchsize", {}, Use::kEvaluateData), "--micro-batch-size");
+  EXPECT_EQ(nearest("--tp", own, Use::kGenerate), "--tensor-model-parallel-size");
+  EXPECT_EQ(parse_all({"--max-length", "3"}, {{"--max-new-tokens", 1, ""}}, Use::kGenerate).faults,
+            std::vector<std::string>{
+                "--max-length: must be a known setting; got --max-length; did you mean --max-new-tokens?"});
 }
 
 TEST(Nearest, SuggestsOnlyFlagsThatExist) {

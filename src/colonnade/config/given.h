@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colonnade/config/schema.h"
+#include "colonnade/config/use.h"
 
 namespace colonnade::config {
 
@@ -37,8 +38,8 @@ struct GivenSet {
 /// spellings) to scalars or lists; `<<` merges maps, what stands in the map itself wins.
 void read_yaml(const std::string& path, int level, GivenSet& out);
 
-/// "--naem: is not a setting; got ...; did you mean --name?"
-std::string unknown(const std::string& thing, std::string_view name,
-                    const std::vector<std::string>& more = {});
+/// "--naem: is not a setting; got ...; did you mean --name?" `own` and `use` as nearest() takes them.
+std::string unknown(const std::string& thing, std::string_view name, const std::vector<std::string>& own = {},
+                    Use use = Use::kTrain);
 
 }  // namespace colonnade::config

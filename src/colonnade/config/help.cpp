@@ -4,6 +4,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/given.h"
+#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 
@@ -75,9 +76,9 @@ std::string line(const Setting& s) {
   return out;
 }
 
-/// The commands that read a setting.
+/// The commands that compute with a setting; `plan` computes nothing.
 Words readers(const Setting& s) {
-  Words verbs{"pretrain", "plan"};
+  Words verbs{"pretrain"};
   if (reads(Use::kEvaluateData, s)) verbs.emplace_back("evaluate");
   if (reads(Use::kGenerate, s)) verbs.emplace_back("generate");
   return verbs;
@@ -168,9 +169,9 @@ std::string full_help() {
   return "Every setting, with its default in brackets.\n" + settings_help(Use::kTrain, /*all=*/true);
 }
 
-std::string flag_help(const std::string& flag) {
+std::string flag_help(const std::string& flag, const std::vector<Extra>& extras, Use use) {
   const auto match = find(flag);
-  if (!match) throw ConfigError(unknown(flag, flag));
+  if (!match) throw ConfigError(unknown(flag, flag, flags_of(extras), use));
   const Setting& s = *match->setting;
   std::string out = fmt::format("{}{}\n  {}\n", s.flag, value_name(s), help_text(s));
   const auto say = [&](std::string_view what, const std::string& text) {

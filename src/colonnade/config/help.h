@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/config/parse.h"
 #include "colonnade/config/use.h"
 
 namespace colonnade::config {
@@ -15,8 +16,9 @@ std::string short_help();
 std::string full_help();
 /// The settings that a command of this use reads, by group: those used most, or all.
 std::string settings_help(Use use, bool all);
-/// One setting in full. Throws ConfigError, with the nearest flag, when there is none.
-std::string flag_help(const std::string& flag);
+/// One setting in full. Throws ConfigError, with the nearest flag of a verb with `extras` and the settings of
+/// `use`, when there is none.
+std::string flag_help(const std::string& flag, const std::vector<Extra>& extras = {}, Use use = Use::kTrain);
 /// docs/reference/settings.md.
 std::string markdown();
 

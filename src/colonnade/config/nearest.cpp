@@ -1,5 +1,6 @@
 // Which setting an unknown flag most likely means: a name that other frameworks have for it, a typing error,
 // words in common.
+#include <algorithm>
 #include <array>
 #include <set>
 #include <sstream>
@@ -7,6 +8,7 @@
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/spelling.h"
+#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 
@@ -18,7 +20,13 @@ struct Foreign {
   const char* flags;
 };
 
+/// Flags of single verbs go first: a row is read where its first flag is taken.
 constexpr Foreign kForeign[] = {
+    {"max_length max_len max_tokens max_gen_len num_tokens new_tokens tokens_to_generate n_predict",
+     "--max-new-tokens"},
+    {"temp", "--temperature"},
+    {"input input_text text", "--prompt"},
+    {"gpus num_gpus n_gpus ranks nproc world", "--world-size"},
     {"tp tp_size tensor_parallel tensor_parallel_size tensor_parallel_degree",
      "--tensor-model-parallel-size"},
     {"pp pp_size pipeline_parallel pipeline_parallel_size pipeline_parallel_degree",
@@ -58,6 +66,7 @@ constexpr Foreign kForeign[] = {
 
 struct Candidate {
   std::string spelling, name;
+  bool own = false;  ///< of the verb
   bool implemented = true;
 };
 
@@ -68,22 +77,34 @@ std::set<std::string> words_of(const std::string& name) {
   return words;
 }
 
-std::string foreign(const std::string& asked) {
+/// Training is told of every setting, also of one that is refused with a reason.
+bool takes(Use use, const Setting& s) {
+  return use == Use::kTrain || (s.cls == Class::kImplemented && reads(use, s));
+}
+
+std::string foreign(const std::string& asked, const std::vector<std::string>& own, Use use) {
+  const auto taken = [&](const std::string& flag) {
+    const auto match = find(flag);
+    return std::ranges::count(own, flag) > 0 || (match && takes(use, *match->setting));
+  };
   for (const Foreign& row : kForeign) {
-    std::istringstream names(row.names);
+    std::istringstream names(row.names), flags(row.flags);
+    std::string first;
+    flags >> first;
     for (std::string name; names >> name;)
-      if (name == asked) return row.flags;
+      if (name == asked && taken(first)) return row.flags;
   }
   return "";
 }
 
-std::vector<Candidate> candidates(const std::vector<std::string>& more) {
+std::vector<Candidate> candidates(const std::vector<std::string>& own, Use use) {
   std::vector<Candidate> all;
   const auto add = [&all](const std::string& spelling, bool implemented) {
-    all.push_back({spelling, folded(spelling), implemented});
+    all.push_back({spelling, folded(spelling), false, implemented});
   };
-  for (const std::string& flag : more) add(flag, true);
+  for (const std::string& flag : own) all.push_back({flag, folded(flag), true});
   for (const Setting& s : schema()) {
+    if (!takes(use, s)) continue;
     const bool implemented = s.cls == Class::kImplemented;
     add(s.flag, implemented);
     for (const std::string& flag : s.aliases) add(flag, implemented);
@@ -94,38 +115,42 @@ std::vector<Candidate> candidates(const std::vector<std::string>& more) {
 }
 
 /// What two names have in common, then how much they differ. Less is nearer.
-using Distance = std::array<std::size_t, 3>;
+using Distance = std::array<std::size_t, 4>;
 constexpr std::size_t kFar = 8;
 
 /// A typing error is nearest; then a beginning, all words or half of the words, of what is implemented before
-/// all else; at last a third of the letters may be wrong.
+/// all else, the verb's own flags first; at last a third of the letters may be wrong.
 Distance distance(const std::string& asked, const Candidate& candidate) {
   const std::string& name = candidate.name;
   const std::size_t edits = edit_distance(asked, name), size = asked.size();
-  const std::size_t other = candidate.implemented ? 0 : 1;
+  const std::size_t other = candidate.implemented ? 0 : 1, behind = candidate.own ? 0 : 1;
   const std::size_t slips = size < 4 ? 0 : size < 7 ? 1 : 2;
-  if (edits <= slips) return {0, edits, other};
-  if (size < 3) return {kFar, 0, 0};
+  if (edits <= slips) return {0, edits, behind, other};
+  if (size < 3) return {kFar};
   if (size >= (asked.starts_with("no_") ? 6U : 3U) && name.starts_with(asked))
-    return {1 + 3 * other, name.size(), 0};
+    return {1 + 3 * other, behind, name.size()};
   const auto mine = words_of(asked), its = words_of(name);
   std::size_t shared = 0;
   for (const std::string& word : mine) shared += its.count(word);
-  if (shared == mine.size()) return {2 + 3 * other, name.size(), 0};
+  if (shared == mine.size()) return {2 + 3 * other, behind, name.size()};
   const std::size_t united = mine.size() + its.size() - shared;
-  if (2 * shared >= united) return {3 + 3 * other, united - shared, name.size()};
-  if (edits <= size / 3) return {7, edits, other};
-  return {kFar, 0, 0};
+  if (2 * shared >= united) return {3 + 3 * other, behind, united - shared, name.size()};
+  if (edits <= size / 3) return {7, edits, behind, other};
+  return {kFar};
 }
 
 }  // namespace
 
 std::string nearest(std::string_view flag, const std::vector<std::string>& more) {
+  return nearest(flag, more, Use::kTrain);
+}
+
+std::string nearest(std::string_view flag, const std::vector<std::string>& own, Use use) {
   const std::string asked = folded(flag);
-  if (const std::string flags = foreign(asked); !flags.empty()) return flags;
+  if (const std::string flags = foreign(asked, own, use); !flags.empty()) return flags;
   std::string best;
-  Distance least{kFar, 0, 0};
-  for (const Candidate& candidate : candidates(more)) {
+  Distance least{kFar};
+  for (const Candidate& candidate : candidates(own, use)) {
     const Distance now = distance(asked, candidate);
     if (now < least) best = candidate.spelling, least = now;
   }

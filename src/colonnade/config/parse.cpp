@@ -6,6 +6,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/given.h"
+#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 
@@ -23,9 +24,9 @@ std::string shown(const Words& words) {
 /// Splits the command line into settings, YAML files and a verb's own flags.
 class CommandLine {
  public:
-  CommandLine(const std::vector<std::string>& arguments, const std::vector<Extra>& extras, Parsed& out,
-              GivenSet& given)
-      : arguments_(arguments), extras_(extras), out_(out), given_(given) {}
+  CommandLine(const std::vector<std::string>& arguments, const std::vector<Extra>& extras, Use use,
+              Parsed& out, GivenSet& given)
+      : arguments_(arguments), extras_(extras), use_(use), out_(out), given_(given) {}
 
   void read() {
     if (!arguments_.empty() && !arguments_[0].starts_with('-')) {
@@ -56,9 +57,7 @@ class CommandLine {
     if (const Extra* extra = extra_of(name)) return verb_flag(*extra, name, value);
     const auto match = find(name);
     if (!match) {
-      std::vector<std::string> more;
-      for (const Extra& extra : extras_) more.push_back(extra.flag);
-      given_.faults.push_back(unknown(name, name, more));
+      given_.faults.push_back(unknown(name, name, flags_of(extras_), use_));
       words_of(-1, value);
       return;
     }
@@ -118,6 +117,7 @@ class CommandLine {
 
   const std::vector<std::string>& arguments_;
   const std::vector<Extra>& extras_;
+  Use use_;
   Parsed& out_;
   GivenSet& given_;
   std::vector<std::string> files_;
@@ -320,8 +320,9 @@ const Given* GivenSet::find(const std::string& key) const {
   return found == by_key.end() ? nullptr : &found->second;
 }
 
-std::string unknown(const std::string& thing, std::string_view name, const std::vector<std::string>& more) {
-  const std::string near = nearest(name, more);
+std::string unknown(const std::string& thing, std::string_view name, const std::vector<std::string>& own,
+                    Use use) {
+  const std::string near = nearest(name, own, use);
   const std::string way_out =
       near.empty() ? "`--help-all` lists every setting" : fmt::format("did you mean {}?", near);
   return fmt::format("{}: must be a known setting; got {}; {}", thing, name, way_out);
@@ -332,10 +333,20 @@ bool typed(const Run& run, const std::string& key) {
   return found != run.given.end() && found->second == kTyped;
 }
 
+std::vector<std::string> flags_of(const std::vector<Extra>& extras) {
+  std::vector<std::string> flags;
+  for (const Extra& extra : extras) flags.push_back(extra.flag);
+  return flags;
+}
+
 Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras) {
+  return parse_all(arguments, extras, Use::kTrain);
+}
+
+Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras, Use use) {
   Parsed parsed;
   GivenSet given;
-  CommandLine(arguments, extras, parsed, given).read();
+  CommandLine(arguments, extras, use, parsed, given).read();
   apply(given, parsed.run);
   parsed.faults = std::move(given.faults);
   parsed.cut_short = given.cut_short;
