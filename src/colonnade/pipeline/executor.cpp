@@ -139,7 +139,8 @@ void Run::backward(const Action& a) {
   const auto found = live_.find(key);
   COL_CHECK(
       found != live_.end(),
-      "pipeline: backward of chunk {}, micro-batch {} must follow its forward; got none; the schedule is unsound",
+      "pipeline: backward of chunk {}, micro-batch {} must follow its forward; got none; the schedule is "
+      "unsound",
       a.chunk, a.microbatch);
   Live live = std::move(found->second);
   live_.erase(found);
