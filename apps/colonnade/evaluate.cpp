@@ -80,7 +80,7 @@ void write_logits(inference::Network& network, const std::string& file, const in
   const auto problems = network.ranks().world().all_gather_text(problem, "evaluate / logits written");
   const std::string& told = problems[static_cast<std::size_t>(network.speaker())];
   if (!told.empty())
-    throw Error(
+    throw ConfigError(
         fmt::format("--logits-out: must be written; got an error: {}; mend that or name another file", told));
 }
 
@@ -112,11 +112,10 @@ int evaluate(const Arguments& arguments) {
                       {"evaluate --load DIR [--tokens FILE [--logits-out FILE] | --split-name NAME]", kExtras,
                        config::Use::kEvaluateData}))
     return kExitDone;
-  config::Parsed parsed = read_settings(arguments, kExtras);
-  if (parsed.extras.contains("--tokens"))
-    refuse_unread_settings(parsed, config::Use::kEvaluateTokens, "evaluate --tokens");
-  else
-    refuse_unread_settings(parsed, config::Use::kEvaluateData, "evaluate");
+  config::Parsed parsed = read_settings(arguments, kExtras, config::Use::kEvaluateData);
+  const bool tokens = parsed.extras.contains("--tokens");
+  refuse_unread_settings(parsed, tokens ? config::Use::kEvaluateTokens : config::Use::kEvaluateData,
+                         tokens ? "evaluate --tokens" : "evaluate");
   const Asked asked = read_extras(parsed);
   config::require_none(parsed.faults);
   inference::take_settings(parsed.run);

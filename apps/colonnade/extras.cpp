@@ -6,12 +6,13 @@
 #include <algorithm>
 
 #include "colonnade/config/help.h"
+#include "colonnade/config/verb.h"
 
 namespace colonnade::app {
 
 config::Parsed read_settings(const std::vector<std::string>& arguments,
-                             const std::vector<config::Extra>& extras) {
-  config::Parsed parsed = config::parse_all(arguments, extras);
+                             const std::vector<config::Extra>& extras, config::Use use) {
+  config::Parsed parsed = config::parse_all(arguments, extras, use);
   if (parsed.cut_short) config::require_none(parsed.faults);
   return parsed;
 }
@@ -35,7 +36,7 @@ bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& 
   const std::string flag = all || asked + 1 == arguments.end() ? "" : *(asked + 1);
   const bool own = std::ranges::count(help.extras, flag, &config::Extra::flag) > 0;
   if (!flag.empty() && !own) {
-    fmt::print("{}", config::flag_help(flag));
+    fmt::print("{}", config::flag_help(flag, help.extras, help.use));
     return true;
   }
   std::size_t width = 0;

@@ -14,7 +14,8 @@ namespace colonnade::app {
 /// As config::parse_all. Throws ConfigError at once where a YAML file could not be read: it may hold what
 /// then seems to be missing.
 config::Parsed read_settings(const std::vector<std::string>& arguments,
-                             const std::vector<config::Extra>& extras = {});
+                             const std::vector<config::Extra>& extras = {},
+                             config::Use use = config::Use::kTrain);
 
 /// The value of a verb's own flag with one word; `otherwise` when it was not given.
 inline std::string extra(const config::Parsed& parsed, const std::string& flag,

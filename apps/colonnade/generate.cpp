@@ -135,7 +135,7 @@ int generate(const Arguments& arguments) {
                                   "[--top-k K] [--top-p P] [--seed N]",
                                   kExtras, config::Use::kGenerate}))
     return kExitDone;
-  config::Parsed parsed = read_settings(arguments, kExtras);
+  config::Parsed parsed = read_settings(arguments, kExtras, config::Use::kGenerate);
   refuse_unread_settings(parsed, config::Use::kGenerate, "generate");
   const Asked asked = read_extras(parsed);
   inference::take_settings(parsed.run);

@@ -110,8 +110,8 @@ void add_flags(CLI::App& app, Asked& asked) {
 /// Flags of Megatron's tools/preprocess_data.py that are no settings of a run and refused with any value.
 const std::map<std::string, std::string>& refused() {
   static const std::string search =
-      "must be left out, for there is no search for the number of workers; got it; --workers is the number of "
-      "cores unless given, and the result does not depend on it";
+      "must be left out, for there is no search for the number of workers; got it; --workers is the number "
+      "of cores unless given, and the result does not depend on it";
   static const std::map<std::string, std::string> reasons = {{"--find-optimal-num-workers", search},
                                                              {"--performance-dir", search}};
   return reasons;

@@ -190,6 +190,8 @@ TEST(Cli, HelpOfAVerbShowsTheSettingsThatItReads) {
   EXPECT_THAT(colonnade("plan --help-all").text, HasSubstr("\n  --clip-grad"));
   EXPECT_THAT(colonnade("help generate --prompt").text, HasSubstr("the text to continue"));
   EXPECT_EQ(colonnade("help generate --seed").text, colonnade("help --seed").text);
+  for (const std::string line : {"help generate --max-length", "generate --load run --max-length 3"})
+    EXPECT_THAT(colonnade(line).text, HasSubstr("did you mean --max-new-tokens?")) << line;
 }
 
 /// `line` ends with 2 and one error line per fault.

@@ -193,7 +193,7 @@ TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
   const auto first = rank("0"), last = rank("1");  // the last stage writes, rank 0 prints the loss
   for (Program* program : {first.get(), last.get()}) {
     const Result result = program->finish();
-    EXPECT_EQ(result.code, 1) << result.text;
+    EXPECT_EQ(result.code, 2) << result.text;
     EXPECT_THAT(result.text, HasSubstr("error: --logits-out: must be written; got an error: "));
     EXPECT_THAT(result.text, HasSubstr("File too large"));
     EXPECT_THAT(result.text, Not(HasSubstr("perplexity"))) << "told as if all were well";
