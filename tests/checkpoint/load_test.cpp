@@ -115,6 +115,16 @@ TEST(FindCheckpoint, NothingThereIsNothing) {
   EXPECT_FALSE(find_checkpoint(run));
 }
 
+TEST(FindCheckpoint, WhatMayNotBeLookedIntoIsNotNothing) {
+  const TempFolder run;
+  fs::create_symlink("checkpoints", run.path() / "checkpoints");  // a link to itself is closed to all
+  EXPECT_THAT(message_of([&] { find_checkpoint(run); }),
+              HasSubstr("the folder must be readable; got Too many levels of symbolic links"));
+  EXPECT_THAT(message_of([&] { find_checkpoint(run.path() / "checkpoints"); }),
+              HasSubstr("must be readable"));
+  EXPECT_FALSE(is_hugging_face_folder(run.path() / "checkpoints"));
+}
+
 TEST(FindCheckpoint, TakesLatestOrTheStepThatIsAskedFor) {
   const TempFolder run;
   for (const int step : {10, 20, 30}) ASSERT_TRUE(save_toy(run, step).ok);

@@ -35,6 +35,11 @@ std::vector<std::string> in_order(const fs::path& checkpoints, std::map<std::int
 }
 
 Candidates candidates(const fs::path& path, std::optional<std::int64_t> step) {
+  if (const std::error_code fault = closed(path); fault)
+    return {{},
+            true,
+            fmt::format("{}: the folder must be readable; got {}; correct the path or its permissions",
+                        path.string(), fault.message())};
   if (fs::exists(path / kManifestName) || (step_of_name(path.filename().string()) && fs::exists(path)))
     return {{path.string()}, true};
   const fs::path checkpoints = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <tuple>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
@@ -35,6 +36,15 @@ bool exchange(const fs::path& a, const fs::path& b) {
 
 fs::path as_folder(const fs::path& typed) {
   return typed.has_filename() || !typed.has_relative_path() ? typed : typed.parent_path();
+}
+
+std::error_code closed(const fs::path& folder) {
+  std::error_code fault;
+  const bool around = fs::exists(folder / "checkpoints", fault);
+  const fs::path listed = around ? folder / "checkpoints" : folder;
+  if (!fault) std::ignore = fs::exists(listed / "latest", fault);
+  if (!fault && fs::is_directory(listed)) std::ignore = fs::directory_iterator(listed, fault);
+  return fault;
 }
 
 std::string step_folder_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }

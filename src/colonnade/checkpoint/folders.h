@@ -6,12 +6,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace colonnade::checkpoint {
 
 /// `typed` without a slash at its end, so that its last part is the folder's name.
 std::filesystem::path as_folder(const std::filesystem::path& typed);
+
+/// Why this process may not look into `folder`, or into its `checkpoints` where it has one. No error where it
+/// may, and where there is no such folder.
+std::error_code closed(const std::filesystem::path& folder);
 
 /// "step_00000100".
 std::string step_folder_name(std::int64_t step);

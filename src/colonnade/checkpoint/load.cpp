@@ -214,8 +214,12 @@ std::int64_t Source::step() const { return state_->step; }
 const fs::path& Source::folder() const { return state_->folder; }
 
 bool is_hugging_face_folder(const fs::path& path) {
-  return fs::exists(path / "config.json") && !fs::exists(path / kManifestName) &&
-         (fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json"));
+  const auto has = [&](std::string_view name) {
+    std::error_code closed;
+    return fs::exists(path / name, closed);
+  };
+  return has("config.json") && !has(kManifestName) &&
+         (has("model.safetensors") || has("model.safetensors.index.json"));
 }
 
 }  // namespace colonnade::checkpoint

@@ -65,15 +65,15 @@ struct Found {
 /// The checkpoint to load from `path`: a run folder, its `checkpoints` folder or a step folder.
 /// In a run folder it is the one that `latest` names, or `step`; when that is damaged, the newest whole
 /// one, and every damaged one is named by a warning and in `skipped`. Nothing when `path` does not exist
-/// or holds no checkpoint. Throws DataError when checkpoints exist but none is whole, and when a step
-/// folder or `step` was asked for and it is missing or damaged.
+/// or holds no checkpoint. Throws DataError when checkpoints exist but none is whole, when a step folder or
+/// `step` was asked for and it is missing or damaged, and when this process may not look into the folder.
 ///
 /// Collective over `world`: each rank checks its share of the files, all ranks get the same answer.
 std::optional<Found> find_checkpoint(const std::filesystem::path& path,
                                      std::optional<std::int64_t> step = std::nullopt,
                                      const comm::Group& world = {}, Check check = Check::kChecksums);
 
-/// True for a folder with config.json and safetensors but no manifest of ours.
+/// True for a folder with config.json and safetensors but no manifest of ours, as far as it may be read.
 bool is_hugging_face_folder(const std::filesystem::path& path);
 
 }  // namespace colonnade::checkpoint
