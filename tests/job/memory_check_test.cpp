@@ -69,6 +69,31 @@ TEST_F(MachineMemory, HasSwapBesides) {
   EXPECT_EQ(machine_memory(root_), 1024 * kKiB);
 }
 
+TEST_F(MachineMemory, HasNoMoreSwapThanItsGroupsAllow) {
+  put("proc/meminfo", "MemTotal:   1000 kB\nSwapTotal:  24 kB\n");
+  put("proc/self/cgroup", "0::/a/b\n");
+  put("sys/fs/cgroup/a/memory.max", "300000\n");
+  EXPECT_EQ(machine_memory(root_), 300000 + 24 * kKiB) << "nothing limits the swap";
+  put("sys/fs/cgroup/a/b/memory.swap.max", "max\n");
+  EXPECT_EQ(machine_memory(root_), 300000 + 24 * kKiB);
+  put("sys/fs/cgroup/a/memory.swap.max", "5000\n");
+  EXPECT_EQ(machine_memory(root_), 305000);
+  put("sys/fs/cgroup/a/b/memory.swap.max", "0\n");
+  EXPECT_EQ(machine_memory(root_), 300000);
+}
+
+TEST_F(MachineMemory, AndSwapHaveOneLimitInVersion1) {
+  put("proc/meminfo", "MemTotal:   1000 kB\nSwapTotal:  24 kB\n");
+  put("proc/self/cgroup", "4:memory:/job\n");
+  put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "500000\n");
+  put("sys/fs/cgroup/memory/job/memory.memsw.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(machine_memory(root_), 500000 + 24 * kKiB);
+  put("sys/fs/cgroup/memory/job/memory.memsw.limit_in_bytes", "510000\n");
+  EXPECT_EQ(machine_memory(root_), 510000);
+  put("sys/fs/cgroup/memory/job/memory.memsw.limit_in_bytes", "500000\n");
+  EXPECT_EQ(machine_memory(root_), 500000);
+}
+
 TEST_F(MachineMemory, OfThisMachineIsNoMoreThanItsPagesAndSwap) {
   const std::int64_t here = machine_memory();
   EXPECT_GT(here, std::int64_t{1} << 28);
