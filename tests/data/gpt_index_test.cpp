@@ -273,6 +273,22 @@ TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
   log::set_level(log::Level::kInfo);
 }
 
+TEST(IndexCache, AnEntryThatCannotBeReadBackStaysInMemory) {
+  const TempFolder folder;
+  const IndexCache cache(folder / "cache");
+  const auto build = [] { return std::vector<IntArray>{IntArray(std::vector<std::int32_t>{1, 2, 3})}; };
+  testing::internal::CaptureStderr();
+  (void)cache.get("x", "key", {"a"}, build);
+  const std::filesystem::path entry = std::filesystem::directory_iterator(folder / "cache")->path();
+  std::filesystem::remove_all(entry);
+  // A name that leads through the folder in which the entry is written, gone once the entry has its own name.
+  const std::string name = fmt::format("../{}.part-{}/../a", entry.filename().string(), ::getpid());
+  EXPECT_EQ(values(cache.get("x", "key", {name}, build)[0]), (Ints{1, 2, 3}));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("cannot be kept; the indices of x stay in memory"),
+                    testing::Not(HasSubstr("built again"))));
+}
+
 TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
   log::set_level(log::Level::kError);
   const TempFolder folder;

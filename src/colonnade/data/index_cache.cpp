@@ -89,15 +89,21 @@ class Ticker {
   std::jthread thread_;
 };
 
-/// The entry's arrays; nothing when there is no entry or it does not belong to `description`.
+/// The entry's arrays. Throws Error when it does not belong to `description` or is damaged.
+std::vector<IntArray> open_entry(const fs::path& entry, const std::string& description,
+                                 const std::vector<std::string>& names) {
+  if (read_file(entry / "description.txt") != description) throw DataError("it describes something else");
+  std::vector<IntArray> arrays;
+  for (const std::string& name : names) arrays.push_back(IntArray::map(entry / (name + ".npy")));
+  return arrays;
+}
+
+/// The entry's arrays; nothing when there is no entry or it is of no use, which a line says.
 std::optional<std::vector<IntArray>> load(const fs::path& entry, const std::string& description,
                                           const std::vector<std::string>& names) {
   if (!fs::exists(entry)) return std::nullopt;
   try {
-    if (read_file(entry / "description.txt") != description) throw DataError("it describes something else");
-    std::vector<IntArray> arrays;
-    for (const std::string& name : names) arrays.push_back(IntArray::map(entry / (name + ".npy")));
-    return arrays;
+    return open_entry(entry, description, names);
   } catch (const Error& error) {
     log::warning("index cache {}: is damaged and will be built again; {}", entry.string(), error.what());
     return std::nullopt;
@@ -153,11 +159,12 @@ std::vector<IntArray> IndexCache::get(const std::string& what, const std::string
   const std::chrono::duration<double> seconds = Clock::now() - start;
   try {
     publish(entry, description, names, arrays);
+    std::vector<IntArray> mapped = open_entry(entry, description, names);
     log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), entry.string());
-    if (auto mapped = load(entry, description, names)) return *mapped;
+    return mapped;
   } catch (const std::exception& error) {
-    log::warning("index cache {}: cannot be written; the indices of {} stay in memory; {}", entry.string(),
-                 what, error.what());
+    log::warning("index cache {}: cannot be kept; the indices of {} stay in memory; {}", entry.string(), what,
+                 error.what());
   }
   return arrays;
 }
