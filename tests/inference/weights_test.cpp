@@ -92,6 +92,10 @@ TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
 TEST_F(Weights, MissingWeightsAreNamed) {
   config::Run none = config::parse({"gpt"});
   EXPECT_THROW(take_settings(none), ConfigError);
+  fs::create_symlink(folder_.filename(), folder_);  // to itself: nobody may look into it
+  config::Run closed = load();
+  EXPECT_THROW(take_settings(closed), ConfigError);
+  fs::remove(folder_);
   config::Run missing = load();
   EXPECT_THROW(take_settings(missing), DataError);
   config::Run pretrained = config::parse({"gpt", "--pretrained-checkpoint", folder_.string()});

@@ -19,6 +19,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 const std::string kSentencePiece = std::string(COLONNADE_VECTORS) + "/tokenizers/sp_unigram.model";
 
@@ -108,6 +109,16 @@ TEST(Continued, ThePrecisionIsTakenOverOrGiven) {
   }
 }
 
+TEST(Continued, AnotherPrecisionSaysWhichWeightsGoOn) {
+  const auto state = state_of("--bf16");
+  EXPECT_THAT(changed_settings(run_of("--params-dtype fp32"), state),
+              ElementsAre(HasSubstr("the fp32 weights go on")));
+  EXPECT_THAT(
+      changed_settings(run_of("--params-dtype fp32 --no-load-optim"), state),
+      ElementsAre(AllOf(HasSubstr("was bf16 in the checkpoint and is fp32 now"),
+                        HasSubstr("the optimizer's fp32 ones are not loaded"), Not(HasSubstr("go on")))));
+}
+
 /// What a run over real data says of its order of samples; `now` is its own state, for the next one.
 std::vector<std::string> orders_of(const std::string& flags, const nlohmann::json& state,
                                    nlohmann::json& now) {
@@ -163,13 +174,34 @@ TEST(Continued, AnotherOrderOfABlendOrOfACyclicRunIsSaid) {
       ElementsAre(HasSubstr("permuted 880 samples of the train data in the checkpoint and permutes 882")));
 }
 
+TEST(Continued, OtherDataOfOneSplitHidesNoOrderOfAnother) {
+  const checkpoint::test::TempFolder folder;
+  const std::string indexed = std::string(COLONNADE_VECTORS) + "/indexed/";
+  const std::string train = "--data-cache-path " + folder.path().string() + " --train-data-path " + indexed +
+                            "gpt2_uint16 --valid-data-path " + indexed;
+  nlohmann::json was, now;
+  EXPECT_THAT(orders_of(train + "gpt2_uint16 --train-iters 80", {}, was), IsEmpty());
+  ASSERT_TRUE(was.at("data").contains("valid"));
+  EXPECT_THAT(orders_of(train + "gpt_uint16 --train-iters 80", was, now), IsEmpty());
+  EXPECT_THAT(orders_of(train + "gpt_uint16 --train-iters 100", was, now),
+              ElementsAre(HasSubstr("gpt2_uint16: was read once for 160 samples of the train data")));
+}
+
 TEST(Continued, KeptPathsAreFoundFromAnotherFolder) {
   const config::Run run = with_absolute_paths(
-      run_of("--data-path 0.3 a/b 0.7 /c/../d --tokenizer-type SentencePieceTokenizer --tokenizer-model t"));
+      run_of("--data-path 0.3 a/b 0.7 /c/../d --valid-data-path v --tokenizer-type SentencePieceTokenizer "
+             "--tokenizer-model t --data-cache-path c --save 7 --load l/../m --pretrained-checkpoint p "
+             "--tensorboard-dir tb"));
   const std::string here = std::filesystem::current_path().string();
   EXPECT_THAT(run.data.data_path, ElementsAre("0.3", here + "/a/b", "0.7", "/d"));
+  EXPECT_THAT(run.data.valid_data_path, ElementsAre(here + "/v"));
   EXPECT_EQ(run.data.tokenizer_model, here + "/t");
-  EXPECT_EQ(run.data.data_cache_path, "");
+  EXPECT_EQ(run.data.data_cache_path, here + "/c");
+  EXPECT_EQ(run.checkpoint.save, here + "/7");
+  EXPECT_EQ(run.checkpoint.load, here + "/m");
+  EXPECT_EQ(run.checkpoint.pretrained_checkpoint, here + "/p");
+  EXPECT_EQ(run.logging.tensorboard_dir, here + "/tb");
+  EXPECT_EQ(with_absolute_paths(run_of("")).logging.tensorboard_dir, "");
 }
 
 TEST(Continued, ATokenizerOfTheSameSizeIsToldFromAnother) {

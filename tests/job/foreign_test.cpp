@@ -7,12 +7,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include "colonnade/base/error.h"
+#include "colonnade/job/prepare.h"
+
 namespace colonnade::job {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Foreign : public testing::Test {
  protected:
@@ -65,6 +69,14 @@ TEST_F(Foreign, WhatComesBeforeARunIsNoReasonToRefuseIt) {
   EXPECT_THAT(load(), AllOf(HasSubstr("but with cache, tb;"), HasSubstr("leave --load out")));
 }
 
+TEST_F(Foreign, AFolderAroundOneOfTheSettingsIsNoReasonEither) {
+  make({"cache/index/gpt.idx", "tb/a/x", "cache2/x"});
+  config::Run run;
+  run.data.data_cache_path = (folder_ / "cache/index/").string();
+  run.logging.tensorboard_dir = (folder_ / "tb/a/b/../").string();
+  EXPECT_THAT(load("", run), HasSubstr("but with cache2;"));
+}
+
 TEST_F(Foreign, HalfWrittenCheckpointsAreOfTheRun) {
   make({"checkpoints/step_00000002.staging/model.safetensors", "checkpoints/latest.part-7", "metrics.jsonl"});
   EXPECT_EQ(load(), "");
@@ -84,7 +96,33 @@ TEST_F(Foreign, MegatronsFoldersAreNamed) {
 TEST_F(Foreign, MegatronsCheckpointsOneFolderDownAreNamedToo) {
   make({"checkpoints/iter_0000010/mp_rank_00/model_optim_rng.pt", "metrics.jsonl"});
   EXPECT_THAT(load(), HasSubstr("Megatron's checkpoints/iter_0000010"));
-  EXPECT_THAT(load("checkpoints/iter_0000010/mp_rank_00"), HasSubstr("Megatron's mp_rank_00"));
+  EXPECT_THAT(load("checkpoints/iter_0000010/mp_rank_00"), HasSubstr("Megatron's model_optim_rng.pt"));
+}
+
+TEST_F(Foreign, MegatronsRanksAreNamedInEveryLayout) {
+  for (const char* rank : {"mp_rank_00", "mp_rank_01_002", "mp_rank_01_002_003"}) {
+    fs::remove_all(folder_);
+    make({rank + std::string("/distrib_optim.pt")});
+    EXPECT_THAT(load(), HasSubstr("with Megatron's " + std::string(rank))) << rank;
+  }
+}
+
+TEST_F(Foreign, NamesThatOnlyLookLikeMegatronsAreAllowed) {
+  // The user's own names of a run folder, with what the run left in it.
+  for (const char* name : {"iter_01", "iter_0000010", "mp_rank_a"}) {
+    make({std::string(name) + "/config.yaml", std::string(name) + "/metrics.jsonl"});
+    EXPECT_EQ(load(name), "") << name;
+  }
+  fs::remove_all(folder_);
+  make({"iter_01/x", "iter_00000100/x", "mp_rank_0/x", "mp_rank_all/x", "metrics.jsonl"});
+  EXPECT_EQ(load(), "");
+  EXPECT_EQ(save(), "");
+}
+
+TEST_F(Foreign, WhatPyTorchWritesIsNotCalledMegatrons) {
+  make({"step-10/.metadata", "step-10/__0_0.distcp"});
+  EXPECT_THAT(load("step-10"), AllOf(HasSubstr("but with __0_0.distcp;"), Not(HasSubstr("Megatron"))));
+  EXPECT_THAT(load(), AllOf(HasSubstr("but with step-10;"), Not(HasSubstr("Megatron"))));
 }
 
 TEST_F(Foreign, WeightsOfHuggingFaceAreNoRun) {
@@ -103,6 +141,27 @@ TEST_F(Foreign, OtherFilesAreNamed) {
   make({"a.pt", "b.ckpt", "checkpoints/epoch=1.ckpt", "latest.pt"});
   EXPECT_THAT(load(), HasSubstr("but with a.pt, b.ckpt, checkpoints, ...;"));
   EXPECT_THAT(load("checkpoints"), HasSubstr("but with epoch=1.ckpt;"));
+}
+
+/// A link to itself is as closed as a folder without permissions, also to the root of a container.
+TEST_F(Foreign, WhatMayNotBeLookedIntoIsAMistakeOfTheSettings) {
+  make({"run/"});
+  fs::create_symlink("loop", folder_ / "loop");
+  fs::create_symlink("checkpoints", folder_ / "run/checkpoints");
+  for (const char* name : {"loop", "loop/inside", "run"}) {
+    config::Run run;
+    run.checkpoint.load = (folder_ / name).string();
+    run.checkpoint.ckpt_step = 4;
+    const std::string text = "--load: the folder must be readable; got " + run.checkpoint.load + " (";
+    EXPECT_THAT(closed_load_fault(run), HasSubstr(text));
+    EXPECT_EQ(load_fault(run), closed_load_fault(run));
+    try {
+      prepare(run, plan::Purpose::kTrain);
+      FAIL() << name << " is taken";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  }
 }
 
 TEST_F(Foreign, AStepFolderThatIsNotThereBeginsNothing) {

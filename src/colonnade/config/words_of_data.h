@@ -1,6 +1,7 @@
 // The words of --split and of the data paths: one reading for the rules and for the data.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +9,15 @@
 #include <vector>
 
 namespace colonnade::config {
+
+/// The settings that name the data.
+inline constexpr std::array<std::string_view, 5> kDataKeys{"data_path", "mock_data", "train_data_path",
+                                                           "valid_data_path", "test_data_path"};
+
+/// Whether the setting names the data of `split` ("train", "valid" or "test"), alone or with the others.
+constexpr bool names_data_of(std::string_view split, std::string_view data_key) {
+  return !data_key.ends_with("_data_path") || data_key.starts_with(split);
+}
 
 /// The numbers of --split, or why they are none: exactly one of the two is empty.
 struct SplitWords {

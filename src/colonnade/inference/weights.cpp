@@ -6,6 +6,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/config/words_of_data.h"
+#include "colonnade/job/foreign.h"
 #include "colonnade/models/gpt/hf_config.h"
 
 namespace colonnade::inference {
@@ -13,7 +15,7 @@ namespace {
 
 using Keys = std::set<std::string>;
 
-const Keys kDataKeys = {"data_path", "train_data_path", "valid_data_path", "test_data_path", "mock_data"};
+const Keys kDataKeys(config::kDataKeys.begin(), config::kDataKeys.end());
 const Keys kRunKeys = {"tokenizer_type", "tokenizer_model",    "seq_length",          "split",
                        "eod_mask_loss",  "reset_position_ids", "reset_attention_mask"};
 
@@ -50,6 +52,7 @@ checkpoint::Source open_weights(const config::Run& run, const comm::Group& world
 
 void take_settings(config::Run& run) {
   config::Checkpoint& c = run.checkpoint;
+  if (const std::string fault = job::closed_load_fault(run); !fault.empty()) throw ConfigError(fault);
   if (c.pretrained_checkpoint.empty() && checkpoint::is_hugging_face_folder(c.load))
     std::swap(c.pretrained_checkpoint, c.load);
   const auto source = open_weights(run, {}, checkpoint::Check::kSizes);

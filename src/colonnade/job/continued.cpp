@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string_view>
 
@@ -19,10 +18,11 @@ namespace {
 
 using nlohmann::json;
 
-/// A setting that must stay as it was, and what it decides.
+/// A setting that goes on as it was where it is not given. What it decides must stay, unless it may change.
 struct Kept {
   std::string_view key, decides;
   bool of_optimizer = false;
+  bool may_change = false;
 };
 constexpr Kept kKept[] = {
     {"seed", "the order of samples and dropout"},
@@ -35,14 +35,12 @@ constexpr Kept kKept[] = {
     {"adam_beta1", "what the moments are", true},
     {"adam_beta2", "what the moments are", true},
     {"sgd_momentum", "what the momentum is", true},
+    {.key = "params_dtype", .decides = "what layers compute in", .may_change = true},
 };
 
-/// Settings that go on as they were where they are not given, and may be given otherwise.
-constexpr std::string_view kTakenOver[] = {"params_dtype"};
-
-/// A setting that may change, and what a change does.
+/// A setting that may change, and what a change does; with --no-load-optim, where that is something else.
 struct Free {
-  std::string_view key, effect;
+  std::string_view key, effect, without_optimizer = "";
 };
 constexpr Free kFree[] = {
     {"data_path", "sample numbers go on in the new data"},
@@ -51,7 +49,8 @@ constexpr Free kFree[] = {
     {"test_data_path", "test losses do not compare"},
     {"mock_data", "sample numbers go on in the new data"},
     {"global_batch_size", "schedules count samples"},
-    {"params_dtype", "the fp32 weights go on, layers compute in it"},
+    {"params_dtype", "the fp32 weights go on, layers compute in it",
+     "the layers' weights are converted to it, the optimizer's fp32 ones are not loaded"},
     {"hidden_dropout", "losses do not compare"},
     {"attention_dropout", "losses do not compare"},
     {"reset_position_ids", "losses do not compare"},
@@ -74,9 +73,14 @@ std::string plain(std::string_view key, const std::string& text) {
   return words.fault.empty() ? fmt::format("{}", fmt::join(words.parts, ",")) : text;
 }
 
-std::string absolute(const std::string& path) {
-  if (path.empty() || config::number_of(path)) return path;
-  return std::filesystem::absolute(path).lexically_normal().string();
+void make_absolute(std::string& path) {
+  if (!path.empty()) path = std::filesystem::absolute(path).lexically_normal().string();
+}
+
+/// Of prefixes, or of pairs of a weight and a prefix.
+void make_absolute(std::vector<std::string>& words) {
+  const std::size_t step = config::are_pairs(words) ? 2 : 1;
+  for (std::size_t i = step - 1; i < words.size(); i += step) make_absolute(words[i]);
 }
 
 /// The tokenizer is taken over whole or not at all.
@@ -113,15 +117,13 @@ std::string another_order(const std::string& split, const json& was, const json&
       name, times(was.at("passes")), asked(was), split, times(set.at("passes")), asked(set));
 }
 
-/// Whether the words that name the data are others than those a checkpoint keeps.
-bool names_other_data(const config::Run& run, const json& settings) {
-  const config::Run now = with_absolute_paths(run);
-  return std::ranges::any_of(
-      std::array{"data_path", "train_data_path", "valid_data_path", "test_data_path", "mock_data"},
-      [&](const char* key) {
-        return settings.contains(key) &&
-               settings.at(key).get<std::string>() != config::text_of(now, config::setting(key));
-      });
+/// Whether the words that name the data of a split are others than those a checkpoint keeps. `now` has
+/// absolute paths.
+bool names_other_data(const config::Run& now, const json& settings, const std::string& split) {
+  return std::ranges::any_of(config::kDataKeys, [&](std::string_view key) {
+    return config::names_data_of(split, key) && settings.contains(key) &&
+           settings.at(std::string(key)).get<std::string>() != config::text_of(now, config::setting(key));
+  });
 }
 
 }  // namespace
@@ -136,18 +138,13 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
     const config::Setting& s = config::setting(key);
     if (!run.given.contains(key) || run.at_fault.contains(key)) {
       config::set(run, key, was);
-    } else if (plain(key, config::text_of(run, s)) != plain(key, was)) {
+    } else if (!row.may_change && plain(key, config::text_of(run, s)) != plain(key, was)) {
       faults.push_back(
           fmt::format("{}: a run that goes on must keep {}; got {} from {} and {} in {}; leave {} out, or {}",
                       s.flag, row.decides, config::text_of(run, s), run.given.at(key), was, source, s.flag,
                       row.of_optimizer ? "begin with new optimizer states with --no-load-optim"
                                        : "begin a new run with these weights with --finetune"));
     }
-  }
-  for (const std::string_view taken : kTakenOver) {
-    const std::string key(taken);
-    if (settings.contains(key) && !run.given.contains(key))
-      config::set(run, key, settings.at(key).get<std::string>());
   }
   keep_tokenizer(run, settings);
   std::string fault = tokenizer_fault(run, state, source);
@@ -164,9 +161,11 @@ std::vector<std::string> changed_settings(const config::Run& run, const json& st
     const config::Setting& s = config::setting(key);
     const auto was = settings.at(key).get<std::string>();
     const std::string is = config::text_of(now, s);
+    const bool anew = run.checkpoint.no_load_optim && !row.without_optimizer.empty();
     if (was != is)
       changes.push_back(fmt::format("{}: was {} in the checkpoint and is {} now: {}", s.flag,
-                                    was.empty() ? "none" : was, is.empty() ? "none" : is, row.effect));
+                                    was.empty() ? "none" : was, is.empty() ? "none" : is,
+                                    anew ? row.without_optimizer : row.effect));
   }
   return changes;
 }
@@ -189,9 +188,10 @@ json data_state(const data::GptSplits& splits) {
 
 std::vector<std::string> changed_orders(const config::Run& run, const json& now, const json& state) {
   std::vector<std::string> changes;
-  if (!state.is_object() || !state.contains("data") || names_other_data(run, kept_settings(state))) return {};
+  if (!state.is_object() || !state.contains("data")) return {};
+  const config::Run named = with_absolute_paths(run);
   for (const auto& [split, was] : state.at("data").items()) {
-    if (!now.contains(split)) continue;
+    if (!now.contains(split) || names_other_data(named, kept_settings(state), split)) continue;
     const json& is = now.at(split);
     if (was.at("sets").size() != is.at("sets").size()) continue;
     for (std::size_t i = 0; i < is.at("sets").size(); ++i) {
@@ -209,10 +209,12 @@ std::vector<std::string> changed_orders(const config::Run& run, const json& now,
 
 config::Run with_absolute_paths(config::Run run) {
   config::Data& d = run.data;
+  config::Checkpoint& c = run.checkpoint;
   for (auto* words : {&d.data_path, &d.train_data_path, &d.valid_data_path, &d.test_data_path})
-    std::ranges::transform(*words, words->begin(), absolute);
-  d.tokenizer_model = absolute(d.tokenizer_model);
-  d.data_cache_path = absolute(d.data_cache_path);
+    make_absolute(*words);
+  for (auto* path : {&d.tokenizer_model, &d.data_cache_path, &c.save, &c.load, &c.pretrained_checkpoint,
+                     &run.logging.tensorboard_dir})
+    make_absolute(*path);
   return run;
 }
 

@@ -20,7 +20,7 @@ void keep_settings(config::Run& run, const nlohmann::json& state, const std::str
                    std::vector<std::string>& faults);
 
 /// A sentence for each setting of a complete run that may change while it goes on, and has: data, batch,
-/// precision, regularisation.
+/// precision, regularisation. It says what the change does, also under --no-load-optim.
 std::vector<std::string> changed_settings(const config::Run& run, const nlohmann::json& state);
 
 /// What decides the order of samples and follows the number of samples asked for: by split, {"permuted"
@@ -28,13 +28,14 @@ std::vector<std::string> changed_settings(const config::Run& run, const nlohmann
 nlohmann::json data_state(const data::GptSplits& splits);
 
 /// A sentence for each data set whose samples come in another order, or out of other tokens, than `state`
-/// says, and for each split that is permuted otherwise. None where --data-path or the like has changed:
+/// says, and for each split that is permuted otherwise. None for a split whose paths have changed:
 /// changed_settings says that. `now`: data_state of the run.
 std::vector<std::string> changed_orders(const config::Run& run, const nlohmann::json& now,
                                         const nlohmann::json& state);
 
-/// `run` with the paths of data and tokenizer made absolute: what checkpoints and config.yaml keep, so that
-/// another working folder finds the same files.
+/// `run` with every path made absolute: data, its cache, tokenizer, --save, --load, --pretrained-checkpoint,
+/// --tensorboard-dir. What checkpoints and config.yaml keep, so that another working folder finds the same
+/// files.
 config::Run with_absolute_paths(config::Run run);
 
 /// What a checkpoint keeps of the tokenizer: {"type", "vocab_size", "bos_token_id", "eos_token_id",

@@ -28,19 +28,34 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Megatron's run folder has latest_checkpointed_iteration.txt and iter_0000010/; the latter has .metadata
-/// and
-/// *.distcp, or mp_rank_00/model_optim_rng.pt.
-bool names_megatron(const std::string& name) {
-  return name == "latest_checkpointed_iteration.txt" || name.starts_with("iter_0") || name == ".metadata" ||
-         name.ends_with(".distcp") || name.starts_with("mp_rank_") || name == "model_optim_rng.pt";
+/// Whether `name` has the form of `pattern`, in which # stands for a digit.
+bool has_form(std::string_view name, std::string_view pattern) {
+  const auto fits = [](char c, char wanted) { return wanted == '#' ? c >= '0' && c <= '9' : c == wanted; };
+  return std::ranges::equal(name, pattern, fits);
 }
 
-/// A name in `folder`, or in its checkpoints/, that only Megatron writes; "" when there is none.
+bool is_megatrons_step(std::string_view name) { return has_form(name, "iter_#######"); }
+
+/// Megatron's run folder has latest_checkpointed_iteration.txt and iter_0000010/. The latter has
+/// mp_rank_00/model_optim_rng.pt or, with pipeline or expert ranks, mp_rank_00_000 and mp_rank_00_000_000.
+bool names_megatron(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kRanks{"mp_rank_##", "mp_rank_##_###", "mp_rank_##_###_###"};
+  return name == "latest_checkpointed_iteration.txt" || name == "model_optim_rng.pt" ||
+         is_megatrons_step(name) ||
+         std::ranges::any_of(kRanks, [&](std::string_view form) { return has_form(name, form); });
+}
+
+/// What torch.distributed.checkpoint writes. Megatron has it in its step folders, others anywhere.
+bool names_distributed(std::string_view name) { return name == ".metadata" || name.ends_with(".distcp"); }
+
+/// A name in `folder`, or in its checkpoints/, that only Megatron writes there; "" when there is none.
 std::string trace_of_megatron(const fs::path& folder) {
+  const bool in_step = is_megatrons_step(checkpoint::as_folder(folder).filename().string());
   for (const fs::path& part : {fs::path(), fs::path("checkpoints")}) {
     const auto names = names_in(folder / part);
-    const auto found = std::ranges::find_if(names, names_megatron);
+    const auto found = std::ranges::find_if(names, [&](std::string_view name) {
+      return names_megatron(name) || (in_step && names_distributed(name));
+    });
     if (found != names.end()) return (part / *found).string();
   }
   return "";
@@ -56,12 +71,17 @@ bool is_of_run(const std::string& name) {
          std::ranges::any_of(kFiles, begins);
 }
 
+bool is_folder(const fs::path& path) {
+  std::error_code unreadable;
+  return fs::is_directory(path, unreadable);
+}
+
 /// rank_N.log, in the folder itself or in one that holds nothing else.
 bool is_of_launcher(const fs::path& path) {
   const auto log = [](const std::string& name) {
     return name.starts_with("rank_") && name.ends_with(".log");
   };
-  if (!fs::is_directory(path)) return log(path.filename());
+  if (!is_folder(path)) return log(path.filename());
   const auto names = names_in(path);
   return !names.empty() && std::ranges::all_of(names, log);
 }
@@ -69,17 +89,21 @@ bool is_of_launcher(const fs::path& path) {
 /// What a job script writes beside a run: its output, and copies of itself and its settings.
 bool is_of_script(const fs::path& path) {
   constexpr std::array<std::string_view, 7> kEndings{".log", ".out", ".err", ".txt", ".yaml", ".yml", ".sh"};
-  return !fs::is_directory(path) && std::ranges::find(kEndings, path.extension()) != kEndings.end();
+  return !is_folder(path) && std::ranges::find(kEndings, path.extension()) != kEndings.end();
 }
 
-/// Folders that the settings put where they like.
+/// Whether `path` is a folder that the settings put where they like, or leads to one.
 bool is_of_settings(const fs::path& path, const config::Run& run) {
   const auto plain = [](const fs::path& p) {
-    return fs::absolute(checkpoint::as_folder(p)).lexically_normal();
+    return checkpoint::as_folder(fs::absolute(p).lexically_normal());
   };
+  const fs::path outer = plain(path);
   return std::ranges::any_of(
-      std::array{run.data.data_cache_path, run.logging.tensorboard_dir},
-      [&](const std::string& named) { return !named.empty() && plain(named) == plain(path); });
+      std::array{run.data.data_cache_path, run.logging.tensorboard_dir}, [&](const std::string& named) {
+        if (named.empty()) return false;
+        const fs::path inner = plain(named);
+        return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+      });
 }
 
 /// The names in `folder` that no run leaves there before its first checkpoint.
@@ -101,14 +125,25 @@ std::string listed(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(names.begin(), end, ", "), names.size() > kShown ? ", ..." : "");
 }
 
+std::string closed_text(const std::string& load, const std::error_code& fault) {
+  if (!fault) return "";
+  return fmt::format("--load: the folder must be readable; got {} ({}); correct the path or its permissions",
+                     load, fault.message());
+}
+
 }  // namespace
+
+std::string closed_load_fault(const config::Run& run) {
+  const std::string& load = run.checkpoint.load;
+  return load.empty() ? "" : closed_text(load, checkpoint::closed(checkpoint::as_folder(load)));
+}
 
 std::string load_fault(const config::Run& run) {
   const std::string& load = run.checkpoint.load;
   const fs::path path = checkpoint::as_folder(load);
-  const std::string name = path.filename().string();
+  if (std::string closed = closed_load_fault(run); !closed.empty()) return closed;
   if (!fs::exists(path)) {
-    if (!checkpoint::step_of_name(name)) return "";
+    if (!checkpoint::step_of_name(path.filename().string())) return "";
     return fmt::format(
         "--load: a step folder must be there; got {}, which is not; name another, or the run folder", load);
   }
@@ -116,16 +151,13 @@ std::string load_fault(const config::Run& run) {
     return fmt::format("--load: must name a folder; got the file {}; name the run folder, e.g. --load {}",
                        load, path.has_parent_path() ? path.parent_path().string() : ".");
   std::error_code unreadable;
-  if (fs::directory_iterator(path, unreadable); unreadable)
-    return fmt::format("--load: the folder must be readable; got {} ({}); correct its permissions", load,
-                       unreadable.message());
+  if (fs::directory_iterator(path, unreadable); unreadable) return closed_text(load, unreadable);
   if (checkpoint::is_hugging_face_folder(path))
     return fmt::format(
         "--load: must name a run folder; got {} with weights of Hugging Face, which are no run; "
         "use --pretrained-checkpoint {}",
         load, load);
-  const std::string trace = names_megatron(name) && !names_in(path).empty() ? name : trace_of_megatron(path);
-  if (!trace.empty())
+  if (const std::string trace = trace_of_megatron(path); !trace.empty())
     return fmt::format(
         "--load: must name a run folder of Colonnade; got {} with Megatron's {}, and Megatron's checkpoints "
         "are not read yet; convert it to a Hugging Face folder with Megatron's tools and use "

@@ -59,6 +59,32 @@ void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose
   if (!fault.empty()) faults.push_back(std::move(fault));
 }
 
+constexpr auto kSizes = checkpoint::Check::kSizes;  // the bytes are checked when they are loaded
+
+/// The checkpoint of --load, whose settings are taken over; nothing, and perhaps a fault, without one.
+std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose purpose,
+                                             std::vector<std::string>& faults) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (c.load.empty()) return std::nullopt;
+  std::string fault = closed_load_fault(run);
+  if (fault.empty()) {
+    if (auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes)) {
+      const auto source = checkpoint::Source::open_native(found->folder);
+      fill_from(run, source, faults);
+      take_over(run, source, purpose, faults);
+      return found;
+    }
+    if (purpose == plan::Purpose::kTrain) fault = load_fault(run);
+  }
+  if (fault.empty() && c.exit_on_missing_checkpoint)
+    fault = fmt::format(
+        "--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; correct the "
+        "folder",
+        c.load);
+  if (!fault.empty()) faults.push_back(std::move(fault));
+  return std::nullopt;
+}
+
 /// A run that does not go on from the checkpoints in its folder would cut off the metrics that belong to
 /// them and mix its own checkpoints with theirs. Nor are they mixed with Megatron's.
 void guard_other_run(const config::Run& run, const std::optional<checkpoint::Found>& loaded,
@@ -95,29 +121,13 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
 
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
-  constexpr auto kSizes = checkpoint::Check::kSizes;  // the bytes are checked when they are loaded
   if (!c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
     const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
     fill_from(run, source, faults);
     if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
   }
-  std::optional<checkpoint::Found> loaded;
-  if (!c.load.empty()) {
-    loaded = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes);
-    if (loaded) {
-      const auto source = checkpoint::Source::open_native(loaded->folder);
-      fill_from(run, source, faults);
-      take_over(run, source, purpose, faults);
-    } else if (std::string fault = load_fault(run); purpose == plan::Purpose::kTrain && !fault.empty()) {
-      faults.push_back(std::move(fault));
-    } else if (c.exit_on_missing_checkpoint) {
-      faults.push_back(
-          fmt::format("--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; "
-                      "correct the folder",
-                      c.load));
-    }
-  }
+  const auto loaded = take_loaded(run, purpose, faults);
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
   try {
     const auto tokenizer = tokenizer_of(run);
