@@ -429,6 +429,24 @@ TEST(BadInput, AReadOnlyFolder) {
   fs::permissions(folder.path(), fs::perms::owner_all);
 }
 
+TEST(BadInput, AFolderThatMayNotBeRead) {
+  const TempFolder folder;
+  for (const char* inside : {"a", "b/checkpoints"}) {
+    const fs::path closed = folder / inside;
+    fs::create_directories(closed);
+    fs::permissions(closed, fs::perms::owner_read);
+    const Words words = small_gpt() + Words{"--train-iters", "2",
+                                            "--save",        (folder / "run").string(),
+                                            "--load",        (folder / std::string(1, inside[0])).string()};
+    const Result result = run(as_plain_user(colonnade(words)));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr("--load: the folder must be readable"),
+                                   HasSubstr("Permission denied"), HasSubstr("permissions")));
+    EXPECT_FALSE(fs::exists(folder / "run"));
+    fs::permissions(closed, fs::perms::owner_all);
+  }
+}
+
 TEST(BadInput, APortInUse) {
   const TakenPort port;
   const TempFolder folder;

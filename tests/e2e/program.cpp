@@ -133,7 +133,8 @@ Words operator+(Words a, const Words& b) {
 
 Words as_plain_user(const Words& command) {
   if (::geteuid() != 0) return command;
-  return Words{"setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override", "--"} + command;
+  const std::string dropped = "-dac_override,-dac_read_search";
+  return Words{"setpriv", "--bounding-set", dropped, "--inh-caps", dropped, "--"} + command;
 }
 
 Words colonnade(const Words& words) { return Words{COLONNADE_EXECUTABLE} + words; }
