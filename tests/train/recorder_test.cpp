@@ -104,6 +104,23 @@ TEST_F(Records, ConfigYamlBeginsFromElsewhereUntilThereIsACheckpoint) {
     EXPECT_EQ(kept(folder_, given), std::pair(given, own));
 }
 
+TEST_F(Records, ConfigYamlNamesEveryPathFromAnyFolder) {
+  const RunFolder relative{fs::relative(folder_.root)};
+  config::Run run;
+  run.checkpoint.load = "other/";
+  run.checkpoint.pretrained_checkpoint = "../hf";
+  run.logging.tensorboard_dir = (relative.root / "tb").string();
+  run.data.data_cache_path = "cache";
+  const Recorder recorder(relative, run, {}, true);
+  const config::Run kept = config::parse_all({"--config", folder_.config().string()}).run;
+  const fs::path here = fs::current_path();
+  EXPECT_EQ(kept.checkpoint.save, folder_.root.string());
+  EXPECT_EQ(kept.checkpoint.load, (here / "other/").string());
+  EXPECT_EQ(kept.checkpoint.pretrained_checkpoint, (here.parent_path() / "hf").string());
+  EXPECT_EQ(kept.logging.tensorboard_dir, (folder_.root / "tb").string());
+  EXPECT_EQ(kept.data.data_cache_path, (here / "cache").string());
+}
+
 TEST_F(Records, OtherRanksWriteNothing) {
   Recorder recorder(folder_, {}, {}, false);
   recorder.step({.iteration = 1}, {}, 1);

@@ -7,6 +7,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/job/continued.h"
 #include "colonnade/train/sessions.h"
 #include "colonnade/train/step_line.h"
 
@@ -24,17 +25,12 @@ std::vector<RunSummary> earlier_sessions(const RunFolder& folder, std::int64_t l
   }
 }
 
-std::string absolute(const std::string& path) {
-  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
-}
-
 /// The settings with which the run goes on after its newest checkpoint, or begins as it does now while it has
 /// none of its own.
 config::Run going_on(config::Run run, const RunFolder& folder, bool has_saved) {
+  run.checkpoint.save = folder.root.string();
+  run = job::with_absolute_paths(std::move(run));
   config::Checkpoint& c = run.checkpoint;
-  c.save = absolute(folder.root.string());
-  c.load = absolute(c.load);
-  c.pretrained_checkpoint = absolute(c.pretrained_checkpoint);
   const bool from_elsewhere = !c.load.empty() && (c.load != c.save || c.finetune || c.no_load_optim);
   if (!has_saved && (from_elsewhere || c.ckpt_step)) return run;
   if (c.load.empty()) c.exit_on_missing_checkpoint = false;
