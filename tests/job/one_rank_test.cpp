@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "checkpoint/fixtures.h"
+#include "colonnade/base/progress.h"
 #include "colonnade/job/checkpoint.h"
 #include "job/runs.h"
 #include "support/device.h"
@@ -64,6 +65,15 @@ TEST(OneRank, ARestoredRunGoesOnAsTheSavedOne) {
     const double bound = test::device().is_cuda() ? 1e-4 : 0.0;
     for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], whole[3 + i], bound);
   }
+}
+
+TEST(OneRank, AStepIsOnThePageOfProgressInAnyLoop) {
+  test::on_jobs(settings(""), [&](Job& job) {
+    for (const std::int64_t step : {1, 2}) {
+      train(job, 1);
+      EXPECT_EQ(progress().read().step, step);
+    }
+  });
 }
 
 }  // namespace

@@ -142,6 +142,7 @@ std::map<std::string, double> Job::reduce(const std::map<std::string, pipeline::
 }
 
 StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOptions& options) {
+  progress().set_step(counters.iteration + 1);
   StepReport report;
   report.loss_scale = optimizer_->loss_scale().scale;
   const bool per_token = run.training.calculate_per_token_loss;
