@@ -184,7 +184,7 @@ TEST(Continued, OtherDataOfOneSplitHidesNoOrderOfAnother) {
   ASSERT_TRUE(was.at("data").contains("valid"));
   EXPECT_THAT(orders_of(train + "gpt_uint16 --train-iters 80", was, now), IsEmpty());
   EXPECT_THAT(orders_of(train + "gpt_uint16 --train-iters 100", was, now),
-              ElementsAre(HasSubstr("gpt2_uint16: was read once for 160 samples of the train data")));
+              ElementsAre(HasSubstr("gpt2_uint16: was read once for 640 samples of the train data")));
 }
 
 TEST(Continued, KeptPathsAreFoundFromAnotherFolder) {
