@@ -90,6 +90,26 @@ TEST(Resume, EvaluatesWithoutTrainingAndWithoutACheckpoint) {
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));  // there is nothing new to keep
 }
 
+TEST(Resume, AValidationAloneReadsItsOwnSamplesAndLeavesTheRunAlone) {
+  const TempFolder folder;
+  const Words data{"--eval-interval", "2", "--eval-iters", "1", "--save", (folder / "run").string()};
+  ASSERT_EQ(pretrain(small_gpt() + data + Words{"--train-iters", "3", "--save-interval", "1"}).code, 0);
+  const std::string settings = read_text(folder / "run/config.yaml");
+  const std::string metrics = read_text(folder / "run/metrics.jsonl");
+  const std::string trained = read_text(folder / "run/validation.jsonl");
+  const Result again =
+      pretrain(small_gpt() + data + Words{"--skip-train", "--load", (folder / "run").string()});
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_EQ(read_text(folder / "run/config.yaml"), settings);
+  EXPECT_EQ(read_text(folder / "run/metrics.jsonl"), metrics);
+  // The validation after iteration 3, between two regular ones, is the one that ended the run.
+  const auto loss = [](const std::string& line) { return line.substr(line.find("loss"), 24); };
+  const std::string added = read_text(folder / "run/validation.jsonl").substr(trained.size());
+  const std::size_t last = trained.rfind("\"validation\"");
+  ASSERT_NE(last, std::string::npos);
+  EXPECT_EQ(loss(added.substr(added.find("\"validation\""))), loss(trained.substr(last)));
+}
+
 TEST(Resume, DamagedWeightsAreRefusedByEveryVerb) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(steps(2, folder / "run")).code, 0);

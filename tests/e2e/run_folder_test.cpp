@@ -83,21 +83,21 @@ TEST(ResumeFolders, AStopSaysHowTheRunGoesOn) {
       run(colonnade(words), {{"COLONNADE_FAULT", "at=forward step=2 signal=TERM"}}, folder.path());
   EXPECT_EQ(stopped.code, 5) << stopped.text;
   const std::string made = fs::directory_iterator(folder / "runs")->path().filename();
-  EXPECT_THAT(stopped.text, HasSubstr("resume with the same command and --load runs/" + made +
-                                      " --save runs/" + made + "\n"));
+  EXPECT_THAT(stopped.text, HasSubstr("resume with pretrain --config runs/" + made + "/config.yaml\n"));
 }
 
 /// A folder with `names` is refused by --load, and nothing is written into it.
 void expect_refused(const Words& names, const std::string& load, const std::string& words,
                     const Words& more) {
-  const TempFolder folder;
+  const TempFolder folder, logs;
   for (const std::string& name : names) {
     fs::create_directories((folder / name).parent_path());
     write_text(folder / name, "{}");
   }
   const auto before = all_in(folder.path());
   for (const Words& command : {colonnade(steps(2, Words{"--load", load} + more)),
-                               colonnade({"launch", "--"}) + steps(2, Words{"--load", load} + more)}) {
+                               colonnade({"launch", "--log-dir", logs.path().string(), "--"}) +
+                                   steps(2, Words{"--load", load} + more)}) {
     const Result result = run(command, {}, folder.path());
     EXPECT_EQ(result.code, 2) << result.text;
     EXPECT_THAT(result.text,

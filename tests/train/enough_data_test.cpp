@@ -38,29 +38,23 @@ TEST(EnoughData, OneSampleTooFewIsToldWithTheLargestNumberOfIterations) {
 
 TEST(EnoughData, CountsFromWhereTheRunIs) {
   // 4 iterations of 16 samples are done, 6 of 8 follow.
-  const job::Counters done{.iteration = 4, .consumed_samples = 64};
+  const data::SoFar done{.iteration = 4, .samples = 64};
   EXPECT_THAT(shortages({112, {}, {}}, training(), done), IsEmpty());
   EXPECT_THAT(shortages({111, {}, {}}, training(), done),
               ElementsAre(AllOf(HasSubstr("which read 112"), HasSubstr("--train-iters 9,"))));
-  const job::Counters complete{.iteration = 10, .consumed_samples = 500};
+  const data::SoFar complete{.iteration = 10, .samples = 500};
   EXPECT_THAT(shortages({80, {}, {}}, training(), complete), IsEmpty());
 }
 
-TEST(EnoughData, SamplesAreCountedWhateverTheBatchWasBefore) {
+TEST(EnoughData, TheWayOutNamesTheLengthThatWasGiven) {
   config::Training t = training();
   t.train_iters.reset();
   t.train_samples = 160;
-  EXPECT_EQ(last_iteration(t, {}), 20);
-  const job::Counters half{.iteration = 10, .consumed_samples = 80};
-  EXPECT_EQ(last_iteration(t, half), 20);
   t.global_batch_size = 16;
-  EXPECT_EQ(last_iteration(t, half), 15);
-  EXPECT_EQ(last_iteration(t, {.iteration = 11, .consumed_samples = 96}), 15);
-  t.global_batch_size = 4;
-  EXPECT_EQ(last_iteration(t, half), 30);
-  t.global_batch_size = 48;  // what is left of the samples is no whole batch
-  EXPECT_EQ(last_iteration(t, half), 11);
-  EXPECT_EQ(last_iteration(t, {.iteration = 12, .consumed_samples = 176}), 12);
+  const data::SoFar half{.iteration = 10, .samples = 80};  // of 8
+  EXPECT_THAT(shortages({159, {}, {}}, t, half),
+              ElementsAre(AllOf(HasSubstr("--train-samples:"), HasSubstr("15 iterations, which read 160"),
+                                HasSubstr("at most --train-samples 144,"))));
 }
 
 TEST(EnoughData, WithoutTrainingOneEvaluationIsRead) {
@@ -68,6 +62,8 @@ TEST(EnoughData, WithoutTrainingOneEvaluationIsRead) {
   t.skip_train = true;
   EXPECT_THAT(shortages({1, 16, 16}, t, {}), IsEmpty());
   EXPECT_EQ(shortages({1, 15, 16}, t, {}).size(), 1U);
+  EXPECT_THAT(shortages({1, 32, 16}, t, {.iteration = 5, .samples = 40}), IsEmpty());  // the second
+  EXPECT_EQ(shortages({1, 31, 16}, t, {.iteration = 5, .samples = 40}).size(), 1U);
   t.eval_interval.reset();
   EXPECT_EQ(shortages({1, 15, 15}, t, {}).size(), 2U);
   t.skip_train = false;  // and without an interval there is none

@@ -104,6 +104,23 @@ TEST_F(Records, ConfigYamlBeginsFromElsewhereUntilThereIsACheckpoint) {
     EXPECT_EQ(kept(folder_, given), std::pair(given, own));
 }
 
+TEST_F(Records, AValidationAloneLeavesTheRunOfItsFolderAsItIs) {
+  session("tensor 2", 1, 4);
+  const std::string settings = read_file(folder_.config());
+  config::Run run;
+  run.training.skip_train = true;
+  run.checkpoint.ckpt_step = 2;
+  {
+    Recorder recorder(folder_, run, {2, 16}, true);
+    recorder.evaluation({.iteration = 2, .consumed_samples = 16, .loss = 3});
+    recorder.report({.title = "gpt"}, {}, 1);
+  }
+  EXPECT_EQ(read_file(folder_.config()), settings);
+  EXPECT_EQ(read_steps(folder_.metrics()).size(), 4U);
+  EXPECT_EQ(read_evals(folder_.validation()).size(), 1U);
+  EXPECT_EQ(read_sessions(folder_.sessions()).size(), 1U);
+}
+
 TEST_F(Records, ConfigYamlNamesEveryPathFromAnyFolder) {
   const RunFolder relative{fs::relative(folder_.root)};
   config::Run run;

@@ -19,6 +19,8 @@ TEST(Throughput, ThePeakIsThatOfTheDeviceAndType) {
   EXPECT_EQ(*peak_tflops("NVIDIA H100 80GB HBM3", ParamsDtype::kFloat16), 989);
   EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", ParamsDtype::kBfloat16), 312);
   EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", ParamsDtype::kFloat32), 19.5);
+  EXPECT_EQ(*peak_tflops("NVIDIA H200 NVL", ParamsDtype::kBfloat16), 835);
+  EXPECT_FALSE(peak_tflops("NVIDIA H200 MIG 1g.18gb", ParamsDtype::kBfloat16));
   EXPECT_FALSE(peak_tflops("NVIDIA T400", ParamsDtype::kBfloat16));
 }
 

@@ -8,14 +8,25 @@
 
 namespace colonnade::data {
 
-std::array<std::int64_t, 3> sample_counts(const config::Training& training) {
+std::int64_t last_iteration(const config::Training& t, const SoFar& done) {
+  if (t.train_iters) return t.skip_train ? std::max(*t.train_iters, done.iteration) : *t.train_iters;
+  const std::int64_t left = std::max<std::int64_t>(t.train_samples.value_or(0) - done.samples, 0);
+  return done.iteration + left / t.global_batch_size;
+}
+
+std::int64_t evaluations(const config::Training& t, std::int64_t iteration) {
+  if (!t.eval_interval || *t.eval_interval < 1) return t.skip_train ? 1 : 0;
+  const bool one_at_the_end = iteration % *t.eval_interval > 0 || iteration == 0;
+  return iteration / *t.eval_interval + (one_at_the_end ? 1 : 0);
+}
+
+std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done) {
   const std::int64_t batch = training.global_batch_size;
   COL_CHECK(batch > 0, "sample_counts: the global batch size must be derived first; got {}", batch);
   const std::int64_t train = training.train_samples.value_or(training.train_iters.value_or(0) * batch);
-  const std::int64_t iterations = training.train_iters.value_or(train / batch);
-  const std::int64_t evaluations =
-      training.eval_interval && *training.eval_interval > 0 ? iterations / *training.eval_interval : 0;
-  return {train, (evaluations + 1) * training.eval_iters * batch, training.eval_iters * batch};
+  const bool validates = training.eval_interval && *training.eval_interval > 0;
+  const std::int64_t regular = validates ? last_iteration(training, done) / *training.eval_interval : 0;
+  return {train, (regular + 1) * training.eval_iters * batch, training.eval_iters * batch};
 }
 
 GptBatches::GptBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)

@@ -35,9 +35,25 @@ struct HostBatch {
   std::vector<std::int64_t> samples;  ///< [b]: the rows' numbers in the run, which key their dropout
 };
 
+/// How far a run has come.
+struct SoFar {
+  std::int64_t iteration = 0;  ///< steps done
+  std::int64_t samples = 0;    ///< training samples read
+};
+
+/// The last iteration of a run that is so far as `done`: --train-iters, or where the global batches that fit
+/// into what is left of --train-samples end; `done` itself for a run without a length (--skip-train).
+std::int64_t last_iteration(const config::Training& training, const SoFar& done);
+
+/// Evaluations of the validation split from the first iteration to `iteration`, each of eval_iters global
+/// batches: one every eval_interval, and one at the end unless that is one of them. 1 for a validation alone
+/// (--skip-train), 0 for a run that never validates.
+std::int64_t evaluations(const config::Training& training, std::int64_t iteration);
+
 /// Samples a run needs of train, valid and test: train_samples or train_iters * B;
-/// (train_iters / eval_interval + 1) * eval_iters * B; eval_iters * B, with B the global batch size.
-std::array<std::int64_t, 3> sample_counts(const config::Training& training);
+/// (last_iteration / eval_interval + 1) * eval_iters * B; eval_iters * B, with B the global batch size. The
+/// indices of a data set depend on them, so they are Megatron's, which asks for one evaluation too many.
+std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done = {});
 
 /// The samples of one split in the run's order. get() is safe to call from many threads.
 class GptBatches {
@@ -83,10 +99,12 @@ class GptBatches {
 /// train, valid, test; null where the split is empty or no samples of it are wanted.
 using GptSplits = std::array<std::unique_ptr<GptBatches>, 3>;
 
-/// Opens the data of a run: --data-path with --split, or paths per split, or --mock-data. Indices come from
-/// the cache folder or are built here, by whichever process comes first; no rank waits in a collective.
-/// Throws ConfigError for settings that contradict each other and DataError for missing or damaged data.
-GptSplits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids);
+/// Opens the data of a run that is so far as `done`: --data-path with --split, or paths per split, or
+/// --mock-data. Indices come from the cache folder or are built here, by whichever process comes first; no
+/// rank waits in a collective. Throws ConfigError for settings that contradict each other and DataError for
+/// missing or damaged data.
+GptSplits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,
+                           const SoFar& done = {});
 
 /// The sample sources alone, for `data inspect`. `counts`: samples wanted of each split.
 std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_samples(const config::Data& data,

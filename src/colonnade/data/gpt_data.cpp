@@ -157,12 +157,13 @@ Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t
   return per_split ? open_paths_per_split(context, counts) : open_paths(context, counts);
 }
 
-GptSplits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids) {
+GptSplits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,
+                           const SoFar& done) {
   if (data.dataloader_type != "single" && data.dataloader_type != "cyclic")
     throw ConfigError(fmt::format("--dataloader-type: must be single or cyclic; got '{}'; choose one",
                                   data.dataloader_type));
   const auto sources =
-      open_gpt_samples(data, sample_counts(training), training.seq_length, training.seed, ids);
+      open_gpt_samples(data, sample_counts(training, done), training.seq_length, training.seed, ids);
   const GptBatches::Plan plan{
       .seq_length = training.seq_length,
       .rules = {.eod = ids.eod,

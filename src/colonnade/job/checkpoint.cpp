@@ -80,12 +80,6 @@ json state_of(Job& job) {
           {"settings", config::values(with_absolute_paths(job.run))}};
 }
 
-void read_counters(Job& job, const json& state) {
-  job.counters = {.iteration = state.at("iteration"),
-                  .consumed_samples = state.at("consumed_samples"),
-                  .skipped = state.at("skipped")};
-}
-
 /// Moments of one optimizer are no momentum of another.
 void require_same_kind(const Job& job, const checkpoint::Source& source) {
   if (!source.state().is_object()) return;
@@ -187,7 +181,13 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   } else {
     job.optimizer().adopt_parameters();
   }
-  if (what == Restore::kContinue) read_counters(job, source.state());
+  if (what == Restore::kContinue) job.counters = counters_of(source.state());
+}
+
+Counters counters_of(const json& state) {
+  return {.iteration = state.at("iteration"),
+          .consumed_samples = state.at("consumed_samples"),
+          .skipped = state.at("skipped")};
 }
 
 void check_taken(const checkpoint::Source& source, const config::Model& model) {

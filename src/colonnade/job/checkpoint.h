@@ -38,6 +38,9 @@ enum class Restore {
 /// optimizer state or with that of another optimizer.
 void restore(Job& job, const checkpoint::Source& source, Restore what);
 
+/// How far the run of a checkpoint had come: of Source::state().
+Counters counters_of(const nlohmann::json& state);
+
 /// Throws DataError for tensors of a Hugging Face folder that no parameter of the model takes, known
 /// leftovers apart (models::gpt::left_over). A native checkpoint passes: its settings say what the model is.
 void check_taken(const checkpoint::Source& source, const config::Model& model);

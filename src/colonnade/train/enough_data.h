@@ -8,13 +8,9 @@
 #include <vector>
 
 #include "colonnade/config/training.h"
-#include "colonnade/job/job.h"
+#include "colonnade/data/gpt_batches.h"
 
 namespace colonnade::train {
-
-/// The last iteration of a run that is so far as `done`: --train-iters, or where the global batches that fit
-/// into what is left of --train-samples end.
-std::int64_t last_iteration(const config::Training& training, const job::Counters& done);
 
 /// Samples of train, valid and test that exist; nothing where a split is empty or never ends.
 using SplitSizes = std::array<std::optional<std::int64_t>, 3>;
@@ -23,6 +19,6 @@ using SplitSizes = std::array<std::optional<std::int64_t>, 3>;
 /// number of iterations that it allows. Only blends without weights can be too short: they hold each data set
 /// once, as Megatron's, where a run beyond that ends in an error of its sampler.
 std::vector<std::string> shortages(const SplitSizes& sizes, const config::Training& training,
-                                   const job::Counters& done);
+                                   const data::SoFar& done);
 
 }  // namespace colonnade::train

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/checkpoint/load.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
@@ -19,6 +19,7 @@
 #include "colonnade/kernels/device.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
+#include "colonnade/train/beginning.h"
 #include "colonnade/train/enough_data.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
@@ -44,23 +45,6 @@ struct Across {
   int peak_rank = 0;
 };
 
-/// What the run begins with instead of drawn weights.
-struct Beginning {
-  checkpoint::Source source;
-  bool is_run = true;  ///< a checkpoint of a run that goes on or is finetuned; else initial weights alone
-};
-
-/// Collective.
-std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm::Group& world) {
-  if (!c.load.empty()) {
-    if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world))
-      return Beginning{checkpoint::Source::open_native(found->folder)};
-    if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
-  }
-  if (c.pretrained_checkpoint.empty()) return std::nullopt;
-  return Beginning{checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false};
-}
-
 class Loop {
  public:
   Loop(job::Started started, StopSignals& stop);
@@ -73,7 +57,7 @@ class Loop {
   void require_enough_data() const;
   void one_step();
   double evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
-  void require_finite(double losses);
+  void require_finite(const std::map<std::string, double>& losses);
   void spent(Phase phase, double seconds);
   void save();
   [[nodiscard]] std::string way_on() const;
@@ -87,8 +71,9 @@ class Loop {
   void write_report();
 
   [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
+  [[nodiscard]] data::SoFar so_far() const { return {iteration(), job_.counters.consumed_samples}; }
   [[nodiscard]] std::int64_t last_iteration() const {
-    return train::last_iteration(job_.run.training, job_.counters);
+    return data::last_iteration(job_.run.training, so_far());
   }
   [[nodiscard]] bool evaluation_due() const;
   [[nodiscard]] std::int64_t validated_samples() const;
@@ -133,6 +118,7 @@ Loop::Loop(job::Started started, StopSignals& stop)
   if (device().is_cuda())
     peak_tflops_ = peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
   fault::point("model-built");
+  if (beginning_) job_.counters = beginning_->counters;
   open_data();
   fault::point("data-opened");
   if (beginning_) resume(*beginning_);
@@ -168,7 +154,7 @@ void Loop::open_data() {
     ids.pad = tokenizer->special().pad;
   }
   tokenizer_ = job::tokenizer_state(job_.run, tokenizer.get());
-  data_ = data::open_gpt_batches(job_.run.data, job_.run.training, ids);
+  data_ = data::open_gpt_batches(job_.run.data, job_.run.training, ids, so_far());
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
   if (!data_[0] || job_.run.data.mock_data || job_.ranks.rank() != 0) return;
@@ -181,7 +167,7 @@ void Loop::require_enough_data() const {
   SplitSizes sizes;
   for (std::size_t i = 0; i < sizes.size(); ++i)
     if (data_[i] && !data_[i]->endless()) sizes[i] = data_[i]->size();
-  config::require_none(shortages(sizes, job_.run.training, job_.counters));
+  config::require_none(shortages(sizes, job_.run.training, so_far()));
 }
 
 /// Says what goes on, and every setting that is another one than before.
@@ -324,14 +310,16 @@ double Loop::evaluate(const data::GptBatches& batches, const std::string& set, s
 }
 
 /// Losses that are all the result of a run (--skip-train), after they were written down. Collective.
-void Loop::require_finite(double losses) {
-  if (std::isfinite(losses) || !job_.run.training.check_for_nan_in_loss_and_grad) return;
+void Loop::require_finite(const std::map<std::string, double>& losses) {
+  if (!job_.run.training.check_for_nan_in_loss_and_grad) return;
   job_.ranks.world().barrier("evaluation written");
-  throw Error(
-      fmt::format("evaluation: the loss must be finite; got {}; the weights are not finite, or too large for "
-                  "this precision: load an earlier checkpoint (--ckpt-step), or accept it with "
-                  "--no-check-for-nan-in-loss-and-grad",
-                  losses));
+  for (const auto& [set, loss] : losses)
+    if (!std::isfinite(loss))
+      throw Error(fmt::format(
+          "{}: the loss must be finite; got {}; the weights are not finite, or too large for this "
+          "precision: load an earlier checkpoint (--ckpt-step), or accept it with "
+          "--no-check-for-nan-in-loss-and-grad",
+          set, loss));
 }
 
 /// Time of what is no part of a step.
@@ -368,12 +356,9 @@ void Loop::save() {
   write_report();
 }
 
-/// How the user makes the run go on.
+/// How the user makes the run go on: the file knows what was loaded and where it saves.
 std::string Loop::way_on() const {
-  const std::string folder = folder_.root.string();
-  const bool named = !job_.run.checkpoint.save.empty();
-  return fmt::format("resume with the same command and --load {}{}", folder,
-                     named ? "" : " --save " + folder);
+  return fmt::format("resume with pretrain --config {}", folder_.config().string());
 }
 
 /// `code` when the state of the last iteration is saved, else kExitFailed.
@@ -424,9 +409,7 @@ bool Loop::evaluation_due() const {
 /// Samples of the validation split that the evaluations before this iteration's have read.
 std::int64_t Loop::validated_samples() const {
   const config::Training& t = job_.run.training;
-  if (!t.eval_interval) return 0;
-  const std::int64_t before = iteration() / *t.eval_interval - (evaluation_due() ? 1 : 0);
-  return before * t.eval_iters * t.global_batch_size;
+  return (data::evaluations(t, iteration()) - 1) * t.eval_iters * t.global_batch_size;
 }
 
 /// The run ends before its last iteration: saved, reported, and said.
@@ -444,12 +427,12 @@ int Loop::end() {
   const config::Training& t = job_.run.training;
   const auto& c = job_.run.checkpoint;
   const bool keeps = !t.skip_train && (!c.save.empty() || c.save_interval);
-  double losses = 0;
+  std::map<std::string, double> losses;
   if (keeps) save();
   if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
     if (data_[1] && (t.skip_train || !evaluation_due()))
-      losses += evaluate(*data_[1], "validation", validated_samples());
-    if (data_[2]) losses += evaluate(*data_[2], "test", 0);
+      losses["validation"] = evaluate(*data_[1], "validation", validated_samples());
+    if (data_[2]) losses["test"] = evaluate(*data_[2], "test", 0);
   }
   write_report();
   if (t.skip_train) require_finite(losses);

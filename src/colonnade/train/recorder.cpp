@@ -2,6 +2,7 @@
 #include "colonnade/train/recorder.h"
 
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "colonnade/base/files.h"
@@ -68,12 +69,16 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded
       began_(local_time("%Y-%m-%d %H:%M")) {
   if (!active_) return;
   make_run_folder(folder_);
-  earlier_ = earlier_sessions(folder_, loaded.step);
-  write_config();
-  steps_.emplace(folder_.metrics(), loaded.step);
-  evaluations_.emplace(folder_.validation(), loaded.step);
+  visits_ = run_.training.skip_train && std::filesystem::exists(folder_.config());
+  constexpr Loaded kAll{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()};
+  const Loaded kept = visits_ ? kAll : loaded;
+  earlier_ = earlier_sessions(folder_, kept.step);
+  steps_.emplace(folder_.metrics(), kept.step);
+  evaluations_.emplace(folder_.validation(), kept.step);
   const std::string& events = run_.logging.tensorboard_dir;
-  events_.emplace(events.empty() ? folder_.tensorboard() : std::filesystem::path(events), loaded);
+  events_.emplace(events.empty() ? folder_.tensorboard() : std::filesystem::path(events), kept);
+  if (visits_) return;
+  write_config();
   events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded.step);
 }
 
@@ -108,7 +113,7 @@ void Recorder::time(Phase phase, double seconds, std::int64_t step) {
 }
 
 void Recorder::report(RunSummary summary, const PhaseTimes& total, double wall_seconds) {
-  if (!active_) return;
+  if (!active_ || visits_) return;
   summary.times = total;
   summary.wall_seconds = wall_seconds;
   summary.settings = config::dump(run_);

@@ -19,7 +19,9 @@ namespace colonnade::train {
 /// Writes for rank 0; on other ranks every call does nothing.
 class Recorder {
  public:
-  /// Makes the run folder and its files; what they hold of steps after `loaded` is cut off. Throws
+  /// Makes the run folder and its files; what they hold of steps after `loaded` is cut off. A validation
+  /// alone
+  /// (--skip-train) in the folder of a run adds its result and leaves everything else as it is. Throws
   /// ConfigError when the folder cannot be written.
   Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active);
 
@@ -38,6 +40,7 @@ class Recorder {
   RunFolder folder_;
   config::Run run_;
   bool active_;
+  bool visits_ = false;  ///< the folder belongs to a run that this process does not train
   bool has_saved_ = false;
   std::vector<RunSummary> earlier_;  ///< sessions of the run before this one
   std::int64_t first_step_, last_step_;

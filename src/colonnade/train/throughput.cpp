@@ -13,12 +13,14 @@ struct Gpu {
 };
 
 /// NVIDIA's data sheets: A100 (2021), H100 (2023), H200 (2024), GB200 and HGX B200 (2025).
-constexpr Gpu kGpus[] = {{"A100", 312, 19.5}, {"H100 PCIe", 756, 51}, {"H100 80GB HBM3", 989, 67},
-                         {"H200", 989, 67},   {"GB200", 2500, 80},    {"B200", 2250, 75}};
+constexpr Gpu kGpus[] = {{"A100", 312, 19.5},   {"H100 PCIe", 756, 51}, {"H100 80GB HBM3", 989, 67},
+                         {"H200 NVL", 835, 60}, {"H200", 989, 67},      {"GB200", 2500, 80},
+                         {"B200", 2250, 75}};
 
 }  // namespace
 
 std::optional<double> peak_tflops(std::string_view device_name, config::ParamsDtype dtype) {
+  if (device_name.find(" MIG ") != std::string_view::npos) return std::nullopt;  // a part of a GPU
   for (const Gpu& gpu : kGpus)
     if (device_name.find(gpu.name) != std::string_view::npos)
       return dtype == config::ParamsDtype::kFloat32 ? gpu.full : gpu.half;

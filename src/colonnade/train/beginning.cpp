@@ -1,0 +1,23 @@
+// See beginning.h.
+#include "colonnade/train/beginning.h"
+
+#include "colonnade/base/log.h"
+#include "colonnade/job/checkpoint.h"
+
+namespace colonnade::train {
+
+std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm::Group& world) {
+  if (!c.load.empty()) {
+    if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world)) {
+      auto source = checkpoint::Source::open_native(found->folder);
+      const job::Counters counters = c.finetune ? job::Counters{} : job::counters_of(source.state());
+      return Beginning{std::move(source), /*is_run=*/true, counters};
+    }
+    if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
+  }
+  if (c.pretrained_checkpoint.empty()) return std::nullopt;
+  return Beginning{
+      checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false, {}};
+}
+
+}  // namespace colonnade::train

@@ -1,0 +1,24 @@
+// What a run begins with instead of drawn weights.
+#pragma once
+
+#include <optional>
+
+#include "colonnade/checkpoint/load.h"
+#include "colonnade/comm/group.h"
+#include "colonnade/config/training.h"
+#include "colonnade/job/job.h"
+
+namespace colonnade::train {
+
+struct Beginning {
+  checkpoint::Source source;
+  bool is_run = true;      ///< a checkpoint of a run that goes on or is finetuned; else initial weights alone
+  job::Counters counters;  ///< how far the run has come; zeros unless it goes on
+};
+
+/// The checkpoint that --load names, else --pretrained-checkpoint's; nothing for a new run. Every byte of a
+/// native one is checked, by all ranks together. Collective over `world`. Throws as
+/// checkpoint::find_checkpoint.
+std::optional<Beginning> find_beginning(const config::Checkpoint& settings, const comm::Group& world);
+
+}  // namespace colonnade::train
