@@ -61,7 +61,7 @@ TEST(NotFinite, AValidationAloneFailsUnlessNoCheckIsAskedFor) {
                       kData;
   const Result checked = run(colonnade(words));
   EXPECT_EQ(checked.code, 1) << checked.text;
-  EXPECT_THAT(checked.text, HasSubstr("error: evaluation: the loss must be finite; got "));
+  EXPECT_THAT(checked.text, HasSubstr("error: test: the loss must be finite; got "));
   EXPECT_THAT(read_text(folder / "run/validation.jsonl"), HasSubstr("\"test\"")) << "all is written first";
   const Result unchecked = run(colonnade(words + Words{"--no-check-for-nan-in-loss-and-grad"}));
   EXPECT_EQ(unchecked.code, 0) << unchecked.text;
