@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "colonnade/config/help.h"
-#include "colonnade/config/verb.h"
 
 namespace colonnade::app {
 
@@ -28,15 +27,11 @@ void refuse_unread_settings(config::Parsed& parsed, config::Use use, const std::
 }
 
 bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& help) {
-  const auto asked = std::ranges::find_if(arguments, [](const std::string& word) {
-    return word == "--help" || word == "-h" || word == "--help-all";
-  });
-  if (asked == arguments.end()) return false;
-  const bool all = *asked == "--help-all";
-  const std::string flag = all || asked + 1 == arguments.end() ? "" : *(asked + 1);
-  const bool own = std::ranges::count(help.extras, flag, &config::Extra::flag) > 0;
-  if (!flag.empty() && !own) {
-    fmt::print("{}", config::flag_help(flag, help.extras, help.use));
+  const auto asked = config::help_request(arguments);
+  if (!asked) return false;
+  const bool own = std::ranges::count(help.extras, asked->flag, &config::Extra::flag) > 0;
+  if (!asked->flag.empty() && !own) {
+    fmt::print("{}", config::flag_help(asked->flag, help.extras, help.use));
     return true;
   }
   std::size_t width = 0;
@@ -45,8 +40,8 @@ bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& 
   for (const auto& extra : help.extras) fmt::print("  {:{}}  {}\n", extra.flag, width, extra.help);
   fmt::print("\nSETTINGS are those of `colonnade pretrain`{}; {}.\n{}",
              help.use == config::Use::kTrain ? "" : " that are read here",
-             all ? "defaults are in brackets" : "--help-all shows every one, --help FLAG one in full",
-             config::settings_help(help.use, all));
+             asked->all ? "defaults are in brackets" : "--help-all shows every one, --help FLAG one in full",
+             config::settings_help(help.use, asked->all));
   return true;
 }
 

@@ -13,8 +13,10 @@ namespace colonnade::app {
 Offers pretrain_offers() { return {{"pretrain", "", {}, config::Use::kTrain}}; }
 
 int pretrain(const Arguments& arguments) {
-  if (const auto text = config::help_request(arguments)) {
-    fmt::print("{}", *text);
+  if (const auto asked = config::help_request(arguments)) {
+    fmt::print("{}", !asked->flag.empty() ? config::flag_help(asked->flag)
+                     : asked->all         ? config::full_help()
+                                          : config::short_help());
     return kExitDone;
   }
   StopSignals stop;

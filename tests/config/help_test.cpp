@@ -76,10 +76,10 @@ TEST(Help, OneFlagInFull) {
 
 TEST(Help, IsAskedForInFourWays) {
   EXPECT_EQ(help_request({"--num-layers", "3"}), std::nullopt);
-  EXPECT_EQ(help_request({"--num-layers", "3", "-h"}), short_help());
-  EXPECT_EQ(help_request({"--help"}), short_help());
-  EXPECT_EQ(help_request({"--help-all"}), full_help());
-  EXPECT_EQ(help_request({"--help", "--lr"}), flag_help("--lr"));
+  EXPECT_EQ(help_request({"--num-layers", "3", "-h"}), HelpRequest{});
+  EXPECT_EQ(help_request({"--help"}), HelpRequest{});
+  EXPECT_EQ(help_request({"--help-all"}), HelpRequest{.all = true});
+  EXPECT_EQ(help_request({"--help", "--lr"}), HelpRequest{.flag = "--lr"});
 }
 
 TEST(Help, TheReferencePageIsUpToDate) {

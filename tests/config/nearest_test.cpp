@@ -3,8 +3,9 @@
 
 #include <sstream>
 
+#include "colonnade/config/nearest.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 namespace {

@@ -115,18 +115,25 @@ void save_in(Job& job, const std::filesystem::path& folder) {
   EXPECT_TRUE(result.ok) << result.problem;
 }
 
-/// Saves after two steps in `from`, loads in every layout.
-void check_every_layout(const Layout& from, const std::string& flags) {
-  const TempFolder folder;
-  State saved;
+/// Trains two steps in `layout` and saves them. Returns the loss of the step after.
+double save_after_two_steps(const Layout& layout, const std::string& flags, const TempFolder& folder,
+                            State& saved) {
   double next_loss = 0;
-  test::on_jobs(settings(from, flags), [&](Job& job) {
+  test::on_jobs(settings(layout, flags), [&](Job& job) {
     test::train(job, 2);
     save_in(job, folder);
     saved.add(job);
     const auto next = test::train(job, 1);
     if (job.ranks.rank() == 0) next_loss = next.loss[0];
   });
+  return next_loss;
+}
+
+/// Saves after two steps in `from`, loads in every layout.
+void check_every_layout(const Layout& from, const std::string& flags) {
+  const TempFolder folder;
+  State saved;
+  const double next_loss = save_after_two_steps(from, flags, folder, saved);
   for (const Layout& to : kLayouts) {
     SCOPED_TRACE(fmt::format("from '{}' to '{}'", from.flags, to.flags));
     State loaded;
@@ -163,14 +170,7 @@ void check_change_of_precision(const std::string& model, const std::string& befo
   for (const Layout& from : {kOne, kTp4Dp2Distributed}) {
     const TempFolder folder;
     State saved;
-    double next_loss = 0;
-    test::on_jobs(settings(from, model + before), [&](Job& job) {
-      test::train(job, 2);
-      save_in(job, folder);
-      saved.add(job);
-      const auto next = test::train(job, 1);
-      if (job.ranks.rank() == 0) next_loss = next.loss[0];
-    });
+    const double next_loss = save_after_two_steps(from, model + before, folder, saved);
     for (const Layout& to : kLayouts) {
       SCOPED_TRACE(fmt::format("'{}' to '{}', from '{}' to '{}'", before, after, from.flags, to.flags));
       State loaded;

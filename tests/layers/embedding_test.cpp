@@ -44,7 +44,7 @@ tensor::Batch batch_of(const Tensor& position_ids) {
   return batch;
 }
 
-void check(const config::Model& model, const tensor::Batch& batch, const Tensor& places) {
+void expect_look_ups(const config::Model& model, const tensor::Batch& batch, const Tensor& places) {
   std::vector<plan::ParamSpec> specs;
   const auto params = plan::embedding_params(model, {});
   plan::for_each(params, [&](const plan::ParamSpec& spec) { specs.push_back(spec); });
@@ -56,16 +56,16 @@ void check(const config::Model& model, const tensor::Batch& batch, const Tensor&
   test::expect_in_every_split(embedding(model), {}, {.batch = batch}, expected);
 }
 
-TEST(Embedding, LooksUpTheWholeTable) { check(model_of(false, 0), batch_of({}), {}); }
+TEST(Embedding, LooksUpTheWholeTable) { expect_look_ups(model_of(false, 0), batch_of({}), {}); }
 
 TEST(Embedding, AddsLearnedPositions) {
-  check(model_of(true, 0), batch_of({}), at::arange(8, test::options(at::kLong)).expand({2, 8}));
+  expect_look_ups(model_of(true, 0), batch_of({}), at::arange(8, test::options(at::kLong)).expand({2, 8}));
 }
 
 TEST(Embedding, AddsTheGivenPositions) {
   const Tensor places =
       at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 9, 8, 7, 0, 1, 0, 1, 2}, test::options(at::kLong)).view({2, 8});
-  check(model_of(true, 0), batch_of(places), places);
+  expect_look_ups(model_of(true, 0), batch_of(places), places);
 }
 
 TEST(Embedding, DropsTheSameElementsInEveryLayout) {

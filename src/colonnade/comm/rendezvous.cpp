@@ -48,13 +48,12 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-constexpr milliseconds kQuiet(5000);  ///< of waiting; then a line says for whom
-
-/// Returns when all have arrived at `name`, or after kQuiet with a line that names who is late.
+/// Returns when all have arrived at `name`, or after kQuietStart with a line that names who is late.
 void say_who_is_late(c10d::Store& store, const std::string& name, const std::vector<int>& ranks,
                      milliseconds timeout) {
   constexpr milliseconds kPause(20);
-  for (const auto start = Clock::now(); Clock::now() - start < kQuiet; std::this_thread::sleep_for(kPause))
+  for (const auto start = Clock::now(); Clock::now() - start < kQuietStart;
+       std::this_thread::sleep_for(kPause))
     if (store.check({name + "/all"})) return;
   const std::vector<int> missing = absent(store, name, ranks);
   if (missing.empty()) return;  // the last one has come since
@@ -73,7 +72,7 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
       store.set(all, std::vector<std::uint8_t>{1});
     }
     const auto start = Clock::now();
-    if (aloud && timeout > kQuiet) say_who_is_late(store, name, ranks, timeout);
+    if (aloud && timeout > kQuietStart) say_who_is_late(store, name, ranks, timeout);
     const auto left = timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     store.wait({all}, std::max(left, milliseconds(1)));  // 0 would be without end
     return;

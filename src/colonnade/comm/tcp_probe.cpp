@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,8 @@
 #include <optional>
 #include <thread>
 #include <utility>
+
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -110,7 +111,7 @@ class StoreWait {
       if (try_addresses()) return;
       const auto spent = Clock::now() - start_;
       if (spent > timeout_) give_up();
-      if (spent > kQuiet && !std::exchange(said_, true)) {
+      if (spent > kQuietStart && !std::exchange(said_, true)) {
         log::info("rendezvous: waiting for rank 0 at {}:{}, up to {:g} s; so far: {}", host_, port_,
                   seconds(timeout_), reason_);
       }
@@ -119,7 +120,7 @@ class StoreWait {
   }
 
  private:
-  static constexpr milliseconds kQuiet{5000}, kPatience{2000}, kNameService{5000}, kSilence{30'000};
+  static constexpr milliseconds kPatience{2000}, kNameService{5000}, kSilence{30'000};
 
   bool try_addresses() {
     const Addresses addresses = resolve(host_, port_, reason_);
@@ -151,7 +152,7 @@ class StoreWait {
   Answer wait_for_answer(const Socket& socket) {
     if (!silent_since_) silent_since_ = Clock::now();
     const Clock::time_point patience = *silent_since_ + std::min(timeout_, kSilence);
-    const Answer answer = ask(socket, std::min(patience, Clock::now() + kQuiet));
+    const Answer answer = ask(socket, std::min(patience, Clock::now() + kQuietStart));
     if (answer == Answer::kStore) return answer;
     reason_ = answer == Answer::kOther  ? "it does not speak as a store"
               : answer == Answer::kNone ? "it says nothing"

@@ -6,6 +6,9 @@
 
 namespace colonnade::comm {
 
+/// Of waiting for other ranks at the start; then a line says for whom.
+inline constexpr std::chrono::milliseconds kQuietStart{5000};
+
 /// Throws ConfigError when another program listens on `port` of this machine.
 void check_port_is_free(int port);
 

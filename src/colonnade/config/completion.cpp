@@ -32,7 +32,7 @@ Words choices(const Setting& s) {
   return words;
 }
 
-std::string flags_of(const std::vector<Extra>& extras) {
+std::string flag_words(const std::vector<Extra>& extras) {
   Words flags;
   for (const Extra& extra : extras) flags.push_back(extra.flag);
   return fmt::format("{}", fmt::join(flags, " "));
@@ -69,8 +69,8 @@ std::string cases(const std::vector<Offer>& offers, const std::string& offer_wor
     if (!offer.sub.empty() && offer.verb != before)
       out += fmt::format("    {}/) plain=({}) ;;\n", offer.verb, names(offers, offer.verb));
     before = offer.verb;
-    out += fmt::format("    {}) flags=({} {}){} ;;\n", key_of(offer), flags_of(offer.flags),
-                       rest_of(offer, "${settings[@]}", flags_of), offer.settings ? "; of_run=1" : "");
+    out += fmt::format("    {}) flags=({} {}){} ;;\n", key_of(offer), flag_words(offer.flags),
+                       rest_of(offer, "${settings[@]}", flag_words), offer.settings ? "; of_run=1" : "");
   }
   out += "  esac\n  if [[ -n $of_run ]]; then\n    case \"$before\" in\n";
   for (const Setting& s : schema()) {
@@ -98,7 +98,7 @@ _colonnade() {{
 }}
 complete -o filenames -F _colonnade colonnade
 )",
-                     flags_of(settings(Use::kTrain)),
+                     flag_words(settings(Use::kTrain)),
                      cases(offers, "COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))"));
 }
 
@@ -120,7 +120,7 @@ _colonnade() {{
 }}
 compdef _colonnade colonnade
 )",
-                     flags_of(settings(Use::kTrain)), cases(offers, "compadd -- {}"));
+                     flag_words(settings(Use::kTrain)), cases(offers, "compadd -- {}"));
 }
 
 /// Flags and their help as words of fish: 'FLAG<tab>HELP' in single quotes.

@@ -4,7 +4,6 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/given.h"
-#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 
@@ -212,12 +211,12 @@ std::string markdown() {
          refused_lists();
 }
 
-std::optional<std::string> help_request(const std::vector<std::string>& arguments) {
+std::optional<HelpRequest> help_request(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    if (word == "--help-all") return full_help();
+    if (word == "--help-all") return HelpRequest{.all = true};
     if (word != "--help" && word != "-h") continue;
-    return i + 1 < arguments.size() ? flag_help(arguments[i + 1]) : short_help();
+    return i + 1 < arguments.size() ? HelpRequest{.flag = arguments[i + 1]} : HelpRequest{};
   }
   return std::nullopt;
 }

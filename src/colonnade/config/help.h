@@ -22,7 +22,14 @@ std::string flag_help(const std::string& flag, const std::vector<Extra>& extras 
 /// docs/reference/settings.md.
 std::string markdown();
 
+struct HelpRequest {
+  bool all = false;  ///< --help-all
+  std::string flag;  ///< of `--help FLAG`; "": the settings
+
+  friend bool operator==(const HelpRequest&, const HelpRequest&) = default;
+};
+
 /// What `--help`, `-h`, `--help-all` or `--help FLAG` asks for; nothing when none of them is there.
-std::optional<std::string> help_request(const std::vector<std::string>& arguments);
+std::optional<HelpRequest> help_request(const std::vector<std::string>& arguments);
 
 }  // namespace colonnade::config

@@ -1,5 +1,6 @@
-// Which setting an unknown flag most likely means: a name that other frameworks have for it, a typing error,
-// words in common.
+// See nearest.h: a name that other frameworks have for a setting, a typing error, words in common.
+#include "colonnade/config/nearest.h"
+
 #include <algorithm>
 #include <array>
 #include <set>
@@ -8,7 +9,6 @@
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/spelling.h"
-#include "colonnade/config/verb.h"
 
 namespace colonnade::config {
 
@@ -140,10 +140,6 @@ Distance distance(const std::string& asked, const Candidate& candidate) {
 }
 
 }  // namespace
-
-std::string nearest(std::string_view flag, const std::vector<std::string>& more) {
-  return nearest(flag, more, Use::kTrain);
-}
 
 std::string nearest(std::string_view flag, const std::vector<std::string>& own, Use use) {
   const std::string asked = folded(flag);

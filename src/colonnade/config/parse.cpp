@@ -6,7 +6,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/given.h"
-#include "colonnade/config/verb.h"
+#include "colonnade/config/nearest.h"
 
 namespace colonnade::config {
 
@@ -337,10 +337,6 @@ std::vector<std::string> flags_of(const std::vector<Extra>& extras) {
   std::vector<std::string> flags;
   for (const Extra& extra : extras) flags.push_back(extra.flag);
   return flags;
-}
-
-Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras) {
-  return parse_all(arguments, extras, Use::kTrain);
 }
 
 Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras, Use use) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colonnade/config/schema.h"
+#include "colonnade/config/use.h"
 
 namespace colonnade::config {
 
@@ -21,6 +22,9 @@ struct Extra {
   int values = 1;    ///< words it takes: 0, 1, or -1 for all up to the next flag
   std::string help;
 };
+
+/// The flags of `extras`.
+std::vector<std::string> flags_of(const std::vector<Extra>& extras);
 
 /// What was read, and all that is wrong with it.
 struct Parsed {
@@ -36,8 +40,9 @@ bool typed(const Run& run, const std::string& key);
 /// Reads `[family] --flag value ... --config run.yaml`. The command line wins over YAML, a later
 /// flag over an earlier one. `--no-x` switches x off; '_' and '-' are equal; `--x=value` works too. A
 /// shorthand that is switched off (`--no-bf16`) takes its word back where a lower level says it.
-/// Never throws for what the user typed.
-Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras = {});
+/// An unknown flag is compared with `extras` and with what `use` reads. Never throws for what the user typed.
+Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras = {},
+                 Use use = Use::kTrain);
 
 /// As parse_all. Throws ConfigError with all faults.
 Run parse(const std::vector<std::string>& arguments);

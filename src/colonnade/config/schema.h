@@ -72,9 +72,6 @@ std::optional<Match> find(std::string_view spelling);
 /// The setting with this key. Throws Error when there is none.
 const Setting& setting(std::string_view key);
 
-/// The known flag that `flag` most likely means, or "one or another"; "" for none. `more` are further flags.
-std::string nearest(std::string_view flag, const std::vector<std::string>& more = {});
-
 /// Sets one field by key from words, checking range and choices. Returns "" or the broken rule.
 std::string assign(Run& run, const Setting& setting, const Words& words);
 

@@ -82,6 +82,7 @@ class IndexedDatasetBuilder::Part {
   }
 
   void write(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;  // its pointer may be null, which fwrite does not take
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
   }
   void rewind() {

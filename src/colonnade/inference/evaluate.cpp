@@ -102,7 +102,7 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
   for (std::int64_t first = replica * step; first < samples; first += replicas * step) {
     auto host = batches.get(first, std::min(step, samples - first));
     const tensor::Batch batch =
-        job::to_batch(std::move(host), network.options().device(), !run.data.reset_position_ids);
+        job::to_batch(std::move(host), !run.data.reset_position_ids).to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (loss.defined() && ranks.coord(Axis::kTp) == 0)
       sums += job::gpt_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");

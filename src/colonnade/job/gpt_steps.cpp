@@ -12,11 +12,10 @@ namespace {
 
 /// The vector becomes the tensor's memory.
 template <typename T>
-at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type, at::Device device) {
+at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type) {
   auto owned = std::make_shared<std::vector<T>>(std::move(values));
-  const at::Tensor host = at::from_blob(
+  return at::from_blob(
       owned->data(), shape, [owned](void*) {}, at::dtype(type));
-  return device.is_cpu() ? host : host.to(device);
 }
 
 std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch) {
@@ -35,19 +34,19 @@ pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> bat
 
 }  // namespace
 
-tensor::Batch to_batch(data::HostBatch host, at::Device device, bool default_positions) {
+tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
   const std::int64_t b = host.micro_batch;
   const std::int64_t s = host.seq;
   tensor::Batch batch;
-  batch.set("tokens", tensor_of(std::move(host.tokens), {b, s}, at::kLong, device));
-  batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong, device));
-  batch.set("loss_mask", tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat, device));
-  batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong, device));
+  batch.set("tokens", tensor_of(std::move(host.tokens), {b, s}, at::kLong));
+  batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong));
+  batch.set("loss_mask", tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat));
+  batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong));
   if (!default_positions)
-    batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong, device));
+    batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong));
   if (!host.attention_mask.empty())
     batch.set("attention_mask",
-              tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte, device).to(at::kBool));
+              tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte).to(at::kBool));
   return batch;
 }
 
@@ -83,7 +82,7 @@ pipeline::Steps GptStream::next() {
     ++expected_;
     fault::point("data");
     const auto begin = std::chrono::steady_clock::now();
-    tensor::Batch batch = to_batch(prefetcher_.next(), job_->options().device(), default_positions(*job_));
+    tensor::Batch batch = to_batch(prefetcher_.next(), default_positions(*job_));
     waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     fault::point("forward");
     return batch;
@@ -95,7 +94,7 @@ double GptStream::waited() { return std::exchange(waited_, 0.0); }
 pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first) {
   return steps_with(job, [&batches, &job, first](int microbatch) {
     auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
-    return to_batch(std::move(host), job.options().device(), default_positions(job));
+    return to_batch(std::move(host), default_positions(job));
   });
 }
 

@@ -9,9 +9,9 @@
 
 namespace colonnade::job {
 
-/// A host batch as named tensors on `device`: tokens, labels, loss_mask, position_ids, samples, and
+/// A host batch as named tensors on the CPU: tokens, labels, loss_mask, position_ids, samples, and
 /// attention_mask where the data has one. Positions 0 .. s-1 are left out: they are the default.
-tensor::Batch to_batch(data::HostBatch host, at::Device device, bool default_positions);
+tensor::Batch to_batch(data::HostBatch host, bool default_positions);
 
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum
 /// alone (the division by the global count follows in Job). Reports lm_loss.

@@ -20,8 +20,7 @@ namespace colonnade::train {
 class Recorder {
  public:
   /// Makes the run folder and its files; what they hold of steps after `loaded` is cut off. A validation
-  /// alone
-  /// (--skip-train) in the folder of a run adds its result and leaves everything else as it is. Throws
+  /// alone (--skip-train) in the folder of a run adds its result and leaves everything else as it is. Throws
   /// ConfigError when the folder cannot be written.
   Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active);
 
