@@ -2,7 +2,9 @@
 // that stops and resumes is the run that never stopped.
 #include "colonnade/job/checkpoint.h"
 
+#include <array>
 #include <mutex>
+#include <span>
 
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
@@ -44,6 +46,9 @@ constexpr Layout kDp2Distributed{
     2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
 constexpr Layout kTp4Dp2Distributed{
     8, "--tensor-model-parallel-size 4 --use-distributed-optimizer --ddp-bucket-size 500"};
+constexpr Layout kEmptyStage{
+    3,
+    "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et||tL --use-distributed-optimizer"};
 constexpr Layout kLayouts[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed};
 
 config::Run settings(const Layout& layout, const std::string& flags) {
@@ -129,12 +134,12 @@ double save_after_two_steps(const Layout& layout, const std::string& flags, cons
   return next_loss;
 }
 
-/// Saves after two steps in `from`, loads in every layout.
-void check_every_layout(const Layout& from, const std::string& flags) {
+/// Saves after two steps in `from`, loads in each of `layouts`.
+void check_layouts(const Layout& from, const std::string& flags, std::span<const Layout> layouts) {
   const TempFolder folder;
   State saved;
   const double next_loss = save_after_two_steps(from, flags, folder, saved);
-  for (const Layout& to : kLayouts) {
+  for (const Layout& to : layouts) {
     SCOPED_TRACE(fmt::format("from '{}' to '{}'", from.flags, to.flags));
     State loaded;
     test::on_jobs(settings(to, flags), [&](Job& job) {
@@ -144,6 +149,10 @@ void check_every_layout(const Layout& from, const std::string& flags) {
     });
     expect_same_bits(loaded, saved);
   }
+}
+
+void check_every_layout(const Layout& from, const std::string& flags) {
+  check_layouts(from, flags, kLayouts);
 }
 
 TEST(Checkpoint, OfALlamaLoadsInEveryLayout) {
@@ -156,6 +165,11 @@ TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
 
 TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
   check_every_layout(kTp2Pp2, std::string(kLlama) + "--qk-layernorm ");
+}
+
+TEST(Checkpoint, OfAStageWithoutParametersIsThatOfTheOthers) {
+  const std::array layouts{kOne, kEmptyStage};
+  for (const Layout& from : layouts) check_layouts(from, std::string(kLlama) + "--bf16 ", layouts);
 }
 
 TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {

@@ -27,11 +27,11 @@ const std::vector<test::Layout> kLayouts = test::with_model_cuts({
      "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 100000"},
 });
 
-void expect_all_agree(const std::string& model) {
+void expect_all_agree(const std::string& model, const std::vector<test::Layout>& layouts = kLayouts) {
   const auto flags = test::words(kCommon + model);
   const test::Curve one = test::train(test::settings(1, flags), 3);
   EXPECT_LT(one.loss[2], one.loss[0]);
-  for (const test::Layout& layout : kLayouts) {
+  for (const test::Layout& layout : layouts) {
     SCOPED_TRACE(layout.name);
     const test::Curve got = test::train(test::settings(layout.world, flags + test::words(layout.flags)), 3);
     for (std::size_t i = 0; i < 3; ++i) {
@@ -48,6 +48,14 @@ TEST(Layouts, OfATiedLlamaAgree) { expect_all_agree(kLlama); }
 TEST(Layouts, OfAGptWithDropoutAgree) { expect_all_agree(""); }
 
 TEST(Layouts, OfAnUntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
+
+TEST(Layouts, WithAStageWithoutParametersAgree) {
+  expect_all_agree("",
+                   {{"Pp3", 3, "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ett||ttL"},
+                    {"Pp3Distributed", 3,
+                     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ettt||tL "
+                     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"}});
+}
 
 }  // namespace
 }  // namespace colonnade::job

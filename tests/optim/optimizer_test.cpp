@@ -276,6 +276,25 @@ TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
   });
 }
 
+TEST(Optimizer, AStageWithoutParametersTakesPart) {
+  config::Parallel parallel;
+  parallel.world_size = 4;
+  parallel.pipeline_model_parallel_size = 2;
+  for (const bool distributed : {false, true})
+    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+      const bool empty = ranks.coord(plan::Axis::kPp) == 1;
+      const auto specs = empty ? std::vector<plan::ParamSpec>{} : two_specs();
+      Toy toy(specs, {}, ranks.group({plan::Axis::kDp}),
+              {.distributed = distributed, .empty = test::options(at::kDouble)});
+      Optimizer optimizer(adam(), *toy.buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), false);
+      give_gradients(toy, 1, 0.5);  // two replicas
+      const auto result = optimizer.step({.learning_rate = 0.01, .count_zeros = true});
+      EXPECT_NEAR(result.grad_norm, norm_of(two_specs(), 1), 1e-12 * result.grad_norm);
+      EXPECT_GT(optimizer.params_norm(), 0);
+      EXPECT_EQ(toy.buffers->params().numel() == 0, empty);
+    });
+}
+
 TEST(Optimizer, DynamicLossScaleSkipsAndShrinks) {
   config::Optimizer settings = adam();
   settings.initial_loss_scale = 1024;

@@ -27,7 +27,6 @@ GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chu
     : groups_(std::move(groups)), options_(options), armed_(chunks.size(), false) {
   const plan::FlatLayout layout = lay_out(chunks, tied, groups_, options_.bucket_elements);
   adopt(layout, chunks);
-  if (entries_.empty()) return;
   move_into_buffers(layout.size);
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     for (tensor::Parameter* parameter : buckets_[b].parameters) {
@@ -58,14 +57,14 @@ void GradBuffers::add_owned(const plan::FlatBucket& place) {
 }
 
 void GradBuffers::move_into_buffers(std::int64_t size) {
-  const at::Tensor& first = entries_.front().parameter->value;
-  const auto grad_type = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  params_ = at::zeros({size}, first.options());
-  grads_ = at::zeros({size}, first.options().dtype(grad_type));
+  params_ =
+      at::zeros({size}, entries_.empty() ? options_.empty : entries_.front().parameter->value.options());
+  const auto type = params_.scalar_type();
+  grads_ = at::zeros({size}, params_.options().dtype(type == at::kDouble ? at::kDouble : at::kFloat));
   for (const Entry& e : entries_) {
-    COL_CHECK(e.parameter->value.scalar_type() == first.scalar_type(),
+    COL_CHECK(e.parameter->value.scalar_type() == type,
               "parameter {}: all parameters of a rank share one dtype; got {} and {}", e.parameter->spec.name,
-              c10::toString(e.parameter->value.scalar_type()), c10::toString(first.scalar_type()));
+              c10::toString(e.parameter->value.scalar_type()), c10::toString(type));
     const std::int64_t n = e.parameter->value.numel();
     e.parameter->move_value_to(params_.narrow(0, e.begin, n));
     e.parameter->move_grad_to(grads_.narrow(0, e.begin, n));

@@ -21,6 +21,7 @@ struct Options {
   bool overlap_grad_reduce = false;           ///< reduce a bucket as soon as its last gradient is there
   bool overlap_param_gather = false;          ///< gather in the background, wait in front of each block
   bool distributed = false;                   ///< each rank owns and updates 1/size of every bucket
+  at::TensorOptions empty = {};               ///< dtype and device of a rank without parameters
 };
 
 /// The groups a gradient may have to be summed over.
@@ -37,7 +38,7 @@ struct Owned {
 };
 
 /// Takes all parameters of a rank: values and gradients become views of two flat buffers with equal
-/// offsets (plan::lay_out).
+/// offsets (plan::lay_out). A stage of a pipeline may have none: its buffers are empty.
 ///
 /// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
 /// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over

@@ -44,8 +44,9 @@ void settle(const at::Device& device) {
   guard.synchronizeStream(guard.getStream(device));
 }
 
-data_parallel::Options buffer_options(const config::Run& run, int replicas) {
-  data_parallel::Options options;
+data_parallel::Options buffer_options(const config::Run& run, int replicas,
+                                      const at::TensorOptions& tensors) {
+  data_parallel::Options options{.empty = tensors};
   const config::Parallel& p = run.parallel;
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
@@ -85,7 +86,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   const comm::Group replicas = ranks.group(kReplicas);
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
       chunks, model.tied, data_parallel::Groups{replicas, tp, ranks.embedding()},
-      buffer_options(run, replicas.size()));
+      buffer_options(run, replicas.size(), options_));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.group(kModelParallel),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
   if (run.parallel.overlap_param_gather)
