@@ -114,6 +114,7 @@ Examples examples_of_shapes() {
       {"pipeline-split", [](config::Run& r) { r.model.num_layers = 7; }},
       {"pipeline-split", [](config::Run& r) { r.model.num_layers = 1; }},
       {"pipeline-split", [](config::Run& r) { r.parallel.pipeline_model_parallel_layout = "Ett|tL"; }},
+      {"pipeline-split", [](config::Run& r) { r.parallel.pipeline_model_parallel_layout = "Et*8L|"; }},
       {"pipeline-split", [](config::Run& r) { r.parallel.num_virtual_stages_per_pipeline_rank = 3; }},
       {"pipeline-split", [](config::Run& r) { r.parallel.num_layers_per_virtual_pipeline_stage = 3; }},
       {"pipeline-split",

@@ -110,6 +110,10 @@ TEST(Stages, RefusesLayoutsWithTheReason) {
   EXPECT_THAT(layout("Et*99999999999999999999|L"), HasSubstr("* needs a number"));
   EXPECT_THAT(layout("E(t*1000000)*1000000|L"), HasSubstr("at most 1000000 letters"));
   EXPECT_THAT(layout("E(tttttttttt)*1000000|L"), HasSubstr("at most 1000000 letters"));
+  EXPECT_THAT(layout("|EttL"),
+              HasSubstr("E must lie in the first stage; got '|EttL'; remove the | before it"));
+  EXPECT_THAT(layout("EttL|"), HasSubstr("L must lie in the last stage; got 'EttL|'; remove the | after it"));
+  EXPECT_THAT(layout("(|)*2EttL||"), HasSubstr("E must lie in the first stage"));
   EXPECT_THAT(layout("|"), HasSubstr("E must appear once"));
   EXPECT_THAT(layout(","), HasSubstr("E must appear once"));
 }

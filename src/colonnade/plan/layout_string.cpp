@@ -89,6 +89,8 @@ void check_letters(const std::string& letters, std::string_view text, std::int64
   if (heads != 1 || blocks.back() != 'L') {
     refuse(fmt::format("L must appear once and last, it appears {} times", heads), text, "end with L");
   }
+  if (letters.front() != 'E') refuse("E must lie in the first stage", text, "remove the | before it");
+  if (letters.back() != 'L') refuse("L must lie in the last stage", text, "remove the | after it");
   if (layers != num_layers) {
     refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, num_layers),
            text, "add or remove t");

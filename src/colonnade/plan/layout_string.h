@@ -16,9 +16,9 @@ namespace colonnade::plan {
 /// brackets without partner or factor, nested groups, and results beyond 1,000,000 letters.
 std::string expand_layout(std::string_view text);
 
-/// The stages of a layout, E first and once, L last and once, `t` num_layers times; stages may be
-/// empty. Throws ConfigError with the counts it got unless the number of stages is a multiple of
-/// `ranks`. Letters other than E, t, L (m: multi-token prediction) are refused.
+/// The stages of a layout, E first and once, L last and once, `t` num_layers times; stages between
+/// those of E and L may be empty. Throws ConfigError with the counts it got unless the number of stages is a
+/// multiple of `ranks`. Letters other than E, t, L (m: multi-token prediction) are refused.
 std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers, int ranks);
 
 }  // namespace colonnade::plan
