@@ -21,7 +21,9 @@ namespace colonnade::data {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::AllOf;
 namespace fs = std::filesystem;
+using ::testing::Not;
 using Ints = std::vector<std::int64_t>;
 using Words = std::vector<std::string>;
 
@@ -353,6 +355,26 @@ TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
   for (const int workers : {0, 1, 4}) {
     Prefetcher prefetcher([&](std::int64_t i) { return splits[0]->get(4 * i, 4); }, workers);
     for (std::int64_t i = 0; i < 50; ++i)
+TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
+  data_.data_path = {first_, second_};
+  data_.split = "96,3,1";
+  data_.dataloader_type = "cyclic";
+  training_.train_iters = 10;
+  training_.eval_iters = 1;
+  const auto opened = [&](std::int64_t batch) {
+    training_.global_batch_size = batch;
+    return message_of<ConfigError>([this] { (void)open_gpt_batches(data_, training_, ids_); });
+  };
+  EXPECT_EQ(opened(64), "");  // neither is read
+  training_.eval_interval = 5;
+  EXPECT_EQ(opened(8), "");
+  EXPECT_THAT(opened(16), AllOf(HasSubstr("the test data must hold one global batch of 16 samples; got 13"),
+                                Not(HasSubstr("valid"))));
+  EXPECT_THAT(opened(64), AllOf(HasSubstr("the valid data must hold"), HasSubstr("the test data must hold")));
+  data_.dataloader_type = "single";
+  EXPECT_EQ(opened(64), "");
+}
+
       EXPECT_EQ(prefetcher.next().tokens, splits[0]->get(4 * i, 4).tokens) << workers;
   }
 }

@@ -101,8 +101,8 @@ using GptSplits = std::array<std::unique_ptr<GptBatches>, 3>;
 
 /// Opens the data of a run that is so far as `done`: --data-path with --split, or paths per split, or
 /// --mock-data. Indices come from the cache folder or are built here, by whichever process comes first; no
-/// rank waits in a collective. Throws ConfigError for settings that contradict each other and DataError for
-/// missing or damaged data.
+/// rank waits in a collective. Throws ConfigError for settings that contradict each other, also where a split
+/// that the run reads does not fill one epoch of cyclic, and DataError for missing or damaged data.
 GptSplits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,
                            const SoFar& done = {});
 

@@ -4,6 +4,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/mock_source.h"
@@ -135,6 +136,20 @@ Sources open_mock(const Context& context, const std::array<std::int64_t, 3>& cou
   return sources;
 }
 
+/// Refuses splits that the run reads and that hold no epoch of cyclic: the validation comes late.
+void require_epochs(const Sources& sources, const config::Training& training, const SoFar& done) {
+  const bool validates = evaluations(training, last_iteration(training, done)) > 0;
+  const std::int64_t batch = training.global_batch_size;
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if ((i == 0 ? !training.skip_train : validates) && sources[i] != nullptr && sources[i]->size() < batch)
+      found.push_back(
+          fmt::format("--dataloader-type cyclic: the {} data must hold one global batch of {} samples; got "
+                      "{}; add data, change --split, or lower --global-batch-size",
+                      kSplitNames[i], batch, sources[i]->size()));
+  config::require_none(found);
+}
+
 }  // namespace
 
 Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t, 3>& counts,
@@ -164,15 +179,16 @@ GptSplits open_gpt_batches(const config::Data& data, const config::Training& tra
                                   data.dataloader_type));
   const auto sources =
       open_gpt_samples(data, sample_counts(training, done), training.seq_length, training.seed, ids);
-  const GptBatches::Plan plan{
-      .seq_length = training.seq_length,
-      .rules = {.eod = ids.eod,
-                .pad = ids.pad,
-                .reset_position_ids = data.reset_position_ids,
-                .reset_attention_mask = data.reset_attention_mask,
-                .eod_mask_loss = data.eod_mask_loss},
-      .vocab_size = ids.vocab_size,
-      .cyclic_step = data.dataloader_type == "cyclic" ? training.global_batch_size : 0};
+  const bool cyclic = data.dataloader_type == "cyclic";
+  if (cyclic) require_epochs(sources, training, done);
+  const GptBatches::Plan plan{.seq_length = training.seq_length,
+                              .rules = {.eod = ids.eod,
+                                        .pad = ids.pad,
+                                        .reset_position_ids = data.reset_position_ids,
+                                        .reset_attention_mask = data.reset_attention_mask,
+                                        .eod_mask_loss = data.eod_mask_loss},
+                              .vocab_size = ids.vocab_size,
+                              .cyclic_step = cyclic ? training.global_batch_size : 0};
   GptSplits splits;
   for (std::size_t i = 0; i < splits.size(); ++i)
     if (sources[i] != nullptr) splits[i] = std::make_unique<GptBatches>(sources[i], plan);
