@@ -66,8 +66,22 @@ TEST(Resume, ACompleteRunIsSaidToBe) {
   ASSERT_EQ(pretrain(steps(2, folder.path())).code, 0);
   const Result again = pretrain(steps(2, folder.path(), {"--load", folder.path().string()}));
   EXPECT_EQ(again.code, 0) << again.text;
-  EXPECT_THAT(again.text, HasSubstr("the run is complete: iteration 2 of 2; raise --train-iters to go on"));
+  EXPECT_THAT(again.text,
+              AllOf(HasSubstr("the run is complete: iteration 2 of 2; raise --train-iters to go on"),
+                    Not(HasSubstr("saved "))));
   EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
+}
+
+TEST(Resume, ACompleteRunOfAnotherFolderIsSaved) {
+  const TempFolder folder;
+  const char* step = "checkpoints/step_00000002";
+  ASSERT_EQ(pretrain(steps(2, folder / "a")).code, 0);
+  for (const fs::path& load : {folder / "a", folder / "a" / step}) {
+    const fs::path save = folder / ("b" + std::to_string(load.string().size()));
+    const Result result = pretrain(steps(2, save, {"--load", load.string()}));
+    EXPECT_EQ(result.code, 0) << result.text;
+    EXPECT_EQ(differences(save / step, folder / "a" / step), Words{});
+  }
 }
 
 TEST(Resume, ALastSaveThatFailsIsTriedOnce) {

@@ -10,6 +10,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/checkpoint/folders.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
@@ -200,7 +201,10 @@ void Loop::resume(const Beginning& beginning) {
     lr_ = resumed.plan;
     lr_samples_ = resumed.samples;
   }
-  if (!c.finetune) saved_iteration_ = tried_iteration_ = iteration();
+  const auto own = folder_.checkpoints() / checkpoint::step_folder_name(iteration());
+  std::error_code none;
+  if (!c.finetune && std::filesystem::equivalent(source.folder(), own, none))
+    saved_iteration_ = tried_iteration_ = iteration();
   tell_loaded(source);
 }
 
