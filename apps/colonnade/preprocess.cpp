@@ -176,11 +176,6 @@ int preprocess(const Arguments& arguments) {
   const auto done = data::preprocess(asked.options, *tokens,
                                      [&reporter](const data::PreprocessProgress& p) { reporter(p); });
   reporter.print("done:", done);
-  if (done.tokens == 0)
-    log::warning(
-        "{}: the data set holds no tokens, so no run can read it; got {} documents from --input; check the "
-        "files and --json-keys",
-        asked.options.output_prefix, done.documents);
   return kExitDone;
 }
 

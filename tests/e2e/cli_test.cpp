@@ -131,15 +131,16 @@ TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
               HasSubstr("did you mean --tokenizer-type?"));
 }
 
-TEST(Cli, PreprocessWarnsOfADataSetWithoutTokens) {
+TEST(Cli, PreprocessWritesNoDataSetWithoutTokens) {
   const fs::path folder = fs::temp_directory_path() / ("cli-empty-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   std::ofstream(folder / "empty.jsonl").close();
   const Result result =
       colonnade("preprocess --input " + (folder / "empty.jsonl").string() + " --output-prefix " +
                 (folder / "x").string() + " --tokenizer-type NullTokenizer --vocab-size 9");
-  EXPECT_EQ(result.code, 0) << result.text;
-  EXPECT_THAT(result.text, HasSubstr("the data set holds no tokens"));
+  EXPECT_EQ(result.code, 3) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("a data set must hold tokens; got 0 documents"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "only empty.jsonl";
   fs::remove_all(folder);
 }
 

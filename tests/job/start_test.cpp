@@ -16,7 +16,7 @@ launch::Place at_local_rank(int local_rank, bool own_gpu = false) {
   return place;
 }
 
-TEST(ChooseGpu, NcclTakesOneGpuARankAndGlooSharesThem) {
+TEST(ChooseDevice, NcclTakesOneGpuARankAndGlooSharesThem) {
   std::vector<int> nccl, gloo;
   for (int rank = 0; rank < 3; ++rank) nccl.push_back(choose_gpu(at_local_rank(rank), 3, "nccl"));
   for (int rank = 0; rank < 5; ++rank) gloo.push_back(choose_gpu(at_local_rank(rank), 2, "gloo"));
@@ -24,14 +24,14 @@ TEST(ChooseGpu, NcclTakesOneGpuARankAndGlooSharesThem) {
   EXPECT_THAT(gloo, testing::ElementsAre(0, 1, 0, 1, 0));
 }
 
-TEST(ChooseGpu, AGpuThatTheLauncherGivesTheRankAloneIsNumberZero) {
+TEST(ChooseDevice, AGpuThatTheLauncherGivesTheRankAloneIsNumberZero) {
   for (const char* backend : {"nccl", "gloo"}) {
     EXPECT_EQ(choose_gpu(at_local_rank(3, /*own_gpu=*/true), 1, backend), 0);
     EXPECT_EQ(choose_gpu(at_local_rank(3, /*own_gpu=*/true), 4, backend), 3) << "it sees all of them";
   }
 }
 
-TEST(ChooseGpu, TooFewGpusAreAnErrorThatNamesTheWayOut) {
+TEST(ChooseDevice, TooFewGpusAreAnErrorThatNamesTheWayOut) {
   try {
     choose_gpu(at_local_rank(1), 1, "nccl");
     FAIL() << "two ranks on one GPU under nccl";

@@ -141,10 +141,10 @@ void refuse_differences(const json& own, const json& loaded) {
   }
   if (found.empty()) return;
   if (const auto factor = common_factor(own, loaded))
-    found.push_back(
-        fmt::format("  all lengths differ by the factor {}: samples are steps x --global-batch-size, is that "
-                    "another one?",
-                    *factor));
+    found.push_back(fmt::format(
+        "  all lengths differ by the factor {}: they are steps x --global-batch-size, which of the two "
+        "has changed?",
+        *factor));
   throw ConfigError(
       fmt::format("schedule: a resumed run must keep its schedule; got\n{}\n"
                   "give the checkpoint's values, or --use-checkpoint-opt-param-scheduler to take them, "

@@ -56,7 +56,10 @@ void always_of_model_and_steps(Table& t) {
            "random numbers are a function of seed, name and sample; there is no state to load");
   t.always({"--no-save-rng"},
            "random numbers are a function of seed, name and sample; there is no state to save");
-  t.always({"--use-checkpoint-args"}, "settings not given are filled from the checkpoint");
+  t.always(
+      {"--use-checkpoint-args"},
+      "sizes of the model, tokenizer, order of samples, kind of optimizer and precision that are not given come "
+      "from the checkpoint; all others must be given, or --config RUN/config.yaml");
   t.always({"--ckpt-format", "text", "torch_dist"},
            "checkpoints are safetensors with a manifest of global tensors; Megatron's own are not read yet",
            {"torch_dist"});

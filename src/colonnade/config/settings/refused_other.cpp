@@ -257,8 +257,8 @@ constexpr Flag kVariants[] = {
 void add_refused_other(Table& t) {
   t.refuse(
       "profiler of its own",
-      "remove it; every step's phases are timed in metrics.jsonl and report.html, and nsys or perf can start "
-      "the program",
+      "remove it; report.html sums the time of each phase, --log-timers-to-tensorboard writes it for every step, "
+      "and nsys or perf can start the program",
       kProfiles);
   t.refuse("such log", "remove it; metrics.jsonl, TensorBoard files and report.html hold the run", kLogs);
   t.refuse("reinforcement learning", "remove it", kRl);
