@@ -96,6 +96,20 @@ TEST(Continued, ChangesThatMayBeAreSaid) {
                           HasSubstr("--clip-grad: was 0.5 in the checkpoint and is 0.25 now")));
 }
 
+TEST(Continued, HowTheLossScaleMovesGoesOnOrIsSaid) {
+  const auto state = state_of("--fp16 --loss-scale-window 2000 --hysteresis 4 --micro-batch-size 4");
+  config::Run run = run_of("--hysteresis 3 --micro-batch-size 2");
+  EXPECT_THAT(faults_of(run, state), IsEmpty());
+  EXPECT_EQ(run.optimizer.loss_scale_window, 2000);
+  EXPECT_THAT(changed_settings(run, state),
+              ElementsAre("--hysteresis: was 4 in the checkpoint and is 3 now: the "
+                          "loss scale moves otherwise"));
+  run.data.eod_mask_loss = true;
+  EXPECT_THAT(
+      changed_settings(run, state),
+      testing::Contains(HasSubstr("--micro-batch-size: was 4 in the checkpoint and is 2 now: tokens weigh")));
+}
+
 TEST(Continued, ThePrecisionIsTakenOverOrGiven) {
   const auto state = state_of("--bf16");
   config::Run run = run_of("");

@@ -53,6 +53,14 @@ TEST(LossScale, CleanStepsOfAWholeWindowDouble) {
   EXPECT_EQ(now.hysteresis, 2);
 }
 
+TEST(LossScale, AShorterWindowIsOverAtOnce) {
+  auto o = settings();
+  LossScale now = initial_loss_scale(o, true);
+  for (int i = 0; i < 2; ++i) now = next(now, false, o);
+  o.loss_scale_window = 2;  // of a run that goes on with other settings
+  EXPECT_EQ(next(now, false, o).scale, 2 * kStart);
+}
+
 TEST(LossScale, AnOverflowStartsTheWindowAnew) {
   const auto o = settings();
   LossScale now = initial_loss_scale(o, true);

@@ -35,12 +35,24 @@ constexpr Kept kKept[] = {
     {"adam_beta1", "what the moments are", true},
     {"adam_beta2", "what the moments are", true},
     {"sgd_momentum", "what the momentum is", true},
+    {"loss_scale_window", "how the loss scale moves", true, true},
+    {"hysteresis", "how the loss scale moves", true, true},
+    {"min_loss_scale", "how the loss scale moves", true, true},
     {.key = "params_dtype", .decides = "what layers compute in", .may_change = true},
 };
 
-/// A setting that may change, and what a change does; with --no-load-optim, where that is something else.
+bool has_fp16(const config::Run& run) { return run.model.params_dtype == config::ParamsDtype::kFloat16; }
+
+/// Whether two micro-batches can have another number of tokens with a loss, and weigh equal all the same.
+bool weighs_microbatches(const config::Run& run) {
+  return run.data.eod_mask_loss && !run.training.calculate_per_token_loss;
+}
+
+/// A setting that may change, and what a change does; with --no-load-optim, where that is something else. It
+/// does nothing in a run to which it does not matter.
 struct Free {
   std::string_view key, effect, without_optimizer = "";
+  bool (*matters)(const config::Run&) = nullptr;
 };
 constexpr Free kFree[] = {
     {"data_path", "sample numbers go on in the new data"},
@@ -59,6 +71,13 @@ constexpr Free kFree[] = {
     {"clip_grad", "steps differ"},
     {"adam_eps", "steps differ"},
     {"apply_wd_to_qk_layernorm", "steps differ"},
+    {.key = "micro_batch_size",
+     .effect = "tokens weigh otherwise, for each micro-batch is a mean over those with a loss",
+     .matters = weighs_microbatches},
+    {.key = "loss_scale", .effect = "steps are rounded otherwise", .matters = has_fp16},
+    {.key = "loss_scale_window", .effect = "the loss scale moves otherwise", .matters = has_fp16},
+    {.key = "hysteresis", .effect = "the loss scale moves otherwise", .matters = has_fp16},
+    {.key = "min_loss_scale", .effect = "the loss scale moves otherwise", .matters = has_fp16},
 };
 
 /// The settings that a checkpoint keeps; empty for a Hugging Face folder.
@@ -157,7 +176,7 @@ std::vector<std::string> changed_settings(const config::Run& run, const json& st
   std::vector<std::string> changes;
   for (const Free& row : kFree) {
     const std::string key(row.key);
-    if (!settings.contains(key)) continue;
+    if (!settings.contains(key) || (row.matters != nullptr && !row.matters(run))) continue;
     const config::Setting& s = config::setting(key);
     const auto was = settings.at(key).get<std::string>();
     const std::string is = config::text_of(now, s);

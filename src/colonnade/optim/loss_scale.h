@@ -34,7 +34,7 @@ constexpr LossScale next(LossScale now, bool overflow, const config::Optimizer& 
     if (--now.hysteresis <= 0) now.scale = std::max(now.scale * LossScale::kBackoff, settings.min_loss_scale);
     return now;
   }
-  if (++now.growth == static_cast<int>(settings.loss_scale_window)) {
+  if (++now.growth >= settings.loss_scale_window) {
     now.growth = 0;
     now.hysteresis = settings.hysteresis;
     now.scale *= LossScale::kGrowth;
