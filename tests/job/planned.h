@@ -65,12 +65,14 @@ inline tensor::Batch empty_batch(const config::Run& run) {
   batch.set("labels", at::zeros({b, s}, ids));
   batch.set("loss_mask", at::ones({b, s}, ids.dtype(at::kFloat)));
   batch.set("samples", at::zeros({b}, ids));
+  if (run.data.reset_attention_mask)
+    batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
   return batch;
 }
 
 inline pipeline::Steps empty_steps(const config::Run& run) {
   pipeline::Steps steps;
-  steps.batch = [batch = empty_batch(run)](int) { return batch; };
+  steps.batch = [&run](int) { return empty_batch(run); };
   steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
   return steps;
 }

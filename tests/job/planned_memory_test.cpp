@@ -159,7 +159,8 @@ TEST(PlannedMemory, ActivationsOfAMicroBatchOnTheCpu) { on_every_setting("cpu", 
 /// The peak of forward and backward, of the plan and measured, on the rank that needs most.
 TEST(PlannedMemory, PeakOfAStep) {
   count();
-  for (const std::string& model : {test::llama(""), test::gpt2("")})
+  for (const std::string& model :
+       {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids ")})
     for (const Planned& layout : kLayouts) {
       const config::Run run = test::planned_run(layout, model, "meta");
       on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {

@@ -246,6 +246,27 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
   }
 }
 
+TEST(Executor, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
+  const auto schedule = plan::gpipe(2, 8);
+  on_ranks(2, [&](const comm::Group& pp) {
+    Rank rank(schedule, pp);
+    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> masks;
+    Steps steps;
+    steps.loss = mean_loss;
+    steps.batch = [&](int microbatch) {
+      EXPECT_TRUE(std::ranges::all_of(masks, [](const auto& mask) { return mask.expired(); })) << microbatch;
+      tensor::Batch batch = batch_of(microbatch);
+      const Tensor mask = at::ones({1});
+      masks.emplace_back(mask.getIntrusivePtr());
+      batch.set("mask", mask);
+      return batch;
+    };
+    rank.executor->train(steps, 1, {});
+    rank.executor->evaluate(steps);
+    EXPECT_EQ(masks.size(), 16U);
+  });
+}
+
 TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
   for (const auto& schedule :
        {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2), plan::interleaved(1, 3, 4, 1)}) {

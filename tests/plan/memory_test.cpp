@@ -72,20 +72,24 @@ TEST(Memory, ATiedTableIsHeldByBothEnds) {
   EXPECT_EQ(halves[0].num_parameters + halves[1].num_parameters, whole[0].num_parameters + 50304 * 768);
 }
 
-TEST(Memory, ActivationsAreLayersTimesLiveMicroBatches) {
+TEST(Memory, ActivationsAreLayersTimesLiveMicroBatchesAndABatch) {
   config::Run run = run_of(test::llama3_8b(), test::layout(4, 1, 4), 128, 1, 16);
+  const std::int64_t batch = batch_bytes(run);
+  EXPECT_EQ(batch, 128 * 20);
   const auto plan = plan_memory(run);
   for (int rank = 0; rank < 3; ++rank) {
     const StageMemory& m = plan[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(m.activations, (4 - rank) * stage_activations(run, m.stages[0]));
+    EXPECT_EQ(m.activations, (4 - rank) * stage_activations(run, m.stages[0]) + batch);
   }
-  EXPECT_EQ(plan[3].activations, stage_activations(run, plan[3].stages[0]));
+  EXPECT_EQ(plan[3].activations, stage_activations(run, plan[3].stages[0]) + batch);
   run.parallel.pipeline_schedule = "gpipe";
-  EXPECT_EQ(plan_memory(run)[2].activations, 16 * stage_activations(run, plan[2].stages[0]));
+  EXPECT_EQ(plan_memory(run)[2].activations, 16 * stage_activations(run, plan[2].stages[0]) + batch);
   run.parallel.pipeline_schedule = "auto";
   run.parallel.num_virtual_stages_per_pipeline_rank = 2;
   EXPECT_EQ(plan_memory(run)[0].stages.size(), 2U);
   EXPECT_EQ(plan_memory(run)[0].peak_live, 2 * 3 + 4 + 1);
+  run.data.reset_attention_mask = true;
+  EXPECT_EQ(batch_bytes(run), batch + 128 * 128);
 }
 
 TEST(Memory, ALayerKeepsWhatItsFormulaSays) {

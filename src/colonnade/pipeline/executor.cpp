@@ -65,6 +65,8 @@ class Run {
   void hand_over(const Key& key, const at::Tensor& output);
   at::Tensor receive(int from, int tag, const std::string& what);
   const tensor::Batch& batch(int microbatch);
+  /// After the last chunk of this rank: what backward needs of the batch, the graph keeps.
+  void forget_batch(const Key& key);
 
   const plan::Schedule& schedule_;
   const std::vector<tensor::Stage*>& stages_;
@@ -84,6 +86,10 @@ const tensor::Batch& Run::batch(int microbatch) {
   const auto found = batches_.find(microbatch);
   if (found != batches_.end()) return found->second;
   return batches_.emplace(microbatch, steps_.batch(microbatch).to(options_.device())).first->second;
+}
+
+void Run::forget_batch(const Key& key) {
+  if (key.chunk + 1 == schedule_.chunks) batches_.erase(key.microbatch);
 }
 
 at::Tensor Run::take(std::map<Key, at::Tensor>& from, const Key& key, const char* what) {
@@ -119,9 +125,12 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
   if (!stage.last) {
     hand_over(key, y.detach().contiguous());
     if (training) live_[key] = {x, torch::autograd::impl::gradient_edge(y), {}};
-    return;
+    return forget_batch(key);
   }
-  if (sink) return sink(a.microbatch, y);
+  if (sink) {
+    forget_batch(key);
+    return sink(a.microbatch, y);
+  }
   const Loss loss = steps_.loss(y, pass.batch);
   for (const auto& [name, one] : loss.report) {
     at::Tensor& sum = result.report[name];
@@ -130,8 +139,7 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
   if (training)
     live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value),
                   at::full_like(loss.value.detach(), grad_scale)};
-  else
-    batches_.erase(a.microbatch);
+  forget_batch(key);
 }
 
 void Run::backward(const Action& a) {

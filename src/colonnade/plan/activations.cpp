@@ -121,6 +121,11 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
   return kept + (stage.head ? head_activations(z) : z.hidden);
 }
 
+std::int64_t batch_bytes(const config::Run& run) {
+  const Sizes z(run);
+  return z.n * (2 * kInt64 + kFp32) + (run.data.reset_attention_mask ? z.n * z.s : 0);
+}
+
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage) {
   const Sizes z(run);
   const std::int64_t layer = stage.num_layers > 0 ? layer_working(z) : z.hidden;

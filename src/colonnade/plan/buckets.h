@@ -11,7 +11,7 @@
 
 namespace colonnade::plan {
 
-/// What completes a rank's gradient before it is summed over the replicas.
+/// What completes a rank's gradient besides the sum over the replicas.
 enum class FurtherSum : std::uint8_t {
   kNone,
   kTensor,      ///< the sum over the tensor ranks: the spec calls the gradient partial

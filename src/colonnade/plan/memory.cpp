@@ -76,17 +76,21 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.tables = table_bytes(run);
 }
 
-/// Most bytes of kept activations while the program runs.
+/// Most bytes of kept activations and of batches while the program runs.
 std::int64_t peak_activations(const config::Run& run, const std::vector<StageBlocks>& stages,
                               const Program& program) {
   std::vector<std::int64_t> bytes;
   for (const StageBlocks& stage : stages) bytes.push_back(stage_activations(run, stage));
+  const std::int64_t batch = batch_bytes(run);
+  const int last = static_cast<int>(stages.size()) - 1;
   std::int64_t now = 0;
   std::int64_t most = 0;
   for (const Action& a : program) {
-    if (a.act == Do::kForward) now += bytes[static_cast<std::size_t>(a.chunk)];
-    if (a.act == Do::kBackward) now -= bytes[static_cast<std::size_t>(a.chunk)];
+    const std::int64_t kept = bytes[static_cast<std::size_t>(a.chunk)];
+    if (a.act == Do::kForward) now += kept + (a.chunk == 0 ? batch : 0);
     most = std::max(most, now);
+    if (a.act == Do::kForward && a.chunk == last) now -= batch;
+    if (a.act == Do::kBackward) now -= kept;
   }
   return most;
 }
@@ -133,7 +137,8 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
         peak_activations(run, memory.stages, schedule.programs[static_cast<std::size_t>(rank)]);
     for (const StageBlocks& stage : memory.stages) {
       memory.working = std::max(memory.working, stage_working(run, stage));
-      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches));
+      memory.evaluation =
+          std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches) + batch_bytes(run));
     }
     memory.peak_live = report.peak_live[static_cast<std::size_t>(rank)];
     plan.push_back(std::move(memory));

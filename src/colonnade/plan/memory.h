@@ -25,7 +25,8 @@ struct StageMemory {
   std::int64_t optimizer = 0;       ///< fp32 main parameters under 16-bit ones, moments; its shard with
                                     ///< the distributed optimizer
   std::int64_t tables = 0;          ///< rotary angles
-  std::int64_t activations = 0;     ///< most that the schedule keeps between forward and backward
+  std::int64_t activations = 0;     ///< most that the schedule keeps between forward and backward, and the
+                                    ///< micro-batches in forward
   std::int64_t working = 0;         ///< on top of them, largest temporary tensors of a backward pass
   std::int64_t evaluation = 0;      ///< largest tensors of a forward pass that keeps nothing
   int peak_live = 0;                ///< (micro-batch, chunk) pairs at that moment, at most
