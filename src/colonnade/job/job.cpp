@@ -1,9 +1,13 @@
 // See job.h.
 #include "colonnade/job/job.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
@@ -55,6 +59,15 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   return options;
 }
 
+/// A step that is done again gives equal bits: fused attention and cuBLAS sum in an order that does not
+/// depend on which thread comes first. The variable is read when cuBLAS is first used; it names the workspace
+/// that an H100 has anyway.
+void choose_repeatable_kernels() {
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
 }  // namespace
 
 at::TensorOptions tensor_options(const config::Run& run) {
@@ -69,6 +82,7 @@ at::TensorOptions tensor_options(const config::Run& run) {
 Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder,
          InitialValues values)
     : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
+  if (options_.device().is_cuda()) choose_repeatable_kernels();
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options_,
@@ -112,34 +126,56 @@ std::vector<tensor::Parameter*> Job::parameters() const {
   return all;
 }
 
-void Job::agree_on_keys(const std::map<std::string, pipeline::Tally>& local) {
-  nlohmann::json keys = nlohmann::json::array();
-  for (const auto& [key, tally] : local) keys.push_back(key);
-  for (const std::string& text : ranks.world().all_gather_text(keys.dump(), "names of the losses"))
-    if (report_keys_.empty()) report_keys_ = nlohmann::json::parse(text).get<std::vector<std::string>>();
+/// The first rank that reports anything speaks for all: ranks of other stages report nothing.
+void Job::agree_on_names(const std::map<std::string, pipeline::Tally>& local,
+                         std::vector<std::string>& names) {
+  nlohmann::json own = nlohmann::json::array();
+  for (const auto& [name, tally] : local) own.push_back(name);
+  for (const std::string& text : ranks.world().all_gather_text(own.dump(), "names of the losses"))
+    if (names.empty()) names = nlohmann::json::parse(text).get<std::vector<std::string>>();
 }
 
-/// Sums over all replicas; the last stage's first tensor rank speaks for its group.
-std::map<std::string, double> Job::reduce(const std::map<std::string, pipeline::Tally>& local,
-                                          double& tokens) {
+/// Sums over all replicas; the last stage's first tensor rank speaks for its group. `names` are agreed on the
+/// first time.
+std::map<std::string, Job::Sum> Job::reduce(const std::map<std::string, pipeline::Tally>& local,
+                                            std::vector<std::string>& names) {
   comm::Group world = ranks.world();
-  if (report_keys_.empty()) agree_on_keys(local);
-  at::Tensor sums =
-      at::zeros({static_cast<std::int64_t>(report_keys_.size()), 2}, options_.dtype(at::kDouble));
+  if (names.empty()) agree_on_names(local, names);
+  for (const auto& [name, tally] : local)
+    COL_CHECK(
+        std::ranges::count(names, name) == 1,
+        "losses: every step must report the same names; got {} beside {}; report it always, with a count of "
+        "0 where there is nothing",
+        name, fmt::join(names, ", "));
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(names.size()), 2}, options_.dtype(at::kDouble));
   if (ranks.coord(Axis::kTp) == 0)
-    for (std::size_t i = 0; i < report_keys_.size(); ++i) {
-      const auto found = local.find(report_keys_[i]);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto found = local.find(names[i]);
       if (found != local.end()) sums[static_cast<std::int64_t>(i)].copy_(found->second);
     }
   world.all_reduce(sums, "losses").wait();
   const at::Tensor host = sums.cpu();
-  std::map<std::string, double> means;
-  for (std::size_t i = 0; i < report_keys_.size(); ++i) {
+  std::map<std::string, Sum> all;
+  for (std::size_t i = 0; i < names.size(); ++i) {
     const auto row = host[static_cast<std::int64_t>(i)];
-    means[report_keys_[i]] = row[0].item<double>() / row[1].item<double>();
-    if (report_keys_[i] == "lm_loss") tokens = row[1].item<double>();
+    all[names[i]] = {row[0].item<double>(), row[1].item<double>()};
   }
+  return all;
+}
+
+std::map<std::string, double> Job::means(const std::map<std::string, Sum>& sums) {
+  std::map<std::string, double> means;
+  for (const auto& [name, sum] : sums) means[name] = sum.sum / sum.count;
   return means;
+}
+
+double Job::tokens_of(const std::map<std::string, Sum>& sums) {
+  const auto found = sums.find("lm_loss");
+  if (found == sums.end())
+    throw ConfigError(
+        "--calculate-per-token-loss: the loss must report lm_loss, whose count gradients are divided by; got "
+        "other names; call it lm_loss, or leave the flag out");
+  return found->second.count;
 }
 
 StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOptions& options) {
@@ -160,8 +196,8 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   progress().set_phase("gradient sync");
   buffers_->finish();
   fault::point("gradient-sync");
-  double tokens = 0;
-  report.losses = reduce(result.report, tokens);
+  const auto sums = reduce(result.report, train_names_);
+  report.losses = means(sums);
   fault::point("losses");
   settle(options_.device());
   report.seconds.forward_backward = lap();
@@ -169,7 +205,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
-  if (per_token) update.grad_multiplier /= std::max(tokens, 1.0);
+  if (per_token) update.grad_multiplier /= std::max(tokens_of(sums), 1.0);
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
   settle(options_.device());
@@ -207,8 +243,7 @@ std::map<std::string, double> Job::evaluate(int batches,
     for (const auto& [key, tally] : result.report)
       sums[key] = sums[key].defined() ? sums[key] + tally : tally;
   }
-  double tokens = 0;
-  return reduce(sums, tokens);
+  return means(reduce(sums, evaluation_names_));
 }
 
 }  // namespace colonnade::job

@@ -60,7 +60,8 @@ enum class InitialValues {
 
 class Job {
  public:
-  /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check). Collective.
+  /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check). Collective. On CUDA
+  /// it forbids LibTorch's kernels that do not give equal bits twice, in the whole process.
   Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt,
       InitialValues values = InitialValues::kDrawn);
   Job(const Job&) = delete;  ///< its stages know where it is
@@ -93,15 +94,22 @@ class Job {
   [[nodiscard]] const at::TensorOptions& options() const { return options_; }
 
  private:
-  std::map<std::string, double> reduce(const std::map<std::string, pipeline::Tally>& local, double& tokens);
-  void agree_on_keys(const std::map<std::string, pipeline::Tally>& local);
+  struct Sum {
+    double sum = 0, count = 0;
+  };
+  std::map<std::string, Sum> reduce(const std::map<std::string, pipeline::Tally>& local,
+                                    std::vector<std::string>& names);
+  void agree_on_names(const std::map<std::string, pipeline::Tally>& local, std::vector<std::string>& names);
+  static std::map<std::string, double> means(const std::map<std::string, Sum>& sums);
+  /// What the gradients of --calculate-per-token-loss are divided by.
+  static double tokens_of(const std::map<std::string, Sum>& sums);
   void check_finite(const StepReport& report) const;
 
   at::TensorOptions options_;
   std::unique_ptr<data_parallel::GradBuffers> buffers_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<pipeline::Executor> executor_;
-  std::vector<std::string> report_keys_;  ///< agreed on at the first reduction
+  std::vector<std::string> train_names_, evaluation_names_;  ///< of losses; agreed on at the first reduction
 };
 
 /// dtype and device of a run's parameters; on CUDA the current device, which job::start has chosen.
