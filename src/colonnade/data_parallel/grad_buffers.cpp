@@ -84,8 +84,7 @@ void GradBuffers::arm(int chunk) { armed_[static_cast<std::size_t>(chunk)] = tru
 
 void GradBuffers::on_ready(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  const bool may_go = options_.overlap_grad_reduce && armed_[static_cast<std::size_t>(bucket.place.chunk)];
-  if (bucket.place.further != FurtherSum::kNone || !may_go) return;
+  if (!options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.place.chunk)]) return;
   if (--bucket.missing == 0) launch(bucket);
 }
 
@@ -96,7 +95,6 @@ at::Tensor GradBuffers::stretch(const at::Tensor& buffer, const Bucket& bucket) 
 void GradBuffers::launch(Bucket& bucket) {
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // an unused parameter: its gradient is zero
-  complete(bucket);
   bucket.launched = true;
   const at::Tensor all = stretch(grads_, bucket);
   if (!distributed()) {
@@ -108,18 +106,22 @@ void GradBuffers::launch(Bucket& bucket) {
       groups_.data.reduce_scatter(all.narrow(0, part * groups_.data.rank(), part), all, bucket.name);
 }
 
-/// The sum that comes before the one over the replicas.
-void GradBuffers::complete(Bucket& bucket) {
+/// What this rank needs of a bucket, over the axes beside the replicas. Those it is summed with need the
+/// same stretch.
+void GradBuffers::sum_further(std::size_t index) {
+  const Bucket& bucket = buckets_[index];
   const std::string name = bucket.name + " / partial";
+  const Owned& owned = owned_[index];
+  const at::Tensor needed = grads_.narrow(0, owned.begin, owned.end - owned.begin);
   switch (bucket.place.further) {
     case FurtherSum::kNone:
       return;
     case FurtherSum::kTensor:
-      return groups_.tensor.all_reduce(stretch(grads_, bucket), name).wait();
+      return groups_.tensor.all_reduce(needed, name).wait();
     case FurtherSum::kSharedRows:
       return sum_shared_rows(bucket.parameters, groups_.tensor, name);
     case FurtherSum::kTied:
-      return groups_.embedding.all_reduce(stretch(grads_, bucket), "tied embeddings").wait();
+      return groups_.embedding.all_reduce(needed, "tied embeddings").wait();
   }
 }
 
@@ -127,6 +129,7 @@ void GradBuffers::finish() {
   for (Bucket& bucket : buckets_)
     if (!bucket.launched) launch(bucket);
   for (Bucket& bucket : buckets_) bucket.reduced.wait();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) sum_further(b);
 }
 
 void GradBuffers::gather_params() {

@@ -43,8 +43,8 @@ struct Owned {
 /// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
 /// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over
 /// further axes (norms under sequence parallelism, key-value heads held by several ranks, tied
-/// embeddings) wait in buckets of their own until the backward pass is over, are summed over those
-/// axes first, one call for each bucket, and then over the replicas.
+/// embeddings) lie in buckets of their own, which are summed over those axes after the replicas, one
+/// call for each bucket: every holder gets the result of one sum, so copies stay equal in every bit.
 class GradBuffers {
  public:
   /// `chunks[c]`: the parameters of chunk c in forward order. `tied`: the table (or its copy) of tied
@@ -92,7 +92,7 @@ class GradBuffers {
   void move_into_buffers(std::int64_t size);
   void on_ready(std::size_t bucket);
   void launch(Bucket& bucket);
-  void complete(Bucket& bucket);
+  void sum_further(std::size_t bucket);
   [[nodiscard]] at::Tensor stretch(const at::Tensor& buffer, const Bucket& bucket) const;
 
   Groups groups_;
