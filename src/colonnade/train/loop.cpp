@@ -48,7 +48,7 @@ struct Across {
 
 class Loop {
  public:
-  Loop(job::Started started, StopSignals& stop);
+  Loop(job::Started started, StopSignals& stop, Clock::time_point begin);
   int run();
 
  private:
@@ -81,7 +81,7 @@ class Loop {
   int end_early(Stop stop);
   int end();
 
-  Clock::time_point begin_ = Clock::now();
+  Clock::time_point begin_;
   StopSignals& stop_;
   RunFolder folder_;
   std::optional<Beginning> beginning_;  ///< until it is restored
@@ -107,8 +107,9 @@ RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
   return {ranks.world().all_gather_text(mine, "run folder")[0]};
 }
 
-Loop::Loop(job::Started started, StopSignals& stop)
-    : stop_(stop),
+Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
+    : begin_(begin),
+      stop_(stop),
       folder_(agree_on_folder(started.run, started.ranks)),
       beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_gpt,
@@ -466,8 +467,8 @@ int Loop::run() {
 
 }  // namespace
 
-int pretrain(job::Started started, StopSignals& stop) {
-  Loop loop(std::move(started), stop);
+int pretrain(job::Started started, StopSignals& stop, Clock::time_point begin) {
+  Loop loop(std::move(started), stop, begin);
   return loop.run();
 }
 
