@@ -2,12 +2,15 @@
 // and that owned stretches cover everything once.
 #include "colonnade/data_parallel/grad_buffers.h"
 
+#include <gmock/gmock.h>
+
 #include <mutex>
 #include <numeric>
 
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/plan/params/gpt.h"
 #include "support/device.h"
+#include "support/recording_backend.h"
 #include "support/split.h"
 
 namespace colonnade::data_parallel {
@@ -191,6 +194,42 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
       const auto& [p, begin] = buffers.entries().front();
       EXPECT_TRUE(at::equal(p->value.detach().view(-1), numbers.narrow(0, begin, p->value.numel())));
     });
+}
+
+/// Three buckets on rank 0 of two that owns a half of each, and what it asks of the other.
+struct Gathers {
+  explicit Gathers(bool overlap)
+      : buffers(toy.chunks, nullptr, {.data = comm::Group(backend, "dp")},
+                {.bucket_elements = 100, .overlap_param_gather = overlap, .distributed = true}) {}
+  std::vector<std::string> events() const { return std::exchange(backend->events, {}); }
+
+  const std::shared_ptr<test::RecordingBackend> backend = std::make_shared<test::RecordingBackend>(2);
+  Toy toy;
+  GradBuffers buffers;
+};
+
+TEST(GradBuffers, GatheredParametersAreWaitedForChunkByChunk) {
+  Gathers g(true);
+  g.buffers.gather_params();
+  EXPECT_THAT(g.events(), testing::ElementsAre("start all_gather gradient bucket 2 (unused ... d)",
+                                               "start all_gather gradient bucket 1 (b ... a)",
+                                               "start all_gather gradient bucket 0 (c ... c)"));
+  g.buffers.wait_for(g.toy.chunks[1]);
+  EXPECT_THAT(g.events(), testing::ElementsAre("wait all_gather gradient bucket 2 (unused ... d)"));
+  g.buffers.wait_for(g.toy.chunks[0]);
+  EXPECT_THAT(g.events(), testing::ElementsAre("wait all_gather gradient bucket 1 (b ... a)",
+                                               "wait all_gather gradient bucket 0 (c ... c)"));
+}
+
+TEST(GradBuffers, WithoutOverlapEveryGatherIsWaitedForAtOnce) {
+  Gathers g(false);
+  g.buffers.gather_params();
+  EXPECT_THAT(g.events(), testing::ElementsAre("start all_gather gradient bucket 2 (unused ... d)",
+                                               "wait all_gather gradient bucket 2 (unused ... d)",
+                                               "start all_gather gradient bucket 1 (b ... a)",
+                                               "wait all_gather gradient bucket 1 (b ... a)",
+                                               "start all_gather gradient bucket 0 (c ... c)",
+                                               "wait all_gather gradient bucket 0 (c ... c)"));
 }
 
 TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {

@@ -1,7 +1,13 @@
-// The column and row products against the unsplit products in float64, with every gradient.
+// The column and row products against the unsplit products in float64, with every gradient, and what is
+// computed while they communicate.
 #include "colonnade/layers/linear.h"
 
+#include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gmock/gmock.h>
+
 #include "layers/support.h"
+#include "support/recording_backend.h"
 
 namespace colonnade::layers {
 namespace {
@@ -92,6 +98,59 @@ TEST(Linear, TheBiasGradientOfBfloat16IsNotRounded) {
   y.backward(probe);
   EXPECT_LT(test::distance(layer.bias->main_grad, probe.to(at::kDouble).reshape({-1, probe.size(-1)}).sum(0)),
             1e-6);
+}
+
+/// Adds the matrix products of this thread to the events of a backend while it lives.
+class ProductWatch {
+ public:
+  explicit ProductWatch(std::shared_ptr<test::RecordingBackend> to)
+      : guard_(c10::DebugInfoKind::TEST_INFO, std::make_shared<Target>(std::move(to))),
+        handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&note))) {}
+  ~ProductWatch() { at::removeCallback(handle_); }
+  ProductWatch(const ProductWatch&) = delete;
+  ProductWatch& operator=(const ProductWatch&) = delete;
+
+ private:
+  struct Target : c10::DebugInfoBase {
+    explicit Target(std::shared_ptr<test::RecordingBackend> to) : backend(std::move(to)) {}
+    std::shared_ptr<test::RecordingBackend> backend;
+  };
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    const std::string name = function.name();
+    auto* target = static_cast<Target*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
+    if (name == "aten::mm" || name == "aten::addmm_") target->backend->events.push_back(name);
+    return nullptr;
+  }
+
+  c10::DebugInfoGuard guard_;
+  at::CallbackHandle handle_;
+};
+
+/// What the backward pass of a column product does in a group of two, in order. The gradient of x is the mm,
+/// that of the weight the addmm_.
+std::vector<std::string> backward_events(bool sequence_parallel) {
+  const auto backend = std::make_shared<test::RecordingBackend>(2);
+  const Context context{.tp = comm::Group(backend, "tp"),
+                        .sequence_parallel = sequence_parallel,
+                        .options = at::dtype(at::kDouble)};
+  const ColumnLinear layer(specs(6, 8, 1).up, std::nullopt, context);
+  const Tensor x = at::ones({4, 2, 6}, at::kDouble).set_requires_grad(true);
+  const Tensor y = layer.forward(x);
+  backend->events.clear();
+  const ProductWatch watch(backend);
+  y.backward(at::ones_like(y));
+  return backend->events;
+}
+
+TEST(Linear, InputGradientsAreSummedWhileTheWeightGradientIsComputed) {
+  EXPECT_THAT(backward_events(false),
+              testing::ElementsAre("aten::mm", "start all_reduce up", "aten::addmm_", "wait all_reduce up"));
+}
+
+TEST(Linear, TheSequenceIsGatheredWhileTheInputGradientIsComputed) {
+  EXPECT_THAT(backward_events(true),
+              testing::ElementsAre("start all_gather up", "aten::mm", "start reduce_scatter up",
+                                   "wait all_gather up", "aten::addmm_", "wait reduce_scatter up"));
 }
 
 TEST(Linear, InputOfAnotherWidthIsRefusedByName) {
