@@ -12,6 +12,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/mock_source.h"
 #include "colonnade/data/prefetcher.h"
@@ -20,10 +21,10 @@
 namespace colonnade::data {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::AllOf;
-namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 using ::testing::Not;
+namespace fs = std::filesystem;
 using Ints = std::vector<std::int64_t>;
 using Words = std::vector<std::string>;
 
@@ -220,6 +221,13 @@ TEST_F(GptBatchesTest, ReadsPathsPerSplit) {
   EXPECT_EQ(samples[0]->size(), 883);
   EXPECT_EQ(samples[1]->size(), 712);
   EXPECT_EQ(samples[2], nullptr);
+  data_.valid_data_path.clear();
+  data_.test_data_path = config::parse({"gpt", "--test-data-path", second_}).data.test_data_path;
+  const auto tested = open_gpt_samples(data_, {10, 10, 10}, 64, 99, ids_);
+  EXPECT_EQ(tested[0]->size(), 883);
+  EXPECT_EQ(tested[1], nullptr);
+  ASSERT_NE(tested[2], nullptr);
+  EXPECT_EQ(tested[2]->size(), 712);
 }
 
 TEST_F(GptBatchesTest, GivesTheTokensOfTheRecordedTrainingRun) {
@@ -348,13 +356,6 @@ TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   }
 }
 
-TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
-  data_.data_path = {first_};
-  training_.train_iters = 10;
-  const GptSplits splits = open_gpt_batches(data_, training_, ids_);
-  for (const int workers : {0, 1, 4}) {
-    Prefetcher prefetcher([&](std::int64_t i) { return splits[0]->get(4 * i, 4); }, workers);
-    for (std::int64_t i = 0; i < 50; ++i)
 TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
   data_.data_path = {first_, second_};
   data_.split = "96,3,1";
@@ -375,6 +376,13 @@ TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
   EXPECT_EQ(opened(64), "");
 }
 
+TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
+  data_.data_path = {first_};
+  training_.train_iters = 10;
+  const GptSplits splits = open_gpt_batches(data_, training_, ids_);
+  for (const int workers : {0, 1, 4}) {
+    Prefetcher prefetcher([&](std::int64_t i) { return splits[0]->get(4 * i, 4); }, workers);
+    for (std::int64_t i = 0; i < 50; ++i)
       EXPECT_EQ(prefetcher.next().tokens, splits[0]->get(4 * i, 4).tokens) << workers;
   }
 }

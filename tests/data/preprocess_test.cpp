@@ -6,7 +6,9 @@
 #include <isa-l/igzip_lib.h>
 #include <zstd.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -18,6 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
+namespace fs = std::filesystem;
 
 void write(const std::string& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
@@ -141,6 +144,48 @@ TEST_F(PreprocessTest, NamesTheFirstBrokenLineAndLeavesNothing) {
       EXPECT_EQ(folder_.num_files(), 1U) << line;
     }
   }
+}
+
+/// How far this process has read a file that it has opened; its size when it is closed again.
+std::int64_t read_so_far(const fs::path& path) {
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (fs::read_symlink(entry, gone) != fs::canonical(path)) continue;
+    std::ifstream info("/proc/self/fdinfo" / entry.path().filename());
+    std::string label;
+    if (std::int64_t position = 0; info >> label >> position) return position;
+  }
+  return static_cast<std::int64_t>(fs::file_size(path));
+}
+
+/// Of all files beside `input`.
+std::int64_t bytes_beside(const fs::path& input) {
+  std::int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(input.parent_path()))
+    if (entry.path() != input) bytes += static_cast<std::int64_t>(entry.file_size());
+  return bytes;
+}
+
+// What is read and not written yet is what lies in memory, the chunk of this report with it. The slow report
+// lets all that may read ahead.
+TEST_F(PreprocessTest, HoldsAFewChunksPerWorkerWhateverTheSize) {
+  constexpr std::int64_t kChunk = 1 << 14, kBuffer = 1 << 14;
+  const fs::path input = folder_ / "in.jsonl";
+  std::string text;
+  while (text.size() < 256 * kChunk)
+    text += "{\"text\": \"1 22 33 44 55 66 77 88 99 100 111 122 133 144\"}\n";
+  write(input, text);
+  const PreprocessOptions options{
+      .inputs = {input}, .output_prefix = folder_ / "out", .workers = 3, .chunk_bytes = kChunk};
+  std::int64_t written = 0, most_text = 0, most_tokens = 0;
+  preprocess(options, *tokenizer_, [&](const PreprocessProgress& progress) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    most_text = std::max(most_text, read_so_far(input) - written);
+    written = progress.text_bytes;
+    most_tokens = std::max(most_tokens, 2 * progress.tokens - bytes_beside(input));
+  });
+  EXPECT_LE(most_text, 2 * options.workers * kChunk);
+  EXPECT_LE(most_tokens, kBuffer);
 }
 
 TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {

@@ -1,11 +1,14 @@
 // Switches of the model reach it from the command line. What each computes is tested beside its layer or
 // op (tests/layers, tests/ops); here: that the built model computes that and not its neighbour.
+#include <gmock/gmock.h>
+
 #include "job/runs.h"
 
 namespace colonnade::job {
 namespace {
 
 using test::operator+;
+using testing::ElementsAre;
 
 constexpr const char* kModel =
     "--num-layers 2 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 4 --vocab-size 61 "
@@ -47,6 +50,27 @@ TEST(Switches, EachGivesAnotherModel) {
     }
     losses[loss] = flags;
   }
+}
+
+/// The biases of the linear layers of a model of one layer, and how many elements each has.
+std::vector<std::string> linear_biases(const std::string& flags) {
+  std::vector<std::string> found;
+  test::on_jobs(
+      test::settings(1, test::words(kModel + std::string("--num-layers 1 ") + flags)), [&](Job& job) {
+        for (const tensor::Parameter* p : job.parameters())
+          if (const auto at = p->spec.name.find("linear_"); at != std::string::npos && p->value.dim() == 1)
+            found.push_back(fmt::format("{} {}", p->spec.name.substr(at), p->value.numel()));
+      });
+  return found;
+}
+
+TEST(Switches, LinearLayersHaveTheBiasesAskedFor) {
+  const auto all =
+      ElementsAre("linear_qkv.bias 144", "linear_proj.bias 48", "linear_fc1.bias 64", "linear_fc2.bias 48");
+  EXPECT_THAT(linear_biases(""), all);
+  EXPECT_THAT(linear_biases("--add-qkv-bias"), all);
+  EXPECT_THAT(linear_biases("--disable-bias-linear"), ElementsAre());
+  EXPECT_THAT(linear_biases("--disable-bias-linear --add-qkv-bias"), ElementsAre("linear_qkv.bias 144"));
 }
 
 // A gamma kept as gamma - 1 starts at 0 and moves as the other does: the same run, whatever the layout.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
 
 namespace colonnade::train {
 namespace {
@@ -122,6 +123,17 @@ TEST(MakeLrPlan, CountsIterationsInGlobalBatchesAndSamplesAsTheyAre) {
   EXPECT_DOUBLE_EQ(third.warmup_samples, 10);
   EXPECT_EQ(third.start_weight_decay, 0.3);
   EXPECT_EQ(third.end_weight_decay, 0.3);
+}
+
+TEST(MakeLrPlan, EveryLengthInSamplesHasItsFlag) {
+  const config::Run run = config::parse({"gpt", "--global-batch-size", "16", "--train-samples", "1000",
+                                         "--lr-decay-style", "WSD", "--lr-decay-samples", "800",
+                                         "--lr-wsd-decay-samples", "300", "--lr-warmup-samples", "50"});
+  const LrPlan plan = make_lr_plan(run.schedule, run.training, run.optimizer);
+  EXPECT_EQ(plan.decay_samples, 800);
+  EXPECT_EQ(plan.wsd_decay_samples, 300);
+  EXPECT_EQ(plan.warmup_samples, 50);
+  EXPECT_EQ(plan.weight_decay_samples, 1000);
 }
 
 std::string problems_of(const config::Schedule& schedule, const config::Training& training) {

@@ -51,6 +51,17 @@ TEST_F(Records, AResumedRunReportsBothSessions) {
   EXPECT_THAT(page, HasSubstr("Session 2, steps 3 to 6: data 2"));
 }
 
+TEST_F(Records, TensorBoardGetsTheStepsThatTheIntervalDivides) {
+  Recorder recorder(folder_, config::parse({"gpt", "--tensorboard-log-interval", "2"}), {}, true);
+  for (std::int64_t i = 1; i <= 5; ++i)
+    recorder.step({.iteration = i, .step_ms = 1, .extra_losses = {{fmt::format("of step {}", i), 1}}}, {}, 5);
+  const std::string events = read_file(fs::directory_iterator(folder_.tensorboard())->path());
+  for (const char* written : {"of step 2", "of step 4"}) EXPECT_THAT(events, HasSubstr(written));
+  for (const char* left_out : {"of step 1", "of step 3", "of step 5"})
+    EXPECT_THAT(events, testing::Not(HasSubstr(left_out)));
+  EXPECT_EQ(read_steps(folder_.metrics()).size(), 5U) << "the run's own file has every step";
+}
+
 TEST_F(Records, ASecondReportOfASessionReplacesItsFirst) {
   config::Run run;
   Recorder recorder(folder_, run, {}, true);
