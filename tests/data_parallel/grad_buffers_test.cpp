@@ -232,6 +232,20 @@ TEST(GradBuffers, WithoutOverlapEveryGatherIsWaitedForAtOnce) {
                                                "wait all_gather gradient bucket 0 (c ... c)"));
 }
 
+TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
+  const auto backend = std::make_shared<test::RecordingBackend>(2);
+  plan::ParamSpec spec = plain("norm", {6});
+  spec.partial = {plan::Axis::kTp};
+  Parameter norm(spec, 0, 1, at::dtype(at::kDouble));
+  GradBuffers buffers({{&norm}}, nullptr,
+                      {.data = comm::Group(backend, "dp"), .tensor = comm::Group(backend, "tp")}, {});
+  buffers.finish();
+  const std::string bucket = "all_reduce gradient bucket 0 (norm ... norm)";
+  EXPECT_THAT(backend->events,
+              testing::ElementsAre("start " + bucket, "wait " + bucket, "start " + bucket + " / partial",
+                                   "wait " + bucket + " / partial"));
+}
+
 TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
   config::Parallel parallel;
   parallel.world_size = 4;
