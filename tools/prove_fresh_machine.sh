@@ -14,7 +14,9 @@ verb=${2:-demo}
 command -v debootstrap >/dev/null || { echo "prove: debootstrap is needed; run \`apt-get install debootstrap\`" >&2; exit 1; }
 
 say() { printf 'prove: %s\n' "$*"; }
-unmount() { umount "$root/proc" "$root/dev/shm" "$root/dev" 2>/dev/null || true; }
+unmount() {
+  for folder in proc dev/shm dev/pts dev; do umount "$root/$folder" 2>/dev/null || true; done
+}
 trap unmount EXIT
 
 if [ ! -x "$root/bin/bash" ]; then
@@ -31,6 +33,7 @@ cp -rL /etc/apt/sources.list* "$root/etc/apt/"
 cp -rL /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
 chroot "$root" update-ca-certificates >/dev/null
 mount --bind /dev "$root/dev"
+mount --bind /dev/pts "$root/dev/pts"
 mount -t tmpfs tmpfs "$root/dev/shm"
 mount -t proc proc "$root/proc"
 

@@ -130,7 +130,8 @@ TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
 
 TEST_F(Launcher, KeepsAStatusLineOnATerminal) {
   terminal_ = ::posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_EQ(::grantpt(terminal_), 0);
+  if (terminal_ < 0 || ::grantpt(terminal_) != 0)
+    GTEST_SKIP() << "this machine has no pseudo-terminals: /dev/pts is not mounted";
   ASSERT_EQ(::unlockpt(terminal_), 0);
   start({"--steps", "20"});
   EXPECT_EQ(finish(), 0);
