@@ -2,9 +2,9 @@
 // together from the parts of all ranks.
 #pragma once
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <map>
