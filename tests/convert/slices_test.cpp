@@ -51,13 +51,13 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
   const at::NoGradGuard no_grad;
   std::vector<std::unique_ptr<tensor::Parameter>> all;
   for (const auto& spec : plan::gpt_params(model, test::tensor_parallel(tp, false))) {
-    auto& p =
-        all.emplace_back(std::make_unique<tensor::Parameter>(spec, rank, tp, test::options(at::kDouble)));
+    auto& p = all.emplace_back(std::make_unique<tensor::Parameter>(
+        spec, plan::Position::on(plan::Axis::kTp, rank, tp), test::options(at::kDouble)));
     p->value.fill_(-1);
     const Tensor whole = at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape);
-    const int dim = std::max(0, spec.split_dim);
-    for (const plan::Run& run : p->shard.runs)
-      p->value.narrow(dim, run.local, run.length).copy_(whole.narrow(dim, run.global, run.length));
+    for (const plan::Part& part : p->shard.parts)
+      tensor::box_of(p->value, part.local, part.length)
+          .copy_(tensor::box_of(whole, part.global, part.length));
   }
   return all;
 }

@@ -36,7 +36,7 @@ struct Toy {
     add(1, plain("unused", {9}));
   }
   void add(std::size_t chunk, const plan::ParamSpec& spec) {
-    all.push_back(std::make_unique<Parameter>(spec, 0, 1, test::options(at::kDouble)));
+    all.push_back(std::make_unique<Parameter>(spec, plan::Position(), test::options(at::kDouble)));
     chunks[chunk].push_back(all.back().get());
     test::randomize({all.back().get()});
   }
@@ -236,7 +236,7 @@ TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   plan::ParamSpec spec = plain("norm", {6});
   spec.partial = {plan::Axis::kTp};
-  Parameter norm(spec, 0, 1, at::dtype(at::kDouble));
+  Parameter norm(spec, {}, at::dtype(at::kDouble));
   GradBuffers buffers({{&norm}}, nullptr,
                       {.data = comm::Group(backend, "dp"), .tensor = comm::Group(backend, "tp")}, {});
   buffers.finish();
@@ -255,8 +255,8 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         // The stages differ in what else they hold; the table must still be cut in the same places.
         const int stage = ranks.coord(plan::Axis::kPp);
-        Parameter table(plain("table", {30, 10}), 0, 1, at::dtype(at::kDouble));
-        Parameter other(plain("other", {stage == 0 ? 17 : 333}), 0, 1, at::dtype(at::kDouble));
+        Parameter table(plain("table", {30, 10}), {}, at::dtype(at::kDouble));
+        Parameter other(plain("other", {stage == 0 ? 17 : 333}), {}, at::dtype(at::kDouble));
         table.is_copy = stage == 1;
         GradBuffers buffers(
             {{&table, &other}}, &table,
@@ -298,7 +298,8 @@ struct Layers {
   Layers(const config::Model& model, const config::Parallel& parallel, const comm::Group& tp) {
     for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
       plan::for_each(plan::layer_params(model, parallel, layer), [&](const plan::ParamSpec& spec) {
-        all.push_back(std::make_unique<Parameter>(spec, tp.rank(), tp.size(), at::dtype(at::kDouble)));
+        all.push_back(std::make_unique<Parameter>(
+            spec, plan::Position::on(plan::Axis::kTp, tp.rank(), tp.size()), at::dtype(at::kDouble)));
         list.push_back(all.back().get());
       });
   }
@@ -320,7 +321,7 @@ TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
       Tensor expected = mine.clone();
       if (p->spec.name.find("linear_qkv") != std::string::npos)
         expected.narrow(0, 4, 4).add_(gradient(*p, partner, 0).narrow(0, 4, 4));
-      if (p->spec.split_dim < 0)
+      if (p->spec.cuts.empty())
         for (int r = 0; r < 4; ++r) expected = r == 0 ? gradient(*p, r, 0) : expected + gradient(*p, r, 0);
       EXPECT_TRUE(at::equal(p->main_grad, expected)) << p->spec.name;
     }
@@ -346,8 +347,8 @@ TEST(PartialSums, OneCallCompletesABucket) {
 }
 
 TEST(GradBuffers, ParametersOfTwoTypesAreRefused) {
-  Parameter a(plain("a", {4}), 0, 1, at::dtype(at::kDouble));
-  Parameter b(plain("b", {4}), 0, 1, at::dtype(at::kFloat));
+  Parameter a(plain("a", {4}), {}, at::dtype(at::kDouble));
+  Parameter b(plain("b", {4}), {}, at::dtype(at::kFloat));
   EXPECT_THROW(GradBuffers({{&a, &b}}, nullptr, {}, {}), Error);
 }
 

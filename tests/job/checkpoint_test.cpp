@@ -95,10 +95,9 @@ class State {
     const std::lock_guard lock(mutex_);
     Tensor& whole = tensors_[name];
     if (!whole.defined()) whole = at::full(p.spec.shape, std::nan(""), local.options());
-    const int dim = std::max(0, p.spec.split_dim);
-    for (const plan::Run& run : p.shard.runs) {
-      Tensor to = whole.narrow(dim, run.global, run.length);
-      const Tensor from = local.narrow(dim, run.local, run.length);
+    for (const plan::Part& part : p.shard.parts) {
+      const Tensor to = tensor::box_of(whole, part.global, part.length);
+      const Tensor from = tensor::box_of(local, part.local, part.length);
       // Holders of the same elements must hold the same bits.
       EXPECT_TRUE(to.isnan().logical_or(from.isnan()).logical_or(to == from).all().item<bool>()) << name;
       to.copy_(at::where(from.isnan(), to, from));

@@ -87,10 +87,9 @@ Gradients gradients(const config::Run& run) {
       const tensor::Parameter& p = *entry.parameter;
       at::Tensor& into = whole[p.spec.name];
       if (!into.defined()) into = at::full(p.spec.shape, std::nan(""), at::kDouble);
-      for (const plan::Run& held : p.shard.runs) {
-        const int dim = std::max(0, p.spec.split_dim);
-        at::Tensor place = into.narrow(dim, held.global, held.length);
-        const at::Tensor mine = p.main_grad.narrow(dim, held.local, held.length);
+      for (const plan::Part& held : p.shard.parts) {
+        const at::Tensor place = tensor::box_of(into, held.global, held.length);
+        const at::Tensor mine = tensor::box_of(p.main_grad, held.local, held.length);
         // Where another holder was already, it must say the same.
         const bool new_here = place.isnan().any().item<bool>();
         EXPECT_LT(test::distance(mine, new_here ? mine : place), 1e-12)

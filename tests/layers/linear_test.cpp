@@ -23,9 +23,10 @@ Specs specs(std::int64_t in, std::int64_t out, int pieces) {
   Specs s;
   std::vector<plan::Piece> cut;
   for (int i = 0; i < pieces; ++i) cut.push_back({.role = std::to_string(i), .size = out / pieces});
-  s.up = {.name = "up", .shape = {out, in}, .split_dim = 0, .pieces = cut};
-  s.bias = {.name = "bias", .shape = {out}, .split_dim = 0, .pieces = cut};
-  s.down = {.name = "down", .shape = {in, out / pieces}, .split_dim = 1, .pieces = {{.size = out / pieces}}};
+  s.up = {.name = "up", .shape = {out, in}, .cuts = {{.dim = 0, .pieces = cut}}};
+  s.bias = {.name = "bias", .shape = {out}, .cuts = {{.dim = 0, .pieces = cut}}};
+  s.down = {
+      .name = "down", .shape = {in, out / pieces}, .cuts = {{.dim = 1, .pieces = {{.size = out / pieces}}}}};
   return s;
 }
 

@@ -21,7 +21,7 @@ inline std::unique_ptr<tensor::Parameter> parameter(const Tensor& value) {
   plan::ParamSpec spec;
   spec.name = "test";
   spec.shape = value.sizes().vec();
-  auto made = std::make_unique<tensor::Parameter>(spec, 0, 1, value.options());
+  auto made = std::make_unique<tensor::Parameter>(spec, plan::Position(), value.options());
   if (!value.is_meta()) made->value.data().copy_(value);
   return made;
 }

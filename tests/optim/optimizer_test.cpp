@@ -22,7 +22,8 @@ struct Toy {
   Toy(const std::vector<plan::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
       data_parallel::Options options = {}, at::ScalarType type = at::kDouble) {
     for (const auto& spec : specs) {
-      all.push_back(std::make_unique<Parameter>(spec, tp.rank(), tp.size(), test::options(type)));
+      all.push_back(std::make_unique<Parameter>(
+          spec, plan::Position::on(plan::Axis::kTp, tp.rank(), tp.size()), test::options(type)));
       list.push_back(all.back().get());
     }
     test::randomize(list);
@@ -203,10 +204,10 @@ Tensor share_of(const Parameter& p, int step, int tp_rank, int tp_size, int repl
   Tensor local = test::local_part(p, gradient(p.spec, step));
   const auto weight = [](int rank, int size) { return 2.0 * (rank + 1) / (size * (size + 1)); };
   local.mul_(weight(replica, replicas));
-  if (p.spec.split_dim < 0)
+  if (p.spec.cuts.empty())
     return p.spec.partial.has(plan::Axis::kTp) ? local * weight(tp_rank, tp_size) : local;
-  for (const plan::Run& run : p.shard.runs)
-    local.narrow(p.spec.split_dim, run.local, run.length).mul_(weight(tp_rank % run.holders, run.holders));
+  for (const plan::Part& part : p.shard.parts)
+    tensor::box_of(local, part.local, part.length).mul_(weight(tp_rank % part.holders, part.holders));
   return local;
 }
 
@@ -260,8 +261,8 @@ TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
   parallel.world_size = parallel.pipeline_model_parallel_size = 2;
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const int stage = ranks.coord(plan::Axis::kPp);
-    Parameter table({.name = "table", .shape = {4, 3}}, 0, 1, at::dtype(at::kDouble));
-    Parameter other({.name = fmt::format("other {}", stage), .shape = {10}}, 0, 1, at::dtype(at::kDouble));
+    Parameter table({.name = "table", .shape = {4, 3}}, {}, at::dtype(at::kDouble));
+    Parameter other({.name = fmt::format("other {}", stage), .shape = {10}}, {}, at::dtype(at::kDouble));
     test::randomize({&table, &other});
     table.is_copy = stage == 1;
     data_parallel::GradBuffers buffers({{&table, &other}}, &table, {.embedding = ranks.embedding()}, {});

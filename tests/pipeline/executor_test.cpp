@@ -22,7 +22,7 @@ constexpr std::int64_t kS = 3, kB = 2, kH = 5;
 constexpr int kMiddle = 24;  // divides into 1 .. 4 ranks with 1 .. 3 chunks
 
 std::unique_ptr<Parameter> matrix(const std::string& name) {
-  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, 0, 1,
+  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, plan::Position(),
                                           test::options(at::kDouble));
   test::randomize({made.get()});
   return made;

@@ -65,7 +65,9 @@ TEST(Buckets, TheSpecSaysWhichSumComesFirst) {
   config::Parallel p = test::layout(16, 16, 1);
   p.sequence_parallel = true;
   const LayerParams layer = layer_params(test::llama3_8b(), p, 0);
-  const auto kind = [](const ParamSpec& spec, int tp) { return further_sum(spec, shard(spec, 0, tp), tp); };
+  const auto kind = [](const ParamSpec& spec, int tp) {
+    return further_sum(spec, shard(spec, Position::on(Axis::kTp, 0, tp)), tp);
+  };
   EXPECT_EQ(kind(layer.attention.input_norm.weight, 16), Kind::kTensor);
   EXPECT_EQ(kind(layer.attention.qkv.weight, 16), Kind::kSharedRows) << "16 ranks, 8 key-value heads";
   EXPECT_EQ(kind(layer.attention.qkv.weight, 8), Kind::kNone);

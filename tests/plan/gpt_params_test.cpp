@@ -73,27 +73,30 @@ TEST(GptParams, SwitchesAddAndRemoveParameters) {
 TEST(GptParams, CutsFollowTheHeads) {
   const config::Model m = test::llama3_8b();  // 32 query heads, 8 groups of 128
   const LayerParams layer = layer_params(m, test::layout(16, 16, 1), 5);
-  const Shard qkv = shard(layer.attention.qkv.weight, 3, 16);
+  const Shard qkv = shard(layer.attention.qkv.weight, Position::on(Axis::kTp, 3, 16));
   EXPECT_EQ(qkv.shape, (std::vector<std::int64_t>{4 * 128, 4096}));
-  ASSERT_EQ(qkv.runs.size(), 3U);
-  EXPECT_EQ(qkv.runs[0].global, 6 * 128);
-  EXPECT_EQ(qkv.runs[1].global, (32 + 1) * 128);
-  EXPECT_EQ(qkv.runs[1].holders, 2);
-  EXPECT_FALSE(qkv.runs[1].owner);
-  EXPECT_EQ(qkv.runs[2].global, (32 + 8 + 1) * 128);
-  EXPECT_EQ(shard(layer.attention.proj.weight, 3, 16).shape, (std::vector<std::int64_t>{4096, 256}));
-  const Shard fc1 = shard(layer.mlp.fc1.weight, 1, 16);
-  EXPECT_EQ(fc1.runs.at(1).global, 14336 + 896);
-  EXPECT_EQ(fc1.runs.at(1).local, 896);
-  EXPECT_EQ(shard(layer.mlp.fc2.weight, 1, 16).shape, (std::vector<std::int64_t>{4096, 896}));
-  EXPECT_THROW(shard(layer.attention.qkv.weight, 0, 12), ConfigError);
+  ASSERT_EQ(qkv.parts.size(), 3U);
+  EXPECT_EQ(qkv.parts[0].global[0], 6 * 128);
+  EXPECT_EQ(qkv.parts[1].global[0], (32 + 1) * 128);
+  EXPECT_EQ(qkv.parts[1].holders, 2);
+  EXPECT_FALSE(qkv.parts[1].owner);
+  EXPECT_EQ(qkv.parts[2].global[0], (32 + 8 + 1) * 128);
+  EXPECT_EQ(shard(layer.attention.proj.weight, Position::on(Axis::kTp, 3, 16)).shape,
+            (std::vector<std::int64_t>{4096, 256}));
+  const Shard fc1 = shard(layer.mlp.fc1.weight, Position::on(Axis::kTp, 1, 16));
+  EXPECT_EQ(fc1.parts.at(1).global[0], 14336 + 896);
+  EXPECT_EQ(fc1.parts.at(1).local[0], 896);
+  EXPECT_EQ(shard(layer.mlp.fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
+            (std::vector<std::int64_t>{4096, 896}));
+  EXPECT_THROW(shard(layer.attention.qkv.weight, Position::on(Axis::kTp, 0, 12)), ConfigError);
 }
 
 TEST(GptParams, TheVocabularyIsFilledInMemoryOnly) {
   const EmbeddingParams p = embedding_params(test::gpt2_124m(), test::layout(8, 8, 1));
   EXPECT_EQ(p.word.shape[0], 50257);
-  EXPECT_EQ(shard(p.word, 7, 8).shape[0] * 8, 51200);  // the next multiple of 128 * 8
-  EXPECT_EQ(shard(p.word, 7, 8).runs.at(0).length, 50257 - 7 * 6400);
+  EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).shape[0] * 8,
+            51200);  // the next multiple of 128 * 8
+  EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).parts.at(0).length[0], 50257 - 7 * 6400);
 }
 
 /// Names of the parameters of one layer, embedding and head whose gradient is partial over tp.

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <set>
+#include <algorithm>
 
 #include "colonnade/base/error.h"
 
@@ -14,8 +14,10 @@ namespace {
 ParamSpec cut_spec(std::vector<Piece> pieces, std::int64_t other = 3) {
   std::int64_t rows = 0;
   for (const Piece& piece : pieces) rows += piece.size;
-  return {.name = "w", .shape = {rows, other}, .split_dim = 0, .pieces = std::move(pieces)};
+  return {.name = "w", .shape = {rows, other}, .cuts = {{.dim = 0, .pieces = std::move(pieces)}}};
 }
+
+Position tp(int coord, int size) { return Position::on(Axis::kTp, coord, size); }
 
 /// A piece that `size` ranks can cut, in one of the three ways.
 Piece any_piece(int size) {
@@ -38,29 +40,60 @@ Piece any_piece(int size) {
   }
 }
 
-void expect_sound(const ParamSpec& spec, int size) {
-  const std::int64_t rows = spec.shape[0];
-  std::vector<int> owned(static_cast<std::size_t>(rows), 0), held(owned), claimed(owned);
-  for (int coord = 0; coord < size; ++coord) {
-    const Shard part = shard(spec, coord, size);
-    RC_ASSERT(part.shape == shard(spec, 0, size).shape);
-    std::int64_t end = 0;  // runs lie in local order without overlap
-    for (const Run& run : part.runs) {
-      RC_ASSERT(run.length > 0 && run.local >= end && run.global >= 0 && run.global + run.length <= rows);
-      RC_ASSERT(run.holders == 1 || part.replicated_runs);
-      end = run.local + run.length;
-      for (std::int64_t i = run.global; i < run.global + run.length; ++i) {
-        owned[static_cast<std::size_t>(i)] += run.owner ? 1 : 0;
-        ++held[static_cast<std::size_t>(i)];
-        claimed[static_cast<std::size_t>(i)] = run.holders;
+/// Every position on the axes of the spec's family, each of `sizes[i]` ranks on axis i.
+std::vector<Position> positions(const std::vector<Axis>& axes, const std::vector<int>& sizes) {
+  std::vector<Position> all{Position()};
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    std::vector<Position> more;
+    for (const Position& one : all)
+      for (int coord = 0; coord < sizes[i]; ++coord)
+        more.push_back(Position(one).set(axes[i], coord, sizes[i]));
+    all = std::move(more);
+  }
+  return all;
+}
+
+/// What the ranks say of each element of the global tensor, by its flat number.
+struct Census {
+  explicit Census(const ParamSpec& spec)
+      : owners(static_cast<std::size_t>(spec.numel()), 0), held(owners), claimed(owners) {}
+  std::vector<int> owners, held, claimed;
+};
+
+/// Counts one rank; its parts lie apart inside its tensor, and owned() names the same elements.
+void count(const ParamSpec& spec, const Shard& shard, Census& census) {
+  std::vector<int> local(static_cast<std::size_t>(shard.numel()), 0);
+  std::vector<int> mine(local);
+  for (const Part& part : shard.parts)
+    for_each_stretch(spec, shard, part, [&](const Stretch& s) {
+      RC_ASSERT(s.length > 0 && s.local + s.length <= shard.numel() && s.global + s.length <= spec.numel());
+      for (std::int64_t i = 0; i < s.length; ++i) {
+        ++local.at(static_cast<std::size_t>(s.local + i));
+        mine.at(static_cast<std::size_t>(s.local + i)) += part.owner ? 1 : 0;
+        census.owners.at(static_cast<std::size_t>(s.global + i)) += part.owner ? 1 : 0;
+        ++census.held.at(static_cast<std::size_t>(s.global + i));
+        census.claimed.at(static_cast<std::size_t>(s.global + i)) = part.holders;
       }
-    }
-    RC_ASSERT(end <= part.shape[0]);
+    });
+  RC_ASSERT(std::ranges::all_of(local, [](int times) { return times <= 1; }));
+  std::int64_t end = -1;
+  for (const Owned& one : owned(spec, shard)) {
+    RC_ASSERT(one.begin > end && one.begin < one.end);  // no two that touch
+    end = one.end;
+    for (std::int64_t i = one.begin; i < one.end; ++i) RC_ASSERT(mine.at(static_cast<std::size_t>(i))-- == 1);
   }
-  for (std::size_t i = 0; i < owned.size(); ++i) {
-    RC_ASSERT(owned[i] == 1);
-    RC_ASSERT(held[i] == claimed[i]);
+  RC_ASSERT(std::ranges::all_of(mine, [](int times) { return times == 0; }));
+}
+
+void expect_sound(const ParamSpec& spec, const std::vector<Position>& ranks) {
+  Census census(spec);
+  const std::vector<std::int64_t> shape = shard(spec, ranks.front()).shape;
+  for (const Position& rank : ranks) {
+    RC_ASSERT(shard(spec, rank).shape == shape);
+    count(spec, shard(spec, rank), census);
   }
+  RC_ASSERT(std::ranges::all_of(census.owners, [](int times) { return times == 1; }));
+  RC_ASSERT(census.held == census.claimed);
 }
 
 TEST(Shard, EveryElementHasExactlyOneOwnerAndTheStatedHolders) {
@@ -68,8 +101,50 @@ TEST(Shard, EveryElementHasExactlyOneOwnerAndTheStatedHolders) {
     const int size = *rc::gen::inRange(1, 17);
     std::vector<Piece> pieces;
     for (int i = *rc::gen::inRange(1, 4); i > 0; --i) pieces.push_back(any_piece(size));
-    expect_sound(cut_spec(std::move(pieces)), size);
+    expect_sound(cut_spec(std::move(pieces)), positions({Axis::kTp}, {size}));
   }));
+}
+
+TEST(Shard, ExpertsMayBeCutOverTwoAxes) {
+  EXPECT_TRUE(rc::check("experts", [] {
+    const int ep = *rc::gen::inRange(1, 5);
+    const int etp = *rc::gen::inRange(1, 5);
+    const std::int64_t experts = ep * *rc::gen::inRange<std::int64_t>(1, 4);
+    const Piece gate = any_piece(etp), up = any_piece(etp);
+    ParamSpec spec{.name = "experts", .shape = {experts, gate.size + up.size, 3}, .family = Family::kExpert};
+    spec.cuts = {{.dim = 0, .axis = Axis::kEp, .pieces = {{.size = experts}}}};
+    if (*rc::gen::arbitrary<bool>())
+      spec.cuts.push_back({.dim = 1, .axis = Axis::kEtp, .pieces = {gate, up}});
+    expect_sound(spec, positions({Axis::kEp, Axis::kEtp}, {ep, etp}));
+  }));
+}
+
+TEST(Shard, TheSecondHalfOfTwoExpertsCutByRows) {
+  // 4 experts over 2 ranks, gate and up of 4 rows each over 2 ranks.
+  const ParamSpec spec{.name = "fc1",
+                       .shape = {4, 8, 3},
+                       .cuts = {{.dim = 0, .axis = Axis::kEp, .pieces = {{.size = 4}}},
+                                {.dim = 1,
+                                 .axis = Axis::kEtp,
+                                 .pieces = {{.role = "gate", .size = 4}, {.role = "up", .size = 4}}}},
+                       .family = Family::kExpert};
+  const Shard part = shard(spec, Position::on(Axis::kEp, 1, 2).set(Axis::kEtp, 1, 2));
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(part.shape, (Sizes{2, 4, 3}));
+  ASSERT_EQ(part.parts.size(), 2U);
+  EXPECT_EQ(part.parts[0].global, (Sizes{2, 2, 0}));
+  EXPECT_EQ(part.parts[1].global, (Sizes{2, 6, 0}));
+  EXPECT_EQ(part.parts[1].local, (Sizes{0, 2, 0}));
+  EXPECT_EQ(part.parts[1].length, (Sizes{2, 2, 3}));
+  const auto all = owned(spec, part);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].end, 24);
+  std::vector<Stretch> up;
+  for_each_stretch(spec, part, part.parts[1], [&](const Stretch& s) { up.push_back(s); });
+  ASSERT_EQ(up.size(), 2U);
+  EXPECT_EQ(up[1].local, 18);
+  EXPECT_EQ(up[1].global, (3 * 8 + 6) * 3);
+  EXPECT_EQ(up[1].length, 6);
 }
 
 TEST(Shard, PaddingIsTheNextMultipleThatTheAxisDivides) {
@@ -78,7 +153,7 @@ TEST(Shard, PaddingIsTheNextMultipleThatTheAxisDivides) {
     const auto pad = *rc::gen::inRange<std::int64_t>(1, 30);
     const auto rows = *rc::gen::inRange<std::int64_t>(1, 300);
     const ParamSpec spec = cut_spec({{.size = rows, .pad_to = pad}});
-    const std::int64_t total = shard(spec, 0, size).shape[0] * size;
+    const std::int64_t total = shard(spec, tp(0, size)).shape[0] * size;
     RC_ASSERT(total >= rows && total % pad == 0 && total % size == 0);
     for (std::int64_t smaller = rows; smaller < total; ++smaller)
       RC_ASSERT(smaller % pad != 0 || smaller % size != 0);
@@ -90,46 +165,46 @@ TEST(Shard, FusedQueryKeyValueOfFourRanks) {
   const ParamSpec spec = cut_spec({{.role = "q", .size = 32, .unit = 4},
                                    {.role = "k", .size = 8, .unit = 4},
                                    {.role = "v", .size = 8, .unit = 4}});
-  const Shard part = shard(spec, 3, 4);
+  const Shard part = shard(spec, tp(3, 4));
   EXPECT_EQ(part.shape, (std::vector<std::int64_t>{16, 3}));
-  ASSERT_EQ(part.runs.size(), 3U);
-  EXPECT_EQ(part.runs[0].global, 24);
-  EXPECT_EQ(part.runs[0].length, 8);
-  EXPECT_EQ(part.runs[1].global, 36);
-  EXPECT_EQ(part.runs[1].local, 8);
-  EXPECT_EQ(part.runs[1].holders, 2);
-  EXPECT_FALSE(part.runs[1].owner);
-  EXPECT_EQ(part.runs[2].global, 44);
-  EXPECT_TRUE(shard(spec, 2, 4).runs[1].owner);
+  ASSERT_EQ(part.parts.size(), 3U);
+  EXPECT_EQ(part.parts[0].global[0], 24);
+  EXPECT_EQ(part.parts[0].length[0], 8);
+  EXPECT_EQ(part.parts[1].global[0], 36);
+  EXPECT_EQ(part.parts[1].local[0], 8);
+  EXPECT_EQ(part.parts[1].holders, 2);
+  EXPECT_FALSE(part.parts[1].owner);
+  EXPECT_EQ(part.parts[2].global[0], 44);
+  EXPECT_TRUE(shard(spec, tp(2, 4)).parts[1].owner);
 }
 
 TEST(Shard, FillingMayLeaveARankWithNothing) {
   const ParamSpec spec = cut_spec({{.size = 5, .pad_to = 8}});
-  EXPECT_EQ(shard(spec, 0, 4).shape[0], 2);
-  EXPECT_EQ(shard(spec, 2, 4).runs.at(0).length, 1);
-  EXPECT_TRUE(shard(spec, 3, 4).runs.empty());
-  EXPECT_EQ(shard(spec, 3, 4).shape[0], 2);
+  EXPECT_EQ(shard(spec, tp(0, 4)).shape[0], 2);
+  EXPECT_EQ(shard(spec, tp(2, 4)).parts.at(0).length[0], 1);
+  EXPECT_TRUE(shard(spec, tp(3, 4)).parts.empty());
+  EXPECT_EQ(shard(spec, tp(3, 4)).shape[0], 2);
 }
 
 TEST(Shard, UncutIsHeldByAllAndOwnedByTheFirst) {
   const ParamSpec spec{.name = "norm", .shape = {7}};
-  const Shard part = shard(spec, 1, 4);
+  const Shard part = shard(spec, tp(1, 4));
   EXPECT_EQ(part.shape, spec.shape);
-  ASSERT_EQ(part.runs.size(), 1U);
-  EXPECT_EQ(part.runs[0].length, 7);
-  EXPECT_EQ(part.runs[0].holders, 4);
-  EXPECT_FALSE(part.runs[0].owner);
-  EXPECT_TRUE(shard(spec, 0, 4).runs[0].owner);
-  const Shard scalar = shard({.name = "scale", .shape = {}}, 0, 1);
+  ASSERT_EQ(part.parts.size(), 1U);
+  EXPECT_EQ(part.parts[0].length[0], 7);
+  EXPECT_EQ(part.parts[0].holders, 4);
+  EXPECT_FALSE(part.parts[0].owner);
+  EXPECT_TRUE(shard(spec, tp(0, 4)).parts[0].owner);
+  const Shard scalar = shard({.name = "scale", .shape = {}}, Position());
   EXPECT_EQ(scalar.numel(), 1);
-  EXPECT_EQ(scalar.runs.at(0).length, 1);
-  EXPECT_FALSE(scalar.replicated_runs);
+  EXPECT_EQ(scalar.parts.size(), 1U);
+  EXPECT_FALSE(scalar.shared);
 }
 
 TEST(Shard, RefusesWhatBreaksUnits) {
-  EXPECT_THROW(shard(cut_spec({{.size = 12, .unit = 4}}), 0, 2), ConfigError);  // 3 heads over 2 ranks
-  EXPECT_THROW(shard(cut_spec({{.size = 10, .unit = 4}}), 0, 1), Error);        // not whole units
-  EXPECT_THROW(shard(cut_spec({{.size = 8}}), 2, 2), Error);
+  EXPECT_THROW(shard(cut_spec({{.size = 12, .unit = 4}}), tp(0, 2)), ConfigError);  // 3 heads over 2 ranks
+  EXPECT_THROW(shard(cut_spec({{.size = 10, .unit = 4}}), tp(0, 1)), Error);        // not whole units
+  EXPECT_THROW(shard(cut_spec({{.size = 8}}), tp(2, 2)), Error);
 }
 
 }  // namespace

@@ -34,9 +34,8 @@ inline Tensor whole_value(const plan::ParamSpec& spec) {
 /// This rank's part of `whole`; filling is zero.
 inline Tensor local_part(const tensor::Parameter& p, const Tensor& whole) {
   Tensor local = at::zeros(p.shard.shape, whole.options());
-  const int dim = std::max(0, p.spec.split_dim);
-  for (const plan::Run& run : p.shard.runs)
-    local.narrow(dim, run.local, run.length).copy_(whole.narrow(dim, run.global, run.length));
+  for (const plan::Part& part : p.shard.parts)
+    tensor::box_of(local, part.local, part.length).copy_(tensor::box_of(whole, part.global, part.length));
   return local;
 }
 
@@ -52,11 +51,10 @@ inline Tensor whole_gradient(tensor::Parameter& p, const comm::Group& tp) {
   const at::NoGradGuard no_grad;
   const Tensor local = p.grad_to_add_to();
   Tensor whole = local.clone();
-  if (p.spec.split_dim >= 0) {
+  if (p.spec.cut(plan::Axis::kTp) != nullptr) {
     whole = at::zeros(p.spec.shape, local.options());
-    for (const plan::Run& run : p.shard.runs)
-      whole.narrow(p.spec.split_dim, run.global, run.length)
-          .copy_(local.narrow(p.spec.split_dim, run.local, run.length));
+    for (const plan::Part& part : p.shard.parts)
+      tensor::box_of(whole, part.global, part.length).copy_(tensor::box_of(local, part.local, part.length));
   } else if (!p.spec.partial.has(plan::Axis::kTp)) {
     return whole;
   }

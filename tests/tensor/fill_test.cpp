@@ -9,7 +9,7 @@ namespace colonnade::tensor {
 namespace {
 
 at::Tensor filled(const plan::ParamSpec& spec, int coord, int size) {
-  Parameter parameter(spec, coord, size, at::kFloat);
+  Parameter parameter(spec, plan::Position::on(plan::Axis::kTp, coord, size), at::kFloat);
   parameter.initialize(1234);
   return parameter.value.detach();
 }
@@ -18,8 +18,7 @@ plan::ParamSpec cut(int dim, std::vector<plan::Piece> pieces) {
   plan::ParamSpec spec;
   spec.name = "decoder.layers.0.weight";
   spec.shape = {24, 10};
-  spec.split_dim = dim;
-  spec.pieces = std::move(pieces);
+  spec.cuts = {{.dim = dim, .pieces = std::move(pieces)}};
   return spec;
 }
 

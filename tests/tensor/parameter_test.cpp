@@ -33,7 +33,7 @@ struct SelfWritten : torch::autograd::Function<SelfWritten> {
 };
 
 TEST(Parameter, IsToldOnceWhenAnOpWroteTheGradientItself) {
-  Parameter w(whole("w", {3, 4}), 0, 1, test::options(at::kFloat));
+  Parameter w(whole("w", {3, 4}), {}, test::options(at::kFloat));
   w.initialize(1);
   int ready = 0;
   w.on_grad_ready = [&] { ++ready; };
@@ -48,7 +48,7 @@ TEST(Parameter, IsToldOnceWhenAnOpWroteTheGradientItself) {
 }
 
 TEST(Parameter, TakesGradientsOfPlainAutograd) {
-  Parameter w(whole("w", {3, 4}), 0, 1, test::options(at::kFloat));
+  Parameter w(whole("w", {3, 4}), {}, test::options(at::kFloat));
   w.initialize(1);
   const auto x = at::randn({5, 4}, test::options(at::kFloat));
   for (int pass = 0; pass < 2; ++pass) at::mm(x, w.value.t()).sum().backward();
@@ -60,7 +60,7 @@ TEST(Parameter, TakesGradientsOfPlainAutograd) {
 }
 
 TEST(Parameter, MovedIntoFlatStorageKeepsItsValueAndItsHook) {
-  Parameter w(whole("w", {3, 4}), 0, 1, test::options(at::kFloat));
+  Parameter w(whole("w", {3, 4}), {}, test::options(at::kFloat));
   w.initialize(1);
   const auto before = w.value.detach().clone();
   const auto values = at::zeros({20}, test::options(at::kFloat));

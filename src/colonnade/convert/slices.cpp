@@ -9,42 +9,33 @@ namespace {
 using checkpoint::Box;
 using checkpoint::Slice;
 
-int cut_dim(const tensor::Parameter& p) { return std::max(0, p.spec.split_dim); }
-
-/// One run of the local part in our global coordinates.
-struct LocalRun {
+/// A part of the local tensor in our global coordinates.
+struct LocalPart {
   at::Tensor data;
   checkpoint::Sizes offset;
   bool owner;
 };
 
-std::vector<LocalRun> runs_of(const tensor::Parameter& p, const at::Tensor& value) {
-  std::vector<LocalRun> runs;
-  const int dim = cut_dim(p);
-  for (const plan::Run& run : p.shard.runs) {
-    LocalRun part{value, checkpoint::Sizes(p.spec.shape.size(), 0), run.owner && !p.is_copy};
-    if (!p.spec.shape.empty()) {
-      part.data = part.data.narrow(dim, run.local, run.length);
-      part.offset[static_cast<std::size_t>(dim)] = run.global;
-    }
-    runs.push_back(std::move(part));
-  }
-  return runs;
+std::vector<LocalPart> parts_of(const tensor::Parameter& p, const at::Tensor& value) {
+  std::vector<LocalPart> parts;
+  for (const plan::Part& part : p.shard.parts)
+    parts.push_back({tensor::box_of(value, part.local, part.length), part.global, part.owner && !p.is_copy});
+  return parts;
 }
 
-/// The rows of `run` that lie in `tensor`; nothing when there are none.
-std::optional<Slice> slice_of(const LocalRun& run, const models::gpt::HfTensor& tensor,
+/// The rows of `part` that lie in `tensor`; nothing when there are none.
+std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor& tensor,
                               const checkpoint::Sizes& global) {
   Slice slice{.name = tensor.name,
               .global_shape = global,
-              .offset = run.offset,
-              .data = run.data,
-              .owner = run.owner};
+              .offset = part.offset,
+              .data = part.data,
+              .owner = part.owner};
   if (!global.empty()) {
-    const std::int64_t from = std::max(run.offset[0], tensor.first_row);
-    const std::int64_t to = std::min(run.offset[0] + run.data.size(0), tensor.first_row + tensor.rows);
+    const std::int64_t from = std::max(part.offset[0], tensor.first_row);
+    const std::int64_t to = std::min(part.offset[0] + part.data.size(0), tensor.first_row + tensor.rows);
     if (from >= to) return std::nullopt;
-    slice.data = run.data.narrow(0, from - run.offset[0], to - from);
+    slice.data = part.data.narrow(0, from - part.offset[0], to - from);
     slice.offset[0] = from - tensor.first_row;
     slice.global_shape[0] = tensor.rows;
   }
@@ -67,9 +58,9 @@ std::vector<Slice> model_slices(const tensor::Parameter& parameter, const at::Te
                                 std::optional<models::gpt::HfFamily> family, bool replica_owner) {
   std::vector<Slice> slices;
   const auto tensors = models::gpt::hf_tensors(parameter.spec, family);
-  for (const LocalRun& run : runs_of(parameter, value))
+  for (const LocalPart& part : parts_of(parameter, value))
     for (const auto& tensor : tensors)
-      if (auto slice = slice_of(run, tensor, parameter.spec.shape)) {
+      if (auto slice = slice_of(part, tensor, parameter.spec.shape)) {
         slice->owner = slice->owner && replica_owner;
         slices.push_back(std::move(*slice));
       }
@@ -79,23 +70,22 @@ std::vector<Slice> model_slices(const tensor::Parameter& parameter, const at::Te
 std::vector<Slice> state_slices(const std::string& name, const tensor::Parameter& p, std::int64_t begin,
                                 const at::Tensor& state, bool replica_owner) {
   std::vector<Slice> slices;
-  const auto dim = static_cast<std::size_t>(cut_dim(p));
   std::int64_t done = 0;
   for (const Box& local : checkpoint::boxes_of_range(p.shard.shape, begin, begin + state.numel())) {
     const at::Tensor box = state.narrow(0, done, local.numel()).view(local.shape);
     done += local.numel();
-    for (const plan::Run& run : p.shard.runs) {
+    for (const plan::Part& part : p.shard.parts) {
+      const auto common = checkpoint::overlap(local, {part.local, part.length});
+      if (!common) continue;
       Slice slice{.name = name,
                   .global_shape = p.spec.shape,
-                  .offset = local.offset,
+                  .offset = common->offset,
                   .data = box,
-                  .owner = run.owner && replica_owner && !p.is_copy};
-      if (!p.spec.shape.empty()) {
-        const std::int64_t from = std::max(local.offset[dim], run.local);
-        const std::int64_t to = std::min(local.offset[dim] + local.shape[dim], run.local + run.length);
-        if (from >= to) continue;
-        slice.data = box.narrow(static_cast<std::int64_t>(dim), from - local.offset[dim], to - from);
-        slice.offset[dim] = from - run.local + run.global;
+                  .owner = part.owner && replica_owner && !p.is_copy};
+      for (std::size_t d = 0; d < common->offset.size(); ++d) {
+        slice.data = slice.data.narrow(static_cast<std::int64_t>(d), common->offset[d] - local.offset[d],
+                                       common->shape[d]);
+        slice.offset[d] += part.global[d] - part.local[d];
       }
       slices.push_back(std::move(slice));
     }

@@ -7,17 +7,22 @@
 namespace colonnade::data_parallel {
 namespace {
 
-/// Calls body(run, place) for each run of this rank that has several holders. Places count the rows of
+const plan::Cut& cut_of(const tensor::Parameter& parameter) { return *parameter.spec.cut(plan::Axis::kTp); }
+
+/// Calls body(part, place) for each part of this rank that has several holders. Places count the rows of
 /// shared pieces alone, in global order, so they mean the same on all ranks. Returns how many there are.
 template <typename Body>
 std::int64_t each_shared(const tensor::Parameter& parameter, const Body& body) {
+  const plan::Cut& cut = cut_of(parameter);
+  const auto dim = static_cast<std::size_t>(cut.dim);
   std::int64_t begin = 0;
   std::int64_t left_out = 0;
-  for (const plan::Piece& piece : parameter.spec.pieces) {
+  for (const plan::Piece& piece : cut.pieces) {
     bool shared = false;
-    for (const plan::Run& run : parameter.shard.runs) {
-      if (run.holders == 1 || run.global < begin || run.global >= begin + piece.size) continue;
-      body(run, run.global - left_out);
+    for (const plan::Part& part : parameter.shard.parts) {
+      const std::int64_t row = part.global[dim];
+      if (part.holders == 1 || row < begin || row >= begin + piece.size) continue;
+      body(part, row - left_out);
       shared = true;
     }
     begin += piece.size;
@@ -29,8 +34,8 @@ std::int64_t each_shared(const tensor::Parameter& parameter, const Body& body) {
 /// A parameter's shape with the shared rows of all ranks alone.
 std::vector<std::int64_t> shared_shape(const tensor::Parameter& parameter) {
   auto shape = parameter.shard.shape;
-  shape[static_cast<std::size_t>(parameter.spec.split_dim)] =
-      each_shared(parameter, [](const plan::Run&, std::int64_t) {});
+  shape[static_cast<std::size_t>(cut_of(parameter).dim)] =
+      each_shared(parameter, [](const plan::Part&, std::int64_t) {});
   return shape;
 }
 
@@ -48,9 +53,10 @@ void sum_shared_rows(const std::vector<tensor::Parameter*>& parameters, const co
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const tensor::Parameter& p = *parameters[i];
       const at::Tensor rows = all.narrow(0, starts[i], starts[i + 1] - starts[i]).view(shared_shape(p));
-      each_shared(p, [&](const plan::Run& run, std::int64_t place) {
-        const int dim = p.spec.split_dim;
-        copy(rows.narrow(dim, place, run.length), p.main_grad.narrow(dim, run.local, run.length));
+      const int dim = cut_of(p).dim;
+      const auto d = static_cast<std::size_t>(dim);
+      each_shared(p, [&](const plan::Part& part, std::int64_t place) {
+        copy(rows.narrow(dim, place, part.length[d]), p.main_grad.narrow(dim, part.local[d], part.length[d]));
       });
     }
   };

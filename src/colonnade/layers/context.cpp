@@ -3,8 +3,10 @@
 
 namespace colonnade::layers {
 
+plan::Position Context::position() const { return plan::Position::on(plan::Axis::kTp, tp.rank(), tp.size()); }
+
 std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
-  auto parameter = std::make_unique<tensor::Parameter>(spec, tp.rank(), tp.size(), options);
+  auto parameter = std::make_unique<tensor::Parameter>(spec, position(), options);
   if (draws)
     parameter->initialize(seed);
   else

@@ -16,6 +16,8 @@ struct Context {
   std::uint64_t seed = 1234;       ///< of initial values and dropout
   bool draws = true;               ///< initial values are drawn; else zero until a checkpoint gives them
 
+  /// Of this rank on the axes of its groups.
+  [[nodiscard]] plan::Position position() const;
   /// The local part of `spec` for this rank.
   [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const plan::ParamSpec& spec) const;
   [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const std::optional<plan::ParamSpec>& spec) const;

@@ -8,8 +8,8 @@
 namespace colonnade::layers {
 
 VocabRange vocab_range(const tensor::Parameter& table) {
-  if (table.shard.runs.empty()) return {};
-  return {table.shard.runs.front().global, table.shard.runs.front().length};
+  if (table.shard.parts.empty()) return {};
+  return {table.shard.parts.front().global[0], table.shard.parts.front().length[0]};
 }
 
 Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context)

@@ -46,20 +46,14 @@ void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
   }
 }
 
-/// The elements of a segment whose owner on the tensor axis is this rank, filling left out.
+/// The elements of a segment that this rank owns among those that hold them, filling left out.
 void Optimizer::count_elements(const Segment& s) {
   const tensor::Parameter& p = *s.parameter;
-  const std::int64_t length = s.grad.numel();
   if (p.is_copy) return;
-  if (p.spec.split_dim != 0) {
-    if (p.shard.runs.front().owner) counted_.push_back({s.grad, s.model});
-    return;
-  }
-  const std::int64_t inner = p.value.numel() / std::max<std::int64_t>(1, p.value.size(0));
-  for (const plan::Run& run : p.shard.runs) {
-    const std::int64_t from = std::max(run.local * inner, s.begin);
-    const std::int64_t to = std::min((run.local + run.length) * inner, s.begin + length);
-    if (!run.owner || from >= to) continue;
+  for (const plan::Owned& owned : plan::owned(p.spec, p.shard)) {
+    const std::int64_t from = std::max(owned.begin, s.begin);
+    const std::int64_t to = std::min(owned.end, s.begin + s.grad.numel());
+    if (from >= to) continue;
     counted_.push_back(
         {s.grad.narrow(0, from - s.begin, to - from), s.model.narrow(0, from - s.begin, to - from)});
   }

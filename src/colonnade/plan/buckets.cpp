@@ -48,7 +48,7 @@ class Filler {
 
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
   if (tp == 1) return FurtherSum::kNone;
-  if (spec.split_dim >= 0) return shard.replicated_runs ? FurtherSum::kSharedRows : FurtherSum::kNone;
+  if (spec.cut(Axis::kTp) != nullptr) return shard.shared ? FurtherSum::kSharedRows : FurtherSum::kNone;
   return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;
 }
 

@@ -39,7 +39,7 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
   for (const StageBlocks& stage : stages) {
     std::vector<FlatParam>& chunk = chunks.emplace_back();
     for_each_held(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied) {
-      const Shard part = shard(spec, 0, mesh.size(spec.split_axis));
+      const Shard part = shard(spec, mesh.position(0));
       chunk.push_back(
           {part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp))});
     });

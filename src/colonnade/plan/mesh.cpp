@@ -52,6 +52,15 @@ std::string name(AxisSet axes) {
   return text;
 }
 
+Position& Position::set(Axis axis, int coord, int size) {
+  COL_CHECK(size >= 1 && coord >= 0 && coord < size,
+            "mesh: a place on an axis must be below its size; got {} of {} on {}; pass the rank's place",
+            coord, size, name(axis));
+  coords[at(axis)] = coord;
+  sizes[at(axis)] = size;
+  return *this;
+}
+
 Mesh::Mesh(const config::Parallel& p) : world_(p.world_size) {
   const int tp = p.tensor_model_parallel_size;
   const int cp = p.context_parallel_size;
@@ -103,6 +112,12 @@ int Mesh::coord(int rank, Axis axis) const {
   COL_CHECK(rank >= 0 && rank < world_, "mesh: ranks are 0..{}; got {}; pass a rank of this world",
             world_ - 1, rank);
   return rank / strides_[at(axis)] % sizes_[at(axis)];
+}
+
+Position Mesh::position(int rank) const {
+  Position position;
+  for (const Axis axis : kNaming) position.set(axis, coord(rank, axis), size(axis));
+  return position;
 }
 
 std::vector<int> Mesh::peers(int rank, AxisSet axes) const {

@@ -3,6 +3,7 @@
 // Source: Megatron's core/parallel_state.py (RankGenerator).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
@@ -38,6 +39,19 @@ class AxisSet {
 };
 std::string name(AxisSet axes);  ///< "dp-cp"
 
+/// Where one rank stands on every axis.
+struct Position {
+  std::array<int, kNumAxes> coords{};
+  std::array<int, kNumAxes> sizes{1, 1, 1, 1, 1, 1, 1};
+
+  [[nodiscard]] int coord(Axis axis) const { return coords[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] int size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
+  /// Moves it on one axis. Throws Error unless 0 <= coord < size.
+  Position& set(Axis axis, int coord, int size);
+  /// Alone on all axes but this one.
+  static Position on(Axis axis, int coord, int size) { return Position().set(axis, coord, size); }
+};
+
 /// Position of every rank. A value; cheap to copy.
 class Mesh {
  public:
@@ -50,6 +64,7 @@ class Mesh {
   /// Product of the sizes of `axes`.
   [[nodiscard]] int size(AxisSet axes) const;
   [[nodiscard]] int coord(int rank, Axis axis) const;
+  [[nodiscard]] Position position(int rank) const;
   /// Ranks that differ from `rank` on `axes` only, ascending, `rank` included. All axes must belong
   /// to one factoring (pp belongs to both). Throws Error otherwise.
   [[nodiscard]] std::vector<int> peers(int rank, AxisSet axes) const;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,7 +12,7 @@
 
 namespace colonnade::plan {
 
-/// A consecutive part of the cut dimension: `q`, `k`, `v` of a fused matrix, `gate` and `up`, or the
+/// A consecutive part of a cut dimension: `q`, `k`, `v` of a fused matrix, `gate` and `up`, or the
 /// whole. It is cut in units (a head, one row) that never break:
 ///   units divisible by the axis   each rank holds units / size of them;
 ///   axis divisible by the units   each unit is held by size / units neighbouring ranks;
@@ -26,46 +26,72 @@ struct Piece {
   std::int64_t pad_to = 0;
 };
 
+/// One dimension cut over one axis.
+struct Cut {
+  int dim = 0;
+  Axis axis = Axis::kTp;
+  std::vector<Piece> pieces;  ///< sizes add up to shape[dim]
+};
+
 enum class InitKind : std::uint8_t { kNormal, kZero, kOne };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.02;
 };
 
+/// The ranks that hold parts of a parameter, and those that hold the same part.
+enum class Family : std::uint8_t {
+  kDense,   ///< cut or repeated over tp; replicas over dp and cp
+  kExpert,  ///< cut or repeated over ep and etp; replicas over edp
+};
+AxisSet model_axes(Family family);
+AxisSet data_axes(Family family);
+
 struct ParamSpec {
   std::string name;                 ///< global name, e.g. "decoder.layers.3.mlp.linear_fc1.weight"
   std::vector<std::int64_t> shape;  ///< global shape without filling
-  int split_dim = -1;               ///< cut dimension; -1: every rank holds all of it
-  Axis split_axis = Axis::kTp;      ///< axis over which it is cut
-  std::vector<Piece> pieces;        ///< sizes add up to shape[split_dim]; empty when split_dim is -1
-  AxisSet partial;                  ///< axes besides the data axes over which the gradient must be summed
-  AxisSet data_axes{Axis::kDp, Axis::kCp};  ///< axes of replicas that see other samples
+  std::vector<Cut> cuts;  ///< of different dimensions over different axes of the family; the other axes
+                          ///< of its model hold the same
+  AxisSet partial;        ///< axes besides the data axes over which the gradient must be summed
+  Family family = Family::kDense;
   Init init;
   bool weight_decay = true;  ///< false for biases and norms
 
   [[nodiscard]] std::int64_t numel() const;
+  [[nodiscard]] const Cut* cut(Axis axis) const;  ///< null: not cut over it
 };
 
-/// A run along the cut dimension that a rank holds: [local, local+length) is [global, global+length).
-struct Run {
-  std::int64_t global = 0;
-  std::int64_t local = 0;
-  std::int64_t length = 0;
-  int holders = 1;    ///< ranks of the axis that hold this run
-  bool owner = true;  ///< true on the first of them
+/// A box of the global tensor that a rank holds: the elements global[d] <= i[d] < global[d] + length[d] lie
+/// at local[d] of the rank's tensor. No dimensions: a scalar.
+struct Part {
+  std::vector<std::int64_t> global, local, length;
+  int holders = 1;    ///< ranks of the model axes that hold these elements
+  bool owner = true;  ///< true on one of them
 };
 
-/// One rank's part of a parameter.
+/// What one rank holds of a parameter.
 struct Shard {
   std::vector<std::int64_t> shape;  ///< local shape, filling included
-  std::vector<Run> runs;            ///< in local order; the rest of the cut dimension is filling
-  bool replicated_runs = false;     ///< some run has more than one holder
+  std::vector<Part> parts;          ///< in local order; the rest is filling
+  bool shared = false;              ///< some unit is held by several ranks of an axis that cuts it
   [[nodiscard]] std::int64_t numel() const;
 };
 
-/// The part of the rank that stands at `coord` of `size` on spec.split_axis. A parameter that is not
-/// cut has one run over dimension 0 (length 1 and shape {} for scalars), held by all and owned by
-/// coordinate 0. Throws ConfigError where a piece cannot be cut.
-Shard shard(const ParamSpec& spec, int coord, int size);
+/// What the rank at `position` holds. Throws ConfigError where a piece cannot be cut.
+Shard shard(const ParamSpec& spec, const Position& position);
+
+/// Elements that lie together both in the rank's tensor and in the global one, as flat row-major numbers.
+struct Stretch {
+  std::int64_t local = 0, global = 0, length = 0;
+};
+/// Those of `part`, in local order.
+void for_each_stretch(const ParamSpec& spec, const Shard& shard, const Part& part,
+                      const std::function<void(const Stretch&)>& use);
+
+/// The flat local elements [begin, end) that this rank owns, ascending and as long as can be.
+struct Owned {
+  std::int64_t begin = 0, end = 0;
+};
+std::vector<Owned> owned(const ParamSpec& spec, const Shard& shard);
 
 }  // namespace colonnade::plan

@@ -41,8 +41,16 @@ at::ScalarType grad_type(const at::Tensor& value) {
 
 }  // namespace
 
-Parameter::Parameter(plan::ParamSpec given, int coord, int size, const at::TensorOptions& options)
-    : spec(std::move(given)), shard(plan::shard(spec, coord, size)) {
+at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
+                  const std::vector<std::int64_t>& length) {
+  at::Tensor box = tensor;
+  for (std::size_t d = 0; d < offset.size(); ++d)
+    box = box.narrow(static_cast<std::int64_t>(d), offset[d], length[d]);
+  return box;
+}
+
+Parameter::Parameter(plan::ParamSpec given, const plan::Position& position, const at::TensorOptions& options)
+    : spec(std::move(given)), shard(plan::shard(spec, position)) {
   value = at::empty(shard.shape, options).set_requires_grad(true);
   watch();
 }

@@ -17,15 +17,19 @@ struct Node;
 
 namespace colonnade::tensor {
 
+/// The view offset[d] <= i[d] < offset[d] + length[d]; of the parts of a plan::Shard.
+at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
+                  const std::vector<std::int64_t>& length);
+
 /// Owned by the block that computes with it; data parallelism and the optimizer hold pointers, so
 /// it does not move. `value` requires grad. `main_grad` has the shape of `value` in fp32 (float64
 /// for float64 parameters); it is allocated by the first gradient unless data_parallel::GradBuffers
 /// has made it a view into a bucket before.
 class Parameter {
  public:
-  /// Allocates the local part for the rank at `coord` of `size` on the spec's axis; values are
-  /// undefined until initialize(). On meta devices nothing is ever filled.
-  Parameter(plan::ParamSpec spec, int coord, int size, const at::TensorOptions& options);
+  /// Allocates the local part of the rank at `position`; values are undefined until initialize(). On
+  /// meta devices nothing is ever filled.
+  Parameter(plan::ParamSpec spec, const plan::Position& position, const at::TensorOptions& options);
   ~Parameter();
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;

@@ -102,14 +102,15 @@ std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfFa
   for (const Row& row : *family == HfFamily::kGpt2 ? gpt2_table() : llama_table()) {
     if (row.ours != pattern) continue;
     if (row.theirs.size() == 1) return {{with_number(row.theirs[0], number), 0, all_rows, row.transposed}};
-    COL_CHECK(row.theirs.size() == spec.pieces.size(),
-              "{}: the name table has {} tensors for it; got {} pieces", spec.name, row.theirs.size(),
-              spec.pieces.size());
+    const plan::Cut* cut = spec.cut(plan::Axis::kTp);
+    COL_CHECK(cut != nullptr && row.theirs.size() == cut->pieces.size(),
+              "{}: the name table has {} tensors for it; got another number of pieces", spec.name,
+              row.theirs.size());
     std::vector<HfTensor> tensors;
     std::int64_t first = 0;
     for (std::size_t i = 0; i < row.theirs.size(); ++i) {
-      tensors.push_back({with_number(row.theirs[i], number), first, spec.pieces[i].size, row.transposed});
-      first += spec.pieces[i].size;
+      tensors.push_back({with_number(row.theirs[i], number), first, cut->pieces[i].size, row.transposed});
+      first += cut->pieces[i].size;
     }
     return tensors;
   }

@@ -47,15 +47,13 @@ class Builder {
     for (const Piece& piece : pieces) rows += piece.size;
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {rows, m_.hidden_size},
-                              .split_dim = 0,
-                              .pieces = pieces,
+                              .cuts = {{.dim = 0, .pieces = pieces}},
                               .init = {.std = m_.init_method_std}},
                    .bias = std::nullopt};
     if (bias) {
       p.bias = ParamSpec{.name = name + ".bias",
                          .shape = {rows},
-                         .split_dim = 0,
-                         .pieces = pieces,
+                         .cuts = {{.dim = 0, .pieces = pieces}},
                          .init = kZeros,
                          .weight_decay = false};
     }
@@ -67,8 +65,7 @@ class Builder {
     const double std = m_.init_method_std / std::sqrt(2.0 * static_cast<double>(m_.num_layers));
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {m_.hidden_size, piece.size},
-                              .split_dim = 1,
-                              .pieces = {piece},
+                              .cuts = {{.dim = 1, .pieces = {piece}}},
                               .init = {.std = std}},
                    .bias = std::nullopt};
     if (m_.add_bias_linear) {
@@ -85,8 +82,8 @@ class Builder {
   [[nodiscard]] ParamSpec vocabulary(const std::string& name, double std) const {
     return {.name = name,
             .shape = {m_.vocab_size, m_.hidden_size},
-            .split_dim = 0,
-            .pieces = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}},
+            .cuts = {{.dim = 0,
+                      .pieces = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}}}},
             .init = {.std = std}};
   }
 
