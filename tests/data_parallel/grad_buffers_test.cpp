@@ -232,6 +232,42 @@ TEST(GradBuffers, WithoutOverlapEveryGatherIsWaitedForAtOnce) {
                                                "wait all_gather gradient bucket 0 (c ... c)"));
 }
 
+TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
+  config::Parallel parallel;
+  parallel.world_size = 4;
+  parallel.expert_model_parallel_size = 2;
+  plan::ParamSpec spec = plain("experts", {4, 3});
+  spec.family = plan::Family::kExpert;
+  spec.cuts = {{.dim = 0, .axis = plan::Axis::kEp, .pieces = {{.size = 4}}}};
+  for (const bool distributed : {false, true})
+    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+      Parameter dense(plain("dense", {30}), {}, at::dtype(at::kDouble));
+      Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
+      GradBuffers buffers(
+          {{&dense, &experts}}, nullptr,
+          {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
+          {.distributed = distributed});
+      const double own = std::pow(10, ranks.rank());
+      for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
+      buffers.finish();
+      // Ranks 0 and 2 hold the first two experts, ranks 1 and 3 the others.
+      const double of_experts = ranks.rank() % 2 == 0 ? 101 : 1010;
+      double seen = 0;
+      for (const auto& [p, begin] : buffers.entries())
+        for (const Owned& owned : buffers.owned()) {
+          const auto from = std::max(begin, owned.begin);
+          const auto to = std::min(begin + p->value.numel(), owned.end);
+          if (from >= to) continue;
+          seen += static_cast<double>(to - from);
+          EXPECT_TRUE((buffers.grads().narrow(0, from, to - from) == (p == &dense ? 1111 : of_experts))
+                          .all()
+                          .item<bool>());
+        }
+      EXPECT_LE(seen, 36);
+      if (!distributed) EXPECT_EQ(seen, 36);
+    });
+}
+
 TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   plan::ParamSpec spec = plain("norm", {6});

@@ -232,7 +232,7 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
       const comm::Group tp = ranks.group({plan::Axis::kTp});
       const comm::Group data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
       Toy toy(specs, tp, data, {.bucket_elements = 500, .distributed = layout.distributed});
-      Optimizer optimizer(settings, *toy.buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), false);
+      Optimizer optimizer(settings, *toy.buffers, ranks.world(), false);
       Reference reference(settings, specs);
       for (int step = 1; step <= 3; ++step) {
         toy.buffers->start_step();
@@ -266,7 +266,7 @@ TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
     test::randomize({&table, &other});
     table.is_copy = stage == 1;
     data_parallel::GradBuffers buffers({{&table, &other}}, &table, {.embedding = ranks.embedding()}, {});
-    Optimizer optimizer(adam(), buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), false);
+    Optimizer optimizer(adam(), buffers, ranks.world(), false);
     table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // 3 in all
     other.accumulate(at::full({10}, 2.0, at::kDouble));
     buffers.finish();
@@ -275,6 +275,32 @@ TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
     ranks.world().broadcast(others, 0, "table").wait();
     EXPECT_TRUE(at::equal(table.value, others));
   });
+}
+
+TEST(Optimizer, ExpertsCountOnce) {
+  config::Parallel parallel;
+  parallel.world_size = 4;
+  parallel.expert_model_parallel_size = 2;
+  plan::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = plan::Family::kExpert};
+  spec.cuts = {{.dim = 0, .axis = plan::Axis::kEp, .pieces = {{.size = 4}}}};
+  for (const bool distributed : {false, true})
+    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+      Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
+      Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
+      test::randomize({&dense, &experts});
+      data_parallel::GradBuffers buffers(
+          {{&dense, &experts}}, nullptr,
+          {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
+          {.distributed = distributed});
+      Optimizer optimizer(adam(), buffers, ranks.world(), false);
+      for (Parameter* p : {&dense, &experts}) p->accumulate(at::ones_like(p->value));
+      buffers.finish();
+      // Four replicas of the dense part, two of each expert.
+      EXPECT_NEAR(optimizer.step({.learning_rate = 0.1}).grad_norm, std::sqrt(30 * 16 + 12 * 4), 1e-12);
+      const Tensor others = experts.value.detach().clone();
+      ranks.group({plan::Axis::kEdp}).broadcast(others, 0, "experts").wait();
+      EXPECT_TRUE(at::equal(experts.value, others));
+    });
 }
 
 TEST(Optimizer, AStageWithoutParametersTakesPart) {
@@ -287,7 +313,7 @@ TEST(Optimizer, AStageWithoutParametersTakesPart) {
       const auto specs = empty ? std::vector<plan::ParamSpec>{} : two_specs();
       Toy toy(specs, {}, ranks.group({plan::Axis::kDp}),
               {.distributed = distributed, .empty = test::options(at::kDouble)});
-      Optimizer optimizer(adam(), *toy.buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), false);
+      Optimizer optimizer(adam(), *toy.buffers, ranks.world(), false);
       give_gradients(toy, 1, 0.5);  // two replicas
       const auto result = optimizer.step({.learning_rate = 0.01, .count_zeros = true});
       EXPECT_NEAR(result.grad_norm, norm_of(two_specs(), 1), 1e-12 * result.grad_norm);
@@ -333,7 +359,7 @@ TEST(Optimizer, SkipsOnAllRanksWhenOneOverflows) {
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const comm::Group tp = ranks.group({plan::Axis::kTp});
     Toy toy(specs, tp, {}, {}, at::kHalf);
-    Optimizer optimizer(adam(), *toy.buffers, ranks.group({plan::Axis::kTp, plan::Axis::kPp}), true);
+    Optimizer optimizer(adam(), *toy.buffers, ranks.world(), true);
     toy.buffers->start_step();
     for (Parameter* p : toy.list) p->accumulate(at::ones_like(p->value));
     if (tp.rank() == 1) toy.list.front()->main_grad.view(-1)[0] = std::numeric_limits<float>::infinity();

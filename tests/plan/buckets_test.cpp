@@ -15,7 +15,7 @@ TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
   const std::vector<std::vector<FlatParam>> chunks{
       {{100, Kind::kTied}, {10, Kind::kTensor}, {70}, {20, Kind::kSharedRows}, {30}, {40, Kind::kTensor}},
       {{5, Kind::kTensor}}};
-  const FlatLayout layout = lay_out(chunks, 1'000'000, 1);
+  const FlatLayout layout = lay_out(chunks, 1'000'000, {});
   std::vector<std::size_t> order;
   for (const FlatEntry& e : layout.entries) order.push_back(e.index);
   EXPECT_EQ(order, (std::vector<std::size_t>{4, 2, 5, 1, 3, 0, 0}));
@@ -35,7 +35,7 @@ TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
 
 TEST(Buckets, CloseWhenTheyAreFullAndAreCutEvenly) {
   const std::vector<std::vector<FlatParam>> chunks{{{64}, {64}, {64}, {200}, {1}}};
-  const FlatLayout layout = lay_out(chunks, 128, 3);
+  const FlatLayout layout = lay_out(chunks, 128, {.dense = 3});
   ASSERT_EQ(layout.buckets.size(), 3U) << "1 and 200, two of 64, the last of 64";
   EXPECT_EQ(layout.buckets[0].last, 2U);
   for (const FlatBucket& b : layout.buckets) EXPECT_EQ((b.end - b.begin) % (3 * 128), 0);
@@ -48,9 +48,21 @@ TEST(Buckets, CloseWhenTheyAreFullAndAreCutEvenly) {
 }
 
 TEST(Buckets, TheLargestShardHasNoFilling) {
-  const FlatLayout layout = lay_out({{{100}}}, 1'000'000, 2);  // 100 of 128: 64 and 36
-  EXPECT_EQ(largest_shard(layout, 1), 100);
-  EXPECT_EQ(largest_shard(layout, 2), 64);
+  const FlatLayout layout = lay_out({{{100}}}, 1'000'000, {.dense = 2});  // 100 of 128: 64 and 36
+  EXPECT_EQ(largest_shard(layout, {}), 100);
+  EXPECT_EQ(largest_shard(layout, {.dense = 2}), 64);
+}
+
+TEST(Buckets, ExpertsLieApartAndAreCutOverTheirOwnReplicas) {
+  const std::vector<std::vector<FlatParam>> chunks{{{100}, {.numel = 300, .family = Family::kExpert}, {10}}};
+  const FlatLayout layout = lay_out(chunks, 1'000'000, {.dense = 3, .expert = 2});
+  ASSERT_EQ(layout.buckets.size(), 2U);
+  EXPECT_EQ(layout.buckets[0].family, Family::kDense);
+  EXPECT_EQ(layout.buckets[0].end, 3 * 128) << "10, and 100 from 64 on";
+  EXPECT_EQ(layout.buckets[1].family, Family::kExpert);
+  EXPECT_EQ(layout.buckets[1].end - layout.buckets[1].begin, 384);
+  // Dense: 10 and 64, or 36; experts: 192 of 300.
+  EXPECT_EQ(largest_shard(layout, {.dense = 3, .expert = 2}), 10 + 64 + 192);
 }
 
 TEST(Buckets, SizesAreTheFlagOrMegatrons) {

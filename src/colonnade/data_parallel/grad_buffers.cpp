@@ -14,10 +14,11 @@ plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chu
   std::vector<std::vector<plan::FlatParam>> flat(chunks.size());
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const tensor::Parameter* p : chunks[c])
-      flat[c].push_back({p->value.numel(), p == tied
-                                               ? FurtherSum::kTied
-                                               : plan::further_sum(p->spec, p->shard, groups.tensor.size())});
-  return plan::lay_out(flat, bucket_elements, groups.data.size());
+      flat[c].push_back(
+          {p->value.numel(),
+           p == tied ? FurtherSum::kTied : plan::further_sum(p->spec, p->shard, groups.tensor.size()),
+           p->spec.family});
+  return plan::lay_out(flat, bucket_elements, {groups.data.size(), groups.expert_data.size()});
 }
 
 }  // namespace
@@ -50,9 +51,10 @@ void GradBuffers::adopt(const plan::FlatLayout& layout,
 }
 
 void GradBuffers::add_owned(const plan::FlatBucket& place) {
-  const std::int64_t ranks = distributed() ? groups_.data.size() : 1;
-  const std::int64_t part = (place.end - place.begin) / ranks;
-  const std::int64_t begin = place.begin + (distributed() ? part * groups_.data.rank() : 0);
+  const comm::Group& replicas = groups_.replicas(place.family);
+  const bool shared = distributed(place.family);
+  const std::int64_t part = (place.end - place.begin) / (shared ? replicas.size() : 1);
+  const std::int64_t begin = place.begin + (shared ? part * replicas.rank() : 0);
   owned_.push_back({begin, begin + part});
 }
 
@@ -97,13 +99,13 @@ void GradBuffers::launch(Bucket& bucket) {
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // an unused parameter: its gradient is zero
   bucket.launched = true;
   const at::Tensor all = stretch(grads_, bucket);
-  if (!distributed()) {
-    bucket.reduced = groups_.data.all_reduce(all, bucket.name);
+  const comm::Group& replicas = groups_.replicas(bucket.place.family);
+  if (!distributed(bucket.place.family)) {
+    bucket.reduced = replicas.all_reduce(all, bucket.name);
     return;
   }
-  const std::int64_t part = all.numel() / groups_.data.size();
-  bucket.reduced =
-      groups_.data.reduce_scatter(all.narrow(0, part * groups_.data.rank(), part), all, bucket.name);
+  const std::int64_t part = all.numel() / replicas.size();
+  bucket.reduced = replicas.reduce_scatter(all.narrow(0, part * replicas.rank(), part), all, bucket.name);
 }
 
 /// What this rank needs of a bucket, over the axes beside the replicas. Those it is summed with need the
@@ -133,13 +135,13 @@ void GradBuffers::finish() {
 }
 
 void GradBuffers::gather_params() {
-  if (!distributed()) return;
   // First needed, first gathered: the buffers are in backward order.
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
+    if (!distributed(bucket->place.family)) continue;
+    const comm::Group& replicas = groups_.replicas(bucket->place.family);
     const at::Tensor all = stretch(params_, *bucket);
-    const std::int64_t part = all.numel() / groups_.data.size();
-    bucket->gathered =
-        groups_.data.all_gather(all, all.narrow(0, part * groups_.data.rank(), part), bucket->name);
+    const std::int64_t part = all.numel() / replicas.size();
+    bucket->gathered = replicas.all_gather(all, all.narrow(0, part * replicas.rank(), part), bucket->name);
     if (!options_.overlap_param_gather) bucket->gathered.wait();
   }
 }

@@ -26,9 +26,14 @@ struct Options {
 
 /// The groups a gradient may have to be summed over.
 struct Groups {
-  comm::Group data;       ///< replicas that see other samples (dp and cp)
-  comm::Group tensor;     ///< tp
-  comm::Group embedding;  ///< first and last stage, where tied embeddings live on both
+  comm::Group data;         ///< replicas of dense parameters that see other samples (dp and cp)
+  comm::Group tensor;       ///< tp
+  comm::Group embedding;    ///< first and last stage, where tied embeddings live on both
+  comm::Group expert_data;  ///< replicas of experts (edp)
+
+  [[nodiscard]] const comm::Group& replicas(plan::Family family) const {
+    return family == plan::Family::kDense ? data : expert_data;
+  }
 };
 
 /// A stretch [begin, end) of the flat buffers that this rank updates.
@@ -69,7 +74,14 @@ class GradBuffers {
   [[nodiscard]] const at::Tensor& grads() const { return grads_; }    ///< flat fp32 (or float64)
   [[nodiscard]] const std::vector<Owned>& owned() const { return owned_; }
   [[nodiscard]] const Groups& groups() const { return groups_; }
-  [[nodiscard]] bool distributed() const { return options_.distributed && groups_.data.size() > 1; }
+  /// Whether the replicas of a family share the update of its parameters.
+  [[nodiscard]] bool distributed(plan::Family family) const {
+    return options_.distributed && groups_.replicas(family).size() > 1;
+  }
+  /// Whether what this rank updates counts: among replicas that update the same, the first one's does.
+  [[nodiscard]] bool counts(plan::Family family) const {
+    return distributed(family) || groups_.replicas(family).rank() == 0;
+  }
 
   struct Entry {
     tensor::Parameter* parameter;

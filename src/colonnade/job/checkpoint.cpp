@@ -46,11 +46,11 @@ std::vector<std::pair<std::string, at::Tensor>> states_of(const optim::Segment& 
 }
 
 std::vector<Slice> optimizer_slices(Job& job) {
-  const bool owner = job.buffers().distributed() || job.data_rank() == 0;
   std::vector<Slice> slices;
   for (const optim::Segment& s : job.optimizer().segments())
     for (const auto& [name, state] : states_of(s))
-      append(slices, convert::state_slices(name, *s.parameter, s.begin, state, owner));
+      append(slices, convert::state_slices(name, *s.parameter, s.begin, state,
+                                           job.buffers().counts(s.parameter->spec.family)));
   return slices;
 }
 
@@ -58,7 +58,9 @@ std::vector<Slice> model_slices(Job& job) {
   const auto family = models::gpt::hf_family(job.run.model);
   std::vector<Slice> slices;
   for (const tensor::Parameter* parameter : job.parameters())
-    append(slices, convert::model_slices(*parameter, family, job.data_rank() == 0));
+    append(slices,
+           convert::model_slices(*parameter, family,
+                                 job.buffers().groups().replicas(parameter->spec.family).rank() == 0));
   return slices;
 }
 

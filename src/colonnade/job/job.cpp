@@ -21,7 +21,6 @@ namespace {
 
 using plan::Axis;
 constexpr plan::AxisSet kReplicas{Axis::kDp, Axis::kCp};
-constexpr plan::AxisSet kModelParallel{Axis::kTp, Axis::kPp};
 
 /// Splits time into laps: seconds since the last call without communication, which is counted apart.
 class Laps {
@@ -99,9 +98,11 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   }
   const comm::Group replicas = ranks.group(kReplicas);
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
-      chunks, model.tied, data_parallel::Groups{replicas, tp, ranks.embedding()},
+      chunks, model.tied,
+      data_parallel::Groups{replicas, tp, ranks.embedding(),
+                            ranks.group(plan::data_axes(plan::Family::kExpert))},
       buffer_options(run, replicas.size(), options_));
-  optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.group(kModelParallel),
+  optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
   if (run.parallel.overlap_param_gather)
     for (tensor::Stage* stage : stages)

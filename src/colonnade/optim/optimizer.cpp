@@ -17,10 +17,10 @@ at::Tensor zeros_like_fp(const at::Tensor& grad) { return at::zeros({grad.numel(
 }  // namespace
 
 Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
-                     comm::Group model_parallel, bool fp16)
+                     comm::Group world, bool fp16)
     : settings_(settings),
       buffers_(&buffers),
-      model_parallel_(std::move(model_parallel)),
+      world_(std::move(world)),
       scale_(initial_loss_scale(settings, fp16)) {
   cut_segments(buffers);
   for (const Segment& segment : segments_) count_elements(segment);
@@ -49,7 +49,7 @@ void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
 /// The elements of a segment that this rank owns among those that hold them, filling left out.
 void Optimizer::count_elements(const Segment& s) {
   const tensor::Parameter& p = *s.parameter;
-  if (p.is_copy) return;
+  if (p.is_copy || !buffers_->counts(p.spec.family)) return;
   for (const plan::Owned& owned : plan::owned(p.spec, p.shard)) {
     const std::int64_t from = std::max(owned.begin, s.begin);
     const std::int64_t to = std::min(owned.end, s.begin + s.grad.numel());
@@ -60,11 +60,9 @@ void Optimizer::count_elements(const Segment& s) {
 }
 
 std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
-  const bool over_replicas = buffers_->distributed();
-  if (model_parallel_.size() == 1 && !over_replicas) return values;
+  if (world_.size() == 1) return values;
   at::Tensor sums = at::tensor(values, at::kDouble).to(buffers_->grads().device());
-  model_parallel_.all_reduce(sums, "gradient norm").wait();
-  if (over_replicas) buffers_->groups().data.all_reduce(sums, "gradient norm over replicas").wait();
+  world_.all_reduce(sums, "gradient norm").wait();
   const at::Tensor host = sums.cpu();
   std::copy_n(host.const_data_ptr<double>(), values.size(), values.begin());
   return values;

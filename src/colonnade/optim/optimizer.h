@@ -43,15 +43,15 @@ struct StepResult {
 
 class Optimizer {
  public:
-  /// `model_parallel`: ranks that hold other parts of the model (tp and pp).
-  Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
-            comm::Group model_parallel, bool fp16);
+  /// `world`: all ranks of the model.
+  Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group world,
+            bool fp16);
 
   /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
   /// parameters. A gradient that is not finite updates nothing (Megatron does the same under a loss scale,
   /// and without one writes it into the weights). Call after GradBuffers::finish(). Each element counts once
   /// in the norm, whatever the layout: its owner's float64 sum of squares. Communication: one sum of 2
-  /// numbers over the model-parallel ranks, and over the replicas with the distributed optimizer.
+  /// numbers over all ranks, so all have the same norm.
   StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters (--log-params-norm).
@@ -81,7 +81,7 @@ class Optimizer {
 
   config::Optimizer settings_;
   data_parallel::GradBuffers* buffers_;
-  comm::Group model_parallel_;
+  comm::Group world_;
   LossScale scale_;
   std::int64_t steps_ = 0;
   std::vector<Segment> segments_;

@@ -15,11 +15,13 @@ std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + s
 /// Fills a layout bucket by bucket.
 class Filler {
  public:
-  Filler(std::int64_t bucket_elements, int replicas)
-      : bucket_elements_(bucket_elements), alignment_(std::lcm(std::int64_t{replicas}, kBucketAlignment)) {}
+  Filler(std::int64_t bucket_elements, const Replicas& replicas)
+      : bucket_elements_(bucket_elements), replicas_(replicas) {}
 
   void place(int chunk, std::size_t index, const FlatParam& param) {
-    if (!open_) layout_.buckets.push_back({chunk, param.further, layout_.size, 0, layout_.entries.size(), 0});
+    if (!open_)
+      layout_.buckets.push_back(
+          {chunk, param.further, param.family, layout_.size, 0, layout_.entries.size(), 0});
     open_ = true;
     layout_.size = round_up(layout_.size, kStartAlignment);
     layout_.entries.push_back({static_cast<std::size_t>(chunk), index, layout_.size, param.numel});
@@ -31,7 +33,8 @@ class Filler {
     if (!open_) return;
     FlatBucket& bucket = layout_.buckets.back();
     bucket.last = layout_.entries.size();
-    bucket.end = layout_.size = bucket.begin + round_up(layout_.size - bucket.begin, alignment_);
+    const std::int64_t alignment = std::lcm(std::int64_t{replicas_.of(bucket.family)}, kBucketAlignment);
+    bucket.end = layout_.size = bucket.begin + round_up(layout_.size - bucket.begin, alignment);
     open_ = false;
   }
 
@@ -39,10 +42,27 @@ class Filler {
 
  private:
   std::int64_t bucket_elements_;
-  std::int64_t alignment_;
+  Replicas replicas_;
   FlatLayout layout_;
   bool open_ = false;
 };
+
+/// Elements of one family that rank `rank` of `shards` owns.
+std::int64_t owned_by(const FlatLayout& layout, Family family, int rank, int shards) {
+  std::int64_t owned = 0;
+  for (const FlatBucket& bucket : layout.buckets) {
+    if (bucket.family != family) continue;
+    const std::int64_t part = (bucket.end - bucket.begin) / shards;
+    const std::int64_t begin = bucket.begin + part * rank;
+    for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+      const FlatEntry& entry = layout.entries[i];
+      const std::int64_t from = std::max(entry.begin, begin);
+      const std::int64_t to = std::min(entry.begin + entry.numel, begin + part);
+      owned += std::max<std::int64_t>(0, to - from);
+    }
+  }
+  return owned;
+}
 
 }  // namespace
 
@@ -53,33 +73,31 @@ FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
 }
 
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
-                   int replicas) {
+                   const Replicas& replicas) {
   Filler filler(bucket_elements, replicas);
-  for (std::size_t c = 0; c < chunks.size(); ++c)
-    for (const FurtherSum kind :
-         {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kTied}) {
-      for (std::size_t i = chunks[c].size(); i-- > 0;)
-        if (chunks[c][i].further == kind) filler.place(static_cast<int>(c), i, chunks[c][i]);
-      filler.close();
+  const auto place = [&](std::size_t chunk, Family family, FurtherSum further) {
+    for (std::size_t i = chunks[chunk].size(); i-- > 0;) {
+      const FlatParam& param = chunks[chunk][i];
+      if (param.family == family && param.further == further) filler.place(static_cast<int>(chunk), i, param);
     }
+    filler.close();
+  };
+  for (std::size_t c = 0; c < chunks.size(); ++c)
+    for (const Family family : {Family::kDense, Family::kExpert})
+      for (const FurtherSum further :
+           {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kTied})
+        place(c, family, further);
   return filler.take();
 }
 
-std::int64_t largest_shard(const FlatLayout& layout, int shards) {
+std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards) {
+  // Whoever owns most of the dense part and whoever owns most of the experts may be one rank.
   std::int64_t most = 0;
-  for (int rank = 0; rank < shards; ++rank) {
-    std::int64_t owned = 0;
-    for (const FlatBucket& bucket : layout.buckets) {
-      const std::int64_t part = (bucket.end - bucket.begin) / shards;
-      const std::int64_t begin = bucket.begin + part * rank;
-      for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-        const FlatEntry& entry = layout.entries[i];
-        const std::int64_t from = std::max(entry.begin, begin);
-        const std::int64_t to = std::min(entry.begin + entry.numel, begin + part);
-        owned += std::max<std::int64_t>(0, to - from);
-      }
-    }
-    most = std::max(most, owned);
+  for (const Family family : {Family::kDense, Family::kExpert}) {
+    std::int64_t most_of_family = 0;
+    for (int rank = 0; rank < shards.of(family); ++rank)
+      most_of_family = std::max(most_of_family, owned_by(layout, family, rank, shards.of(family)));
+    most += most_of_family;
   }
   return most;
 }

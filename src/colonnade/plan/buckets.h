@@ -22,9 +22,16 @@ enum class FurtherSum : std::uint8_t {
 /// Of a parameter that is not tied, on one of `tp` tensor ranks.
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp);
 
+/// How many ranks hold the same part of a parameter.
+struct Replicas {
+  int dense = 1, expert = 1;
+  [[nodiscard]] int of(Family family) const { return family == Family::kDense ? dense : expert; }
+};
+
 struct FlatParam {
   std::int64_t numel = 0;  ///< local elements
   FurtherSum further = FurtherSum::kNone;
+  Family family = Family::kDense;
 };
 struct FlatEntry {
   std::size_t chunk = 0;
@@ -35,6 +42,7 @@ struct FlatEntry {
 struct FlatBucket {
   int chunk = 0;
   FurtherSum further = FurtherSum::kNone;  ///< of all its parameters
+  Family family = Family::kDense;          ///< of all its parameters
   std::int64_t begin = 0, end = 0;         ///< elements, filling included
   std::size_t first = 0, last = 0;         ///< entries [first, last)
 };
@@ -45,14 +53,15 @@ struct FlatLayout {
 };
 
 /// `chunks[c]`: the parameters of chunk c in forward order. They lie in the order in which the backward
-/// pass finishes them, those of one further sum together, each start on a multiple of 64 elements. A
-/// bucket closes when it has at least `bucket_elements`; its length is a multiple of lcm(replicas, 128).
+/// pass finishes them, those of one family and further sum together, each start on a multiple of 64
+/// elements. A bucket closes when it has at least `bucket_elements`; its length is a multiple of
+/// lcm(replicas of its family, 128).
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
-                   int replicas);
+                   const Replicas& replicas);
 
-/// Elements of parameters that a rank owns when each bucket is cut into `shards` equal parts: of the rank
-/// that owns most. Filling belongs to nobody.
-std::int64_t largest_shard(const FlatLayout& layout, int shards);
+/// Elements of parameters that a rank owns when each bucket is cut into as many equal parts as its family has
+/// `shards`: at most, over the ranks. Filling belongs to nobody.
+std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards);
 
 /// --ddp-bucket-size, or Megatron's max(40e6, 1e6 * replicas).
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas);

@@ -31,6 +31,10 @@ void for_each_held(const config::Run& run, const StageBlocks& stage, bool has_em
   if (!untied && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
 }
 
+Replicas replicas_of(const Mesh& mesh) {
+  return {mesh.size(data_axes(Family::kDense)), mesh.size(data_axes(Family::kExpert))};
+}
+
 /// The flat buffers of the rank that holds `stages`.
 FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vector<StageBlocks>& stages) {
   const auto embeds = [](const StageBlocks& s) { return s.embedding; };
@@ -40,12 +44,12 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
     std::vector<FlatParam>& chunk = chunks.emplace_back();
     for_each_held(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied) {
       const Shard part = shard(spec, mesh.position(0));
-      chunk.push_back(
-          {part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp))});
+      chunk.push_back({part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp)),
+                       spec.family});
     });
   }
-  const int replicas = mesh.size({Axis::kDp, Axis::kCp});
-  return lay_out(chunks, bucket_elements(run.parallel, replicas), replicas);
+  const Replicas replicas = replicas_of(mesh);
+  return lay_out(chunks, bucket_elements(run.parallel, replicas.dense), replicas);
 }
 
 /// Bytes of optimizer state per element that a rank updates.
@@ -71,7 +75,7 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
   memory.parameters = layout.size * element_size(run.model);
   memory.gradients = layout.size * kFp32;
-  const int shards = run.parallel.use_distributed_optimizer ? mesh.size({Axis::kDp, Axis::kCp}) : 1;
+  const Replicas shards = run.parallel.use_distributed_optimizer ? replicas_of(mesh) : Replicas();
   memory.optimizer = largest_shard(layout, shards) * optimizer_bytes(run);
   memory.tables = table_bytes(run);
 }

@@ -45,7 +45,7 @@ RunSummary summarize(job::Job& job) {
       {"layout",
        fmt::format("tensor {} x pipeline {} x data {}{}{}", mesh.size(Axis::kTp), mesh.size(Axis::kPp),
                    job.data_ranks(), run.parallel.sequence_parallel ? ", sequence parallel" : "",
-                   job.buffers().distributed() ? ", distributed optimizer" : "")},
+                   job.buffers().distributed(plan::Family::kDense) ? ", distributed optimizer" : "")},
       {"batch",
        fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
                    run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())},
