@@ -86,6 +86,30 @@ void check_moves(const comm::Group& group, at::ScalarType type, std::int64_t n) 
   expect_equal(exchanged, sent.select(1, group.rank()).reshape(whole), "all_to_all");
 }
 
+/// Member r sends (r + q) % 3 * n rows to q: nothing to some.
+void check_exchange_of_uneven_rows(const comm::Group& group, at::ScalarType type, std::int64_t n) {
+  const int size = group.size();
+  const auto rows_of = [&](int from, int to) { return (from + to) % 3 * n; };
+  const auto sent_by = [&](int from) {
+    std::int64_t all = 0;
+    for (int to = 0; to < size; ++to) all += rows_of(from, to);
+    return values(from, {all, 2}, type);
+  };
+  comm::Rows rows;
+  std::vector<at::Tensor> expected;
+  for (int r = 0; r < size; ++r) {
+    rows.sent.push_back(rows_of(group.rank(), r));
+    rows.received.push_back(rows_of(r, group.rank()));
+    std::int64_t first = 0;
+    for (int q = 0; q < group.rank(); ++q) first += rows_of(r, q);
+    expected.push_back(sent_by(r).narrow(0, first, rows.received.back()));
+  }
+  const at::Tensor want = at::cat(expected);
+  at::Tensor got = at::zeros_like(want);
+  group.all_to_all(got, sent_by(group.rank()), rows, "test / uneven rows").wait();
+  expect_equal(got, want, "all_to_all of uneven rows");
+}
+
 }  // namespace
 
 at::Tensor values(int rank, std::vector<std::int64_t> shape, at::ScalarType type) {
@@ -100,6 +124,7 @@ void check_collectives(const comm::Group& group, at::ScalarType type) {
   for (const std::int64_t n : {1, 5, 1000}) {
     check_reductions(group, type, n);
     check_moves(group, type, n);
+    check_exchange_of_uneven_rows(group, type, n);
   }
   group.barrier("test / barrier");
 }

@@ -31,7 +31,7 @@ TEST(GpuNccl, EveryCollectiveOfAWorldOfOneIsACopy) {
     EXPECT_TRUE(at::equal(out, x));
     backend->reduce_scatter(out.zero_(), x, {"reduce_scatter"}).wait();
     EXPECT_TRUE(at::equal(out, x));
-    backend->all_to_all(out.zero_(), x, {"all_to_all"}).wait();
+    backend->all_to_all(out.zero_(), x, {{x.size(0)}, {x.size(0)}}, {"all_to_all"}).wait();
     EXPECT_TRUE(at::equal(out, x));
   }
   backend->barrier({"barrier"});

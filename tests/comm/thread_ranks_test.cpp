@@ -189,6 +189,14 @@ TEST(ThreadRanks, WrongArgumentsAreRefusedWithTheirValues) {
     EXPECT_THAT(message_of<Error>([&] { group.reduce_scatter(x, x, "same"); }), HasSubstr("2 parts"));
     EXPECT_THAT(message_of<Error>([&] { group.all_to_all(at::zeros({3}), at::zeros({3}), "odd"); }),
                 HasSubstr("divisible"));
+    EXPECT_THAT(message_of<Error>([&] {
+                  group.all_to_all(at::zeros({3}), at::zeros({3}), {{1, 1}, {1, 2}}, "few");
+                }),
+                HasSubstr("the rows received must be one count for each of 2 members and add up"));
+    EXPECT_THAT(message_of<Error>([&] {
+                  group.all_to_all(at::zeros({2}), at::zeros({4}), {{1, 1}, {2, 2}}, "odd");
+                }),
+                HasSubstr("2 rows sent by member 1 and 1 expected"));
     EXPECT_THAT(message_of<Error>([&] { group.broadcast(x, 2, "root"); }), HasSubstr("2 of 2"));
     EXPECT_THAT(message_of<Error>([&] { group.send(x, ranks.rank(), 0, "self"); }),
                 HasSubstr("another member"));

@@ -34,9 +34,10 @@ class PassingBackend : public comm::Backend {
     look(tensor, -1);
     return to_->broadcast(tensor, root, call);
   }
-  comm::Work all_to_all(at::Tensor out, at::Tensor in, const comm::Call& call) override {
+  comm::Work all_to_all(at::Tensor out, at::Tensor in, const comm::Rows& rows,
+                        const comm::Call& call) override {
     look(in, -1);
-    return to_->all_to_all(out, in, call);
+    return to_->all_to_all(out, in, rows, call);
   }
   comm::Work send(at::Tensor tensor, int to, int tag, const comm::Call& call) override {
     look(tensor, tag);

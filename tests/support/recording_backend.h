@@ -25,7 +25,9 @@ class RecordingBackend final : public comm::Backend {
   comm::Work all_gather(at::Tensor, at::Tensor, const comm::Call& call) override { return start(call); }
   comm::Work reduce_scatter(at::Tensor, at::Tensor, const comm::Call& call) override { return start(call); }
   comm::Work broadcast(at::Tensor, int, const comm::Call& call) override { return start(call); }
-  comm::Work all_to_all(at::Tensor, at::Tensor, const comm::Call& call) override { return start(call); }
+  comm::Work all_to_all(at::Tensor, at::Tensor, const comm::Rows&, const comm::Call& call) override {
+    return start(call);
+  }
   comm::Work send(at::Tensor, int, int, const comm::Call& call) override { return start(call); }
   comm::Work recv(at::Tensor, int, int, const comm::Call& call) override { return start(call); }
   void barrier(const comm::Call& call) override { start(call).wait(); }

@@ -47,7 +47,7 @@ class Backend {
   virtual Work all_gather(at::Tensor out, at::Tensor in, const Call& call) = 0;
   virtual Work reduce_scatter(at::Tensor out, at::Tensor in, const Call& call) = 0;
   virtual Work broadcast(at::Tensor tensor, int root, const Call& call) = 0;
-  virtual Work all_to_all(at::Tensor out, at::Tensor in, const Call& call) = 0;
+  virtual Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) = 0;
   virtual Work send(at::Tensor tensor, int to, int tag, const Call& call) = 0;
   virtual Work recv(at::Tensor tensor, int from, int tag, const Call& call) = 0;
   virtual void barrier(const Call& call) = 0;

@@ -30,8 +30,8 @@ class ByDevice final : public Backend {
   Work broadcast(at::Tensor tensor, int root, const Call& call) override {
     return of(tensor).broadcast(tensor, root, call);
   }
-  Work all_to_all(at::Tensor out, at::Tensor in, const Call& call) override {
-    return of(in).all_to_all(out, in, call);
+  Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) override {
+    return of(in).all_to_all(out, in, rows, call);
   }
   Work send(at::Tensor tensor, int to, int tag, const Call& call) override {
     return of(tensor).send(tensor, to, tag, call);

@@ -69,9 +69,9 @@ class GlooBackend final : public Backend {
                   [tensor, result = host[0]] { put_back(tensor, result); });
   }
 
-  Work all_to_all(at::Tensor out, at::Tensor in, const Call&) override {
+  Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call&) override {
     at::Tensor to = host_space(out), from = on_host(in);
-    return finish(exchange(to, from), [out, to, from] { put_back(out, to); });
+    return finish(exchange(to, from, rows), [out, to, from] { put_back(out, to); });
   }
 
   Work send(at::Tensor tensor, int to, int tag, const Call&) override {
@@ -89,9 +89,9 @@ class GlooBackend final : public Backend {
   }
 
  private:
-  Started exchange(at::Tensor& out, at::Tensor& in) {
-    std::vector<std::int64_t> even;  // empty: equal slices of dimension 0
-    return group_->alltoall_base(out, in, even, even);
+  /// Without rows: equal slices of dimension 0.
+  Started exchange(at::Tensor& out, at::Tensor& in, Rows rows = {}) {
+    return group_->alltoall_base(out, in, rows.received, rows.sent);
   }
 
   static void put_back(const at::Tensor& tensor, const at::Tensor& result) {

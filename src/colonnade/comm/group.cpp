@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <exception>
+#include <numeric>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -61,6 +63,20 @@ void check_whole(std::string_view operation, std::string_view what, const at::Te
       "{} \"{}\": the whole must be {} parts along dimension 0; got whole {} {} on {} and part {} {} on {}",
       operation, what, size, whole.sizes(), c10::toString(whole.scalar_type()), whole.device().str(),
       part.sizes(), c10::toString(part.scalar_type()), part.device().str());
+}
+
+/// `tensor` must have as many rows as the members' counts say.
+void check_rows(std::string_view what, const char* side, const at::Tensor& tensor,
+                const std::vector<std::int64_t>& rows, int members) {
+  check_contiguous("all_to_all", what, tensor);
+  const bool counts = static_cast<int>(rows.size()) == members &&
+                      std::ranges::all_of(rows, [](std::int64_t n) { return n >= 0; });
+  const auto sum = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  COL_CHECK(
+      counts && tensor.dim() > 0 && tensor.size(0) == sum,
+      "all_to_all \"{}\": the rows {} must be one count for each of {} members and add up to dimension 0; got "
+      "{} for shape {}",
+      what, side, members, fmt::join(rows, ", "), tensor.sizes());
 }
 
 /// Counts its life as communication of the rank.
@@ -182,14 +198,24 @@ Work Group::broadcast(at::Tensor tensor, int root, std::string_view what) const 
              [&](Backend& backend, const Call& call) { return backend.broadcast(tensor, root, call); });
 }
 
+Work Group::all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, std::string_view what) const {
+  check_rows(what, "received", out, rows.received, size());
+  check_rows(what, "sent", in, rows.sent, size());
+  COL_CHECK(
+      out.sizes().slice(1) == in.sizes().slice(1) && out.dtype() == in.dtype() && out.device() == in.device(),
+      "all_to_all \"{}\": rows must be alike on both sides; got {} {} and {} {}", what, out.sizes(),
+      c10::toString(out.scalar_type()), in.sizes(), c10::toString(in.scalar_type()));
+  if (size() == 1) return copy_alone(out, in), Work();
+  return run("all_to_all", what, bytes(in), -1,
+             [&](Backend& backend, const Call& call) { return backend.all_to_all(out, in, rows, call); });
+}
+
 Work Group::all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const {
-  check_whole("all_to_all", what, out, in, 1);
   COL_CHECK(in.dim() > 0 && in.size(0) % size() == 0,
             "all_to_all \"{}\": dimension 0 must be divisible by {} members; got shape {}", what, size(),
             in.sizes());
-  if (size() == 1) return copy_alone(out, in), Work();
-  return run("all_to_all", what, bytes(in), -1,
-             [&](Backend& backend, const Call& call) { return backend.all_to_all(out, in, call); });
+  const std::vector<std::int64_t> even(static_cast<std::size_t>(size()), in.size(0) / size());
+  return all_to_all(std::move(out), std::move(in), {even, even}, what);
 }
 
 Work Group::send(at::Tensor tensor, int to, int tag, std::string_view what) const {

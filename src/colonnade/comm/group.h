@@ -19,6 +19,12 @@ namespace colonnade::comm {
 
 enum class Reduce { kSum, kMax, kMin };
 
+/// How the rows (dimension 0) of an exchange are cut: sent[r] of them go to member r, received[r] come from
+/// it, in the order of members. What r sends to q is what q receives from r.
+struct Rows {
+  std::vector<std::int64_t> received, sent;
+};
+
 class Backend;  // comm/backend.h: gloo, nccl, threads, null
 
 /// A started operation. wait() returns when the result may be used (on CUDA: when the current
@@ -64,8 +70,9 @@ class Group {
   Work reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const;
   /// Everybody gets root's `tensor`.
   Work broadcast(at::Tensor tensor, int root, std::string_view what) const;
-  /// `out` and `in` do not overlap. Slice r of dimension 0 of `in` goes to member r; slice r of `out` came
-  /// from member r.
+  /// `out` [sum of rows.received, ...] and `in` [sum of rows.sent, ...] do not overlap.
+  Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, std::string_view what) const;
+  /// The same with as many rows for each.
   Work all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const;
   /// Never waits for the receiver; the tensor must not change before the Work is waited for.
   Work send(at::Tensor tensor, int to, int tag, std::string_view what) const;

@@ -48,10 +48,11 @@ class NcclBackend final : public Backend {
     return start(*group_, -1, call, [&] { return group_->broadcast(tensors, root_options(root)); });
   }
 
-  Work all_to_all(at::Tensor out, at::Tensor in, const Call& call) override {
+  Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) override {
     at::Tensor to = on_device(out), from = on_device(in);
-    std::vector<std::int64_t> even;  // empty: equal slices of dimension 0
-    return start(*group_, -1, call, [&] { return group_->alltoall_base(to, from, even, even); });
+    Rows mine = rows;
+    return start(*group_, -1, call,
+                 [&] { return group_->alltoall_base(to, from, mine.received, mine.sent); });
   }
 
   Work send(at::Tensor tensor, int to, int tag, const Call& call) override {

@@ -3,10 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -64,14 +66,30 @@ class ThreadBackend final : public Backend {
                     [&] { copy_bytes(tensor.data_ptr(), hub_->post(root).in, tensor.nbytes()); });
   }
 
-  Work all_to_all(at::Tensor out, at::Tensor in, const Call& call) override {
-    return together(call, out, in, [&] {
-      const auto offset = static_cast<std::size_t>(rank()) * (in.nbytes() / static_cast<std::size_t>(size()));
-      for (int r = 0; r < size(); ++r) {
-        copy_bytes(part(out, r), bytes_of(hub_->post(r).in) + offset,
-                   out.nbytes() / static_cast<std::size_t>(size()));
-      }
-    });
+  Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) override {
+    check_cpu(in);
+    const std::int64_t width = c10::multiply_integers(in.sizes().slice(1));
+    const Post post{call.operation, call.what, in.scalar_type(), width, in.data_ptr(), out.data_ptr(), &rows};
+    hub_->meet(rank(), post);
+    std::string fault;
+    std::byte* to = bytes_of(out.data_ptr());
+    for (int r = 0; r < size(); ++r) {
+      const std::int64_t expected = rows.received[static_cast<std::size_t>(r)];
+      const std::vector<std::int64_t>& theirs = hub_->post(r).rows->sent;
+      const std::int64_t sent = theirs[static_cast<std::size_t>(rank())];
+      if (sent != expected)
+        fault = fmt::format("{} rows sent by member {} and {} expected", sent, r, expected);
+      const auto row = static_cast<std::size_t>(width) * in.element_size();
+      const auto first =
+          static_cast<std::size_t>(std::accumulate(theirs.begin(), theirs.begin() + rank(), std::int64_t{0}));
+      copy_bytes(to, bytes_of(hub_->post(r).in) + first * row,
+                 static_cast<std::size_t>(std::min(sent, expected)) * row);
+      to += static_cast<std::size_t>(expected) * row;
+    }
+    hub_->depart(rank());
+    COL_CHECK(fault.empty(), "all_to_all \"{}\": both sides must count the same rows; got {}", call.what,
+              fault);
+    return hidden(out, in);
   }
 
   Work send(at::Tensor tensor, int to, int tag, const Call& call) override {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "colonnade/base/progress.h"
+#include "colonnade/comm/group.h"
 
 namespace colonnade::comm {
 
@@ -24,9 +25,10 @@ struct Post {
   std::string_view operation;
   std::string_view what;
   at::ScalarType type = at::kByte;
-  std::int64_t count = 0;  ///< elements of `in`
+  std::int64_t count = 0;  ///< elements of `in`; of an exchange, those of a row
   const void* in = nullptr;
   void* out = nullptr;
+  const Rows* rows = nullptr;  ///< of an exchange
 };
 
 class ThreadWorld;
