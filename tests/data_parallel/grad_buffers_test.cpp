@@ -263,7 +263,7 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
                           .all()
                           .item<bool>());
         }
-      EXPECT_EQ(seen < 36, distributed);
+      EXPECT_TRUE(distributed || seen == 36) << seen;
     });
 }
 

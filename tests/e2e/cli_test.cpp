@@ -140,6 +140,13 @@ TEST(Cli, PreprocessWritesNoDataSetWithoutTokens) {
                 (folder / "x").string() + " --tokenizer-type NullTokenizer --vocab-size 9");
   EXPECT_EQ(result.code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("a data set must hold tokens; got 0 documents"));
+  std::ofstream(folder / "empty.jsonl") << R"({"text": "1 2", "title": ""})"
+                                        << "\n";
+  const Result titles = colonnade("preprocess --input " + (folder / "empty.jsonl").string() +
+                                  " --output-prefix " + (folder / "x").string() +
+                                  " --json-keys text title --tokenizer-type NullTokenizer --vocab-size 9");
+  EXPECT_EQ(titles.code, 3) << titles.text;
+  EXPECT_THAT(titles.text, HasSubstr("got 1 documents without any under the key 'title'"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "only empty.jsonl";
   fs::remove_all(folder);
 }

@@ -84,6 +84,18 @@ TEST(OneRank, ALossUnderAnotherNameThanBeforeIsRefused) {
   });
 }
 
+TEST(OneRank, ALossOfNothingIsZero) {
+  test::on_jobs(settings(""), [&](Job& job) {
+    pipeline::Steps steps = steps_of(job);
+    steps.batch = [inner = steps.batch](int microbatch) {
+      tensor::Batch batch = inner(microbatch);
+      batch.set("loss_mask", at::zeros_like(batch.at("loss_mask")));
+      return batch;
+    };
+    EXPECT_EQ(job.train_step(steps, {.learning_rate = 1e-2}).losses.at("lm_loss"), 0);
+  });
+}
+
 TEST(OneRank, GradientsPerTokenNeedACountOfTokens) {
   test::on_jobs(settings("--calculate-per-token-loss"),
                 [&](Job& job) { EXPECT_THROW(train_named(job, "mine"), ConfigError); });

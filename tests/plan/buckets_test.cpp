@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "colonnade/base/error.h"
 #include "colonnade/plan/params/gpt.h"
 #include "plan/presets.h"
 
@@ -71,6 +72,13 @@ TEST(Buckets, SizesAreTheFlagOrMegatrons) {
   EXPECT_EQ(bucket_elements(p, 64), 64'000'000);
   p.ddp_bucket_size = 7;
   EXPECT_EQ(bucket_elements(p, 64), 7);
+}
+
+TEST(Buckets, ExpertsHaveNoFurtherSums) {
+  ParamSpec spec{.name = "experts", .shape = {4, 2}, .family = Family::kExpert};
+  EXPECT_EQ(further_sum(spec, shard(spec, Position()), 2), Kind::kNone);
+  spec.partial = {Axis::kEtp};
+  EXPECT_THROW(further_sum(spec, shard(spec, Position()), 1), Error);
 }
 
 TEST(Buckets, TheSpecSaysWhichSumComesFirst) {

@@ -88,8 +88,11 @@ TEST(Memory, ActivationsAreLayersTimesLiveMicroBatchesAndABatch) {
   run.parallel.num_virtual_stages_per_pipeline_rank = 2;
   EXPECT_EQ(plan_memory(run)[0].stages.size(), 2U);
   EXPECT_EQ(plan_memory(run)[0].peak_live, 2 * 3 + 4 + 1);
-  run.data.reset_attention_mask = true;
-  EXPECT_EQ(batch_bytes(run), batch + 128 * 128);
+  const std::int64_t evaluation = plan_memory(run)[0].evaluation;
+  run.data.reset_attention_mask = run.data.reset_position_ids = true;
+  EXPECT_EQ(batch_bytes(run), batch + 128 * 8 + 128 * 128);
+  EXPECT_EQ(plan_memory(run)[0].evaluation - evaluation, 4 * (128 * 8 + 128 * 128))
+      << "four micro-batches are on their way from the first chunk to the second";
 }
 
 TEST(Memory, ALayerKeepsWhatItsFormulaSays) {

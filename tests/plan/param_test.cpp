@@ -77,7 +77,7 @@ void count(const ParamSpec& spec, const Shard& shard, Census& census) {
     });
   RC_ASSERT(std::ranges::all_of(local, [](int times) { return times <= 1; }));
   std::int64_t end = -1;
-  for (const Owned& one : owned(spec, shard)) {
+  for (const Range& one : owned(spec, shard)) {
     RC_ASSERT(one.begin > end && one.begin < one.end);  // no two that touch
     end = one.end;
     for (std::int64_t i = one.begin; i < one.end; ++i) RC_ASSERT(mine.at(static_cast<std::size_t>(i))-- == 1);
@@ -205,6 +205,11 @@ TEST(Shard, RefusesWhatBreaksUnits) {
   EXPECT_THROW(shard(cut_spec({{.size = 12, .unit = 4}}), tp(0, 2)), ConfigError);  // 3 heads over 2 ranks
   EXPECT_THROW(shard(cut_spec({{.size = 10, .unit = 4}}), tp(0, 1)), Error);        // not whole units
   EXPECT_THROW(shard(cut_spec({{.size = 8}}), tp(2, 2)), Error);
+  ParamSpec twice = cut_spec({{.size = 8}});
+  twice.cuts.push_back(twice.cuts.front());
+  EXPECT_THROW(shard(twice, Position()), Error);
+  twice.cuts.back() = {.dim = 1, .axis = Axis::kEp, .pieces = {{.size = 3}}};
+  EXPECT_THROW(shard(twice, Position()), Error) << "a dense parameter over the experts' axis";
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // See preprocess.h. Workers take chunks in turn, tokenize them side by side and write them in turn.
 #include "colonnade/data/preprocess.h"
 
-#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include <algorithm>
@@ -82,11 +81,12 @@ class Pipeline {
       for (int i = 0; i < std::max(options_.workers, 1); ++i) threads.emplace_back([this] { work(); });
     }
     if (error_ != nullptr) std::rethrow_exception(error_);
-    if (progress_.tokens == 0)
-      throw DataError(fmt::format(
-          "{}: a data set must hold tokens; got {} documents without any; check the files and the "
-          "keys of their lines ({})",
-          options_.output_prefix, progress_.documents, fmt::join(options_.json_keys, ", ")));
+    for (std::size_t i = 0; i < builders_.size(); ++i)
+      if (builders_[i]->num_tokens() == 0)
+        throw DataError(fmt::format(
+            "{}: a data set must hold tokens; got {} documents without any under the key '{}'; check the "
+            "files and the keys of their lines",
+            options_.output_prefix, progress_.documents, options_.json_keys[i]));
     for (const auto& builder : builders_) builder->finalize();
     return progress_;
   }

@@ -30,7 +30,7 @@ struct PreprocessProgress {
 /// sequence each). Texts without tokens give no sequence; a document without tokens stays as an empty one, as
 /// in Megatron. Empty lines are passed over. Memory: a few chunks per worker, whatever the input's size.
 /// `report` is called after each chunk, in order. Throws DataError that names the file and line of the
-/// first line that cannot be used, or when the inputs hold no token at all; then no output file is left.
+/// first line that cannot be used, or when the inputs hold no token under a key; then no output file is left.
 PreprocessProgress preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                               const std::function<void(const PreprocessProgress&)>& report = {});
 

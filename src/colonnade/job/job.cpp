@@ -1,18 +1,17 @@
 // See job.h.
 #include "colonnade/job/job.h"
 
-#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/fault/inject.h"
+#include "colonnade/job/start.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/tensor/counting_allocator.h"
 
@@ -20,7 +19,7 @@ namespace colonnade::job {
 namespace {
 
 using plan::Axis;
-constexpr plan::AxisSet kReplicas{Axis::kDp, Axis::kCp};
+const plan::AxisSet kReplicas = plan::data_axes(plan::Family::kDense);
 
 /// Splits time into laps: seconds since the last call without communication, which is counted apart.
 class Laps {
@@ -58,13 +57,13 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   return options;
 }
 
-/// A step that is done again gives equal bits: fused attention and cuBLAS sum in an order that does not
-/// depend on which thread comes first. The variable is read when cuBLAS is first used; it names the workspace
-/// that an H100 has anyway.
-void choose_repeatable_kernels() {
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
+/// None is made for a model without experts.
+comm::Group expert_replicas(comm::Communicators& ranks,
+                            const std::vector<std::vector<tensor::Parameter*>>& chunks) {
+  for (const auto& chunk : chunks)
+    for (const tensor::Parameter* p : chunk)
+      if (p->spec.family == plan::Family::kExpert) return ranks.group(plan::data_axes(plan::Family::kExpert));
+  return {};
 }
 
 }  // namespace
@@ -99,8 +98,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   const comm::Group replicas = ranks.group(kReplicas);
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
       chunks, model.tied,
-      data_parallel::Groups{replicas, tp, ranks.embedding(),
-                            ranks.group(plan::data_axes(plan::Family::kExpert))},
+      data_parallel::Groups{replicas, tp, ranks.embedding(), expert_replicas(ranks, chunks)},
       buffer_options(run, replicas.size(), options_));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
@@ -166,7 +164,7 @@ std::map<std::string, Job::Sum> Job::reduce(const std::map<std::string, pipeline
 
 std::map<std::string, double> Job::means(const std::map<std::string, Sum>& sums) {
   std::map<std::string, double> means;
-  for (const auto& [name, sum] : sums) means[name] = sum.sum / sum.count;
+  for (const auto& [name, sum] : sums) means[name] = sum.count == 0 ? sum.sum : sum.sum / sum.count;
   return means;
 }
 

@@ -100,6 +100,7 @@ class Job {
   std::map<std::string, Sum> reduce(const std::map<std::string, pipeline::Tally>& local,
                                     std::vector<std::string>& names);
   void agree_on_names(const std::map<std::string, pipeline::Tally>& local, std::vector<std::string>& names);
+  /// The mean of nothing is its sum: 0.
   static std::map<std::string, double> means(const std::map<std::string, Sum>& sums);
   /// What the gradients of --calculate-per-token-loss are divided by.
   static double tokens_of(const std::map<std::string, Sum>& sums);

@@ -1,6 +1,7 @@
 // See start.h.
 #include "colonnade/job/start.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -36,6 +37,7 @@ int take_gpu(const launch::Place& place, const std::string& backend) {
   const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
   const int mine = choose_gpu(place, gpus, backend);
   cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mine)));
+  choose_repeatable_kernels();  // before threads that read the environment
   return mine;
 }
 
@@ -60,6 +62,12 @@ void say(const launch::Place& place, const config::Run& run, plan::Purpose purpo
 }
 
 }  // namespace
+
+void choose_repeatable_kernels() {
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
 
 int choose_gpu(const launch::Place& place, int gpus, const std::string& backend) {
   if (gpus < 1)

@@ -25,6 +25,12 @@ struct Started {
 /// run does not fit the memory of this machine (memory_check.h, on the CPU).
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});
 
+/// A step that is done again gives equal bits on CUDA: fused attention and cuBLAS sum in an order that does
+/// not depend on which thread comes first. LibTorch's other kernels that do not are errors from here on, in
+/// the whole process. Sets CUBLAS_WORKSPACE_CONFIG where it is not set, to the workspace that an H100 has
+/// anyway.
+void choose_repeatable_kernels();
+
 /// The number of the GPU that the rank takes out of the `gpus` that it sees: the only one where the
 /// launcher gives it one of its own; else that of its local rank under nccl, and under gloo ranks share them
 /// in turn. Throws ConfigError when there are too few.

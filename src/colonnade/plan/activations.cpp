@@ -123,7 +123,8 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 
 std::int64_t batch_bytes(const config::Run& run) {
   const Sizes z(run);
-  return z.n * (2 * kInt64 + kFp32) + (run.data.reset_attention_mask ? z.n * z.s : 0);
+  return z.n * (2 * kInt64 + kFp32) + (run.data.reset_position_ids ? z.n * kInt64 : 0) +
+         (run.data.reset_attention_mask ? z.n * z.s : 0);
 }
 
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage) {

@@ -29,8 +29,8 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 /// gradient before it is added to the fp32 one.
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage);
 
-/// Bytes of the micro-batch itself: tokens, labels and loss mask, 20 for each token, and b s^2 of an
-/// attention mask. It is there from the first forward pass of a rank to its last.
+/// Bytes of the micro-batch itself: tokens, labels and loss mask, 20 for each token, 8 more with positions,
+/// and b s^2 of an attention mask. It is there from the first forward pass of a rank to its last.
 std::int64_t batch_bytes(const config::Run& run);
 
 /// Largest tensors alive at once in forward passes that keep nothing; what was sent to the next rank stays

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "colonnade/base/error.h"
+
 namespace colonnade::plan {
 namespace {
 
@@ -67,6 +69,14 @@ std::int64_t owned_by(const FlatLayout& layout, Family family, int rank, int sha
 }  // namespace
 
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
+  if (spec.family == Family::kExpert) {
+    COL_CHECK(
+        spec.partial.empty() && !shard.shared,
+        "{}: gradients of experts must be whole but for their replicas; got one that is partial or shared; "
+        "correct the placement",
+        spec.name);
+    return FurtherSum::kNone;
+  }
   if (tp == 1) return FurtherSum::kNone;
   if (spec.cut(Axis::kTp) != nullptr) return shard.shared ? FurtherSum::kSharedRows : FurtherSum::kNone;
   return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;

@@ -80,6 +80,18 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.tables = table_bytes(run);
 }
 
+/// Most micro-batches that are between their first and their last forward pass on a rank of `chunks`.
+std::int64_t most_batches(const Program& program, int chunks) {
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  for (const Action& a : program) {
+    if (a.act != Do::kForward) continue;
+    if (a.chunk == 0) most = std::max(most, ++now);
+    if (a.chunk == chunks - 1) --now;
+  }
+  return most;
+}
+
 /// Most bytes of kept activations and of batches while the program runs.
 std::int64_t peak_activations(const config::Run& run, const std::vector<StageBlocks>& stages,
                               const Program& program) {
@@ -137,13 +149,13 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
                                      static_cast<std::size_t>(rank)]);
     }
     hold_parameters(run, mesh, memory);
-    memory.activations =
-        peak_activations(run, memory.stages, schedule.programs[static_cast<std::size_t>(rank)]);
+    const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+    memory.activations = peak_activations(run, memory.stages, program);
     for (const StageBlocks& stage : memory.stages) {
       memory.working = std::max(memory.working, stage_working(run, stage));
-      memory.evaluation =
-          std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches) + batch_bytes(run));
+      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches));
     }
+    memory.evaluation += most_batches(program, schedule.chunks) * batch_bytes(run);
     memory.peak_live = report.peak_live[static_cast<std::size_t>(rank)];
     plan.push_back(std::move(memory));
   }

@@ -59,6 +59,12 @@ Held held_of(const ParamSpec& spec, const Piece& piece, Axis axis, const Positio
 /// Cuts every part of `shard` along one more dimension, which all of them still hold whole.
 void apply(const ParamSpec& spec, const Cut& cut, const Position& position, Shard& shard) {
   const auto dim = static_cast<std::size_t>(cut.dim);
+  const auto clashes = [&](const Cut& other) { return other.dim == cut.dim || other.axis == cut.axis; };
+  COL_CHECK(
+      std::ranges::count_if(spec.cuts, clashes) == 1,
+      "{}: cuts must be of different dimensions over different axes; got dimension {} over {} beside another; "
+      "correct the placement",
+      spec.name, cut.dim, name(cut.axis));
   COL_CHECK(
       dim < spec.shape.size() && model_axes(spec.family).has(cut.axis),
       "{}: a cut must name a dimension of its shape and an axis of its family; got dimension {} over {}; "
@@ -147,16 +153,16 @@ void for_each_stretch(const ParamSpec& spec, const Shard& shard, const Part& par
   }
 }
 
-std::vector<Owned> owned(const ParamSpec& spec, const Shard& shard) {
-  std::vector<Owned> all;
+std::vector<Range> owned(const ParamSpec& spec, const Shard& shard) {
+  std::vector<Range> all;
   for (const Part& part : shard.parts)
     if (part.owner)
       for_each_stretch(spec, shard, part, [&](const Stretch& s) {
         all.push_back({s.local, s.local + s.length});
       });
-  std::ranges::sort(all, {}, &Owned::begin);
-  std::vector<Owned> joined;
-  for (const Owned& one : all) {
+  std::ranges::sort(all, {}, &Range::begin);
+  std::vector<Range> joined;
+  for (const Range& one : all) {
     if (!joined.empty() && joined.back().end == one.begin)
       joined.back().end = one.end;
     else

@@ -89,9 +89,9 @@ void for_each_stretch(const ParamSpec& spec, const Shard& shard, const Part& par
                       const std::function<void(const Stretch&)>& use);
 
 /// The flat local elements [begin, end) that this rank owns, ascending and as long as can be.
-struct Owned {
+struct Range {
   std::int64_t begin = 0, end = 0;
 };
-std::vector<Owned> owned(const ParamSpec& spec, const Shard& shard);
+std::vector<Range> owned(const ParamSpec& spec, const Shard& shard);
 
 }  // namespace colonnade::plan

@@ -53,6 +53,7 @@ class Loop {
 
  private:
   void resume(const Beginning& beginning);
+  bool is_own(const checkpoint::Source& source);
   void tell_loaded(const checkpoint::Source& source) const;
   void open_data();
   void require_enough_data() const;
@@ -202,11 +203,16 @@ void Loop::resume(const Beginning& beginning) {
     lr_ = resumed.plan;
     lr_samples_ = resumed.samples;
   }
-  const auto own = folder_.checkpoints() / checkpoint::step_folder_name(iteration());
-  std::error_code none;
-  if (!c.finetune && std::filesystem::equivalent(source.folder(), own, none))
-    saved_iteration_ = tried_iteration_ = iteration();
+  if (!c.finetune && is_own(source)) saved_iteration_ = tried_iteration_ = iteration();
   tell_loaded(source);
+}
+
+/// Rank 0 looks, the others are told: a save is collective, and file systems of two machines may differ.
+bool Loop::is_own(const checkpoint::Source& source) {
+  const auto own = folder_.checkpoints() / checkpoint::step_folder_name(iteration());
+  std::error_code absent;
+  const bool mine = std::filesystem::equivalent(source.folder(), own, absent);
+  return job_.ranks.world().all_gather_text(mine ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 
 Across Loop::exchange(double step_ms, std::uint64_t peak) {
