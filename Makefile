@@ -18,12 +18,12 @@ first = @[ -e $(BUILD)/colonnade ] || echo "build: compiling $(1) for the first 
 configure = cmake --preset $(PRESET) --log-level=WARNING && cmake --build $(BUILD) -j $(JOBS)
 
 build: setup ## set up this machine and build build/release/colonnade (PRESET=dev|cuda|asan|tsan for others)
-	$(call first,everything,14)
+	$(call first,everything,12)
 	@$(configure)
 
 test: ## build and run the tests; AREA=plan runs one area
 	@tools/setup.sh test
-	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,14))
+	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
 
@@ -38,7 +38,7 @@ check: ## format, layers, sizes, links, and clang-tidy on what changed
 
 bench: ## measure this machine: our steps against the floor and against peers
 	@tools/setup.sh bench
-	$(call first,everything,14)
+	$(call first,everything,12)
 	@$(configure)
 	@benchmarks/run.sh $(BUILD)
 
