@@ -1,0 +1,74 @@
+// Permutation of rows on CUDA: a block per output row, or per dot product.
+#include "colonnade/kernels/permute.h"
+
+#include "colonnade/kernels/cuda/common.cuh"
+
+namespace colonnade::kernels::cuda {
+namespace {
+
+template <typename T>
+__global__ void take(TakeRows<T> a) {
+  const std::int64_t p = blockIdx.x;
+  const T* from = a.x + a.from[p] * a.h;
+  T* to = a.y + p * a.h;
+  for (std::int64_t c = threadIdx.x; c < a.h; c += kBlock)
+    to[c] = a.weight != nullptr ? T(load(from[c]) * a.weight[p]) : from[c];
+}
+
+template <typename T>
+__global__ void sum(SumRows<T> a) {
+  const std::int64_t t = blockIdx.x;
+  for (std::int64_t c = threadIdx.x; c < a.h; c += kBlock) {
+    Acc<T> value = 0;
+    for (std::int64_t j = 0; j < a.k; ++j) {
+      const std::int64_t place = a.place[t * a.k + j];
+      if (place < 0) continue;
+      value += load(a.x[place * a.h + c]) * (a.weight != nullptr ? a.weight[t * a.k + j] : Acc<T>(1));
+    }
+    a.y[t * a.h + c] = T(value);
+  }
+}
+
+template <typename T>
+__global__ void dots(DotRows<T> a) {
+  const std::int64_t pair = blockIdx.x;
+  const std::int64_t place = a.place[pair];
+  Acc<T> value = 0;
+  if (place >= 0)
+    for (std::int64_t c = threadIdx.x; c < a.h; c += kBlock)
+      value += load(a.a[pair / a.k * a.h + c]) * load(a.x[place * a.h + c]);
+  value = block_sum(value);
+  if (threadIdx.x == 0) a.y[pair] = value;
+}
+
+}  // namespace
+
+template <typename T>
+void take_rows(const TakeRows<T>& a, CUstream_st* stream) {
+  take<<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
+  check_launch("take_rows");
+}
+
+template <typename T>
+void sum_rows(const SumRows<T>& a, CUstream_st* stream) {
+  sum<<<static_cast<unsigned>(a.n), kBlock, 0, stream>>>(a);
+  check_launch("sum_rows");
+}
+
+template <typename T>
+void dot_rows(const DotRows<T>& a, CUstream_st* stream) {
+  dots<<<static_cast<unsigned>(a.n * a.k), kBlock, 0, stream>>>(a);
+  check_launch("dot_rows");
+}
+
+#define COL_INSTANTIATE(T)                                   \
+  template void take_rows(const TakeRows<T>&, CUstream_st*); \
+  template void sum_rows(const SumRows<T>&, CUstream_st*);   \
+  template void dot_rows(const DotRows<T>&, CUstream_st*)
+COL_INSTANTIATE(float);
+COL_INSTANTIATE(double);
+COL_INSTANTIATE(BFloat16);
+COL_INSTANTIATE(Half);
+#undef COL_INSTANTIATE
+
+}  // namespace colonnade::kernels::cuda

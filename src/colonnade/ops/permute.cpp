@@ -1,0 +1,110 @@
+// See permute.h; the arithmetic is in kernels/permute.
+#include "colonnade/ops/permute.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/searchsorted.h>
+
+#include "colonnade/kernels/permute.h"
+#include "colonnade/ops/autograd.h"
+#include "colonnade/ops/launch.h"
+
+namespace colonnade::ops {
+namespace {
+
+/// y[p] = x[from[p]] * weight[p].
+Tensor take(const Tensor& x, const Tensor& from, const Tensor& weight) {
+  const Tensor y = at::empty({from.size(0), x.size(1)}, x.options());
+  with_float_type(x.scalar_type(), [&]<typename T>() {
+    launch(y, kernels::cpu::take_rows<T>, kernels::cuda::take_rows<T>,
+           kernels::TakeRows<T>{in<T>(x), in<std::int64_t>(from), in<kernels::Acc<T>>(weight), out<T>(y),
+                                y.size(0), y.size(1)});
+  });
+  return y;
+}
+
+/// y[t] = sum over j of x[place[t, j]] * weight[t, j].
+Tensor sum(const Tensor& x, const Tensor& place, const Tensor& weight) {
+  const Tensor y = at::empty({place.size(0), x.size(1)}, x.options());
+  with_float_type(x.scalar_type(), [&]<typename T>() {
+    launch(y, kernels::cpu::sum_rows<T>, kernels::cuda::sum_rows<T>,
+           kernels::SumRows<T>{in<T>(x), in<std::int64_t>(place), in<kernels::Acc<T>>(weight), out<T>(y),
+                               y.size(0), place.size(1), y.size(1)});
+  });
+  return y;
+}
+
+Tensor dots(const Tensor& a, const Tensor& x, const Tensor& place) {
+  const Tensor y = at::empty(place.sizes(), a.options().dtype(acc_type(a.scalar_type())));
+  with_float_type(a.scalar_type(), [&]<typename T>() {
+    launch(y, kernels::cpu::dot_rows<T>, kernels::cuda::dot_rows<T>,
+           kernels::DotRows<T>{in<T>(a), in<T>(x), in<std::int64_t>(place), out<kernels::Acc<T>>(y),
+                               a.size(0), place.size(1), a.size(1)});
+  });
+  return y;
+}
+
+struct PermuteRule : torch::autograd::Function<PermuteRule> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const RowOrder& order) {
+    keep(ctx, order);
+    return take(x, order.token, {});
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {sum(grads[0].contiguous(), kept<RowOrder>(ctx).place, {}), Tensor()};
+  }
+};
+
+struct UnpermuteRule : torch::autograd::Function<UnpermuteRule> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& weights,
+                        const RowOrder& order) {
+    ctx->save_for_backward({rows, weights});
+    keep(ctx, order);
+    return sum(rows, order.place, weights);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto order = kept<RowOrder>(ctx);
+    const Tensor grad = grads[0].contiguous();
+    const Tensor weight_of_row = saved[1].reshape(-1).index_select(0, order.pair);
+    return {take(grad, order.token, weight_of_row), dots(grad, saved[0], order.place), Tensor()};
+  }
+};
+
+}  // namespace
+
+RowOrder order_by_expert(const Tensor& experts, std::int64_t num_experts) {
+  COL_CHECK(experts.dim() == 2 && experts.scalar_type() == at::kLong,
+            "order_by_expert: experts must be int64 [n, k]; got {} {}", c10::toString(experts.scalar_type()),
+            c10::str(experts.sizes()));
+  const std::int64_t pairs = experts.numel();
+  const auto options = experts.options();
+  if (experts.is_meta())
+    return {at::empty({pairs}, options), at::empty({pairs}, options), at::empty(experts.sizes(), options),
+            at::empty({num_experts}, options)};
+  const auto [sorted, pair] = experts.reshape(-1).sort(/*stable=*/true, 0, false);
+  Tensor place = at::empty({pairs}, options);
+  place.scatter_(0, pair, at::arange(pairs, options));
+  const Tensor ends = at::searchsorted(sorted, at::arange(1, num_experts + 1, options));
+  Tensor counts = ends.clone();
+  counts.narrow(0, 1, num_experts - 1).sub_(ends.narrow(0, 0, num_experts - 1));
+  return {pair.div(experts.size(1), "floor"), pair, place.view(experts.sizes()), counts};
+}
+
+Tensor permute(const Tensor& x, const RowOrder& order) {
+  COL_CHECK(x.dim() == 2 && x.size(0) == order.place.size(0), "permute: x must be [{}, h]; got {}",
+            order.place.size(0), c10::str(x.sizes()));
+  return PermuteRule::apply(x.contiguous(), order);
+}
+
+Tensor unpermute(const Tensor& rows, const Tensor& weights, const RowOrder& order) {
+  COL_CHECK(rows.dim() == 2 && rows.size(0) == order.token.size(0) &&
+                weights.sizes() == order.place.sizes() &&
+                weights.scalar_type() == acc_type(rows.scalar_type()),
+            "unpermute: rows must be [{}, h] and weights {} in the type of sums; got {} and {} {}",
+            order.token.size(0), c10::str(order.place.sizes()), c10::str(rows.sizes()),
+            c10::toString(weights.scalar_type()), c10::str(weights.sizes()));
+  return UnpermuteRule::apply(rows.contiguous(), weights.contiguous(), order);
+}
+
+}  // namespace colonnade::ops

@@ -1,0 +1,86 @@
+// See routing.h.
+#include "colonnade/ops/routing.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "colonnade/ops/autograd.h"
+#include "colonnade/ops/launch.h"
+
+namespace colonnade::ops {
+namespace {
+
+/// f.operator()<T>() for the two types of routers.
+template <typename F>
+void with_router_type(at::ScalarType type, const F& f) {
+  if (type == at::kDouble)
+    f.template operator()<double>();
+  else
+    f.template operator()<float>();
+}
+
+struct RouteRule : torch::autograd::Function<RouteRule> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& logits, const RouteArgs& args) {
+    const std::int64_t n = logits.size(0), e = logits.size(1);
+    const Tensor scores = at::empty_like(logits);
+    const Tensor weights = at::empty({n, args.k}, logits.options());
+    const Tensor experts = at::empty({n, args.k}, logits.options().dtype(at::kLong));
+    with_router_type(logits.scalar_type(), [&]<typename T>() {
+      launch(logits, kernels::cpu::route<T>, kernels::cuda::route<T>,
+             kernels::Route<T>{in<T>(logits), in<T>(args.bias), out<T>(scores), out<std::int64_t>(experts),
+                               out<T>(weights), n, e, args.k, args.kind, args.normalise, args.groups,
+                               args.group_topk, args.group_best, static_cast<T>(args.scaling)});
+    });
+    ctx->save_for_backward({scores, experts});
+    ctx->mark_non_differentiable({experts});
+    keep(ctx, args);
+    return {experts, weights, scores};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor& scores = saved[0];
+    const auto args = kept<RouteArgs>(ctx);
+    const Tensor grad_weights =
+        grads[1].defined() ? grads[1].contiguous() : at::zeros_like(saved[1], scores.options());
+    const Tensor grad_scores = contiguous(grads[2]);
+    const Tensor grad_logits = at::empty_like(scores);
+    with_router_type(scores.scalar_type(), [&]<typename T>() {
+      launch(scores, kernels::cpu::route_grad<T>, kernels::cuda::route_grad<T>,
+             kernels::RouteGrad<T>{in<T>(scores), in<std::int64_t>(saved[1]), in<T>(grad_weights),
+                                   in<T>(grad_scores), out<T>(grad_logits), scores.size(0), scores.size(1),
+                                   args.k, args.kind, args.normalise, static_cast<T>(args.scaling)});
+    });
+    return {grad_logits, Tensor()};
+  }
+};
+
+void check(const Tensor& logits, const RouteArgs& args) {
+  COL_CHECK(logits.dim() == 2 && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble),
+            "route: logits must be [n, e] in fp32 or float64; got {} {}", c10::toString(logits.scalar_type()),
+            c10::str(logits.sizes()));
+  const std::int64_t e = logits.size(1);
+  COL_CHECK(
+      args.groups >= 1 && args.groups <= kernels::kMaxExpertGroups && e % args.groups == 0 &&
+          args.group_topk >= 1 && args.group_topk <= args.groups && args.group_best >= 1 &&
+          args.group_best <= e / args.groups && args.k >= 1 && args.k <= e / args.groups * args.group_topk,
+      "route: k experts must be found among group_topk equal groups; got k {} of {} experts, {} of {} groups "
+      "valued by {}",
+      args.k, e, args.group_topk, args.groups, args.group_best);
+  COL_CHECK(
+      !args.bias.defined() || (args.bias.scalar_type() == logits.scalar_type() && args.bias.is_contiguous() &&
+                               args.bias.numel() == e && args.bias.device() == logits.device()),
+      "route: the bias must be like a row of the logits; got {} {}",
+      args.bias.defined() ? c10::toString(args.bias.scalar_type()) : "none",
+      args.bias.defined() ? c10::str(args.bias.sizes()) : "");
+}
+
+}  // namespace
+
+Routing route(const Tensor& logits, const RouteArgs& args) {
+  check(logits, args);
+  const variable_list made = RouteRule::apply(logits.contiguous(), args);
+  return {made[0], made[1], made[2]};
+}
+
+}  // namespace colonnade::ops

@@ -1,0 +1,126 @@
+// Choice and weights of experts against the same rules in tensor functions, and their gradients.
+#include "colonnade/ops/routing.h"
+
+#include <limits>
+
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using at::Tensor;
+using kernels::ScoreKind;
+using test::distance;
+
+Tensor scores_of(const Tensor& logits, ScoreKind kind) {
+  switch (kind) {
+    case ScoreKind::kSoftmax:
+      return logits.softmax(-1);
+    case ScoreKind::kSigmoid:
+      return logits.sigmoid();
+    default:
+      return at::softplus(logits).sqrt();
+  }
+}
+
+/// The rules of routing.h, one after the other.
+Routing defined(const Tensor& logits, const RouteArgs& args) {
+  Routing r;
+  r.scores = scores_of(logits, args.kind);
+  Tensor choice = r.scores.detach();
+  if (args.bias.defined()) choice = choice + args.bias;
+  if (args.groups > 1) {
+    const std::int64_t n = logits.size(0), e = logits.size(1);
+    const Tensor by_group = choice.view({n, args.groups, e / args.groups});
+    const Tensor worth = std::get<0>(by_group.topk(args.group_best, -1)).sum(-1);
+    const Tensor best = std::get<1>(worth.topk(args.group_topk, -1));
+    const Tensor allowed =
+        at::zeros_like(worth).scatter(1, best, 1.0).unsqueeze(-1).expand_as(by_group).reshape({n, e});
+    choice = choice.masked_fill(allowed == 0, -std::numeric_limits<double>::infinity());
+  }
+  r.experts = std::get<1>(choice.topk(args.k, -1));
+  r.weights = r.scores.gather(1, r.experts);
+  if (args.normalise) r.weights = r.weights / (r.weights.sum(-1, true) + 1e-20);
+  r.weights = r.weights * args.scaling;
+  return r;
+}
+
+std::vector<RouteArgs> all_args(std::int64_t experts) {
+  std::vector<RouteArgs> all;
+  for (const ScoreKind kind : {ScoreKind::kSoftmax, ScoreKind::kSigmoid, ScoreKind::kSqrtSoftplus})
+    for (const bool normalise : {true, false})
+      for (const std::int64_t k : {1, 2, 3}) {
+        RouteArgs plain{.k = k, .kind = kind, .normalise = normalise, .scaling = 2.5};
+        all.push_back(plain);
+        plain.bias = test::random({experts}).mul(0.1);
+        all.push_back(plain);
+        plain.groups = 4;
+        plain.group_topk = 2;
+        plain.group_best = 2;
+        all.push_back(plain);
+      }
+  return all;
+}
+
+TEST(Route, EveryRuleEqualsItsDefinitionWithItsGradients) {
+  at::manual_seed(1);
+  const std::int64_t n = 37, e = 12;
+  const Tensor values = test::random({n, e});
+  for (const RouteArgs& args : all_args(e)) {
+    SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(args.kind) << " k " << args.k << " groups "
+                                    << args.groups << " normalise " << args.normalise);
+    const Tensor logits = values.clone().set_requires_grad(true);
+    const Tensor reference = values.clone().set_requires_grad(true);
+    const Routing got = route(logits, args), expected = defined(reference, args);
+    EXPECT_TRUE(at::equal(got.experts, expected.experts));
+    EXPECT_LT(distance(got.weights, expected.weights), 1e-14);
+    EXPECT_LT(distance(got.scores, expected.scores), 1e-14);
+    const Tensor probe = test::random({n, args.k}), probe_of_scores = test::random({n, e});
+    const auto total = [&](const Routing& r) {
+      return (r.weights * probe).sum() + (r.scores * probe_of_scores).sum();
+    };
+    const Tensor one = at::ones({}, test::options(at::kDouble));
+    EXPECT_LT(distance(test::gradients(total(got), one, {logits})[0],
+                       test::gradients(total(expected), one, {reference})[0]),
+              1e-13);
+    EXPECT_LT(distance(test::gradients(got.weights, probe, {logits})[0],
+                       test::gradients(expected.weights, probe, {reference})[0]),
+              1e-13)
+        << "no gradient of the scores";
+  }
+}
+
+TEST(Route, EqualScoresGoToTheLowerNumbers) {
+  const Routing r = route(at::zeros({3, 8}, test::options(at::kFloat)), {.k = 3});
+  for (int row = 0; row < 3; ++row)
+    for (int j = 0; j < 3; ++j) EXPECT_EQ(r.experts[row][j].item<std::int64_t>(), j);
+  EXPECT_LT(distance(r.weights, at::full({3, 3}, 1.0 / 3)), 1e-7);
+}
+
+TEST(Route, LargeLogitsDoNotOverflow) {
+  const Tensor logits = at::tensor({-2000.0, 0.0, 2000.0, 1000.0}, test::options(at::kDouble)).view({1, 4});
+  for (const ScoreKind kind : {ScoreKind::kSoftmax, ScoreKind::kSigmoid, ScoreKind::kSqrtSoftplus}) {
+    const Routing r = route(logits, {.k = 2, .kind = kind});
+    EXPECT_EQ(r.experts[0][0].item<std::int64_t>(), 2);
+    EXPECT_TRUE(r.weights.isfinite().all().item<bool>());
+  }
+}
+
+TEST(Route, ANanMakesTheWeightsNanAndTheExpertsStayInRange) {
+  Tensor logits = at::zeros({2, 4}, test::options(at::kFloat));
+  logits[1].fill_(std::nan(""));
+  const Routing r = route(logits, {.k = 2});
+  EXPECT_TRUE(r.weights[0].isfinite().all().item<bool>());
+  EXPECT_TRUE(r.weights[1].isnan().all().item<bool>());
+  EXPECT_TRUE(r.experts.ge(0).logical_and(r.experts.lt(4)).all().item<bool>());
+}
+
+TEST(Route, RefusesWhatCannotBeChosen) {
+  const Tensor logits = at::zeros({2, 8}, test::options(at::kFloat));
+  EXPECT_THROW(route(logits, {.k = 9}), Error);
+  EXPECT_THROW(route(logits, {.k = 3, .groups = 8, .group_topk = 2}), Error) << "two groups of one";
+  EXPECT_THROW(route(logits.to(at::kHalf), {.k = 2}), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::ops
