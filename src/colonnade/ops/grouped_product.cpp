@@ -1,0 +1,103 @@
+// See grouped_product.h.
+#include "colonnade/ops/grouped_product.h"
+
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <numeric>
+
+#include "colonnade/base/error.h"
+#include "colonnade/ops/autograd.h"
+#include "colonnade/ops/product.h"
+
+namespace colonnade::ops {
+namespace {
+
+struct GroupedArgs {
+  std::vector<std::int64_t> rows;
+  tensor::Parameter* weight;
+};
+
+bool in_one_kernel(const Tensor& x) { return x.is_cuda() && x.scalar_type() == at::kBFloat16; }
+
+/// Where each expert's rows end, as the one kernel reads it.
+Tensor ends_of(const std::vector<std::int64_t>& rows, const at::Device& device) {
+  std::vector<std::int32_t> ends(rows.size());
+  std::int64_t end = 0;
+  for (std::size_t e = 0; e < rows.size(); ++e) ends[e] = static_cast<std::int32_t>(end += rows[e]);
+  return at::tensor(ends, at::dtype(at::kInt)).to(device, /*non_blocking=*/true);
+}
+
+/// one(rows of expert e, its matrix) for each expert with rows, one after the other.
+template <typename One>
+Tensor each_expert(const Tensor& x, const std::vector<std::int64_t>& rows, const Tensor& weight,
+                   std::int64_t columns, const One& one) {
+  if (x.is_meta() || x.size(0) == 0) return at::empty({x.size(0), columns}, x.options());
+  std::vector<Tensor> made;
+  std::int64_t begin = 0;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    if (rows[e] > 0) made.push_back(one(x.narrow(0, begin, rows[e]), weight[static_cast<std::int64_t>(e)]));
+    begin += rows[e];
+  }
+  return made.size() == 1 ? made[0] : at::cat(made);
+}
+
+void add_weight_gradient(const Tensor& dy, const Tensor& x, const GroupedArgs& args) {
+  tensor::Parameter& weight = *args.weight;
+  if (in_one_kernel(x)) return weight.accumulate(at::_grouped_mm(dy.t(), x, ends_of(args.rows, x.device())));
+  const Tensor& grad = weight.grad_to_add_to();
+  if (x.is_meta()) return;
+  std::int64_t begin = 0;
+  for (std::size_t e = 0; e < args.rows.size(); ++e) {
+    const std::int64_t n = args.rows[e];
+    Tensor own = grad[static_cast<std::int64_t>(e)];
+    const Tensor dy_e = dy.narrow(0, begin, n), x_e = x.narrow(0, begin, n);
+    if (n > 0 && dy.scalar_type() == own.scalar_type())
+      own.addmm_(dy_e.t(), x_e);
+    else if (n > 0)
+      own.add_(at::mm(dy_e.t(), x_e));
+    begin += n;
+  }
+}
+
+struct GroupedRule : torch::autograd::Function<GroupedRule> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const GroupedArgs& args) {
+    ctx->save_for_backward({x});
+    keep(ctx, args);
+    if (in_one_kernel(x)) return at::_grouped_mm(x, w.transpose(1, 2), ends_of(args.rows, x.device()));
+    return each_expert(x, args.rows, w, w.size(1),
+                       [](const Tensor& x_e, const Tensor& w_e) { return product(x_e, w_e); });
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const at::NoGradGuard no_grad;
+    const auto args = kept<GroupedArgs>(ctx);
+    const Tensor x = ctx->get_saved_variables()[0];
+    const Tensor dy = grads[0].contiguous();
+    const Tensor w = args.weight->value.detach();
+    Tensor dx;
+    if (ctx->needs_input_grad(0))
+      dx = in_one_kernel(x)
+               ? at::_grouped_mm(dy, w, ends_of(args.rows, x.device()))
+               : each_expert(dy, args.rows, w, w.size(2), [](const Tensor& dy_e, const Tensor& w_e) {
+                   return product_input_grad(dy_e, w_e);
+                 });
+    add_weight_gradient(dy, x, args);
+    return {dx, Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor grouped_product(const Tensor& x, const std::vector<std::int64_t>& rows, tensor::Parameter& weight) {
+  const Tensor& w = weight.value;
+  COL_CHECK(x.dim() == 2 && w.dim() == 3 && x.size(1) == w.size(2) &&
+                static_cast<std::int64_t>(rows.size()) == w.size(0) &&
+                std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == x.size(0),
+            "{}: rows must be [n, {}] and counted for {} experts; got {} and {} counts", weight.spec.name,
+            w.size(2), w.size(0), c10::str(x.sizes()), rows.size());
+  return GroupedRule::apply(x.contiguous(), w, GroupedArgs{rows, &weight});
+}
+
+}  // namespace colonnade::ops

@@ -1,0 +1,22 @@
+// Products of rows by expert with each expert's own matrix.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "colonnade/tensor/parameter.h"
+
+namespace colonnade::ops {
+
+/// y [n, out] with y_i = x_i w_e^T for the rows i of expert e: the first rows[0] of x [n, in] are those of
+/// expert 0, and so on. `weight` [experts, out, in]. Backward gives the gradient of x and adds the weights'
+/// straight into weight.main_grad; an expert without rows gets zeros.
+///
+/// bf16 on CUDA: one kernel for all experts, and one for each of the gradients. Elsewhere the products follow
+/// one another, each over all rows of its expert.
+at::Tensor grouped_product(const at::Tensor& x, const std::vector<std::int64_t>& rows,
+                           tensor::Parameter& weight);
+
+}  // namespace colonnade::ops

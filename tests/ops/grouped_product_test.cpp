@@ -1,0 +1,56 @@
+// Products by expert against one product each in float64, with all gradients.
+#include "colonnade/ops/grouped_product.h"
+
+#include "ops/support.h"
+
+namespace colonnade::ops {
+namespace {
+
+using at::Tensor;
+using test::distance;
+
+TEST(GroupedProduct, EqualsOneProductForEachExpert) {
+  at::manual_seed(5);
+  const std::vector<std::int64_t> rows{5, 0, 33, 1, 9};
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(c10::toString(type));
+    const Tensor x = test::random({48, 64}, type).set_requires_grad(true);
+    const auto w = test::parameter(test::random({5, 32, 64}, type));
+    const Tensor rx = x.detach().to(at::kDouble).set_requires_grad(true);
+    const Tensor rw = w->value.detach().to(at::kDouble).set_requires_grad(true);
+    std::vector<Tensor> parts;
+    std::int64_t begin = 0;
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      parts.push_back(rx.narrow(0, begin, rows[e]).mm(rw[static_cast<std::int64_t>(e)].t()));
+      begin += rows[e];
+    }
+    const Tensor expected = at::cat(parts);
+    const Tensor probe = test::random(expected.sizes()).to(type).to(at::kDouble);
+    const auto reference = test::gradients(expected, probe, {rx, rw});
+    for (const int times : {1, 2}) {  // the second backward adds to the first
+      const Tensor y = grouped_product(x, rows, *w);
+      EXPECT_LT(distance(y, expected), test::tolerance(type));
+      EXPECT_LT(distance(test::gradients(y, probe, {x, w->value})[0], reference[0]), test::tolerance(type));
+      EXPECT_LT(distance(w->main_grad, times * reference[1]), test::tolerance(type));
+    }
+    EXPECT_EQ(w->main_grad[1].abs().max().item<double>(), 0) << "no rows, no gradient";
+  }
+}
+
+TEST(GroupedProduct, WithoutRowsGradientsAreZero) {
+  const auto w = test::parameter(test::random({2, 3, 4}));
+  const Tensor x = test::random({0, 4}).set_requires_grad(true);
+  const Tensor y = grouped_product(x, {0, 0}, *w);
+  EXPECT_EQ(y.sizes(), (std::vector<std::int64_t>{0, 3}));
+  test::gradients(y, y.detach(), {x, w->value});
+  EXPECT_EQ(w->main_grad.abs().max().item<double>(), 0);
+}
+
+TEST(GroupedProduct, RefusesOtherCounts) {
+  const auto w = test::parameter(test::random({2, 3, 4}));
+  EXPECT_THROW(grouped_product(test::random({5, 4}), {2, 2}, *w), Error);
+  EXPECT_THROW(grouped_product(test::random({5, 4}), {5}, *w), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::ops
