@@ -83,6 +83,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"window_size", "0,0"},
     {"dataloader_type", "single"},
     {"rotary_seq_len_interpolation_factor", "1"},
+    {"moe_aux_loss_coeff", "0"},  // a list
     {"distributed_backend", "unset"},
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -25,6 +26,12 @@ template <>
 const std::vector<std::string>& enum_words<Normalization>();
 template <>
 const std::vector<std::string>& enum_words<Activation>();
+template <>
+const std::vector<std::string>& enum_words<RouterScore>();
+template <>
+const std::vector<std::string>& enum_words<TokenDispatcher>();
+template <>
+const std::vector<std::string>& enum_words<TokenDropPolicy>();
 template <>
 const std::vector<std::string>& enum_words<ParamsDtype>();
 template <>
@@ -98,9 +105,15 @@ Words print(const T& value) {
     return {fmt::format("{}", value)};
 }
 
-template <auto Area, auto Member>
+/// The field that the members of Path lead to, one inside the other.
+template <auto... Path>
+auto& field_of(Run& run) {
+  return (run.* ... .*Path);
+}
+
+template <auto... Path>
 std::string set_field(Run& run, const Words& words) {
-  auto& field = (run.*Area).*Member;
+  auto& field = field_of<Path...>(run);
   using T = std::remove_cvref_t<decltype(field)>;
   if constexpr (IsOptional<T>::value) {
     if (words.empty()) return field.reset(), "";
@@ -113,9 +126,9 @@ std::string set_field(Run& run, const Words& words) {
   }
 }
 
-template <auto Area, auto Member>
+template <auto... Path>
 std::optional<Words> get_field(const Run& run) {
-  const auto& field = (run.*Area).*Member;
+  const auto& field = field_of<Path...>(const_cast<Run&>(run));
   using T = std::remove_cvref_t<decltype(field)>;
   if constexpr (IsOptional<T>::value) {
     if (!field) return std::nullopt;
@@ -171,16 +184,16 @@ class Table {
  public:
   void group(std::string name) { group_ = std::move(name); }
 
-  /// A setting behind the field run.*Area.*Member.
-  template <auto Area, auto Member>
+  /// A setting behind the field that Path leads to: area and member, or area, part and member.
+  template <auto... Path>
   Row add(std::string flag, std::string help) {
-    using T = std::remove_cvref_t<decltype((std::declval<Run>().*Area).*Member)>;
+    using T = std::remove_cvref_t<decltype(field_of<Path...>(std::declval<Run&>()))>;
     Setting& s = append(std::move(flag), std::move(help));
     s.kind = kind_of<T>();
     s.nullable = IsOptional<T>::value;
     if constexpr (std::is_enum_v<T>) s.choices = enum_words<T>();
-    s.set = &set_field<Area, Member>;
-    s.get = &get_field<Area, Member>;
+    s.set = &set_field<Path...>;
+    s.get = &get_field<Path...>;
     return Row(s);
   }
   /// A setting of the run itself, or one that only config::parse knows.
@@ -203,6 +216,7 @@ class Table {
 
 // The tables, one per file of settings/.
 void add_model(Table& table);
+void add_moe(Table& table);
 void add_parallel(Table& table);
 void add_training(Table& table);
 void add_data(Table& table);

@@ -14,6 +14,7 @@ void derive_model(Model& m) {
   }
   if (m.kv_channels == 0 && m.num_attention_heads > 0) m.kv_channels = m.hidden_size / m.num_attention_heads;
   if (m.num_query_groups == 0) m.num_query_groups = m.num_attention_heads;
+  if (m.moe.num_experts > 0 && m.moe.ffn_hidden_size == 0) m.moe.ffn_hidden_size = m.ffn_hidden_size;
 }
 
 /// Virtual stages out of layers per virtual stage; left alone where the layers do not divide.

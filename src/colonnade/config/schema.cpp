@@ -17,6 +17,7 @@ using Names = std::vector<std::string>;
 std::vector<Setting> all_tables() {
   Table table;
   add_model(table);
+  add_moe(table);
   add_parallel(table);
   add_training(table);
   add_data(table);
@@ -72,6 +73,21 @@ const Names& enum_words<Normalization>() {
 template <>
 const Names& enum_words<Activation>() {
   static const Names names{"gelu", "gelu-tanh", "squared-relu", "swiglu", "geglu", "geglu-tanh"};
+  return names;
+}
+template <>
+const Names& enum_words<RouterScore>() {
+  static const Names names{"softmax", "sigmoid", "sqrtsoftplus"};
+  return names;
+}
+template <>
+const Names& enum_words<TokenDispatcher>() {
+  static const Names names{"allgather", "alltoall"};
+  return names;
+}
+template <>
+const Names& enum_words<TokenDropPolicy>() {
+  static const Names names{"probs", "position"};
   return names;
 }
 template <>

@@ -21,6 +21,11 @@ void always_of_model_and_steps(Table& t) {
            "the attention kernel is picked by device and shape; results do not depend on it");
   t.always({"--transformer-impl", "text", "transformer_engine"},
            "layers have one implementation, on LibTorch", {"local", "transformer_engine"});
+  t.group("mixture of experts");
+  t.always({"--moe-router-dtype", "text"}, "the router computes in fp32, under float64 in float64", {"fp32"});
+  t.always({"--moe-grouped-gemm"}, "all experts of a rank are one grouped product");
+  t.always({"--moe-permute-fusion"}, "rows are ordered by expert in one pass");
+  t.always({"--moe-router-fusion"}, "choice and weights of experts are computed in one pass");
   t.group("training");
   t.always({"--exit-signal-handler"}, "SIGTERM and Ctrl-C save and end the program with exit code 5");
   t.always({"--exit-signal", "text", "SIGTERM"},
