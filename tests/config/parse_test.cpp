@@ -348,9 +348,14 @@ INSTANTIATE_TEST_SUITE_P(
               "--no-position-embedding: must not meet learned positions; got --position-embedding-type "
               "learned_absolute; "
               "write --position-embedding-type none or rope"},
-        Wrong{"--num-experts 8",
-              "--num-experts: this version has no mixture of experts; got \"8\"; remove it and train a dense "
-              "model"},
+        Wrong{"--mtp-num-layers 1",
+              "--mtp-num-layers: this version has no multi-token prediction; got \"1\"; remove it"},
+        Wrong{"--moe-paged-stash",
+              "--moe-paged-stash: this version has no such form of experts; got \"true\"; remove it; "
+              "docs/reference/settings.md lists the forms there are"},
+        Wrong{"--moe-aux-loss-coeff 0.1 -1",
+              "--moe-aux-loss-coeff: must be numbers of at least 0; got \"0.1 -1\"; see `colonnade help "
+              "--moe-aux-loss-coeff`"},
         Wrong{"--fp8-format e4m3",
               "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
               "remove it and use --bf16"},
@@ -390,20 +395,20 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Parse, ReportsAllFaultsAtOnce) {
   try {
-    run_of("--num-layer 4 --hidden-size x --moe-router-topk 3 --bf16 --fp16");
+    run_of("--num-layer 4 --hidden-size x --mtp-num-layers 3 --bf16 --fp16");
     FAIL();
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("4 settings are wrong:\n"), HasSubstr("--num-layer:"),
-                                HasSubstr("--hidden-size:"), HasSubstr("--moe-router-topk:"),
+                                HasSubstr("--hidden-size:"), HasSubstr("--mtp-num-layers:"),
                                 HasSubstr("--bf16 and --fp16:")));
   }
 }
 
 TEST(Parse, RefusedFlagsPassAtMegatronsOwnDefault) {
-  EXPECT_THAT(faults_of("--moe-router-topk 2 --recompute-method None --mtp-loss-scaling-factor 0.10"),
+  EXPECT_THAT(faults_of("--megatron-fsdp-version 1 --recompute-method None --mtp-loss-scaling-factor 0.10"),
               IsEmpty());
-  EXPECT_EQ(faults_of("--moe-grouped-gemm").size(), 1U);
-  EXPECT_THAT(faults_of("--no-moe-grouped-gemm"), IsEmpty());
+  EXPECT_EQ(faults_of("--moe-paged-stash").size(), 1U);
+  EXPECT_THAT(faults_of("--no-moe-paged-stash"), IsEmpty());
   EXPECT_EQ(faults_of("--no-fp8-wgrad").size(), 1U);
 }
 

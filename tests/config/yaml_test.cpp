@@ -140,7 +140,7 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   }
   EXPECT_THAT(read(bomb + "<<: *a14\n").faults, ElementsAre(HasSubstr("merge at most 1000 maps")));
   EXPECT_THAT(read(std::string(100000, '[')).faults.size(), 1U) << "deep nesting";
-  EXPECT_THAT(read("num_experts: 8\n").faults, ElementsAre(HasSubstr("no mixture of experts")));
+  EXPECT_THAT(read("mtp_num_layers: 1\n").faults, ElementsAre(HasSubstr("no multi-token prediction")));
   EXPECT_THAT(read("").faults, IsEmpty());
 }
 
@@ -185,6 +185,8 @@ void disturb(config::Run& run, const Setting& s) {
   if (s.key == "model") return;
   if (s.kind == Kind::kSwitch) return set(run, s.key, text_of(run, s) == "true" ? "false" : "true");
   if (s.key == "window_size") return set(run, s.key, "77,0");
+  if (s.key == "moe_aux_loss_coeff") return set(run, s.key, "0.1 0.30000000000000004");
+  if (s.key == "moe_router_load_balancing_type") return set(run, s.key, "seq_aux_loss global_aux_loss");
   if (s.kind == Kind::kChoice) return set(run, s.key, s.choices.back());
   if (s.kind == Kind::kInteger) return set(run, s.key, "7");
   if (s.kind == Kind::kNumber) return set(run, s.key, s.max ? "0.30000000000000004" : "7.1");

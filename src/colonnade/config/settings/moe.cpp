@@ -38,8 +38,7 @@ std::optional<Words> get_balancing(const Run& run) { return run.model.moe.router
 void experts(Table& t) {
   t.add<kModel, kMoe, &Moe::num_experts>("--num-experts",
                                          "experts in each layer of --moe-layer-freq; 0: no experts")
-      .range(0, 1'000'000)
-      .common();
+      .range(0, 1'000'000);
   t.add<kModel, kMoe, &Moe::layer_freq>("--moe-layer-freq",
                                         "which layers have experts: N for each N-th beginning with the "
                                         "first, or a list like ([0]*3+[1]*58)");

@@ -24,7 +24,7 @@ void sizes(Table& t) {
       .unit("ranks")
       .range(1, 100'000);
   t.add<kParallel, &Parallel::expert_model_parallel_size>("--expert-model-parallel-size",
-                                                          "ranks that share the experts; 1 in this version")
+                                                          "ranks that share the experts of a layer")
       .unit("ranks")
       .range(1, 100'000);
   t.add<kParallel, &Parallel::expert_tensor_parallel_size>(
