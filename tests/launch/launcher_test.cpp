@@ -12,11 +12,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/launch/process.h"
 
 namespace colonnade::launch {
 namespace {
@@ -25,6 +27,10 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+
+/// Start-up and a moment in which the machine does nothing included; what is not noticed takes a minute or
+/// more.
+constexpr double kSoonS = 15;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -128,6 +134,16 @@ TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
               AllOf(HasSubstr("MASTER_ADDR=127.0.0.1 MASTER_PORT="), Not(HasSubstr("MASTER_PORT=0 "))));
 }
 
+TEST(FreePort, IsNoneThatAnOutgoingConnectionMayHave) {
+  int first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  if (first <= 20'000 && last >= 60'000) GTEST_SKIP() << "here such a connection may have almost any port";
+  for (int i = 0; i < 100; ++i) {
+    const int port = free_port();
+    EXPECT_TRUE(port >= 10'000 && port <= 65'535 && (port < first || port > last)) << port;
+  }
+}
+
 TEST_F(Launcher, KeepsAStatusLineOnATerminal) {
   terminal_ = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (terminal_ < 0 || ::grantpt(terminal_) != 0)
@@ -155,7 +171,7 @@ TEST_F(Launcher, NamesADeadRankWithinSecondsAndEndsTheOthers) {
         Death{"kill", 4, "was lost: killed by SIGKILL"}}) {
     start({"--fault", death.fault}, {.max_restarts = death.exit_code == 4 ? 0 : 3, .grace_period_s = 0.2});
     EXPECT_EQ(finish(), death.exit_code) << text("err");
-    EXPECT_LT(seconds_, 5) << death.fault;
+    EXPECT_LT(seconds_, kSoonS) << death.fault;
     EXPECT_THAT(text("err"),
                 AllOf(HasSubstr("rank 1 " + death.words),
                       HasSubstr("step 2, phase data, last operation 'grad bucket 1'"),
@@ -169,7 +185,7 @@ TEST_F(Launcher, NamesADeadRankWithinSecondsAndEndsTheOthers) {
 TEST_F(Launcher, NamesTheCauseAndNotTheRankThatNoticed) {
   start({"--fault", "hang", "--peers", "exit4"}, {.grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
-  EXPECT_LT(seconds_, 5);
+  EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(text("err"),
               AllOf(HasSubstr("rank 1 does not answer"), HasSubstr("ranks 0, 2 wait in 'grad bucket 3'"),
                     HasSubstr("rank 1 is missing there")));
@@ -178,15 +194,15 @@ TEST_F(Launcher, NamesTheCauseAndNotTheRankThatNoticed) {
 TEST_F(Launcher, NamesAFrozenRank) {
   start({"--fault", "stop"}, {.grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
-  EXPECT_LT(seconds_, 5);
+  EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(text("err"), HasSubstr("rank 1 was lost: stopped (SIGSTOP)"));
   EXPECT_FALSE(lives(pid_of(1)));
 }
 
 TEST_F(Launcher, NamesARankThatHangsAndWhoWaitsForIt) {
-  start({"--fault", "hang"}, {.hang_timeout_s = 1, .grace_period_s = 0.2});
+  start({"--fault", "hang"}, {.hang_timeout_s = 2, .grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
-  EXPECT_LT(seconds_, 5);
+  EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(
       text("err"),
       AllOf(HasSubstr("rank 1 does not answer: no sign of life for"),
@@ -196,16 +212,17 @@ TEST_F(Launcher, NamesARankThatHangsAndWhoWaitsForIt) {
 
 TEST_F(Launcher, NamesALateRankOnceAndEndsItAtTheTimeOutOnly) {
   start({"--fault", "hang"}, {.hang_timeout_s = 6.5, .grace_period_s = 0.2});
-  while (seconds_since_start() < 6 && text("err").find("is late") == std::string::npos) sleep_ms(20);
-  EXPECT_THAT(text("err"),
-              AllOf(HasSubstr("rank 1 is late: ranks 0, 2 have waited up to 5."),
-                    HasSubstr("for it in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); it is at "
-                              "step 2, phase data, last operation 'grad bucket 1'"),
-                    Not(HasSubstr("was lost")), Not(HasSubstr("does not answer"))));
   EXPECT_EQ(finish(), 4);
   const std::string all = text("err");
   EXPECT_EQ(all.find("is late"), all.rfind("is late")) << all;
-  EXPECT_THAT(all, HasSubstr("rank 1 does not answer"));
+  const std::string before_the_end = all.substr(0, all.find("rank 1 does not answer"));
+  EXPECT_LT(before_the_end.size(), all.size()) << all;
+  EXPECT_THAT(before_the_end,
+              testing::ContainsRegex("rank 1 is late: ranks 0, 2 have waited up to [5-9]\\."));
+  EXPECT_THAT(before_the_end,
+              AllOf(HasSubstr("for it in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); it is "
+                              "at step 2, phase data, last operation 'grad bucket 1'"),
+                    Not(HasSubstr("was lost"))));
 }
 
 TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {
@@ -226,7 +243,7 @@ TEST_F(Launcher, ASignalBeforeTheFirstStepIsAStopThoughTheRanksDieOfIt) {
     wait_for("pid=");
     ::kill(pid_, signal);
     EXPECT_EQ(finish(), 5) << text("err");
-    EXPECT_LT(seconds_, 5);
+    EXPECT_LT(seconds_, kSoonS);
     EXPECT_THAT(text("err"), Not(HasSubstr("was lost")));
     fs::remove_all(folder_ / "logs");
   }
@@ -237,7 +254,7 @@ TEST_F(Launcher, ARankThatStopsBeforeTheFirstStepEndsTheOthers) {
     start({"--at-step", "0", "--fault", "exit:5", "--peers", peers},
           {.max_restarts = 2, .grace_period_s = 0.2});
     EXPECT_EQ(finish(), 5) << text("err");
-    EXPECT_LT(seconds_, 5);
+    EXPECT_LT(seconds_, kSoonS);
     EXPECT_THAT(text("err"), HasSubstr("rank 1 was asked to stop before the first step"));
     fs::remove_all(folder_ / "logs");
   }
@@ -247,13 +264,13 @@ TEST_F(Launcher, ASecondSignalKills) {
   start({"--steps", "100000", "--on-term", "ignore"}, {.max_restarts = 2});
   wait_for("step 2 done");
   ::kill(pid_, SIGTERM);
-  sleep_ms(200);
+  for (int i = 0; i < 1000 && text("err").find("are asked") == std::string::npos; ++i) sleep_ms(10);
   ::kill(pid_, SIGTERM);  // too soon: the same request sent twice
-  sleep_ms(1000);
+  sleep_ms(1200);
   EXPECT_TRUE(lives(pid_of(0)));
   ::kill(pid_, SIGTERM);
   EXPECT_EQ(finish(), 4);
-  EXPECT_LT(seconds_, 5);
+  EXPECT_LT(seconds_, kSoonS);
   for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(lives(pid_of(rank)));
 }
 
@@ -308,14 +325,14 @@ TEST_F(SlowStart, ASignalIsHeardBetweenTwoRanks) {
   ::kill(pid_, SIGTERM);
   go_on();
   EXPECT_EQ(finish(), 5) << text("err");
-  EXPECT_LT(seconds_, 10);
+  EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(text("err"),
               AllOf(HasSubstr("SIGTERM: the ranks are asked"), HasSubstr("4 of 6 ranks were started")));
   EXPECT_FALSE(fs::exists(folder_ / "logs/rank_4.log"));
 }
 
 TEST_F(SlowStart, NoRankIsStartedAfterOneThatFailed) {
-  start_slowly({"--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--start-ms", "1000"});
+  start_slowly({"--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--start-ms", "3000"});
   for (int i = 0; i < 1000 && lives(pid_of(0)); ++i) sleep_ms(10);
   go_on();
   EXPECT_EQ(finish(), 2) << text("err");

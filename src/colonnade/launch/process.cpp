@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <random>
 #include <string_view>
 
 #include "colonnade/base/error.h"
@@ -77,6 +79,22 @@ int become(const ChildPlan& plan) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execvpe(plan.arguments[0], plan.arguments, plan.environment);
   return errno;
+}
+
+/// `port`, or for 0 one that the system chooses, when nobody has it; else 0 and errno.
+int bound_port(int port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = fd >= 0 && ::bind(fd, raw, size) == 0 && ::getsockname(fd, raw, &size) == 0;
+  const int reason = errno;
+  if (fd >= 0) ::close(fd);
+  errno = reason;
+  return bound ? ntohs(address.sin_port) : 0;
 }
 
 }  // namespace
@@ -148,17 +166,19 @@ int visible_gpus() {
 }
 
 int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t size = sizeof address;
-  auto* const raw = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && ::bind(fd, raw, size) == 0 && ::getsockname(fd, raw, &size) == 0;
-  const int reason = errno;
-  if (fd >= 0) ::close(fd);
-  if (!bound) throw Error(fmt::format("launch: no free port; {}; give --master-port", std::strerror(reason)));
-  return ntohs(address.sin_port);
+  // What the system gives to outgoing connections may be somebody's before rank 0 listens on it.
+  constexpr int kFirst = 10'000, kLast = 65'535, kTries = 100;
+  int first_outgoing = 32'768, last_outgoing = 60'999;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_outgoing >> last_outgoing;
+  std::random_device random;
+  std::uniform_int_distribution<int> any(kFirst, kLast);
+  for (int i = 0; i < kTries; ++i) {
+    const int port = any(random);
+    if ((port < first_outgoing || port > last_outgoing) && bound_port(port) != 0) return port;
+  }
+  const int port = bound_port(0);
+  if (port != 0) return port;
+  throw Error(fmt::format("launch: no free port; {}; give --master-port", std::strerror(errno)));
 }
 
 }  // namespace colonnade::launch

@@ -43,7 +43,8 @@ int usable_cores();
 /// all of the machine.
 int visible_gpus();
 
-/// A TCP port that nobody listens on at this moment. Throws Error.
+/// A TCP port that nobody has at this moment; where it can be, none that the system gives to outgoing
+/// connections. Throws Error.
 int free_port();
 
 }  // namespace colonnade::launch
