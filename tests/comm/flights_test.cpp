@@ -27,7 +27,14 @@ bool soon(const Condition& condition) {
 struct Device {
   std::atomic<bool> over{false};
   std::atomic<bool> failed{false};
+  std::atomic<int> asked{0};
 };
+
+/// Returns when the watching thread has seen what the test did before.
+void wait_until_looked_at(const Device& device) {
+  const int seen = device.asked;
+  EXPECT_TRUE(soon([&] { return device.asked >= seen + 3; }));
+}
 
 /// As nccl: wait() returns at once.
 class Asynchronous final : public test::PassingBackend {
@@ -39,6 +46,7 @@ class Asynchronous final : public test::PassingBackend {
   Work all_reduce(at::Tensor, Reduce, const Call& call) override {
     const auto device = devices_.emplace_back(std::make_shared<Device>());
     const auto flight = flights_.add(call, [device] {
+      ++device->asked;
       if (device->failed) throw std::runtime_error("the peer hung up");
       return device->over.load();
     });
@@ -78,7 +86,7 @@ TEST(Flights, ATicketEndsWhenTheDeviceIsDoneAndNotWhenTheHostHasWaited) {
   Rank rank(seconds(60));
   rank.group.all_reduce(at::zeros({1}), "first").wait();
   rank.group.all_reduce(at::zeros({1}), "second").wait();
-  std::this_thread::sleep_for(milliseconds(60));
+  wait_until_looked_at(*rank.devices[0]);
   EXPECT_EQ(rank.finished(), 0U);
   EXPECT_NE(rank.waits_in(), "") << "the launcher must see that this rank stands in a collective";
   rank.devices[1]->over = true;
@@ -91,7 +99,7 @@ TEST(Flights, ATicketEndsWhenTheDeviceIsDoneAndNotWhenTheHostHasWaited) {
 TEST(Flights, WhatTheHostHasNotWaitedForIsNotShown) {
   Rank rank(seconds(60));
   Work work = rank.group.all_reduce(at::zeros({1}), "bucket");
-  std::this_thread::sleep_for(milliseconds(60));
+  wait_until_looked_at(*rank.devices[0]);
   EXPECT_EQ(rank.waits_in(), "");
   rank.devices[0]->over = true;
   work.wait();
@@ -116,20 +124,21 @@ TEST(Flights, AnOperationThatFailsLosesTheGroup) {
 
 TEST(Flights, AfterTheTimeOutAHostThatDoesNotEndIsEnded) {
   Rank rank(milliseconds(100), milliseconds(50));
-  rank.group.all_reduce(at::zeros({1}), "sum").wait();
+  Work work = rank.group.all_reduce(at::zeros({1}), "sum");
   EXPECT_TRUE(soon([&] { return rank.gave_up.load(); }));
   EXPECT_THAT(rank.page.read().note, HasSubstr("must be over within 0.1 s"));
   EXPECT_THROW(rank.flights.check(), CommError);
+  EXPECT_THROW(work.wait(), CommError);
 }
 
 TEST(Flights, TheTimeOutCountsFromTheEndOfTheOneBefore) {
-  Rank rank(milliseconds(1000), milliseconds(50));
-  for (int i = 0; i < 12; ++i) rank.group.all_reduce(at::zeros({1}), "sum").wait();
-  for (int i = 0; i < 12; ++i) {
-    std::this_thread::sleep_for(milliseconds(100));
+  Rank rank(milliseconds(3500), milliseconds(50));  // more than one flight, less than all
+  for (int i = 0; i < 6; ++i) rank.group.all_reduce(at::zeros({1}), "sum").wait();
+  for (int i = 0; i < 6; ++i) {
+    std::this_thread::sleep_for(milliseconds(700));
     rank.devices[static_cast<std::size_t>(i)]->over = true;
   }
-  EXPECT_TRUE(soon([&] { return rank.finished() == 12; }));
+  EXPECT_TRUE(soon([&] { return rank.finished() == 6; }));
   EXPECT_NO_THROW(rank.flights.check());
 }
 
