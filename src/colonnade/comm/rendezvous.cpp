@@ -91,8 +91,23 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
                   missing.size() == 1 ? "" : "s", list_ranks(missing)));
 }
 
+bool hosts_store(const launch::Place& place) { return place.rank == 0 && !place.store_is_hosted; }
+
+/// The host of the store leaves last: who has not read yet that all have arrived would find no store.
+void leave(c10d::Store& store, const std::string& name, const launch::Place& place, milliseconds timeout) {
+  const std::string left = name + "/left", empty = name + "/empty";
+  try {
+    if (hosts_store(place)) {
+      store.wait({empty}, timeout);
+    } else if (store.add(left, 1) == place.world_size - 1) {
+      store.set(empty, std::vector<std::uint8_t>{1});
+    }
+  } catch (const c10::Error&) {  // all have arrived; who is lost since then is missed in what comes next
+  }
+}
+
 StorePtr open_store(const launch::Place& place, milliseconds timeout) {
-  const bool host = place.rank == 0 && !place.store_is_hosted;
+  const bool host = hosts_store(place);
   if (host) {
     check_port_is_free(place.master_port);
   } else {
@@ -190,7 +205,9 @@ void World::barrier(std::string_view name) const { barrier(name, timeout_); }
 
 void World::barrier(std::string_view name, milliseconds timeout) const {
   if (size() == 1) return;
-  arrive(*meeting_->store, fmt::format("barrier \"{}\"", name), all_ranks(size()), rank(), timeout);
+  const std::string full = fmt::format("barrier \"{}\"", name);
+  arrive(*meeting_->store, full, all_ranks(size()), rank(), timeout);
+  leave(*meeting_->store, full, place_, timeout);
 }
 
 World connect(const launch::Place& place, const ConnectOptions& options) {

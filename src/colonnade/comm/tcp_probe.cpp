@@ -62,16 +62,25 @@ bool wait_until(const Socket& socket, short event, Clock::time_point end) {
   return poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(left, 0))) > 0;
 }
 
+/// Where nobody listens on a port that the system gives to outgoing connections, it may give it to the very
+/// one that goes there; that connection then hears its own words.
+bool is_its_own_peer(const Socket& socket) {
+  sockaddr_storage here{}, there{};
+  socklen_t size = sizeof(here), size_there = sizeof(there);
+  return getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+         getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&there), &size_there) == 0 &&
+         size == size_there && std::memcmp(&here, &there, size) == 0;
+}
+
 /// 0, or the errno of the attempt.
 int try_connect(const Socket& socket, const addrinfo& address, milliseconds patience) {
   if (socket.fd() < 0) return errno;
-  if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
+  if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS) return errno;
   if (!wait_until(socket, POLLOUT, Clock::now() + patience)) return ETIMEDOUT;
   int error = 0;
   socklen_t size = sizeof(error);
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-  return error;
+  return error == 0 && is_its_own_peer(socket) ? ECONNREFUSED : error;
 }
 
 enum class Answer : unsigned char { kStore, kOther, kNone, kClosed };
@@ -108,13 +117,13 @@ class StoreWait {
   void run() {
     constexpr milliseconds kPause(20);
     for (;;) {
-      if (try_addresses()) return;
-      const auto spent = Clock::now() - start_;
-      if (spent > timeout_) give_up();
-      if (spent > kQuietStart && !std::exchange(said_, true)) {
+      const bool last = Clock::now() - start_ > timeout_;  // this process may have been stopped meanwhile
+      if (try_addresses(last)) return;
+      if (Clock::now() - start_ > kQuietStart && !std::exchange(said_, true)) {
         log::info("rendezvous: waiting for rank 0 at {}:{}, up to {:g} s; so far: {}", host_, port_,
                   seconds(timeout_), reason_);
       }
+      if (last) give_up();
       std::this_thread::sleep_for(kPause);
     }
   }
@@ -122,10 +131,10 @@ class StoreWait {
  private:
   static constexpr milliseconds kPatience{2000}, kNameService{5000}, kSilence{30'000};
 
-  bool try_addresses() {
+  bool try_addresses(bool last) {
     const Addresses addresses = resolve(host_, port_, reason_);
     // In Kubernetes the name of a service may appear some seconds after the pod.
-    if (!addresses && Clock::now() - start_ > std::min(timeout_, kNameService)) {
+    if (!addresses && (last || Clock::now() - start_ > kNameService)) {
       throw ConfigError(
           fmt::format("MASTER_ADDR: the name must be known on this machine; got '{}': {}; use an address "
                       "or mend the name service",
