@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colonnade/tensor/parameter.h"
+#include "colonnade/tensor/tally.h"
 
 namespace colonnade::tensor {
 
@@ -46,6 +47,8 @@ struct Pass {
   bool training = true;  ///< dropout on
   Output output = Output::kLoss;
   KeyValueCache* cache = nullptr;  ///< set while generating
+  double grad_scale = 0;           ///< what the gradient of a loss of this micro-batch starts from
+  Tallies* report = nullptr;       ///< where blocks add what they report; null: nobody asks
 };
 
 /// y = f(x, batch). Knows nothing of the pipeline. `x` is undefined for the first block of a model;

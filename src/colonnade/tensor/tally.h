@@ -1,0 +1,22 @@
+// What a step reports: sums with the number of things summed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+namespace colonnade::tensor {
+
+/// A sum and the number of things summed, as float64 [2] on the device, so that no step waits for it:
+/// reported values are sum / count over all micro-batches, stages and data-parallel ranks. It is on the
+/// device of `sum`. Tensor ranks hold the same.
+using Tally = at::Tensor;
+Tally tally(const at::Tensor& sum, const at::Tensor& count);
+
+/// By name: "lm_loss", "load_balancing_loss", ...
+using Tallies = std::map<std::string, Tally>;
+/// Adds `more` to what `all` has under its name.
+void add(Tallies& all, const std::string& name, const Tally& more);
+
+}  // namespace colonnade::tensor
