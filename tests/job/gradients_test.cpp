@@ -32,10 +32,7 @@ struct Rank {
   Rank(const config::Run& given, comm::Communicators& ranks) : run(given) {
     const auto options = at::dtype(at::kDouble);
     const comm::Group tp = ranks.group({plan::Axis::kTp});
-    const layers::Context context{.tp = tp,
-                                  .sequence_parallel = run.parallel.sequence_parallel,
-                                  .options = options,
-                                  .seed = static_cast<std::uint64_t>(run.training.seed)};
+    const layers::Context context = layer_context(run, ranks, options);
     tensor::Parameter* tied = nullptr;
     std::vector<std::vector<tensor::Parameter*>> chunks;
     std::vector<tensor::Stage*> list;
@@ -48,7 +45,7 @@ struct Rank {
     }
     data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
     buffers = std::make_unique<data_parallel::GradBuffers>(
-        chunks, tied, data_parallel::Groups{data, tp, ranks.embedding()},
+        chunks, tied, data_parallel::Groups{data, tp, ranks.embedding(), ranks.group({plan::Axis::kEdp})},
         data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, data.size()),
                                .overlap_grad_reduce = run.parallel.overlap_grad_reduce});
     const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
@@ -101,11 +98,11 @@ Gradients gradients(const config::Run& run) {
   return whole;
 }
 
-void expect_all_agree(const std::string& model) {
+void expect_all_agree(const std::string& model, const std::vector<test::Layout>& layouts = kLayouts) {
   const auto flags = test::words(kCommon + model);
   const Gradients one = gradients(test::settings(1, flags));
   for (const auto& [name, gradient] : one) EXPECT_GT(gradient.abs().max().item<double>(), 1e-9) << name;
-  for (const test::Layout& layout : kLayouts) {
+  for (const test::Layout& layout : layouts) {
     SCOPED_TRACE(layout.name);
     const Gradients got = gradients(test::settings(layout.world, flags + test::words(layout.flags)));
     ASSERT_EQ(got.size(), one.size());
@@ -119,6 +116,45 @@ TEST(Gradients, OfAnUntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
 
 TEST(Gradients, OfAGptWithSharedKeysAndDropoutAgree) {
   expect_all_agree(fmt::format("{}{}", kGroups, kUntied));
+}
+
+// Layer 0 and 2 have experts, all have shared ones and two balancing losses.
+constexpr const char* kExperts =
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 20 --moe-shared-expert-intermediate-size 12 "
+    "--disable-bias-linear --swiglu --moe-router-load-balancing-type aux_loss seq_aux_loss "
+    "--moe-aux-loss-coeff 0.05 0.03 --moe-z-loss-coeff 0.02 ";
+
+const std::vector<test::Layout> kExpertLayouts = {
+    {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Ep2", 2, "--expert-model-parallel-size 2"},
+    {"Ep2Of4", 4, "--expert-model-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Ep4", 4, "--expert-model-parallel-size 4"},
+    {"Etp2OverDp", 2, "--expert-tensor-parallel-size 2"},
+    {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+    {"Tp2SpEp2", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+     "--expert-tensor-parallel-size 1"},
+    {"Tp2SpEp2Etp2", 4, "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2"},
+    {"Tp4SpEp2Etp1", 4,
+     "--tensor-model-parallel-size 4 --sequence-parallel --expert-model-parallel-size 2 "
+     "--expert-tensor-parallel-size 1"},
+    {"Tp2SpPp2Ep4", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1"},
+};
+
+TEST(Gradients, OfExpertsThatGatherTokensAgree) { expect_all_agree(kExperts, kExpertLayouts); }
+
+TEST(Gradients, OfExpertsThatExchangeRowsAgree) {
+  expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kExperts), kExpertLayouts);
+}
+
+TEST(Gradients, OfPlainRoutersAgree) {
+  for (const char* router : {"--moe-router-pre-softmax --moe-router-topk 1",
+                             "--moe-router-score-function sigmoid --moe-router-topk 4 "
+                             "--moe-router-num-groups 4 --moe-router-group-topk 2 "
+                             "--moe-router-topk-scaling-factor 2.5"})
+    expect_all_agree(fmt::format("{}{} ", kExperts, router), {kExpertLayouts[3], kExpertLayouts[7]});
 }
 
 TEST(Gradients, ChangeWithWhatIsDropped) {

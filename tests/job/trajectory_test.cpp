@@ -20,10 +20,13 @@
 namespace colonnade::job {
 namespace {
 
-const std::string kFolder = std::string(COLONNADE_VECTORS) + "/trajectory/llama";
+/// The folder of a recorded model: llama or moe.
+std::string folder_of(const std::string& model) {
+  return std::string(COLONNADE_VECTORS) + "/trajectory/" + model;
+}
 
 /// The settings of vectors/trajectory/manifest.json.
-config::Run settings(int world, const std::vector<std::string>& layout) {
+config::Run settings(const std::string& model, int world, const std::vector<std::string>& layout) {
   std::vector<std::string> words = {"gpt",
                                     "--micro-batch-size",
                                     "2",
@@ -51,9 +54,10 @@ config::Run settings(int world, const std::vector<std::string>& layout) {
                                     "--device",
                                     test::device_flag()};
   words.insert(words.end(), layout.begin(), layout.end());
+  if (model == "moe") words.insert(words.end(), {"--moe-aux-loss-coeff", "0.01"});
   config::Run run = config::parse(words);
   run.parallel.world_size = world;
-  const std::string file = kFolder + "/config.json";
+  const std::string file = folder_of(model) + "/config.json";
   config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
   config::derive(run);
   plan::require(run);
@@ -84,32 +88,34 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
 }
 
 struct Curve {
-  std::vector<double> loss, grad_norm;
+  std::vector<double> loss, load_balancing_loss, grad_norm;
 };
 
-Curve train(int world, const std::vector<std::string>& layout) {
-  const config::Run run = settings(world, layout);
-  const auto recorded = test::recorded_curve("tp1");
+Curve train(const std::string& model, int world, const std::vector<std::string>& layout) {
+  const config::Run run = settings(model, world, layout);
+  const auto recorded = test::recorded_curve("tp1", model);
   const at::Tensor tokens = recorded_tokens();
   Curve curve;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
     Job job(run, ranks);
-    restore(job, checkpoint::Source::open_hugging_face(kFolder), Restore::kWeights);
+    restore(job, checkpoint::Source::open_hugging_face(folder_of(model)), Restore::kWeights);
     for (int step = 0; step < 40; ++step) {
       const auto report =
           job.train_step(recorded_steps(job, tokens, step),
                          {.learning_rate = recorded[static_cast<std::size_t>(step)].lr, .weight_decay = 0.1});
       if (ranks.rank() != world - 1) continue;
       curve.loss.push_back(report.losses.at("lm_loss"));
+      if (model == "moe") curve.load_balancing_loss.push_back(report.losses.at("load_balancing_loss"));
       curve.grad_norm.push_back(report.optimizer.grad_norm);
     }
   });
   return curve;
 }
 
-/// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3.
-void expect_follows(const Curve& curve, const std::string& name) {
-  const auto recorded = test::recorded_curve(name);
+/// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3, the
+/// load-balancing loss 1e-4.
+void expect_follows(const Curve& curve, const std::string& model, const std::string& name) {
+  const auto recorded = test::recorded_curve(name, model);
   ASSERT_EQ(curve.loss.size(), recorded.size());
   for (std::size_t i = 0; i < recorded.size(); ++i) {
     const double loss_bound = i < 10 ? 1e-6 : 1e-5;
@@ -117,10 +123,16 @@ void expect_follows(const Curve& curve, const std::string& name) {
     EXPECT_NEAR(curve.loss[i], recorded[i].loss, loss_bound * recorded[i].loss) << name << " step " << i + 1;
     EXPECT_NEAR(curve.grad_norm[i], recorded[i].grad_norm, norm_bound * recorded[i].grad_norm)
         << name << " step " << i + 1;
+    if (model == "moe") {
+      EXPECT_NEAR(curve.load_balancing_loss[i], recorded[i].load_balancing_loss,
+                  1e-4 * recorded[i].load_balancing_loss)
+          << name << " step " << i + 1;
+    }
   }
 }
 
 struct Layout {
+  const char* model;
   const char* name;
   const char* curve;  ///< the recorded one to follow
   int world;
@@ -133,7 +145,7 @@ class Trajectory : public testing::TestWithParam<Layout> {};
 
 TEST_P(Trajectory, FollowsTheRecordedMegatronCurve) {
   const Layout& layout = GetParam();
-  expect_follows(train(layout.world, layout.flags), layout.curve);
+  expect_follows(train(layout.model, layout.world, layout.flags), layout.model, layout.curve);
 }
 
 const std::vector<std::string> kTp2 = {"--tensor-model-parallel-size", "2"};
@@ -147,20 +159,42 @@ std::vector<std::string> both(std::vector<std::string> a, const std::vector<std:
 INSTANTIATE_TEST_SUITE_P(
     Llama, Trajectory,
     testing::Values(
-        Layout{"Tp1", "tp1", 1, {}}, Layout{"Tp2", "tp2", 2, kTp2},
-        Layout{"Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})}, Layout{"Pp2", "pp2", 2, kPp2},
-        Layout{"Pp2Virtual2", "pp2", 2, both(kPp2, {"--pipeline-model-parallel-layout", "E|t|t|L"})},
-        Layout{"Dp2", "dp2", 2, {}},
-        Layout{"Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
-        Layout{"Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
-        Layout{"Dp2DistributedOverlap",
+        Layout{"llama", "Tp1", "tp1", 1, {}}, Layout{"llama", "Tp2", "tp2", 2, kTp2},
+        Layout{"llama", "Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})},
+        Layout{"llama", "Pp2", "pp2", 2, kPp2},
+        Layout{"llama", "Pp2Virtual2", "pp2", 2, both(kPp2, {"--pipeline-model-parallel-layout", "E|t|t|L"})},
+        Layout{"llama", "Dp2", "dp2", 2, {}},
+        Layout{"llama", "Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
+        Layout{"llama", "Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
+        Layout{"llama",
+               "Dp2DistributedOverlap",
                "dp2_distopt",
                2,
                {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
                 "--ddp-bucket-size", "20000"}},
-        Layout{"Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
-        Layout{"Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
-        Layout{"Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
+        Layout{"llama", "Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
+        Layout{"llama", "Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
+        Layout{"llama", "Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+const std::vector<std::string> kTp2Sp = both(kTp2, {"--sequence-parallel"});
+const std::vector<std::string> kEp2 = {"--expert-model-parallel-size", "2"};
+const std::vector<std::string> kEtp1 = {"--expert-tensor-parallel-size", "1"};
+const std::vector<std::string> kExchange = {"--moe-token-dispatcher-type", "alltoall"};
+
+INSTANTIATE_TEST_SUITE_P(
+    Moe, Trajectory,
+    testing::Values(Layout{"moe", "Tp1", "tp1", 1, {}}, Layout{"moe", "Dp2", "dp2", 2, {}},
+                    Layout{"moe", "Dp2Distributed", "dp2", 2, {"--use-distributed-optimizer"}},
+                    Layout{"moe", "Ep2", "ep2", 2, kEp2},
+                    Layout{"moe", "Ep2Exchange", "ep2", 2, both(kEp2, kExchange)},
+                    Layout{"moe", "Ep2Dp4Distributed", "ep2", 4, both(kEp2, {"--use-distributed-optimizer"})},
+                    Layout{"moe", "Tp2Sp", "tp2_sp", 2, kTp2Sp},
+                    Layout{"moe", "Tp2SpExchange", "tp2_sp", 2, both(kTp2Sp, kExchange)},
+                    Layout{"moe", "Tp2SpEp2", "tp2_ep2_sp", 2, both(both(kTp2Sp, kEp2), kEtp1)},
+                    Layout{"moe", "Tp2SpEp2Etp2", "tp2_ep2_sp", 4, both(both(kTp2Sp, kEp2), kExchange)},
+                    Layout{"moe", "Pp2", "pp2", 2, kPp2},
+                    Layout{"moe", "Pp2Ep2", "pp2", 4, both(both(kPp2, kEp2), kExchange)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

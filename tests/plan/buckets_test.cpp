@@ -91,7 +91,7 @@ TEST(Buckets, TheSpecSaysWhichSumComesFirst) {
   EXPECT_EQ(kind(layer.attention.input_norm.weight, 16), Kind::kTensor);
   EXPECT_EQ(kind(layer.attention.qkv.weight, 16), Kind::kSharedRows) << "16 ranks, 8 key-value heads";
   EXPECT_EQ(kind(layer.attention.qkv.weight, 8), Kind::kNone);
-  EXPECT_EQ(kind(layer.mlp.fc2.weight, 16), Kind::kNone);
+  EXPECT_EQ(kind(std::get<MlpParams>(layer.mlp).fc2.weight, 16), Kind::kNone);
   EXPECT_EQ(kind(layer.attention.input_norm.weight, 1), Kind::kNone);
   const LayerParams whole = layer_params(test::llama3_8b(), test::layout(16, 16, 1), 0);
   EXPECT_EQ(kind(whole.attention.input_norm.weight, 16), Kind::kNone);

@@ -83,10 +83,10 @@ TEST(GptParams, CutsFollowTheHeads) {
   EXPECT_EQ(qkv.parts[2].global[0], (32 + 8 + 1) * 128);
   EXPECT_EQ(shard(layer.attention.proj.weight, Position::on(Axis::kTp, 3, 16)).shape,
             (std::vector<std::int64_t>{4096, 256}));
-  const Shard fc1 = shard(layer.mlp.fc1.weight, Position::on(Axis::kTp, 1, 16));
+  const Shard fc1 = shard(std::get<MlpParams>(layer.mlp).fc1.weight, Position::on(Axis::kTp, 1, 16));
   EXPECT_EQ(fc1.parts.at(1).global[0], 14336 + 896);
   EXPECT_EQ(fc1.parts.at(1).local[0], 896);
-  EXPECT_EQ(shard(layer.mlp.fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
+  EXPECT_EQ(shard(std::get<MlpParams>(layer.mlp).fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
             (std::vector<std::int64_t>{4096, 896}));
   EXPECT_THROW(shard(layer.attention.qkv.weight, Position::on(Axis::kTp, 0, 12)), ConfigError);
 }

@@ -1,4 +1,4 @@
-// The curves of vectors/trajectory/llama, recorded with Megatron Core 0.16.1.
+// The curves of vectors/trajectory, recorded with Megatron Core 0.16.1.
 #pragma once
 
 #include <fstream>
@@ -10,20 +10,20 @@ namespace colonnade::test {
 
 /// One step: loss before the update, gradient norm before clipping, the learning rate it used.
 struct Recorded {
-  double loss, grad_norm, lr;
+  double loss, load_balancing_loss, grad_norm, lr;
 };
 
-/// The curve of one layout: "tp1", "tp2_sp", "dp2_distopt", ...
-inline std::vector<Recorded> recorded_curve(const std::string& layout) {
-  std::ifstream file(std::string(COLONNADE_VECTORS) + "/trajectory/llama/" + layout + ".csv");
+/// The curve of one layout of `model` (llama, moe): "tp1", "tp2_sp", "dp2_distopt", ...
+inline std::vector<Recorded> recorded_curve(const std::string& layout, const std::string& model = "llama") {
+  std::ifstream file(std::string(COLONNADE_VECTORS) + "/trajectory/" + model + "/" + layout + ".csv");
   std::vector<Recorded> curve;
   std::string line;
-  std::getline(file, line);
+  std::getline(file, line);  // step,lm_loss,load_balancing_loss,grad_norm,lr_used,lr_after
   while (std::getline(file, line)) {
     std::istringstream cells(line);
     std::vector<double> row;
-    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(std::stod(cell));
-    curve.push_back({row.at(1), row.at(3), row.at(4)});
+    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell.empty() ? 0 : std::stod(cell));
+    curve.push_back({row.at(1), row.at(2), row.at(3), row.at(4)});
   }
   return curve;
 }

@@ -37,10 +37,9 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
       options_(job::tensor_options(run_)) {
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
-  model_ = job::build_gpt({run_,
-                           ranks_,
-                           job::blocks_of(run_, pp_.rank()),
-                           {.tp = ranks_.group({Axis::kTp}), .options = options_, .draws = false}});
+  layers::Context context = job::layer_context(run_, ranks_, options_);
+  context.draws = false;
+  model_ = job::build_gpt({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});
   read_weights(model_, run_.model, source);
 }
 

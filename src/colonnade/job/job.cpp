@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
@@ -81,11 +82,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
          InitialValues values)
     : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
   if (options_.device().is_cuda()) choose_repeatable_kernels();
-  layers::Context context{.tp = ranks.group({Axis::kTp}),
-                          .sequence_parallel = run.parallel.sequence_parallel,
-                          .options = options_,
-                          .seed = static_cast<std::uint64_t>(run.training.seed),
-                          .draws = values == InitialValues::kDrawn};
+  layers::Context context = layer_context(run, ranks, options_);
+  context.draws = values == InitialValues::kDrawn;
   const comm::Group tp = context.tp;
   model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
 
@@ -125,19 +123,19 @@ std::vector<tensor::Parameter*> Job::parameters() const {
   return all;
 }
 
-/// The first rank that reports anything speaks for all: ranks of other stages report nothing.
-void Job::agree_on_names(const std::map<std::string, pipeline::Tally>& local,
-                         std::vector<std::string>& names) {
+/// What any rank reports: stages report the losses of their own blocks.
+void Job::agree_on_names(const tensor::Tallies& local, std::vector<std::string>& names) {
   nlohmann::json own = nlohmann::json::array();
   for (const auto& [name, tally] : local) own.push_back(name);
+  std::set<std::string> all;
   for (const std::string& text : ranks.world().all_gather_text(own.dump(), "names of the losses"))
-    if (names.empty()) names = nlohmann::json::parse(text).get<std::vector<std::string>>();
+    all.merge(nlohmann::json::parse(text).get<std::set<std::string>>());
+  names.assign(all.begin(), all.end());
 }
 
-/// Sums over all replicas; the last stage's first tensor rank speaks for its group. `names` are agreed on the
+/// Sums over all replicas and stages; the first tensor rank speaks for its group. `names` are agreed on the
 /// first time.
-std::map<std::string, Job::Sum> Job::reduce(const std::map<std::string, pipeline::Tally>& local,
-                                            std::vector<std::string>& names) {
+std::map<std::string, Job::Sum> Job::reduce(const tensor::Tallies& local, std::vector<std::string>& names) {
   comm::Group world = ranks.world();
   if (names.empty()) agree_on_names(local, names);
   for (const auto& [name, tally] : local)
@@ -187,10 +185,15 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   Laps lap;
   tensor::reset_peak(options_.device());
   buffers_->start_step();
-  const auto result = executor_->train(steps, report.loss_scale * weight, [this](int chunk) {
-    fault::point("backward");
-    buffers_->arm(chunk);
-  });
+  // With every token weighing the same, a mean over a micro-batch weighs as its tokens.
+  const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
+  const auto result = executor_->train(
+      steps, report.loss_scale * weight,
+      [this](int chunk) {
+        fault::point("backward");
+        buffers_->arm(chunk);
+      },
+      per_token ? tokens : 1.0);
   fault::point("forward-backward");
   progress().set_phase("gradient sync");
   buffers_->finish();
@@ -236,11 +239,10 @@ void Job::check_finite(const StepReport& report) const {
 
 std::map<std::string, double> Job::evaluate(int batches,
                                             const std::function<pipeline::Steps(int batch)>& steps_of) {
-  std::map<std::string, pipeline::Tally> sums;
+  tensor::Tallies sums;
   for (int i = 0; i < batches; ++i) {
     const auto result = executor_->evaluate(steps_of(i));
-    for (const auto& [key, tally] : result.report)
-      sums[key] = sums[key].defined() ? sums[key] + tally : tally;
+    for (const auto& [key, tally] : result.report) tensor::add(sums, key, tally);
   }
   return means(reduce(sums, evaluation_names_));
 }

@@ -97,9 +97,8 @@ class Job {
   struct Sum {
     double sum = 0, count = 0;
   };
-  std::map<std::string, Sum> reduce(const std::map<std::string, pipeline::Tally>& local,
-                                    std::vector<std::string>& names);
-  void agree_on_names(const std::map<std::string, pipeline::Tally>& local, std::vector<std::string>& names);
+  std::map<std::string, Sum> reduce(const tensor::Tallies& local, std::vector<std::string>& names);
+  void agree_on_names(const tensor::Tallies& local, std::vector<std::string>& names);
   /// The mean of nothing is its sum: 0.
   static std::map<std::string, double> means(const std::map<std::string, Sum>& sums);
   /// What the gradients of --calculate-per-token-loss are divided by.

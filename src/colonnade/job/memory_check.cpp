@@ -78,8 +78,15 @@ double elements(const Part& part) {
 /// Of the whole model once. In floating point: what was typed may be larger than any integer.
 double weight_bytes(const config::Run& run) {
   const config::Model& m = run.model;
-  const double layer = elements(plan::layer_params(m, run.parallel, 0));
-  return (elements(plan::embedding_params(m, run.parallel)) + static_cast<double>(m.num_layers) * layer +
+  const std::vector<bool> experts = plan::layers_with_experts(m);
+  double layers = 0;
+  for (const bool kind : {false, true}) {
+    const auto first = std::ranges::find(experts, kind);
+    if (first == experts.end()) continue;
+    const double one = elements(plan::layer_params(m, run.parallel, std::distance(experts.begin(), first)));
+    layers += one * static_cast<double>(std::ranges::count(experts, kind));
+  }
+  return (elements(plan::embedding_params(m, run.parallel)) + layers +
           elements(plan::head_params(m, run.parallel))) *
          static_cast<double>(plan::element_size(m));
 }

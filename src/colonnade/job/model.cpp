@@ -14,6 +14,20 @@ std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
   return mine;
 }
 
+layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
+                              const at::TensorOptions& options) {
+  using plan::Axis;
+  layers::Context context{.tp = ranks.group({Axis::kTp}),
+                          .sequence_parallel = run.parallel.sequence_parallel,
+                          .options = options,
+                          .seed = static_cast<std::uint64_t>(run.training.seed)};
+  if (run.model.moe.num_experts > 0) {
+    context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
+    context.expert_tensor = ranks.mesh().size(Axis::kEtp);
+  }
+  return context;
+}
+
 Model build_gpt(const Site& site) {
   Model model;
   for (auto& built : models::gpt::build(site.blocks, site.run.model, site.run.parallel, site.layers,

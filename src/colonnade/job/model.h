@@ -16,6 +16,10 @@ namespace colonnade::job {
 /// The blocks of pipeline rank `pp_rank`, one entry per chunk.
 std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 
+/// The groups of this rank's layers, with values drawn.
+layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
+                              const at::TensorOptions& options);
+
 struct Model {
   std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
   tensor::Parameter* tied = nullptr;  ///< tied embeddings: the table or its copy, where this rank holds one

@@ -1,15 +1,16 @@
 // See context.h.
 #include "colonnade/layers/context.h"
 
-#include "colonnade/base/error.h"
-
 namespace colonnade::layers {
 
-plan::Position Context::position() const { return plan::Position::on(plan::Axis::kTp, tp.rank(), tp.size()); }
+plan::Position Context::position() const {
+  using plan::Axis;
+  return plan::Position::on(Axis::kTp, tp.rank(), tp.size())
+      .set(Axis::kEtp, experts.rank() % expert_tensor, expert_tensor)
+      .set(Axis::kEp, experts.rank() / expert_tensor, experts.size() / expert_tensor);
+}
 
 std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
-  COL_CHECK(spec.family == plan::Family::kDense,
-            "{}: a layer's context must have groups for it; got an expert", spec.name);
   auto parameter = std::make_unique<tensor::Parameter>(spec, position(), options);
   if (draws)
     parameter->initialize(seed);

@@ -14,6 +14,8 @@ struct Context {
   bool sequence_parallel = false;  ///< activations between layers are [s / tp, b, h]
   at::TensorOptions options;       ///< dtype and device of parameters and activations
   std::uint64_t seed = 1234;       ///< of initial values and dropout
+  comm::Group experts;             ///< ranks that share the experts: etp x ep, etp fastest
+  int expert_tensor = 1;           ///< ranks of it that share each expert (etp)
   bool draws = true;               ///< initial values are drawn; else zero until a checkpoint gives them
 
   /// Of this rank on the axes of its groups.

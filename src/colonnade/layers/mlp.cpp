@@ -3,10 +3,9 @@
 
 namespace colonnade::layers {
 
-Mlp::Mlp(const plan::MlpParams& params, const config::Model& model, const Context& context)
-    : fc1(params.fc1.weight, params.fc1.bias, context),
-      fc2(params.fc2.weight, params.fc2.bias, context),
-      activation_(model.activation) {
+Mlp::Mlp(const plan::LinearParams& up, const plan::LinearParams& down, const config::Model& model,
+         const Context& context)
+    : fc1(up.weight, up.bias, context), fc2(down.weight, down.bias, context), activation_(model.activation) {
   fc1.add_bias = false;  // fused into the activation
 }
 

@@ -10,7 +10,8 @@ namespace colonnade::layers {
 /// x [s, b, h] -> fc2(act(fc1(x) + b1)), before fc2's bias. Gated kinds hold [gate | up] in fc1.
 class Mlp {
  public:
-  Mlp(const plan::MlpParams& params, const config::Model& model, const Context& context);
+  Mlp(const plan::LinearParams& up, const plan::LinearParams& down, const config::Model& model,
+      const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 

@@ -3,11 +3,12 @@
 
 #include "colonnade/layers/attention.h"
 #include "colonnade/layers/mlp.h"
+#include "colonnade/layers/moe/moe.h"
 #include "colonnade/layers/residual.h"
 
 namespace colonnade::layers {
 
-/// h = x + drop(attention(norm(x))); y = h + drop(mlp(norm(h))).
+/// h = x + drop(attention(norm(x))); y = h + drop(mlp(norm(h))). The MLP may be a mixture of experts.
 class TransformerLayer final : public tensor::Block {
  public:
   TransformerLayer(const plan::LayerParams& params, const config::Model& model, const Context& context,
@@ -19,7 +20,8 @@ class TransformerLayer final : public tensor::Block {
   Norm input_norm_;
   Attention attention_;
   Norm mlp_norm_;
-  Mlp mlp_;
+  std::unique_ptr<Mlp> mlp_;  ///< one of these two
+  std::unique_ptr<Moe> moe_;
   Residual after_attention_, after_mlp_;
 };
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/searchsorted.h>
 
 #include "colonnade/kernels/permute.h"
@@ -73,21 +74,34 @@ struct UnpermuteRule : torch::autograd::Function<UnpermuteRule> {
 
 }  // namespace
 
-RowOrder order_by_expert(const Tensor& experts, std::int64_t num_experts) {
-  COL_CHECK(experts.dim() == 2 && experts.scalar_type() == at::kLong,
-            "order_by_expert: experts must be int64 [n, k]; got {} {}", c10::toString(experts.scalar_type()),
-            c10::str(experts.sizes()));
+RowOrder order_by_expert(const Tensor& experts, const ExpertRange& range) {
+  COL_CHECK(
+      experts.dim() == 2 && experts.scalar_type() == at::kLong && range.first >= 0 && range.count >= 1 &&
+          range.first + range.count <= range.all,
+      "order_by_expert: experts must be int64 [n, k], and the range one of theirs; got {} {} and [{}, {}) "
+      "of {}",
+      c10::toString(experts.scalar_type()), c10::str(experts.sizes()), range.first, range.first + range.count,
+      range.all);
   const std::int64_t pairs = experts.numel();
   const auto options = experts.options();
-  if (experts.is_meta())
-    return {at::empty({pairs}, options), at::empty({pairs}, options), at::empty(experts.sizes(), options),
-            at::empty({num_experts}, options)};
-  const auto [sorted, pair] = experts.reshape(-1).sort(/*stable=*/true, 0, false);
-  Tensor place = at::empty({pairs}, options);
-  place.scatter_(0, pair, at::arange(pairs, options));
-  const Tensor ends = at::searchsorted(sorted, at::arange(1, num_experts + 1, options));
+  if (experts.is_meta()) {
+    const std::int64_t rows = pairs * range.count / range.all;
+    return {at::empty({rows}, options), at::empty({rows}, options), at::empty(experts.sizes(), options),
+            at::empty({range.count}, options)};
+  }
+  const bool all = range.count == range.all;
+  Tensor wanted = experts.reshape(-1);
+  if (!all) {
+    wanted = wanted - range.first;
+    wanted.masked_fill_(wanted.lt(0).logical_or_(wanted.ge(range.count)), range.count);
+  }
+  auto [sorted, pair] = wanted.sort(/*stable=*/true, 0, false);
+  const Tensor ends = at::searchsorted(sorted, at::arange(1, range.count + 1, options));
   Tensor counts = ends.clone();
-  counts.narrow(0, 1, num_experts - 1).sub_(ends.narrow(0, 0, num_experts - 1));
+  counts.narrow(0, 1, range.count - 1).sub_(ends.narrow(0, 0, range.count - 1));
+  if (!all) pair = pair.narrow(0, 0, ends[range.count - 1].item<std::int64_t>());
+  Tensor place = at::full({pairs}, -1, options);
+  place.scatter_(0, pair, at::arange(pair.size(0), options));
   return {pair.div(experts.size(1), "floor"), pair, place.view(experts.sizes()), counts};
 }
 

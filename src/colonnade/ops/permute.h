@@ -15,9 +15,19 @@ struct RowOrder {
   at::Tensor counts;  ///< int64 [experts], rows of each
 };
 
-/// Rows ordered by expert, those of one expert by token. experts int64 [n, k] within [0, num_experts). On
-/// meta the numbers are undefined.
-RowOrder order_by_expert(const at::Tensor& experts, std::int64_t num_experts);
+/// The experts [first, first + count) of all.
+struct ExpertRange {
+  std::int64_t first = 0, count = 0, all = 0;
+};
+
+/// Rows of the experts in `range` ordered by expert, those of one expert by token; other experts' pairs are
+/// dropped. experts int64 [n, k] within [0, range.all). On meta the numbers are undefined, and every expert
+/// has equally many rows.
+RowOrder order_by_expert(const at::Tensor& experts, const ExpertRange& range);
+/// Those of all experts; nothing waits for the device.
+inline RowOrder order_by_expert(const at::Tensor& experts, std::int64_t num_experts) {
+  return order_by_expert(experts, ExpertRange{0, num_experts, num_experts});
+}
 
 /// x [n, h] -> [rows, h]. The gradient of a token is the sum of those of its rows, in the order of its
 /// choices.

@@ -56,6 +56,7 @@ class Run {
   void finish();
 
   double grad_scale = 1;
+  double block_weight = 1;
   Result result;
 
  private:
@@ -120,7 +121,11 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
     x = take(inputs_, key, "the input");
     if (training) x.requires_grad_();
   }
-  const tensor::Pass pass{.batch = batch(a.microbatch), .training = training, .output = output};
+  const tensor::Pass pass{.batch = batch(a.microbatch),
+                          .training = training,
+                          .output = output,
+                          .grad_scale = training ? grad_scale * block_weight : 0,
+                          .report = &result.report};
   const at::Tensor y = steps_.forward ? steps_.forward(stage, x, pass) : stage.forward(x, pass);
   if (!stage.last) {
     hand_over(key, y.detach().contiguous());
@@ -132,10 +137,7 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
     return sink(a.microbatch, y);
   }
   const Loss loss = steps_.loss(y, pass.batch);
-  for (const auto& [name, one] : loss.report) {
-    at::Tensor& sum = result.report[name];
-    sum = sum.defined() ? sum + one : one;
-  }
+  for (const auto& [name, one] : loss.report) tensor::add(result.report, name, one);
   if (training)
     live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value),
                   at::full_like(loss.value.detach(), grad_scale)};
@@ -213,13 +215,6 @@ bool is_backward_part(Do act) {
 
 }  // namespace
 
-Tally tally(const at::Tensor& sum, const at::Tensor& count) {
-  const auto scalar = [&](const at::Tensor& x) {
-    return x.detach().to(sum.options().dtype(at::kDouble)).reshape({});
-  };
-  return at::stack({scalar(sum), scalar(count)});
-}
-
 Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
                    std::vector<std::int64_t> activation, at::TensorOptions options)
     : schedule_(std::move(schedule)),
@@ -255,9 +250,10 @@ void Executor::open_lanes() const {
 }
 
 Result Executor::train(const Steps& steps, double grad_scale,
-                       const std::function<void(int chunk)>& before_last_backward) {
+                       const std::function<void(int chunk)>& before_last_backward, double block_weight) {
   Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
   run.grad_scale = grad_scale;
+  run.block_weight = block_weight;
   std::vector<int> left(stages_.size(), schedule_.microbatches);
   const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {

@@ -15,16 +15,14 @@
 
 namespace colonnade::pipeline {
 
-/// A sum and the number of things summed, as float64 [2] on the device, so that no step waits for it:
-/// reported values are sum / count over all micro-batches and data-parallel ranks. It is on the device of
-/// `sum`.
-using Tally = at::Tensor;
-Tally tally(const at::Tensor& sum, const at::Tensor& count);
+using tensor::Tallies;
+using tensor::Tally;
+using tensor::tally;
 
 /// What the loss step makes of one micro-batch's output.
 struct Loss {
-  at::Tensor value;                     ///< scalar to differentiate: the mean over this micro-batch
-  std::map<std::string, Tally> report;  ///< "lm_loss" -> {sum over tokens, tokens}, ...
+  at::Tensor value;  ///< scalar to differentiate: the mean over this micro-batch
+  Tallies report;    ///< "lm_loss" -> {sum over tokens, tokens}, ...
 };
 
 /// The three steps of training that a user may replace (NeMo's MegatronParallel: data step, forward
@@ -40,7 +38,7 @@ struct Steps {
 
 /// What one run gave, on this rank.
 struct Result {
-  std::map<std::string, Tally> report;  ///< of the last stage; empty on others
+  Tallies report;  ///< of the loss step and of this rank's blocks
 };
 
 class Executor {
@@ -57,9 +55,10 @@ class Executor {
 
   /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the
   /// loss of each micro-batch is differentiated with weight `grad_scale`. `before_last_backward(c)`
-  /// is called just before the backward pass that completes the gradients of chunk c.
+  /// is called just before the backward pass that completes the gradients of chunk c. Losses that blocks add
+  /// (of experts) are differentiated with grad_scale * block_weight.
   Result train(const Steps& steps, double grad_scale,
-               const std::function<void(int chunk)>& before_last_backward);
+               const std::function<void(int chunk)>& before_last_backward, double block_weight = 1);
 
   /// Forward only, dropout off, no gradients. `sink`, where given, receives each micro-batch's
   /// output on the last stage instead of the loss step.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/layer_pattern.h"
 
 namespace colonnade::plan {
 namespace {
@@ -62,11 +63,10 @@ class Builder {
 
   /// W [h, piece], cut by columns.
   [[nodiscard]] LinearParams row(const std::string& name, const Piece& piece) const {
-    const double std = m_.init_method_std / std::sqrt(2.0 * static_cast<double>(m_.num_layers));
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {m_.hidden_size, piece.size},
                               .cuts = {{.dim = 1, .pieces = {piece}}},
-                              .init = {.std = std}},
+                              .init = {.std = output_std()}},
                    .bias = std::nullopt};
     if (m_.add_bias_linear) {
       p.bias = ParamSpec{.name = name + ".bias",
@@ -87,6 +87,31 @@ class Builder {
             .init = {.std = std}};
   }
 
+  /// Matrices of all experts [experts, piece, in] or [experts, h, piece], cut by experts and along `dim`.
+  [[nodiscard]] ParamSpec experts(const std::string& name, int dim, const std::vector<Piece>& pieces,
+                                  double std) const {
+    std::int64_t length = 0;
+    for (const Piece& piece : pieces) length += piece.size;
+    const std::int64_t count = m_.moe.num_experts, h = m_.hidden_size;
+    return {.name = name,
+            .shape = dim == 1 ? std::vector{count, length, h} : std::vector{count, h, length},
+            .cuts = {{.dim = 0, .axis = Axis::kEp, .pieces = {{.size = count}}},
+                     {.dim = dim, .axis = Axis::kEtp, .pieces = pieces}},
+            .family = Family::kExpert,
+            .init = {.std = std}};
+  }
+
+  /// W [experts, h], the same on all ranks.
+  [[nodiscard]] ParamSpec router(const std::string& name) const {
+    return {.name = name,
+            .shape = {m_.moe.num_experts, m_.hidden_size},
+            .partial = partial_by_sequence(),
+            .init = {.std = m_.init_method_std}};
+  }
+
+  [[nodiscard]] double output_std() const {
+    return m_.init_method_std / std::sqrt(2.0 * static_cast<double>(m_.num_layers));
+  }
   [[nodiscard]] double embedding_std() const {
     return m_.embedding_init_method_std.value_or(m_.init_method_std);
   }
@@ -137,17 +162,47 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
   return p;
 }
 
+/// The rows of fc1 of an MLP of width f.
+std::vector<Piece> up_pieces(const Model& m, std::int64_t f) {
+  if (!m.gated()) return {{.size = f}};
+  return {{.role = "gate", .size = f}, {.role = "up", .size = f}};
+}
+
 MlpParams mlp_params(const Model& m, const Builder& build, const std::string& layer) {
   const std::int64_t f = m.ffn_hidden_size;
-  const std::vector<Piece> pieces =
-      m.gated() ? std::vector<Piece>{{.role = "gate", .size = f}, {.role = "up", .size = f}}
-                : std::vector<Piece>{{.size = f}};
   return {.norm = build.norm(layer + ".pre_mlp_layernorm"),
-          .fc1 = build.column(layer + ".mlp.linear_fc1", pieces, m.add_bias_linear),
+          .fc1 = build.column(layer + ".mlp.linear_fc1", up_pieces(m, f), m.add_bias_linear),
           .fc2 = build.row(layer + ".mlp.linear_fc2", {.size = f})};
 }
 
+MoeParams moe_params(const Model& m, const Builder& build, const std::string& layer) {
+  const std::int64_t f = m.moe.ffn_hidden_size, shared = m.moe.shared_expert_intermediate_size;
+  COL_CHECK(f > 0,
+            "model: --moe-ffn-hidden-size must be known; got {}; complete the settings with config::derive",
+            f);
+  const std::string name = layer + ".mlp.";
+  MoeParams p{.norm = build.norm(layer + ".pre_mlp_layernorm"),
+              .router = build.router(name + "router.weight"),
+              .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, up_pieces(m, f), m.init_method_std),
+              .fc2 = build.experts(name + "experts.linear_fc2.weight", 2, {{.size = f}}, build.output_std()),
+              .shared_fc1 = std::nullopt,
+              .shared_fc2 = std::nullopt};
+  if (shared > 0) {
+    p.shared_fc1 = build.column(name + "shared_experts.linear_fc1", up_pieces(m, shared), false);
+    p.shared_fc2 = build.row(name + "shared_experts.linear_fc2", {.size = shared});
+  }
+  return p;
+}
+
 }  // namespace
+
+std::vector<bool> layers_with_experts(const Model& model) {
+  if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.num_layers));
+  auto kinds = config::layers_of_kind(model.moe.layer_freq, model.num_layers);
+  COL_CHECK(kinds, "--moe-layer-freq: must say which of {} layers have experts; got {}", model.num_layers,
+            model.moe.layer_freq);
+  return *std::move(kinds);
+}
 
 EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
@@ -165,7 +220,12 @@ EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
 LayerParams layer_params(const Model& model, const Parallel& parallel, std::int64_t layer) {
   const Builder build(model, parallel);
   const std::string name = fmt::format("decoder.layers.{}", layer);
-  return {.attention = attention_params(model, build, name), .mlp = mlp_params(model, build, name)};
+  LayerParams p{.attention = attention_params(model, build, name), .mlp = {}};
+  if (layers_with_experts(model)[static_cast<std::size_t>(layer)])
+    p.mlp = moe_params(model, build, name);
+  else
+    p.mlp = mlp_params(model, build, name);
+  return p;
 }
 
 HeadParams head_params(const Model& model, const Parallel& parallel) {

@@ -10,12 +10,16 @@
 // Gradients partial over tp (each rank sees a part of the sequence, or of the heads):
 //   with sequence parallelism   norms, row-parallel biases, position embeddings
 //   always                      q and k norms: every rank normalises its own heads
+//   of a router                 with sequence parallelism: every rank routes its part of the sequence
+// Experts of a layer are one parameter, cut by experts over ep and inside each expert over etp.
+//
 // A key or value head that several ranks hold (tp > query groups) is a run with several holders in
 // plan::shard; its gradient is summed over them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "colonnade/config/model.h"
@@ -43,9 +47,17 @@ struct MlpParams {
   LinearParams fc1;  ///< rows [gate | up] when gated
   LinearParams fc2;
 };
+/// In place of an MLP: experts, and shared ones that every token passes.
+struct MoeParams {
+  NormParams norm;
+  ParamSpec router;  ///< [experts, h]
+  ParamSpec fc1;     ///< [experts, gate and up, h]
+  ParamSpec fc2;     ///< [experts, h, ffn]
+  std::optional<LinearParams> shared_fc1, shared_fc2;
+};
 struct LayerParams {
   AttentionParams attention;
-  MlpParams mlp;
+  std::variant<MlpParams, MoeParams> mlp;
 };
 struct EmbeddingParams {
   ParamSpec word;                     ///< [vocabulary, h]
@@ -61,6 +73,10 @@ EmbeddingParams embedding_params(const config::Model& model, const config::Paral
 /// `layer` is the 0-based global number.
 LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
 HeadParams head_params(const config::Model& model, const config::Parallel& parallel);
+
+/// Which layers have experts in place of their MLP; all false without --num-experts. Throws Error where
+/// --moe-layer-freq cannot be read, which plan::check tells before.
+std::vector<bool> layers_with_experts(const config::Model& model);
 
 /// Every parameter of the model once, in block order: embedding, layers, head.
 std::vector<ParamSpec> gpt_params(const config::Model& model, const config::Parallel& parallel);
@@ -99,9 +115,18 @@ void for_each(const MlpParams& p, F&& f) {
   for_each(p.fc2, f);
 }
 template <typename F>
+void for_each(const MoeParams& p, F&& f) {
+  for_each(p.norm, f);
+  for_each(p.router, f);
+  for_each(p.fc1, f);
+  for_each(p.fc2, f);
+  for_each(p.shared_fc1, f);
+  for_each(p.shared_fc2, f);
+}
+template <typename F>
 void for_each(const LayerParams& p, F&& f) {
   for_each(p.attention, f);
-  for_each(p.mlp, f);
+  std::visit([&](const auto& mlp) { for_each(mlp, f); }, p.mlp);
 }
 template <typename F>
 void for_each(const EmbeddingParams& p, F&& f) {

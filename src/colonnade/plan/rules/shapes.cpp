@@ -96,16 +96,6 @@ Broken only_one(const char* flag, const char* key, int size, const char* what) {
                  ""};
 }
 
-Broken expert_tensor(const Run& r) {
-  const int etp = r.parallel.expert_tensor_parallel_size;
-  if (etp <= 1 || etp == r.parallel.tensor_model_parallel_size) return std::nullopt;
-  return Finding{"--expert-tensor-parallel-size",
-                 "mixture of experts is not part of this version, so it must be left out",
-                 text(std::int64_t{etp}),
-                 {{"expert_tensor_parallel_size", "0"}},
-                 "leave it out"};
-}
-
 Broken batch(const Run& r) {
   const std::int64_t step = r.training.micro_batch_size * r.parallel.data_parallel_size();
   const std::int64_t global = r.training.global_batch_size;
@@ -205,12 +195,6 @@ constexpr Rule kShapes[] = {
        return only_one("--context-parallel-size", "context_parallel_size", r.parallel.context_parallel_size,
                        "context parallelism");
      }},
-    {"expert-one", false,
-     [](const Run& r) {
-       return only_one("--expert-model-parallel-size", "expert_model_parallel_size",
-                       r.parallel.expert_model_parallel_size, "expert parallelism");
-     }},
-    {"expert-tensor-one", false, expert_tensor},
     {"batch", true, batch,
      "micro_batch_size tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
     {"max-positions", true, max_positions, "seq_length position_embedding_type"},

@@ -1,0 +1,213 @@
+// See dispatcher.h.
+#include "colonnade/layers/moe/dispatcher.h"
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "colonnade/base/error.h"
+#include "colonnade/layers/regions.h"
+#include "colonnade/ops/permute.h"
+#include "colonnade/tensor/kept.h"
+
+namespace colonnade::layers {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Counts = std::vector<std::int64_t>;
+
+/// Numbers on the host; on meta `total` in equal shares.
+Counts on_host(const at::Tensor& counts, std::int64_t total) {
+  Counts numbers(static_cast<std::size_t>(counts.numel()));
+  if (counts.is_meta()) {
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = total * static_cast<std::int64_t>(i + 1) / counts.numel() -
+                   total * static_cast<std::int64_t>(i) / counts.numel();
+    return numbers;
+  }
+  const at::Tensor host = counts.cpu().contiguous();
+  std::copy_n(host.const_data_ptr<std::int64_t>(), host.numel(), numbers.begin());
+  return numbers;
+}
+
+std::int64_t sum(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+/// What is known of a group with experts.
+struct Site {
+  comm::Group group;
+  std::int64_t etp, local_experts, all_experts;
+  std::string name;
+};
+
+// ---- by gathering ----
+
+struct GatherRows : torch::autograd::Function<GatherRows> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Site* site) {
+    tensor::keep(ctx, site);
+    return gather_sequence(x, site->group, site->name + " / tokens");
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto* site = tensor::kept<const Site*>(ctx);
+    return {reduce_scatter_sequence(grads[0], site->group, site->name + " / gradient of tokens"),
+            at::Tensor()};
+  }
+};
+
+class ByGathering final : public Dispatcher {
+ public:
+  explicit ByGathering(Site site) : site_(std::move(site)) {}
+
+  [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
+                               const ComputeExperts& compute) const override {
+    const bool alone = site_.group.size() == 1;
+    const at::Tensor all = alone ? x : GatherRows::apply(x, &site_);
+    const at::Tensor weights = alone ? routing.weights : GatherRows::apply(routing.weights, &site_);
+    const at::Tensor experts = gather_sequence(routing.experts, site_.group, site_.name + " / experts");
+    const std::int64_t first = site_.group.rank() / site_.etp * site_.local_experts;
+    const ops::RowOrder order =
+        ops::order_by_expert(experts, {first, site_.local_experts, site_.all_experts});
+    const Counts counts = on_host(order.counts, order.token.size(0));
+    const at::Tensor rows = compute(ops::permute(all, order), counts);
+    return scatter_partial(ops::unpermute(rows, weights, order), site_.group);
+  }
+
+ private:
+  Site site_;
+};
+
+// ---- by exchange ----
+
+/// An exchange over the group and the order of what arrived.
+struct Exchange {
+  const Site* site;
+  comm::Rows rows;          ///< on the way there
+  at::Tensor from, places;  ///< int64: row i there is arrived row from[i]; places is its inverse
+
+  [[nodiscard]] at::Tensor there(const at::Tensor& x, const char* what) const {
+    at::Tensor arrived = at::empty({sum(rows.received), x.size(1)}, x.options());
+    site->group.all_to_all(arrived, x.contiguous(), rows, site->name + what).wait();
+    return x.is_meta() ? arrived : arrived.index_select(0, from);
+  }
+  [[nodiscard]] at::Tensor back(const at::Tensor& x, const char* what) const {
+    at::Tensor arrived = at::empty({sum(rows.sent), x.size(1)}, x.options());
+    const at::Tensor leaving = x.is_meta() ? x : x.index_select(0, places);
+    site->group
+        .all_to_all(arrived, leaving.contiguous(), {.received = rows.sent, .sent = rows.received},
+                    site->name + what)
+        .wait();
+    return arrived;
+  }
+};
+
+struct There : torch::autograd::Function<There> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Exchange& exchange) {
+    tensor::keep(ctx, exchange);
+    return exchange.there(x, " / rows to their experts");
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {tensor::kept<Exchange>(ctx).back(grads[0], " / gradients of rows back"), at::Tensor()};
+  }
+};
+
+struct Back : torch::autograd::Function<Back> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Exchange& exchange) {
+    tensor::keep(ctx, exchange);
+    return exchange.back(x, " / rows back to their tokens");
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {tensor::kept<Exchange>(ctx).there(grads[0], " / gradients of rows to their experts"),
+            at::Tensor()};
+  }
+};
+
+class ByExchange final : public Dispatcher {
+ public:
+  explicit ByExchange(Site site) : site_(std::move(site)) {}
+
+  /// Rows leave ordered by member and by expert there; those that arrive are ordered by expert, then by
+  /// member.
+  [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
+                               const ComputeExperts& compute) const override {
+    const ops::RowOrder order = ops::order_by_expert(seats(routing.experts), members() * site_.local_experts);
+    const at::Tensor weights = routing.weights.repeat_interleave(site_.etp, 1);
+    const at::Tensor leaving = ops::permute(x, order);
+    const Counts sent = on_host(order.counts, leaving.size(0));
+    if (members() == 1) return ops::unpermute(compute(leaving, sent), weights, order);
+    const Counts received = ask_counts(order.counts, leaving.size(0));
+    const Exchange exchange = plan(sent, received, x.device());
+    const at::Tensor rows = There::apply(leaving, exchange);
+    Counts counts(static_cast<std::size_t>(site_.local_experts));
+    for (std::size_t i = 0; i < received.size(); ++i) counts[i % counts.size()] += received[i];
+    const at::Tensor done = Back::apply(compute(rows, counts), exchange);
+    return ops::unpermute(done, weights, order);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t members() const { return site_.group.size(); }
+
+  /// A seat is an expert on one member: each choice of a token takes one on each of the etp members that
+  /// share the expert. experts [n, k] -> [n, k * etp].
+  [[nodiscard]] at::Tensor seats(const at::Tensor& experts) const {
+    if (site_.etp == 1 || experts.is_meta()) return experts.repeat_interleave(site_.etp, 1);
+    const at::Tensor block = experts.div(site_.local_experts, "floor");
+    const at::Tensor first = experts + block * ((site_.etp - 1) * site_.local_experts);
+    const at::Tensor shares = at::arange(site_.etp, experts.options()).mul_(site_.local_experts);
+    return (first.unsqueeze(-1) + shares).flatten(1);
+  }
+
+  /// Rows that every member sends to each of this rank's experts, by member.
+  [[nodiscard]] Counts ask_counts(const at::Tensor& own, std::int64_t total) const {
+    at::Tensor others = at::empty_like(own);
+    site_.group.all_to_all(others, own, site_.name + " / numbers of rows").wait();
+    return on_host(others, total);
+  }
+
+  [[nodiscard]] Exchange plan(const Counts& sent, const Counts& received, const at::Device& device) const {
+    Exchange exchange{.site = &site_, .rows = {}, .from = {}, .places = {}};
+    const auto experts = static_cast<std::size_t>(site_.local_experts);
+    for (std::size_t m = 0; m < static_cast<std::size_t>(members()); ++m) {
+      const auto begin = static_cast<std::ptrdiff_t>(m * experts);
+      const auto end = begin + static_cast<std::ptrdiff_t>(experts);
+      exchange.rows.sent.push_back(
+          std::accumulate(sent.begin() + begin, sent.begin() + end, std::int64_t{0}));
+      exchange.rows.received.push_back(
+          std::accumulate(received.begin() + begin, received.begin() + end, std::int64_t{0}));
+    }
+    if (device.is_meta()) return exchange;
+    Counts begins(received.size());
+    std::exclusive_scan(received.begin(), received.end(), begins.begin(), std::int64_t{0});
+    const at::Tensor from = at::empty({sum(received)}, at::kLong), places = at::empty_like(from);
+    auto* from_of = from.mutable_data_ptr<std::int64_t>();
+    auto* place_of = places.mutable_data_ptr<std::int64_t>();
+    std::int64_t row = 0;
+    for (std::size_t e = 0; e < experts; ++e)
+      for (std::size_t i = e; i < received.size(); i += experts)
+        for (std::int64_t j = begins[i]; j < begins[i] + received[i]; ++j, ++row) {
+          from_of[row] = j;
+          place_of[j] = row;
+        }
+    exchange.from = from.to(device);
+    exchange.places = places.to(device);
+    return exchange;
+  }
+
+  Site site_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dispatcher> make_dispatcher(config::TokenDispatcher kind, const Context& context,
+                                            std::int64_t num_experts, std::string name) {
+  const std::int64_t blocks = context.experts.size() / context.expert_tensor;
+  COL_CHECK(num_experts % blocks == 0,
+            "{}: the experts must divide by the expert-parallel size; got {} and {}", name, num_experts,
+            blocks);
+  Site site{context.experts, context.expert_tensor, num_experts / blocks, num_experts, std::move(name)};
+  if (kind == config::TokenDispatcher::kAllGather) return std::make_unique<ByGathering>(std::move(site));
+  return std::make_unique<ByExchange>(std::move(site));
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,41 @@
+// See moe.h.
+#include "colonnade/layers/moe/moe.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/ops/activation.h"
+#include "colonnade/ops/grouped_product.h"
+
+namespace colonnade::layers {
+
+Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Context& context)
+    : router_(params.router, model, context),
+      fc1_(context.make(params.fc1)),
+      fc2_(context.make(params.fc2)),
+      dispatcher_(
+          make_dispatcher(model.moe.token_dispatcher_type, context, model.moe.num_experts, params.fc1.name)),
+      activation_(model.activation),
+      once_(context.tp.size() == 1 || context.sequence_parallel) {
+  if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
+}
+
+at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
+  COL_CHECK(once_ || !pass.training,
+            "{}: in training the tensor ranks must hold different tokens; got all of them on each; use "
+            "--sequence-parallel",
+            fc1_->spec.name);
+  const ops::Routing routing = router_.forward(normed, pass);
+  const auto compute = [this](const at::Tensor& rows, const std::vector<std::int64_t>& counts) {
+    return ops::grouped_product(ops::activate(ops::grouped_product(rows, counts, *fc1_), activation_), counts,
+                                *fc2_);
+  };
+  const at::Tensor y =
+      dispatcher_->run(normed.reshape({-1, normed.size(-1)}), routing, compute).view(normed.sizes());
+  return shared_ ? y + shared_->forward(normed) : y;
+}
+
+void Moe::add_parameters(std::vector<tensor::Parameter*>& all) const {
+  collect(all, {router_.weight.get(), fc1_.get(), fc2_.get()});
+  if (shared_) shared_->add_parameters(all);
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,32 @@
+// A mixture of experts in place of a layer's MLP.
+#pragma once
+
+#include <optional>
+
+#include "colonnade/layers/mlp.h"
+#include "colonnade/layers/moe/dispatcher.h"
+#include "colonnade/layers/moe/router.h"
+
+namespace colonnade::layers {
+
+/// y[t] = sum over the k chosen experts e of weight[t, e] * fc2_e(act(fc1_e(x[t]))), plus the shared experts'
+/// MLP of x[t]. x [s, b, h], or [s / tp, b, h] with sequence parallelism; y is like it.
+///
+/// In training with tp above 1 sequence parallelism is needed: else each tensor rank would send the same
+/// tokens, and the experts' gradients would count them tp times.
+class Moe {
+ public:
+  Moe(const plan::MoeParams& params, const config::Model& model, const Context& context);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
+  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+
+ private:
+  Router router_;
+  std::unique_ptr<tensor::Parameter> fc1_, fc2_;
+  std::optional<Mlp> shared_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  config::Activation activation_;
+  bool once_;  ///< tokens of different ranks differ
+};
+
+}  // namespace colonnade::layers

@@ -1,0 +1,55 @@
+// Which experts a token goes to, how much each counts, and the losses that keep all of them busy.
+// Source: Megatron's core/transformer/moe/{router,moe_utils}.py; Fedus et al. 2021; Zoph et al. 2022
+// (z-loss); DeepSeek-V2 2024 (loss per sequence).
+#pragma once
+
+#include <string>
+
+#include "colonnade/config/model.h"
+#include "colonnade/layers/context.h"
+#include "colonnade/ops/routing.h"
+#include "colonnade/tensor/block.h"
+
+namespace colonnade::layers {
+
+/// logits = x W^T in fp32 (float64 for float64), then ops::route.
+///
+/// Losses, in training, with E experts, k of them a token, and T tokens of a micro-batch over all tensor
+/// ranks:
+///   aux_loss      E / (k T^2) sum_e P_e f_e     P_e: sum of the tokens' scores for e, f_e: tokens that chose
+///   e seq_aux_loss  the same for each sequence with its own T, averaged over sequences z_loss        mean
+///   over the tokens of log(sum_e exp(logit))^2
+/// Scores are the softmax over all experts, or the other kinds' over their sum. Each loss times its
+/// coefficient is attached to the weights; without it, it is reported as `load_balancing_loss`,
+/// `seq_load_balancing_loss`, `z_loss`, a mean over layers and micro-batches.
+///
+/// Communication with sequence parallelism: sums over tp, once a loss.
+class Router {
+ public:
+  Router(const plan::ParamSpec& weight, const config::Model& model, const Context& context);
+  /// x [s, b, h], or this rank's [s / tp, b, h], normed -> experts and weights of its rows in order.
+  [[nodiscard]] ops::Routing forward(const at::Tensor& x, const tensor::Pass& pass) const;
+
+  std::unique_ptr<tensor::Parameter> weight;  ///< [experts, h]
+
+ private:
+  struct Balance {
+    std::string name;
+    double coefficient = 0;
+    bool per_sequence = false;
+  };
+  [[nodiscard]] at::Tensor add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
+                                    double coefficient, const std::string& name,
+                                    const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor add_balance(const ops::Routing& routing, const Balance& balance,
+                                       std::int64_t sequences, const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
+                                      const tensor::Pass& pass) const;
+
+  ops::RouteArgs args_;
+  std::vector<Balance> balances_;
+  double z_loss_;
+  comm::Group parts_;  ///< ranks that hold the other parts of the sequence
+};
+
+}  // namespace colonnade::layers

@@ -1,0 +1,144 @@
+// A mixture of experts over every cut of its experts against its definition, written token by token.
+#include "colonnade/layers/moe/moe.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colonnade/comm/thread_ranks.h"
+#include "colonnade/config/derive.h"
+#include "layers/support.h"
+
+namespace colonnade::layers {
+namespace {
+
+using test::Tensor;
+
+constexpr std::int64_t kSequence = 8, kBatch = 2, kHidden = 12, kExperts = 4;
+
+config::Model model(config::TokenDispatcher dispatcher) {
+  config::Model m;
+  m.num_layers = 1;
+  m.hidden_size = kHidden;
+  m.ffn_hidden_size = 20;
+  m.num_attention_heads = m.num_query_groups = 4;
+  m.kv_channels = 3;
+  m.vocab_size = 32;
+  m.activation = config::Activation::kSwiglu;
+  m.add_bias_linear = false;
+  m.moe.num_experts = kExperts;
+  m.moe.ffn_hidden_size = 8;
+  m.moe.shared_expert_intermediate_size = 4;
+  m.moe.token_dispatcher_type = dispatcher;
+  return m;
+}
+
+struct Cut {
+  int tp, ep, etp, world;
+};
+
+std::string text(const Cut& cut) {
+  return fmt::format("tp {} ep {} etp {} of {} ranks", cut.tp, cut.ep, cut.etp, cut.world);
+}
+
+const std::vector<Cut> kCuts = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 4, 1, 4}, {1, 1, 2, 2}, {1, 2, 2, 4},
+                                {2, 1, 2, 2}, {2, 2, 1, 2}, {4, 2, 2, 4}, {4, 4, 1, 4}};
+
+Tensor swiglu(const Tensor& x) {
+  const auto halves = x.chunk(2, -1);
+  return at::silu(halves[0]) * halves[1];
+}
+
+/// Of tokens x [n, h], one after the other.
+Tensor defined(const Tensor& x, const test::Weights& w, std::int64_t k) {
+  const auto of = [&](const char* name) { return w.at(std::string("decoder.layers.0.mlp.") + name); };
+  const Tensor logits = at::matmul(x, of("router.weight").t());
+  std::vector<Tensor> rows;
+  for (std::int64_t t = 0; t < x.size(0); ++t) {
+    const auto [top, experts] = logits[t].topk(k);
+    const Tensor weights = top.softmax(-1);
+    Tensor y = at::matmul(of("shared_experts.linear_fc2.weight"),
+                          swiglu(at::matmul(of("shared_experts.linear_fc1.weight"), x[t])));
+    for (std::int64_t j = 0; j < k; ++j) {
+      const auto e = experts[j].item<std::int64_t>();
+      y = y + weights[j] * at::matmul(of("experts.linear_fc2.weight")[e],
+                                      swiglu(at::matmul(of("experts.linear_fc1.weight")[e], x[t])));
+    }
+    rows.push_back(y);
+  }
+  return at::stack(rows);
+}
+
+/// Tokens of different ranks differ, so a gradient is the sum of what all ranks have of it.
+Tensor summed(const Tensor& mine, const comm::Group& world) {
+  Tensor sum = mine.clone();
+  world.all_reduce(sum, "test").wait();
+  return sum;
+}
+
+/// This rank's gradient in the place of the whole one; elsewhere zeros.
+Tensor spread(const tensor::Parameter& p) {
+  Tensor whole = at::zeros(p.spec.shape, at::kDouble);
+  for (const plan::Part& part : p.shard.parts)
+    tensor::box_of(whole, part.global, part.length)
+        .copy_(tensor::box_of(p.main_grad, part.local, part.length));
+  return whole;
+}
+
+/// Every rank has its own tokens, together those of x: the outcomes, put together, are those of one rank.
+void expect_in_cut(const Cut& cut, config::TokenDispatcher dispatcher) {
+  SCOPED_TRACE(text(cut));
+  const config::Model m = model(dispatcher);
+  const std::int64_t sequence = kSequence * cut.world / cut.tp;  // data ranks lie one after the other
+  const Tensor x = test::named_random("x", {sequence, kBatch, kHidden});
+  const auto all = plan::layer_params(m, {}, 0);
+  const auto& specs = std::get<plan::MoeParams>(all.mlp);
+  std::vector<plan::ParamSpec> list;
+  plan::for_each(specs, [&](const plan::ParamSpec& spec) {
+    if (!spec.name.ends_with("layernorm.weight") && !spec.name.ends_with("layernorm.bias"))
+      list.push_back(spec);
+  });
+  const test::Expected expected = test::defined(list, x, [&](const Tensor& leaf, const test::Weights& w) {
+    return defined(leaf.reshape({-1, kHidden}), w, m.moe.router_topk).view(leaf.sizes());
+  });
+
+  config::Parallel parallel;
+  parallel.world_size = cut.world;
+  parallel.tensor_model_parallel_size = cut.tp;
+  parallel.sequence_parallel = cut.tp > 1;
+  parallel.expert_model_parallel_size = cut.ep;
+  parallel.expert_tensor_parallel_size = cut.etp;
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+    const Context context{.tp = ranks.group({plan::Axis::kTp}),
+                          .sequence_parallel = cut.tp > 1,
+                          .options = test::options(at::kDouble),
+                          .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
+                          .expert_tensor = cut.etp};
+    const Moe moe(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
+    std::vector<tensor::Parameter*> parameters;
+    moe.add_parameters(parameters);
+    test::randomize(parameters);
+    const auto mine = [&](const Tensor& whole) { return whole.chunk(cut.world, 0)[ranks.rank()]; };
+    const Tensor leaf = mine(x).clone().set_requires_grad(true);
+    const tensor::Batch none;
+    const Tensor y = moe.forward(leaf, {.batch = none});
+    EXPECT_LT(test::distance(y, mine(expected.y)), 1e-12) << "output";
+    y.backward(mine(test::probe_for(expected.y)));
+    EXPECT_LT(test::distance(leaf.grad(), mine(expected.grad_x)), 1e-12) << "gradient of the input";
+    for (const tensor::Parameter* p : parameters) {
+      EXPECT_LT(test::distance(summed(spread(*p), ranks.world()), expected.grads.at(p->spec.name)), 1e-11)
+          << p->spec.name;
+    }
+  });
+}
+
+TEST(Moe, GathersTokensInEveryCut) {
+  for (const Cut& cut : kCuts) expect_in_cut(cut, config::TokenDispatcher::kAllGather);
+}
+
+TEST(Moe, ExchangesRowsInEveryCut) {
+  for (const Cut& cut : kCuts) expect_in_cut(cut, config::TokenDispatcher::kAllToAll);
+}
+
+}  // namespace
+}  // namespace colonnade::layers
