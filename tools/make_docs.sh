@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the generated pages of docs/reference anew: settings.md from the schema, verbs.md from the executable.
+# Writes the generated pages of docs/reference anew: settings.md from the schema, rules.md from the table of
+# rules, verbs.md from the executable.
 #
 #   tools/make_docs.sh BUILD     BUILD holds the executable `colonnade`
 set -euo pipefail
@@ -35,6 +36,7 @@ section() {
 }
 
 "$colonnade" help --markdown >docs/reference/settings.md
+"$colonnade" help --rules >docs/reference/rules.md
 verbs_page >docs/reference/verbs.md
 git --no-pager diff --stat -- docs/reference
 echo "docs: docs/reference is up to date"

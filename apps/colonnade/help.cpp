@@ -1,9 +1,10 @@
-// colonnade help --markdown | --all | FLAG: what the schema of settings says.
+// colonnade help --markdown | --rules | --all | FLAG: what the schema of settings and the table of rules say.
 #include <fmt/format.h>
 
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/config/help.h"
+#include "colonnade/plan/rules_page.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -18,10 +19,12 @@ int help(const Arguments& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "--markdown") {
     fmt::print("{}", config::markdown());
+  } else if (what == "--rules") {
+    fmt::print("{}", plan::rules_markdown());
   } else if (what == "--all" || what == "--help-all") {
     fmt::print("{}", config::full_help());
   } else if (what == "--help" || what == "-h") {
-    fmt::print("colonnade help VERB [WORDS] | FLAG | --all | --markdown\n");
+    fmt::print("colonnade help VERB [WORDS] | FLAG | --all | --markdown | --rules\n");
   } else if (what.starts_with("--")) {
     fmt::print("{}", config::flag_help(what));
   } else {

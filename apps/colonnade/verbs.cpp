@@ -22,7 +22,7 @@ constexpr Entry kVerbs[] = {
     {"evaluate", "loss and perplexity of a checkpoint on data, logits of given tokens", evaluate,
      evaluate_offers},
     {"generate", "continue a prompt: generate --load DIR --prompt TEXT", generate, generate_offers},
-    {"help", "one verb, one setting, or all of them: help VERB | FLAG | --all | --markdown", help,
+    {"help", "one verb, one setting, or all of them: help VERB | FLAG | --all | --markdown | --rules", help,
      help_offers},
     {"completion", "the completion script of bash, zsh or fish", completion, completion_offers},
 };

@@ -23,8 +23,9 @@ TEST(LayerPattern, ListsAreWhatPythonMakesOfThem) {
 }
 
 TEST(LayerPattern, WhatIsNoListIsNone) {
-  for (const char* text : {"", "3", "[1", "1]", "[1]+2", "[1]*[1]", "[1]]", "[[1]]", "[,]", "[1 0", "a", "[1]*",
-                           "[1]*9999999999", "[1]*999999999999999999999", "__import__('os')", "[1]**2"})
+  for (const char* text :
+       {"", "3", "[1", "1]", "[1]+2", "[1]*[1]", "[1]]", "[[1]]", "[,]", "[1 0", "a", "[1]*",
+        "[1]*9999999999", "[1]*999999999999999999999", "__import__('os')", "[1]**2"})
     EXPECT_EQ(read_list(text), std::nullopt) << text;
   EXPECT_EQ(read_list(std::string(100'000, '(')), std::nullopt);
   EXPECT_EQ(read_list(std::string(100'000, '[')), std::nullopt);

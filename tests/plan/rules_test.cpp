@@ -4,40 +4,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <map>
+#include <algorithm>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/plan/mesh.h"
+#include "colonnade/plan/rules_page.h"
 
 namespace colonnade::plan {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// A run that breaks no rule: 2 x 2 x 2 ranks.
-config::Run good() {
-  config::Run r;
-  r.model.num_layers = 8;
-  r.model.hidden_size = 64;
-  r.model.num_attention_heads = 8;
-  r.model.vocab_size = 100;
-  r.model.max_position_embeddings = 32;
-  r.training.seq_length = 32;
-  r.training.micro_batch_size = 2;
-  r.training.global_batch_size = 16;
-  r.training.train_iters = 100;
-  r.schedule.lr = 1e-3;
-  r.data.mock_data = true;
-  r.parallel.world_size = 8;
-  r.parallel.tensor_model_parallel_size = 2;
-  r.parallel.pipeline_model_parallel_size = 2;
-  return r;
-}
 
 std::vector<Problem> problems_of(config::Run r) {
   config::derive(r);
@@ -50,273 +32,239 @@ std::vector<std::string> ids_of(const config::Run& r) {
   return ids;
 }
 
-void apply(config::Run& r, const Edit& edit) {
-  if (edit.key == "world_size") {
-    r.parallel.world_size = std::stoi(edit.value);
-  } else {
-    config::set(r, edit.key, edit.value);
+/// Sizes and splits that break rules besides the examples of the table: "rule: key=value; key=value".
+constexpr const char* kMoreOfShapes[] = {
+    "heads-tensor: num_attention_heads=6; hidden_size=96; tensor_model_parallel_size=4",
+    "world: world_size=1",
+    "world: tensor_model_parallel_size=8; world_size=12",
+    "batch: global_batch_size=2",
+    "rotary-dims: position_embedding_type=rope; rotary_percent=0",
+    "pipeline-split: num_layers=1",
+    "pipeline-split: pipeline_model_parallel_layout=Ett|tL",
+    "pipeline-split: pipeline_model_parallel_layout=Et*8L|",
+    "pipeline-split: num_virtual_stages_per_pipeline_rank=3",
+    "pipeline-split: num_layers_per_virtual_pipeline_stage=3",
+    "pipeline-split: pipeline_model_parallel_layout=Et*4|t*4L; decoder_last_pipeline_num_layers=4",
+    "pipeline-split: decoder_first_pipeline_num_layers=3; account_for_loss_in_pipeline_split=true",
+    "pipeline-split: num_virtual_stages_per_pipeline_rank=2; num_layers_per_virtual_pipeline_stage=2",
+    "pipeline-schedule: pipeline_schedule=gpipe; num_virtual_stages_per_pipeline_rank=2",
+    "microbatch-group: num_virtual_stages_per_pipeline_rank=2; global_batch_size=4",
+    "microbatch-group: num_virtual_stages_per_pipeline_rank=2; "
+    "microbatch_group_size_per_virtual_pipeline_stage=1",
+};
+
+constexpr const char* kMoreOfTraining[] = {
+    "train-length-zero: train_iters=unset; train_samples=0",
+    "warmup-decay: lr_warmup_fraction=1",
+    "warmup-decay: train_iters=unset; train_samples=100; lr_warmup_samples=100",
+    "wsd-length: lr_decay_style=WSD; lr_wsd_decay_iters=101",
+    "loss-scale: initial_loss_scale=8; min_loss_scale=16",
+    "data-once: data_path=a",
+    "data-once: mock_data=false; data_path=a; train_data_path=b",
+    "data-paths: mock_data=false; train_data_path=1 a -1 b",
+    "vocabulary: vocab_size=0; tokenizer_type=NullTokenizer",
+    "retain-interval: save_retain_interval=15",
+    "idle-rope-scaling: rope_original_max_position_embeddings=4096",
+    "idle-rotary: rotary_interleaved=true",
+};
+
+/// With what the examples of experts have besides.
+constexpr const char* kMoreOfExperts[] = {
+    "experts-without: num_experts=0; expert_tensor_parallel_size=4",
+    "experts-without: num_experts=0; expert_tensor_parallel_size=1",
+    "idle-experts: num_experts=0; moe_router_topk=4; moe_layer_freq=2; moe_token_dispatcher_type=alltoall",
+    "experts-ranks: expert_model_parallel_size=16; world_size=64; global_batch_size=64",
+    "experts-world: expert_tensor_parallel_size=4; expert_model_parallel_size=2",
+    "experts-world: expert_tensor_parallel_size=8",
+    "experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=8; tensor_model_parallel_size=1; "
+    "sequence_parallel=false; world_size=8",
+    "experts-rank-order: use_tp_pp_dp_mapping=true; expert_tensor_parallel_size=1",
+    "experts-layers: moe_layer_freq=0",
+    "experts-layers: moe_layer_freq=[0]*8",
+    "experts-layers: moe_layer_freq=([0]*3+[1]*58)",
+    "experts-layers: moe_layer_freq=every",
+    "experts-ffn: ffn_hidden_size=98; tensor_model_parallel_size=1; expert_tensor_parallel_size=4",
+    "router-topk: moe_router_num_groups=4; moe_router_group_topk=1; moe_router_topk=3",
+    "router-topk: num_experts=1; moe_router_topk=2",
+    "router-groups: moe_router_group_topk=2",
+    "router-groups: moe_router_num_groups=2; moe_router_group_topk=4; moe_router_topk=4",
+    "router-groups-experts: num_experts=256; moe_router_num_groups=128; moe_router_group_topk=2",
+    "router-groups-topk: moe_router_num_groups=4; moe_router_group_topk=4; moe_router_topk=2",
+    "balancing-kinds: moe_router_load_balancing_type=aux_loss aux_loss; moe_aux_loss_coeff=0.1 0.1",
+    "balancing-weights: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1",
+    "balancing-zero: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0",
+    "capacity-needed: moe_pad_expert_input_to_capacity=true; moe_token_drop_policy=position",
+    "experts-later: moe_router_load_balancing_type=seq_aux_loss; moe_aux_loss_coeff=0.01",
+    "experts-later: moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
+    "experts-later: moe_router_enable_expert_bias=true; moe_router_score_function=sigmoid",
+    "experts-later: moe_shared_expert_gate=true; moe_shared_expert_intermediate_size=32",
+    "experts-later: moe_expert_capacity_factor=1.5",
+    "experts-later: moe_expert_capacity_factor=1; moe_pad_expert_input_to_capacity=true",
+    "experts-later: moe_expert_capacity_factor=1; moe_token_drop_policy=position",
+};
+
+const RuleExample& example_of(const std::string& id) {
+  static const std::vector<RuleExample> table = rule_examples();
+  return *std::ranges::find(table, id, &RuleExample::id);
+}
+
+/// The example of the table whose sound run is that of `id`, with other edits.
+RuleExample example(const std::string& text) {
+  const std::string id = text.substr(0, text.find(": "));
+  return {id, example_of(id).sound, read_edits(text.substr(id.size() + 2))};
+}
+
+std::vector<RuleExample> all_examples() {
+  std::vector<RuleExample> all = rule_examples();
+  for (const char* text : kMoreOfShapes) all.push_back(example(text));
+  for (const char* text : kMoreOfTraining) all.push_back(example(text));
+  for (const char* text : kMoreOfExperts) all.push_back(example(text));
+  const auto by_hand = [&](void (*breaks)(config::Run&)) {
+    RuleExample outside{"range", example_of("heads").sound, {}};
+    breaks(outside.sound);
+    all.push_back(outside);
+  };
+  by_hand([](config::Run& r) { r.model.hidden_dropout = 1.5; });
+  by_hand([](config::Run& r) { r.data.num_workers = -1; });
+  by_hand([](config::Run& r) { r.parallel.pipeline_schedule = "zigzag"; });
+  return all;
+}
+
+std::string words(const RuleExample& e) {
+  std::string text = e.id + ":";
+  for (const Edit& edit : e.edits) text += " " + edit.key + "=" + edit.value;
+  return text;
+}
+
+config::Run good() { return example_of("heads").sound; }
+
+/// Nothing but that a setting is not part of this version yet: examples of such settings say it besides.
+std::vector<std::string> without_later(std::vector<std::string> ids) {
+  std::erase(ids, "experts-later");
+  return ids;
+}
+
+TEST(Rules, SoundRunsBreakNone) {
+  for (const RuleExample& e : rule_examples()) EXPECT_EQ(report(problems_of(e.sound)), "") << e.id;
+}
+
+TEST(Rules, EveryIdIsOfOneRule) {
+  std::vector<std::string> ids = rule_ids();
+  const std::size_t rules = ids.size();
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  EXPECT_EQ(ids.size(), rules);
+  EXPECT_EQ(rules, rule_examples().size() + 1) << "one for each, and `range`";
+}
+
+TEST(Rules, AnExampleOfTheTableBreaksItsRuleAndNoOther) {
+  for (const RuleExample& e : rule_examples()) {
+    if (e.id == "experts-later")
+      EXPECT_THAT(ids_of(e.broken()), ElementsAre(e.id));
+    else
+      EXPECT_THAT(without_later(ids_of(e.broken())), ElementsAre(e.id)) << words(e);
   }
 }
 
-using Breaker = std::function<void(config::Run&)>;
-
-using Examples = std::multimap<std::string, Breaker>;
-
-/// What breaks each rule, one way or several: sizes and splits.
-Examples examples_of_shapes() {
-  return {
-      {"range", [](config::Run& r) { r.model.hidden_dropout = 1.5; }},
-      {"range", [](config::Run& r) { r.data.num_workers = -1; }},
-      {"range", [](config::Run& r) { r.parallel.pipeline_schedule = "zigzag"; }},
-      {"num-layers", [](config::Run& r) { r.model.num_layers = 0; }},
-      {"hidden-size", [](config::Run& r) { r.model.hidden_size = 0; }},
-      {"heads", [](config::Run& r) { r.model.num_attention_heads = 0; }},
-      {"seq-length",
-       [](config::Run& r) { r.training.seq_length = 0, r.model.max_position_embeddings = 4096; }},
-      {"micro-batch", [](config::Run& r) { r.training.micro_batch_size = 0; }},
-      {"heads-hidden", [](config::Run& r) { r.model.hidden_size = 66; }},
-      {"heads-tensor",
-       [](config::Run& r) {
-         r.model.num_attention_heads = 4, r.parallel.tensor_model_parallel_size = 8,
-         r.parallel.world_size = 16;
-       }},
-      {"groups-heads", [](config::Run& r) { r.model.num_query_groups = 3; }},
-      {"groups-tensor",
-       [](config::Run& r) {
-         r.model.num_attention_heads = 24, r.model.hidden_size = 96, r.model.num_query_groups = 6,
-         r.parallel.tensor_model_parallel_size = 4;
-       }},
-      {"ffn-tensor", [](config::Run& r) { r.model.ffn_hidden_size = 101; }},
-      {"world", [](config::Run& r) { r.parallel.world_size = 7; }},
-      {"world", [](config::Run& r) { r.parallel.world_size = 1; }},
-      {"context-one", [](config::Run& r) { r.parallel.context_parallel_size = 2; }},
-      {"expert-one", [](config::Run& r) { r.parallel.expert_model_parallel_size = 2; }},
-      {"expert-tensor-one", [](config::Run& r) { r.parallel.expert_tensor_parallel_size = 4; }},
-      {"batch", [](config::Run& r) { r.training.global_batch_size = 15; }},
-      {"batch", [](config::Run& r) { r.training.global_batch_size = 2; }},
-      {"max-positions", [](config::Run& r) { r.training.seq_length = 64; }},
-      {"sequence-tensor",
-       [](config::Run& r) { r.parallel.sequence_parallel = true, r.training.seq_length = 31; }},
-      {"rotary-dims",
-       [](config::Run& r) {
-         config::set(r, "position_embedding_type", "rope"), r.model.rotary_percent = 0.4;
-       }},
-      {"rotary-dims",
-       [](config::Run& r) { config::set(r, "position_embedding_type", "rope"), r.model.rotary_percent = 0; }},
-      {"rope-scaling", [](config::Run& r) { r.model.use_rope_scaling = true; }},
-      {"rope-factors",
-       [](config::Run& r) {
-         config::set(r, "position_embedding_type", "rope"), r.model.use_rope_scaling = true,
-                                                            r.model.rope_high_freq_factor = 1;
-       }},
-      {"hidden-dropout", [](config::Run& r) { r.model.hidden_dropout = 1; }},
-      {"attention-dropout", [](config::Run& r) { r.model.attention_dropout = 1; }},
-      {"pipeline-split", [](config::Run& r) { r.model.num_layers = 7; }},
-      {"pipeline-split", [](config::Run& r) { r.model.num_layers = 1; }},
-      {"pipeline-split", [](config::Run& r) { r.parallel.pipeline_model_parallel_layout = "Ett|tL"; }},
-      {"pipeline-split", [](config::Run& r) { r.parallel.pipeline_model_parallel_layout = "Et*8L|"; }},
-      {"pipeline-split", [](config::Run& r) { r.parallel.num_virtual_stages_per_pipeline_rank = 3; }},
-      {"pipeline-split", [](config::Run& r) { r.parallel.num_layers_per_virtual_pipeline_stage = 3; }},
-      {"pipeline-split",
-       [](config::Run& r) {
-         r.parallel.pipeline_model_parallel_layout = "Et*4|t*4L",
-         r.parallel.decoder_last_pipeline_num_layers = 4;
-       }},
-      {"pipeline-split",
-       [](config::Run& r) {
-         r.parallel.decoder_first_pipeline_num_layers = 3,
-         r.parallel.account_for_loss_in_pipeline_split = true;
-       }},
-  };
-}
-
-/// Virtual stages, micro-batch groups, overlap.
-Examples examples_of_the_pipeline() {
-  return {
-      {"virtual-stages",
-       [](config::Run& r) {
-         r.parallel.pipeline_model_parallel_size = 1, r.parallel.num_virtual_stages_per_pipeline_rank = 2;
-       }},
-      {"pipeline-schedule", [](config::Run& r) { r.parallel.pipeline_schedule = "interleaved"; }},
-      {"pipeline-schedule",
-       [](config::Run& r) {
-         r.parallel.pipeline_schedule = "gpipe", r.parallel.num_virtual_stages_per_pipeline_rank = 2;
-       }},
-      {"microbatch-group",
-       [](config::Run& r) {
-         r.parallel.num_virtual_stages_per_pipeline_rank = 2, r.training.global_batch_size = 4;
-       }},
-      {"microbatch-group",
-       [](config::Run& r) {
-         r.parallel.num_virtual_stages_per_pipeline_rank = 2,
-         r.parallel.microbatch_group_size_per_virtual_pipeline_stage = 1;
-       }},
-      {"microbatch-group",
-       [](config::Run& r) {
-         r.parallel.num_virtual_stages_per_pipeline_rank = 2,
-         r.parallel.microbatch_group_size_per_virtual_pipeline_stage = 3;
-       }},
-      {"param-gather", [](config::Run& r) { r.parallel.overlap_param_gather = true; }},
-      {"timeout", [](config::Run& r) { r.training.distributed_timeout_minutes = 0; }},
-      {"backend", [](config::Run& r) { r.training.distributed_backend = "nccl"; }},
-  };
-}
-
-/// Lengths, schedules, optimizer, data and checkpoints.
-Examples examples_of_training() {
-  return {
-      {"train-length", [](config::Run& r) { r.training.train_iters.reset(); }},
-      {"train-length-zero", [](config::Run& r) { r.training.train_iters = 0; }},
-      {"train-length-zero",
-       [](config::Run& r) { r.training.train_iters.reset(), r.training.train_samples = 0; }},
-      {"train-length-one-step",
-       [](config::Run& r) {
-         r.training.train_iters.reset(), r.training.train_samples = r.training.global_batch_size - 1;
-       }},
-      {"train-length-once", [](config::Run& r) { r.training.train_samples = 10; }},
-      {"units-of-samples",
-       [](config::Run& r) {
-         r.training.train_iters.reset(), r.training.train_samples = 1000, r.schedule.lr_warmup_iters = 3;
-       }},
-      {"units-of-steps", [](config::Run& r) { r.schedule.lr_decay_samples = 50; }},
-      {"warmup-once",
-       [](config::Run& r) { r.schedule.lr_warmup_iters = 5, r.schedule.lr_warmup_fraction = 0.1; }},
-      {"warmup-decay", [](config::Run& r) { r.schedule.lr_warmup_iters = 100; }},
-      {"warmup-decay", [](config::Run& r) { r.schedule.lr_warmup_fraction = 1; }},
-      {"warmup-decay",
-       [](config::Run& r) {
-         r.training.train_iters.reset(), r.training.train_samples = 10, r.schedule.lr_warmup_samples = 10;
-       }},
-      {"lr", [](config::Run& r) { r.schedule.lr = 0; }},
-      {"min-lr", [](config::Run& r) { r.schedule.min_lr = 1; }},
-      {"warmup-init", [](config::Run& r) { r.schedule.lr_warmup_init = 1; }},
-      {"wsd-length", [](config::Run& r) { config::set(r, "lr_decay_style", "WSD"); }},
-      {"wsd-length",
-       [](config::Run& r) { config::set(r, "lr_decay_style", "WSD"), r.schedule.lr_wsd_decay_iters = 101; }},
-      {"wsd-style", [](config::Run& r) { r.schedule.lr_wsd_decay_iters = 10; }},
-      {"weight-decay-ramp",
-       [](config::Run& r) {
-         config::set(r, "weight_decay_incr_style", "linear"), r.schedule.start_weight_decay = 0.1;
-       }},
-      {"weight-decay-constant", [](config::Run& r) { r.schedule.end_weight_decay = 0.1; }},
-      {"whose-schedule",
-       [](config::Run& r) {
-         r.schedule.override_opt_param_scheduler = r.schedule.use_checkpoint_opt_param_scheduler = true;
-       }},
-      {"adam-betas", [](config::Run& r) { r.optimizer.adam_beta2 = 1; }},
-      {"loss-scale", [](config::Run& r) { r.optimizer.loss_scale = 0; }},
-      {"loss-scale",
-       [](config::Run& r) { r.optimizer.initial_loss_scale = 8, r.optimizer.min_loss_scale = 16; }},
-      {"data-once", [](config::Run& r) { r.data.mock_data = false; }},
-      {"data-once", [](config::Run& r) { r.data.data_path = {"a"}; }},
-      {"data-once",
-       [](config::Run& r) {
-         r.data.mock_data = false, r.data.data_path = {"a"}, r.data.train_data_path = {"b"};
-       }},
-      {"train-data", [](config::Run& r) { r.data.mock_data = false, r.data.valid_data_path = {"b"}; }},
-      {"data-paths",
-       [](config::Run& r) {
-         r.data.mock_data = false, r.data.data_path = {"0.3", "a", "b"};
-       }},
-      {"data-paths",
-       [](config::Run& r) {
-         r.data.mock_data = false, r.data.train_data_path = {"1", "a", "-1", "b"};
-       }},
-      {"split", [](config::Run& r) { r.data.split = "1,2,x"; }},
-      {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0; }},
-      {"vocabulary", [](config::Run& r) { r.model.vocab_size = 0, r.data.tokenizer_type = "NullTokenizer"; }},
-      {"tokenizer-file", [](config::Run& r) { r.data.tokenizer_type = "SentencePieceTokenizer"; }},
-      {"save-interval", [](config::Run& r) { r.checkpoint.save = "out"; }},
-      {"retain-interval",
-       [](config::Run& r) { r.checkpoint.save_interval = 10, r.checkpoint.save_retain_interval = 15; }},
-      {"retain-interval", [](config::Run& r) { r.checkpoint.save_retain_interval = 15; }},
-      {"load-given", [](config::Run& r) { r.checkpoint.ckpt_step = 3; }},
-  };
-}
-
-/// `key` is given and set, but what it needs is not there.
-Breaker gives(const std::string& key, const std::string& value) {
-  return [key, value](config::Run& r) {
-    config::set(r, key, value);
-    r.given[key] = "run.yaml:1";
-  };
-}
-
-/// Settings that would do nothing.
-Examples examples_of_idle_settings() {
-  return {
-      {"idle-rope-scaling", gives("rope_scaling_factor", "4")},
-      {"idle-rope-scaling", gives("rope_original_max_position_embeddings", "4096")},
-      {"idle-rotary", gives("rotary_base", "500000")},
-      {"idle-rotary", gives("rotary_interleaved", "true")},
-      {"idle-qk-decay", gives("apply_wd_to_qk_layernorm", "true")},
-      {"idle-adam",
-       [](config::Run& r) { config::set(r, "optimizer", "sgd"), gives("adam_beta2", "0.95")(r); }},
-      {"idle-sgd", gives("sgd_momentum", "0.5")},
-      {"idle-warmup-init", gives("lr_warmup_init", "1e-5")},
-      {"idle-microbatch-group", gives("microbatch_group_size_per_virtual_pipeline_stage", "2")},
-      {"idle-load-optim", gives("no_load_optim", "true")},
-      {"idle-tokenizer-model", gives("tokenizer_model", "books.model")},
-      {"idle-wsd-style", gives("lr_wsd_decay_style", "cosine")},
-  };
-}
-
-const Examples& examples() {
-  static const Examples table = [] {
-    Examples all = examples_of_shapes();
-    all.merge(examples_of_the_pipeline());
-    all.merge(examples_of_training());
-    all.merge(examples_of_idle_settings());
-    return all;
-  }();
-  return table;
-}
-
-TEST(Rules, AGoodRunBreaksNone) { EXPECT_EQ(report(problems_of(good())), ""); }
-
-TEST(Rules, EveryRuleHasAnExample) {
-  for (const std::string& id : rule_ids()) EXPECT_TRUE(examples().contains(id)) << id;
-}
-
-TEST(Rules, EveryExampleFiresAndItsEditsMendIt) {
-  for (const auto& [id, breaks] : examples()) {
-    config::Run run = good();
-    breaks(run);
-    EXPECT_THAT(ids_of(run), Contains(id));
-    for (int round = 0; round < 3; ++round) {
-      for (const Problem& problem : problems_of(run)) {
-        if (problem.id != id) continue;
-        EXPECT_FALSE(problem.edits.empty()) << id;
-        for (const Edit& edit : problem.edits) apply(run, edit);
-        EXPECT_THAT(ids_of(run), ::testing::Not(Contains(id))) << problem.text;
-        break;
-      }
-    }
+TEST(Rules, TheEditsOfEveryExampleMendIt) {
+  for (const RuleExample& e : all_examples()) {
+    config::Run run = e.broken();
+    const std::vector<Problem> problems = problems_of(run);
+    const auto found = std::ranges::find(problems, e.id, &Problem::id);
+    ASSERT_NE(found, problems.end()) << words(e);
+    EXPECT_FALSE(found->edits.empty()) << words(e);
+    for (const Edit& edit : found->edits) apply(run, edit);
+    EXPECT_THAT(ids_of(run), ::testing::Not(Contains(e.id))) << found->text;
+  }
+  for (const RuleExample& e : rule_examples()) {
+    config::Run run = e.broken();
+    for (const Problem& problem : problems_of(run))
+      for (const Edit& edit : problem.edits) apply(run, edit);
+    EXPECT_EQ(report(problems_of(run)), "") << words(e);
   }
 }
 
 TEST(Rules, MendingAllProblemsEndsInAGoodRun) {
-  for (const auto& [id, breaks] : examples()) {
-    config::Run run = good();
-    breaks(run);
+  for (const RuleExample& e : all_examples()) {
+    config::Run run = e.broken();
     for (int round = 0; round < 4; ++round) {
-      for (const Problem& problem : problems_of(run)) {
+      for (const Problem& problem : problems_of(run))
         for (const Edit& edit : problem.edits) apply(run, edit);
-      }
     }
-    EXPECT_EQ(report(problems_of(run)), "") << id;
+    EXPECT_EQ(report(problems_of(run)), "") << words(e);
   }
 }
 
 TEST(Rules, EveryTextNamesTheThingTheValuesAndTheWayOut) {
-  for (const auto& [id, breaks] : examples()) {
-    config::Run run = good();
-    breaks(run);
-    for (const Problem& problem : problems_of(run)) {
+  for (const RuleExample& e : all_examples()) {
+    for (const Problem& problem : problems_of(e.broken())) {
       EXPECT_THAT(problem.text, AllOf(HasSubstr(": "), HasSubstr("; got "))) << problem.id;
       EXPECT_GT(problem.text.size(), problem.text.rfind("; ") + 6) << problem.text;
     }
   }
+}
+
+TEST(RulesOfExperts, SizesThatFit) {
+  for (const char* settings :
+       {"expert_model_parallel_size=2", "expert_model_parallel_size=4; expert_tensor_parallel_size=1",
+        "expert_tensor_parallel_size=4", "tensor_model_parallel_size=1; expert_model_parallel_size=4",
+        "use_tp_pp_dp_mapping=true; expert_tensor_parallel_size=1; expert_model_parallel_size=2",
+        "ffn_hidden_size=101; moe_ffn_hidden_size=64", "moe_layer_freq=2", "moe_layer_freq=([0]*3+[1]*5)",
+        "moe_router_num_groups=4; moe_router_group_topk=2", "moe_router_topk=1; moe_router_pre_softmax=true",
+        "moe_router_topk=1; moe_router_score_function=sigmoid", "moe_aux_loss_coeff=0.01",
+        "moe_router_load_balancing_type=none", "moe_shared_expert_intermediate_size=32",
+        "moe_router_topk_scaling_factor=2.5; moe_z_loss_coeff=0.001; moe_token_dispatcher_type=alltoall"}) {
+    EXPECT_EQ(report(problems_of(example(std::string("experts-layers: ") + settings).broken())), "")
+        << settings;
+  }
+  EXPECT_THAT(
+      ids_of(
+          example("experts-layers: ffn_hidden_size=101; moe_ffn_hidden_size=64; moe_layer_freq=2").broken()),
+      ElementsAre("ffn-tensor"))
+      << "every second layer is dense";
+}
+
+TEST(RulesOfExperts, OneFaultIsSaidOnce) {
+  EXPECT_THAT(ids_of(example("experts-world: world_size=6").broken()), ElementsAre("world"))
+      << "experts over tensor ranks are as many";
+  EXPECT_THAT(ids_of(example("experts-later: num_experts=0; moe_shared_expert_gate=true; "
+                             "moe_router_enable_expert_bias=true; moe_expert_capacity_factor=0")
+                         .broken()),
+              ElementsAre("idle-experts"));
+  EXPECT_THAT(ids_of(example("experts-later: moe_shared_expert_intermediate_size=32; "
+                             "moe_shared_expert_gate=true; moe_input_jitter_eps=0.1")
+                         .broken()),
+              ElementsAre("experts-later"));
+}
+
+TEST(RulesOfExperts, ARunThatPassesHasAMesh) {
+  for (const int tp : {1, 2, 4})
+    for (const int ep : {1, 2, 3, 4, 8})
+      for (const int etp : {0, 1, 2, 4})
+        for (const int pp : {1, 2})
+          for (const bool mapping : {false, true})
+            for (const int world : {8, 12, 16, 24}) {
+              config::Run r = example_of("experts-layers").sound;
+              r.parallel = {.world_size = world,
+                            .tensor_model_parallel_size = tp,
+                            .pipeline_model_parallel_size = pp,
+                            .expert_model_parallel_size = ep,
+                            .expert_tensor_parallel_size = etp,
+                            .sequence_parallel = true,
+                            .use_tp_pp_dp_mapping = mapping};
+              const std::vector<std::string> ids = ids_of(r);
+              const bool refused = std::ranges::any_of(ids, [](const std::string& id) {
+                return id == "world" || id == "experts-world" || id == "experts-rank-order";
+              });
+              bool made = true;
+              try {
+                const Mesh mesh(r.parallel);
+              } catch (const ConfigError&) {
+                made = false;
+              }
+              EXPECT_EQ(made, !refused) << fmt::format("tp {} ep {} etp {} pp {} mapping {} world {}", tp, ep,
+                                                       etp, pp, mapping, world);
+            }
 }
 
 TEST(Rules, ImpossibleSizesAreReportedAllAtOnce) {

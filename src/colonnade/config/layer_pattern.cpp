@@ -42,8 +42,7 @@ class Reader {
     std::optional<Value> left = product();
     while (left && take('+')) {
       const std::optional<Value> right = product();
-      if (!right || right->list != left->list ||
-          left->numbers.size() + right->numbers.size() > kLongest)
+      if (!right || right->list != left->list || left->numbers.size() + right->numbers.size() > kLongest)
         return std::nullopt;
       if (left->list)
         left->numbers.insert(left->numbers.end(), right->numbers.begin(), right->numbers.end());

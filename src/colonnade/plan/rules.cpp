@@ -15,9 +15,7 @@ constexpr const char* kRange = "range";
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> rules;
-  for (const auto part : {shape_rules(), pipeline_rules(), schedule_rules(), data_rules(), effect_rules()}) {
-    rules.insert(rules.end(), part.begin(), part.end());
-  }
+  for (const Area& area : areas()) rules.insert(rules.end(), area.rules.begin(), area.rules.end());
   return rules;
 }
 
@@ -49,6 +47,18 @@ bool told_already(const config::Run& run, const Rule& rule, const Finding& found
 }
 
 }  // namespace
+
+std::span<const Area> areas() {
+  static const Area kAreas[] = {
+      {"Sizes of model, ranks and batch", shape_rules()},
+      {"Experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
+      {"Pipeline, data parallelism and communication", pipeline_rules()},
+      {"Length of the run, learning rate and optimizer", schedule_rules()},
+      {"Data, tokenizer and checkpoints", data_rules()},
+      {"Settings that would do nothing", effect_rules()},
+  };
+  return kAreas;
+}
 
 std::vector<Problem> check(const config::Run& run, Purpose purpose) {
   std::vector<Problem> problems;

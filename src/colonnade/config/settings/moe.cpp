@@ -71,8 +71,7 @@ void router(Table& t) {
   t.add<kModel, kMoe, &Moe::router_enable_expert_bias>(
       "--moe-router-enable-expert-bias",
       "a bias that only selects moves towards experts with few tokens after each step");
-  t.add<kModel, kMoe, &Moe::router_bias_update_rate>("--moe-router-bias-update-rate",
-                                                     "step of that bias")
+  t.add<kModel, kMoe, &Moe::router_bias_update_rate>("--moe-router-bias-update-rate", "step of that bias")
       .at_least(0);
   t.add<kModel, kMoe, &Moe::input_jitter_eps>("--moe-input-jitter-eps",
                                               "the router's input is multiplied by random numbers within "

@@ -226,8 +226,7 @@ constexpr Flag kRecompute[] = {
 }  // namespace
 
 void add_refused_model(Table& t) {
-  t.refuse("such form of experts",
-           "remove it; docs/reference/settings.md lists the forms there are", kMoe);
+  t.refuse("such form of experts", "remove it; docs/reference/settings.md lists the forms there are", kMoe);
   t.refuse("multi-latent attention", "remove it and use --group-query-attention", kMla);
   t.refuse("multi-token prediction", "remove it", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);

@@ -131,15 +131,21 @@ Broken load_given(const Run& r) {
 }
 
 constexpr Rule kData[] = {
-    {"data-once", true, data_once, "data_path"},
-    {"train-data", true, train_data, "valid_data_path test_data_path"},
-    {"data-paths", false, data_paths},
-    {"split", false, split},
-    {"vocabulary", false, vocabulary, "tokenizer_type"},
-    {"tokenizer-file", false, tokenizer_file},
-    {"save-interval", true, save_interval},
-    {"retain-interval", true, retain, "save_interval"},
-    {"load-given", true, load_given, "load pretrained_checkpoint"},
+    {"data-once", true, data_once, "mock_data=false", "Only one of them would be read.", "data_path"},
+    {"train-data", true, train_data, "mock_data=false; valid_data_path=b",
+     "There would be nothing to train on.", "valid_data_path test_data_path"},
+    {"data-paths", false, data_paths, "mock_data=false; data_path=0.3 a b",
+     "A blend is prefixes, or a weight in front of each."},
+    {"split", false, split, "split=1,2,x", "Shares of a whole are numbers."},
+    {"vocabulary", false, vocabulary, "vocab_size=0", "Embedding and output layer have a row for each token.",
+     "tokenizer_type"},
+    {"tokenizer-file", false, tokenizer_file, "tokenizer_type=SentencePieceTokenizer",
+     "What the tokenizer knows stands in a file."},
+    {"save-interval", true, save_interval, "save=out", "It says after how many steps."},
+    {"retain-interval", true, retain, "save_interval=10; save_retain_interval=15",
+     "Only steps that are saved can be retained.", "save_interval"},
+    {"load-given", true, load_given, "ckpt_step=3", "There is no checkpoint that it could be about.",
+     "load pretrained_checkpoint"},
 };
 
 }  // namespace

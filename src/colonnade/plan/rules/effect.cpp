@@ -71,12 +71,6 @@ constexpr Companions kWsd{{"lr_wsd_decay_style"}, "lr_decay_style", "--lr-decay-
                             return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd;
                           }};
 
-/// Given, not its default, and not left behind in a file by a command line that removed the other one.
-bool idle(const Run& r, const Companions& c, const config::Setting& s) {
-  if (!r.given.contains(s.key) || config::text_of(r, s) == s.default_text()) return false;
-  return config::typed(r, s.key) || !config::typed(r, c.other);
-}
-
 template <const Companions& kCompanions>
 Broken without_companion(const Run& r) {
   if (kCompanions.work(r) || r.at_fault.contains(kCompanions.other)) return std::nullopt;
@@ -84,11 +78,7 @@ Broken without_companion(const Run& r) {
   for (const char* key : kCompanions.keys) {
     if (key == nullptr) break;
     const config::Setting& s = config::setting(key);
-    if (!idle(r, kCompanions, s)) continue;
-    const char* comma = found.edits.empty() ? "" : ", ";
-    found.thing += comma + s.flag;
-    found.got += comma + config::text_of(r, s);
-    found.edits.push_back({s.key, s.default_text()});
+    if (gives_idle(r, s, kCompanions.other)) found.add(s, config::text_of(r, s), s.default_text());
   }
   if (found.edits.empty()) return std::nullopt;
   found.way_out = fmt::format("leave it out, or add {}", kCompanions.words);
@@ -96,16 +86,26 @@ Broken without_companion(const Run& r) {
 }
 
 constexpr Rule kEffect[] = {
-    {"idle-rope-scaling", false, without_companion<kRopeScaling>},
-    {"idle-rotary", false, without_companion<kRotary>},
-    {"idle-qk-decay", true, without_companion<kQkNorm>},
-    {"idle-adam", true, without_companion<kAdam>},
-    {"idle-sgd", true, without_companion<kSgd>},
-    {"idle-warmup-init", true, without_companion<kWarmup>},
-    {"idle-microbatch-group", true, without_companion<kGroups>},
-    {"idle-load-optim", true, without_companion<kLoad>},
-    {"idle-tokenizer-model", false, without_companion<kTokenizer>},
-    {"idle-wsd-style", true, without_companion<kWsd>},
+    {"idle-rope-scaling", false, without_companion<kRopeScaling>, "rope_scaling_factor=4",
+     "They are numbers of the scaling."},
+    {"idle-rotary", false, without_companion<kRotary>, "rotary_base=500000",
+     "They are numbers of rotary positions."},
+    {"idle-qk-decay", true, without_companion<kQkNorm>, "apply_wd_to_qk_layernorm=true",
+     "There is no such norm to decay."},
+    {"idle-adam", true, without_companion<kAdam>, "optimizer=sgd; adam_beta2=0.95",
+     "They are numbers of Adam."},
+    {"idle-sgd", true, without_companion<kSgd>, "sgd_momentum=0.5", "It is a number of SGD."},
+    {"idle-warmup-init", true, without_companion<kWarmup>, "lr_warmup_init=1e-5",
+     "A warm-up of no length starts nowhere."},
+    {"idle-microbatch-group", true, without_companion<kGroups>,
+     "microbatch_group_size_per_virtual_pipeline_stage=2",
+     "One virtual stage takes all micro-batches in a row."},
+    {"idle-load-optim", true, without_companion<kLoad>, "no_load_optim=true",
+     "There is no optimizer to leave out."},
+    {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",
+     "Nothing says how the file is read."},
+    {"idle-wsd-style", true, without_companion<kWsd>, "lr_wsd_decay_style=cosine",
+     "It is the shape of the last part of WSD."},
 };
 
 /// Settings that Megatron's scripts give whether they do something or not.
@@ -161,6 +161,11 @@ constexpr Habit kHabits[] = {
 }  // namespace
 
 std::span<const Rule> effect_rules() { return kEffect; }
+
+bool gives_idle(const Run& r, const config::Setting& s, const char* other) {
+  if (!r.given.contains(s.key) || config::text_of(r, s) == s.default_text()) return false;
+  return config::typed(r, s.key) || !config::typed(r, other);
+}
 
 std::vector<std::string> idle_habits(const Run& run) {
   std::vector<std::string> notes;

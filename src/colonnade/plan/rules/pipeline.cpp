@@ -124,15 +124,24 @@ Broken backend(const Run& r) {
 }
 
 constexpr Rule kPipeline[] = {
-    {"pipeline-split", false, split, "num_layers pipeline_model_parallel_size"},
-    {"virtual-stages", false, virtual_needs_pipeline, "pipeline_model_parallel_size"},
-    {"pipeline-schedule", true, schedule_name,
+    {"pipeline-split", false, split, "num_layers=7",
+     "Every layer belongs to one stage, none is left out, and the embedding is first and the loss last.",
+     "num_layers pipeline_model_parallel_size"},
+    {"virtual-stages", false, virtual_needs_pipeline,
+     "pipeline_model_parallel_size=1; num_virtual_stages_per_pipeline_rank=2",
+     "Virtual stages are turns that pipeline ranks take.", "pipeline_model_parallel_size"},
+    {"pipeline-schedule", true, schedule_name, "pipeline_schedule=interleaved",
+     "A schedule is an order for a certain number of stages of a rank.",
      "num_virtual_stages_per_pipeline_rank pipeline_model_parallel_size"},
     {"microbatch-group", true, group_size,
+     "num_virtual_stages_per_pipeline_rank=2; microbatch_group_size_per_virtual_pipeline_stage=3",
+     "A group of micro-batches passes a virtual stage before the next stage begins, and a shorter one would arrive before it is awaited.",
      "micro_batch_size pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
-    {"param-gather", true, param_gather},
-    {"timeout", false, timeout},
-    {"backend", false, backend, "device"},
+    {"param-gather", true, param_gather, "overlap_param_gather=true",
+     "Only the distributed optimizer gathers weights, and it hides that behind the same buckets."},
+    {"timeout", false, timeout, "distributed_timeout_minutes=0",
+     "A group that waits no time is lost at its first message."},
+    {"backend", false, backend, "distributed_backend=nccl", "NCCL knows memory of GPUs only.", "device"},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "colonnade/config/layer_pattern.h"
 #include "colonnade/plan/rules/table.h"
 
 namespace colonnade::plan {
@@ -64,9 +65,16 @@ Broken groups_tensor(const Run& r) {
                  ""};
 }
 
+/// Whether the MLP of some layer is no mixture of experts.
+bool has_dense_layers(const config::Model& m) {
+  if (m.moe.num_experts == 0) return true;
+  const auto experts = config::layers_of_kind(m.moe.layer_freq, m.num_layers);
+  return !experts || std::ranges::find(*experts, false) != experts->end();
+}
+
 Broken ffn_tensor(const Run& r) {
   const std::int64_t ffn = r.model.ffn_hidden_size, tp = r.parallel.tensor_model_parallel_size;
-  if (ffn < 1 || tp < 1 || ffn % tp == 0) return std::nullopt;
+  if (ffn < 1 || tp < 1 || ffn % tp == 0 || !has_dense_layers(r.model)) return std::nullopt;
   return Finding{"--ffn-hidden-size",
                  "must be a multiple of --tensor-model-parallel-size",
                  fmt::format("{} and {}", ffn, tp),
@@ -87,12 +95,13 @@ Broken world(const Run& r) {
                  ""};
 }
 
-Broken only_one(const char* flag, const char* key, int size, const char* what) {
+Broken context_one(const Run& r) {
+  const int size = r.parallel.context_parallel_size;
   if (size <= 1) return std::nullopt;
-  return Finding{flag,
-                 fmt::format("{} is not part of this version, so it must be 1", what),
+  return Finding{"--context-parallel-size",
+                 "context parallelism is not part of this version, so it must be 1",
                  text(std::int64_t{size}),
-                 {{key, "1"}},
+                 {{"context_parallel_size", "1"}},
                  ""};
 }
 
@@ -171,45 +180,67 @@ Broken dropout(const Run& r, const char* flag, const char* key) {
 
 constexpr Rule kShapes[] = {
     {"num-layers", false,
-     [](const Run& r) { return needed(r, "--num-layers", "num_layers", r.model.num_layers, "12"); }},
+     [](const Run& r) { return needed(r, "--num-layers", "num_layers", r.model.num_layers, "12"); },
+     "num_layers=0", "A model has layers."},
     {"hidden-size", false,
-     [](const Run& r) { return needed(r, "--hidden-size", "hidden_size", r.model.hidden_size, "768"); }},
+     [](const Run& r) { return needed(r, "--hidden-size", "hidden_size", r.model.hidden_size, "768"); },
+     "hidden_size=0", "It is the width of the model."},
     {"heads", false,
      [](const Run& r) {
        return needed(r, "--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
-     }},
+     },
+     "num_attention_heads=0; hidden_size=96", "Attention has heads."},
     {"seq-length", true,
-     [](const Run& r) { return needed(r, "--seq-length", "seq_length", r.training.seq_length, "1024"); }},
+     [](const Run& r) { return needed(r, "--seq-length", "seq_length", r.training.seq_length, "1024"); },
+     "seq_length=0; max_position_embeddings=4096", "It is the length of a sample."},
     {"micro-batch", true,
      [](const Run& r) {
        return needed(r, "--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
-     }},
-    {"heads-hidden", false, heads_hidden, "num_attention_heads"},
-    {"heads-tensor", false, heads_tensor},
-    {"groups-heads", false, groups_heads},
-    {"groups-tensor", false, groups_tensor},
-    {"ffn-tensor", false, ffn_tensor},
-    {"world", false, world, "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
-    {"context-one", false,
-     [](const Run& r) {
-       return only_one("--context-parallel-size", "context_parallel_size", r.parallel.context_parallel_size,
-                       "context parallelism");
-     }},
-    {"batch", true, batch,
+     },
+     "micro_batch_size=0", "It is the number of samples that a rank computes at a time."},
+    {"heads-hidden", false, heads_hidden, "hidden_size=66",
+     "A head's size is the hidden size over the heads, and no channel may be left out.",
+     "num_attention_heads"},
+    {"heads-tensor", false, heads_tensor,
+     "num_attention_heads=4; tensor_model_parallel_size=8; world_size=16",
+     "Each tensor rank computes whole heads."},
+    {"groups-heads", false, groups_heads, "num_query_groups=6",
+     "As many heads of queries share each head of keys and values."},
+    {"groups-tensor", false, groups_tensor,
+     "num_attention_heads=24; hidden_size=96; num_query_groups=6; tensor_model_parallel_size=4",
+     "A tensor rank holds whole heads of keys and values, or a whole number of ranks hold the same one."},
+    {"ffn-tensor", false, ffn_tensor, "ffn_hidden_size=101",
+     "Tensor ranks share the channels of the MLP evenly.", "moe_layer_freq"},
+    {"world", false, world, "world_size=7",
+     "Data ranks are what is left: ranks / (tensor x pipeline x context). The expert size is no factor of it: "
+     "experts are spread over the same ranks.",
+     "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
+    {"context-one", false, context_one, "context_parallel_size=2",
+     "Attention over parts of a sequence is not there yet."},
+    {"batch", true, batch, "global_batch_size=15",
+     "Every data rank computes as many micro-batches in a step. Data ranks are ranks / (tensor x pipeline x "
+     "context), with experts as without.",
      "micro_batch_size tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
-    {"max-positions", true, max_positions, "seq_length position_embedding_type"},
-    {"sequence-tensor", true, sequence_tensor},
-    {"rotary-dims", false, rotary_dims, "kv_channels hidden_size num_attention_heads"},
-    {"rope-scaling", false, rope_scaling},
-    {"rope-factors", false, rope_factors},
+    {"max-positions", true, max_positions, "seq_length=64", "Every token needs a position.",
+     "seq_length position_embedding_type"},
+    {"sequence-tensor", true, sequence_tensor, "sequence_parallel=true; seq_length=31",
+     "Tensor ranks share the sequence evenly."},
+    {"rotary-dims", false, rotary_dims, "position_embedding_type=rope; rotary_percent=0.4",
+     "Rotation turns channels in pairs.", "kv_channels hidden_size num_attention_heads"},
+    {"rope-scaling", false, rope_scaling, "use_rope_scaling=true", "There is nothing else to scale."},
+    {"rope-factors", false, rope_factors,
+     "position_embedding_type=rope; use_rope_scaling=true; rope_high_freq_factor=1",
+     "The scale goes from one to the other, over their difference."},
     {"hidden-dropout", true,
      [](const Run& r) {
        return dropout<&config::Model::hidden_dropout>(r, "--hidden-dropout", "hidden_dropout");
-     }},
+     },
+     "hidden_dropout=1", "What is kept is divided by 1 minus it."},
     {"attention-dropout", true,
      [](const Run& r) {
        return dropout<&config::Model::attention_dropout>(r, "--attention-dropout", "attention_dropout");
-     }},
+     },
+     "attention_dropout=1", "What is kept is divided by 1 minus it."},
 };
 
 }  // namespace

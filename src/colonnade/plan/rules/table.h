@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "colonnade/config/schema.h"
 #include "colonnade/plan/rules.h"
 
 namespace colonnade::plan {
@@ -20,18 +22,49 @@ struct Finding {
   std::vector<Edit> edits;
   std::string way_out;   ///< "": made from the edits
   bool missing = false;  ///< nothing is wrong, but training needs a setting that was not given
+
+  /// One more setting of which the rule holds, with what was given and the value that mends it.
+  void add(const config::Setting& s, const std::string& given, const std::string& mended) {
+    const char* comma = edits.empty() ? "" : ", ";
+    thing += comma + s.flag;
+    got += comma + given;
+    edits.push_back({s.key, mended});
+  }
 };
 
 struct Rule {
   const char* id;
   bool training;  ///< concerns training only
   std::optional<Finding> (*broken)(const config::Run&);
+  const char* example;  ///< settings that break it and no other rule, in the sound run of its area
+  const char* why;      ///< what would be wrong without it; a sentence
   /// Keys that it judges besides those of its edits, separated by a space: it is silent where the words of
   /// one could not be read.
   const char* judges = "";
 };
 
+/// The rules of one file, and settings in which none is broken: "key=value; key=value".
+struct Area {
+  const char* title;
+  std::span<const Rule> rules;
+  const char* sound = "";  ///< besides those of kSoundRun
+};
+
+/// A run that breaks no rule: 2 x 2 x 2 ranks.
+inline constexpr const char* kSoundRun =
+    "num_layers=8; hidden_size=64; num_attention_heads=8; vocab_size=100; max_position_embeddings=32; "
+    "seq_length=32; micro_batch_size=2; global_batch_size=16; train_iters=100; lr=0.001; mock_data=true; "
+    "tensor_model_parallel_size=2; pipeline_model_parallel_size=2; world_size=8";
+
+/// Whether `s`, which does nothing without the setting `other`, was given another value than its default; not
+/// when it was left behind in a file by a command line that took the other one away.
+bool gives_idle(const config::Run& run, const config::Setting& s, const char* other);
+
+/// All of them.
+std::span<const Area> areas();
+
 std::span<const Rule> shape_rules();
+std::span<const Rule> moe_rules();
 std::span<const Rule> pipeline_rules();
 std::span<const Rule> schedule_rules();
 std::span<const Rule> data_rules();

@@ -1,0 +1,459 @@
+// Rules of a mixture of experts: sizes and ranks, the router, what keeps experts busy, capacity.
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "colonnade/config/layer_pattern.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/plan/rules/table.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+using Score = config::RouterScore;
+
+/// As kernels::kMaxExpertGroups: the router keeps one number for each group at hand.
+constexpr std::int64_t kMostGroups = 64;
+
+bool has_experts(const Run& r) { return r.model.moe.num_experts > 0; }
+
+/// The largest divisor of `number` that is at most `most`; 1 where there is none.
+std::int64_t divisor(std::int64_t number, std::int64_t most) {
+  for (std::int64_t d = std::min(number, most); d > 1; --d)
+    if (number % d == 0) return d;
+  return 1;
+}
+
+// Sizes and ranks.
+
+Broken without_experts(const Run& r) {
+  const auto& p = r.parallel;
+  if (has_experts(r)) return std::nullopt;
+  const bool tensor = p.expert_tensor() != p.tensor_model_parallel_size;
+  if (p.expert_model_parallel_size <= 1 && !tensor) return std::nullopt;
+  return Finding{tensor ? "--expert-tensor-parallel-size" : "--expert-model-parallel-size",
+                 "means nothing without --num-experts",
+                 fmt::format("expert size {} and expert tensor size {}", p.expert_model_parallel_size,
+                             p.expert_tensor()),
+                 {{"expert_model_parallel_size", "1"}, {"expert_tensor_parallel_size", "0"}},
+                 "leave it out, or add --num-experts"};
+}
+
+Broken settings_without_experts(const Run& r) {
+  if (has_experts(r)) return std::nullopt;
+  Finding found{"", "does nothing without --num-experts", "", {}, "leave it out, or add --num-experts"};
+  const std::string& group = config::setting("num_experts").group;
+  for (const config::Setting& s : config::schema()) {
+    if (s.group != group || s.get == nullptr || !gives_idle(r, s, "num_experts")) continue;
+    found.add(s, config::text_of(r, s), s.default_text());
+  }
+  return found.edits.empty() ? Broken{} : found;
+}
+
+Broken experts_over_ranks(const Run& r) {
+  const std::int64_t experts = r.model.moe.num_experts, ep = r.parallel.expert_model_parallel_size;
+  if (experts < 1 || ep < 1 || experts % ep == 0) return std::nullopt;
+  return Finding{"--expert-model-parallel-size",
+                 "must divide --num-experts",
+                 fmt::format("{} and {} experts", ep, experts),
+                 {{"expert_model_parallel_size", text(std::gcd(experts, ep))}},
+                 ""};
+}
+
+Broken expert_world(const Run& r) {
+  const auto& p = r.parallel;
+  const std::int64_t world = p.world_size, pp = p.pipeline_model_parallel_size, etp = p.expert_tensor();
+  const std::int64_t ep = p.expert_model_parallel_size;
+  const std::int64_t dense = std::int64_t{p.tensor_model_parallel_size} * p.context_parallel_size;
+  if (!has_experts(r) || std::min({world, pp, etp, ep, dense}) < 1) return std::nullopt;
+  if (etp * ep == dense || world % (etp * ep * pp) == 0) return std::nullopt;  // as `world` says, or right
+  const std::int64_t whole = std::gcd(ep, r.model.moe.num_experts);
+  std::int64_t fits = whole;
+  while (fits > 1 && (whole % fits != 0 || world % (etp * fits * pp) != 0)) --fits;
+  std::vector<Edit> edits{{"expert_model_parallel_size", text(fits)}};
+  if (world % (etp * fits * pp) != 0) edits.push_back({"expert_tensor_parallel_size", "1"});
+  return Finding{
+      "--expert-model-parallel-size", "expert tensor x expert x pipeline size must divide the ranks",
+      fmt::format("{} x {} x {} = {} for {} ranks", etp, ep, pp, etp * ep * pp, world), std::move(edits), ""};
+}
+
+Broken rank_order(const Run& r) {
+  const auto& p = r.parallel;
+  const std::int64_t dense = std::int64_t{p.tensor_model_parallel_size} * p.context_parallel_size;
+  const std::int64_t expert = std::int64_t{p.expert_tensor()} * p.expert_model_parallel_size;
+  if (!p.use_tp_pp_dp_mapping || p.pipeline_model_parallel_size <= 1 || dense == expert) return std::nullopt;
+  return Finding{"--use-tp-pp-dp-mapping",
+                 "tensor x context size must equal expert tensor x expert size",
+                 fmt::format("{} x {} and {} x {}", p.tensor_model_parallel_size, p.context_parallel_size,
+                             p.expert_tensor(), p.expert_model_parallel_size),
+                 {{"use_tp_pp_dp_mapping", "false"}},
+                 "leave it out"};
+}
+
+Broken layer_freq(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || r.model.num_layers < 1) return std::nullopt;
+  const auto layers = config::layers_of_kind(moe.layer_freq, r.model.num_layers);
+  if (layers && std::ranges::find(*layers, true) != layers->end()) return std::nullopt;
+  return Finding{"--moe-layer-freq",
+                 layers ? "at least one layer must have experts"
+                        : "must be a number of at least 1, or a list with a 0 or 1 for each layer",
+                 fmt::format("\"{}\" for {} layers", moe.layer_freq, r.model.num_layers),
+                 {{"moe_layer_freq", "1"}},
+                 "write --moe-layer-freq 1 for experts in all layers, or e.g. ([0]*3+[1]*58) for 61 layers"};
+}
+
+Broken expert_ffn(const Run& r) {
+  const std::int64_t ffn = r.model.moe.ffn_hidden_size, etp = r.parallel.expert_tensor();
+  if (!has_experts(r) || ffn < 1 || etp < 1 || ffn % etp == 0) return std::nullopt;
+  return Finding{"--moe-ffn-hidden-size",
+                 "must be a multiple of --expert-tensor-parallel-size",
+                 fmt::format("{} and {}", ffn, etp),
+                 {{"moe_ffn_hidden_size", text(round_up(ffn, etp))}},
+                 ""};
+}
+
+Broken shared_expert(const Run& r) {
+  const std::int64_t size = r.model.moe.shared_expert_intermediate_size;
+  const std::int64_t tp = r.parallel.tensor_model_parallel_size;
+  if (!has_experts(r) || size < 1 || tp < 1 || size % tp == 0) return std::nullopt;
+  return Finding{"--moe-shared-expert-intermediate-size",
+                 "must be a multiple of --tensor-model-parallel-size",
+                 fmt::format("{} and {}", size, tp),
+                 {{"moe_shared_expert_intermediate_size", text(round_up(size, tp))}},
+                 ""};
+}
+
+Broken shared_gate(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || !moe.shared_expert_gate || moe.shared_expert_intermediate_size > 0)
+    return std::nullopt;
+  return Finding{"--moe-shared-expert-gate",
+                 "needs --moe-shared-expert-intermediate-size",
+                 "no shared experts",
+                 {{"moe_shared_expert_gate", "false"}},
+                 "leave it out, or give the size"};
+}
+
+Broken expert_bias_linear(const Run& r) {
+  if (!has_experts(r) || !r.model.add_bias_linear) return std::nullopt;
+  return Finding{"--disable-bias-linear",
+                 "must be given with --num-experts",
+                 "biases of the linear layers",
+                 {{"add_bias_linear", "false"}},
+                 ""};
+}
+
+Broken experts_sequence(const Run& r) {
+  const auto& p = r.parallel;
+  if (!has_experts(r) || p.tensor_model_parallel_size <= 1 || p.sequence_parallel) return std::nullopt;
+  return Finding{"--num-experts",
+                 "needs --sequence-parallel when --tensor-model-parallel-size is above 1",
+                 fmt::format("tensor size {} without it", p.tensor_model_parallel_size),
+                 {{"sequence_parallel", "true"}},
+                 ""};
+}
+
+// The router.
+
+/// Experts that a token can choose from.
+std::int64_t choice(const config::Moe& moe) {
+  const bool groups = moe.router_num_groups > 0 && moe.router_group_topk > 0;
+  return groups ? moe.num_experts / moe.router_num_groups * moe.router_group_topk : moe.num_experts;
+}
+
+Broken topk(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || choice(moe) < 1 || moe.router_topk <= choice(moe)) return std::nullopt;
+  std::vector<Edit> edits{{"moe_router_topk", text(choice(moe))}};
+  if (choice(moe) == 1 && moe.router_score_function == Score::kSoftmax)
+    edits.push_back({"moe_router_pre_softmax", "true"});
+  return Finding{"--moe-router-topk", "must be at most the experts that a token chooses from",
+                 fmt::format("{} of {}", moe.router_topk, choice(moe)), std::move(edits), ""};
+}
+
+Broken topk_one(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || moe.router_topk != 1 || moe.router_score_function != Score::kSoftmax ||
+      moe.router_pre_softmax)
+    return std::nullopt;
+  return Finding{"--moe-router-topk",
+                 "1 with softmax needs --moe-router-pre-softmax",
+                 "softmax over the one chosen expert",
+                 {{"moe_router_pre_softmax", "true"}},
+                 ""};
+}
+
+Broken pre_softmax(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || !moe.router_pre_softmax || moe.router_score_function == Score::kSoftmax)
+    return std::nullopt;
+  return Finding{"--moe-router-pre-softmax",
+                 "needs --moe-router-score-function softmax",
+                 config::text_of(r, config::setting("moe_router_score_function")),
+                 {{"moe_router_pre_softmax", "false"}},
+                 "leave it out"};
+}
+
+Broken expert_bias(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || !moe.router_enable_expert_bias || moe.router_score_function != Score::kSoftmax)
+    return std::nullopt;
+  return Finding{"--moe-router-enable-expert-bias",
+                 "needs --moe-router-score-function sigmoid or sqrtsoftplus",
+                 "softmax",
+                 {{"moe_router_enable_expert_bias", "false"}},
+                 "leave it out, or change the score function"};
+}
+
+Broken bias_rate(const Run& r) {
+  const config::Setting& rate = config::setting("moe_router_bias_update_rate");
+  if (!has_experts(r) || r.model.moe.router_enable_expert_bias ||
+      !gives_idle(r, rate, "moe_router_enable_expert_bias"))
+    return std::nullopt;
+  return Finding{rate.flag,
+                 "does nothing without --moe-router-enable-expert-bias",
+                 config::text_of(r, rate),
+                 {{rate.key, rate.default_text()}},
+                 "leave it out, or add --moe-router-enable-expert-bias"};
+}
+
+Broken groups(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || (moe.router_num_groups == 0 && moe.router_group_topk == 0)) return std::nullopt;
+  const std::string got = fmt::format("{} of {} groups", moe.router_group_topk, moe.router_num_groups);
+  if (moe.router_num_groups == 0 || moe.router_group_topk == 0) {
+    return Finding{"--moe-router-num-groups",
+                   "it and --moe-router-group-topk need each other",
+                   got,
+                   {{"moe_router_num_groups", "0"}, {"moe_router_group_topk", "0"}},
+                   "give both, or leave both out"};
+  }
+  if (moe.router_group_topk <= moe.router_num_groups) return std::nullopt;
+  return Finding{"--moe-router-group-topk",
+                 "must be at most --moe-router-num-groups",
+                 got,
+                 {{"moe_router_group_topk", text(moe.router_num_groups)}},
+                 ""};
+}
+
+Broken groups_experts(const Run& r) {
+  const auto& moe = r.model.moe;
+  const std::int64_t groups = moe.router_num_groups;
+  if (!has_experts(r) || groups == 0 || (moe.num_experts % groups == 0 && groups <= kMostGroups))
+    return std::nullopt;
+  const std::int64_t fits = divisor(moe.num_experts, std::min(groups, kMostGroups));
+  return Finding{"--moe-router-num-groups",
+                 fmt::format("must divide --num-experts and be at most {}", kMostGroups),
+                 fmt::format("{} and {} experts", groups, moe.num_experts),
+                 {{"moe_router_num_groups", text(fits)}},
+                 ""};
+}
+
+Broken groups_topk(const Run& r) {
+  const auto& moe = r.model.moe;
+  const std::int64_t chosen = moe.router_group_topk;
+  if (!has_experts(r) || moe.router_num_groups == 0 || chosen == 0 || moe.router_topk % chosen == 0)
+    return std::nullopt;
+  return Finding{"--moe-router-group-topk",
+                 "must divide --moe-router-topk",
+                 fmt::format("{} and {}", chosen, moe.router_topk),
+                 {{"moe_router_topk", text(std::max(moe.router_topk / chosen, std::int64_t{1}) * chosen)}},
+                 ""};
+}
+
+// What keeps experts busy.
+
+Broken balancing(const Run& r) {
+  const auto& kinds = r.model.moe.router_load_balancing_type;
+  const std::set<std::string> different(kinds.begin(), kinds.end());
+  if (!has_experts(r)) return std::nullopt;
+  if (different.size() == kinds.size() && (kinds.size() == 1 || !different.contains("none")))
+    return std::nullopt;
+  return Finding{"--moe-router-load-balancing-type",
+                 "each kind must be named once, and none stands alone",
+                 fmt::format("{}", fmt::join(kinds, " ")),
+                 {{"moe_router_load_balancing_type", "aux_loss"},
+                  {"moe_aux_loss_coeff", text(r.model.moe.aux_loss_coeff.front())}},
+                 "name each kind once, with a weight each in --moe-aux-loss-coeff"};
+}
+
+Broken balancing_weights(const Run& r) {
+  const auto& moe = r.model.moe;
+  const std::size_t kinds = moe.router_load_balancing_type.size();
+  if (!has_experts(r) || moe.aux_loss_coeff.empty() || moe.aux_loss_coeff.size() == kinds)
+    return std::nullopt;
+  std::vector<double> fitting = moe.aux_loss_coeff;
+  fitting.resize(kinds, fitting.back());
+  return Finding{"--moe-aux-loss-coeff",
+                 "must be a number for each of --moe-router-load-balancing-type",
+                 fmt::format("{} for {}", fmt::join(moe.aux_loss_coeff, " "),
+                             fmt::join(moe.router_load_balancing_type, " ")),
+                 {{"moe_aux_loss_coeff", fmt::format("{}", fmt::join(fitting, " "))}},
+                 ""};
+}
+
+Broken balancing_idle(const Run& r) {
+  const auto& moe = r.model.moe;
+  const bool none = moe.router_load_balancing_type == config::Words{"none"};
+  if (!has_experts(r) || !none || std::ranges::all_of(moe.aux_loss_coeff, [](double c) { return c == 0; }))
+    return std::nullopt;
+  return Finding{"--moe-aux-loss-coeff",
+                 "does nothing with --moe-router-load-balancing-type none",
+                 fmt::format("{}", fmt::join(moe.aux_loss_coeff, " ")),
+                 {{"moe_aux_loss_coeff", "0"}},
+                 "leave it out, or name a kind"};
+}
+
+Broken balancing_zero(const Run& r) {
+  const auto& moe = r.model.moe;
+  const config::Setting& kinds = config::setting("moe_router_load_balancing_type");
+  if (!has_experts(r) || !gives_idle(r, kinds, "moe_aux_loss_coeff") ||
+      moe.router_load_balancing_type == config::Words{"none"} ||
+      moe.aux_loss_coeff.size() != moe.router_load_balancing_type.size() ||
+      std::ranges::find(moe.aux_loss_coeff, 0.0) == moe.aux_loss_coeff.end())
+    return std::nullopt;
+  config::Words left, weights;
+  for (std::size_t i = 0; i < moe.aux_loss_coeff.size(); ++i) {
+    if (moe.aux_loss_coeff[i] == 0) continue;
+    left.push_back(moe.router_load_balancing_type[i]);
+    weights.push_back(text(moe.aux_loss_coeff[i]));
+  }
+  if (left.empty()) left = {"none"}, weights = {"0"};
+  return Finding{
+      "--moe-router-load-balancing-type",
+      "a loss of weight 0 does nothing",
+      fmt::format("{} with --moe-aux-loss-coeff {}", fmt::join(moe.router_load_balancing_type, " "),
+                  fmt::join(moe.aux_loss_coeff, " ")),
+      {{"moe_router_load_balancing_type", fmt::format("{}", fmt::join(left, " "))},
+       {"moe_aux_loss_coeff", fmt::format("{}", fmt::join(weights, " "))}},
+      "leave the kind out, or give it a weight in --moe-aux-loss-coeff"};
+}
+
+// Capacity.
+
+Broken capacity(const Run& r) {
+  const auto& factor = r.model.moe.expert_capacity_factor;
+  if (!has_experts(r) || !factor || *factor > 0) return std::nullopt;
+  return Finding{"--moe-expert-capacity-factor",
+                 "must be above 0",
+                 text(*factor),
+                 {{"moe_expert_capacity_factor", "unset"}},
+                 "leave it out: no token is dropped"};
+}
+
+Broken capacity_needed(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || moe.expert_capacity_factor) return std::nullopt;
+  Finding found{"", "needs --moe-expert-capacity-factor", "", {}, "leave it out, or give the factor"};
+  for (const char* key : {"moe_pad_expert_input_to_capacity", "moe_token_drop_policy"}) {
+    const config::Setting& s = config::setting(key);
+    const std::string value = config::text_of(r, s);
+    if (value != s.default_text()) found.add(s, value, s.default_text());
+  }
+  return found.edits.empty() ? Broken{} : found;
+}
+
+/// Settings that nothing computes yet. A row goes away with the code that does.
+struct Later {
+  const char* key;
+  std::string_view computed[2];  ///< values that are; the first one mends it
+};
+
+constexpr Later kLater[] = {
+    {"moe_router_enable_expert_bias", {"false"}},
+    {"moe_router_load_balancing_type", {"aux_loss", "none"}},
+    {"moe_input_jitter_eps", {"0"}},
+    {"moe_shared_expert_gate", {"false"}},
+    {"moe_expert_capacity_factor", {"unset"}},
+    {"moe_pad_expert_input_to_capacity", {"false"}},
+    {"moe_token_drop_policy", {"probs"}},
+};
+
+Broken later(const Run& r) {
+  if (!has_experts(r)) return std::nullopt;
+  Finding found{"", "is not part of this version yet", "", {}, "leave it out"};
+  for (const Later& row : kLater) {
+    const config::Setting& s = config::setting(row.key);
+    const std::string value = config::text_of(r, s);
+    if (std::ranges::find(row.computed, value) == std::end(row.computed))
+      found.add(s, value, std::string(row.computed[0]));
+  }
+  return found.edits.empty() ? Broken{} : found;
+}
+
+constexpr Rule kMoe[] = {
+    {"experts-without", false, without_experts, "num_experts=0; expert_model_parallel_size=2",
+     "Ranks cannot share experts that are not there.", "num_experts"},
+    {"idle-experts", false, settings_without_experts, "num_experts=0; moe_z_loss_coeff=0.001",
+     "There are no experts that they could be about.", "num_experts"},
+    {"experts-ranks", false, experts_over_ranks, "num_experts=6; expert_model_parallel_size=4; world_size=16",
+     "Every rank holds as many whole experts.", "num_experts"},
+    {"experts-world", false, expert_world, "expert_model_parallel_size=4",
+     "Experts are spread over the ranks that the other layers use, in a factoring of their own: ranks = expert "
+     "tensor x expert x expert data x pipeline size.",
+     "num_experts tensor_model_parallel_size pipeline_model_parallel_size expert_tensor_parallel_size"},
+    {"experts-rank-order", false, rank_order, "use_tp_pp_dp_mapping=true; expert_model_parallel_size=2",
+     "With data ranks outermost, both factorings have the same pipeline groups only then.",
+     "tensor_model_parallel_size context_parallel_size expert_tensor_parallel_size "
+     "expert_model_parallel_size pipeline_model_parallel_size"},
+    {"experts-layers", false, layer_freq, "moe_layer_freq=[1,0]", "Each layer has experts or has none.",
+     "num_layers num_experts"},
+    {"experts-ffn", false, expert_ffn, "moe_ffn_hidden_size=101",
+     "Expert tensor ranks share the channels of an expert evenly; of a gated one those of gate and of up.",
+     "expert_tensor_parallel_size tensor_model_parallel_size ffn_hidden_size hidden_size"},
+    {"experts-shared", false, shared_expert, "moe_shared_expert_intermediate_size=33",
+     "Shared experts are cut over the tensor ranks, as a dense MLP is.", "tensor_model_parallel_size"},
+    {"experts-shared-gate", false, shared_gate, "moe_shared_expert_gate=true",
+     "The gate weighs the output of shared experts.", "moe_shared_expert_intermediate_size"},
+    {"experts-bias-linear", false, expert_bias_linear, "add_bias_linear=true",
+     "Experts have no biases here. Megatron has them as long as the expert tensor size is 1.", "num_experts"},
+    {"experts-sequence", true, experts_sequence, "sequence_parallel=false",
+     "Tensor ranks that see the whole sequence would each send the same tokens to the experts, and what those "
+     "learn would count as often. Megatron refuses it in the first step.",
+     "num_experts tensor_model_parallel_size"},
+    {"router-topk", false, topk, "moe_router_topk=9", "A token takes an expert once.",
+     "num_experts moe_router_num_groups moe_router_group_topk"},
+    {"router-topk-one", false, topk_one, "moe_router_topk=1",
+     "The softmax of one number is 1: the router would learn nothing.",
+     "moe_router_topk moe_router_score_function"},
+    {"router-pre-softmax", false, pre_softmax,
+     "moe_router_score_function=sigmoid; moe_router_pre_softmax=true",
+     "It says over which experts the softmax goes.", "moe_router_score_function"},
+    {"router-bias", false, expert_bias, "moe_router_enable_expert_bias=true",
+     "The bias is added to scores of each expert by itself; those of a softmax depend on each other.",
+     "moe_router_score_function"},
+    {"router-bias-rate", true, bias_rate, "moe_router_bias_update_rate=0.01", "It is the step of that bias.",
+     "moe_router_enable_expert_bias"},
+    {"router-groups", false, groups, "moe_router_num_groups=4",
+     "Experts compete in the best of several groups: how many there are and how many of them count.",
+     "moe_router_num_groups moe_router_group_topk"},
+    {"router-groups-experts", false, groups_experts,
+     "moe_router_num_groups=3; moe_router_group_topk=1; moe_router_topk=2",
+     "Groups are of one size; the kernel keeps a number for each of them at hand.", "num_experts"},
+    {"router-groups-topk", false, groups_topk,
+     "moe_router_num_groups=4; moe_router_group_topk=2; moe_router_topk=3",
+     "A group is worth the sum of its best topk / group-topk experts.", "moe_router_topk"},
+    {"balancing-kinds", true, balancing,
+     "moe_router_load_balancing_type=aux_loss none; moe_aux_loss_coeff=0.1 0.1",
+     "A loss is made once, with one weight."},
+    {"balancing-weights", true, balancing_weights, "moe_aux_loss_coeff=0.1 0.2",
+     "Each kind of loss has a weight of its own.", "moe_router_load_balancing_type"},
+    {"balancing-none", true, balancing_idle, "moe_router_load_balancing_type=none; moe_aux_loss_coeff=0.01",
+     "There is no loss to weigh.", "moe_router_load_balancing_type"},
+    {"balancing-zero", true, balancing_zero, "moe_router_load_balancing_type=seq_aux_loss",
+     "No gradient comes of it.", "moe_router_load_balancing_type"},
+    {"capacity", false, capacity, "moe_expert_capacity_factor=0", "Every token would be dropped."},
+    {"capacity-needed", false, capacity_needed, "moe_token_drop_policy=position",
+     "Without a capacity nothing is dropped, and there is nothing to pad to.", "moe_expert_capacity_factor"},
+    {"experts-later", false, later, "moe_input_jitter_eps=0.01", "Nothing computes it yet."},
+};
+
+}  // namespace
+
+std::span<const Rule> moe_rules() { return kMoe; }
+
+}  // namespace colonnade::plan
