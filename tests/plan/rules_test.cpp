@@ -94,7 +94,6 @@ constexpr const char* kMoreOfExperts[] = {
     "balancing-weights: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1",
     "balancing-zero: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0",
     "capacity-needed: moe_pad_expert_input_to_capacity=true; moe_token_drop_policy=position",
-    "experts-later: moe_router_load_balancing_type=seq_aux_loss; moe_aux_loss_coeff=0.01",
     "experts-later: moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
     "experts-later: moe_router_enable_expert_bias=true; moe_router_score_function=sigmoid",
     "experts-later: moe_shared_expert_gate=true; moe_shared_expert_intermediate_size=32",
@@ -212,7 +211,9 @@ TEST(RulesOfExperts, SizesThatFit) {
         "ffn_hidden_size=101; moe_ffn_hidden_size=64", "moe_layer_freq=2", "moe_layer_freq=([0]*3+[1]*5)",
         "moe_router_num_groups=4; moe_router_group_topk=2", "moe_router_topk=1; moe_router_pre_softmax=true",
         "moe_router_topk=1; moe_router_score_function=sigmoid", "moe_aux_loss_coeff=0.01",
-        "moe_router_load_balancing_type=none", "moe_shared_expert_intermediate_size=32",
+        "moe_router_load_balancing_type=none",
+        "moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0.2",
+        "moe_shared_expert_intermediate_size=32",
         "moe_router_topk_scaling_factor=2.5; moe_z_loss_coeff=0.001; moe_token_dispatcher_type=alltoall"}) {
     EXPECT_EQ(report(problems_of(example(std::string("experts-layers: ") + settings).broken())), "")
         << settings;

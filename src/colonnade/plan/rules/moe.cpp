@@ -360,17 +360,18 @@ Broken capacity_needed(const Run& r) {
 /// Settings that nothing computes yet. A row goes away with the code that does.
 struct Later {
   const char* key;
-  std::string_view computed[2];  ///< values that are; the first one mends it
+  const char* mended;     ///< the value that mends it
+  const char* word = "";  ///< the word that is not computed; "": any value but `mended`
 };
 
 constexpr Later kLater[] = {
-    {"moe_router_enable_expert_bias", {"false"}},
-    {"moe_router_load_balancing_type", {"aux_loss", "none"}},
-    {"moe_input_jitter_eps", {"0"}},
-    {"moe_shared_expert_gate", {"false"}},
-    {"moe_expert_capacity_factor", {"unset"}},
-    {"moe_pad_expert_input_to_capacity", {"false"}},
-    {"moe_token_drop_policy", {"probs"}},
+    {"moe_router_enable_expert_bias", "false"},
+    {"moe_router_load_balancing_type", "aux_loss", "global_aux_loss"},
+    {"moe_input_jitter_eps", "0"},
+    {"moe_shared_expert_gate", "false"},
+    {"moe_expert_capacity_factor", "unset"},
+    {"moe_pad_expert_input_to_capacity", "false"},
+    {"moe_token_drop_policy", "probs"},
 };
 
 Broken later(const Run& r) {
@@ -379,8 +380,9 @@ Broken later(const Run& r) {
   for (const Later& row : kLater) {
     const config::Setting& s = config::setting(row.key);
     const std::string value = config::text_of(r, s);
-    if (std::ranges::find(row.computed, value) == std::end(row.computed))
-      found.add(s, value, std::string(row.computed[0]));
+    const bool word = *row.word != '\0';
+    if (word ? value.find(row.word) != std::string::npos : value != row.mended)
+      found.add(s, value, row.mended);
   }
   return found.edits.empty() ? Broken{} : found;
 }
