@@ -46,13 +46,22 @@ config::Model gpt2() {
   return m;
 }
 
+config::Model mixtral() {
+  config::Model m = llama();
+  m.moe.num_experts = 4;
+  m.moe.ffn_hidden_size = 10;
+  return m;
+}
+
 /// Parameters of one rank whose elements are their places in the whole tensor.
-std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model, int rank, int tp) {
+std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model,
+                                                         const config::Parallel& parallel,
+                                                         const plan::Position& position) {
   const at::NoGradGuard no_grad;
   std::vector<std::unique_ptr<tensor::Parameter>> all;
-  for (const auto& spec : plan::gpt_params(model, test::tensor_parallel(tp, false))) {
-    auto& p = all.emplace_back(std::make_unique<tensor::Parameter>(
-        spec, plan::Position::on(plan::Axis::kTp, rank, tp), test::options(at::kDouble)));
+  for (const auto& spec : plan::gpt_params(model, parallel)) {
+    auto& p =
+        all.emplace_back(std::make_unique<tensor::Parameter>(spec, position, test::options(at::kDouble)));
     p->value.fill_(-1);
     const Tensor whole = at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape);
     for (const plan::Part& part : p->shard.parts)
@@ -60,6 +69,10 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
           .copy_(tensor::box_of(whole, part.global, part.length));
   }
   return all;
+}
+
+std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model, int rank, int tp) {
+  return numbered(model, test::tensor_parallel(tp, false), plan::Position::on(plan::Axis::kTp, rank, tp));
 }
 
 /// Tensors put together from slices, with the number of owners of every element.
@@ -108,16 +121,20 @@ class Assembly {
   std::vector<std::pair<Tensor, Tensor>> others_;
 };
 
+/// Adds a rank's slices. Two replicas, of which the first saves.
+void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<HfFamily> family) {
+  for (const bool owner : {true, false})
+    for (const Slice& slice : model_slices(p, family, owner)) {
+      Slice copy = slice;
+      copy.data = slice.data.clone();
+      all.add(copy);
+    }
+}
+
 Assembly assembled(const config::Model& model, std::optional<HfFamily> family, int tp) {
   Assembly all;
   for (int rank = 0; rank < tp; ++rank)
-    for (const auto& p : numbered(model, rank, tp))
-      for (const bool owner : {true, false})  // two replicas, of which the first saves
-        for (const Slice& slice : model_slices(*p, family, owner)) {
-          Slice copy = slice;
-          copy.data = slice.data.clone();
-          all.add(copy);
-        }
+    for (const auto& p : numbered(model, rank, tp)) add_slices(all, *p, family);
   all.expect_others_agree();
   return all;
 }
@@ -158,6 +175,48 @@ TEST(ModelSlices, Gpt2MatricesAreTransposed) {
     EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_fc.weight"), numbers(0, 12, 8).t()));
     EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_proj.weight"), numbers(0, 8, 12).t()));
     EXPECT_TRUE(at::equal(all.whole("transformer.wpe.weight"), numbers(0, 5, 8)));
+  }
+}
+
+/// The tensors of all experts, held by ep * etp ranks; other parameters are whole on each of them.
+Assembly assembled_experts(const config::Model& model, std::optional<HfFamily> family, int ep, int etp) {
+  config::Parallel parallel;
+  parallel.expert_model_parallel_size = ep;
+  parallel.expert_tensor_parallel_size = etp;
+  Assembly all;
+  for (int rank = 0; rank < ep * etp; ++rank) {
+    auto position = plan::Position::on(plan::Axis::kEp, rank / etp, ep);
+    position.set(plan::Axis::kEtp, rank % etp, etp);
+    for (const auto& p : numbered(model, parallel, position))
+      if (p->spec.family == plan::Family::kExpert || rank == 0) add_slices(all, *p, family);
+  }
+  all.expect_others_agree();
+  return all;
+}
+
+TEST(ModelSlices, EachExpertHasTensorsOfItsOwn) {
+  for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(fmt::format("ep {} etp {}", ep, etp));
+    Assembly all = assembled_experts(mixtral(), HfFamily::kMixtral, ep, etp);
+    EXPECT_EQ(all.names().size(), 3U + 6 + 1 + 4 * 3);
+    const std::string moe = "model.layers.0.block_sparse_moe.";
+    EXPECT_TRUE(at::equal(all.whole(moe + "gate.weight"), numbers(0, 4, 8)));
+    for (std::int64_t e = 0; e < 4; ++e) {
+      const std::string expert = fmt::format("{}experts.{}.", moe, e);
+      EXPECT_TRUE(at::equal(all.whole(expert + "w1.weight"), numbers(20 * e, 10, 8)));
+      EXPECT_TRUE(at::equal(all.whole(expert + "w3.weight"), numbers(20 * e + 10, 10, 8)));
+      EXPECT_TRUE(at::equal(all.whole(expert + "w2.weight"), numbers(8 * e, 8, 10)));
+    }
+  }
+}
+
+TEST(ModelSlices, ExpertsWithoutAFamilyAreOneTensor) {
+  for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 2}}) {
+    Assembly all = assembled_experts(mixtral(), std::nullopt, ep, etp);
+    for (const auto& spec : plan::gpt_params(mixtral(), {}))
+      EXPECT_TRUE(at::equal(all.whole(spec.name),
+                            at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
+          << spec.name;
   }
 }
 

@@ -163,7 +163,7 @@ TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
 }
 
 TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
-  check_every_layout(kTp2Pp2, std::string(kLlama) + "--qk-layernorm ");
+  check_every_layout(kTp2Pp2, std::string(kLlama) + "--qk-layernorm --add-qkv-bias ");
 }
 
 TEST(Checkpoint, OfAStageWithoutParametersIsThatOfTheOthers) {

@@ -1,8 +1,12 @@
 // Name tables: every parameter of a family has its tensors, and config.json survives the round trip.
 #include "colonnade/models/gpt/hf_names.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "colonnade/base/error.h"
@@ -15,19 +19,85 @@
 namespace colonnade::models::gpt {
 namespace {
 
-config::Run run_of(const std::string& folder) {
-  const std::string file = std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/config.json";
+using testing::HasSubstr;
+
+constexpr std::pair<const char*, HfFamily> kFolders[] = {
+    {"llama", HfFamily::kLlama}, {"llama_plain", HfFamily::kLlama}, {"mistral", HfFamily::kMistral},
+    {"qwen2", HfFamily::kQwen2}, {"qwen3", HfFamily::kQwen3},       {"mixtral", HfFamily::kMixtral},
+    {"gpt2", HfFamily::kGpt2},   {"qwen3_moe", HfFamily::kQwen3Moe}};
+
+std::string path_of(const std::string& folder, const std::string& file) {
+  return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
+}
+
+nlohmann::json config_of(const std::string& folder, const std::string& file = "config.json") {
+  return nlohmann::json::parse(read_file(path_of(folder, file)));
+}
+
+config::Run run_from(const nlohmann::json& hf_config) {
   config::Run run;
-  config::fill(run, settings_of(nlohmann::json::parse(read_file(file)), file), file);
+  config::fill(run, settings_of(hf_config, "test"), "test");
   config::derive(run);
   return run;
 }
+
+config::Run run_of(const std::string& folder) { return run_from(config_of(folder)); }
 
 std::set<std::string> names_of(const config::Run& run) {
   std::set<std::string> names;
   for (const auto& spec : plan::gpt_params(run.model, run.parallel))
     for (const auto& tensor : hf_tensors(spec, hf_family(run.model))) names.insert(tensor.name);
   return names;
+}
+
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+/// What the header of the folder's safetensors file says.
+Shapes recorded_shapes(const std::string& folder) {
+  const std::string file = read_file(path_of(folder, "model.safetensors"));
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  Shapes shapes;
+  const auto header = nlohmann::json::parse(file.substr(sizeof length, length));
+  for (const auto& [name, tensor] : header.items())
+    if (name != "__metadata__") shapes[name] = tensor.at("shape").get<std::vector<std::int64_t>>();
+  return shapes;
+}
+
+Shapes shapes_of(const config::Run& run) {
+  Shapes shapes;
+  for (const auto& spec : plan::gpt_params(run.model, run.parallel))
+    for (const auto& tensor : hf_tensors(spec, hf_family(run.model))) {
+      auto shape = spec.shape;
+      if (tensor.expert) shape.erase(shape.begin());
+      shape[0] = tensor.rows;
+      if (tensor.transposed) std::swap(shape[0], shape[1]);
+      EXPECT_TRUE(shapes.emplace(tensor.name, shape).second) << tensor.name;
+    }
+  return shapes;
+}
+
+TEST(HfNames, AndShapesAreThoseOfEveryCheckpoint) {
+  for (const auto& [folder, family] : kFolders) {
+    const auto run = run_of(folder);
+    EXPECT_EQ(hf_family(run.model), family) << folder;
+    EXPECT_EQ(shapes_of(run), recorded_shapes(folder)) << folder;
+  }
+}
+
+TEST(HfNames, OfExpertsNumberThemWithTheirRows) {
+  const auto run = run_of("mixtral");
+  for (const auto& spec : plan::gpt_params(run.model, run.parallel)) {
+    if (spec.name != "decoder.layers.1.mlp.experts.linear_fc1.weight") continue;
+    const auto tensors = hf_tensors(spec, HfFamily::kMixtral);
+    ASSERT_EQ(tensors.size(), 2U * 4);
+    EXPECT_EQ(tensors[5].name, "model.layers.1.block_sparse_moe.experts.2.w3.weight");
+    EXPECT_EQ(tensors[5].expert, 2);
+    EXPECT_EQ(tensors[5].first_row, 80);  // up rows come after the gate's
+    EXPECT_EQ(tensors[5].rows, 80);
+    return;
+  }
+  FAIL() << "layer 1 has no experts";
 }
 
 TEST(HfNames, AreThoseOfTheLlamaCheckpoint) {
@@ -52,9 +122,7 @@ TEST(HfNames, AGpt2WithItsOwnOutputLayerHasALmHead) {
   auto config = hf_config(run_of("gpt2").model);
   EXPECT_TRUE(config.at("tie_word_embeddings"));
   config["tie_word_embeddings"] = false;
-  config::Run run;
-  config::fill(run, settings_of(config, "test"), "test");
-  config::derive(run);
+  const auto run = run_from(config);
   ASSERT_EQ(hf_family(run.model), HfFamily::kGpt2);
   EXPECT_TRUE(names_of(run).contains("lm_head.weight"));
   EXPECT_FALSE(hf_config(run.model).at("tie_word_embeddings"));
@@ -75,9 +143,9 @@ TEST(HfNames, LeftOversAreFoundExceptKnownBuffers) {
 
 TEST(HfNames, OfModelsWithoutAFamilyAreOurs) {
   auto run = run_of("llama");
-  run.model.qk_layernorm = true;
+  run.model.apply_layernorm_1p = true;
   EXPECT_FALSE(hf_family(run.model));
-  EXPECT_TRUE(names_of(run).contains("decoder.layers.0.self_attention.q_layernorm.weight"));
+  EXPECT_TRUE(names_of(run).contains("decoder.layers.0.self_attention.linear_qkv.weight"));
   run = run_of("llama_plain");
   run.model.rotary_seq_len_interpolation_factor = 4;
   EXPECT_TRUE(hf_family(run.model));
@@ -85,14 +153,147 @@ TEST(HfNames, OfModelsWithoutAFamilyAreOurs) {
   EXPECT_FALSE(hf_family(run.model));
 }
 
-TEST(HfConfig, SurvivesTheRoundTrip) {
-  for (const char* folder : {"llama", "gpt2", "mistral"}) {
-    const auto run = run_of(folder);
-    config::Run again;
-    config::fill(again, settings_of(hf_config(run.model), "test"), "test");
-    config::derive(again);
-    EXPECT_EQ(run.model, again.model) << folder;
+/// The family of `folder`'s model after a change.
+template <typename Change>
+std::optional<HfFamily> family_after(const char* folder, const Change& change) {
+  config::Model model = run_of(folder).model;
+  change(model);
+  return hf_family(model);
+}
+
+TEST(HfFamily, OfDenseModelsFollowsBiasesNormsAndWindows) {
+  const auto window = [](config::Model& m) { m.window_size = 7; };
+  EXPECT_EQ(family_after("llama", window), HfFamily::kMistral);
+  EXPECT_EQ(family_after("qwen2", window), std::nullopt);
+  EXPECT_EQ(family_after("qwen3", window), std::nullopt);
+  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.add_qkv_bias = true; }), HfFamily::kQwen2);
+  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.qk_layernorm = true; }), HfFamily::kQwen3);
+  EXPECT_EQ(family_after("qwen3", [](config::Model& m) { m.add_qkv_bias = true; }), std::nullopt);
+  EXPECT_EQ(family_after("gpt2", [](config::Model& m) { m.qk_layernorm = true; }), std::nullopt);
+  EXPECT_EQ(family_after("qwen2", [](config::Model& m) { m.add_bias_linear = true; }), std::nullopt);
+}
+
+TEST(HfFamily, OfExpertsFollowsLayersAndRouter) {
+  const auto some_layers = [](config::Model& m) { m.moe.layer_freq = "[1,0]"; };
+  EXPECT_EQ(family_after("mixtral", some_layers), std::nullopt);
+  EXPECT_EQ(family_after("qwen3_moe", some_layers), HfFamily::kQwen3Moe);
+  const auto softmax_over_all = [](config::Model& m) { m.moe.router_pre_softmax = true; };
+  EXPECT_EQ(family_after("mixtral", softmax_over_all), std::nullopt);
+  EXPECT_EQ(family_after("qwen3_moe", softmax_over_all), HfFamily::kQwen3Moe);
+  const auto window = [](config::Model& m) { m.window_size = 7; };
+  EXPECT_EQ(family_after("mixtral", window), HfFamily::kMixtral);
+  EXPECT_EQ(family_after("qwen3_moe", window), std::nullopt);
+  EXPECT_EQ(family_after("gpt2", [](config::Model& m) { m.moe.num_experts = 4; }), std::nullopt);
+  using config::Moe;
+  const std::function<void(Moe&)> none[] = {
+      [](Moe& m) { m.router_score_function = config::RouterScore::kSigmoid; },
+      [](Moe& m) { m.router_num_groups = 2; }, [](Moe& m) { m.router_topk_scaling_factor = 2.5; },
+      [](Moe& m) { m.router_enable_expert_bias = true; },
+      [](Moe& m) { m.shared_expert_intermediate_size = 8; }};
+  for (const char* folder : {"mixtral", "qwen3_moe"}) {
+    for (const auto& change : none)
+      EXPECT_EQ(family_after(folder, [&](config::Model& m) { change(m.moe); }), std::nullopt) << folder;
+    EXPECT_EQ(family_after(folder, [](config::Model& m) { m.add_qkv_bias = true; }), std::nullopt);
+    // How they are kept busy is no property of the family.
+    EXPECT_TRUE(family_after(folder, [](config::Model& m) { m.moe.aux_loss_coeff = {0.1}; }));
   }
+}
+
+TEST(HfConfig, SurvivesTheRoundTrip) {
+  for (const auto& [folder, family] : kFolders) {
+    const auto run = run_of(folder);
+    EXPECT_EQ(run.model, run_from(hf_config(run.model)).model) << folder;
+  }
+}
+
+TEST(HfConfig, SaysTheSameInEitherSpelling) {
+  for (const auto& [folder, family] : kFolders)
+    EXPECT_EQ(run_of(folder).model, run_from(config_of(folder, "config_v5.json")).model) << folder;
+}
+
+/// Sizes and switches that transformers 5.23 gives for these files.
+TEST(HfConfig, OfExpertsIsReadWhole) {
+  const config::Model mixtral = run_of("mixtral").model;
+  EXPECT_EQ(mixtral.moe.num_experts, 4);
+  EXPECT_EQ(mixtral.moe.router_topk, 2);
+  EXPECT_EQ(mixtral.moe.ffn_hidden_size, 80);
+  EXPECT_EQ(plan::layers_with_experts(mixtral), (std::vector{true, true}));
+  const config::Model qwen3 = run_of("qwen3_moe").model;
+  EXPECT_EQ(qwen3.moe.num_experts, 8);
+  EXPECT_EQ(qwen3.moe.router_topk, 3);
+  EXPECT_EQ(qwen3.moe.ffn_hidden_size, 80);
+  EXPECT_EQ(qwen3.ffn_hidden_size, 160);
+  EXPECT_FALSE(qwen3.moe.router_pre_softmax);
+  EXPECT_EQ(plan::layers_with_experts(qwen3), (std::vector{false, true}));
+}
+
+TEST(HfConfig, OfAWindowCountsTheTokenItself) {
+  auto config = config_of("mixtral");
+  config["sliding_window"] = 8;
+  const auto run = run_from(config);
+  EXPECT_EQ(run.model.window_size, 7);
+  EXPECT_EQ(hf_config(run.model)["sliding_window"], 8);
+  EXPECT_TRUE(hf_config(run_of("mixtral").model)["sliding_window"].is_null());
+}
+
+TEST(HfConfig, OfExpertsInSomeLayersKeepsThem) {
+  auto config = config_of("qwen3_moe");
+  config.update({{"num_hidden_layers", 6}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {1}}});
+  config["norm_topk_prob"] = false;
+  const auto run = run_from(config);
+  EXPECT_EQ(run.model.moe.layer_freq, "[0,0,0,1,0,1]");
+  EXPECT_TRUE(run.model.moe.router_pre_softmax);
+  const auto written = hf_config(run.model);
+  EXPECT_EQ(written["mlp_only_layers"], (nlohmann::json{0, 1, 2, 4}));
+  EXPECT_EQ(written["decoder_sparse_step"], 1);
+  EXPECT_EQ(written["norm_topk_prob"], false);
+  EXPECT_EQ(run.model, run_from(written).model);
+  config.update({{"decoder_sparse_step", 1}, {"mlp_only_layers", nullptr}});
+  EXPECT_EQ(run_from(config).model.moe.layer_freq, "1");
+}
+
+/// What settings_of says against `change` of a folder's config.json; "" when it takes it.
+std::string refusal(const char* folder, const nlohmann::json& change) {
+  auto config = config_of(folder);
+  config.update(change);
+  try {
+    settings_of(config, "x/config.json");
+    return "";
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+TEST(HfConfig, WithWindowsOfSomeLayersIsRefused) {
+  const nlohmann::json window = {{"use_sliding_window", true}, {"sliding_window", 8}};
+  const nlohmann::json none = {{"layer_types", nullptr}};
+  for (const char* folder : {"qwen2", "qwen3"}) {
+    auto some = window;
+    some.update({{"layer_types", {"full_attention", "sliding_attention"}}});
+    EXPECT_THAT(refusal(folder, some), HasSubstr("layer_types must be full_attention"));
+    EXPECT_EQ(refusal(folder, window), "") << "layer_types says that no layer has one";
+    auto by_number = window;
+    by_number.update(none);
+    EXPECT_EQ(refusal(folder, by_number), "") << "28 layers have none";
+    by_number["max_window_layers"] = 1;
+    EXPECT_THAT(refusal(folder, by_number), HasSubstr("use_sliding_window must be false"));
+    EXPECT_THAT(refusal(folder, by_number), HasSubstr("got true from layer 1 on"));
+    by_number["use_sliding_window"] = false;
+    EXPECT_EQ(refusal(folder, by_number), "");
+  }
+  EXPECT_THAT(refusal("qwen3_moe", window), HasSubstr("got true from layer 0 on"));
+  EXPECT_EQ(refusal("qwen3_moe", {{"use_sliding_window", true}}), "") << "sliding_window is null";
+}
+
+TEST(HfConfig, WithSwitchesOfOtherModelsIsRefused) {
+  for (const char* folder : {"qwen3", "qwen3_moe"})
+    EXPECT_THAT(refusal(folder, {{"attention_bias", true}}), HasSubstr("attention_bias must be false"));
+  for (const char* folder : {"qwen2", "qwen3", "mixtral", "qwen3_moe"}) {
+    EXPECT_THAT(refusal(folder, {{"hidden_act", "gelu"}}), HasSubstr("hidden_act must be silu; got gelu"));
+    EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "yarn"}}}}), HasSubstr("got yarn"));
+  }
+  EXPECT_THAT(refusal("qwen3_moe", {{"decoder_sparse_step", 0}}), HasSubstr("got 0"));
+  EXPECT_THAT(refusal("qwen3_moe", {{"decoder_sparse_step", "2"}}), HasSubstr("must be a whole number"));
 }
 
 TEST(HfConfig, OfAnotherArchitectureIsRefusedByName) {

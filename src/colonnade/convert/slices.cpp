@@ -23,6 +23,16 @@ std::vector<LocalPart> parts_of(const tensor::Parameter& p, const at::Tensor& va
   return parts;
 }
 
+/// Takes index `index` of dimension 0 out of the slice; false when it is not in it.
+bool select(Slice& slice, std::int64_t index) {
+  const std::int64_t local = index - slice.offset[0];
+  if (local < 0 || local >= slice.data.size(0)) return false;
+  slice.data = slice.data.select(0, local);
+  slice.offset.erase(slice.offset.begin());
+  slice.global_shape.erase(slice.global_shape.begin());
+  return true;
+}
+
 /// The rows of `part` that lie in `tensor`; nothing when there are none.
 std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor& tensor,
                               const checkpoint::Sizes& global) {
@@ -31,11 +41,13 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor
               .offset = part.offset,
               .data = part.data,
               .owner = part.owner};
-  if (!global.empty()) {
-    const std::int64_t from = std::max(part.offset[0], tensor.first_row);
-    const std::int64_t to = std::min(part.offset[0] + part.data.size(0), tensor.first_row + tensor.rows);
+  if (tensor.expert && !select(slice, *tensor.expert)) return std::nullopt;
+  if (!slice.global_shape.empty()) {
+    const std::int64_t first = slice.offset[0];
+    const std::int64_t from = std::max(first, tensor.first_row);
+    const std::int64_t to = std::min(first + slice.data.size(0), tensor.first_row + tensor.rows);
     if (from >= to) return std::nullopt;
-    slice.data = part.data.narrow(0, from - part.offset[0], to - from);
+    slice.data = slice.data.narrow(0, from - first, to - from);
     slice.offset[0] = from - tensor.first_row;
     slice.global_shape[0] = tensor.rows;
   }

@@ -12,8 +12,8 @@ namespace colonnade::models::gpt {
 /// config.json of a model that hf_family() can express; null for others.
 nlohmann::json hf_config(const config::Model& model);
 
-/// The settings (keys of the schema) that a config.json of a Llama, Mistral or GPT-2 model stands
-/// for. Throws ConfigError for other architectures and for switches that these models do not have.
+/// The settings (keys of the schema) that a config.json of a model of an HfFamily stands for, as Transformers
+/// 4 or 5 writes it. Throws ConfigError for other architectures and for switches that our models do not have.
 std::map<std::string, std::string> settings_of(const nlohmann::json& hf_config, const std::string& source);
 
 }  // namespace colonnade::models::gpt

@@ -12,21 +12,28 @@
 namespace colonnade::models::gpt {
 
 /// The published families whose tensors hold a model of these settings exactly.
-enum class HfFamily { kLlama, kMistral, kGpt2 };
+enum class HfFamily { kLlama, kMistral, kQwen2, kQwen3, kMixtral, kQwen3Moe, kGpt2 };
 
 /// The family that can express `model`; nothing when none can (then our names are used).
-///   Llama    rotary positions over the whole head, RMSNorm, SwiGLU, no biases
-///   Mistral  the same with a sliding window
-///   GPT-2    learned positions, LayerNorm, GELU, biases, as many groups as heads
-/// QK norms, zero-centred gammas, other biases, activations, norms or positions fit none.
+///   Llama      rotary positions over the whole head, RMSNorm, SwiGLU, no biases
+///   Mistral    the same with a sliding window
+///   Qwen2      Llama with biases of queries, keys and values
+///   Qwen3      Llama with norms of queries and keys
+///   Mixtral    Llama or Mistral with experts in every layer, weighted by a softmax over the chosen ones
+///   Qwen3-MoE  Qwen3 with experts in any layers, weighted by a softmax over the chosen ones or over all
+///   GPT-2      learned positions, LayerNorm, GELU, biases, as many groups as heads
+/// Zero-centred gammas, shared experts, other routers, biases, activations, norms or positions fit none. How
+/// experts are kept busy (losses, jitter, capacity) belongs to the training, not to the family.
 std::optional<HfFamily> hf_family(const config::Model& model);
 
-/// A tensor of the Hugging Face checkpoint and the rows of our parameter that it holds.
+/// A tensor of the Hugging Face checkpoint and the part of our parameter that it holds: rows of it or, where
+/// `expert` is given, of parameter[expert].
 struct HfTensor {
   std::string name;
-  std::int64_t first_row = 0;  ///< of our parameter's dimension 0
+  std::int64_t first_row = 0;  ///< of dimension 0 of what it is a part of
   std::int64_t rows = 0;
-  bool transposed = false;  ///< stored as [in, out] (GPT-2's Conv1D)
+  bool transposed = false;             ///< stored as [in, out] (GPT-2's Conv1D)
+  std::optional<std::int64_t> expert;  ///< index of the parameter's dimension 0
 };
 
 /// The tensors that hold `spec` in `family`; with nothing, one tensor under our own name.
