@@ -30,6 +30,36 @@ constexpr Layout kLayouts[] = {
     {"Dp2PerToken", 2, "--micro-batch-size 1 --calculate-per-token-loss"},
     {"Tp2Pp2", 4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"}};
 
+/// Experts with tensor ranks need sequence parallelism in training, and --expert-tensor-parallel-size is the
+/// tensor size where it is not given.
+constexpr Layout kExpertLayouts[] = {
+    {"Tp1", 1, ""},
+    {"Tp2SpEtp2", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+    {"Tp4SpEtp4", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
+    {"Tp2SpEtp2Exchange", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --moe-token-dispatcher-type alltoall"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    {"Dp2PerToken", 2, "--micro-batch-size 1 --calculate-per-token-loss"},
+    {"Ep2", 2, "--expert-model-parallel-size 2 --micro-batch-size 1 --calculate-per-token-loss"},
+    {"Ep2Exchange", 2,
+     "--expert-model-parallel-size 2 --micro-batch-size 1 --calculate-per-token-loss "
+     "--moe-token-dispatcher-type alltoall"},
+    {"Tp2SpEp2Etp1", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+     "--expert-tensor-parallel-size 1"},
+    {"Tp2SpEp2Etp1Exchange", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+     "--expert-tensor-parallel-size 1 --moe-token-dispatcher-type alltoall"},
+    {"Tp2SpEp2Etp2", 4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 --micro-batch-size 1 "
+     "--calculate-per-token-loss"},
+    {"Tp2SpEp2Etp2Exchange", 4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 --micro-batch-size 1 "
+     "--calculate-per-token-loss --moe-token-dispatcher-type alltoall"},
+    {"Tp2SpPp2Ep2Etp1", 4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1 --moe-token-dispatcher-type alltoall"}};
+
 class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> {
  protected:
   [[nodiscard]] static std::string folder() {
@@ -80,7 +110,8 @@ class Gradients {
       if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
       specs_.emplace(p->spec.name, p->spec);
       const Tensor flat = p->main_grad.reshape({-1}).cpu() / scale;
-      for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, job.data_rank() == 0)) {
+      const bool first = job.buffers().groups().replicas(p->spec.family).rank() == 0;
+      for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, first)) {
         Tensor box = whole;
         for (std::size_t d = 0; d < slice.offset.size(); ++d)
           box = box.narrow(static_cast<std::int64_t>(d), slice.offset[d],
@@ -94,7 +125,8 @@ class Gradients {
     std::map<std::string, Tensor> all;
     for (const auto& [name, whole] : whole_)
       for (const auto& tensor : models::gpt::hf_tensors(specs_.at(name), family_)) {
-        const Tensor rows = whole.narrow(0, tensor.first_row, tensor.rows);
+        const Tensor part = tensor.expert ? whole[*tensor.expert] : whole;
+        const Tensor rows = part.narrow(0, tensor.first_row, tensor.rows);
         all[tensor.name] = (tensor.transposed ? rows.t() : rows).contiguous();
       }
     return all;
@@ -115,6 +147,11 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   double norm_of_step = 0;
   test::on_jobs(run, [&](Job& job) {
     restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
+    for (const tensor::Parameter* p : job.parameters()) {
+      const bool expert = p->spec.family == plan::Family::kExpert;
+      const int parts = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor();
+      EXPECT_TRUE(!expert || p->spec.numel() == p->shard.numel() * parts) << p->spec.name;
+    }
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * got.size(0);
       EXPECT_TRUE(
@@ -129,8 +166,12 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     if (job.ranks.rank() == 0) norm_of_step = report.optimizer.grad_norm;
   });
 
+  const auto all = gradients.by_their_names();
+  EXPECT_EQ(static_cast<std::ptrdiff_t>(all.size()),
+            std::ranges::count_if(vectors_.tensors(),
+                                  [](const auto& entry) { return entry.first.starts_with("grad_norm."); }));
   double squares = 0;
-  for (const auto& [name, grad] : gradients.by_their_names()) {
+  for (const auto& [name, grad] : all) {
     const double norm = number("grad_norm." + name);
     squares += norm * norm;
     if (norm <= 1e-6) continue;
@@ -142,12 +183,19 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   EXPECT_NEAR(norm_of_step, std::sqrt(squares), 2e-5 * std::sqrt(squares));
 }
 
+std::string name_of(const testing::TestParamInfo<HfParity::ParamType>& info) {
+  return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
-                         testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral"),
+                         testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
+                                                          "qwen3"),
                                           testing::ValuesIn(kLayouts)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
-                         });
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Mixtures, HfParity,
+                         testing::Combine(testing::Values("mixtral", "qwen3_moe"),
+                                          testing::ValuesIn(kExpertLayouts)),
+                         name_of);
 
 }  // namespace
 }  // namespace colonnade::job
