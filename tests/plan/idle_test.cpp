@@ -93,6 +93,22 @@ TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {
       << "nothing says how the file is read";
 }
 
+TEST(IdleHabits, OfEvaluationsThatNobodyAskedFor) {
+  EXPECT_THAT(
+      judged({"--mock-data", "--eval-iters", "10", "--log-validation-ppl-to-tensorboard"}).second,
+      ElementsAre("--eval-iters: does nothing without --eval-interval; got 10",
+                  "--log-validation-ppl-to-tensorboard: does nothing without --eval-interval; got true"));
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "0", "--eval-interval", "100"}).second,
+              ElementsAre("--eval-interval: does nothing with --eval-iters 0; got 100"));
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "0"}).second, IsEmpty())
+      << "asks for nothing, as it says";
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "10", "--skip-train"}).second, IsEmpty());
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "10", "--eval-interval", "50",
+                      "--log-validation-ppl-to-tensorboard"})
+                  .second,
+              IsEmpty());
+}
+
 TEST(IdleHabits, AreNotWhatDoesSomething) {
   EXPECT_THAT(judged({"--data-path", "a", "--split", "99,1,0", "--data-cache-path", "c", "--min-lr", "1e-5",
                       "--lr-decay-iters", "90", "--fp16", "--initial-loss-scale", "65536"})

@@ -153,6 +153,12 @@ constexpr Habit kHabits[] = {
     {{"tokenizer_model"},
      "with --tokenizer-type NullTokenizer",
      [](const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }},
+    {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return r.training.eval_iters == 0; }},
+    {{"eval_iters", "log_validation_ppl_to_tensorboard"},
+     "without --eval-interval",
+     [](const Run& r) {
+       return !r.training.eval_interval && !r.training.skip_train && r.training.eval_iters > 0;
+     }},
     {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"},
      "with one pipeline rank",
      [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},

@@ -217,6 +217,12 @@ Broken betas(const Run& r) {
                  ""};
 }
 
+Broken adam_eps(const Run& r) {
+  const auto& o = r.optimizer;
+  if (o.optimizer != config::OptimizerKind::kAdam || o.adam_eps > 0) return std::nullopt;
+  return Finding{"--adam-eps", "must be above 0", text(o.adam_eps), {{"adam_eps", "1e-08"}}, ""};
+}
+
 Broken loss_scale(const Run& r) {
   const auto& o = r.optimizer;
   if (o.min_loss_scale <= o.initial_loss_scale && o.loss_scale.value_or(1) > 0) return std::nullopt;
@@ -259,6 +265,8 @@ constexpr Rule kSchedule[] = {
      "override_opt_param_scheduler=true; use_checkpoint_opt_param_scheduler=true",
      "One lets this run win, the other the checkpoint."},
     {"adam-betas", true, betas, "adam_beta2=1", "A moment that keeps all of its past never begins."},
+    {"adam-eps", true, adam_eps, "adam_eps=0",
+     "A weight that had no gradient yet, as of a token that was not seen, would become 0 / 0."},
     {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by it."},
 };
 
