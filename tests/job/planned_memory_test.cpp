@@ -145,6 +145,39 @@ void on_every_setting(const std::string& device, const std::function<void(const 
   }
 }
 
+/// Experts in every second layer, cut every way.
+constexpr Planned kExpertLayouts[] = {
+    {"OneRank", 1, "--micro-batch-size 2"},
+    {"Ep2", 2, "--expert-model-parallel-size 2 --micro-batch-size 1"},
+    {"Etp2OverDp", 2, "--expert-tensor-parallel-size 2 --micro-batch-size 1 --use-distributed-optimizer"},
+    {"Tp2SpEp2", 4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 --micro-batch-size 2"},
+    {"Tp2SpPp2Ep4Etp1", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --micro-batch-size 1 "
+     "--global-batch-size 4 --use-distributed-optimizer"},
+};
+
+constexpr const char* kExpertModels[] = {
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
+    "--moe-shared-expert-intermediate-size 20 --moe-router-topk 3 --moe-token-dispatcher-type alltoall "
+    "--moe-z-loss-coeff 0.01 ",
+};
+
+/// Routing on meta is balanced: as many rows as the plan takes.
+void on_every_expert_setting(const std::function<void(const config::Run&)>& body) {
+  for (const Planned& layout : kExpertLayouts)
+    for (const char* model : kExpertModels) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, model));
+      body(test::planned_run(layout, test::odd(model), "meta"));
+    }
+}
+
+TEST(PlannedMemory, OfExpertsBetweenStepsIsExact) { on_every_expert_setting(expect_resident); }
+
+TEST(PlannedMemory, OfExpertsActivationsOfAMicroBatch) { on_every_expert_setting(expect_activations); }
+
 TEST(PlannedMemory, BetweenStepsIsExactOnMeta) { on_every_setting("meta", expect_resident); }
 
 TEST(PlannedMemory, HasNothingLeftOut) {
@@ -155,6 +188,43 @@ TEST(PlannedMemory, HasNothingLeftOut) {
 TEST(PlannedMemory, ActivationsOfAMicroBatchOnMeta) { on_every_setting("meta", expect_activations); }
 
 TEST(PlannedMemory, ActivationsOfAMicroBatchOnTheCpu) { on_every_setting("cpu", expect_activations); }
+
+/// Mixtral's layers, two of them.
+std::string mixtral(const std::string& more) {
+  return "--num-layers 2 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+         "--group-query-attention --num-query-groups 8 --vocab-size 32000 --max-position-embeddings 4096 "
+         "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --bf16 "
+         "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 "
+         "--num-experts 8 --seq-length 2048 " +
+         more;
+}
+
+TEST(PlannedMemory, OfExpertsPeakOfAStepAndOfAnEvaluation) {
+  count();
+  for (const char* dispatcher : {"allgather", "alltoall"})
+    for (const Planned& layout : kExpertLayouts) {
+      const config::Run run = test::planned_run(
+          layout, mixtral(fmt::format("--moe-token-dispatcher-type {} ", dispatcher)), "meta");
+      on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+        const std::int64_t now = alive(job);
+        const std::int64_t others = now - plan.resident() + plan.optimizer - optimizer_bytes(job);
+        tensor::reset_peak(at::kMeta);
+        test::forward_backward(job);
+        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+        const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
+        EXPECT_GT(ratio, 0.97) << layout.name << ": " << dispatcher;
+        EXPECT_LT(ratio, 1.03) << layout.name << ": " << dispatcher;
+        tensor::reset_peak(at::kMeta);
+        test::evaluation(job);
+        const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
+        std::int64_t planned = 0;
+        for (const auto& stage : plan.stages)
+          planned = std::max(planned, plan::stage_evaluation(run, stage, 1));
+        EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(planned), 1.0, 0.1)
+            << layout.name << ": " << dispatcher;
+      });
+    }
+}
 
 /// The peak of forward and backward, of the plan and measured, on the rank that needs most.
 TEST(PlannedMemory, PeakOfAStep) {

@@ -67,7 +67,8 @@ struct UnpermuteRule : torch::autograd::Function<UnpermuteRule> {
     const variable_list saved = ctx->get_saved_variables();
     const auto order = kept<RowOrder>(ctx);
     const Tensor grad = grads[0].contiguous();
-    const Tensor weight_of_row = saved[1].reshape(-1).index_select(0, order.pair);
+    const Tensor weight_of_row = grad.is_meta() ? at::empty(order.pair.sizes(), saved[1].options())
+                                                : saved[1].reshape(-1).index_select(0, order.pair);
     return {take(grad, order.token, weight_of_row), dots(grad, saved[0], order.place), Tensor()};
   }
 };
@@ -99,7 +100,7 @@ RowOrder order_by_expert(const Tensor& experts, const ExpertRange& range) {
   const Tensor ends = at::searchsorted(sorted, at::arange(1, range.count + 1, options));
   Tensor counts = ends.clone();
   counts.narrow(0, 1, range.count - 1).sub_(ends.narrow(0, 0, range.count - 1));
-  if (!all) pair = pair.narrow(0, 0, ends[range.count - 1].item<std::int64_t>());
+  if (!all) pair = pair.narrow(0, 0, ends[range.count - 1].item<std::int64_t>()).clone();
   Tensor place = at::full({pairs}, -1, options);
   place.scatter_(0, pair, at::arange(pair.size(0), options));
   return {pair.div(experts.size(1), "floor"), pair, place.view(experts.sizes()), counts};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/plan/flops.h"
+#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::plan {
 namespace {
@@ -30,7 +31,14 @@ struct Sizes {
         fc1(m.gated() ? 2 * ffn : ffn),
         vocabulary(padded_vocab_size(m, static_cast<int>(tp)) / tp),
         hidden(r * m.hidden_size * e),
-        gathered(by_sequence ? n * m.hidden_size * e : 0) {}
+        gathered(by_sequence ? n * m.hidden_size * e : 0),
+        ep(run.parallel.expert_model_parallel_size),
+        etp(run.parallel.expert_tensor()),
+        k(m.moe.router_topk),
+        rows(r * k * etp),
+        expert_ffn(m.moe.ffn_hidden_size / etp),
+        shared_ffn(m.moe.shared_expert_intermediate_size / tp),
+        up(m.gated() ? 2 : 1) {}
 
   const config::Model& m;
   std::int64_t tp;
@@ -40,6 +48,10 @@ struct Sizes {
   std::int64_t ffn, fc1, vocabulary;  ///< columns of this rank
   std::int64_t hidden;                ///< bytes of [r, h]
   std::int64_t gathered;              ///< bytes of a whole sequence, where it is cut
+  std::int64_t ep, etp, k;
+  std::int64_t rows;                    ///< of this rank's experts, when all get equally many
+  std::int64_t expert_ffn, shared_ffn;  ///< columns of this rank
+  std::int64_t up;                      ///< columns of fc1 per column of the activation
 };
 
 /// Bytes kept of a norm over `rows`: its statistics.
@@ -69,10 +81,41 @@ std::int64_t attention_activations(const config::Run& run, const Sizes& z) {
   return bytes + z.n * kFp32 * z.heads + mask_bytes(run, z);
 }
 
-std::int64_t layer_activations(const config::Run& run, const Sizes& z) {
-  return 4 * z.hidden + 2 * norm_statistics(z.m, z.r) + attention_activations(run, z) +
-         z.n * z.e * (z.fc1 + z.ffn);
+std::int64_t mlp_activations(const Sizes& z) { return z.n * z.e * (z.fc1 + z.ffn); }
+
+/// Numbers that say which row is whose token's and where it lies, and the weights.
+std::int64_t routing_activations(const Sizes& z) {
+  const config::Moe& moe = z.m.moe;
+  const std::int64_t ranks = z.ep * z.etp, pairs = z.r * z.k;
+  const std::int64_t router = z.r * moe.num_experts * kFp32 + pairs * kInt64;
+  const std::int64_t z_loss = moe.z_loss_coeff > 0 ? z.r * kFp32 * (moe.num_experts + 2) : 0;
+  if (ranks > 1 && moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
+    return router + z_loss + 2 * z.rows * kInt64 + ranks * pairs * (kInt64 + kFp32) +
+           moe.num_experts / z.ep * kInt64;
+  const std::int64_t exchange = ranks > 1 ? 2 * z.rows * kInt64 : 0;
+  return router + z_loss + exchange + z.rows * (3 * kInt64 + kFp32) + moe.num_experts * z.etp * kInt64;
 }
+
+/// Rows come in, and their sums out, beside what an MLP keeps.
+std::int64_t expert_activations(const Sizes& z) {
+  return routing_activations(z) + z.rows * z.e * (2 * z.m.hidden_size + (z.up + 1) * z.expert_ffn) +
+         z.n * z.e * (z.up + 1) * z.shared_ffn;
+}
+
+std::int64_t layer_activations(const config::Run& run, const Sizes& z, bool experts) {
+  return 4 * z.hidden + 2 * norm_statistics(z.m, z.r) + attention_activations(run, z) +
+         (experts ? expert_activations(z) : mlp_activations(z));
+}
+
+/// Layers of a stage without and with experts.
+struct Layers {
+  Layers(const config::Model& m, const StageBlocks& stage) {
+    const std::vector<bool> experts = layers_with_experts(m);
+    for (std::int64_t i = 0; i < stage.num_layers; ++i)
+      ++(experts[static_cast<std::size_t>(stage.first_layer + i)] ? moe : dense);
+  }
+  std::int64_t dense = 0, moe = 0;
+};
 
 std::int64_t head_activations(const Sizes& z) {
   const std::int64_t statistics =
@@ -98,6 +141,17 @@ std::int64_t head_working(const Sizes& z) {
          weight_gradient(z, z.vocabulary * z.m.hidden_size);
 }
 
+/// Of experts: the gradients of the gathered sums and of the rows; then those of the activation, when the
+/// rows' sums are gone, with the weights' own.
+std::int64_t expert_working(const Sizes& z) {
+  const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
+  const std::int64_t ranks = z.ep * z.etp, row = z.m.hidden_size * z.e;
+  const std::int64_t all = ranks == 1 ? 0 : gathers ? ranks * z.hidden : z.rows * row;
+  const std::int64_t weights =
+      weight_gradient(z, z.m.moe.num_experts / z.ep * z.m.hidden_size * z.expert_ffn);
+  return z.hidden + std::max(all + z.rows * row, z.rows * z.e * z.expert_ffn + weights);
+}
+
 /// The gradient of the residual stream, and inside it that of fc2's input (with the gathered gradient and
 /// the weight's), then of the activation's input too, when fc2 has let go of its own.
 std::int64_t layer_working(const Sizes& z) {
@@ -108,6 +162,15 @@ std::int64_t layer_working(const Sizes& z) {
   return z.hidden + std::max({fc2, fc1, attention});
 }
 
+/// Of the rows and what is next made of them, the gathered tokens beside the first and the last.
+std::int64_t expert_evaluation(const Sizes& z) {
+  const std::int64_t rows = z.rows * z.e * z.m.hidden_size, ffn = z.rows * z.e * z.expert_ffn;
+  const std::int64_t ranks = z.ep * z.etp;
+  const bool gathers = ranks > 1 && z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
+  const std::int64_t border = gathers ? rows + ranks * z.hidden : ranks > 1 ? 2 * rows : rows + z.hidden;
+  return routing_activations(z) + std::max({border, rows + z.up * ffn, (z.up + 1) * ffn});
+}
+
 }  // namespace
 
 std::int64_t element_size(const config::Model& model) {
@@ -116,7 +179,9 @@ std::int64_t element_size(const config::Model& model) {
 
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage) {
   const Sizes z(run);
-  std::int64_t kept = stage.num_layers * layer_activations(run, z);
+  const Layers layers(z.m, stage);
+  std::int64_t kept = layers.dense * layer_activations(run, z, /*experts=*/false) +
+                      layers.moe * layer_activations(run, z, /*experts=*/true);
   if (stage.embedding) kept += embedding_activations(z);
   return kept + (stage.head ? head_activations(z) : z.hidden);
 }
@@ -129,7 +194,10 @@ std::int64_t batch_bytes(const config::Run& run) {
 
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage) {
   const Sizes z(run);
-  const std::int64_t layer = stage.num_layers > 0 ? layer_working(z) : z.hidden;
+  const Layers layers(z.m, stage);
+  std::int64_t layer = z.hidden;
+  if (layers.dense > 0) layer = std::max(layer, layer_working(z));
+  if (layers.moe > 0) layer = std::max(layer, expert_working(z));
   if (!stage.head) return layer;
   return std::max(head_working(z), layer - head_activations(z));
 }
@@ -139,7 +207,10 @@ std::int64_t stage_working(const config::Run& run, const StageBlocks& stage) {
 std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage, int microbatches) {
   const Sizes z(run);
   const std::int64_t whole = z.n * z.m.hidden_size * z.e;
-  const std::int64_t mlp = 4 * z.hidden + whole + z.n * z.e * (z.fc1 + z.ffn);
+  const Layers layers(z.m, stage);
+  const std::int64_t parts =
+      std::max(layers.dense > 0 ? whole + mlp_activations(z) : 0, layers.moe > 0 ? expert_evaluation(z) : 0);
+  const std::int64_t mlp = 4 * z.hidden + parts;
   const std::int64_t attention = 2 * z.hidden + whole + z.n * z.e * (3 * z.q + 2 * z.kv);
   const std::int64_t layer = stage.num_layers > 0 ? std::max(mlp, attention) : 0;
   if (stage.head) return std::max(layer, 2 * z.hidden + z.gathered + z.n * z.e * z.vocabulary);

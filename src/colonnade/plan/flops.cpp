@@ -1,6 +1,10 @@
 // The FLOP formula.
 #include "colonnade/plan/flops.h"
 
+#include <algorithm>
+
+#include "colonnade/plan/params/gpt.h"
+
 namespace colonnade::plan {
 
 std::int64_t padded_vocab_size(const config::Model& model, int tensor) {
@@ -18,10 +22,14 @@ TrainingFlops training_flops_by_part(const config::Model& m, std::int64_t seq_le
   const auto vocabulary = static_cast<double>(padded_vocab_size(m, tensor));
   const auto length = static_cast<double>(seq_length);
   const double tokens = length * static_cast<double>(sequences);
-  const double mlp = 6 * hidden * ffn * (m.gated() ? 3 : 2);
+  const std::vector<bool> kinds = layers_with_experts(m);
+  const auto moe = static_cast<double>(std::ranges::count(kinds, true));
+  const auto expert_ffn =
+      static_cast<double>(m.moe.router_topk * m.moe.ffn_hidden_size + m.moe.shared_expert_intermediate_size);
+  const double mlps = 6 * hidden * (m.gated() ? 3 : 2) * ((layers - moe) * ffn + moe * expert_ffn);
   const double projections = 6 * (hidden * (q + 2 * kv) + q * hidden);
   const double scores = 6 * q;
-  return {.linears = tokens * (layers * (mlp + projections) + 6 * hidden * vocabulary),
+  return {.linears = tokens * (mlps + layers * projections + 6 * hidden * vocabulary),
           .attention = tokens * length * layers * scores};
 }
 

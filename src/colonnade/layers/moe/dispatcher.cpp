@@ -63,14 +63,14 @@ class ByGathering final : public Dispatcher {
   [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
                                const ComputeExperts& compute) const override {
     const bool alone = site_.group.size() == 1;
-    const at::Tensor all = alone ? x : GatherRows::apply(x, &site_);
     const at::Tensor weights = alone ? routing.weights : GatherRows::apply(routing.weights, &site_);
     const at::Tensor experts = gather_sequence(routing.experts, site_.group, site_.name + " / experts");
     const std::int64_t first = site_.group.rank() / site_.etp * site_.local_experts;
     const ops::RowOrder order =
         ops::order_by_expert(experts, {first, site_.local_experts, site_.all_experts});
     const Counts counts = on_host(order.counts, order.token.size(0));
-    const at::Tensor rows = compute(ops::permute(all, order), counts);
+    at::Tensor rows = ops::permute(alone ? x : GatherRows::apply(x, &site_), order);
+    rows = compute(std::move(rows), counts);
     return scatter_partial(ops::unpermute(rows, weights, order), site_.group);
   }
 
@@ -132,26 +132,35 @@ class ByExchange final : public Dispatcher {
   [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
                                const ComputeExperts& compute) const override {
     const ops::RowOrder order = ops::order_by_expert(seats(routing.experts), members() * site_.local_experts);
-    const at::Tensor weights = routing.weights.repeat_interleave(site_.etp, 1);
-    const at::Tensor leaving = ops::permute(x, order);
-    const Counts sent = on_host(order.counts, leaving.size(0));
-    if (members() == 1) return ops::unpermute(compute(leaving, sent), weights, order);
-    const Counts received = ask_counts(order.counts, leaving.size(0));
+    const at::Tensor weights = repeated(routing.weights);
+    at::Tensor rows = ops::permute(x, order);
+    const Counts sent = on_host(order.counts, rows.size(0));
+    if (members() == 1) {
+      rows = compute(std::move(rows), sent);
+      return ops::unpermute(rows, weights, order);
+    }
+    const Counts received = ask_counts(order.counts, rows.size(0));
     const Exchange exchange = plan(sent, received, x.device());
-    const at::Tensor rows = There::apply(leaving, exchange);
+    rows = There::apply(rows, exchange);
     Counts counts(static_cast<std::size_t>(site_.local_experts));
     for (std::size_t i = 0; i < received.size(); ++i) counts[i % counts.size()] += received[i];
-    const at::Tensor done = Back::apply(compute(rows, counts), exchange);
-    return ops::unpermute(done, weights, order);
+    rows = compute(std::move(rows), counts);
+    rows = Back::apply(rows, exchange);
+    return ops::unpermute(rows, weights, order);
   }
 
  private:
   [[nodiscard]] std::int64_t members() const { return site_.group.size(); }
 
+  /// Each number once for each of the etp members.
+  [[nodiscard]] at::Tensor repeated(const at::Tensor& x) const {
+    return site_.etp == 1 ? x : x.unsqueeze(-1).expand({-1, -1, site_.etp}).reshape({x.size(0), -1});
+  }
+
   /// A seat is an expert on one member: each choice of a token takes one on each of the etp members that
   /// share the expert. experts [n, k] -> [n, k * etp].
   [[nodiscard]] at::Tensor seats(const at::Tensor& experts) const {
-    if (site_.etp == 1 || experts.is_meta()) return experts.repeat_interleave(site_.etp, 1);
+    if (site_.etp == 1 || experts.is_meta()) return repeated(experts);
     const at::Tensor block = experts.div(site_.local_experts, "floor");
     const at::Tensor first = experts + block * ((site_.etp - 1) * site_.local_experts);
     const at::Tensor shares = at::arange(site_.etp, experts.options()).mul_(site_.local_experts);
@@ -176,7 +185,11 @@ class ByExchange final : public Dispatcher {
       exchange.rows.received.push_back(
           std::accumulate(received.begin() + begin, received.begin() + end, std::int64_t{0}));
     }
-    if (device.is_meta()) return exchange;
+    if (device.is_meta()) {
+      exchange.from = at::empty({sum(received)}, at::dtype(at::kLong).device(device));
+      exchange.places = at::empty_like(exchange.from);
+      return exchange;
+    }
     Counts begins(received.size());
     std::exclusive_scan(received.begin(), received.end(), begins.begin(), std::int64_t{0});
     const at::Tensor from = at::empty({sum(received)}, at::kLong), places = at::empty_like(from);

@@ -15,8 +15,7 @@ namespace colonnade::layers {
 
 /// The products of this rank's experts: rows ordered by expert, the first counts[0] of its first expert, and
 /// so on. With expert tensor parallelism the result is this rank's part of a sum.
-using ComputeExperts =
-    std::function<at::Tensor(const at::Tensor& rows, const std::vector<std::int64_t>& counts)>;
+using ComputeExperts = std::function<at::Tensor(at::Tensor rows, const std::vector<std::int64_t>& counts)>;
 
 /// y[t] = sum over the experts e of token t of weight[t, e] * expert_e(x[t]), for this rank's tokens.
 /// The experts lie in blocks of equal size on the members of a group of ep x etp ranks; each block is on etp

@@ -24,9 +24,11 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) cons
             "--sequence-parallel",
             fc1_->spec.name);
   const ops::Routing routing = router_.forward(normed, pass);
-  const auto compute = [this](const at::Tensor& rows, const std::vector<std::int64_t>& counts) {
-    return ops::grouped_product(ops::activate(ops::grouped_product(rows, counts, *fc1_), activation_), counts,
-                                *fc2_);
+  // Each step lets go of what the one before it made, where no backward pass keeps it.
+  const auto compute = [this](at::Tensor rows, const std::vector<std::int64_t>& counts) {
+    rows = ops::grouped_product(rows, counts, *fc1_);
+    rows = ops::activate(rows, activation_);
+    return ops::grouped_product(rows, counts, *fc2_);
   };
   const at::Tensor y =
       dispatcher_->run(normed.reshape({-1, normed.size(-1)}), routing, compute).view(normed.sizes());

@@ -56,6 +56,12 @@ ops::RouteArgs route_args(const config::Moe& moe) {
   return args;
 }
 
+/// log(sum_e exp(logit_e)) of each row, without overflow.
+at::Tensor log_sum_exp(const at::Tensor& logits) {
+  const at::Tensor top = logits.detach().amax(-1, true);
+  return (logits - top).exp().sum(-1).log() + top.squeeze(-1);
+}
+
 /// Tokens of each sequence that chose each expert [b, e], of experts [s * b, k].
 at::Tensor chosen(const at::Tensor& experts, std::int64_t sequences, std::int64_t count,
                   const at::TensorOptions& options) {
@@ -120,7 +126,7 @@ at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balan
 
 at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
                               const tensor::Pass& pass) const {
-  const at::Tensor own = logits.logsumexp(-1).square().mean() / parts_.size();
+  const at::Tensor own = log_sum_exp(logits).square().mean() / parts_.size();
   at::Tensor whole = own.detach().clone();
   parts_.all_reduce(whole, weight->spec.name + " / z-loss").wait();
   return add_loss(weights, own, whole, z_loss_, "z_loss", pass);
