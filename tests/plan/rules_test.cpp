@@ -238,6 +238,20 @@ TEST(RulesOfExperts, OneFaultIsSaidOnce) {
               ElementsAre("experts-later"));
 }
 
+TEST(RulesOfExperts, WithoutExpertsOnlyThatIsSaid) {
+  for (const RuleExample& e : rule_examples()) {
+    if (e.sound.model.moe.num_experts == 0) continue;
+    config::Run run = e.broken();
+    run.model.moe.num_experts = 0;
+    run.model.ffn_hidden_size = 256;
+    EXPECT_THAT(ids_of(run),
+                ::testing::Each(::testing::AnyOf("idle-experts", "experts-without", "experts-rank-order")))
+        << words(e);
+  }
+  EXPECT_THAT(ids_of(example("experts-layers: num_layers=0; moe_layer_freq=[1]").broken()),
+              ElementsAre("num-layers"));
+}
+
 TEST(RulesOfExperts, ARunThatPassesHasAMesh) {
   for (const int tp : {1, 2, 4})
     for (const int ep : {1, 2, 3, 4, 8})
@@ -377,6 +391,55 @@ TEST(RulesOfFaults, WordsThatCouldNotBeReadAreNotJudgedToo) {
   tensor.run.parallel.world_size = 8;
   config::derive(tensor.run);
   EXPECT_EQ(report(check(tensor.run)), "") << "8 data ranks are a guess";
+}
+
+TEST(RulesOfFaults, OfExpertsAreNotJudgedToo) {
+  const std::vector<std::string> whole = model_with({"--seq-length",
+                                                     "8",
+                                                     "--micro-batch-size",
+                                                     "2",
+                                                     "--train-iters",
+                                                     "10",
+                                                     "--lr",
+                                                     "1e-3",
+                                                     "--mock-data",
+                                                     "--disable-bias-linear",
+                                                     "--num-experts",
+                                                     "12",
+                                                     "--moe-ffn-hidden-size",
+                                                     "9",
+                                                     "--moe-router-topk",
+                                                     "6",
+                                                     "--moe-router-num-groups",
+                                                     "4",
+                                                     "--moe-router-group-topk",
+                                                     "3",
+                                                     "--moe-router-score-function",
+                                                     "sigmoid",
+                                                     "--moe-router-load-balancing-type",
+                                                     "aux_loss",
+                                                     "seq_aux_loss",
+                                                     "--moe-aux-loss-coeff",
+                                                     "0.1",
+                                                     "0.2",
+                                                     "--expert-model-parallel-size",
+                                                     "2",
+                                                     "--expert-tensor-parallel-size",
+                                                     "3"});
+  config::Parsed sound = config::parse_all(whole);
+  sound.run.parallel.world_size = 6;
+  config::derive(sound.run);
+  EXPECT_EQ(report(check(sound.run)), "");
+  for (auto flag = std::ranges::find(whole, "--num-experts"); flag != whole.end(); ++flag) {
+    if (!flag->starts_with("--")) continue;
+    std::vector<std::string> broken = whole;
+    broken[static_cast<std::size_t>(flag - whole.begin()) + 1] = "abc";
+    config::Parsed parsed = config::parse_all(broken);
+    EXPECT_EQ(parsed.faults.size(), 1U) << *flag;
+    parsed.run.parallel.world_size = 6;
+    config::derive(parsed.run);
+    EXPECT_EQ(report(check(parsed.run)), "") << *flag;
+  }
 }
 
 TEST(RulesOfIdleSettings, WhatACommandLineSwitchedOffInAFileIsNotHeldAgainstTheFile) {
