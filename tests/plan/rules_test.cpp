@@ -225,6 +225,24 @@ TEST(RulesOfExperts, SizesThatFit) {
       << "every second layer is dense";
 }
 
+TEST(RulesOfExperts, TheExpertSizeIsNoFactorOfTheRanks) {
+  const std::string four =
+      "experts-world: world_size=4; expert_tensor_parallel_size=1; "
+      "expert_model_parallel_size=2; global_batch_size=2";
+  EXPECT_EQ(report(problems_of(example(four).broken())), "")
+      << "2 x 2 ranks, over which two experts' ranks fold";
+  const std::vector<Problem> problems = problems_of(
+      example(
+          "experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=2; global_batch_size=2")
+          .broken());
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(
+      problems[0].text,
+      "--global-batch-size: must be micro-batch x data ranks x accumulation; got 2 for 2 x 2 data ranks; set "
+      "--global-batch-size 4")
+      << "8 ranks / (2 x 2): not one rank, as if the two ranks of experts took them";
+}
+
 TEST(RulesOfExperts, OneFaultIsSaidOnce) {
   EXPECT_THAT(ids_of(example("experts-world: world_size=6").broken()), ElementsAre("world"))
       << "experts over tensor ranks are as many";

@@ -109,12 +109,12 @@ Broken batch(const Run& r) {
   const std::int64_t step = r.training.micro_batch_size * r.parallel.data_parallel_size();
   const std::int64_t global = r.training.global_batch_size;
   if (step < 1 || (global >= step && global % step == 0)) return std::nullopt;
-  return Finding{
-      "--global-batch-size",
-      "must be micro-batch x data ranks x accumulation",
-      fmt::format("{} for {} x {}", global, r.training.micro_batch_size, r.parallel.data_parallel_size()),
-      {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},
-      ""};
+  return Finding{"--global-batch-size",
+                 "must be micro-batch x data ranks x accumulation",
+                 fmt::format("{} for {} x {} data ranks", global, r.training.micro_batch_size,
+                             r.parallel.data_parallel_size()),
+                 {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},
+                 ""};
 }
 
 Broken max_positions(const Run& r) {
