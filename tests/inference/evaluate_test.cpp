@@ -46,7 +46,22 @@ TEST_P(Recorded, LogitsAndLossInEveryLayout) {
     expect_recorded(GetParam(), layout);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Recorded, testing::Values("llama", "llama_plain", "gpt2", "mistral"),
+TEST(Evaluate, ExpertsMayLieOnSeveralRanks) {
+  for (const char* model : {"mixtral", "qwen3_moe"})
+    for (const char* dispatcher : {"allgather", "alltoall"}) {
+      const std::vector<std::string> ep2 = {"--expert-model-parallel-size", "2",
+                                            "--moe-token-dispatcher-type", dispatcher};
+      auto on_tensor_ranks = ep2;
+      on_tensor_ranks.insert(on_tensor_ranks.end(), {"--expert-tensor-parallel-size", "1"});
+      expect_recorded(model, {1, 1, 2, ep2});
+      expect_recorded(model, {2, 1, 1, on_tensor_ranks});
+      expect_recorded(model, {2, 1, 2, ep2});
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Recorded,
+                         testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2", "qwen3",
+                                         "mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Evaluate, LossOfDataIsTheSameHoweverItIsSharedOut) {

@@ -55,8 +55,11 @@ TEST_P(EachModel, CacheGivesTheTextOfRecomputation) {
 }
 
 /// Llama: rotary positions scaled as llama3's, grouped keys. GPT-2: learned positions, tied embeddings.
-/// Mistral: a sliding window shorter than the text.
-INSTANTIATE_TEST_SUITE_P(Families, EachModel, testing::Values("llama", "gpt2", "mistral"),
+/// Mistral: a sliding window shorter than the text. Qwen2: biases of keys; Qwen3: their norms. Mixtral:
+/// experts.
+INSTANTIATE_TEST_SUITE_P(Families, EachModel,
+                         testing::Values("llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral",
+                                         "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Generate, LogitsOfAPromptInTwoPassesAreThoseOfOne) {

@@ -20,18 +20,17 @@ class Weights : public testing::Test {
   void SetUp() override { folder_ = fs::temp_directory_path() / fmt::format("weights_test_{}", ::getpid()); }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// A native checkpoint of the recorded model, written by tp 2 x pp 2 ranks.
-  void save_native() const {
+  /// A native checkpoint of a recorded model, written by tp 2 x pp 2 ranks.
+  void save_native(const std::string& model = "llama") const {
     const test::Layout layout{2,
                               2,
                               1,
                               {"--mock-data", "--seq-length", "48", "--micro-batch-size", "1", "--split",
-                               "8,1,1", "--tokenizer-type", "NullTokenizer"}};
-    const config::Run run = test::run_of("llama", layout);
+                               "8,1,1", "--tokenizer-type", "NullTokenizer", "--sequence-parallel"}};
+    const config::Run run = test::run_of(model, layout);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
       job::Job job(run, ranks);
-      job::restore(job, checkpoint::Source::open_hugging_face(test::vectors("llama")),
-                   job::Restore::kWeights);
+      job::restore(job, checkpoint::Source::open_hugging_face(test::vectors(model)), job::Restore::kWeights);
       job::save(job, folder_);
     });
   }
@@ -65,20 +64,25 @@ TEST_F(Weights, WhatIsGivenWins) {
 }
 
 TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
-  save_native();
-  const Request request{.prompt = {104, 310, 7}, .max_new_tokens = 12, .sampling = {.temperature = 0}};
-  std::vector<std::int32_t> expected;
-  test::with_network("llama", {}, [&](Network& network) { expected = generate(network, request).tokens; });
-  for (const auto& [tp, pp] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}}) {
-    config::Run run = load({"--tensor-model-parallel-size", std::to_string(tp),
-                            "--pipeline-model-parallel-size", std::to_string(pp)});
-    run.parallel.world_size = tp * pp;
-    take_settings(run);
-    job::prepare(run, plan::Purpose::kModel);
-    comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-      Network network(run, ranks, open_weights(run, ranks.world()));
-      EXPECT_EQ(generate(network, request).tokens, expected);
-    });
+  for (const char* model : {"llama", "mixtral", "qwen3_moe"}) {
+    SCOPED_TRACE(model);
+    fs::remove_all(folder_);
+    save_native(model);
+    const Request request{.prompt = {104, 310, 7}, .max_new_tokens = 12, .sampling = {.temperature = 0}};
+    std::vector<std::int32_t> expected;
+    test::with_network(model, {}, [&](Network& network) { expected = generate(network, request).tokens; });
+    for (const auto& [tp, pp] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}}) {
+      config::Run run = load({"--tensor-model-parallel-size", std::to_string(tp),
+                              "--pipeline-model-parallel-size", std::to_string(pp)});
+      run.parallel.world_size = tp * pp;
+      take_settings(run);
+      job::prepare(run, plan::Purpose::kModel);
+      EXPECT_EQ(run.model, test::run_of(model).model);
+      comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+        Network network(run, ranks, open_weights(run, ranks.world()));
+        EXPECT_EQ(generate(network, request).tokens, expected);
+      });
+    }
   }
 }
 
