@@ -263,8 +263,8 @@ TEST(FaultEarlyStop, ARankThatWaitsForTheOthersEndsAtOnce) {
                                                                     {"WORLD_SIZE", "2"},
                                                                     {"MASTER_ADDR", "127.0.0.1"},
                                                                     {"MASTER_PORT", free_port()}});
-    const double begin_s = now_s();
-    program.wait_until([&] { return now_s() - begin_s > 3; });
+    const auto waits = [&] { return program.text().find("rendezvous: waiting") != std::string::npos; };
+    ASSERT_TRUE(program.wait_until(waits));
     program.send(SIGINT);
     const Result stopped = program.finish(20);
     EXPECT_EQ(stopped.code, 5) << stopped.text;

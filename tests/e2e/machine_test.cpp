@@ -73,7 +73,7 @@ TEST(Machine, ARankThatNeverComesIsToldInOurWordsAlone) {
   const Words words =
       small_gpt() +
       Words{"--train-iters", "2", "--save", (folder / "run").string(), "--distributed-timeout-minutes",
-            "0.03"};
+            "0.06"};
   const Result result = run(colonnade(words), {{"RANK", "0"},
                                                {"LOCAL_RANK", "0"},
                                                {"WORLD_SIZE", "2"},

@@ -1,12 +1,10 @@
 // See program.h.
 #include "program.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +14,8 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+
+#include "colonnade/launch/process.h"
 
 namespace colonnade::e2e {
 
@@ -175,17 +175,7 @@ Words small_gpt() {
           "2"};
 }
 
-std::string free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  auto* const raw = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = ::bind(fd, raw, size) == 0 && ::getsockname(fd, raw, &size) == 0;
-  ::close(fd);
-  if (!bound) throw std::runtime_error("no free port");
-  return std::to_string(ntohs(address.sin_port));
-}
+std::string free_port() { return std::to_string(launch::free_port()); }
 
 TempFolder::TempFolder() {
   std::string name = (fs::temp_directory_path() / "e2e-XXXXXX").string();

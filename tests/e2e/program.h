@@ -47,6 +47,8 @@ class Program {
 
   /// Whether `done` came true while the program ran, within `limit_s`.
   bool wait_until(const std::function<bool()>& done, double limit_s = 120);
+  /// What it has written so far, as wait_until has read it.
+  [[nodiscard]] const std::string& text() const { return result_.text; }
   void send(int signal) const;
   /// Waits for its end; after `limit_s` it is killed and the code is 128 + SIGKILL.
   Result finish(double limit_s = 240);
@@ -75,7 +77,7 @@ Words launch(int ranks, const std::filesystem::path& folder, const Words& words,
 /// a checkpoint every 2 steps.
 Words small_gpt();
 
-/// A TCP port that nobody listens on at this moment.
+/// A TCP port that nobody has at this moment.
 std::string free_port();
 
 /// A folder that is removed at the end, with what was written into it.
