@@ -64,14 +64,14 @@ INSTANTIATE_TEST_SUITE_P(Families, Recorded,
                                          "mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(Evaluate, LossOfDataIsTheSameHoweverItIsSharedOut) {
+/// Five samples give one loss in all layouts.
+void expect_one_loss(const std::string& model, const std::vector<Layout>& layouts) {
   std::vector<double> losses;
-  for (const Layout& layout : {Layout{}, Layout{2, 1}, Layout{1, 2}, Layout{1, 1, 2},
-                               Layout{1, 1, 3, {"--micro-batch-size", "2"}}}) {
+  for (const Layout& layout : layouts) {
     Layout with_data = layout;
     for (const char* word : {"--mock-data", "--seq-length", "32", "--eval-iters", "5"})
       with_data.flags.emplace_back(word);
-    with_network("llama", with_data, [&](Network& network) {
+    with_network(model, with_data, [&](Network& network) {
       const SplitData split = open_split(network.run(), data::Split::kValid);
       const Score score = score_data(network, *split.batches, 5);
       EXPECT_EQ(score.tokens, 5 * 32);
@@ -79,6 +79,17 @@ TEST(Evaluate, LossOfDataIsTheSameHoweverItIsSharedOut) {
     });
   }
   for (const double loss : losses) EXPECT_NEAR(loss, losses.front(), 2e-6 * losses.front());
+}
+
+TEST(Evaluate, LossOfDataIsTheSameHoweverItIsSharedOut) {
+  expect_one_loss("llama", {{}, {2, 1}, {1, 2}, {1, 1, 2}, {1, 1, 3, {"--micro-batch-size", "2"}}});
+}
+
+TEST(Evaluate, RanksThatShareExpertsPassTogether) {
+  const std::vector<std::string> ep2 = {"--expert-model-parallel-size", "2"};
+  auto exchange = ep2;
+  exchange.insert(exchange.end(), {"--moe-token-dispatcher-type", "alltoall", "--micro-batch-size", "2"});
+  expect_one_loss("mixtral", {{}, {1, 1, 2, ep2}, {1, 1, 2, exchange}, {1, 2, 2, exchange}, {2, 1, 2, ep2}});
 }
 
 TEST(Evaluate, LossOfDataIsThatOfItsTokens) {

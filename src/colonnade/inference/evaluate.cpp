@@ -53,6 +53,20 @@ bool is_one_set(const config::Data& data) {
                    data.test_data_path.size()}) == 1;
 }
 
+/// Rows that pass at a time on one replica: samples from `first` on, of which `own` count.
+struct Rows {
+  std::int64_t first, own, all;
+};
+
+/// What is missing to all rows is sample 0, which counts for nothing.
+tensor::Batch rows_of(const config::Run& run, const data::GptBatches& batches, const Rows& rows) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all));
+  for (std::int64_t i = 0; i < rows.own; ++i) numbers[static_cast<std::size_t>(i)] = rows.first + i;
+  tensor::Batch batch = job::to_batch(batches.get(numbers), !run.data.reset_position_ids);
+  batch.at("loss_mask").narrow(0, rows.own, rows.all - rows.own).zero_();
+  return batch;
+}
+
 data::TokenIds token_ids(const config::Run& run) {
   const auto tokenizer = job::tokenizer_of(run);
   if (!tokenizer) return {.vocab_size = run.model.vocab_size};
@@ -95,14 +109,19 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
   progress().set_phase("evaluate");
   comm::Communicators& ranks = network.ranks();
   const config::Run& run = network.run();
-  const std::int64_t step = rows_per_pass(run, sequence_length(run));
   const std::int64_t replicas = ranks.mesh().size(kReplicas),
                      replica = ranks.mesh().index(ranks.rank(), kReplicas);
+  const bool together = run.parallel.expert_model_parallel_size > 1;
+  const std::int64_t step = std::min(rows_per_pass(run, sequence_length(run)),
+                                     std::max<std::int64_t>(1, (samples + replicas - 1) / replicas));
   at::Tensor sums = at::zeros({2}, network.options().dtype(at::kDouble));
-  for (std::int64_t first = replica * step; first < samples; first += replicas * step) {
-    auto host = batches.get(first, std::min(step, samples - first));
+  for (std::int64_t start = 0; start < samples; start += replicas * step) {
+    const std::int64_t first = start + replica * step;
+    const std::int64_t own = std::clamp<std::int64_t>(samples - first, 0, step);
+    if (own == 0 && !together) break;
     const tensor::Batch batch =
-        job::to_batch(std::move(host), !run.data.reset_position_ids).to(network.options().device());
+        rows_of(run, batches, {.first = first, .own = own, .all = together ? step : own})
+            .to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (loss.defined() && ranks.coord(Axis::kTp) == 0)
       sums += job::gpt_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");

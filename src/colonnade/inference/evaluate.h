@@ -33,7 +33,8 @@ struct RowScore {
 RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits);
 
 /// Mean loss over samples 0 .. samples - 1 of a split, shared out to the data-parallel replicas; rows that
-/// pass at a time as in score_rows. Collective.
+/// pass at a time at most as in score_rows. Replicas that share experts make equally many passes of equally
+/// many rows. Collective.
 Score score_data(Network& network, const data::GptBatches& batches, std::int64_t samples);
 
 /// One split of a run's data and how many of its samples count.
