@@ -40,7 +40,7 @@ struct Rank {
                                run.training.seq_length);
     for (auto& one : built) {
       if (one.word_table != nullptr) tied = one.word_table;
-      chunks.push_back(one.stage.parameters());
+      chunks.push_back(one.stage.trained_parameters());
       list.push_back(&one.stage);
     }
     data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
@@ -153,7 +153,7 @@ TEST(Gradients, OfPlainRoutersAgree) {
   for (const char* router : {"--moe-router-pre-softmax --moe-router-topk 1",
                              "--moe-router-score-function sigmoid --moe-router-topk 4 "
                              "--moe-router-num-groups 4 --moe-router-group-topk 2 "
-                             "--moe-router-topk-scaling-factor 2.5"})
+                             "--moe-router-topk-scaling-factor 2.5 --moe-shared-expert-gate"})
     expect_all_agree(fmt::format("{}{} ", kExperts, router), {kExpertLayouts[3], kExpertLayouts[7]});
 }
 

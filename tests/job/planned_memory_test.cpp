@@ -71,7 +71,7 @@ void expect_resident(const config::Run& run) {
     EXPECT_EQ(bytes_of(job.buffers().params()), plan.parameters);
     EXPECT_EQ(bytes_of(job.buffers().grads()), plan.gradients);
     std::int64_t elements = 0;
-    for (const tensor::Parameter* p : job.parameters()) elements += p->value.numel();
+    for (const tensor::Parameter* p : job.parameters()) elements += p->spec.trained ? p->value.numel() : 0;
     EXPECT_EQ(elements, plan.num_parameters);
     std::int64_t& largest = most[static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))];
     largest = std::max(largest, optimizer_bytes(job));
@@ -162,7 +162,7 @@ constexpr const char* kExpertModels[] = {
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear ",
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
     "--moe-shared-expert-intermediate-size 20 --moe-router-topk 3 --moe-token-dispatcher-type alltoall "
-    "--moe-z-loss-coeff 0.01 ",
+    "--moe-z-loss-coeff 0.01 --moe-shared-expert-gate ",
 };
 
 /// Routing on meta is balanced: as many rows as the plan takes.

@@ -114,7 +114,7 @@ void expect_in_cut(const Cut& cut, config::TokenDispatcher dispatcher) {
                           .options = test::options(at::kDouble),
                           .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
                           .expert_tensor = cut.etp};
-    const Moe moe(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
+    Moe moe(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
     std::vector<tensor::Parameter*> parameters;
     moe.add_parameters(parameters);
     test::randomize(parameters);
@@ -138,6 +138,64 @@ TEST(Moe, GathersTokensInEveryCut) {
 
 TEST(Moe, ExchangesRowsInEveryCut) {
   for (const Cut& cut : kCuts) expect_in_cut(cut, config::TokenDispatcher::kAllToAll);
+}
+
+/// The bias moves by the tokens of all ranks, and chooses without weighing.
+TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
+  config::Model m = model(config::TokenDispatcher::kAllToAll);
+  m.moe.router_score_function = config::RouterScore::kSigmoid;
+  m.moe.router_enable_expert_bias = true;
+  m.moe.router_bias_update_rate = 0.25;
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const Tensor w = test::whole_value(std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp).router);
+  const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid();
+  Tensor bias = at::zeros({kExperts}, at::kDouble);
+  std::vector<Tensor> biases, weights;
+  for (int step = 0; step < 3; ++step) {
+    const Tensor experts = std::get<1>((scores + bias).topk(2, -1));
+    const Tensor taken = at::bincount(experts.reshape(-1), {}, kExperts).to(at::kDouble);
+    const Tensor chosen = scores.gather(1, experts);
+    weights.push_back((chosen / chosen.sum(-1, true)).sum(0));
+    bias = bias + 0.25 * (taken.mean() - taken).sign();
+    biases.push_back(bias);
+  }
+  ASSERT_FALSE(at::equal(biases[1], biases[0] * 2))
+      << "the bias must change the choice for the test to see it";
+  for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 2, 1, 2}, Cut{1, 1, 1, 4}}) {
+    SCOPED_TRACE(text(cut));
+    config::Parallel parallel;
+    parallel.world_size = cut.world;
+    parallel.tensor_model_parallel_size = cut.tp;
+    parallel.sequence_parallel = cut.tp > 1;
+    parallel.expert_model_parallel_size = cut.ep;
+    parallel.expert_tensor_parallel_size = cut.etp;
+    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+      const Context context{.tp = ranks.group({plan::Axis::kTp}),
+                            .sequence_parallel = cut.tp > 1,
+                            .options = test::options(at::kDouble),
+                            .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
+                            .expert_tensor = cut.etp,
+                            .readers = ranks.world()};
+      Router router(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
+      test::randomize({router.weight.get()});
+      router.expert_bias->value.zero_();
+      EXPECT_FALSE(router.expert_bias->value.requires_grad());
+      const tensor::Batch none;
+      for (int step = 0; step < 3; ++step) {
+        const Tensor mine = x.chunk(cut.world, 0)[ranks.rank()];
+        EXPECT_EQ(router.forward(mine, {.batch = none, .training = false}).experts.size(1),
+                  2);  // not counted
+        // Two micro-batches of one sequence each.
+        Tensor sum = at::zeros({2}, at::kDouble);
+        for (const Tensor& part : mine.chunk(2, 1))
+          sum += router.forward(part.contiguous(), {.batch = none}).weights.detach().sum(0);
+        ranks.world().all_reduce(sum, "test").wait();
+        EXPECT_LT(test::distance(sum, weights[static_cast<std::size_t>(step)]), 1e-12) << "step " << step;
+        router.finish_step();
+        EXPECT_LT(test::distance(router.expert_bias->value, biases[static_cast<std::size_t>(step)]), 1e-14);
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -89,8 +89,6 @@ constexpr const char* kMoreOfExperts[] = {
     "balancing-zero: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0",
     "capacity-needed: moe_pad_expert_input_to_capacity=true; moe_token_drop_policy=position",
     "experts-later: moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
-    "experts-later: moe_router_enable_expert_bias=true; moe_router_score_function=sigmoid",
-    "experts-later: moe_shared_expert_gate=true; moe_shared_expert_intermediate_size=32",
     "experts-later: moe_expert_capacity_factor=1.5",
     "experts-later: moe_expert_capacity_factor=1; moe_pad_expert_input_to_capacity=true",
     "experts-later: moe_expert_capacity_factor=1; moe_token_drop_policy=position",

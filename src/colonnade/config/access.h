@@ -108,7 +108,7 @@ Words print(const T& value) {
 /// The field that the members of Path lead to, one inside the other.
 template <auto... Path>
 auto& field_of(Run& run) {
-  return (run.* ... .*Path);
+  return (run.*....*Path);
 }
 
 template <auto... Path>

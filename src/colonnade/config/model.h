@@ -47,7 +47,7 @@ struct Model {
   bool add_bias_linear = true;                   ///< --disable-bias-linear turns it off
   bool add_qkv_bias = false;                     ///< --add-qkv-bias; also on when add_bias_linear is
   std::int64_t window_size = 0;  ///< --window-size W,0: each token sees W earlier ones and itself; 0: all
-  Moe moe;                                           ///< experts in place of some MLPs
+  Moe moe;                       ///< experts in place of some MLPs
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
 
   double hidden_dropout = 0.1;     ///< --hidden-dropout

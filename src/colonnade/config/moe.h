@@ -14,9 +14,9 @@ enum class TokenDropPolicy { kProbs, kPosition };
 
 /// Without experts (num_experts 0) nothing else of it counts.
 struct Moe {
-  std::int64_t num_experts = 0;       ///< --num-experts; 0: every MLP is dense
-  std::string layer_freq = "1";       ///< --moe-layer-freq; see config::moe_layers
-  std::int64_t ffn_hidden_size = 0;   ///< --moe-ffn-hidden-size, of one expert; 0: as --ffn-hidden-size
+  std::int64_t num_experts = 0;      ///< --num-experts; 0: every MLP is dense
+  std::string layer_freq = "1";      ///< --moe-layer-freq; see config::moe_layers
+  std::int64_t ffn_hidden_size = 0;  ///< --moe-ffn-hidden-size, of one expert; 0: as --ffn-hidden-size
   std::int64_t shared_expert_intermediate_size = 0;  ///< of all shared experts together; 0: none
   bool shared_expert_gate = false;                   ///< shared experts times sigmoid(x . gate)
 
@@ -28,7 +28,7 @@ struct Moe {
   std::optional<double> router_topk_scaling_factor;  ///< on the weights; unset: 1
   bool router_enable_expert_bias = false;            ///< a bias that only selects keeps experts busy
   double router_bias_update_rate = 0.001;            ///< step of that bias after each training step
-  double input_jitter_eps = 0;                       ///< the router's input times U(1 - eps, 1 + eps); 0: none
+  double input_jitter_eps = 0;  ///< the router's input times U(1 - eps, 1 + eps); 0: none
 
   std::vector<std::string> router_load_balancing_type = {"aux_loss"};  ///< of kBalancing
   std::vector<double> aux_loss_coeff = {0.0};                          ///< one for each of them

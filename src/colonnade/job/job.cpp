@@ -90,7 +90,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   std::vector<std::vector<tensor::Parameter*>> chunks;
   std::vector<tensor::Stage*> stages;
   for (const auto& stage : model.stages) {
-    chunks.push_back(stage->parameters());
+    chunks.push_back(stage->trained_parameters());
     stages.push_back(stage.get());
   }
   const comm::Group replicas = ranks.group(kReplicas);
@@ -197,6 +197,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   fault::point("forward-backward");
   progress().set_phase("gradient sync");
   buffers_->finish();
+  for (const auto& stage : model.stages) stage->finish_step();
   fault::point("gradient-sync");
   const auto sums = reduce(result.report, train_names_);
   report.losses = means(sums);

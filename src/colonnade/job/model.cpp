@@ -24,6 +24,8 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
   if (run.model.moe.num_experts > 0) {
     context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);
+    if (run.model.moe.router_enable_expert_bias)
+      context.readers = ranks.group({Axis::kTp, Axis::kCp, Axis::kDp});
   }
   return context;
 }

@@ -16,6 +16,7 @@ struct Context {
   std::uint64_t seed = 1234;       ///< of initial values and dropout
   comm::Group experts;             ///< ranks that share the experts: etp x ep, etp fastest
   int expert_tensor = 1;           ///< ranks of it that share each expert (etp)
+  comm::Group readers;             ///< ranks that read other tokens or other parts of them: tp, cp and dp
   bool draws = true;               ///< initial values are drawn; else zero until a checkpoint gives them
 
   /// Of this rank on the axes of its groups.

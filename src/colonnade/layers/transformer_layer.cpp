@@ -44,6 +44,10 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const tensor::Pass& pa
   return after_mlp_.forward(mlp_->forward(added.normed), mlp_->fc2.bias.get(), added.sum, pass);
 }
 
+void TransformerLayer::finish_step() {
+  if (moe_) moe_->finish_step();
+}
+
 std::vector<tensor::Parameter*> TransformerLayer::parameters() {
   std::vector<tensor::Parameter*> all;
   collect(all, {input_norm_.weight.get(), input_norm_.bias.get()});

@@ -15,6 +15,7 @@ class TransformerLayer final : public tensor::Block {
                    std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
   std::vector<tensor::Parameter*> parameters() override;
+  void finish_step() override;
 
  private:
   Norm input_norm_;

@@ -96,10 +96,15 @@ std::int64_t routing_activations(const Sizes& z) {
   return router + z_loss + exchange + z.rows * (3 * kInt64 + kFp32) + moe.num_experts * z.etp * kInt64;
 }
 
+/// The gate in fp32 and in the type of layers, and what it weighs.
+std::int64_t shared_gate_activations(const Sizes& z) {
+  return z.m.moe.shared_expert_gate ? z.hidden + z.r * (kFp32 + (z.e == kFp32 ? 0 : z.e)) : 0;
+}
+
 /// Rows come in, and their sums out, beside what an MLP keeps.
 std::int64_t expert_activations(const Sizes& z) {
   return routing_activations(z) + z.rows * z.e * (2 * z.m.hidden_size + (z.up + 1) * z.expert_ffn) +
-         z.n * z.e * (z.up + 1) * z.shared_ffn;
+         z.n * z.e * (z.up + 1) * z.shared_ffn + shared_gate_activations(z);
 }
 
 std::int64_t layer_activations(const config::Run& run, const Sizes& z, bool experts) {

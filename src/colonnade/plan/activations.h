@@ -17,9 +17,11 @@ namespace colonnade::plan {
 ///               the same: on CUDA with b = 1, on the CPU with one head)
 ///               + n 4 heads/t (log-sum-exp) + s^2 e (the mask of a window, b s^2 e of reset attention masks)
 ///               + n e ffn (2, gated 3)/t (fc1 and activation outputs)
-///   with experts instead of the last: R = r k etp rows, E experts: R e (2 h + ffn (2, gated 3)/etp), the same of
-///               shared experts with n and t, scores and choices r (4 E + 8 k), and the rows' places: 28 R, between
-///               ranks 44 R by exchange or 16 R + 12 r k ep etp by gathering, and 8 for each expert's count
+///   with experts instead of the last: R = r k etp rows, E experts: R e (2 h + ffn (2, gated 3)/etp), the
+///   same of
+///               shared experts with n and t, scores and choices r (4 E + 8 k), and the rows' places: 28 R,
+///               between ranks 44 R by exchange or 16 R + 12 r k ep etp by gathering, and 8 for each expert's
+///               count
 ///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask
 ///   embedding   learned positions 8 r
 ///   head        r h e 2 + statistics + n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1)

@@ -43,6 +43,7 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
   for (const StageBlocks& stage : stages) {
     std::vector<FlatParam>& chunk = chunks.emplace_back();
     for_each_held(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied) {
+      if (!spec.trained) return;
       const Shard part = shard(spec, mesh.position(0));
       chunk.push_back({part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp)),
                        spec.family});
@@ -134,31 +135,42 @@ Schedule schedule_of(const config::Run& run) {
   return make_schedule(run.parallel, chunks, microbatches_of(run));
 }
 
-std::vector<StageMemory> plan_memory(const config::Run& run) {
+std::vector<StageMemory> plan_resident(const config::Run& run) {
   const Mesh mesh(run.parallel);
   const std::vector<StageBlocks> stages = split_stages(run.model, run.parallel);
-  const Schedule schedule = schedule_of(run);
-  const ScheduleReport report = check(schedule);
-  COL_CHECK(report.faults.empty(), "schedule: must be sound; got {}; correct its function", report.faults[0]);
-  const int ranks = schedule.ranks;
+  const auto ranks = static_cast<std::size_t>(run.parallel.pipeline_model_parallel_size);
   std::vector<StageMemory> plan;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
     StageMemory memory;
-    for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-      memory.stages.push_back(stages[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ranks) +
-                                     static_cast<std::size_t>(rank)]);
-    }
+    for (std::size_t stage = rank; stage < stages.size(); stage += ranks)
+      memory.stages.push_back(stages[stage]);
     hold_parameters(run, mesh, memory);
-    const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+    plan.push_back(std::move(memory));
+  }
+  return plan;
+}
+
+void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
+                     std::vector<StageMemory>& plan) {
+  for (std::size_t rank = 0; rank < plan.size(); ++rank) {
+    StageMemory& memory = plan[rank];
+    const Program& program = schedule.programs[rank];
     memory.activations = peak_activations(run, memory.stages, program);
     for (const StageBlocks& stage : memory.stages) {
       memory.working = std::max(memory.working, stage_working(run, stage));
       memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches));
     }
     memory.evaluation += most_batches(program, schedule.chunks) * batch_bytes(run);
-    memory.peak_live = report.peak_live[static_cast<std::size_t>(rank)];
-    plan.push_back(std::move(memory));
+    memory.peak_live = report.peak_live[rank];
   }
+}
+
+std::vector<StageMemory> plan_memory(const config::Run& run) {
+  const Schedule schedule = schedule_of(run);
+  const ScheduleReport report = check(schedule);
+  COL_CHECK(report.faults.empty(), "schedule: must be sound; got {}; correct its function", report.faults[0]);
+  std::vector<StageMemory> plan = plan_resident(run);
+  add_activations(run, schedule, report, plan);
   return plan;
 }
 

@@ -50,6 +50,12 @@ Schedule schedule_of(const config::Run& run);
 /// By pipeline coordinate. Throws ConfigError where mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& run);
 
+/// The two halves of it, for those who plan many runs: what lies between steps, which micro-batch, sequence
+/// parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.
+std::vector<StageMemory> plan_resident(const config::Run& run);
+void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
+                     std::vector<StageMemory>& plan);
+
 /// Megatron's estimate of the fullest rank, in bytes.
 /// Source: Megatron's training/theoretical_memory_usage.py.
 struct TheoreticalMemory {

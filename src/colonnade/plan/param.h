@@ -56,6 +56,7 @@ struct ParamSpec {
   Family family = Family::kDense;
   Init init;
   bool weight_decay = true;  ///< false for biases and norms
+  bool trained = true;       ///< false: state that no gradient reaches, in fp32, the same on all ranks
 
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] const Cut* cut(Axis axis) const;  ///< null: not cut over it

@@ -42,4 +42,14 @@ std::vector<Parameter*> Stage::parameters() const {
   return all;
 }
 
+std::vector<Parameter*> Stage::trained_parameters() const {
+  std::vector<Parameter*> all = parameters();
+  std::erase_if(all, [](const Parameter* parameter) { return !parameter->spec.trained; });
+  return all;
+}
+
+void Stage::finish_step() const {
+  for (const auto& block : blocks) block->finish_step();
+}
+
 }  // namespace colonnade::tensor

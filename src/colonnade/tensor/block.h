@@ -60,6 +60,9 @@ class Block {
   virtual at::Tensor forward(const at::Tensor& x, const Pass& pass) = 0;
   /// In order of use in the forward pass.
   virtual std::vector<Parameter*> parameters() = 0;
+  /// Called once a step, when all its gradients are there: blocks move state that is not trained. All ranks
+  /// of a stage call it in the same order.
+  virtual void finish_step() {}
 };
 
 /// The blocks of one virtual stage, in order.
@@ -73,6 +76,9 @@ struct Stage {
 
   at::Tensor forward(at::Tensor x, const Pass& pass) const;
   [[nodiscard]] std::vector<Parameter*> parameters() const;
+  /// Those that are trained.
+  [[nodiscard]] std::vector<Parameter*> trained_parameters() const;
+  void finish_step() const;
 };
 
 }  // namespace colonnade::tensor

@@ -51,6 +51,11 @@ at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& off
 
 Parameter::Parameter(plan::ParamSpec given, const plan::Position& position, const at::TensorOptions& options)
     : spec(std::move(given)), shard(plan::shard(spec, position)) {
+  if (!spec.trained) {
+    const bool wide = at::typeMetaToScalarType(options.dtype()) == at::kDouble;
+    value = at::empty(shard.shape, options.dtype(wide ? at::kDouble : at::kFloat));
+    return;
+  }
   value = at::empty(shard.shape, options).set_requires_grad(true);
   watch();
 }

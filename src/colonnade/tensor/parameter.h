@@ -22,8 +22,8 @@ at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& off
                   const std::vector<std::int64_t>& length);
 
 /// Owned by the block that computes with it; data parallelism and the optimizer hold pointers, so
-/// it does not move. `value` requires grad. `main_grad` has the shape of `value` in fp32 (float64
-/// for float64 parameters); it is allocated by the first gradient unless data_parallel::GradBuffers
+/// it does not move. `value` requires grad where it is trained. `main_grad` has the shape of `value` in fp32
+/// (float64 for float64 parameters); it is allocated by the first gradient unless data_parallel::GradBuffers
 /// has made it a view into a bucket before.
 class Parameter {
  public:

@@ -2,15 +2,17 @@
 #include "colonnade/layers/moe/moe.h"
 
 #include "colonnade/base/error.h"
+#include "colonnade/layers/moe/wide_product.h"
 #include "colonnade/ops/activation.h"
 #include "colonnade/ops/grouped_product.h"
 
 namespace colonnade::layers {
 
 Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Context& context)
-    : router_(params.router, model, context),
+    : router_(params, model, context),
       fc1_(context.make(params.fc1)),
       fc2_(context.make(params.fc2)),
+      shared_gate_(context.make(params.shared_gate)),
       dispatcher_(
           make_dispatcher(model.moe.token_dispatcher_type, context, model.moe.num_experts, params.fc1.name)),
       activation_(model.activation),
@@ -18,7 +20,7 @@ Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Contex
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
 }
 
-at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
+at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
   COL_CHECK(once_ || !pass.training,
             "{}: in training the tensor ranks must hold different tokens; got all of them on each; use "
             "--sequence-parallel",
@@ -30,14 +32,19 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) cons
     rows = ops::activate(rows, activation_);
     return ops::grouped_product(rows, counts, *fc2_);
   };
-  const at::Tensor y =
-      dispatcher_->run(normed.reshape({-1, normed.size(-1)}), routing, compute).view(normed.sizes());
-  return shared_ ? y + shared_->forward(normed) : y;
+  const at::Tensor rows = normed.reshape({-1, normed.size(-1)});
+  const at::Tensor y = dispatcher_->run(rows, routing, compute).view(normed.sizes());
+  if (!shared_) return y;
+  const at::Tensor shared = shared_->forward(normed);
+  if (!shared_gate_) return y + shared;
+  const at::Tensor gate = wide_product(rows, *shared_gate_).sigmoid().to(y.scalar_type());
+  return y + shared * gate.view({normed.size(0), normed.size(1), 1});
 }
 
 void Moe::add_parameters(std::vector<tensor::Parameter*>& all) const {
-  collect(all, {router_.weight.get(), fc1_.get(), fc2_.get()});
+  collect(all, {router_.weight.get(), router_.expert_bias.get(), fc1_.get(), fc2_.get()});
   if (shared_) shared_->add_parameters(all);
+  collect(all, {shared_gate_.get()});
 }
 
 }  // namespace colonnade::layers

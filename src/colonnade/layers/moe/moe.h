@@ -10,20 +10,24 @@
 namespace colonnade::layers {
 
 /// y[t] = sum over the k chosen experts e of weight[t, e] * fc2_e(act(fc1_e(x[t]))), plus the shared experts'
-/// MLP of x[t]. x [s, b, h], or [s / tp, b, h] with sequence parallelism; y is like it.
+/// MLP of x[t], which a gate may weigh by sigmoid(x[t] . gate). x [s, b, h], or [s / tp, b, h] with sequence
+/// parallelism; y is like it.
 ///
 /// In training with tp above 1 sequence parallelism is needed: else each tensor rank would send the same
 /// tokens, and the experts' gradients would count them tp times.
 class Moe {
  public:
   Moe(const plan::MoeParams& params, const config::Model& model, const Context& context);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass);
+  /// See Router::finish_step.
+  void finish_step() { router_.finish_step(); }
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 
  private:
   Router router_;
   std::unique_ptr<tensor::Parameter> fc1_, fc2_;
   std::optional<Mlp> shared_;
+  std::unique_ptr<tensor::Parameter> shared_gate_;
   std::unique_ptr<Dispatcher> dispatcher_;
   config::Activation activation_;
   bool once_;  ///< tokens of different ranks differ

@@ -3,41 +3,11 @@
 
 #include <ATen/ATen.h>
 
+#include "colonnade/layers/moe/wide_product.h"
 #include "colonnade/ops/attach_loss.h"
-#include "colonnade/ops/product.h"
-#include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-at::ScalarType router_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-/// x W^T in the router's type, whatever that of the activations is.
-struct RouterProduct : torch::autograd::Function<RouterProduct> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
-                            tensor::Parameter* weight) {
-    ctx->save_for_backward({x});
-    tensor::keep(ctx, weight);
-    return ops::product(x.to(router_type(x)), w.to(router_type(x)));
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    auto* weight = tensor::kept<tensor::Parameter*>(ctx);
-    const at::Tensor x = ctx->get_saved_variables()[0];
-    const at::Tensor dlogits = grads[0].contiguous();
-    at::Tensor dx;
-    if (ctx->needs_input_grad(0)) {
-      const at::Tensor w = weight->value.detach().to(dlogits.scalar_type());
-      dx = ops::product_input_grad(dlogits, w).to(x.scalar_type());
-    }
-    weight->accumulate_product(dlogits, x.to(dlogits.scalar_type()));
-    return {dx, at::Tensor(), at::Tensor()};
-  }
-};
 
 ops::RouteArgs route_args(const config::Moe& moe) {
   ops::RouteArgs args;
@@ -74,11 +44,14 @@ at::Tensor chosen(const at::Tensor& experts, std::int64_t sequences, std::int64_
 
 }  // namespace
 
-Router::Router(const plan::ParamSpec& spec, const config::Model& model, const Context& context)
-    : weight(context.make(spec)),
+Router::Router(const plan::MoeParams& params, const config::Model& model, const Context& context)
+    : weight(context.make(params.router)),
+      expert_bias(context.make(params.expert_bias)),
       args_(route_args(model.moe)),
       z_loss_(model.moe.z_loss_coeff),
-      parts_(context.sequence_parallel ? context.tp : comm::Group()) {
+      parts_(context.sequence_parallel ? context.tp : comm::Group()),
+      readers_(context.readers),
+      bias_rate_(model.moe.router_bias_update_rate) {
   const config::Moe& moe = model.moe;
   for (std::size_t i = 0; i < moe.router_load_balancing_type.size(); ++i) {
     const std::string& kind = moe.router_load_balancing_type[i];
@@ -90,10 +63,16 @@ Router::Router(const plan::ParamSpec& spec, const config::Model& model, const Co
   }
 }
 
-ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) const {
-  const at::Tensor logits = RouterProduct::apply(x.reshape({-1, x.size(-1)}), weight->value, weight.get());
-  ops::Routing routing = ops::route(logits, args_);
+ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
+  const at::Tensor logits = wide_product(x.reshape({-1, x.size(-1)}), *weight);
+  ops::RouteArgs args = args_;
+  if (expert_bias) args.bias = expert_bias->value;
+  ops::Routing routing = ops::route(logits, args);
   if (!pass.training) return routing;
+  if (expert_bias) {
+    const at::Tensor taken = chosen(routing.experts, 1, logits.size(1), expert_bias->value.options())[0];
+    taken_ = taken_.defined() ? taken_ + taken : taken;
+  }
   for (const Balance& balance : balances_) routing.weights = add_balance(routing, balance, x.size(1), pass);
   if (z_loss_ > 0) routing.weights = add_z_loss(routing.weights, logits, pass);
   return routing;
@@ -130,6 +109,13 @@ at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logit
   at::Tensor whole = own.detach().clone();
   parts_.all_reduce(whole, weight->spec.name + " / z-loss").wait();
   return add_loss(weights, own, whole, z_loss_, "z_loss", pass);
+}
+
+void Router::finish_step() {
+  if (!expert_bias || !taken_.defined()) return;
+  readers_.all_reduce(taken_, weight->spec.name + " / tokens of each expert").wait();
+  expert_bias->value.add_((taken_.mean() - taken_).sign_(), bias_rate_);
+  taken_ = at::Tensor();
 }
 
 }  // namespace colonnade::layers

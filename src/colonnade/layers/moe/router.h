@@ -8,6 +8,7 @@
 #include "colonnade/config/model.h"
 #include "colonnade/layers/context.h"
 #include "colonnade/ops/routing.h"
+#include "colonnade/plan/params/gpt.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::layers {
@@ -23,14 +24,22 @@ namespace colonnade::layers {
 /// coefficient is attached to the weights; without it, it is reported as `load_balancing_loss`,
 /// `seq_load_balancing_loss`, `z_loss`, a mean over layers and micro-batches.
 ///
-/// Communication with sequence parallelism: sums over tp, once a loss.
+/// The expert bias b is added to the scores for the choice alone. After each step, with f_e the tokens that
+/// chose e over all its micro-batches and ranks, b_e += rate * sign(mean f - f_e) (DeepSeek-V3 2024).
+///
+/// Communication: with sequence parallelism sums over tp, once a loss; with a bias, one sum over all readers
+/// of tokens a step.
 class Router {
  public:
-  Router(const plan::ParamSpec& weight, const config::Model& model, const Context& context);
+  Router(const plan::MoeParams& params, const config::Model& model, const Context& context);
   /// x [s, b, h], or this rank's [s / tp, b, h], normed -> experts and weights of its rows in order.
-  [[nodiscard]] ops::Routing forward(const at::Tensor& x, const tensor::Pass& pass) const;
+  [[nodiscard]] ops::Routing forward(const at::Tensor& x, const tensor::Pass& pass);
 
-  std::unique_ptr<tensor::Parameter> weight;  ///< [experts, h]
+  /// Moves the bias. Collective over the readers of tokens.
+  void finish_step();
+
+  std::unique_ptr<tensor::Parameter> weight;       ///< [experts, h]
+  std::unique_ptr<tensor::Parameter> expert_bias;  ///< [experts]; null: none
 
  private:
   struct Balance {
@@ -49,7 +58,10 @@ class Router {
   ops::RouteArgs args_;
   std::vector<Balance> balances_;
   double z_loss_;
-  comm::Group parts_;  ///< ranks that hold the other parts of the sequence
+  comm::Group parts_;    ///< ranks that hold the other parts of the sequence
+  comm::Group readers_;  ///< ranks whose tokens move the bias
+  double bias_rate_;
+  at::Tensor taken_;  ///< tokens of this step that chose each expert, on this rank
 };
 
 }  // namespace colonnade::layers

@@ -101,10 +101,10 @@ class Builder {
             .init = {.std = std}};
   }
 
-  /// W [experts, h], the same on all ranks.
-  [[nodiscard]] ParamSpec router(const std::string& name) const {
+  /// W [rows, h], the same on all ranks, for products with this rank's part of the sequence.
+  [[nodiscard]] ParamSpec whole(const std::string& name, std::int64_t rows) const {
     return {.name = name,
-            .shape = {m_.moe.num_experts, m_.hidden_size},
+            .shape = {rows, m_.hidden_size},
             .partial = partial_by_sequence(),
             .init = {.std = m_.init_method_std}};
   }
@@ -182,14 +182,23 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
             f);
   const std::string name = layer + ".mlp.";
   MoeParams p{.norm = build.norm(layer + ".pre_mlp_layernorm"),
-              .router = build.router(name + "router.weight"),
+              .router = build.whole(name + "router.weight", m.moe.num_experts),
+              .expert_bias = std::nullopt,
               .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, up_pieces(m, f), m.init_method_std),
               .fc2 = build.experts(name + "experts.linear_fc2.weight", 2, {{.size = f}}, build.output_std()),
               .shared_fc1 = std::nullopt,
-              .shared_fc2 = std::nullopt};
+              .shared_fc2 = std::nullopt,
+              .shared_gate = std::nullopt};
+  if (m.moe.router_enable_expert_bias)
+    p.expert_bias = ParamSpec{.name = name + "router.expert_bias",
+                              .shape = {m.moe.num_experts},
+                              .init = kZeros,
+                              .weight_decay = false,
+                              .trained = false};
   if (shared > 0) {
     p.shared_fc1 = build.column(name + "shared_experts.linear_fc1", up_pieces(m, shared), false);
     p.shared_fc2 = build.row(name + "shared_experts.linear_fc2", {.size = shared});
+    if (m.moe.shared_expert_gate) p.shared_gate = build.whole(name + "shared_experts.gate_weight", 1);
   }
   return p;
 }

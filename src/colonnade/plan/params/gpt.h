@@ -50,10 +50,12 @@ struct MlpParams {
 /// In place of an MLP: experts, and shared ones that every token passes.
 struct MoeParams {
   NormParams norm;
-  ParamSpec router;  ///< [experts, h]
-  ParamSpec fc1;     ///< [experts, gate and up, h]
-  ParamSpec fc2;     ///< [experts, h, ffn]
+  ParamSpec router;                      ///< [experts, h]
+  std::optional<ParamSpec> expert_bias;  ///< [experts], moved once a step, not trained
+  ParamSpec fc1;                         ///< [experts, gate and up, h]
+  ParamSpec fc2;                         ///< [experts, h, ffn]
   std::optional<LinearParams> shared_fc1, shared_fc2;
+  std::optional<ParamSpec> shared_gate;  ///< [1, h]
 };
 struct LayerParams {
   AttentionParams attention;
@@ -118,10 +120,12 @@ template <typename F>
 void for_each(const MoeParams& p, F&& f) {
   for_each(p.norm, f);
   for_each(p.router, f);
+  for_each(p.expert_bias, f);
   for_each(p.fc1, f);
   for_each(p.fc2, f);
   for_each(p.shared_fc1, f);
   for_each(p.shared_fc2, f);
+  for_each(p.shared_gate, f);
 }
 template <typename F>
 void for_each(const LayerParams& p, F&& f) {

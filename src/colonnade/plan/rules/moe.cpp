@@ -365,10 +365,8 @@ struct Later {
 };
 
 constexpr Later kLater[] = {
-    {"moe_router_enable_expert_bias", "false"},
     {"moe_router_load_balancing_type", "aux_loss", "global_aux_loss"},
     {"moe_input_jitter_eps", "0"},
-    {"moe_shared_expert_gate", "false"},
     {"moe_expert_capacity_factor", "unset"},
     {"moe_pad_expert_input_to_capacity", "false"},
     {"moe_token_drop_policy", "probs"},
