@@ -51,6 +51,20 @@ constexpr Layout kEmptyStage{
     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et||tL --use-distributed-optimizer"};
 constexpr Layout kLayouts[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed};
 
+constexpr const char* kExperts =
+    "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 12 --moe-aux-loss-coeff 0.01 ";
+/// Experts whole, over ep with an owner each, over ep and etp, with replicas over edp, and on two stages.
+constexpr Layout kExpertLayouts[] = {
+    kOne,
+    {2, "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall --use-distributed-optimizer"},
+    {4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+     "--use-distributed-optimizer --ddp-bucket-size 500"},
+    {4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+     "--expert-tensor-parallel-size 1 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"},
+    {4, "--pipeline-model-parallel-size 2 --expert-model-parallel-size 2"}};
+
 config::Run settings(const Layout& layout, const std::string& flags) {
   return test::settings(layout.world, test::words(kSizes + flags) + test::words(layout.flags));
 }
@@ -160,6 +174,14 @@ TEST(Checkpoint, OfALlamaLoadsInEveryLayout) {
 
 TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
   for (const Layout& from : kLayouts) check_every_layout(from, std::string(kGpt2));
+}
+
+TEST(Checkpoint, OfAMixtureLoadsInEveryLayout) {
+  const std::string mixtral = std::string(kLlama) + kExperts;
+  for (const Layout& from : kExpertLayouts) check_layouts(from, mixtral, kExpertLayouts);
+  for (const char* more : {"--qk-layernorm --moe-layer-freq [0,1] ",
+                           "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "})
+    check_layouts(kExpertLayouts[2], mixtral + more, kExpertLayouts);
 }
 
 TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
