@@ -4,7 +4,8 @@ tokens of a Llama. Prints one JSON object with tokens/s of the median step.
 
 `megatron` is Megatron Core with its local layers, gradient buffers and FP32 optimizer in a world of one. It asks for
 CUDA in places where the CPU would do; OnCpu answers for it while the model is built and while the optimizer steps,
-never inside the forward and backward that are measured. `transformers` is LlamaForCausalLM with sdpa attention."""
+never inside the forward and backward that are measured. `transformers` is LlamaForCausalLM, with --experts
+MixtralForCausalLM (two of them a token), with sdpa attention."""
 import argparse
 import contextlib
 import json
@@ -90,13 +91,14 @@ def megatron(args):
 
 
 def transformers(args):
-    from transformers import LlamaConfig, LlamaForCausalLM
-    config = LlamaConfig(
+    from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+    mixture = {"num_local_experts": args.experts, "num_experts_per_tok": 2} if args.experts else {}
+    config = (MixtralConfig if args.experts else LlamaConfig)(
         vocab_size=args.vocab, hidden_size=args.hidden, num_hidden_layers=args.layers,
         num_attention_heads=args.heads, num_key_value_heads=args.kv_heads, intermediate_size=args.ffn,
         max_position_embeddings=max(args.seq, 128), attn_implementation="sdpa", use_cache=False,
-        tie_word_embeddings=False)
-    model = LlamaForCausalLM(config).float().train()
+        tie_word_embeddings=False, **mixture)
+    model = (MixtralForCausalLM if args.experts else LlamaForCausalLM)(config).float().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
 
     def step(tokens):
@@ -116,6 +118,7 @@ def main():
     parser.add_argument("peer", choices=["megatron", "transformers"])
     for name in ("layers", "hidden", "heads", "kv-heads", "ffn", "seq", "vocab", "micro-batch"):
         parser.add_argument("--" + name, type=int, required=True)
+    parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=2)
     args = parser.parse_args()
