@@ -1,0 +1,35 @@
+// Published training speeds of dense models in bf16, as settings and seconds per step.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/plan/hardware.h"
+#include "colonnade/plan/step_time.h"
+
+namespace colonnade::planner {
+
+/// What a row leaves open is searched: the fastest by estimate that fits the memory, whatever was published.
+struct Row {
+  std::string name;
+  std::string hardware;  ///< "h100", or a file beside this one
+  config::Run run;       ///< micro_batch_size 0: searched, with virtual stages and full recomputation
+  plan::Execution execution;
+  double seconds = 0;       ///< published
+  bool calibrated = false;  ///< one of those that constants of the hardware files are fitted to
+};
+std::vector<Row> published_rows();
+
+struct Prediction {
+  config::Run run;  ///< as searched
+  plan::Execution execution;
+  plan::StepTime time;
+};
+/// `folder` holds the hardware files of the rows that have one of their own.
+Prediction predict(const Row& row, const std::string& folder);
+
+/// Spearman's: 1 when both lists have the same order.
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace colonnade::planner

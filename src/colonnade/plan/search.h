@@ -1,0 +1,48 @@
+// The fastest layouts of a model on a cluster, by estimate, and why the others lose.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/plan/describe.h"
+#include "colonnade/plan/hardware.h"
+#include "colonnade/plan/step_time.h"
+
+namespace colonnade::plan {
+
+/// A layout that fits.
+struct FoundLayout {
+  config::Run run;  ///< as it could have been given: not derived
+  StepTime time;
+  double peak_bytes = 0;  ///< of the fullest rank
+};
+
+struct SearchResult {
+  std::int64_t candidates = 0;
+  std::map<std::string, std::int64_t> refused;  ///< by id, the first rule that each of them breaks
+  std::int64_t too_big = 0;                     ///< candidates that need more than Hardware::usable_bytes
+  double smallest_bytes = 0;                    ///< what the smallest of these needs; 0: none
+  std::int64_t fit = 0;
+  std::vector<FoundLayout> best;  ///< fastest first; of two that are equally fast, the one with less memory
+};
+
+/// Tries, for the model, world size and global batch of `run` (not derived), every tensor and pipeline size,
+/// virtual stages up to 16, embedding and loss as layers or not, micro-batches up to 16, sequence parallelism
+/// and the distributed optimizer on and off; gradients and parameters travel beside the passes where they
+/// can. What else the settings say stays, but for those of a layout (uneven stages, layout strings). At most
+/// `keep` are returned. Two threads or more; the result does not depend on their number. Throws ConfigError
+/// without a global batch.
+SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep = 10);
+
+/// Words that turn the settings `from` into those of `to` on a command line.
+std::vector<std::string> flags_between(const config::Run& from, const config::Run& to);
+
+/// A row per layout, with what makes it slower than the first one.
+Table search_table(const SearchResult& result);
+/// Counts of all candidates, then the table.
+std::string search_text(const SearchResult& result, const Hardware& hardware);
+
+}  // namespace colonnade::plan

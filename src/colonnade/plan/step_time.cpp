@@ -1,0 +1,292 @@
+// Puts the parts of a step together: stages on the schedule's clock, then what data parallelism and the
+// optimizer add.
+#include "colonnade/plan/step_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "colonnade/base/error.h"
+#include "colonnade/plan/activations.h"
+#include "colonnade/plan/buckets.h"
+#include "colonnade/plan/clock.h"
+#include "colonnade/plan/flops.h"
+#include "colonnade/plan/memory.h"
+#include "colonnade/plan/mesh.h"
+#include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/rules.h"
+
+namespace colonnade::plan {
+namespace {
+
+constexpr double kFp32 = 4;
+
+/// One estimate.
+class Estimator {
+ public:
+  Estimator(const config::Run& run, const Hardware& hardware, const Execution& execution,
+            const LocalSizes& sizes, KnownSchedules& schedules)
+      : run_(run),
+        hw_(hardware),
+        how_(execution),
+        sizes_(sizes),
+        schedules_(schedules),
+        mesh_(run.parallel),
+        stages_(split_stages(run.model, run.parallel)),
+        ranks_(run.parallel.pipeline_model_parallel_size),
+        chunks_(static_cast<int>(stages_.size()) / ranks_),
+        microbatches_(static_cast<int>(std::max<std::int64_t>(1, num_microbatches(run)))),
+        data_(ring_of(hardware, mesh_, data_axes(Family::kDense))),
+        bucket_(static_cast<double>(bucket_elements(run.parallel, data_.ranks))),
+        element_(static_cast<double>(element_size(run.model))) {}
+
+  StepTime estimate() {
+    const Ring tensor = ring_of(hw_, mesh_, {Axis::kTp});
+    for (const StageBlocks& stage : stages_) {
+      times_.push_back(stage_time(run_, stage, hw_, how_, tensor));
+      costs_.push_back({times_.back().forward.total(), times_.back().backward.total()});
+      elements_.push_back(elements_of(stage));
+    }
+    pipeline_ = times_of_step(schedules_, run_.parallel, chunks_, microbatches_, costs_, transfer());
+    StepTime t;
+    int busiest = 0;
+    for (int rank = 1; rank < ranks_; ++rank)
+      if (busy(rank).total() > busy(busiest).total()) busiest = rank;
+    t.compute = busy(busiest).compute;
+    t.tensor = busy(busiest).tensor;
+    t.bubble = pipeline_.makespan - busy(busiest).total();
+    t.data = how_.sharded_parameters ? sharded_data() : gradients() + parameters();
+    t.optimizer = optimizer();
+    t.other = hw_.step_seconds;
+    t.step = t.compute + t.tensor + t.bubble + t.data + t.optimizer + t.other;
+    const double sequences = static_cast<double>(run_.training.micro_batch_size) * microbatches_ *
+                             run_.parallel.data_parallel_size();
+    const double devices = mesh_.world_size();
+    t.tokens_per_second_per_device =
+        sequences * static_cast<double>(run_.training.seq_length) / t.step / devices;
+    const double flops = training_flops(run_.model, run_.training.seq_length,
+                                        static_cast<std::int64_t>(sequences), mesh_.size(Axis::kTp));
+    t.mfu = flops / t.step / devices / hw_.peak_flops;
+    return t;
+  }
+
+ private:
+  [[nodiscard]] std::size_t stage(int rank, int chunk) const {
+    return static_cast<std::size_t>(chunk * ranks_ + rank);
+  }
+
+  [[nodiscard]] double elements_of(const StageBlocks& stage) const {
+    const auto at = [this](std::int64_t layer) {
+      return sizes_.up_to_layer[static_cast<std::size_t>(layer)];
+    };
+    const double layers = at(stage.first_layer + stage.num_layers) - at(stage.first_layer);
+    return layers + (stage.embedding ? sizes_.embedding : 0) + (stage.head ? sizes_.head : 0);
+  }
+
+  /// One activation from a stage to the next.
+  [[nodiscard]] double transfer() const {
+    if (ranks_ < 2) return 0;
+    const bool near = mesh_.peers(0, {Axis::kPp})[1] < hw_.devices_per_node;
+    const Link& link = near ? hw_.intra_node : hw_.inter_node;
+    const double cut = run_.parallel.sequence_parallel ? mesh_.size(Axis::kTp) : 1;
+    const double rows = static_cast<double>(run_.training.micro_batch_size * run_.training.seq_length) /
+                        run_.parallel.context_parallel_size;
+    const double bytes = rows * static_cast<double>(run_.model.hidden_size) * element_ / cut;
+    return bytes / (link.bandwidth * link.share) + link.latency;
+  }
+
+  /// Of all micro-batches.
+  [[nodiscard]] PassTime busy(int rank) const {
+    PassTime sum;
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      const StageTime& t = times_[stage(rank, chunk)];
+      sum.compute += microbatches_ * (t.forward.compute + t.backward.compute);
+      sum.tensor += microbatches_ * (t.forward.tensor + t.backward.tensor);
+    }
+    return sum;
+  }
+
+  [[nodiscard]] const ChunkTimes& times(int rank, int chunk) const {
+    return pipeline_.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)];
+  }
+
+  /// What is left of `seconds` when only the last bucket cannot hide.
+  [[nodiscard]] double last_bucket(double seconds, double elements) const {
+    return elements > bucket_ ? seconds * bucket_ / elements : seconds;
+  }
+
+  /// The sum of gradients over the data ranks: what of it lies behind the last backward pass of all ranks.
+  [[nodiscard]] double gradients() const {
+    if (data_.ranks < 2) return 0;
+    const bool scattered = run_.parallel.use_distributed_optimizer;
+    double behind = 0;
+    double slowed = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      std::vector<int> order(static_cast<std::size_t>(chunks_));
+      std::iota(order.begin(), order.end(), 0);
+      std::sort(order.begin(), order.end(), [&](int a, int b) {
+        return times(rank, a).last_backward_begin > times(rank, b).last_backward_begin;
+      });
+      double end = -pipeline_.makespan;  // relative to the end of the last backward pass
+      double hidden = 0;
+      for (const int chunk : order) {
+        const double elements = elements_[stage(rank, chunk)];
+        const double seconds = (scattered ? 1 : 2) * data_.seconds(kFp32 * elements);
+        const ChunkTimes& at = times(rank, chunk);
+        if (run_.parallel.overlap_grad_reduce) {
+          const double begun = std::max(end, -at.last_backward_begin);
+          end = std::max(begun + seconds, -at.last_backward_end + last_bucket(seconds, elements));
+          hidden += std::max(0.0, seconds - std::max(0.0, end));
+        } else {
+          end = std::max(end, -times(rank, order.back()).last_backward_end) + seconds;
+        }
+      }
+      behind = std::max(behind, end);
+      slowed = std::max(slowed, hw_.overlap_cost * hidden);
+    }
+    return std::max(behind, 0.0) + slowed;
+  }
+
+  /// The gather of updated parameters: what of it lies in front of the first forward passes.
+  [[nodiscard]] double parameters() const {
+    if (data_.ranks < 2 || !run_.parallel.use_distributed_optimizer) return 0;
+    double late = 0;
+    double slowed = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      double end = 0;
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
+        const double elements = elements_[stage(rank, chunk)];
+        const double seconds = data_.seconds(element_ * elements);
+        end += seconds;
+        if (!run_.parallel.overlap_param_gather) continue;
+        const double forward = times_[stage(rank, chunk)].forward.total();
+        const double begin = times(rank, chunk).first_forward_end - forward;
+        const double first = end - seconds + last_bucket(seconds, elements);
+        late = std::max({late, first - begin, end - begin - forward});
+        slowed = std::max(slowed, hw_.overlap_cost * std::min(end, forward));
+      }
+      if (!run_.parallel.overlap_param_gather) late = std::max(late, end);
+    }
+    return late + slowed;
+  }
+
+  /// FSDP without a pipeline: parameters gathered for both passes, gradients scattered behind the second one,
+  /// layer by layer beside the passes.
+  [[nodiscard]] double sharded_data() const {
+    if (data_.ranks < 2) return 0;
+    double sum = 0;
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      const double elements = elements_[stage(0, chunk)];
+      const double gather = data_.seconds(element_ * elements);
+      const double scatter = data_.seconds(kFp32 * elements);
+      const StageTime& t = times_[stage(0, chunk)];
+      const auto exposed = [&](double communication, double work) {
+        return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
+      };
+      const auto blocks = static_cast<double>(stages_[stage(0, chunk)].num_layers + 2);
+      sum += microbatches_ * (exposed(gather, t.forward.total()) +
+                              exposed(gather + scatter, t.backward.total()) + (gather + scatter) / blocks);
+    }
+    return sum;
+  }
+
+  /// Of the rank that holds most: gradients read for the norm and for the update and set to zero, main
+  /// parameters and moments read and written, parameters written.
+  [[nodiscard]] double optimizer() const {
+    double most = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      double elements = 0;
+      for (int chunk = 0; chunk < chunks_; ++chunk) elements += elements_[stage(rank, chunk)];
+      most = std::max(most, elements);
+    }
+    const bool cut = run_.parallel.use_distributed_optimizer || how_.sharded_parameters;
+    const double own = most / (cut ? data_.ranks : 1);
+    const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
+    const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + element_;
+    const double zeroed = (how_.sharded_parameters ? own : most) * kFp32;
+    return (own * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
+  }
+
+  const config::Run& run_;
+  const Hardware& hw_;
+  const Execution& how_;
+  const LocalSizes& sizes_;
+  KnownSchedules& schedules_;
+  Mesh mesh_;
+  std::vector<StageBlocks> stages_;
+  int ranks_, chunks_, microbatches_;
+  Ring data_;
+  double bucket_;                 ///< elements
+  double element_;                ///< bytes
+  std::vector<StageTime> times_;  ///< by virtual stage
+  std::vector<StageCost> costs_;  ///< the same, summed
+  std::vector<double> elements_;  ///< the same
+  PipelineTimes pipeline_;
+};
+
+}  // namespace
+
+LocalSizes local_sizes(const config::Run& run) {
+  const Position position = Mesh(run.parallel).position(0);
+  LocalSizes sizes;
+  const auto count = [&position](double& sum) {
+    return [&sum, &position](const ParamSpec& spec) {
+      sum += static_cast<double>(shard(spec, position).numel());
+    };
+  };
+  for_each(embedding_params(run.model, run.parallel), count(sizes.embedding));
+  for_each(head_params(run.model, run.parallel), count(sizes.head));
+  sizes.up_to_layer.push_back(0);
+  for (std::int64_t layer = 0; layer < run.model.num_layers; ++layer) {
+    double sum = sizes.up_to_layer.back();
+    for_each(layer_params(run.model, run.parallel, layer), count(sum));
+    sizes.up_to_layer.push_back(sum);
+  }
+  // Tied tables lie on both ends of a pipeline.
+  if (!run.model.untie_embeddings_and_output_weights && run.parallel.pipeline_model_parallel_size > 1)
+    count(sizes.head)(embedding_params(run.model, run.parallel).word);
+  return sizes;
+}
+
+std::string why_not_estimated(const config::Run& run) {
+  if (run.model.moe.num_experts == 0) return "";
+  return fmt::format(
+      "--hardware: the time of a mixture of experts is not estimated in this version; got --num-experts {}; leave "
+      "--hardware and --search out",
+      run.model.moe.num_experts);
+}
+
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution) {
+  if (const std::string why = why_not_estimated(run); !why.empty()) throw ConfigError(why);
+  KnownSchedules schedules;
+  return estimate_step(run, hardware, execution, local_sizes(run), schedules);
+}
+
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution,
+                       const LocalSizes& sizes, KnownSchedules& schedules) {
+  return Estimator(run, hardware, execution, sizes, schedules).estimate();
+}
+
+Table step_time_table(const StepTime& t) {
+  Table table{{"part of the step", "ms", "share"}};
+  const auto row = [&](const char* name, double seconds) {
+    table.push_back(
+        {name, fmt::format("{:.1f}", seconds * 1e3), fmt::format("{:.1f}%", 100 * seconds / t.step)});
+  };
+  row("compute", t.compute);
+  row("tensor ranks", t.tensor);
+  row("pipeline idle", t.bubble);
+  row("data ranks", t.data);
+  row("optimizer", t.optimizer);
+  row("other", t.other);
+  return table;
+}
+
+std::string step_time_text(const StepTime& t, const Hardware& hardware) {
+  return fmt::format("estimate on {}: {:.1f} ms a step, {:.1f} tokens/s per device, MFU {:.1f}%\n{}",
+                     hardware.name, t.step * 1e3, t.tokens_per_second_per_device, 100 * t.mfu,
+                     table_text(step_time_table(t)));
+}
+
+}  // namespace colonnade::plan

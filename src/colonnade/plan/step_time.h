@@ -1,0 +1,52 @@
+// An estimate of the time of one training step, out of settings and a hardware file. docs/guide/planning.md
+// says what it assumes; docs/benchmarks.md holds it against published times.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/plan/clock.h"
+#include "colonnade/plan/describe.h"
+#include "colonnade/plan/hardware.h"
+#include "colonnade/plan/work_time.h"
+
+namespace colonnade::plan {
+
+/// Why the settings cannot be estimated, as a fault; "" when they can.
+std::string why_not_estimated(const config::Run& run);
+
+/// Elements of parameters on one rank, by block. Depends on the model and the tensor size alone.
+struct LocalSizes {
+  double embedding = 0, head = 0;
+  std::vector<double> up_to_layer;  ///< [i]: layers 0 .. i-1 together
+};
+LocalSizes local_sizes(const config::Run& run);
+
+/// Seconds. `step` is the sum of the other parts.
+struct StepTime {
+  double step = 0;
+  double compute = 0;    ///< products, attention and elementwise passes of the rank that has most
+  double tensor = 0;     ///< its waiting for sums over the tensor ranks
+  double bubble = 0;     ///< its waiting for other stages
+  double data = 0;       ///< gradients summed and parameters gathered that nothing hides
+  double optimizer = 0;  ///< norm, update, gradients set to zero
+  double other = 0;      ///< Hardware::step_seconds
+  double tokens_per_second_per_device = 0;
+  double mfu = 0;  ///< training_flops (causal half) of the step against the peak of all devices
+};
+
+/// Throws ConfigError where the mesh, the stages or the schedule of the settings do, and with
+/// why_not_estimated.
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution = {});
+/// The same with what many runs share, for a search.
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution,
+                       const LocalSizes& sizes, KnownSchedules& schedules);
+
+/// One line per part, with its share of the step.
+Table step_time_table(const StepTime& time);
+/// The table with step, tokens/s and MFU above it.
+std::string step_time_text(const StepTime& time, const Hardware& hardware);
+
+}  // namespace colonnade::plan

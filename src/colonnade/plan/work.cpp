@@ -1,0 +1,110 @@
+// Counts by formula; see work.h for the letters.
+#include "colonnade/plan/work.h"
+
+#include <algorithm>
+
+#include "colonnade/plan/activations.h"
+#include "colonnade/plan/flops.h"
+
+namespace colonnade::plan {
+namespace {
+
+/// Sizes of one micro-batch on one rank.
+struct Sizes {
+  explicit Sizes(const config::Run& run)
+      : m(run.model),
+        t(run.parallel.tensor_model_parallel_size),
+        s(static_cast<double>(run.training.seq_length) / run.parallel.context_parallel_size),
+        n(static_cast<double>(run.training.micro_batch_size) * s),
+        e(static_cast<double>(element_size(m))),
+        h(static_cast<double>(m.hidden_size)),
+        q(static_cast<double>(m.num_attention_heads * m.kv_channels) / t),
+        kv(static_cast<double>(m.kv_channels) * std::max(1.0, static_cast<double>(m.num_query_groups) / t)),
+        ffn(static_cast<double>(m.ffn_hidden_size) / t),
+        fc1(m.gated() ? 2 * ffn : ffn),
+        whole(n * h * e),
+        hidden(run.parallel.sequence_parallel ? whole / t : whole) {}
+
+  const config::Model& m;
+  double t, s, n, e, h, q, kv, ffn, fc1;
+  double whole;   ///< bytes of [n, h]
+  double hidden;  ///< bytes of [r, h]
+};
+
+/// A norm together with the sum of the residual stream: forward it reads the stream and what is added and
+/// writes both results; backward it reads two gradients and its input and writes a gradient.
+void add_norm(Work& work, const Sizes& z) {
+  work.forward_bytes += 4 * z.hidden;
+  work.backward_bytes += 4 * z.hidden;
+  work.forward_kernels += 1;
+  work.backward_kernels += 2;
+}
+
+}  // namespace
+
+Work embedding_work(const config::Run& run) {
+  const Sizes z(run);
+  Work work;
+  work.forward_bytes = 2 * z.whole;
+  work.backward_bytes = 2 * z.whole;
+  work.forward_kernels = work.backward_kernels = 2;
+  work.summed = z.whole;
+  return work;
+}
+
+Work attention_work(const config::Run& run) {
+  const Sizes z(run);
+  Work work;
+  add_norm(work, z);
+  const double turned = z.m.position_embedding == config::PositionEmbedding::kRope ? z.q + z.kv : 0;
+  const double normed = z.m.qk_layernorm ? z.q + z.kv : 0;
+  work.forward_bytes += 2 * z.n * z.e * (turned + normed);
+  work.backward_bytes += z.n * z.e * (2 * turned + 3 * normed);
+  work.forward_kernels += (turned > 0 ? 2 : 0) + (normed > 0 ? 2 : 0);
+  work.backward_kernels += (turned > 0 ? 2 : 0) + (normed > 0 ? 4 : 0);
+  work.attention_flops = 2 * z.n * z.s * z.q;
+  work.products = {{"qkv", z.n, z.q + 2 * z.kv, z.h, LinearCut::kColumns, z.whole},
+                   {"proj", z.n, z.h, z.q, LinearCut::kRows, z.whole}};
+  return work;
+}
+
+Work mlp_work(const config::Run& run) {
+  const Sizes z(run);
+  Work work;
+  add_norm(work, z);
+  work.forward_bytes += z.n * z.e * (z.fc1 + z.ffn);
+  work.backward_bytes += z.n * z.e * (2 * z.fc1 + z.ffn);
+  work.forward_kernels += 1;
+  work.backward_kernels += 1;
+  work.products = {{"fc1", z.n, z.fc1, z.h, LinearCut::kColumns, z.whole},
+                   {"fc2", z.n, z.h, z.ffn, LinearCut::kRows, z.whole}};
+  return work;
+}
+
+Work head_work(const config::Run& run) {
+  const Sizes z(run);
+  Work work;
+  add_norm(work, z);
+  const double rows = static_cast<double>(padded_vocab_size(z.m, static_cast<int>(z.t))) / z.t;
+  const double logits = z.n * rows * z.e;
+  work.forward_bytes += 2 * logits;
+  work.backward_bytes += 2 * logits;
+  work.forward_kernels += 4;
+  work.backward_kernels += 1;
+  work.products = {{"output", z.n, rows, z.h, LinearCut::kColumns, z.whole}};
+  return work;
+}
+
+std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage) {
+  std::vector<RepeatedWork> parts;
+  if (stage.embedding) parts.push_back({embedding_work(run), 1, false});
+  if (stage.num_layers > 0) {
+    const auto layers = static_cast<double>(stage.num_layers);
+    parts.push_back({attention_work(run), layers, true});
+    parts.push_back({mlp_work(run), layers, true});
+  }
+  if (stage.head) parts.push_back({head_work(run), 1, false});
+  return parts;
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,66 @@
+// The clock for stages that differ: equal to the simulator where they do not, by hand where they do, and a
+// short run of it stands for a long one.
+#include "colonnade/plan/clock.h"
+
+#include <gtest/gtest.h>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::plan {
+namespace {
+
+std::vector<StageCost> equal(int stages, double forward, double backward) {
+  return std::vector<StageCost>(static_cast<std::size_t>(stages), {forward, backward});
+}
+
+config::Parallel pipeline(int ranks) {
+  config::Parallel p;
+  p.pipeline_model_parallel_size = ranks;
+  return p;
+}
+
+TEST(PipelineTime, EqualStagesTakeAsLongAsTheSimulatorSays) {
+  for (const Schedule& s : {gpipe(4, 7), one_f_one_b(4, 9), interleaved(4, 3, 8, 4), one_f_one_b(1, 3)}) {
+    for (const double transfer : {0.0, 0.25}) {
+      const double expected = simulate(s, {.forward = 1, .backward = 2, .transfer = transfer}).makespan;
+      EXPECT_DOUBLE_EQ(pipeline_times(s, equal(s.stages(), 1, 2), transfer).makespan, expected) << s.kind;
+    }
+  }
+}
+
+TEST(PipelineTime, TheSlowestStageSetsThePace) {
+  // Two stages, three micro-batches, the second stage twice as slow: 1 in front, 3 * (2 + 4), 2 behind.
+  const PipelineTimes times = pipeline_times(one_f_one_b(2, 3), {{1, 2}, {2, 4}}, 0);
+  EXPECT_DOUBLE_EQ(times.makespan, 1 + 3 * 6 + 2);
+  EXPECT_DOUBLE_EQ(times.chunks[0][0].first_forward_end, 1);
+  EXPECT_DOUBLE_EQ(times.chunks[1][0].first_forward_end, 3);
+  EXPECT_DOUBLE_EQ(times.chunks[0][0].last_backward_begin, 2);
+  EXPECT_DOUBLE_EQ(times.chunks[0][0].last_backward_end, 0);
+  EXPECT_DOUBLE_EQ(times.chunks[1][0].last_backward_end, 2);
+}
+
+TEST(PipelineTime, AShortRunStandsForALongOne) {
+  KnownSchedules schedules;
+  for (const auto& [ranks, chunks] : {std::pair{4, 1}, {4, 3}, {6, 2}, {8, 1}}) {
+    std::vector<StageCost> costs = equal(ranks * chunks, 1, 2);
+    costs.front() = {1.3, 2.4};
+    costs.back() = {1.7, 3.1};
+    for (const int microbatches : {3 * ranks, 16 * ranks, 25 * ranks}) {
+      const double whole =
+          pipeline_times(schedules.of(pipeline(ranks), chunks, microbatches).schedule, costs, 0.1).makespan;
+      const double shortened =
+          times_of_step(schedules, pipeline(ranks), chunks, microbatches, costs, 0.1).makespan;
+      EXPECT_NEAR(shortened / whole, 1, 0.002)
+          << ranks << " ranks, " << chunks << " chunks, " << microbatches;
+    }
+  }
+  EXPECT_EQ(steady_microbatches(pipeline(4), 1, 1000), 17);
+  EXPECT_EQ(steady_microbatches(pipeline(4), 1, 12), 12);
+}
+
+TEST(PipelineTime, RefusesWrongNumbersOfCosts) {
+  EXPECT_THROW(pipeline_times(one_f_one_b(2, 2), equal(3, 1, 1), 0), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::plan

@@ -1,0 +1,143 @@
+// The search: everything it finds is what the plan and the estimate say of the same settings, nothing that
+// fits is faster, and every candidate is accounted for.
+#include "colonnade/plan/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/plan/memory.h"
+#include "colonnade/plan/rules.h"
+#include "plan/presets.h"
+
+namespace colonnade::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+config::Run llama_8b(int world, std::int64_t global) {
+  config::Run run;
+  run.model = test::llama3_8b();
+  run.parallel.world_size = world;
+  run.training.seq_length = 4096;
+  run.training.global_batch_size = global;
+  run.training.device = "cuda";
+  return run;
+}
+
+config::Run derived(config::Run run) {
+  config::derive(run);
+  return run;
+}
+
+double peak_of(const config::Run& run) {
+  std::int64_t peak = 0;
+  for (const StageMemory& m : plan_memory(run)) peak = std::max({peak, m.peak(), m.start_up()});
+  return static_cast<double>(peak);
+}
+
+TEST(Search, WhatItFindsIsWhatThePlanSays) {
+  const Hardware h100 = read_hardware("h100");
+  const SearchResult result = search_layouts(llama_8b(16, 64), h100, 40);
+  ASSERT_EQ(result.best.size(), 40U);
+  double last = 0;
+  for (const FoundLayout& found : result.best) {
+    const config::Run run = derived(found.run);
+    EXPECT_THAT(check(run, Purpose::kPlan), ::testing::IsEmpty());
+    EXPECT_DOUBLE_EQ(found.time.step, estimate_step(run, h100).step);
+    EXPECT_DOUBLE_EQ(found.peak_bytes, peak_of(run));
+    EXPECT_LE(found.peak_bytes, h100.usable_bytes());
+    EXPECT_GE(found.time.step, last);
+    last = found.time.step;
+  }
+}
+
+TEST(Search, EveryCandidateIsAccountedFor) {
+  const SearchResult result = search_layouts(llama_8b(16, 64), read_hardware("h100"));
+  std::int64_t refused = 0;
+  for (const auto& [id, count] : result.refused) {
+    EXPECT_THAT(rule_ids(), ::testing::Contains(id));
+    refused += count;
+  }
+  EXPECT_EQ(result.candidates, refused + result.too_big + result.fit);
+  EXPECT_GT(result.refused.at("pipeline-split"), 0);
+  EXPECT_GT(result.too_big, 0);
+  EXPECT_GT(result.smallest_bytes, read_hardware("h100").usable_bytes());
+  EXPECT_EQ(result.best.size(), 10U);
+}
+
+TEST(Search, NoLayoutByHandIsFaster) {
+  const Hardware h100 = read_hardware("h100");
+  const double best = search_layouts(llama_8b(16, 64), h100, 1).best.front().time.step;
+  for (const int tp : {1, 2, 4, 8}) {
+    for (const int pp : {1, 2, 4}) {
+      for (const int chunks : {1, 2, 4}) {
+        for (const std::int64_t micro : {1, 2, 4}) {
+          config::Run run = llama_8b(16, 64);
+          run.parallel.tensor_model_parallel_size = tp;
+          run.parallel.pipeline_model_parallel_size = pp;
+          run.parallel.num_virtual_stages_per_pipeline_rank = chunks > 1 ? chunks : 0;
+          run.parallel.sequence_parallel = tp > 1;
+          run.parallel.use_distributed_optimizer = run.parallel.overlap_grad_reduce =
+              run.parallel.overlap_param_gather = true;
+          run.training.micro_batch_size = micro;
+          run = derived(run);
+          if (!check(run, Purpose::kPlan).empty() || peak_of(run) > h100.usable_bytes()) continue;
+          EXPECT_GE(estimate_step(run, h100).step, best * (1 - 1e-12))
+              << tp << ' ' << pp << ' ' << chunks << ' ' << micro;
+        }
+      }
+    }
+  }
+}
+
+TEST(Search, LayoutsOfTheSettingsDoNotLimitIt) {
+  config::Run run = llama_8b(16, 64);
+  run.parallel.pipeline_model_parallel_size = 4;
+  run.parallel.pipeline_model_parallel_layout = "Et*8|t*8|t*8|t*8L";
+  run.parallel.num_layers_per_virtual_pipeline_stage = 2;
+  EXPECT_DOUBLE_EQ(search_layouts(run, read_hardware("h100"), 1).best.front().time.step,
+                   search_layouts(llama_8b(16, 64), read_hardware("h100"), 1).best.front().time.step);
+}
+
+TEST(Search, NothingFitsIsSaidWithNumbers) {
+  Hardware small = read_hardware("h100");
+  small.memory_bytes = small.reserved_bytes + 1e6;
+  const SearchResult result = search_layouts(llama_8b(4, 4), small);
+  EXPECT_THAT(result.best, ::testing::IsEmpty());
+  EXPECT_EQ(result.fit, 0);
+  EXPECT_THAT(search_text(result, small),
+              HasSubstr("need more than the 977 KiB that tensors may take (the smallest of them "));
+}
+
+TEST(Search, TheTextSaysWhyOthersLose) {
+  const Hardware h100 = read_hardware("h100");
+  const SearchResult result = search_layouts(llama_8b(16, 64), h100, 5);
+  const std::string text = search_text(result, h100);
+  EXPECT_THAT(text, HasSubstr("search on H100 SXM: "));
+  EXPECT_THAT(text, HasSubstr("break a rule: pipeline-split "));
+  const Table table = search_table(result);
+  ASSERT_EQ(table.size(), 6U);
+  EXPECT_EQ(table[1].back(), "");
+  EXPECT_THAT(table[5].back(), HasSubstr(" ms"));
+}
+
+TEST(Search, NeedsAGlobalBatch) {
+  EXPECT_THROW(search_layouts(llama_8b(4, 0), read_hardware("h100")), ConfigError);
+}
+
+TEST(Search, FlagsLeadFromOneRunToAnother) {
+  config::Run from = llama_8b(4, 8), to = from;
+  to.parallel.tensor_model_parallel_size = 4;
+  to.parallel.sequence_parallel = true;
+  from.parallel.overlap_grad_reduce = true;
+  EXPECT_THAT(flags_between(from, to), ElementsAre("--tensor-model-parallel-size", "4", "--sequence-parallel",
+                                                   "--no-overlap-grad-reduce"));
+}
+
+}  // namespace
+}  // namespace colonnade::plan
