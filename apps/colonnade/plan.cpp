@@ -1,17 +1,25 @@
 // `colonnade plan`: what a run will need, for any world size, without starting it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
+#include "colonnade/config/dump.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
+#include "colonnade/plan/hardware.h"
 #include "colonnade/plan/idle.h"
 #include "colonnade/plan/rules.h"
+#include "colonnade/plan/search.h"
+#include "colonnade/plan/step_time.h"
 #include "extras.h"
 #include "flags.h"
 #include "verbs.h"
@@ -23,6 +31,11 @@ const std::vector<config::Extra> kExtras = {
     {"--world-size", 1, "number of ranks; default: the smallest that the sizes allow"},
     {"--svg", 1, "write the picture of the pipeline to this file"},
     {"--json", 1, "write the plan to this file"},
+    {"--hardware", 1,
+     "estimate the time of a step on a100, b200, h100, h200 or the hardware that this YAML file describes"},
+    {"--search", 0,
+     "find the fastest layouts of --world-size ranks for this --global-batch-size that fit the --hardware"},
+    {"--yaml", 1, "with --search: write the settings of the best layout to this file"},
 };
 
 void set_world_size(config::Parsed& parsed) {
@@ -43,13 +56,13 @@ void set_world_size(config::Parsed& parsed) {
 }
 
 /// Gives sizes that are missing, for a plan of no tokens says nothing; one line for each.
-std::string assume_sizes(config::Parsed& parsed) {
+std::string assume_sizes(config::Parsed& parsed, bool searching) {
   config::Run& run = parsed.run;
   const auto absent = [&run](const char* key) {
     return !run.given.contains(key) && !run.at_fault.contains(key);
   };
   std::string said;
-  if (absent("micro_batch_size") && run.training.micro_batch_size == 0) {
+  if (absent("micro_batch_size") && run.training.micro_batch_size == 0 && !searching) {
     run.training.micro_batch_size = 1;
     said += "batch: --micro-batch-size is not given; planned is a micro-batch of 1 sequence\n";
   }
@@ -86,6 +99,32 @@ void print_remarks(const config::Parsed& parsed, const std::string& missing) {
   for (const std::string& note : run.notes) fmt::print("{}\n", note);
   for (const std::string& note : plan::idle_habits(run)) fmt::print("{}\n", note);
   if (!missing.empty()) fmt::print("training: {} must be given too\n", missing);
+}
+
+nlohmann::json to_json(const plan::StepTime& t) {
+  return {{"step_seconds", t.step},
+          {"compute_seconds", t.compute},
+          {"tensor_seconds", t.tensor},
+          {"idle_seconds", t.bubble},
+          {"data_seconds", t.data},
+          {"optimizer_seconds", t.optimizer},
+          {"other_seconds", t.other},
+          {"tokens_per_second_per_device", t.tokens_per_second_per_device},
+          {"mfu", t.mfu}};
+}
+
+nlohmann::json to_json(const plan::SearchResult& result, const config::Run& from) {
+  nlohmann::json best = nlohmann::json::array();
+  for (const plan::FoundLayout& found : result.best) {
+    best.push_back({{"flags", plan::flags_between(from, found.run)},
+                    {"peak_bytes", found.peak_bytes},
+                    {"estimate", to_json(found.time)}});
+  }
+  return {{"candidates", result.candidates},
+          {"fit", result.fit},
+          {"too_big", result.too_big},
+          {"refused", result.refused},
+          {"best", best}};
 }
 
 nlohmann::json to_json(const config::Run& run) {
@@ -125,30 +164,108 @@ nlohmann::json to_json(const config::Run& run) {
           {"ranks", ranks}};
 }
 
+/// The hardware that was asked for; a fault when it cannot be read or is needed and missing.
+std::optional<plan::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
+  const std::string name = extra(parsed, "--hardware");
+  if (name.empty()) {
+    if (needed) {
+      parsed.faults.push_back(fmt::format(
+          "--hardware: --search needs to know the devices; got none; write one of {}, or a YAML file",
+          fmt::join(plan::hardware_names(), ", ")));
+    }
+    return std::nullopt;
+  }
+  if (const std::string why = plan::why_not_estimated(parsed.run); !why.empty()) parsed.faults.push_back(why);
+  try {
+    return plan::read_hardware(name);
+  } catch (const ConfigError& error) {
+    parsed.faults.emplace_back(error.what());
+    return std::nullopt;
+  }
+}
+
+/// The settings that differ from their defaults, as a file for --config.
+std::string recipe_of(const config::Run& run) {
+  std::istringstream defaults(config::dump({})), lines(config::dump(run));
+  std::set<std::string> usual;
+  for (std::string line; std::getline(defaults, line);) usual.insert(line);
+  std::string text = "# The best layout that `colonnade plan --search` found, for --config.\n";
+  for (std::string line; std::getline(lines, line);)
+    if (!usual.contains(line)) text += line + '\n';
+  return text;
+}
+
+/// `plan --search`. The model on one rank stands for all layouts: what it breaks, all of them break.
+int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware,
+           const std::string& assumed) {
+  config::Run bare = parsed.run;
+  bare.parallel = {};
+  bare.training.global_batch_size = bare.training.micro_batch_size = 1;
+  config::derive(bare);
+  if (parsed.run.training.global_batch_size < 1 && !parsed.run.at_fault.contains("global_batch_size")) {
+    parsed.faults.emplace_back(
+        "--global-batch-size: must be given with --search, which chooses the micro-batch; got none; write "
+        "--global-batch-size N");
+  }
+  if (!parsed.extras.contains("--world-size"))
+    parsed.faults.emplace_back("--world-size: must be given with --search; got none; write --world-size N");
+  plan::require(bare, plan::Purpose::kPlan, parsed.faults);
+  for (const char* flag : {"--json", "--yaml"}) require_writable(flag, extra(parsed, flag));
+  const plan::SearchResult result = plan::search_layouts(parsed.run, *hardware);
+  fmt::print("{}{}", assumed, plan::search_text(result, *hardware));
+  if (const std::string file = extra(parsed, "--json"); !file.empty())
+    write_file_atomically(file, to_json(result, parsed.run).dump(2) + '\n');
+  if (result.best.empty()) {
+    throw ConfigError(fmt::format(
+        "--search: some layout must fit; got none of {}; use more ranks, devices with more memory or a "
+        "shorter sequence",
+        result.candidates));
+  }
+  const plan::FoundLayout& best = result.best.front();
+  fmt::print("\n{}\nthe best as flags beside those given: {}\n", plan::step_time_text(best.time, *hardware),
+             fmt::join(plan::flags_between(parsed.run, best.run), " "));
+  if (const std::string file = extra(parsed, "--yaml"); !file.empty())
+    write_file_atomically(file, recipe_of(best.run));
+  return kExitDone;
+}
+
 }  // namespace
 
 Offers plan_offers() { return {{"plan", "", kExtras, config::Use::kTrain}}; }
 
 int plan(const Arguments& arguments) {
   if (print_verb_help(arguments,
-                      {"plan [--world-size N] [--svg FILE] [--json FILE]", kExtras, config::Use::kTrain}))
+                      {"plan [--world-size N] [--hardware NAME] [--search] [--svg FILE] [--json FILE]",
+                       kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
   set_world_size(parsed);
+  const bool searching = parsed.extras.contains("--search");
+  const auto hardware = hardware_of(parsed, searching);
   const std::string missing = missing_of(parsed.run);
-  const std::string assumed = assume_sizes(parsed);
+  const std::string assumed = assume_sizes(parsed, searching);
+  if (searching) return search(parsed, hardware, assumed);
+  if (parsed.extras.contains("--yaml"))
+    parsed.faults.emplace_back("--yaml: belongs to --search; got no --search; leave it out or add --search");
   config::Run& run = parsed.run;
   config::derive(run);
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
   fmt::print("{}{}", assumed, plan::describe(run));
+  std::optional<plan::StepTime> time;
+  if (hardware) {
+    time = plan::estimate_step(run, *hardware);
+    fmt::print("\n{}", plan::step_time_text(*time, *hardware));
+  }
   print_remarks(parsed, missing);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
     const plan::Schedule schedule = plan::schedule_of(run);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
   }
   if (const std::string file = extra(parsed, "--json"); !file.empty()) {
-    write_file_atomically(file, to_json(run).dump(2) + '\n');
+    nlohmann::json json = to_json(run);
+    if (time) json["estimate"] = to_json(*time);
+    write_file_atomically(file, json.dump(2) + '\n');
   }
   return kExitDone;
 }

@@ -105,6 +105,62 @@ TEST(Cli, PlanIsNeverOneOfNothing) {
   EXPECT_THAT(none.text, HasSubstr("--seq-length: must be given, or --max-position-embeddings; got neither"));
 }
 
+/// The line of `text` that begins with `beginning`, without it.
+std::string line_after(const std::string& text, const std::string& beginning) {
+  const std::size_t at = text.find(beginning);
+  if (at == std::string::npos) return "";
+  return text.substr(at + beginning.size(), text.find('\n', at + beginning.size()) - at - beginning.size());
+}
+
+TEST(Cli, PlanEstimatesAStep) {
+  const std::string line = std::string("plan --world-size 4 --tensor-model-parallel-size 2 --bf16") + kModel;
+  const Result plan = colonnade(line + " --hardware h100");
+  EXPECT_EQ(plan.code, 0) << plan.text;
+  EXPECT_THAT(plan.text, AllOf(HasSubstr("\nestimate on H100 SXM: "), HasSubstr("\ntensor ranks ")));
+  EXPECT_THAT(colonnade(line).text, Not(HasSubstr("estimate on")));
+  const Result wrong = colonnade(line + " --hardware h1000 --yaml x.yaml --overlap-param-gather");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.text,
+              AllOf(HasSubstr("--hardware: must be one of a100, b200, h100, h200, or a YAML file"),
+                    HasSubstr("--yaml: belongs to --search"), HasSubstr("param-gather")));
+}
+
+TEST(Cli, WhatTheSearchPrintsRunsAsItIs) {
+  const std::string model = std::string(kModel) + " --bf16 --seq-length 8 --global-batch-size 64";
+  const std::string folder = std::filesystem::temp_directory_path() / ("search-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const Result search = colonnade("plan --search --world-size 16 --hardware h100 --json " + folder +
+                                  "/found.json --yaml " + folder +
+                                  "/best.yaml --num-layers-per-virtual-pipeline-stage 1 "
+                                  "--pipeline-model-parallel-size 2" +
+                                  model);
+  ASSERT_EQ(search.code, 0) << search.text;
+  const std::string flags = line_after(search.text, "the best as flags beside those given: ");
+  const std::string estimate = line_after(search.text, "\nestimate on ");
+  EXPECT_THAT(
+      flags, AllOf(HasSubstr("--micro-batch-size "), HasSubstr("--num-layers-per-virtual-pipeline-stage 0")));
+  const std::string given = " --num-layers-per-virtual-pipeline-stage 1 --pipeline-model-parallel-size 2";
+  const Result again = colonnade("plan --world-size 16 --hardware h100" + model + given + " " + flags);
+  ASSERT_EQ(again.code, 0) << again.text;
+  EXPECT_EQ(line_after(again.text, "\nestimate on "), estimate);
+  const Result file = colonnade("plan --world-size 16 --hardware h100 --config " + folder + "/best.yaml");
+  ASSERT_EQ(file.code, 0) << file.text;
+  EXPECT_EQ(line_after(file.text, "\nestimate on "), estimate);
+  std::ifstream json(folder + "/found.json");
+  const std::string text{std::istreambuf_iterator<char>(json), {}};
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\"candidates\""), HasSubstr("\"step_seconds\""), HasSubstr("\"flags\"")));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Cli, ASearchSaysAllThatItNeeds) {
+  const Result result = colonnade(std::string("plan --search --json /nowhere/x") + kModel);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("--hardware: --search needs"), HasSubstr("--world-size: must be given"),
+                    HasSubstr("--global-batch-size: must be given with --search")));
+}
+
 TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
   for (const std::string& line :
        {std::string("plan --json /nowhere/plan.json") + kModel, std::string("plan --svg /") + kModel,
