@@ -78,4 +78,5 @@ for shape in "${shapes[@]}"; do
   "$python" "$root/phases.py" "$work/run.$shape/report.html"
 done
 rm -f "$work/moe.jsonl"  # the means are those of the dense shapes
-"$python" "$root/table.py" --summary "$work"/*.jsonl
+dense=("$work"/*.jsonl)
+[ ! -e "${dense[0]}" ] || "$python" "$root/table.py" --summary "${dense[@]}"
