@@ -55,25 +55,28 @@ void add_choices(std::int64_t batch, int data, Choice c, std::vector<Choice>& ou
   }
 }
 
+/// Those of one tensor and pipeline size.
+void add_stages(const config::Run& run, int tensor, int pipeline, int data, std::vector<Choice>& out) {
+  const std::int64_t batch = run.training.global_batch_size;
+  if (pipeline == 1) return add_choices(batch, data, {tensor, 1, 1, false, false}, out);
+  for (const bool embedding : {false, true}) {
+    for (const bool loss : {false, true}) {
+      const std::int64_t slots = run.model.num_layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
+      const auto most = std::clamp<std::int64_t>(slots / pipeline, 1, kMostChunks);
+      for (int chunks = 1; chunks <= most; ++chunks)
+        add_choices(batch, data, {tensor, pipeline, chunks, embedding, loss}, out);
+    }
+  }
+}
+
 std::vector<Choice> all_choices(const config::Run& run) {
   std::vector<Choice> choices;
   const int world = run.parallel.world_size / run.parallel.context_parallel_size;
   for (const int tensor : divisors(world)) {
     if (tensor > kMostTensorRanks) break;
-    for (const int pipeline : divisors(world / tensor)) {
-      if (pipeline > run.model.num_layers + 2) break;
-      const int data = world / tensor / pipeline;
-      for (const bool embedding : {false, true}) {
-        for (const bool loss : {false, true}) {
-          if (pipeline == 1 && (embedding || loss)) continue;
-          const std::int64_t slots = run.model.num_layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
-          const auto most = pipeline == 1 ? 1 : std::clamp<std::int64_t>(slots / pipeline, 1, kMostChunks);
-          for (int chunks = 1; chunks <= most; ++chunks)
-            add_choices(run.training.global_batch_size, data, {tensor, pipeline, chunks, embedding, loss},
-                        choices);
-        }
-      }
-    }
+    for (const int pipeline : divisors(world / tensor))
+      if (pipeline <= run.model.num_layers + 2)
+        add_stages(run, tensor, pipeline, world / tensor / pipeline, choices);
   }
   return choices;
 }

@@ -73,7 +73,8 @@ class Estimator {
 
  private:
   [[nodiscard]] std::size_t stage(int rank, int chunk) const {
-    return static_cast<std::size_t>(chunk * ranks_ + rank);
+    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ranks_) +
+           static_cast<std::size_t>(rank);
   }
 
   [[nodiscard]] double elements_of(const StageBlocks& stage) const {
