@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/tensor/deferred.h"
 #include "colonnade/tensor/fill.h"
 
 namespace colonnade::tensor {
-namespace {
 
 /// Runs after the AccumulateGrad node of a parameter, whether or not a gradient reached it: ops that
 /// wrote main_grad themselves hand autograd an undefined gradient.
@@ -22,18 +22,15 @@ class AfterGradient final : public torch::autograd::FunctionPostHook {
   explicit AfterGradient(Parameter* parameter) : parameter_(parameter) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list&) override {
-    at::Tensor& grad = parameter_->value.mutable_grad();
-    if (grad.defined()) {
-      parameter_->accumulate(grad);
-      grad.reset();
-    }
-    if (parameter_->on_grad_ready) parameter_->on_grad_ready();
+    parameter_->after_backward();
     return outputs;
   }
 
  private:
   Parameter* parameter_;
 };
+
+namespace {
 
 at::ScalarType grad_type(const at::Tensor& value) {
   return value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -67,6 +64,16 @@ Parameter::~Parameter() {
 void Parameter::watch() {
   accumulator_ = torch::autograd::impl::grad_accumulator(value);
   hook_ = accumulator_->add_post_hook(std::make_unique<AfterGradient>(this));
+}
+
+void Parameter::after_backward() {
+  at::Tensor& grad = value.mutable_grad();
+  if (grad.defined()) {
+    accumulate(grad);
+    grad.reset();
+  }
+  const bool incomplete = std::exchange(left_products_, false);
+  if (on_grad_ready && !incomplete) on_grad_ready();
 }
 
 void Parameter::initialize(std::uint64_t seed) {
@@ -106,6 +113,10 @@ void Parameter::accumulate(const at::Tensor& grad) {
 }
 
 void Parameter::accumulate_product(const at::Tensor& a, const at::Tensor& b) {
+  if (deferred_ != nullptr) {
+    left_products_ = true;
+    return deferred_->add(*this, a.detach(), b.detach());  // not with the graph they come from
+  }
   const at::NoGradGuard no_grad;
   allocate_grad();
   const at::ScalarType type = main_grad.scalar_type();

@@ -17,6 +17,8 @@ struct Node;
 
 namespace colonnade::tensor {
 
+class DeferredProducts;
+
 /// The view offset[d] <= i[d] < offset[d] + length[d]; of the parts of a plan::Shard.
 at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
                   const std::vector<std::int64_t>& length);
@@ -48,6 +50,9 @@ class Parameter {
   /// main_grad += a^T b for 2-D `a` [n, out] and `b` [n, in] without a temporary where the types
   /// allow it: the weight gradient of a linear layer.
   void accumulate_product(const at::Tensor& a, const at::Tensor& b);
+  /// From now on accumulate_product() leaves its products in `list`, which neither factor may change after;
+  /// null: it computes them. A backward pass that left some does not call on_grad_ready; list->run() does.
+  void defer_products_to(DeferredProducts* list) { deferred_ = list; }
   /// main_grad for kernels that add in place: cleared first if nothing was accumulated yet.
   at::Tensor& grad_to_add_to();
   /// Forgets the gradient; costs nothing, the memory is overwritten by the next accumulate().
@@ -62,14 +67,18 @@ class Parameter {
   /// A copy whose owner is another stage (tied embeddings): not saved, not counted in norms.
   bool is_copy = false;
   /// Called in the backward pass when the last use of the parameter has given its gradient, on the
-  /// thread that runs the backward pass.
+  /// thread that runs the backward pass, or when products that it left are done.
   std::function<void()> on_grad_ready;
 
  private:
   void allocate_grad();
+  void after_backward();
   void watch();  ///< hooks the autograd node behind which the gradient of `value` is complete
 
+  friend class AfterGradient;
   bool fresh_ = true;
+  DeferredProducts* deferred_ = nullptr;
+  bool left_products_ = false;  ///< in the backward pass that runs
   std::shared_ptr<torch::autograd::Node> accumulator_;
   std::uintptr_t hook_ = 0;
 };

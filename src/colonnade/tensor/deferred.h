@@ -1,0 +1,47 @@
+// Weight gradients that a backward pass leaves for later: the split of a backward pass into B (gradient of
+// the input) and W (gradients of the weights). Source: Qi et al. 2023 (Zero Bubble Pipeline Parallelism).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+namespace colonnade::tensor {
+
+class Parameter;
+
+/// The products main_grad += a^T b of one micro-batch and stage that are still to be computed, with both
+/// factors: input and output gradient of each linear. Whatever asks Parameter::accumulate_product for its
+/// gradient can wait; all else (norms, biases, tables, plain autograd) is done within the backward pass.
+class DeferredProducts {
+ public:
+  void add(Parameter& parameter, at::Tensor a, at::Tensor b) {
+    products_.push_back({&parameter, std::move(a), std::move(b)});
+  }
+  /// Computes them in the order in which they came, and lets go of each one's factors.
+  /// `last`: no more of these parameters come in this step; each is told (on_grad_ready) after its last one.
+  void run(bool last);
+  [[nodiscard]] bool empty() const { return products_.empty(); }
+
+ private:
+  struct Product {
+    Parameter* parameter;
+    at::Tensor a, b;
+  };
+  std::vector<Product> products_;
+};
+
+/// While it lives, the products of `parameters` go to `list`.
+class DeferScope {
+ public:
+  DeferScope(const std::vector<Parameter*>& parameters, DeferredProducts& list);
+  ~DeferScope();
+  DeferScope(const DeferScope&) = delete;
+  DeferScope& operator=(const DeferScope&) = delete;
+
+ private:
+  const std::vector<Parameter*>& parameters_;
+};
+
+}  // namespace colonnade::tensor
