@@ -39,7 +39,7 @@ TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
                       "pipeline", "tokenizer"};
   EXPECT_EQ(keys_of(Use::kGenerate, model, false),
             (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "pipeline_schedule",
-                  "microbatch_group_size_per_virtual_pipeline_stage"}));
+                  "delay_wgrad_compute", "microbatch_group_size_per_virtual_pipeline_stage"}));
 }
 
 TEST(Use, EvaluationReadsDataToo) {

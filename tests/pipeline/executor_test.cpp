@@ -8,6 +8,7 @@
 #include <set>
 
 #include "colonnade/base/progress.h"
+#include "colonnade/tensor/kept.h"
 #include "support/backends.h"
 #include "support/device.h"
 #include "support/split.h"
@@ -28,19 +29,38 @@ std::unique_ptr<Parameter> matrix(const std::string& name) {
   return made;
 }
 
-/// First: batch -> activation; middle: residual; last: loss per token. Notes how it was called.
+/// x w^T as layers do it: the gradient of w is a product that may wait.
+struct Product : torch::autograd::Function<Product> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
+                        Parameter* weight) {
+    ctx->save_for_backward({x});
+    tensor::keep(ctx, weight);
+    return at::linear(x, w);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    auto* weight = tensor::kept<Parameter*>(ctx);
+    weight->accumulate_product(grads[0].reshape({-1, kH}), ctx->get_saved_variables()[0].reshape({-1, kH}));
+    return {at::matmul(grads[0], weight->value.detach()), Tensor(), Tensor()};
+  }
+};
+
+/// First: batch -> activation; middle: residual; last: loss per token. Notes how it was called. Every second
+/// one in the middle computes its weight gradient as a product of its own, the others leave it to autograd.
 class Toy final : public tensor::Block {
  public:
-  enum class Kind { kFirst, kMiddle, kLast };
+  enum class Kind { kFirst, kMiddle, kSplitMiddle, kLast };
   Toy(Kind kind, const std::string& name) : weight(matrix(name)), kind_(kind) {}
   Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
     trained = pass.training;
     if (kind_ == Kind::kFirst) return at::linear(pass.batch.at("x"), weight->value);
     if (kind_ == Kind::kMiddle) return x + at::linear(x, weight->value).tanh();
+    if (kind_ == Kind::kSplitMiddle) return x + Product::apply(x, weight->value, weight.get()).tanh();
     if (pass.output == tensor::Output::kLogits) return at::linear(x, weight->value);
     return (at::linear(x, weight->value) * pass.batch.at("probe")).sum(-1).square().t();
   }
   std::vector<Parameter*> parameters() override { return {weight.get()}; }
+  [[nodiscard]] bool splits() const { return kind_ == Kind::kSplitMiddle; }
 
   std::unique_ptr<Parameter> weight;
   bool trained = false;
@@ -53,13 +73,15 @@ class Toy final : public tensor::Block {
 std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const plan::Schedule& schedule) {
   std::vector<std::unique_ptr<tensor::Stage>> stages;
   const int each = kMiddle / schedule.stages();
-  for (int v = rank; v < schedule.stages(); v += schedule.ranks) {
+  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+    const int v = schedule.placement.stage(rank, chunk);
     auto& stage = *stages.emplace_back(std::make_unique<tensor::Stage>());
     stage.first = v == 0;
     stage.last = v == schedule.stages() - 1;
     if (stage.first) stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kFirst, "first"));
     for (int i = v * each; i < (v + 1) * each; ++i)
-      stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kMiddle, fmt::format("middle {}", i)));
+      stage.blocks.push_back(std::make_unique<Toy>(i % 2 == 0 ? Toy::Kind::kMiddle : Toy::Kind::kSplitMiddle,
+                                                   fmt::format("middle {}", i)));
     if (stage.last) stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kLast, "last"));
   }
   return stages;
@@ -127,20 +149,57 @@ Tensor doubled(tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) 
   return stage.last ? y : 2 * y;
 }
 
+/// Listens to the parameters of a rank as data parallelism does.
+class Listener {
+ public:
+  explicit Listener(const Rank& rank) : done_(rank.stages.size(), 0), armed_(rank.stages.size(), false) {
+    for (std::size_t c = 0; c < rank.stages.size(); ++c)
+      for (const auto& block : rank.stages[c]->blocks) {
+        auto& toy = dynamic_cast<Toy&>(*block);
+        toy.weight->on_grad_ready = [this, c, weight = toy.weight.get(), counts = counts_pass(c, toy)] {
+          if (counts) ++done_[c];
+          if (armed_[c]) complete_[weight].push_back(weight->main_grad.clone());
+        };
+      }
+  }
+  /// Must come before the last backward pass of the chunk.
+  void arm(int chunk, int microbatches) {
+    EXPECT_EQ(done_[static_cast<std::size_t>(chunk)], microbatches - 1);
+    armed_[static_cast<std::size_t>(chunk)] = true;
+  }
+  /// Since then each was told once, when nothing was to come.
+  void expect_all_told(const Rank& rank) const {
+    for (tensor::Stage* stage : rank.stages)
+      for (const Parameter* p : stage->parameters()) {
+        ASSERT_EQ(complete_.count(p), 1U) << p->spec.name;
+        EXPECT_EQ(complete_.at(p).size(), 1U) << p->spec.name;
+        EXPECT_TRUE(at::equal(complete_.at(p).front(), p->main_grad)) << p->spec.name;
+      }
+  }
+
+ private:
+  /// The first one of a chunk whose gradient never waits.
+  bool counts_pass(std::size_t chunk, const Toy& toy) {
+    return !toy.splits() && counted_.insert(chunk).second;
+  }
+  std::set<std::size_t> counted_;
+  std::vector<int> done_;  ///< backward passes of every chunk
+  std::vector<bool> armed_;
+  std::map<const Parameter*, std::vector<Tensor>> complete_;
+};
+
 void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25, bool custom = false) {
   on_ranks(schedule.ranks, [&](const comm::Group& pp) {
     Rank rank(schedule, pp);
-    // Counts the backward passes of every chunk: the callback must come before the last one.
-    std::vector<int> done(rank.stages.size(), 0);
-    for (std::size_t c = 0; c < rank.stages.size(); ++c)
-      rank.stages[c]->parameters().front()->on_grad_ready = [&done, c] { ++done[c]; };
+    Listener listener(rank);
     Steps steps = steps_of(outcome, pp);
     if (custom) steps.forward = doubled;
     const auto result = rank.executor->train(steps, scale, [&](int chunk) {
-      EXPECT_EQ(done[static_cast<std::size_t>(chunk)], schedule.microbatches - 1);
+      listener.arm(chunk, schedule.microbatches);
       const std::lock_guard lock(outcome.mutex);
       ++outcome.armed;
     });
+    listener.expect_all_told(rank);
     EXPECT_EQ(result.report.empty(), !rank.stages.back()->last);
     const std::lock_guard lock(outcome.mutex);
     keep_report(outcome, result);
@@ -193,6 +252,14 @@ std::vector<plan::Schedule> all_schedules() {
       all.push_back(plan::gpipe(ranks, microbatches));
       all.push_back(plan::one_f_one_b(ranks, microbatches));
     }
+    for (const int microbatches : {1, 2, 5, 8, 12}) {
+      all.push_back(plan::zb_h1(ranks, microbatches));
+      all.push_back(plan::zb_v(ranks, microbatches));
+      all.push_back(plan::dualpipe_v(ranks, microbatches));
+    }
+    all.push_back(plan::dualpipe_v(ranks, 9, /*joined=*/true));
+    all.push_back(plan::with_delayed_weights(plan::one_f_one_b(ranks, 5)));
+    all.push_back(plan::with_delayed_weights(plan::interleaved(ranks, 2, 8, ranks)));
     for (const int chunks : {1, 2, 3}) {
       all.push_back(plan::interleaved(ranks, chunks, 8, ranks));
       all.push_back(plan::interleaved(ranks, chunks, 12, 2 * ranks));
@@ -268,8 +335,8 @@ TEST(Executor, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
 }
 
 TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
-  for (const auto& schedule :
-       {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2), plan::interleaved(1, 3, 4, 1)}) {
+  for (const auto& schedule : {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2),
+                               plan::interleaved(1, 3, 4, 1), plan::zb_v(2, 4)}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome expected, got;
     unsplit(expected, schedule.microbatches, 1, schedule.stages(), 2);
@@ -390,6 +457,20 @@ TEST(Executor, StepsRepeatToTheBit) {
   train(first, schedule);
   train(second, schedule);
   for (const auto& [name, grad] : first.grads) EXPECT_TRUE(at::equal(second.grads.at(name), grad)) << name;
+}
+
+// Weight gradients that wait are added in the same order: nothing but the time of the sums changes.
+TEST(Executor, SplitBackwardsGiveTheBitsOf1F1B) {
+  Outcome whole;
+  train(whole, plan::one_f_one_b(2, 6));
+  for (const auto& schedule :
+       {plan::zb_h1(2, 6), plan::zb_v(2, 6), plan::dualpipe_v(2, 6),
+        plan::with_delayed_weights(plan::one_f_one_b(2, 6)), plan::with_delayed_weights(plan::gpipe(2, 6))}) {
+    SCOPED_TRACE(name_of(schedule));
+    Outcome split;
+    train(split, schedule);
+    for (const auto& [name, grad] : whole.grads) EXPECT_TRUE(at::equal(split.grads.at(name), grad)) << name;
+  }
 }
 
 TEST(Tally, IsOnTheDeviceOfTheSumWhereverTheCountIs) {

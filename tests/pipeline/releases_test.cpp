@@ -33,6 +33,11 @@ TEST(Releases, KeepAFewSendsWhateverTheNumberOfMicrobatches) {
       EXPECT_LE(most_unreleased(plan::interleaved(ranks, 2, 64, ranks), rank),
                 static_cast<std::size_t>(8 * ranks + 4))
           << rank << " of " << ranks;
+      EXPECT_LE(most_unreleased(plan::zb_h1(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2))
+          << rank << " of " << ranks;
+      for (const auto& vee : {plan::zb_v(ranks, 64), plan::dualpipe_v(ranks, 64)})
+        EXPECT_LE(most_unreleased(vee, rank), static_cast<std::size_t>(8 * ranks + 4))
+            << vee.kind << ' ' << rank << " of " << ranks;
     }
 }
 

@@ -20,7 +20,9 @@ config::Parallel pipeline(int ranks) {
 }
 
 TEST(PipelineTime, EqualStagesTakeAsLongAsTheSimulatorSays) {
-  for (const Schedule& s : {gpipe(4, 7), one_f_one_b(4, 9), interleaved(4, 3, 8, 4), one_f_one_b(1, 3)}) {
+  for (const Schedule& s :
+       {gpipe(4, 7), one_f_one_b(4, 9), interleaved(4, 3, 8, 4), one_f_one_b(1, 3), zb_h1(4, 9), zb_v(4, 9),
+        dualpipe_v(3, 8), with_delayed_weights(one_f_one_b(3, 5))}) {
     for (const double transfer : {0.0, 0.25}) {
       const double expected = simulate(s, {.forward = 1, .backward = 2, .transfer = transfer}).makespan;
       EXPECT_DOUBLE_EQ(pipeline_times(s, equal(s.stages(), 1, 2), transfer).makespan, expected) << s.kind;

@@ -75,6 +75,20 @@ TEST(Describe, TheWholePlanIsOneText) {
                                          "micro-batch\n")));
 }
 
+TEST(Describe, AVIsNamedAndLaidOut) {
+  config::Run run = run_of(test::layout(16, 2, 4));
+  run.parallel.pipeline_schedule = "zb-v";
+  const Table table = layout_table(run);
+  ASSERT_EQ(table.size(), 9U);
+  EXPECT_EQ(table[1], (std::vector<std::string>{"0", "0-3", "0", "embedding, layers 0-3"}));
+  EXPECT_EQ(table[2], (std::vector<std::string>{"0", "0-3", "1", "layers 28-31, head"}));
+  EXPECT_EQ(table[8], (std::vector<std::string>{"3", "12-15", "1", "layers 16-19"}));
+  EXPECT_THAT(describe(run), HasSubstr("schedule zb-v: idle "));
+  run.parallel.pipeline_schedule = "auto";
+  run.parallel.delay_wgrad_compute = true;
+  EXPECT_THAT(describe(run), HasSubstr("schedule 1f1b with delayed weight gradients: idle "));
+}
+
 TEST(Communication, BytesByHand) {
   config::Run run = run_of(test::layout(8, 2, 2));
   const double activation = 2.0 * 128 * 4096 * 2;  // n h e

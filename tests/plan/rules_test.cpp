@@ -42,6 +42,12 @@ constexpr const char* kMoreOfShapes[] = {
     "pipeline-split: decoder_first_pipeline_num_layers=3; account_for_loss_in_pipeline_split=true",
     "pipeline-split: num_virtual_stages_per_pipeline_rank=2; num_layers_per_virtual_pipeline_stage=2",
     "pipeline-schedule: pipeline_schedule=gpipe; num_virtual_stages_per_pipeline_rank=2",
+    "pipeline-schedule: pipeline_schedule=zb-h1; num_virtual_stages_per_pipeline_rank=2",
+    "pipeline-schedule: pipeline_schedule=zb-v; num_layers_per_virtual_pipeline_stage=1",
+    "pipeline-schedule: pipeline_schedule=dualpipe-v; pipeline_model_parallel_layout=Et*4|t*4L",
+    "pipeline-split: pipeline_schedule=zb-v; num_layers=6",
+    "delay-wgrad: delay_wgrad_compute=true; pipeline_model_parallel_size=1",
+    "idle-microbatch-group: pipeline_schedule=zb-v; microbatch_group_size_per_virtual_pipeline_stage=2",
     "microbatch-group: num_virtual_stages_per_pipeline_rank=2; global_batch_size=4",
     "microbatch-group: num_virtual_stages_per_pipeline_rank=2; "
     "microbatch_group_size_per_virtual_pipeline_stage=1",
@@ -116,6 +122,17 @@ config::Run good() { return example_of("heads").sound; }
 std::vector<std::string> without_later(std::vector<std::string> ids) {
   std::erase(ids, "experts-later");
   return ids;
+}
+
+TEST(Rules, ZeroBubbleSchedulesAreTakenWithWhatTheyNeed) {
+  for (const char* taken :
+       {"pipeline_schedule=zb-h1", "pipeline_schedule=zb-v", "pipeline_schedule=dualpipe-v",
+        "pipeline_schedule=zb-v; global_batch_size=4",
+        "pipeline_schedule=zb-v; num_virtual_stages_per_pipeline_rank=2",
+        "pipeline_schedule=zb-v; pipeline_model_parallel_layout=E|t*4|t*4|L", "delay_wgrad_compute=true"}) {
+    const RuleExample sound{"", good(), read_edits(taken)};
+    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+  }
 }
 
 TEST(Rules, SoundRunsBreakNone) {

@@ -18,11 +18,10 @@ struct Case {
   int chunks = 0, per_chunk = 0, first = 0, last = 0;
   bool embedding = false, loss = false;
   std::string layout;
+  std::string schedule = "auto";
 };
 
-std::vector<StageBlocks> split(const Case& c) {
-  config::Model model;
-  model.num_layers = c.layers;
+config::Parallel parallel_of(const Case& c) {
   config::Parallel p;
   p.pipeline_model_parallel_size = c.pp;
   p.num_virtual_stages_per_pipeline_rank = c.chunks;
@@ -32,8 +31,17 @@ std::vector<StageBlocks> split(const Case& c) {
   p.account_for_embedding_in_pipeline_split = c.embedding;
   p.account_for_loss_in_pipeline_split = c.loss;
   p.pipeline_model_parallel_layout = c.layout;
-  return split_stages(model, p);
+  p.pipeline_schedule = c.schedule;
+  return p;
 }
+
+config::Model model_of(const Case& c) {
+  config::Model model;
+  model.num_layers = c.layers;
+  return model;
+}
+
+std::vector<StageBlocks> split(const Case& c) { return split_stages(model_of(c), parallel_of(c)); }
 
 /// "E3 3 2L": layers of each virtual stage.
 std::string show(const std::vector<StageBlocks>& stages) {
@@ -140,6 +148,35 @@ TEST(Stages, RefusesContradictionsWithTheReason) {
     both.layout = "Etttt|ttttL";
     EXPECT_THAT(message(both), HasSubstr("says the whole split by itself"));
   }
+}
+
+/// Layers and ends of what each rank holds: "E1+1L" is embedding, a layer, and as its second chunk a layer,
+/// head.
+std::vector<std::string> held(const Case& c) {
+  std::vector<std::string> out;
+  for (int rank = 0; rank < c.pp; ++rank) {
+    std::string& text = out.emplace_back();
+    for (const StageBlocks& s : stages_of_rank(model_of(c), parallel_of(c), rank))
+      text += (text.empty() ? "" : "+") + std::string(s.embedding ? "E" : "") +
+              std::to_string(s.first_layer) + ".." + std::to_string(s.first_layer + s.num_layers) +
+              (s.head ? "L" : "");
+  }
+  return out;
+}
+
+TEST(Stages, ARankHoldsWhatThePlacementSays) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(held({.layers = 8, .pp = 2, .chunks = 2}), ElementsAre("E0..2+4..6", "2..4+6..8L"));
+  for (const char* name : {"zb-v", "dualpipe-v"}) {
+    EXPECT_EQ(show(split({.layers = 8, .pp = 2, .schedule = name})), "E2 2 2 2L");
+    EXPECT_THAT(held({.layers = 8, .pp = 2, .schedule = name}), ElementsAre("E0..2+6..8L", "2..4+4..6"));
+    EXPECT_THAT(held({.layers = 2, .pp = 2, .layout = "E|t|t|L", .schedule = name}),
+                ElementsAre("E0..0+2..2L", "0..1+1..2"));
+    // The first rank of a V holds the last stage too.
+    EXPECT_EQ(show(split({.layers = 14, .pp = 4, .first = 2, .schedule = name})), "E1 2 2 2 2 2 2 1L");
+    EXPECT_THAT(message({.layers = 6, .pp = 2, .schedule = name}), HasSubstr("must divide the layers"));
+  }
+  EXPECT_EQ(show(split({.layers = 8, .pp = 2, .schedule = "zb-h1"})), "E4 4L");
 }
 
 }  // namespace

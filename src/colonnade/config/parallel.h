@@ -18,8 +18,9 @@ struct Parallel {
   bool sequence_parallel = false;        ///< --sequence-parallel; off by itself when tensor size is 1
   bool use_tp_pp_dp_mapping = false;     ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
 
-  std::string pipeline_schedule =
-      "auto";  ///< --pipeline-schedule gpipe|1f1b|interleaved; auto: by virtual stages
+  /// --pipeline-schedule gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v; auto: by virtual stages
+  std::string pipeline_schedule = "auto";
+  bool delay_wgrad_compute = false;  ///< --delay-wgrad-compute: input gradients first, then the weights'
   int num_virtual_stages_per_pipeline_rank = 0;   ///< --num-virtual-stages-per-pipeline-rank; 0: none
   int num_layers_per_virtual_pipeline_stage = 0;  ///< --num-layers-per-virtual-pipeline-stage; 0: unset
   int microbatch_group_size_per_virtual_pipeline_stage = 0;  ///< same name; 0: pipeline size

@@ -34,6 +34,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
     : run_(std::move(run)),
       ranks_(std::move(ranks)),
       pp_(ranks_.group({Axis::kPp})),
+      placement_(plan::placement_of(plan::split_stages(run_.model, run_.parallel), run_.parallel)),
       options_(job::tensor_options(run_)) {
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
@@ -57,7 +58,7 @@ at::Tensor Network::pass_chunk(std::size_t chunk, at::Tensor x, const tensor::Pa
 
 at::Tensor Network::receive(int stage, const at::Tensor& tokens) {
   at::Tensor x = at::empty({tokens.size(1), tokens.size(0), run_.model.hidden_size}, options_);
-  pp_.recv(x, (stage - 1) % pp_.size(), kActivations,
+  pp_.recv(x, placement_.place(stage - 1).rank, kActivations,
            fmt::format("inference / activation into stage {}", stage))
       .wait();
   return x;
@@ -66,15 +67,14 @@ at::Tensor Network::receive(int stage, const at::Tensor& tokens) {
 at::Tensor Network::forward(const tensor::Batch& batch, const Want& want) {
   const at::NoGradGuard no_grad;
   const tensor::Pass pass{.batch = batch, .training = false, .output = want.output, .cache = want.cache};
-  const int stages = static_cast<int>(model_.stages.size()) * pp_.size();
   at::Tensor x;
   for (std::size_t chunk = 0; chunk < model_.stages.size(); ++chunk) {
     progress().alive();
-    const int stage = static_cast<int>(chunk) * pp_.size() + pp_.rank();
-    if (stage > 0 && pp_.size() > 1) x = receive(stage, batch.at("tokens"));
+    const int stage = placement_.stage(pp_.rank(), static_cast<int>(chunk));
+    if (placement_.crosses(stage - 1)) x = receive(stage, batch.at("tokens"));
     x = pass_chunk(chunk, x, pass, want.last_token);
-    if (stage + 1 < stages && pp_.size() > 1)
-      sent_ = pp_.send(x.contiguous(), (stage + 1) % pp_.size(), kActivations,
+    if (placement_.crosses(stage))
+      sent_ = pp_.send(x.contiguous(), placement_.place(stage + 1).rank, kActivations,
                        fmt::format("inference / activation out of stage {}", stage));
   }
   return model_.stages.back()->last ? x : at::Tensor();
@@ -82,8 +82,9 @@ at::Tensor Network::forward(const tensor::Batch& batch, const Want& want) {
 
 int Network::speaker() const {
   const plan::Mesh& mesh = ranks_.mesh();
+  const int last = placement_.place(placement_.stages() - 1).rank;
   int rank = 0;
-  while (mesh.coord(rank, Axis::kPp) != pp_.size() - 1 || mesh.coord(rank, Axis::kTp) != 0) ++rank;
+  while (mesh.coord(rank, Axis::kPp) != last || mesh.coord(rank, Axis::kTp) != 0) ++rank;
   return rank;
 }
 

@@ -96,7 +96,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   const comm::Group replicas = ranks.group(kReplicas);
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
       chunks, model.tied,
-      data_parallel::Groups{replicas, tp, ranks.embedding(), expert_replicas(ranks, chunks)},
+      data_parallel::Groups{replicas, tp, embedding_group(run, ranks), expert_replicas(ranks, chunks)},
       buffer_options(run, replicas.size(), options_));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);

@@ -6,12 +6,14 @@
 namespace colonnade::job {
 
 std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
-  const auto stages = plan::split_stages(run.model, run.parallel);
-  std::vector<plan::StageBlocks> mine;
-  for (std::size_t v = static_cast<std::size_t>(pp_rank); v < stages.size();
-       v += static_cast<std::size_t>(run.parallel.pipeline_model_parallel_size))
-    mine.push_back(stages[v]);
-  return mine;
+  return plan::stages_of_rank(run.model, run.parallel, pp_rank);
+}
+
+comm::Group embedding_group(const config::Run& run, comm::Communicators& ranks) {
+  const plan::Placement placement =
+      plan::placement_of(plan::split_stages(run.model, run.parallel), run.parallel);
+  const bool together = placement.place(0).rank == placement.place(placement.stages() - 1).rank;
+  return together ? comm::Group() : ranks.embedding();
 }
 
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,

@@ -20,6 +20,9 @@ std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
                               const at::TensorOptions& options);
 
+/// The ranks of the first and the last stage, where these are two: what holds tied embeddings twice.
+comm::Group embedding_group(const config::Run& run, comm::Communicators& ranks);
+
 struct Model {
   std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
   tensor::Parameter* tied = nullptr;  ///< tied embeddings: the table or its copy, where this rank holds one

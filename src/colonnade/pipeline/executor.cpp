@@ -1,20 +1,25 @@
 // See executor.h. A pass keeps, per (chunk, micro-batch), the input and the autograd edge of the
-// output; the output itself is dropped as soon as it is sent.
+// output; the output itself is dropped as soon as it is sent. Between the gradient of an input and those of
+// the weights it keeps the products that the layers left.
 #include "colonnade/pipeline/executor.h"
 
 #include <torch/csrc/autograd/engine.h>
 
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/pipeline/releases.h"
+#include "colonnade/tensor/deferred.h"
 
 namespace colonnade::pipeline {
 namespace {
 
 using plan::Action;
 using plan::Do;
+using plan::is_transfer;
 
 struct Key {
   int chunk;
@@ -26,6 +31,28 @@ struct Key {
 /// direction arrives in the order of sending, which plan::check proves to be the order of receiving.
 constexpr int kActivations = 0;
 constexpr int kGradients = 1;
+
+/// One direction of one kind of messages.
+struct Lane {
+  int from, to, tag;
+  friend auto operator<=>(const Lane&, const Lane&) = default;
+};
+
+/// All that the placement needs, by pairs of ranks: a network of pairs in which every rank follows one order
+/// never waits in a circle, and pairs of disjoint ranks open theirs at the same time.
+std::vector<Lane> lanes_of(const plan::Placement& placement) {
+  std::set<std::tuple<bool, int, int, Lane>> ordered;
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    if (!placement.crosses(stage)) continue;
+    const int here = placement.place(stage).rank, there = placement.place(stage + 1).rank;
+    const auto [low, high] = std::minmax(here, there);
+    ordered.emplace(low % 2 != 0, low, high, Lane{here, there, kActivations});
+    ordered.emplace(low % 2 != 0, low, high, Lane{there, here, kGradients});
+  }
+  std::vector<Lane> lanes;
+  for (const auto& one : ordered) lanes.push_back(std::get<Lane>(one));
+  return lanes;
+}
 
 /// What is kept of a micro-batch between its forward and its backward pass.
 struct Live {
@@ -39,6 +66,7 @@ class Run {
  public:
   Run(const plan::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
       const std::vector<std::int64_t>& activation, const at::TensorOptions& options, const Steps& steps,
+      const std::vector<tensor::Parameter*>& parameters,
       const std::vector<std::vector<std::size_t>>& releases)
       : schedule_(schedule),
         stages_(stages),
@@ -46,11 +74,15 @@ class Run {
         activation_(activation),
         options_(options),
         steps_(steps),
+        parameters_(parameters),
         releases_(releases) {}
 
   void forward(const Action& a, bool training, tensor::Output output,
                const std::function<void(int, const at::Tensor&)>& sink);
+  /// The whole backward pass, or with Do::kBackwardInput what leaves products of weights.
   void backward(const Action& a);
+  /// The products that were left. `last`: of this chunk in this pass.
+  void weights(const Action& a, bool last);
   /// `index` is the place of `a` in the program.
   void transfer(const Action& a, std::size_t index);
   void finish();
@@ -60,8 +92,9 @@ class Run {
   Result result;
 
  private:
-  [[nodiscard]] int stage_number(int chunk) const { return chunk * schedule_.ranks + pp_.rank(); }
-  [[nodiscard]] int rank_of(int stage) const { return (stage + schedule_.ranks) % schedule_.ranks; }
+  [[nodiscard]] int stage_number(int chunk) const { return schedule_.placement.stage(pp_.rank(), chunk); }
+  [[nodiscard]] int rank_of(int stage) const { return schedule_.placement.place(stage).rank; }
+  [[nodiscard]] int chunk_of(int stage) const { return schedule_.placement.place(stage).chunk; }
   at::Tensor take(std::map<Key, at::Tensor>& from, const Key& key, const char* what);
   void hand_over(const Key& key, const at::Tensor& output);
   at::Tensor receive(int from, int tag, const std::string& what);
@@ -75,11 +108,13 @@ class Run {
   const std::vector<std::int64_t>& activation_;
   const at::TensorOptions& options_;
   const Steps& steps_;
+  const std::vector<tensor::Parameter*>& parameters_;
   const std::vector<std::vector<std::size_t>>& releases_;
 
   std::map<int, tensor::Batch> batches_;
   std::map<Key, at::Tensor> inputs_, outputs_, output_grads_, input_grads_;
   std::map<Key, Live> live_;
+  std::map<Key, tensor::DeferredProducts> left_;
   std::map<std::size_t, comm::Work> sent_;  ///< by place in the program
 };
 
@@ -104,10 +139,11 @@ at::Tensor Run::take(std::map<Key, at::Tensor>& from, const Key& key, const char
   return tensor;
 }
 
-/// With one rank the next virtual stage is here too: no transfer is in the program.
+/// Where the next virtual stage is on this rank too no transfer is in the program.
 void Run::hand_over(const Key& key, const at::Tensor& output) {
-  if (schedule_.ranks == 1)
-    inputs_[{key.chunk + 1, key.microbatch}] = output.detach();
+  const int stage = stage_number(key.chunk);
+  if (!schedule_.placement.crosses(stage))
+    inputs_[{chunk_of(stage + 1), key.microbatch}] = output.detach();
   else
     outputs_[key] = output;
 }
@@ -156,8 +192,12 @@ void Run::backward(const Action& a) {
   live_.erase(found);
   const bool last = stages_[static_cast<std::size_t>(a.chunk)]->last;
   const at::Tensor grad = last ? live.seed : take(output_grads_, key, "the gradient of the output");
-  torch::autograd::Engine::get_default_engine().execute({live.output}, {grad}, /*keep_graph=*/false,
-                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  {
+    std::optional<tensor::DeferScope> scope;
+    if (a.act == Do::kBackwardInput) scope.emplace(parameters_, left_[key]);
+    torch::autograd::Engine::get_default_engine().execute({live.output}, {grad}, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+  }
   if (!live.input.defined()) return;
   at::Tensor grad_input = live.input.grad();
   COL_CHECK(
@@ -165,10 +205,21 @@ void Run::backward(const Action& a) {
       "pipeline: the output of chunk {} must depend on its input; got no gradient of it; use the input in a "
       "block",
       a.chunk);
-  if (schedule_.ranks == 1)
-    output_grads_[{a.chunk - 1, a.microbatch}] = grad_input;
+  const int before = stage_number(a.chunk) - 1;
+  if (!schedule_.placement.crosses(before))
+    output_grads_[{chunk_of(before), a.microbatch}] = grad_input;
   else
     input_grads_[key] = grad_input.contiguous();
+}
+
+void Run::weights(const Action& a, bool last) {
+  const auto found = left_.find({a.chunk, a.microbatch});
+  COL_CHECK(found != left_.end(),
+            "pipeline: weight gradients of chunk {}, micro-batch {} must follow the input's; got none; the "
+            "schedule is unsound",
+            a.chunk, a.microbatch);
+  found->second.run(last);
+  left_.erase(found);
 }
 
 at::Tensor Run::receive(int from, int tag, const std::string& what) {
@@ -208,9 +259,8 @@ void Run::finish() {
   for (auto& [index, work] : sent_) work.wait();
 }
 
-bool is_transfer(Do act) { return act != Do::kForward && act != Do::kBackward; }
-bool is_backward_part(Do act) {
-  return act == Do::kBackward || act == Do::kSendGradient || act == Do::kRecvGradient;
+bool is_forward_part(Do act) {
+  return act == Do::kForward || act == Do::kSendActivation || act == Do::kRecvActivation;
 }
 
 }  // namespace
@@ -226,48 +276,48 @@ Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, 
             schedule_.ranks, pp_.size());
   COL_CHECK(static_cast<int>(stages_.size()) == schedule_.chunks,
             "pipeline: the schedule has {} chunks per rank; got {} stages", schedule_.chunks, stages_.size());
+  for (const tensor::Stage* stage : stages_) {
+    const auto own = stage->parameters();
+    parameters_.insert(parameters_.end(), own.begin(), own.end());
+  }
   releases_ = releases(schedule_, pp_.rank());
 }
 
 void Executor::open_lanes() const {
-  const int ranks = pp_.size();
-  const int me = pp_.rank();
-  const auto open = [&](int border) {
-    const int lower = border, upper = (border + 1) % ranks;
-    if (me != lower && me != upper) return;
+  for (const auto& [from, to, tag] : lanes_of(schedule_.placement)) {
+    if (pp_.rank() != from && pp_.rank() != to) continue;
     at::Tensor token = at::zeros({1}, options_);
-    if (me == lower) {
-      pp_.send(token, upper, kActivations, "pipeline / open a lane").wait();
-      pp_.recv(token, upper, kGradients, "pipeline / open a lane").wait();
-    } else {
-      pp_.recv(token, lower, kActivations, "pipeline / open a lane").wait();
-      pp_.send(token, lower, kGradients, "pipeline / open a lane").wait();
-    }
-  };
-  for (int border = 0; border + 1 < ranks; border += 2) open(border);
-  for (int border = 1; border + 1 < ranks; border += 2) open(border);
-  if (ranks > 1 && schedule_.chunks > 1) open(ranks - 1);
+    if (pp_.rank() == from)
+      pp_.send(token, to, tag, "pipeline / open a lane").wait();
+    else
+      pp_.recv(token, from, tag, "pipeline / open a lane").wait();
+  }
 }
 
 Result Executor::train(const Steps& steps, double grad_scale,
                        const std::function<void(int chunk)>& before_last_backward, double block_weight) {
-  Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
+  Run run(schedule_, stages_, pp_, activation_, options_, steps, parameters_, releases_);
   run.grad_scale = grad_scale;
   run.block_weight = block_weight;
-  std::vector<int> left(stages_.size(), schedule_.microbatches);
+  std::vector<int> passes_left(stages_.size(), schedule_.microbatches), weights_left = passes_left;
   const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();
     const Action& a = program[i];
-    if (a.act == Do::kForward) {
-      run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
-    } else if (a.act == Do::kBackward) {
-      if (--left[static_cast<std::size_t>(a.chunk)] == 0 && before_last_backward)
-        before_last_backward(a.chunk);
-      run.backward(a);
-    } else {
+    const auto chunk = static_cast<std::size_t>(a.chunk);
+    if (is_transfer(a.act)) {
       run.transfer(a, i);
+      continue;
     }
+    if (gives_input_gradient(a.act) && --passes_left[chunk] == 0 && before_last_backward)
+      before_last_backward(a.chunk);
+    if (ends_backward(a.act)) --weights_left[chunk];
+    if (a.act == Do::kForward)
+      run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
+    else if (a.act == Do::kBackwardWeight)
+      run.weights(a, /*last=*/weights_left[chunk] == 0);
+    else
+      run.backward(a);
   }
   run.finish();
   return std::move(run.result);
@@ -276,12 +326,12 @@ Result Executor::train(const Steps& steps, double grad_scale,
 Result Executor::evaluate(const Steps& steps, tensor::Output output,
                           const std::function<void(int microbatch, const at::Tensor& output)>& sink) {
   const at::NoGradGuard no_grad;
-  Run run(schedule_, stages_, pp_, activation_, options_, steps, releases_);
+  Run run(schedule_, stages_, pp_, activation_, options_, steps, parameters_, releases_);
   const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();
     const Action& a = program[i];
-    if (is_backward_part(a.act)) continue;
+    if (!is_forward_part(a.act)) continue;
     if (is_transfer(a.act))
       run.transfer(a, i);
     else

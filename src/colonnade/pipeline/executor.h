@@ -49,14 +49,15 @@ class Executor {
 
   /// One message over every lane (neighbour, activations or gradients, direction) that the schedule uses:
   /// a network that meets the peer in the first message (NCCL) would otherwise hold up a send of a schedule
-  /// until its receive, and two ranks that send to each other would wait forever. Even borders between
-  /// ranks first, then odd ones, then the one from the last rank to the first. Collective over the group.
+  /// until its receive, and two ranks that send to each other would wait forever. Pairs of ranks one after
+  /// the other, those from an even rank up first. Collective over the group.
   void open_lanes() const;
 
   /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the
   /// loss of each micro-batch is differentiated with weight `grad_scale`. `before_last_backward(c)`
-  /// is called just before the backward pass that completes the gradients of chunk c. Losses that blocks add
-  /// (of experts) are differentiated with grad_scale * block_weight.
+  /// is called just before the last backward pass of chunk c begins: from then on Parameter::on_grad_ready
+  /// says that a gradient is complete, be it by this pass or by the weight gradients that it leaves.
+  /// Losses that blocks add (of experts) are differentiated with grad_scale * block_weight.
   Result train(const Steps& steps, double grad_scale,
                const std::function<void(int chunk)>& before_last_backward, double block_weight = 1);
 
@@ -73,6 +74,7 @@ class Executor {
   comm::Group pp_;
   std::vector<std::int64_t> activation_;
   at::TensorOptions options_;
+  std::vector<tensor::Parameter*> parameters_;  ///< of all stages
   std::vector<std::vector<std::size_t>> releases_;
 };
 

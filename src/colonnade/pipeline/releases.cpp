@@ -14,22 +14,19 @@ using plan::Do;
 /// A transfer by what crosses: the border behind `stage`, a micro-batch, a direction.
 using Letter = std::tuple<bool, int, int>;
 
-bool is_send(Do act) { return act == Do::kSendActivation || act == Do::kSendGradient; }
-bool is_receive(Do act) { return act == Do::kRecvActivation || act == Do::kRecvGradient; }
-
 struct Transfer {
   Letter letter;
   int peer = 0;
 };
 
 std::optional<Transfer> transfer_of(const plan::Schedule& schedule, int rank, const Action& a) {
-  if (!is_send(a.act) && !is_receive(a.act)) return std::nullopt;
-  const int stage = a.chunk * schedule.ranks + rank;
+  if (!is_transfer(a.act)) return std::nullopt;
+  const int stage = schedule.stage(rank, a);
   const bool gradient = a.act == Do::kSendGradient || a.act == Do::kRecvGradient;
   const bool to_next = a.act == Do::kSendActivation || a.act == Do::kRecvGradient;
   const int border = to_next ? stage : stage - 1;
   const int other = to_next ? stage + 1 : stage - 1;
-  return Transfer{{gradient, border, a.microbatch}, other % schedule.ranks};
+  return Transfer{{gradient, border, a.microbatch}, schedule.placement.place(other).rank};
 }
 
 /// Where each letter stands in a rank's program.

@@ -29,6 +29,16 @@ namespace colonnade::plan {
 /// A test holds this to the built model.
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage);
 
+/// Bytes of it that stay after a kBackwardInput, with what that adds, until the weight gradients are
+/// computed: input and output gradient of every product of a weight, whole sequences where these are cut:
+///   each layer  4 n h e (inputs of qkv and fc1, output gradients of proj and fc2)
+///               + n e (2 q + 2 kv)/t + n e ffn (2, gated 3)/t (the other inputs and output gradients)
+///   experts     in place of fc1 and fc2: 4 r E (gradients of the router's logits) + 4 r h (its input, fp32),
+///               and of shared ones as of fc1 and fc2; grouped products do not wait
+///   head        n h e + n e V/t (gradient of the logits)
+/// A test holds this to the built model.
+std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage);
+
 /// What a backward pass adds to everything kept, at most: gradients that live at once in the head or in
 /// a layer after the head's memory is gone, gathered sequences, and with 16-bit parameters the weight
 /// gradient before it is added to the fp32 one.

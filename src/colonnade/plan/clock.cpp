@@ -65,7 +65,7 @@ class Clock {
   }
 
   bool perform(std::size_t rank, const Action& a) {
-    const std::size_t stage = static_cast<std::size_t>(a.chunk) * s_.programs.size() + rank;
+    const auto stage = static_cast<std::size_t>(s_.stage(static_cast<int>(rank), a));
     double& now = now_[rank];
     ChunkTimes& chunk = times_.chunks[rank][static_cast<std::size_t>(a.chunk)];
     switch (a.act) {
@@ -76,6 +76,14 @@ class Clock {
       case Do::kBackward:
         chunk.last_backward_begin = now;
         now += costs_[stage].backward;
+        chunk.last_backward_end = now;
+        break;
+      case Do::kBackwardInput:
+        chunk.last_backward_begin = now;
+        now += costs_[stage].backward / 2;
+        break;
+      case Do::kBackwardWeight:
+        now += costs_[stage].backward / 2;
         chunk.last_backward_end = now;
         break;
       case Do::kSendActivation:
@@ -124,7 +132,8 @@ const KnownSchedules::Known& KnownSchedules::of(const config::Parallel& parallel
                                                 int microbatches) {
   const std::pair key(parallel.pipeline_schedule,
                       std::array{parallel.pipeline_model_parallel_size, chunks, microbatches,
-                                 parallel.microbatch_group_size_per_virtual_pipeline_stage});
+                                 parallel.microbatch_group_size_per_virtual_pipeline_stage,
+                                 parallel.delay_wgrad_compute ? 1 : 0});
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   Known known{make_schedule(parallel, chunks, microbatches), {}};
   known.report = check(known.schedule);

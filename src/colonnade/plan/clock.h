@@ -13,7 +13,7 @@
 
 namespace colonnade::plan {
 
-/// Of one micro-batch on one virtual stage, in seconds.
+/// Of one micro-batch on one virtual stage, in seconds. Of a backward in two parts each takes half.
 struct StageCost {
   double forward = 0, backward = 0;
 };
@@ -45,7 +45,7 @@ class KnownSchedules {
   const Known& of(const config::Parallel& parallel, int chunks, int microbatches);
 
  private:
-  std::map<std::pair<std::string, std::array<int, 4>>, Known> known_;
+  std::map<std::pair<std::string, std::array<int, 5>>, Known> known_;
 };
 
 /// A number of micro-batches, at most `microbatches`, after which each further group of them takes equally

@@ -92,14 +92,12 @@ std::string table_text(const Table& table) {
 
 Table layout_table(const config::Run& run) {
   const Mesh mesh(run.parallel);
-  const std::vector<StageBlocks> stages = split_stages(run.model, run.parallel);
   const auto members = mesh.groups({Axis::kTp, Axis::kCp, Axis::kDp});
   Table table{{"pipeline rank", "ranks", "chunk", "blocks"}};
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
-    for (std::size_t chunk = 0; chunk * members.size() < stages.size(); ++chunk) {
-      table.push_back({number(rank), ranks_text(members[rank]), number(chunk),
-                       blocks_text(stages[chunk * members.size() + rank])});
-    }
+    const auto stages = stages_of_rank(run.model, run.parallel, static_cast<int>(rank));
+    for (std::size_t chunk = 0; chunk < stages.size(); ++chunk)
+      table.push_back({number(rank), ranks_text(members[rank]), number(chunk), blocks_text(stages[chunk])});
   }
   return table;
 }

@@ -96,18 +96,25 @@ std::int64_t most_batches(const Program& program, int chunks) {
 /// Most bytes of kept activations and of batches while the program runs.
 std::int64_t peak_activations(const config::Run& run, const std::vector<StageBlocks>& stages,
                               const Program& program) {
-  std::vector<std::int64_t> bytes;
-  for (const StageBlocks& stage : stages) bytes.push_back(stage_activations(run, stage));
+  std::vector<std::int64_t> bytes, waiting;
+  for (const StageBlocks& stage : stages) {
+    bytes.push_back(stage_activations(run, stage));
+    waiting.push_back(stage_waiting(run, stage));
+  }
   const std::int64_t batch = batch_bytes(run);
   const int last = static_cast<int>(stages.size()) - 1;
   std::int64_t now = 0;
   std::int64_t most = 0;
   for (const Action& a : program) {
     const std::int64_t kept = bytes[static_cast<std::size_t>(a.chunk)];
+    const std::int64_t wait = waiting[static_cast<std::size_t>(a.chunk)];
     if (a.act == Do::kForward) now += kept + (a.chunk == 0 ? batch : 0);
     most = std::max(most, now);
     if (a.act == Do::kForward && a.chunk == last) now -= batch;
     if (a.act == Do::kBackward) now -= kept;
+    if (a.act == Do::kBackwardInput) now += wait - kept;
+    if (a.act == Do::kBackwardWeight) now -= wait;
+    most = std::max(most, now);
   }
   return most;
 }
@@ -137,13 +144,11 @@ Schedule schedule_of(const config::Run& run) {
 
 std::vector<StageMemory> plan_resident(const config::Run& run) {
   const Mesh mesh(run.parallel);
-  const std::vector<StageBlocks> stages = split_stages(run.model, run.parallel);
-  const auto ranks = static_cast<std::size_t>(run.parallel.pipeline_model_parallel_size);
+  const int ranks = run.parallel.pipeline_model_parallel_size;
   std::vector<StageMemory> plan;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     StageMemory memory;
-    for (std::size_t stage = rank; stage < stages.size(); stage += ranks)
-      memory.stages.push_back(stages[stage]);
+    memory.stages = stages_of_rank(run.model, run.parallel, rank);
     hold_parameters(run, mesh, memory);
     plan.push_back(std::move(memory));
   }

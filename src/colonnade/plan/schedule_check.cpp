@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
+#include <tuple>
 
 #include "colonnade/base/error.h"
 #include "colonnade/plan/program.h"
@@ -9,9 +11,10 @@
 namespace colonnade::plan {
 namespace {
 
-constexpr int kNumActs = 6;
+constexpr int kNumActs = 8;
 constexpr std::array<std::string_view, kNumActs> kNames = {
-    "forward", "backward", "send activation", "receive activation", "send gradient", "receive gradient"};
+    "forward",         "backward",           "input gradient", "weight gradient",
+    "send activation", "receive activation", "send gradient",  "receive gradient"};
 constexpr std::size_t index(Do act) { return static_cast<std::size_t>(act); }
 
 class Checker {
@@ -21,11 +24,18 @@ class Checker {
         done_(static_cast<std::size_t>(s_.stages()) * static_cast<std::size_t>(s_.microbatches)),
         next_(s_.programs.size(), 0),
         live_(s_.programs.size(), 0),
-        inbox_(s_.programs.size()) {
+        waiting_(s_.programs.size(), 0) {
     report_.peak_live.assign(s_.programs.size(), 0);
+    report_.peak_waiting.assign(s_.programs.size(), 0);
   }
 
   ScheduleReport run() {
+    if (s_.placement.ranks() != s_.ranks || s_.placement.chunks() != s_.chunks) {
+      report_.faults.push_back(
+          fmt::format("schedule: the placement must be of its sizes; got {} x {} for {} ranks with {} chunks",
+                      s_.placement.ranks(), s_.placement.chunks(), s_.ranks, s_.chunks));
+      return report_;
+    }
     if (static_cast<int>(s_.programs.size()) != s_.ranks) {
       report_.faults.push_back(fmt::format("schedule: one program per rank; got {} programs for {} ranks",
                                            s_.programs.size(), s_.ranks));
@@ -48,14 +58,10 @@ class Checker {
     friend bool operator==(const Value&, const Value&) = default;
   };
 
-  [[nodiscard]] int stage(int rank, const Action& a) const { return a.chunk * s_.ranks + rank; }
   Done& done(int stage, int microbatch) {
     return done_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(s_.microbatches) +
                  static_cast<std::size_t>(microbatch)];
   }
-  [[nodiscard]] bool first(int stage) const { return stage == 0; }
-  [[nodiscard]] bool last(int stage) const { return stage == s_.stages() - 1; }
-
   void fault(int rank, const Action& a, std::string_view why) {
     report_.faults.push_back(fmt::format("rank {}: {} of chunk {}, micro-batch {}: {}", rank,
                                          kNames[index(a.act)], a.chunk, a.microbatch, why));
@@ -80,7 +86,7 @@ class Checker {
                       rank, index(a.act), a.chunk, a.microbatch, s_.chunks, s_.microbatches));
       return true;
     }
-    const int v = stage(rank, a);
+    const int v = s_.stage(rank, a);
     if (needed(v, a.act) && is_receive(a.act) && !arrived(rank, a)) return false;
     Done& mine = done(v, a.microbatch);
     if (mine[index(a.act)]) fault(rank, a, "done twice");
@@ -95,75 +101,92 @@ class Checker {
     switch (a.act) {
       case Do::kForward:
         if (!has_input(v, a.microbatch)) fault(rank, a, "its input has not arrived");
-        count_live(rank, +1);
+        count(live_, report_.peak_live, rank, +1);
         break;
       case Do::kBackward:
+      case Do::kBackwardInput:
         if (!has(Do::kForward)) fault(rank, a, "its forward has not run");
         if (!has_gradient(v, a.microbatch)) fault(rank, a, "its gradient has not arrived");
-        count_live(rank, -1);
+        if (has(Do::kBackward) && has(Do::kBackwardInput)) fault(rank, a, "done whole and in parts");
+        if (a.act == Do::kBackwardInput) count(waiting_, report_.peak_waiting, rank, +1);
+        break;
+      case Do::kBackwardWeight:
+        if (!has(Do::kBackwardInput)) fault(rank, a, "its input gradient has not been computed");
+        count(waiting_, report_.peak_waiting, rank, -1);
         break;
       case Do::kSendActivation:
         if (!has(Do::kForward)) fault(rank, a, "its forward has not run");
-        send(rank + 1, a.act, {v + 1, a.microbatch});
+        send(rank, a.act, {v + 1, a.microbatch});
         break;
       case Do::kSendGradient:
-        if (!has(Do::kBackward)) fault(rank, a, "its backward has not run");
-        send(rank - 1, a.act, {v - 1, a.microbatch});
+        if (!has(Do::kBackward) && !has(Do::kBackwardInput)) fault(rank, a, "its backward has not run");
+        send(rank, a.act, {v - 1, a.microbatch});
         break;
       case Do::kRecvActivation:
       case Do::kRecvGradient:
         take(rank, a);
         break;
     }
+    if (ends_backward(a.act)) count(live_, report_.peak_live, rank, -1);
   }
 
-  static bool is_receive(Do act) { return act == Do::kRecvActivation || act == Do::kRecvGradient; }
-
-  /// Whether stage v performs `act` at all.
+  /// Whether stage v may perform `act` at all.
   [[nodiscard]] bool needed(int v, Do act) const {
     switch (act) {
       case Do::kForward:
       case Do::kBackward:
+      case Do::kBackwardInput:
+      case Do::kBackwardWeight:
         return true;
       case Do::kRecvActivation:
       case Do::kSendGradient:
-        return s_.ranks > 1 && !first(v);
+        return s_.placement.crosses(v - 1);
       case Do::kSendActivation:
       case Do::kRecvGradient:
-        return s_.ranks > 1 && !last(v);
+        return s_.placement.crosses(v);
     }
     return false;
   }
 
+  /// Of two stages on one rank, the value is there when the other's action is done.
   bool has_input(int v, int m) {
-    if (first(v)) return true;
-    return s_.ranks > 1 ? done(v, m)[index(Do::kRecvActivation)] : done(v - 1, m)[index(Do::kForward)];
+    if (v == 0) return true;
+    return s_.placement.crosses(v - 1) ? done(v, m)[index(Do::kRecvActivation)]
+                                       : done(v - 1, m)[index(Do::kForward)];
   }
   bool has_gradient(int v, int m) {
-    if (last(v)) return true;
-    return s_.ranks > 1 ? done(v, m)[index(Do::kRecvGradient)] : done(v + 1, m)[index(Do::kBackward)];
+    if (v == s_.stages() - 1) return true;
+    if (s_.placement.crosses(v)) return done(v, m)[index(Do::kRecvGradient)];
+    const Done& next = done(v + 1, m);
+    return next[index(Do::kBackward)] || next[index(Do::kBackwardInput)];
   }
 
-  void count_live(int rank, int change) {
+  static void count(std::vector<int>& now, std::vector<int>& peak, int rank, int change) {
     const auto r = static_cast<std::size_t>(rank);
-    live_[r] += change;
-    report_.peak_live[r] = std::max(report_.peak_live[r], live_[r]);
+    now[r] += change;
+    peak[r] = std::max(peak[r], now[r]);
   }
 
-  std::deque<Value>& inbox(int rank, Do act) {
-    const bool gradient = act == Do::kSendGradient || act == Do::kRecvGradient;
-    return inbox_[static_cast<std::size_t>((rank + s_.ranks) % s_.ranks)][gradient ? 1 : 0];
+  /// What goes from one rank to another, activations and gradients apart.
+  std::deque<Value>& lane(int from, int to, Do act) {
+    return lanes_[{from, to, act == Do::kSendGradient || act == Do::kRecvGradient}];
   }
-  void send(int to, Do act, Value value) {
-    if (value.stage >= 0 && value.stage < s_.stages()) inbox(to, act).push_back(value);
+  void send(int from, Do act, Value value) {
+    if (value.stage < 0 || value.stage >= s_.stages()) return;
+    lane(from, s_.placement.place(value.stage).rank, act).push_back(value);
+  }
+  std::deque<Value>& lane_of(int rank, const Action& a) {
+    const int v = s_.stage(rank, a);
+    const int other = std::clamp(a.act == Do::kRecvActivation ? v - 1 : v + 1, 0, s_.stages() - 1);
+    return lane(s_.placement.place(other).rank, rank, a.act);
   }
   bool arrived(int rank, const Action& a) {
-    const auto& box = inbox(rank, a.act);
-    return std::find(box.begin(), box.end(), Value{stage(rank, a), a.microbatch}) != box.end();
+    const auto& box = lane_of(rank, a);
+    return std::find(box.begin(), box.end(), Value{s_.stage(rank, a), a.microbatch}) != box.end();
   }
   void take(int rank, const Action& a) {
-    auto& box = inbox(rank, a.act);
-    const auto it = std::find(box.begin(), box.end(), Value{stage(rank, a), a.microbatch});
+    auto& box = lane_of(rank, a);
+    const auto it = std::find(box.begin(), box.end(), Value{s_.stage(rank, a), a.microbatch});
     if (it == box.end()) return;  // reported as having no other side
     if (it != box.begin()) fault(rank, a, "received in another order than sent");
     box.erase(it);
@@ -178,11 +201,16 @@ class Checker {
 
   void report_missing() {
     for (int v = 0; v < s_.stages(); ++v) {
+      const Place place = s_.placement.place(v);
       for (int m = 0; m < s_.microbatches; ++m) {
+        const Done& mine = done(v, m);
+        const bool in_parts = mine[index(Do::kBackwardInput)] || mine[index(Do::kBackwardWeight)];
         for (int act = 0; act < kNumActs; ++act) {
-          const Action action{static_cast<Do>(act), v / s_.ranks, m};
-          if (needed(v, action.act) && !done(v, m)[index(action.act)])
-            fault(v % s_.ranks, action, "never done");
+          const Action action{static_cast<Do>(act), place.chunk, m};
+          const bool whole = action.act == Do::kBackward;
+          const bool part = action.act == Do::kBackwardInput || action.act == Do::kBackwardWeight;
+          if ((whole && in_parts) || (part && !in_parts)) continue;
+          if (needed(v, action.act) && !mine[index(action.act)]) fault(place.rank, action, "never done");
         }
       }
     }
@@ -192,8 +220,8 @@ class Checker {
   ScheduleReport report_;
   std::vector<Done> done_;
   std::vector<std::size_t> next_;
-  std::vector<int> live_;
-  std::vector<std::array<std::deque<Value>, 2>> inbox_;  ///< per rank: activations, gradients
+  std::vector<int> live_, waiting_;
+  std::map<std::tuple<int, int, bool>, std::deque<Value>> lanes_;  ///< by sender, receiver, gradient or not
 };
 
 }  // namespace

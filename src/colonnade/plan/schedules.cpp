@@ -3,71 +3,46 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parallel.h"
-#include "colonnade/plan/program.h"
+#include "colonnade/plan/schedule_kinds.h"
+#include "colonnade/plan/schedule_writer.h"
 
 namespace colonnade::plan {
-namespace {
 
-/// Appends forwards and backwards of one rank, each with the transfers it needs.
-class Writer {
- public:
-  Writer(const Schedule& schedule, int rank)
-      : ranks_(schedule.ranks), rank_(rank), stages_(schedule.stages()) {}
-
-  void forward(int chunk, int microbatch) {
-    if (ranks_ > 1 && !first(chunk)) add(Do::kRecvActivation, chunk, microbatch);
-    add(Do::kForward, chunk, microbatch);
-    if (ranks_ > 1 && !last(chunk)) add(Do::kSendActivation, chunk, microbatch);
-  }
-  void backward(int chunk, int microbatch) {
-    if (ranks_ > 1 && !last(chunk)) add(Do::kRecvGradient, chunk, microbatch);
-    add(Do::kBackward, chunk, microbatch);
-    if (ranks_ > 1 && !first(chunk)) add(Do::kSendGradient, chunk, microbatch);
-  }
-  Program take() { return std::move(program_); }
-
- private:
-  [[nodiscard]] bool first(int chunk) const { return chunk * ranks_ + rank_ == 0; }
-  [[nodiscard]] bool last(int chunk) const { return chunk * ranks_ + rank_ == stages_ - 1; }
-  void add(Do act, int chunk, int microbatch) { program_.push_back({act, chunk, microbatch}); }
-
-  int ranks_;
-  int rank_;
-  int stages_;
-  Program program_;
-};
-
-Schedule empty(int ranks, int chunks, int microbatches, const char* kind) {
-  if (std::min({ranks, chunks, microbatches}) < 1) {
+Schedule empty_schedule(Placement placement, int microbatches, const char* kind) {
+  const int ranks = placement.ranks();
+  const int chunks = placement.chunks();
+  if (microbatches < 1) {
     throw ConfigError(
-        fmt::format("{} schedule: ranks, virtual stages and micro-batches must each be at least 1; got {}, "
-                    "{} and {}; raise the one that is 0",
-                    kind, ranks, chunks, microbatches));
+        fmt::format("{} schedule: it needs at least one micro-batch; got {}; raise --global-batch-size", kind,
+                    microbatches));
   }
-  return {.ranks = ranks, .chunks = chunks, .microbatches = microbatches, .kind = kind, .programs = {}};
+  return {.ranks = ranks,
+          .chunks = chunks,
+          .microbatches = microbatches,
+          .kind = kind,
+          .placement = std::move(placement),
+          .programs = {}};
 }
 
-}  // namespace
-
 Schedule gpipe(int ranks, int microbatches) {
-  Schedule schedule = empty(ranks, 1, microbatches, "gpipe");
+  Schedule schedule = empty_schedule(Placement::loop(ranks, 1), microbatches, "gpipe");
   for (int rank = 0; rank < ranks; ++rank) {
     Writer writer(schedule, rank);
-    for (int m = 0; m < microbatches; ++m) writer.forward(0, m);
-    for (int m = 0; m < microbatches; ++m) writer.backward(0, m);
+    for (int m = 0; m < microbatches; ++m) writer.forward({0, m});
+    for (int m = 0; m < microbatches; ++m) writer.backward({0, m});
     schedule.programs.push_back(writer.take());
   }
   return schedule;
 }
 
 Schedule one_f_one_b(int ranks, int microbatches) {
-  Schedule schedule = empty(ranks, 1, microbatches, "1f1b");
+  Schedule schedule = empty_schedule(Placement::loop(ranks, 1), microbatches, "1f1b");
   for (int rank = 0; rank < ranks; ++rank) {
     Writer writer(schedule, rank);
     const int warmup = std::min(ranks - rank - 1, microbatches);
     for (int m = 0; m < microbatches + warmup; ++m) {
-      if (m < microbatches) writer.forward(0, m);
-      if (m >= warmup) writer.backward(0, m - warmup);
+      if (m < microbatches) writer.forward({0, m});
+      if (m >= warmup) writer.backward({0, m - warmup});
     }
     schedule.programs.push_back(writer.take());
   }
@@ -86,7 +61,7 @@ std::vector<ChunkStep> interleaved_order(int chunks, int microbatches, int group
 }
 
 Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
-  Schedule schedule = empty(ranks, chunks, microbatches, "interleaved");
+  Schedule schedule = empty_schedule(Placement::loop(ranks, chunks), microbatches, "interleaved");
   if (group < ranks || group > microbatches) {
     throw ConfigError(fmt::format(
         "--microbatch-group-size-per-virtual-pipeline-stage: must lie between the pipeline size {} and "
@@ -109,11 +84,11 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
     for (int k = 0; k < total + warmup; ++k) {
       if (k < total) {
         const ChunkStep step = order[static_cast<std::size_t>(k)];
-        writer.forward(step.chunk, step.microbatch);
+        writer.forward(step);
       }
       if (k >= warmup) {
         const ChunkStep step = order[static_cast<std::size_t>(k - warmup)];
-        writer.backward(chunks - 1 - step.chunk, step.microbatch);
+        writer.backward({chunks - 1 - step.chunk, step.microbatch});
       }
     }
     schedule.programs.push_back(writer.take());
@@ -121,25 +96,78 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
   return schedule;
 }
 
+Schedule with_delayed_weights(Schedule schedule) {
+  for (Program& program : schedule.programs) {
+    Program split;
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      const Action a = program[i];
+      if (a.act != Do::kBackward) {
+        split.push_back(a);
+        continue;
+      }
+      split.push_back({Do::kBackwardInput, a.chunk, a.microbatch});
+      if (i + 1 < program.size() && program[i + 1].act == Do::kSendGradient) split.push_back(program[++i]);
+      split.push_back({Do::kBackwardWeight, a.chunk, a.microbatch});
+    }
+    program = std::move(split);
+  }
+  schedule.kind += " with delayed weight gradients";
+  return schedule;
+}
+
+namespace {
+
+using config::Parallel;
+using Shape = ScheduleKind::Shape;
+
+Schedule make_interleaved(const Parallel& p, int chunks, int microbatches) {
+  const int group = p.microbatch_group_size_per_virtual_pipeline_stage;
+  return interleaved(p.pipeline_model_parallel_size, chunks, microbatches,
+                     group > 0 ? group : p.pipeline_model_parallel_size);
+}
+
+/// A schedule that is a function of ranks and micro-batches alone.
+template <Schedule (*kMake)(int ranks, int microbatches)>
+Schedule plain(const Parallel& p, int /*chunks*/, int microbatches) {
+  return kMake(p.pipeline_model_parallel_size, microbatches);
+}
+
+Schedule dualpipe_in_turn(int ranks, int microbatches) { return dualpipe_v(ranks, microbatches); }
+
+constexpr ScheduleKind kKinds[] = {
+    {"gpipe", Shape::kLoop, 1, false, plain<gpipe>},
+    {"1f1b", Shape::kLoop, 1, false, plain<one_f_one_b>},
+    {"interleaved", Shape::kLoop, 0, false, make_interleaved},
+    {"zb-h1", Shape::kLoop, 1, true, plain<zb_h1>},
+    {"zb-v", Shape::kVee, 2, true, plain<zb_v>},
+    {"dualpipe-v", Shape::kVee, 2, true, plain<dualpipe_in_turn>},
+};
+
+}  // namespace
+
+std::span<const ScheduleKind> schedule_kinds() { return kKinds; }
+
+const ScheduleKind& schedule_kind(const config::Parallel& parallel, int chunks) {
+  const std::string_view asked = parallel.pipeline_schedule;
+  const std::string_view name = asked != "auto" ? asked : chunks > 1 ? "interleaved" : "1f1b";
+  std::string names = "auto";
+  for (const ScheduleKind& kind : kKinds) {
+    if (kind.name == name) return kind;
+    names += fmt::format(", {}", kind.name);
+  }
+  throw ConfigError(fmt::format("--pipeline-schedule: must be one of {}; got '{}'; use auto", names, asked));
+}
+
 Schedule make_schedule(const config::Parallel& parallel, int chunks, int microbatches) {
-  const int ranks = parallel.pipeline_model_parallel_size;
-  const std::string kind = parallel.pipeline_schedule != "auto" ? parallel.pipeline_schedule
-                           : chunks > 1                         ? "interleaved"
-                                                                : "1f1b";
-  if (kind == "interleaved") {
-    const int group = parallel.microbatch_group_size_per_virtual_pipeline_stage;
-    return interleaved(ranks, chunks, microbatches, group > 0 ? group : ranks);
-  }
-  if (kind != "gpipe" && kind != "1f1b") {
+  const ScheduleKind& kind = schedule_kind(parallel, chunks);
+  if (!runs(kind, chunks)) {
     throw ConfigError(fmt::format(
-        "--pipeline-schedule: must be auto, gpipe, 1f1b or interleaved; got '{}'; use auto", kind));
+        "--pipeline-schedule: {} runs {} virtual stages per rank; got {}; change their number, or use auto",
+        kind.name, kind.chunks == 0 ? "two or more" : fmt::format("{}", kind.chunks), chunks));
   }
-  if (chunks > 1) {
-    throw ConfigError(fmt::format(
-        "--pipeline-schedule: {} runs one virtual stage per rank; got {}; use interleaved or auto", kind,
-        chunks));
-  }
-  return kind == "gpipe" ? gpipe(ranks, microbatches) : one_f_one_b(ranks, microbatches);
+  Schedule schedule = kind.make(parallel, chunks, microbatches);
+  return parallel.delay_wgrad_compute && !kind.splits_backward ? with_delayed_weights(std::move(schedule))
+                                                               : schedule;
 }
 
 }  // namespace colonnade::plan

@@ -33,6 +33,9 @@ class Clock {
                 "simulate: every rank must reach its end; rank {} stopped at action "
                 "{} of {}; run check() on the schedule",
                 r, next_[r], s_.programs[r].size());
+      if (!spans_[r].empty())
+        timeline.longest_rank =
+            std::max(timeline.longest_rank, spans_[r].back().end - spans_[r].front().begin);
       for (const auto& span : spans_[r]) {
         timeline.makespan = std::max(timeline.makespan, span.end);
         busy += span.end - span.begin;
@@ -61,7 +64,7 @@ class Clock {
   }
 
   bool perform(int rank, const Action& a) {
-    const int stage = a.chunk * s_.ranks + rank;
+    const int stage = s_.stage(rank, a);
     double& now = now_[static_cast<std::size_t>(rank)];
     switch (a.act) {
       case Do::kForward:
@@ -69,6 +72,12 @@ class Clock {
         break;
       case Do::kBackward:
         work(rank, a, costs_.backward);
+        break;
+      case Do::kBackwardInput:
+        work(rank, a, costs_.backward - costs_.weight);
+        break;
+      case Do::kBackwardWeight:
+        work(rank, a, costs_.weight);
         break;
       case Do::kSendActivation:
         at(activation_, stage + 1, a) = now + costs_.transfer;

@@ -22,7 +22,8 @@ int chunks_of_even_split(const Model& model, const Parallel& p) {
                     p.num_virtual_stages_per_pipeline_rank, p.num_layers_per_virtual_pipeline_stage));
   }
   if (p.num_layers_per_virtual_pipeline_stage == 0)
-    return std::max(p.num_virtual_stages_per_pipeline_rank, 1);
+    return p.num_virtual_stages_per_pipeline_rank > 0 ? p.num_virtual_stages_per_pipeline_rank
+                                                      : default_chunks(p);
   if (p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0) {
     throw ConfigError(fmt::format(
         "--num-layers-per-virtual-pipeline-stage: needs an even split; got first stage {} and last stage {} "
@@ -97,8 +98,9 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
     refuse("the virtual stages must divide each rank's layers", "choose multiples of the virtual stages");
   }
   std::vector<std::int64_t> counts;
+  const Placement placement = placement_of(p, chunks);
   for (int v = 0; v < ranks * chunks; ++v) {
-    const int rank = v % ranks;
+    const int rank = placement.place(v).rank;
     const bool own_first = rank == 0 && first > 0;
     const bool own_last = rank == ranks - 1 && last > 0;
     counts.push_back((own_first ? first : own_last ? last : each) / chunks);
@@ -151,6 +153,19 @@ std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
   const int chunks = chunks_of_even_split(model, p);
   const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;
   return from_counts(uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks));
+}
+
+Placement placement_of(const std::vector<StageBlocks>& stages, const Parallel& p) {
+  return placement_of(p, static_cast<int>(stages.size()) / p.pipeline_model_parallel_size);
+}
+
+std::vector<StageBlocks> stages_of_rank(const Model& model, const Parallel& p, int rank) {
+  const std::vector<StageBlocks> stages = split_stages(model, p);
+  const Placement placement = placement_of(stages, p);
+  std::vector<StageBlocks> own;
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+    own.push_back(stages[static_cast<std::size_t>(placement.stage(rank, chunk))]);
+  return own;
 }
 
 }  // namespace colonnade::plan

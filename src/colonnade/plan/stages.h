@@ -7,6 +7,7 @@
 
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
+#include "colonnade/plan/placement.h"
 
 namespace colonnade::plan {
 
@@ -18,9 +19,17 @@ struct StageBlocks {
   bool head = false;  ///< final norm, output layer and loss
 };
 
-/// stages[v] for virtual stage v = chunk * ranks + rank; size is a multiple of the pipeline size.
+/// stages[v] for virtual stage v; size is a multiple of the pipeline size. plan::placement_of says which rank
+/// holds which of them.
 /// Covers E once (first), every layer once in order and L once (last), or throws ConfigError with
 /// the counts it got.
 std::vector<StageBlocks> split_stages(const config::Model& model, const config::Parallel& parallel);
+
+/// Those of pipeline rank `rank`, by chunk.
+std::vector<StageBlocks> stages_of_rank(const config::Model& model, const config::Parallel& parallel,
+                                        int rank);
+
+/// Where `stages`, those of split_stages, are.
+Placement placement_of(const std::vector<StageBlocks>& stages, const config::Parallel& parallel);
 
 }  // namespace colonnade::plan

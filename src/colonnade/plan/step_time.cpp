@@ -36,6 +36,7 @@ class Estimator {
         stages_(split_stages(run.model, run.parallel)),
         ranks_(run.parallel.pipeline_model_parallel_size),
         chunks_(static_cast<int>(stages_.size()) / ranks_),
+        placement_(placement_of(run.parallel, chunks_)),
         microbatches_(static_cast<int>(std::max<std::int64_t>(1, num_microbatches(run)))),
         data_(ring_of(hardware, mesh_, data_axes(Family::kDense))),
         bucket_(static_cast<double>(bucket_elements(run.parallel, data_.ranks))),
@@ -73,8 +74,7 @@ class Estimator {
 
  private:
   [[nodiscard]] std::size_t stage(int rank, int chunk) const {
-    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ranks_) +
-           static_cast<std::size_t>(rank);
+    return static_cast<std::size_t>(placement_.stage(rank, chunk));
   }
 
   [[nodiscard]] double elements_of(const StageBlocks& stage) const {
@@ -216,7 +216,9 @@ class Estimator {
   KnownSchedules& schedules_;
   Mesh mesh_;
   std::vector<StageBlocks> stages_;
-  int ranks_, chunks_, microbatches_;
+  int ranks_, chunks_;
+  Placement placement_;
+  int microbatches_;
   Ring data_;
   double bucket_;                 ///< elements
   double element_;                ///< bytes

@@ -14,11 +14,9 @@ namespace {
 using plan::Axis;
 
 std::string owned_blocks(const config::Run& run, int pp_rank) {
-  const auto stages = plan::split_stages(run.model, run.parallel);
   std::vector<std::string> parts;
-  for (std::size_t v = static_cast<std::size_t>(pp_rank); v < stages.size();
-       v += static_cast<std::size_t>(run.parallel.pipeline_model_parallel_size))
-    parts.push_back(plan::blocks_text(stages[v]));
+  for (const plan::StageBlocks& stage : plan::stages_of_rank(run.model, run.parallel, pp_rank))
+    parts.push_back(plan::blocks_text(stage));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 

@@ -43,9 +43,13 @@ void pipeline(Table& t) {
   t.group("pipeline");
   t.add<kParallel, &Parallel::pipeline_schedule>(
        "--pipeline-schedule",
-       "order of forward and backward steps; auto: interleaved with virtual stages, else 1f1b")
-      .choices({"auto", "gpipe", "1f1b", "interleaved"})
+       "order of forward and backward steps; auto: interleaved with virtual stages, else 1f1b; zb-v and "
+       "dualpipe-v have two virtual stages per rank, down the ranks and up again")
+      .choices({"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"})
       .own();
+  t.add<kParallel, &Parallel::delay_wgrad_compute>(
+      "--delay-wgrad-compute",
+      "gradients of inputs first, which the rank before gets at once, then those of weights");
   t.add<kParallel, &Parallel::num_virtual_stages_per_pipeline_rank>(
        "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank; 0: one")
       .alias("--virtual-pipeline-model-parallel-size")

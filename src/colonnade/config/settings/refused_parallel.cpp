@@ -53,7 +53,6 @@ constexpr Flag kOverlap[] = {
     {"--no-tp-comm-split-ag --disable-tp-comm-split-ag", "off", "", "tp_comm_split_ag"},
     {"--no-tp-comm-split-rs --disable-tp-comm-split-rs", "off", "", "tp_comm_split_rs"},
     {"--tp-comm-bootstrap-backend", "text", "nccl"},
-    {"--delay-wgrad-compute"},
     {"--use-ring-exchange-p2p"},
     {"--defer-embedding-wgrad-compute"},
     {"--wgrad-deferral-limit", "integer", "0"},

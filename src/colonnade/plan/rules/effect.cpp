@@ -29,8 +29,9 @@ bool has_warmup(const Run& r) {
   return s.lr_warmup_iters > 0 || s.lr_warmup_samples > 0 || s.lr_warmup_fraction.value_or(0) > 0;
 }
 
-bool has_virtual_stages(const Run& r) {
+bool is_interleaved(const Run& r) {
   const auto& p = r.parallel;
+  if (p.pipeline_schedule != "auto") return p.pipeline_schedule == "interleaved";
   return p.num_virtual_stages_per_pipeline_rank > 1 || p.num_layers_per_virtual_pipeline_stage > 0 ||
          !p.pipeline_model_parallel_layout.empty();
 }
@@ -60,7 +61,7 @@ constexpr Companions kWarmup{{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup
 constexpr Companions kGroups{{"microbatch_group_size_per_virtual_pipeline_stage"},
                              "num_virtual_stages_per_pipeline_rank",
                              "--num-virtual-stages-per-pipeline-rank",
-                             has_virtual_stages};
+                             is_interleaved};
 constexpr Companions kLoad{
     {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
 constexpr Companions kTokenizer{

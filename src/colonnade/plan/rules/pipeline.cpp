@@ -4,6 +4,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/plan/layout_string.h"
 #include "colonnade/plan/rules/table.h"
+#include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
@@ -67,22 +68,47 @@ Broken virtual_needs_pipeline(const Run& r) {
       "leave it out"};
 }
 
+/// The schedule that is asked for; null where its name is none.
+const ScheduleKind* kind_of(const Run& r, int stages) {
+  try {
+    return &schedule_kind(r.parallel, stages);
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
 Broken schedule_name(const Run& r) {
   const int stages = virtual_stages(r);
-  const std::string& name = r.parallel.pipeline_schedule;
-  if (stages == 0 || name == "auto" || (name == "interleaved") == (stages > 1)) return std::nullopt;
-  return Finding{"--pipeline-schedule",
-                 "interleaved needs more than one virtual stage a rank, the others exactly one",
-                 fmt::format("{} with {}", name, stages),
-                 {{"pipeline_schedule", "auto"}},
-                 ""};
+  const ScheduleKind* kind = kind_of(r, stages);
+  if (stages == 0 || kind == nullptr || runs(*kind, stages)) return std::nullopt;
+  std::vector<Edit> edits{{"pipeline_schedule", "auto"}};
+  return Finding{
+      "--pipeline-schedule",
+      "interleaved needs more than one virtual stage a rank, zb-v and dualpipe-v two, the others one",
+      fmt::format("{} with {}", kind->name, stages), std::move(edits), ""};
+}
+
+Broken delayed_weights(const Run& r) {
+  const auto& p = r.parallel;
+  const ScheduleKind* kind = kind_of(r, virtual_stages(r));
+  if (!p.delay_wgrad_compute || kind == nullptr) return std::nullopt;
+  if (p.pipeline_model_parallel_size > 1 && !kind->splits_backward) return std::nullopt;
+  return Finding{"--delay-wgrad-compute",
+                 "needs --pipeline-model-parallel-size above 1 and a schedule that does not delay weight "
+                 "gradients by itself",
+                 fmt::format("{} on {} pipeline rank{}", kind->name, p.pipeline_model_parallel_size,
+                             p.pipeline_model_parallel_size == 1 ? "" : "s"),
+                 {{"delay_wgrad_compute", "false"}},
+                 "leave it out"};
 }
 
 Broken group_size(const Run& r) {
   const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, count = num_microbatches(r);
   const std::int64_t given = r.parallel.microbatch_group_size_per_virtual_pipeline_stage;
   const std::int64_t group = given > 0 ? given : ranks;
-  if (virtual_stages(r) <= 1 || count < 1) return std::nullopt;
+  const ScheduleKind* kind = kind_of(r, virtual_stages(r));
+  if (virtual_stages(r) <= 1 || count < 1 || kind == nullptr || kind->name != "interleaved")
+    return std::nullopt;
   const std::int64_t rest = count % group;
   if (group >= ranks && group <= count && (rest == 0 || rest >= ranks)) return std::nullopt;
   const std::int64_t per_microbatch = r.training.global_batch_size / count;
@@ -133,6 +159,10 @@ constexpr Rule kPipeline[] = {
     {"pipeline-schedule", true, schedule_name, "pipeline_schedule=interleaved",
      "A schedule is an order for a certain number of stages of a rank.",
      "num_virtual_stages_per_pipeline_rank pipeline_model_parallel_size"},
+    {"delay-wgrad", true, delayed_weights, "delay_wgrad_compute=true; pipeline_schedule=zb-h1",
+     "Weight gradients wait so that another rank gets its gradients sooner, and zero-bubble schedules say "
+     "themselves when.",
+     "pipeline_schedule pipeline_model_parallel_size"},
     {"microbatch-group", true, group_size,
      "num_virtual_stages_per_pipeline_rank=2; microbatch_group_size_per_virtual_pipeline_stage=3",
      "A group of micro-batches passes a virtual stage before the next stage begins, and a shorter one would arrive before it is awaited.",
