@@ -41,8 +41,10 @@ TEST_P(Recorded, LogitsAndLossInEveryLayout) {
   const Layout one_row_a_time{1, 2, 1, {"--micro-batch-size", "1"}};
   const Layout virtual_stages{
       1, 2, 1, {"--pipeline-model-parallel-layout", "E|t|t|L", "--micro-batch-size", "1"}};
+  const Layout as_a_v{
+      1, 2, 1, {"--pipeline-model-parallel-layout", "E|t|t|L", "--pipeline-schedule", "zb-v"}};
   for (const Layout& layout :
-       {Layout{}, Layout{2, 1}, one_row_a_time, Layout{2, 2}, Layout{1, 1, 2}, virtual_stages})
+       {Layout{}, Layout{2, 1}, one_row_a_time, Layout{2, 2}, Layout{1, 1, 2}, virtual_stages, as_a_v})
     expect_recorded(GetParam(), layout);
 }
 

@@ -45,7 +45,8 @@ struct Rank {
     }
     data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
     buffers = std::make_unique<data_parallel::GradBuffers>(
-        chunks, tied, data_parallel::Groups{data, tp, ranks.embedding(), ranks.group({plan::Axis::kEdp})},
+        chunks, tied,
+        data_parallel::Groups{data, tp, embedding_group(run, ranks), ranks.group({plan::Axis::kEdp})},
         data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, data.size()),
                                .overlap_grad_reduce = run.parallel.overlap_grad_reduce});
     const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
@@ -155,6 +156,63 @@ TEST(Gradients, OfPlainRoutersAgree) {
                              "--moe-router-num-groups 4 --moe-router-group-topk 2 "
                              "--moe-router-topk-scaling-factor 2.5 --moe-shared-expert-gate"})
     expect_all_agree(fmt::format("{}{} ", kExperts, router), {kExpertLayouts[3], kExpertLayouts[7]});
+}
+
+// Eight layers, eight micro-batches or more, so that every schedule fills the pipeline of four.
+constexpr const char* kDeep =
+    "--num-layers 8 --hidden-size 32 --ffn-hidden-size 48 --kv-channels 4 --micro-batch-size 1 "
+    "--global-batch-size 16 ";
+
+constexpr const char* kSchedules[] = {
+    "--pipeline-schedule gpipe",
+    "--pipeline-schedule 1f1b --delay-wgrad-compute",
+    "--num-virtual-stages-per-pipeline-rank 2 --delay-wgrad-compute",
+    "--pipeline-schedule zb-h1",
+    "--pipeline-schedule zb-v",
+    "--pipeline-schedule dualpipe-v",
+};
+
+void expect_schedules_agree(const std::string& model) {
+  const auto flags = test::words(fmt::format("{}{}{}", kCommon, kDeep, model));
+  const Gradients one = gradients(test::settings(1, flags));
+  const auto expect_same = [&](int world, const std::string& layout) {
+    SCOPED_TRACE(layout);
+    const Gradients got = gradients(test::settings(world, flags + test::words(layout)));
+    ASSERT_EQ(got.size(), one.size());
+    for (const auto& [name, gradient] : one) EXPECT_LT(test::distance(got.at(name), gradient), 1e-9) << name;
+  };
+  for (const char* schedule : kSchedules)
+    for (const int pp : {2, 4}) {
+      const auto layout = fmt::format("--pipeline-model-parallel-size {} {}", pp, schedule);
+      expect_same(pp, layout);
+      expect_same(2 * pp, layout + " --overlap-grad-reduce --ddp-bucket-size 3000");
+    }
+  expect_same(8,
+              "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+              "--pipeline-schedule zb-v --overlap-grad-reduce --ddp-bucket-size 3000");
+}
+
+// Embedding and head share their weights, on the first rank of a V in one place.
+TEST(Gradients, OfEveryScheduleAgreeWithTiedEmbeddings) { expect_schedules_agree(""); }
+
+TEST(Gradients, OfEveryScheduleAgreeUntied) { expect_schedules_agree(kUntied); }
+
+TEST(Gradients, OfExpertsAgreeInAV) {
+  expect_all_agree(kExperts,
+                   {{"Pp2Ep2ZbV", 4,
+                     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
+                     "--expert-model-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"}});
+}
+
+TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {
+  const auto flags = test::words(fmt::format("{}{}{}", kCommon, kDeep, kUntied)) +
+                     test::words("--pipeline-model-parallel-size 2");
+  const Gradients whole = gradients(test::settings(2, flags));
+  for (const char* schedule : {"--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
+                               "--pipeline-schedule dualpipe-v", "--delay-wgrad-compute"}) {
+    const Gradients split = gradients(test::settings(2, flags + test::words(schedule)));
+    for (const auto& [name, gradient] : whole) EXPECT_TRUE(at::equal(split.at(name), gradient)) << name;
+  }
 }
 
 TEST(Gradients, ChangeWithWhatIsDropped) {

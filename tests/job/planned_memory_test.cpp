@@ -1,9 +1,11 @@
 // The memory plan against jobs that are really built: what lies between steps to the byte, what a
 // micro-batch keeps within 64 bytes (on meta tensors 8 more for each token: positions that at::arange makes
 // there pass the allocator by), the peak of a step within a few percent.
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "colonnade/plan/memory.h"
+#include "colonnade/tensor/deferred.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -104,6 +106,30 @@ void expect_activations(const config::Run& run) {
   });
 }
 
+/// What stays of a micro-batch between the gradient of its input and those of the weights.
+void expect_waiting(const config::Run& run) {
+  on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    const tensor::Batch batch = test::empty_batch(run);
+    const auto parameters = job.parameters();
+    for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
+      const std::int64_t before = alive(job);
+      tensor::DeferredProducts left;
+      {
+        const Kept kept = forward(job, *job.model.stages[chunk], batch);
+        const at::Tensor grad = kept.output.defined()
+                                    ? at::ones_like(kept.output)
+                                    : at::ones({}, at::dtype(at::kFloat).device(run.training.device));
+        const tensor::DeferScope scope(parameters, left);
+        torch::autograd::Engine::get_default_engine().execute({kept.edge}, {grad}, false, false, true);
+      }
+      EXPECT_NEAR(alive(job) - before, plan::stage_waiting(run, plan.stages[chunk]), kScalars)
+          << "chunk " << chunk;
+      left.run(/*last=*/false);
+      EXPECT_NEAR(alive(job), before, kScalars) << "chunk " << chunk;
+    }
+  });
+}
+
 constexpr Planned kLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 1"},
     {"TwoSequences", 1, "--micro-batch-size 2"},
@@ -114,6 +140,13 @@ constexpr Planned kLayouts[] = {
     {"Pp2Virtual2", 2,
      "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --micro-batch-size 1 "
      "--global-batch-size 4"},
+    {"Pp2ZbH1", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --micro-batch-size 1 --global-batch-size 6"},
+    {"Pp2ZbV", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --micro-batch-size 1 --global-batch-size 6"},
+    {"Pp2DualPipeV", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v --micro-batch-size 1 "
+     "--global-batch-size 6"},
     {"Dp2Distributed", 2, "--use-distributed-optimizer --micro-batch-size 1 --ddp-bucket-size 1000000"},
     {"Dp3Distributed", 3, "--use-distributed-optimizer --micro-batch-size 1 --global-batch-size 3"},
     {"All", 8,
@@ -178,6 +211,8 @@ TEST(PlannedMemory, OfExpertsBetweenStepsIsExact) { on_every_expert_setting(expe
 
 TEST(PlannedMemory, OfExpertsActivationsOfAMicroBatch) { on_every_expert_setting(expect_activations); }
 
+TEST(PlannedMemory, OfExpertsWhatWaitsForWeightGradients) { on_every_expert_setting(expect_waiting); }
+
 TEST(PlannedMemory, BetweenStepsIsExactOnMeta) { on_every_setting("meta", expect_resident); }
 
 TEST(PlannedMemory, HasNothingLeftOut) {
@@ -188,6 +223,10 @@ TEST(PlannedMemory, HasNothingLeftOut) {
 TEST(PlannedMemory, ActivationsOfAMicroBatchOnMeta) { on_every_setting("meta", expect_activations); }
 
 TEST(PlannedMemory, ActivationsOfAMicroBatchOnTheCpu) { on_every_setting("cpu", expect_activations); }
+
+TEST(PlannedMemory, WhatWaitsForWeightGradientsOnMeta) { on_every_setting("meta", expect_waiting); }
+
+TEST(PlannedMemory, WhatWaitsForWeightGradientsOnTheCpu) { on_every_setting("cpu", expect_waiting); }
 
 /// Mixtral's layers, two of them.
 std::string mixtral(const std::string& more) {

@@ -150,6 +150,7 @@ TEST_P(Trajectory, FollowsTheRecordedMegatronCurve) {
 
 const std::vector<std::string> kTp2 = {"--tensor-model-parallel-size", "2"};
 const std::vector<std::string> kPp2 = {"--pipeline-model-parallel-size", "2"};
+const std::vector<std::string> kFourStages = {"--pipeline-model-parallel-layout", "E|t|t|L"};
 
 std::vector<std::string> both(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -162,7 +163,12 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"llama", "Tp1", "tp1", 1, {}}, Layout{"llama", "Tp2", "tp2", 2, kTp2},
         Layout{"llama", "Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})},
         Layout{"llama", "Pp2", "pp2", 2, kPp2},
-        Layout{"llama", "Pp2Virtual2", "pp2", 2, both(kPp2, {"--pipeline-model-parallel-layout", "E|t|t|L"})},
+        Layout{"llama", "Pp2Virtual2", "pp2", 2, both(kPp2, kFourStages)},
+        Layout{"llama", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
+        Layout{"llama", "Pp2ZbV", "pp2", 2, both(both(kPp2, kFourStages), {"--pipeline-schedule", "zb-v"})},
+        Layout{"llama", "Pp2DualPipeV", "pp2", 2,
+               both(both(kPp2, kFourStages), {"--pipeline-schedule", "dualpipe-v"})},
+        Layout{"llama", "Pp2DelayedWeights", "pp2", 2, both(kPp2, {"--delay-wgrad-compute"})},
         Layout{"llama", "Dp2", "dp2", 2, {}},
         Layout{"llama", "Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
         Layout{"llama", "Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
@@ -194,6 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"moe", "Tp2SpEp2", "tp2_ep2_sp", 2, both(both(kTp2Sp, kEp2), kEtp1)},
                     Layout{"moe", "Tp2SpEp2Etp2", "tp2_ep2_sp", 4, both(both(kTp2Sp, kEp2), kExchange)},
                     Layout{"moe", "Pp2", "pp2", 2, kPp2},
+                    Layout{"moe", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
                     Layout{"moe", "Pp2Ep2", "pp2", 4, both(both(kPp2, kEp2), kExchange)}),
     [](const auto& info) { return std::string(info.param.name); });
 
