@@ -197,12 +197,13 @@ std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage) {
   const std::int64_t whole = z.n * z.m.hidden_size * z.e;
   const std::int64_t attention = 2 * whole + 2 * z.n * z.e * (z.q + z.kv);
   const std::int64_t mlp = 2 * whole + z.n * z.e * (z.fc1 + z.ffn);
-  // Router and shared experts read the same input, where neither gathers nor converts it.
+  // Router and gate read the same input, where they need not convert it, and shared experts too, where they
+  // do not gather it.
   const bool shared = z.shared_ffn > 0;
   const bool one_input = shared && !z.by_sequence && z.e == kFp32;
   const std::int64_t router = z.r * kFp32 * (z.m.moe.num_experts + (one_input ? 0 : z.m.hidden_size));
   const std::int64_t gate =
-      z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (one_input ? 0 : z.m.hidden_size)) : 0;
+      z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (z.e == kFp32 ? 0 : z.m.hidden_size)) : 0;
   const std::int64_t experts =
       router + gate + (shared ? 2 * whole + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
   return layers.dense * (attention + mlp) + layers.moe * (attention + experts) +
