@@ -17,7 +17,7 @@ Placement::Placement(int ranks, std::vector<Place> places)
         "pipeline: it needs at least one rank and one virtual stage; got none; raise the number that is 0");
   for (int stage = 0; stage < stages(); ++stage) {
     const Place at = place(stage);
-    numbers_[static_cast<std::size_t>(at.rank * chunks() + at.chunk)] = stage;
+    numbers_[seat(at.rank, at.chunk)] = stage;
   }
 }
 

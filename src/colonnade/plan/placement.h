@@ -1,6 +1,7 @@
 // Which virtual stage is where: part of every schedule, and of the split of the layers.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace colonnade::config {
@@ -30,9 +31,7 @@ class Placement {
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] int chunks() const { return static_cast<int>(places_.size()) / ranks_; }
   [[nodiscard]] int stages() const { return static_cast<int>(places_.size()); }
-  [[nodiscard]] int stage(int rank, int chunk) const {
-    return numbers_[static_cast<std::size_t>(rank * chunks() + chunk)];
-  }
+  [[nodiscard]] int stage(int rank, int chunk) const { return numbers_[seat(rank, chunk)]; }
   [[nodiscard]] Place place(int stage) const { return places_[static_cast<std::size_t>(stage)]; }
 
   /// Whether a value crosses from one rank to another between `stage` and the next one; no message is sent
@@ -45,10 +44,14 @@ class Placement {
 
  private:
   Placement(int ranks, std::vector<Place> places);
+  [[nodiscard]] std::size_t seat(int rank, int chunk) const {
+    return static_cast<std::size_t>(rank) * static_cast<std::size_t>(chunks()) +
+           static_cast<std::size_t>(chunk);
+  }
 
   int ranks_ = 1;
   std::vector<Place> places_;  ///< by stage
-  std::vector<int> numbers_;   ///< by rank * chunks + chunk
+  std::vector<int> numbers_;   ///< by seat
 };
 
 /// Where the schedule of the settings puts `chunks` virtual stages per rank. Throws ConfigError where it
