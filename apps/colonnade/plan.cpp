@@ -209,6 +209,10 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
   }
   if (!parsed.extras.contains("--world-size"))
     parsed.faults.emplace_back("--world-size: must be given with --search; got none; write --world-size N");
+  if (parsed.extras.contains("--svg"))
+    parsed.faults.emplace_back(
+        "--svg: a picture is of one layout; got --search, which looks at many; draw the best with `plan --config FILE "
+        "--svg` after --yaml FILE");
   plan::require(bare, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--json", "--yaml"}) require_writable(flag, extra(parsed, flag));
   const plan::SearchResult result = plan::search_layouts(parsed.run, *hardware);
@@ -234,9 +238,10 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
 Offers plan_offers() { return {{"plan", "", kExtras, config::Use::kTrain}}; }
 
 int plan(const Arguments& arguments) {
-  if (print_verb_help(arguments,
-                      {"plan [--world-size N] [--hardware NAME] [--search] [--svg FILE] [--json FILE]",
-                       kExtras, config::Use::kTrain}))
+  if (print_verb_help(
+          arguments,
+          {"plan [--world-size N] [--hardware NAME] [--search] [--svg FILE] [--json FILE] [--yaml FILE]",
+           kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
   set_world_size(parsed);

@@ -91,7 +91,12 @@ TEST(Evaluate, RanksThatShareExpertsPassTogether) {
   const std::vector<std::string> ep2 = {"--expert-model-parallel-size", "2"};
   auto exchange = ep2;
   exchange.insert(exchange.end(), {"--moe-token-dispatcher-type", "alltoall", "--micro-batch-size", "2"});
-  expect_one_loss("mixtral", {{}, {1, 1, 2, ep2}, {1, 1, 2, exchange}, {1, 2, 2, exchange}, {2, 1, 2, ep2}});
+  expect_one_loss("mixtral", {{},
+                              {1, 1, 2, ep2},
+                              {1, 1, 2, exchange},
+                              {1, 2, 2, exchange},
+                              {2, 1, 2, ep2},
+                              {1, 1, 2, {"--expert-tensor-parallel-size", "2"}}});
 }
 
 TEST(Evaluate, LossOfDataIsThatOfItsTokens) {

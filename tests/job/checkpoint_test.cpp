@@ -49,7 +49,12 @@ constexpr Layout kTp4Dp2Distributed{
 constexpr Layout kEmptyStage{
     3,
     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et||tL --use-distributed-optimizer"};
-constexpr Layout kLayouts[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed};
+/// First and last stage on one rank, everything overlapped.
+constexpr Layout kVeeDp2Distributed{
+    4,
+    "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
+    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
+constexpr Layout kLayouts[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed, kVeeDp2Distributed};
 
 constexpr const char* kExperts =
     "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 12 --moe-aux-loss-coeff 0.01 ";

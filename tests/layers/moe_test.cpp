@@ -140,6 +140,49 @@ TEST(Moe, ExchangesRowsInEveryCut) {
   for (const Cut& cut : kCuts) expect_in_cut(cut, config::TokenDispatcher::kAllToAll);
 }
 
+/// Losses and their gradients against their formulas, where groups and a bias steer the choice.
+TEST(Moe, LossesAreTheirFormulas) {
+  config::Model m = model(config::TokenDispatcher::kAllGather);
+  m.moe.router_score_function = config::RouterScore::kSigmoid;
+  m.moe.router_enable_expert_bias = true;
+  m.moe.router_num_groups = 2;
+  m.moe.router_group_topk = 1;
+  m.moe.router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
+  m.moe.aux_loss_coeff = {0.5, 0.25};
+  m.moe.z_loss_coeff = 0.125;
+  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  const Context context{.options = test::options(at::kDouble)};
+  Router router(params, m, context);
+  test::randomize({router.weight.get()});
+  router.expert_bias->value.copy_(at::tensor({0.0, 0.4, -0.3, 0.1}, at::kDouble));
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const double k = 2, experts = kExperts, scale = 3;
+
+  const Tensor w = test::whole_value(params.router).set_requires_grad(true);
+  const Tensor logits = at::matmul(x, w.t());  // [s, b, e]
+  const Tensor shares = logits.sigmoid() / logits.sigmoid().sum(-1, true);
+  const Tensor best = at::zeros_like(shares).scatter(-1, std::get<1>(shares.topk(2, -1)), 1.0);
+  const auto balance = [&](const Tensor& p, const Tensor& f, double tokens) {
+    return (p * f).sum() * experts / (k * tokens * tokens);
+  };
+  const Tensor aux = balance(shares.sum(0).sum(0), best.sum(0).sum(0), kSequence * kBatch);
+  const Tensor by_sequence = balance(shares.sum(0), best.sum(0), kSequence) / kBatch;
+  const Tensor z = logits.logsumexp(-1).square().mean();
+  (scale * (0.5 * aux + 0.25 * by_sequence + 0.125 * z)).backward();
+
+  tensor::Tallies report;
+  const tensor::Batch none;
+  const Tensor weights = router.forward(x, {.batch = none, .grad_scale = scale, .report = &report}).weights;
+  (weights * 0).sum().backward();  // nothing but the losses
+  for (const auto& [name, value] :
+       {std::pair{"load_balancing_loss", aux}, std::pair{"seq_load_balancing_loss", by_sequence},
+        std::pair{"z_loss", z}}) {
+    EXPECT_NEAR(report.at(name)[0].item<double>(), value.item<double>(), 1e-12) << name;
+    EXPECT_EQ(report.at(name)[1].item<double>(), 1) << name;
+  }
+  EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
+}
+
 /// The bias moves by the tokens of all ranks, and chooses without weighing.
 TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
   config::Model m = model(config::TokenDispatcher::kAllToAll);

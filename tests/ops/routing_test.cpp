@@ -27,7 +27,8 @@ Tensor scores_of(const Tensor& logits, ScoreKind kind) {
 Routing defined(const Tensor& logits, const RouteArgs& args) {
   Routing r;
   r.scores = scores_of(logits, args.kind);
-  Tensor choice = r.scores.detach();
+  const bool by_logits = args.kind == ScoreKind::kSoftmax && args.normalise && !args.bias.defined();
+  Tensor choice = by_logits ? logits.detach() : r.scores.detach();
   if (args.bias.defined()) choice = choice + args.bias;
   if (args.groups > 1) {
     const std::int64_t n = logits.size(0), e = logits.size(1);
@@ -57,6 +58,8 @@ std::vector<RouteArgs> all_args(std::int64_t experts) {
         plain.groups = 4;
         plain.group_topk = 2;
         plain.group_best = 2;
+        all.push_back(plain);
+        plain.bias = Tensor();
         all.push_back(plain);
       }
   return all;
@@ -95,6 +98,14 @@ TEST(Route, EqualScoresGoToTheLowerNumbers) {
   for (int row = 0; row < 3; ++row)
     for (int j = 0; j < 3; ++j) EXPECT_EQ(r.experts[row][j].item<std::int64_t>(), j);
   EXPECT_LT(distance(r.weights, at::full({3, 3}, 1.0 / 3)), 1e-7);
+}
+
+TEST(Route, GroupsOfASoftmaxOverTheChosenAreWorthTheirLogits) {
+  RouteArgs args{.k = 2, .groups = 2, .group_topk = 1, .group_best = 2};
+  const Tensor logits = at::tensor({3.0F, -5.0F, 1.0F, 0.5F}).to(test::device()).view({1, 4});
+  EXPECT_TRUE(at::equal(route(logits, args).experts.cpu(), at::tensor({2, 3}, at::kLong).view({1, 2})));
+  args.normalise = false;  // the softmax over all chooses by its scores
+  EXPECT_TRUE(at::equal(route(logits, args).experts.cpu(), at::tensor({0, 1}, at::kLong).view({1, 2})));
 }
 
 TEST(Route, LargeLogitsDoNotOverflow) {

@@ -10,7 +10,7 @@ namespace colonnade::plan {
 namespace {
 
 std::vector<StageCost> equal(int stages, double forward, double backward) {
-  return std::vector<StageCost>(static_cast<std::size_t>(stages), {forward, backward});
+  return {static_cast<std::size_t>(stages), StageCost{forward, backward, backward / 2}};
 }
 
 config::Parallel pipeline(int ranks) {

@@ -111,7 +111,8 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
   const config::Run& run = network.run();
   const std::int64_t replicas = ranks.mesh().size(kReplicas),
                      replica = ranks.mesh().index(ranks.rank(), kReplicas);
-  const bool together = run.parallel.expert_model_parallel_size > 1;
+  const int sharing = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor();
+  const bool together = run.model.moe.num_experts > 0 && sharing > 1;
   const std::int64_t step = std::min(rows_per_pass(run, sequence_length(run)),
                                      std::max<std::int64_t>(1, (samples + replicas - 1) / replicas));
   at::Tensor sums = at::zeros({2}, network.options().dtype(at::kDouble));

@@ -16,8 +16,9 @@ inline constexpr int kMaxExpertGroups = 64;
 
 /// Per row: scores of all experts; the k experts of the largest score + bias, by falling value, the lower
 /// number first where two are equal; their weights scaling * score, over the sum of the k scores when
-/// `normalise`. With groups > 1 experts compete within the `group_topk` best of as many equal groups; a group
-/// is worth the sum of its `group_best` largest score + bias.
+/// `normalise`. A normalised softmax without bias chooses by logits instead of scores. With groups > 1
+/// experts compete within the `group_topk` best of as many equal groups; a group is worth the sum of its
+/// `group_best` largest values of that kind.
 template <typename T>
 struct Route {
   const T* logits;        ///< [n, e]

@@ -83,11 +83,18 @@ constexpr std::uint64_t best_groups(const Route<T>& a, const Value& value) {
   return chosen;
 }
 
+/// A softmax over the chosen logits is chosen by logits: groups are worth sums of them.
+template <typename T>
+constexpr bool chooses_by_logits(const Route<T>& a) {
+  return a.kind == ScoreKind::kSoftmax && a.normalise && a.bias == nullptr;
+}
+
 template <typename M, typename T>
 constexpr void route_row(const Route<T>& a, std::int64_t row) {
   score_row<M>(a, row);
   const T* scores = a.scores + row * a.e;
-  const auto value = [&](std::int64_t i) { return scores[i] + (a.bias != nullptr ? a.bias[i] : T(0)); };
+  const T* by = chooses_by_logits(a) ? a.logits + row * a.e : scores;
+  const auto value = [&](std::int64_t i) { return by[i] + (a.bias != nullptr ? a.bias[i] : T(0)); };
   const std::uint64_t groups = a.groups > 1 ? best_groups(a, value) : 1;
   const std::int64_t size = a.groups > 1 ? a.e / a.groups : a.e;
   const auto allowed = [&](std::int64_t i) { return (groups >> static_cast<unsigned>(i / size) & 1U) != 0; };

@@ -20,7 +20,11 @@ struct GroupedArgs {
   tensor::Parameter* weight;
 };
 
-bool in_one_kernel(const Tensor& x) { return x.is_cuda() && x.scalar_type() == at::kBFloat16; }
+/// The one kernel wants rows of 16 bytes, and some of them.
+bool in_one_kernel(const Tensor& x, const Tensor& w) {
+  return x.is_cuda() && x.scalar_type() == at::kBFloat16 && x.size(0) > 0 && w.size(1) % 8 == 0 &&
+         w.size(2) % 8 == 0;
+}
 
 /// Where each expert's rows end, as the one kernel reads it.
 Tensor ends_of(const std::vector<std::int64_t>& rows, const at::Device& device) {
@@ -46,7 +50,8 @@ Tensor each_expert(const Tensor& x, const std::vector<std::int64_t>& rows, const
 
 void add_weight_gradient(const Tensor& dy, const Tensor& x, const GroupedArgs& args) {
   tensor::Parameter& weight = *args.weight;
-  if (in_one_kernel(x)) return weight.accumulate(at::_grouped_mm(dy.t(), x, ends_of(args.rows, x.device())));
+  if (in_one_kernel(x, weight.value))
+    return weight.accumulate(at::_grouped_mm(dy.t(), x, ends_of(args.rows, x.device())));
   const Tensor& grad = weight.grad_to_add_to();
   if (x.is_meta()) return;
   std::int64_t begin = 0;
@@ -66,7 +71,7 @@ struct GroupedRule : torch::autograd::Function<GroupedRule> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const GroupedArgs& args) {
     ctx->save_for_backward({x});
     keep(ctx, args);
-    if (in_one_kernel(x)) return at::_grouped_mm(x, w.transpose(1, 2), ends_of(args.rows, x.device()));
+    if (in_one_kernel(x, w)) return at::_grouped_mm(x, w.transpose(1, 2), ends_of(args.rows, x.device()));
     return each_expert(x, args.rows, w, w.size(1),
                        [](const Tensor& x_e, const Tensor& w_e) { return product(x_e, w_e); });
   }
@@ -78,7 +83,7 @@ struct GroupedRule : torch::autograd::Function<GroupedRule> {
     const Tensor w = args.weight->value.detach();
     Tensor dx;
     if (ctx->needs_input_grad(0))
-      dx = in_one_kernel(x)
+      dx = in_one_kernel(x, w)
                ? at::_grouped_mm(dy, w, ends_of(args.rows, x.device()))
                : each_expert(dy, args.rows, w, w.size(2), [](const Tensor& dy_e, const Tensor& w_e) {
                    return product_input_grad(dy_e, w_e);

@@ -14,8 +14,10 @@ namespace colonnade::ops {
 /// expert 0, and so on. `weight` [experts, out, in]. Backward gives the gradient of x and adds the weights'
 /// straight into weight.main_grad; an expert without rows gets zeros.
 ///
-/// bf16 on CUDA: one kernel for all experts, and one for each of the gradients. Elsewhere the products follow
-/// one another, each over all rows of its expert.
+/// bf16 on CUDA with widths that are multiples of 8: one call for all experts, and one for each of the
+/// gradients (one kernel on Hopper and Blackwell; LibTorch loops on others). Elsewhere the products follow
+/// one another, each over all rows of its expert. That one call rounds the weights' gradient to bf16 once a
+/// micro-batch.
 at::Tensor grouped_product(const at::Tensor& x, const std::vector<std::int64_t>& rows,
                            tensor::Parameter& weight);
 

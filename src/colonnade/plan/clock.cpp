@@ -79,11 +79,11 @@ class Clock {
         chunk.last_backward_end = now;
         break;
       case Do::kBackwardInput:
-        chunk.last_backward_begin = now;
-        now += costs_[stage].backward / 2;
+        now += costs_[stage].backward - costs_[stage].weight;
         break;
       case Do::kBackwardWeight:
-        now += costs_[stage].backward / 2;
+        chunk.last_backward_begin = now;
+        now += costs_[stage].weight;
         chunk.last_backward_end = now;
         break;
       case Do::kSendActivation:

@@ -13,9 +13,10 @@
 
 namespace colonnade::plan {
 
-/// Of one micro-batch on one virtual stage, in seconds. Of a backward in two parts each takes half.
+/// Of one micro-batch on one virtual stage, in seconds.
 struct StageCost {
   double forward = 0, backward = 0;
+  double weight = 0;  ///< of the backward pass: the gradients of weights, where they come apart
 };
 
 /// By pipeline rank and chunk.

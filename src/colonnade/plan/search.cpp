@@ -103,6 +103,7 @@ config::Run run_of(const config::Run& base, const Choice& c) {
 config::Run bare(config::Run run) {
   config::Parallel& p = run.parallel;
   p.pipeline_schedule = "auto";
+  p.delay_wgrad_compute = false;
   p.num_layers_per_virtual_pipeline_stage = 0;
   p.microbatch_group_size_per_virtual_pipeline_stage = 0;
   p.decoder_first_pipeline_num_layers = p.decoder_last_pipeline_num_layers = 0;

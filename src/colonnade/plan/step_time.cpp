@@ -46,7 +46,7 @@ class Estimator {
     const Ring tensor = ring_of(hw_, mesh_, {Axis::kTp});
     for (const StageBlocks& stage : stages_) {
       times_.push_back(stage_time(run_, stage, hw_, how_, tensor));
-      costs_.push_back({times_.back().forward.total(), times_.back().backward.total()});
+      costs_.push_back({times_.back().forward.total(), times_.back().backward.total(), times_.back().weight});
       elements_.push_back(elements_of(stage));
     }
     pipeline_ = times_of_step(schedules_, run_.parallel, chunks_, microbatches_, costs_, transfer());
@@ -56,7 +56,7 @@ class Estimator {
       if (busy(rank).total() > busy(busiest).total()) busiest = rank;
     t.compute = busy(busiest).compute;
     t.tensor = busy(busiest).tensor;
-    t.bubble = pipeline_.makespan - busy(busiest).total();
+    t.bubble = std::max(0.0, pipeline_.makespan - busy(busiest).total());
     t.data = how_.sharded_parameters ? sharded_data() : gradients() + parameters();
     t.optimizer = optimizer();
     t.other = hw_.step_seconds;
@@ -88,7 +88,8 @@ class Estimator {
   /// One activation from a stage to the next.
   [[nodiscard]] double transfer() const {
     if (ranks_ < 2) return 0;
-    const bool near = mesh_.peers(0, {Axis::kPp})[1] < hw_.devices_per_node;
+    // The slowest way sets the pace.
+    const bool near = mesh_.peers(0, {Axis::kPp}).back() < hw_.devices_per_node;
     const Link& link = near ? hw_.intra_node : hw_.inter_node;
     const double cut = run_.parallel.sequence_parallel ? mesh_.size(Axis::kTp) : 1;
     const double rows = static_cast<double>(run_.training.micro_batch_size * run_.training.seq_length) /
@@ -247,12 +248,17 @@ LocalSizes local_sizes(const config::Run& run) {
     sizes.up_to_layer.push_back(sum);
   }
   // Tied tables lie on both ends of a pipeline.
-  if (!run.model.untie_embeddings_and_output_weights && run.parallel.pipeline_model_parallel_size > 1)
+  const Placement placement = placement_of(split_stages(run.model, run.parallel), run.parallel);
+  const bool together = placement.place(0).rank == placement.place(placement.stages() - 1).rank;
+  if (!run.model.untie_embeddings_and_output_weights && !together)
     count(sizes.head)(embedding_params(run.model, run.parallel).word);
   return sizes;
 }
 
 std::string why_not_estimated(const config::Run& run) {
+  if (run.model.params_dtype == config::ParamsDtype::kFloat32)
+    return "--hardware: speeds of devices are those of 16-bit products; got --params-dtype fp32; add --bf16, or leave "
+           "--hardware and --search out";
   if (run.model.moe.num_experts == 0) return "";
   return fmt::format(
       "--hardware: the time of a mixture of experts is not estimated in this version; got --num-experts {}; leave "

@@ -84,6 +84,7 @@ class Stopwatch {
     const double weight = product(p, 2 * kFp32 * p.n * p.k);  // read and written, in fp32
     t.forward.compute += once;
     t.backward.compute += input + weight;
+    t.weight += weight;
     if (ring_.ranks < 2) return;
     const double way = ring_.seconds(p.exchanged);
     if (p.cut == LinearCut::kColumns) {
@@ -126,6 +127,7 @@ StageTime stage_time(const config::Run& run, const StageBlocks& stage, const Har
     sum.forward.tensor += part.times * t.forward.tensor;
     sum.backward.compute += part.times * t.backward.compute;
     sum.backward.tensor += part.times * t.backward.tensor;
+    sum.weight += part.times * t.weight;
   }
   return sum;
 }

@@ -49,6 +49,7 @@ struct PassTime {
 };
 struct StageTime {
   PassTime forward, backward;
+  double weight = 0;  ///< of backward: the products that give the gradients of weights
 };
 StageTime stage_time(const config::Run& run, const StageBlocks& stage, const Hardware& hardware,
                      const Execution& execution, const Ring& tensor_ranks);

@@ -93,7 +93,9 @@ at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balan
   at::Tensor scores = routing.scores;
   if (args_.kind != kernels::ScoreKind::kSoftmax) scores = scores / (scores.sum(-1, true) + 1e-20);
   const at::Tensor share = scores.view({-1, apart, experts}).sum(0);
-  at::Tensor sums = at::stack({chosen(routing.experts, apart, experts, share.options()), share.detach()});
+  const bool steered = args_.groups > 1 || expert_bias != nullptr;
+  const at::Tensor best = steered ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
+  at::Tensor sums = at::stack({chosen(best, apart, experts, share.options()), share.detach()});
   parts_.all_reduce(sums, weight->spec.name + " / balance").wait();
   const double tokens =
       static_cast<double>(routing.scores.size(0)) / static_cast<double>(apart) * parts_.size();

@@ -16,10 +16,13 @@ namespace colonnade::layers {
 /// logits = x W^T in fp32 (float64 for float64), then ops::route.
 ///
 /// Losses, in training, with E experts, k of them a token, and T tokens of a micro-batch over all tensor
-/// ranks:
-///   aux_loss      E / (k T^2) sum_e P_e f_e     P_e: sum of the tokens' scores for e, f_e: tokens that chose
-///   e seq_aux_loss  the same for each sequence with its own T, averaged over sequences z_loss        mean
-///   over the tokens of log(sum_e exp(logit))^2
+/// ranks, P_e the sum of the tokens' scores for e and f_e the tokens that have e among their k best scores,
+/// whatever groups and bias let them choose:
+///
+///     aux_loss       E / (k T^2) sum_e P_e f_e
+///     seq_aux_loss   the same for each sequence with its own T, averaged over sequences
+///     z_loss         mean over the tokens of log(sum_e exp(logit))^2
+///
 /// Scores are the softmax over all experts, or the other kinds' over their sum. Each loss times its
 /// coefficient is attached to the weights; without it, it is reported as `load_balancing_loss`,
 /// `seq_load_balancing_loss`, `z_loss`, a mean over layers and micro-batches.
