@@ -57,5 +57,47 @@ TEST(Layouts, WithAStageWithoutParametersAgree) {
                      "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"}});
 }
 
+/// Two steps of a model with balancing losses, every token with a loss.
+test::Curve two_full_steps(int world, const std::string& more) {
+  const config::Run run = test::settings(
+      world,
+      test::words(std::string("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 "
+                              "--seq-length 16 --micro-batch-size 2 --global-batch-size 8 --num-experts 4 "
+                              "--moe-aux-loss-coeff 0.5 --moe-z-loss-coeff 0.1 --clip-grad 0 ") +
+                  kLlama + kUntied + more));
+  test::Curve curve;
+  test::on_jobs(run, [&](Job& job) {
+    for (int step = 0; step < 2; ++step) {
+      pipeline::Steps steps = test::steps_after(job, job.counters.consumed_samples);
+      steps.batch = [batch = steps.batch](int microbatch) {
+        tensor::Batch full = batch(microbatch);
+        full.set("loss_mask", at::ones_like(full.at("loss_mask")));
+        return full;
+      };
+      const auto report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});
+      if (job.ranks.rank() != 0) continue;
+      curve.loss.push_back(report.losses.at("lm_loss"));
+      curve.grad_norm.push_back(report.optimizer.grad_norm);
+    }
+  });
+  return curve;
+}
+
+TEST(Layouts, BalancingLossesWeighTheSameWhateverDividesThem) {
+  const test::Curve mean = two_full_steps(1, "");
+  EXPECT_GT(std::abs(two_full_steps(1, "--moe-z-loss-coeff 0 ").grad_norm[0] / mean.grad_norm[0] - 1), 1e-3)
+      << "the losses must be seen in the norm";
+  for (const auto& [world, more] :
+       {std::pair{1, "--calculate-per-token-loss "},
+        std::pair{2, "--calculate-per-token-loss --expert-model-parallel-size 2 "},
+        std::pair{1, "--loss-scale 1024 --fp16 "}}) {
+    SCOPED_TRACE(more);
+    const bool half = std::string(more).find("fp16") != std::string::npos;
+    const test::Curve got = two_full_steps(world, more);
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_NEAR(got.grad_norm[i] / mean.grad_norm[i], 1.0, half ? 1e-2 : 1e-5) << "step " << i + 1;
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::job

@@ -44,6 +44,26 @@ std::string text(const Cut& cut) {
 const std::vector<Cut> kCuts = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 4, 1, 4}, {1, 1, 2, 2}, {1, 2, 2, 4},
                                 {2, 1, 2, 2}, {2, 2, 1, 2}, {4, 2, 2, 4}, {4, 4, 1, 4}};
 
+/// Runs body(groups, parameters of the layer, context) on every rank of the cut.
+template <typename Body>
+void on_ranks(const Cut& cut, const config::Model& m, const Body& body) {
+  config::Parallel parallel;
+  parallel.world_size = cut.world;
+  parallel.tensor_model_parallel_size = cut.tp;
+  parallel.sequence_parallel = cut.tp > 1;
+  parallel.expert_model_parallel_size = cut.ep;
+  parallel.expert_tensor_parallel_size = cut.etp;
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+    const Context context{.tp = ranks.group({plan::Axis::kTp}),
+                          .sequence_parallel = cut.tp > 1,
+                          .options = test::options(at::kDouble),
+                          .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
+                          .expert_tensor = cut.etp,
+                          .readers = ranks.world()};
+    body(ranks, std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), context);
+  });
+}
+
 Tensor swiglu(const Tensor& x) {
   const auto halves = x.chunk(2, -1);
   return at::silu(halves[0]) * halves[1];
@@ -102,19 +122,8 @@ void expect_in_cut(const Cut& cut, config::TokenDispatcher dispatcher) {
     return defined(leaf.reshape({-1, kHidden}), w, m.moe.router_topk).view(leaf.sizes());
   });
 
-  config::Parallel parallel;
-  parallel.world_size = cut.world;
-  parallel.tensor_model_parallel_size = cut.tp;
-  parallel.sequence_parallel = cut.tp > 1;
-  parallel.expert_model_parallel_size = cut.ep;
-  parallel.expert_tensor_parallel_size = cut.etp;
-  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const Context context{.tp = ranks.group({plan::Axis::kTp}),
-                          .sequence_parallel = cut.tp > 1,
-                          .options = test::options(at::kDouble),
-                          .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
-                          .expert_tensor = cut.etp};
-    Moe moe(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
+  on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
+    Moe moe(params, m, context);
     std::vector<tensor::Parameter*> parameters;
     moe.add_parameters(parameters);
     test::randomize(parameters);
@@ -206,20 +215,8 @@ TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
       << "the bias must change the choice for the test to see it";
   for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 2, 1, 2}, Cut{1, 1, 1, 4}}) {
     SCOPED_TRACE(text(cut));
-    config::Parallel parallel;
-    parallel.world_size = cut.world;
-    parallel.tensor_model_parallel_size = cut.tp;
-    parallel.sequence_parallel = cut.tp > 1;
-    parallel.expert_model_parallel_size = cut.ep;
-    parallel.expert_tensor_parallel_size = cut.etp;
-    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-      const Context context{.tp = ranks.group({plan::Axis::kTp}),
-                            .sequence_parallel = cut.tp > 1,
-                            .options = test::options(at::kDouble),
-                            .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
-                            .expert_tensor = cut.etp,
-                            .readers = ranks.world()};
-      Router router(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
+    on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
+      Router router(params, m, context);
       test::randomize({router.weight.get()});
       router.expert_bias->value.zero_();
       EXPECT_FALSE(router.expert_bias->value.requires_grad());
