@@ -4,10 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "colonnade/layers/residual.h"
-#include "colonnade/ops/attention.h"
-#include "colonnade/tensor/kv_cache.h"
-
 namespace colonnade::layers {
 namespace {
 
@@ -32,15 +28,10 @@ Attention::Attention(const plan::AttentionParams& params, const config::Model& m
       q_norm_(make_norm(params.q_norm, model, context)),
       k_norm_(make_norm(params.k_norm, model, context)),
       rotary_(std::move(rotary)),
-      layer_(layer),
+      core_(model, context, {layer, 1.0 / std::sqrt(double(model.kv_channels)), params.qkv.weight.name}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
-      head_dim_(model.kv_channels),
-      window_(model.window_size),
-      first_head_(heads_ * context.tp.rank()),
-      all_heads_(model.num_attention_heads),
-      dropout_(model.attention_dropout),
-      dropout_key_(dropout_stream(context.seed, params.qkv.weight.name)) {}
+      head_dim_(model.kv_channels) {}
 
 ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
   const at::Tensor positions = positions_sb(pass);
@@ -59,21 +50,7 @@ ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pas
 }
 
 at::Tensor Attention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
-  ops::Qkv heads = split_heads(qkv.forward(normed), pass);
-  if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
-  ops::AttentionArgs args;
-  args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  args.window = window_;
-  args.mask = pass.batch.find("attention_mask");
-  if (pass.training && dropout_ > 0) {
-    args.dropout = dropout_;
-    args.key.key = dropout_key_;
-    args.key.samples = pass.batch.at("samples");
-    args.key.sequence_length = heads.q.size(2);
-    args.key.hidden_offset = first_head_;
-    args.key.hidden_size = all_heads_;
-  }
-  return proj.forward(ops::attention(heads, args));
+  return proj.forward(core_.forward(split_heads(qkv.forward(normed), pass), pass));
 }
 
 void Attention::add_parameters(std::vector<tensor::Parameter*>& all) const {

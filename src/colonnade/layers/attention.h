@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
 #include "colonnade/layers/norm.h"
 #include "colonnade/ops/rotary.h"
@@ -32,10 +33,8 @@ class Attention {
 
   std::optional<Norm> q_norm_, k_norm_;
   std::shared_ptr<const ops::RotaryTable> rotary_;
-  std::int64_t layer_, heads_, groups_, head_dim_, window_;
-  std::int64_t first_head_, all_heads_;
-  double dropout_;
-  std::uint64_t dropout_key_;
+  CoreAttention core_;
+  std::int64_t heads_, groups_, head_dim_;
 };
 
 }  // namespace colonnade::layers
