@@ -22,6 +22,7 @@
 #include "colonnade/plan/step_time.h"
 #include "extras.h"
 #include "flags.h"
+#include "plan_dry_run.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -35,6 +36,10 @@ const std::vector<config::Extra> kExtras = {
      "estimate the time of a step on a100, b200, h100, h200 or the hardware that this YAML file describes"},
     {"--search", 0,
      "find the fastest layouts of --world-size ranks for this --global-batch-size that fit the --hardware"},
+    {"--dry-run", 0,
+     "build the real model of ranks without memory, run one step of the real code and compare it with the plan"},
+    {"--rank", 1, "with --dry-run: the rank to build"},
+    {"--all", 0, "with --dry-run: one rank of each kind, and whether they understand each other"},
     {"--yaml", 1, "with --search: write the settings of the best layout to this file"},
 };
 
@@ -209,6 +214,10 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
   }
   if (!parsed.extras.contains("--world-size"))
     parsed.faults.emplace_back("--world-size: must be given with --search; got none; write --world-size N");
+  if (parsed.extras.contains("--dry-run"))
+    parsed.faults.emplace_back(
+        "--dry-run: is of one layout; got --search, which looks at many; run the best with `plan --config FILE "
+        "--dry-run --all` after --yaml FILE");
   if (parsed.extras.contains("--svg"))
     parsed.faults.emplace_back(
         "--svg: a picture is of one layout; got --search, which looks at many; draw the best with `plan --config FILE "
@@ -240,7 +249,7 @@ Offers plan_offers() { return {{"plan", "", kExtras, config::Use::kTrain}}; }
 int plan(const Arguments& arguments) {
   if (print_verb_help(
           arguments,
-          {"plan [--world-size N] [--hardware NAME] [--search] [--svg FILE] [--json FILE] [--yaml FILE]",
+          {"plan [--world-size N] [--hardware NAME] [--dry-run --rank R|--all] [--search] [--svg FILE] [--json FILE] [--yaml FILE]",
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
@@ -254,6 +263,7 @@ int plan(const Arguments& arguments) {
     parsed.faults.emplace_back("--yaml: belongs to --search; got no --search; leave it out or add --search");
   config::Run& run = parsed.run;
   config::derive(run);
+  const std::vector<int> ranks = ranks_to_run(parsed);
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
   fmt::print("{}{}", assumed, plan::describe(run));
@@ -267,11 +277,11 @@ int plan(const Arguments& arguments) {
     const plan::Schedule schedule = plan::schedule_of(run);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
   }
-  if (const std::string file = extra(parsed, "--json"); !file.empty()) {
-    nlohmann::json json = to_json(run);
-    if (time) json["estimate"] = to_json(*time);
+  nlohmann::json json = to_json(run);
+  if (time) json["estimate"] = to_json(*time);
+  if (!ranks.empty()) dry_run_ranks(run, ranks, json);
+  if (const std::string file = extra(parsed, "--json"); !file.empty())
     write_file_atomically(file, json.dump(2) + '\n');
-  }
   return kExitDone;
 }
 

@@ -16,23 +16,23 @@ namespace colonnade::comm {
 namespace {
 
 /// Threads carry host tensors, a counter carries meta tensors and refuses host tensors.
-Group pair_of(Communicators& ranks, const std::shared_ptr<Traffic>& traffic) {
+Group pair_of(Communicators& ranks, const std::shared_ptr<CallLog>& log) {
   const std::vector<int> all = ranks.world().ranks();
   const auto device =
-      std::make_shared<test::DeviceOnly>(null_factory(traffic)->make(all, ranks.rank(), "device"));
+      std::make_shared<test::DeviceOnly>(null_factory(log)->make(all, ranks.rank(), "device"));
   return {by_device(ranks.factory()->make(all, ranks.rank(), "host"), device), "world"};
 }
 
 TEST(ByDevice, HostTensorsPassThoughTheDeviceBackendRefusesThem) {
   run_ranks(2, [](Communicators& ranks) {
-    const auto traffic = std::make_shared<Traffic>();
-    const Group group = pair_of(ranks, traffic);
+    const auto log = std::make_shared<CallLog>();
+    const Group group = pair_of(ranks, log);
     test::check_collectives(group, at::kFloat);
     test::check_point_to_point(group, at::kFloat);
     test::check_texts(group);
     group.barrier("test");
     check_same_settings(group, {{"seed", "7"}});
-    EXPECT_TRUE(traffic->table().empty());
+    EXPECT_TRUE(log->table().empty());
 
     const Group alone(std::make_shared<test::DeviceOnly>(
                           null_factory(nullptr)->make(group.ranks(), ranks.rank(), "device")),
@@ -43,8 +43,8 @@ TEST(ByDevice, HostTensorsPassThoughTheDeviceBackendRefusesThem) {
 
 TEST(ByDevice, TensorsOfTheDeviceGoOverItsBackend) {
   run_ranks(2, [](Communicators& ranks) {
-    const auto traffic = std::make_shared<Traffic>();
-    const Group group = pair_of(ranks, traffic);
+    const auto log = std::make_shared<CallLog>();
+    const Group group = pair_of(ranks, log);
     const int other = 1 - group.rank();
     const auto meta = at::TensorOptions().device(at::kMeta);
     const at::Tensor part = at::empty({4}, meta), whole = at::empty({8}, meta);
@@ -55,8 +55,8 @@ TEST(ByDevice, TensorsOfTheDeviceGoOverItsBackend) {
     group.all_to_all(whole, at::empty_like(whole), "test").wait();
     group.send(part, other, 0, "test").wait();
     group.recv(part, other, 0, "test").wait();
-    EXPECT_EQ(traffic->table().size(), 7U);
-    for (const auto& [call, entry] : traffic->table()) EXPECT_EQ(entry.calls, 1) << call.second;
+    EXPECT_EQ(log->table().size(), 7U);
+    for (const auto& [call, entry] : log->table()) EXPECT_EQ(entry.calls, 1) << call.second;
   });
 }
 

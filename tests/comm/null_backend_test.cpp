@@ -7,16 +7,16 @@
 namespace colonnade::comm {
 namespace {
 
-Communicators dry(int rank, const std::shared_ptr<Traffic>& traffic) {
+Communicators dry(int rank, const std::shared_ptr<CallLog>& log) {
   config::Parallel parallel;
   parallel.world_size = 4096;
   parallel.tensor_model_parallel_size = 8;
-  return {plan::Mesh(parallel), rank, null_factory(traffic)};
+  return {plan::Mesh(parallel), rank, null_factory(log)};
 }
 
 TEST(NullBackend, CountsBytesPerGroupAndOperation) {
-  const auto traffic = std::make_shared<Traffic>();
-  Communicators ranks = dry(1234, traffic);
+  const auto log = std::make_shared<CallLog>();
+  Communicators ranks = dry(1234, log);
   const Group tp = ranks.group({plan::Axis::kTp});
   const Group dp = ranks.group({plan::Axis::kDp});
   const auto meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
@@ -29,7 +29,7 @@ TEST(NullBackend, CountsBytesPerGroupAndOperation) {
   dp.send(part, 3, 0, "test").wait();
   dp.recv(part, 3, 0, "test").wait();
   dp.barrier("test");
-  const Traffic::Table table = traffic->table();
+  const CallLog::Table table = log->table();
   EXPECT_EQ(table.at({"tp", "all_reduce"}).calls, 2);
   EXPECT_EQ(table.at({"tp", "all_reduce"}).bytes, 2 * 4 * 16 * 2);
   EXPECT_EQ(table.at({"tp", "all_gather"}).bytes, 32 * 16 * 2);

@@ -366,13 +366,13 @@ TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
 TEST(PartialSums, OneCallCompletesABucket) {
   const auto parallel = test::tensor_parallel(4, true);
   const auto calls = [&](std::int64_t groups, std::int64_t bucket) {
-    const auto traffic = std::make_shared<comm::Traffic>();
-    comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(traffic));
+    const auto log = std::make_shared<comm::CallLog>();
+    comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
     const comm::Group tp = ranks.group({plan::Axis::kTp});
     const Layers layers(layers_of(groups), parallel, tp);
     GradBuffers buffers({layers.list}, nullptr, {.tensor = tp}, {.bucket_elements = bucket});
     buffers.finish();
-    return traffic->table()[{"tp", "all_reduce"}];
+    return log->table()[{"tp", "all_reduce"}];
   };
   EXPECT_EQ(calls(8, 1'000'000).calls, 1) << "6 norms and biases in each of 2 layers";
   EXPECT_EQ(calls(2, 1'000'000).calls, 2) << "and the shared rows of weights and biases of both layers";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "colonnade/comm/null_backend.h"
+#include "colonnade/job/dry_run.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "job/runs.h"
 
@@ -55,35 +56,13 @@ struct Alone {
   }
 };
 
-/// A micro-batch without content: tokens and labels are 0.
-inline tensor::Batch empty_batch(const config::Run& run) {
-  const auto b = run.training.micro_batch_size;
-  const auto s = run.training.seq_length;
-  const auto ids = at::dtype(at::kLong).device(run.training.device);
-  tensor::Batch batch;
-  batch.set("tokens", at::zeros({b, s}, ids));
-  batch.set("labels", at::zeros({b, s}, ids));
-  batch.set("loss_mask", at::ones({b, s}, ids.dtype(at::kFloat)));
-  batch.set("samples", at::zeros({b}, ids));
-  if (run.data.reset_attention_mask)
-    batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
-  return batch;
-}
-
-inline pipeline::Steps empty_steps(const config::Run& run) {
-  pipeline::Steps steps;
-  steps.batch = [&run](int) { return empty_batch(run); };
-  steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
-  return steps;
-}
-
 /// Forward passes of all micro-batches that keep nothing.
-inline void evaluation(job::Job& job) { job.executor().evaluate(empty_steps(job.run)); }
+inline void evaluation(job::Job& job) { job.executor().evaluate(job::empty_steps(job.run)); }
 
 /// Forward and backward of all micro-batches, and the gradients' sums: a step up to the optimizer's.
 inline void forward_backward(job::Job& job) {
   job.buffers().start_step();
-  job.executor().train(empty_steps(job.run), 1.0, [&](int chunk) { job.buffers().arm(chunk); });
+  job.executor().train(job::empty_steps(job.run), 1.0, [&](int chunk) { job.buffers().arm(chunk); });
   job.buffers().finish();
 }
 

@@ -96,7 +96,7 @@ void expect_activations(const config::Run& run) {
   const std::int64_t tokens = run.training.micro_batch_size * run.training.seq_length;
   const std::int64_t bound = kScalars + (run.training.device == "meta" ? 8 * tokens : 0);
   on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
-    const tensor::Batch batch = test::empty_batch(run);
+    const tensor::Batch batch = empty_batch(run);
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
       const std::int64_t before = alive(job);
       const Kept kept = forward(job, *job.model.stages[chunk], batch);
@@ -109,7 +109,7 @@ void expect_activations(const config::Run& run) {
 /// What stays of a micro-batch between the gradient of its input and those of the weights.
 void expect_waiting(const config::Run& run) {
   on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
-    const tensor::Batch batch = test::empty_batch(run);
+    const tensor::Batch batch = empty_batch(run);
     const auto parameters = job.parameters();
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
       const std::int64_t before = alive(job);
@@ -256,10 +256,7 @@ TEST(PlannedMemory, OfExpertsPeakOfAStepAndOfAnEvaluation) {
         tensor::reset_peak(at::kMeta);
         test::evaluation(job);
         const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
-        std::int64_t planned = 0;
-        for (const auto& stage : plan.stages)
-          planned = std::max(planned, plan::stage_evaluation(run, stage, 1));
-        EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(planned), 1.0, 0.1)
+        EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1)
             << layout.name << ": " << dispatcher;
       });
     }
@@ -294,10 +291,8 @@ TEST(PlannedMemory, PeakOfAnEvaluation) {
         tensor::reset_peak(at::kMeta);
         test::evaluation(job);
         const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - before;
-        std::int64_t planned = 0;
-        for (const auto& stage : plan.stages)  // of one micro-batch: these groups keep nothing that is sent
-          planned = std::max(planned, plan::stage_evaluation(run, stage, 1));
-        const double ratio = static_cast<double>(peak) / static_cast<double>(planned);
+        const auto planned = static_cast<double>(plan.evaluation);
+        const double ratio = static_cast<double>(peak) / planned;
         EXPECT_GT(ratio, 0.9) << layout.name << ": " << model;
         EXPECT_LT(ratio, 1.1) << layout.name << ": " << model;
       });

@@ -1,4 +1,4 @@
-// Counting instead of communicating.
+// Writing down instead of communicating.
 #include "colonnade/comm/null_backend.h"
 
 #include <ATen/ATen.h>
@@ -10,40 +10,47 @@
 
 namespace colonnade::comm {
 
-void Traffic::add(const std::string& axes, std::string_view operation, std::int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  Entry& entry = table_[{axes, std::string(operation)}];
-  ++entry.calls;
-  entry.bytes += bytes;
-}
-
-Traffic::Table Traffic::table() const {
-  const std::lock_guard lock(mutex_);
-  return table_;
-}
-
 namespace {
 
 class NullBackend final : public Backend {
  public:
-  NullBackend(std::shared_ptr<Traffic> traffic, std::vector<int> ranks, int rank)
-      : Backend(std::move(ranks), rank), traffic_(std::move(traffic)) {}
+  NullBackend(std::shared_ptr<CallLog> log, std::vector<int> ranks, int rank)
+      : Backend(std::move(ranks), rank),
+        log_(std::move(log)),
+        members_(std::make_shared<const std::vector<int>>(Backend::ranks())) {}
 
   [[nodiscard]] std::string_view name() const override { return "null"; }
 
-  Work all_reduce(at::Tensor, Reduce, const Call& call) override { return count(call); }
+  Work all_reduce(at::Tensor tensor, Reduce, const Call& call) override { return note(tensor, call); }
   Work all_gather(at::Tensor out, at::Tensor in, const Call& call) override {
     if (has_memory(out)) out.view({size(), -1}).copy_(in.reshape({1, -1}).clone());
-    return count(call);
+    return note(in, call);
   }
   Work reduce_scatter(at::Tensor out, at::Tensor in, const Call& call) override {
     if (has_memory(out)) out.view({-1}).copy_(in.view({size(), -1})[rank()].clone());
-    return count(call);
+    return note(in, call);
   }
-  Work broadcast(at::Tensor, int, const Call& call) override { return count(call); }
+  Work broadcast(at::Tensor tensor, int root, const Call& call) override {
+    return note(tensor, call, [&](LoggedCall& noted) { noted.peer = root; });
+  }
   /// Every peer sends what this rank would send to itself, cut or filled with zeros to what it shall receive.
   Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) override {
-    if (!has_memory(out)) return count(call);
+    if (has_memory(out)) exchange(out, in, rows);
+    return note(in, call, [&](LoggedCall& noted) { noted.rows = rows; });
+  }
+  /// Holds the tensor until it is waited for, as a network does that has not sent it yet.
+  Work send(at::Tensor tensor, int to, int tag, const Call& call) override {
+    message(tensor, to, tag, call);
+    return Work([tensor] {});
+  }
+  Work recv(at::Tensor tensor, int from, int tag, const Call& call) override {
+    return message(tensor, from, tag, call);
+  }
+  void barrier(const Call& call) override { note({}, call); }
+
+ private:
+  static bool has_memory(const at::Tensor& tensor) { return !tensor.is_meta() && tensor.numel() > 0; }
+  void exchange(at::Tensor& out, const at::Tensor& in, const Rows& rows) const {
     const auto me = static_cast<std::size_t>(rank());
     const std::int64_t first =
         std::accumulate(rows.sent.begin(), rows.sent.begin() + rank(), std::int64_t{0});
@@ -55,36 +62,50 @@ class NullBackend final : public Backend {
       out.narrow(0, at + there, received - there).zero_();
       at += received;
     }
-    return count(call);
   }
-  Work send(at::Tensor, int, int, const Call& call) override { return count(call); }
-  Work recv(at::Tensor, int, int, const Call& call) override { return count(call); }
-  void barrier(const Call& call) override { count(call); }
-
- private:
-  static bool has_memory(const at::Tensor& tensor) { return !tensor.is_meta() && tensor.numel() > 0; }
-  Work count(const Call& call) {
-    if (traffic_) traffic_->add(call.axes, call.operation, call.bytes);
+  Work message(const at::Tensor& tensor, int peer, int tag, const Call& call) {
+    return note(tensor, call, [&](LoggedCall& noted) {
+      noted.peer = peer;
+      noted.tag = tag;
+    });
+  }
+  Work note(
+      const at::Tensor& tensor, const Call& call,
+      const std::function<void(LoggedCall&)>& more = [](LoggedCall&) {}) {
+    if (!log_) return {};
+    LoggedCall noted{.ranks = members_,
+                     .axes = call.axes,
+                     .operation = std::string(call.operation),
+                     .what = call.what,
+                     .bytes = call.bytes};
+    if (tensor.defined()) {
+      noted.shape = tensor.sizes().vec();
+      noted.dtype = tensor.scalar_type();
+      noted.agreed = tensor.is_cpu();
+    }
+    more(noted);
+    log_->add(std::move(noted));
     return {};
   }
-  std::shared_ptr<Traffic> traffic_;
+  std::shared_ptr<CallLog> log_;
+  std::shared_ptr<const std::vector<int>> members_;
 };
 
 class NullFactory final : public GroupFactory {
  public:
-  explicit NullFactory(std::shared_ptr<Traffic> traffic) : traffic_(std::move(traffic)) {}
+  explicit NullFactory(std::shared_ptr<CallLog> log) : log_(std::move(log)) {}
   std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index, const std::string&) override {
-    return std::make_shared<NullBackend>(traffic_, ranks, my_index);
+    return std::make_shared<NullBackend>(log_, ranks, my_index);
   }
 
  private:
-  std::shared_ptr<Traffic> traffic_;
+  std::shared_ptr<CallLog> log_;
 };
 
 }  // namespace
 
-std::shared_ptr<GroupFactory> null_factory(std::shared_ptr<Traffic> traffic) {
-  return std::make_shared<NullFactory>(std::move(traffic));
+std::shared_ptr<GroupFactory> null_factory(std::shared_ptr<CallLog> log) {
+  return std::make_shared<NullFactory>(std::move(log));
 }
 
 }  // namespace colonnade::comm

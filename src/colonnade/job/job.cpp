@@ -150,8 +150,8 @@ std::map<std::string, Job::Sum> Job::reduce(const tensor::Tallies& local, std::v
       const auto found = local.find(names[i]);
       if (found != local.end()) sums[static_cast<std::int64_t>(i)].copy_(found->second);
     }
-  world.all_reduce(sums, "losses").wait();
-  const at::Tensor host = sums.cpu();
+  world.all_reduce(sums, kLossSums).wait();
+  const at::Tensor host = tensor::to_host(sums);
   std::map<std::string, Sum> all;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto row = host[static_cast<std::int64_t>(i)];

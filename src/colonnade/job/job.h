@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "colonnade/comm/communicators.h"
@@ -111,6 +112,9 @@ class Job {
   std::unique_ptr<pipeline::Executor> executor_;
   std::vector<std::string> train_names_, evaluation_names_;  ///< of losses; agreed on at the first reduction
 };
+
+/// Name of the collective that sums losses over all ranks.
+inline constexpr std::string_view kLossSums = "losses";
 
 /// dtype and device of a run's parameters; on CUDA the current device, which job::start has chosen.
 at::TensorOptions tensor_options(const config::Run& run);

@@ -8,6 +8,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/ops/optimizer.h"
+#include "colonnade/tensor/tally.h"
 
 namespace colonnade::optim {
 namespace {
@@ -63,7 +64,7 @@ std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
   if (world_.size() == 1) return values;
   at::Tensor sums = at::tensor(values, at::kDouble).to(buffers_->grads().device());
   world_.all_reduce(sums, "gradient norm").wait();
-  const at::Tensor host = sums.cpu();
+  const at::Tensor host = tensor::to_host(sums);
   std::copy_n(host.const_data_ptr<double>(), values.size(), values.begin());
   return values;
 }

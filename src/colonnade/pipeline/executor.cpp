@@ -11,7 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/pipeline/releases.h"
+#include "colonnade/plan/releases.h"
 #include "colonnade/tensor/deferred.h"
 
 namespace colonnade::pipeline {
@@ -280,7 +280,7 @@ Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, 
     const auto own = stage->parameters();
     parameters_.insert(parameters_.end(), own.begin(), own.end());
   }
-  releases_ = releases(schedule_, pp_.rank());
+  releases_ = plan::releases(schedule_, pp_.rank());
 }
 
 void Executor::open_lanes() const {

@@ -228,7 +228,7 @@ std::int64_t stage_working(const config::Run& run, const StageBlocks& stage) {
 
 // A layer holds its input, the normed input, the attention's output and the sum of both to its end, and
 // inside that what its two parts make; the projection's sum over the tensor ranks is whole before it is cut.
-std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage, int microbatches) {
+std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage) {
   const Sizes z(run);
   const std::int64_t whole = z.n * z.m.hidden_size * z.e;
   const Layers layers(z.m, stage);
@@ -238,8 +238,9 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage, 
   const std::int64_t attention = 2 * z.hidden + whole + z.n * z.e * (3 * z.q + 2 * z.kv);
   const std::int64_t layer = stage.num_layers > 0 ? std::max(mlp, attention) : 0;
   if (stage.head) return std::max(layer, 2 * z.hidden + z.gathered + z.n * z.e * z.vocabulary);
-  const bool sends = run.parallel.pipeline_model_parallel_size > 1;
-  return std::max(layer, z.hidden + whole) + (sends ? (microbatches - 1) * z.hidden : 0);
+  return std::max(layer, z.hidden + whole);
 }
+
+std::int64_t message_bytes(const config::Run& run) { return Sizes(run).hidden; }
 
 }  // namespace colonnade::plan

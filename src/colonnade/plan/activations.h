@@ -48,9 +48,11 @@ std::int64_t stage_working(const config::Run& run, const StageBlocks& stage);
 /// and b s^2 of an attention mask. It is there from the first forward pass of a rank to its last.
 std::int64_t batch_bytes(const config::Run& run);
 
-/// Largest tensors alive at once in forward passes that keep nothing; what was sent to the next rank stays
-/// until the last of `microbatches` is through.
-std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage, int microbatches);
+/// Largest tensors alive at once in a forward pass that keeps nothing, the output with them.
+std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage);
+
+/// Bytes of what one rank sends another for a micro-batch.
+std::int64_t message_bytes(const config::Run& run);
 
 /// Bytes of an element of parameters and activations.
 std::int64_t element_size(const config::Model& model);

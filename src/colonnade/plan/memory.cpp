@@ -2,12 +2,14 @@
 #include "colonnade/plan/memory.h"
 
 #include <algorithm>
+#include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/releases.h"
 
 namespace colonnade::plan {
 namespace {
@@ -93,6 +95,22 @@ std::int64_t most_batches(const Program& program, int chunks) {
   return most;
 }
 
+/// Most messages of forward passes alone that have left and not surely arrived, before the last of them
+/// leaves.
+std::int64_t most_messages(const Schedule& schedule, int rank) {
+  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  const auto arrived = releases(schedule, rank);
+  std::set<std::size_t> open;
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    if (program[i].act == Do::kForward) most = std::max(most, open.size());
+    if (program[i].act == Do::kSendActivation) open.insert(i);
+    if (program[i].act == Do::kRecvActivation)
+      for (const std::size_t send : arrived[i]) open.erase(send);
+  }
+  return static_cast<std::int64_t>(most);
+}
+
 /// Most bytes of kept activations and of batches while the program runs.
 std::int64_t peak_activations(const config::Run& run, const std::vector<StageBlocks>& stages,
                               const Program& program) {
@@ -163,9 +181,10 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
     memory.activations = peak_activations(run, memory.stages, program);
     for (const StageBlocks& stage : memory.stages) {
       memory.working = std::max(memory.working, stage_working(run, stage));
-      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage, schedule.microbatches));
+      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
     }
-    memory.evaluation += most_batches(program, schedule.chunks) * batch_bytes(run);
+    memory.evaluation += most_batches(program, schedule.chunks) * batch_bytes(run) +
+                         most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
     memory.peak_live = report.peak_live[rank];
   }
 }

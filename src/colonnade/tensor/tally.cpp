@@ -17,4 +17,8 @@ void add(Tallies& all, const std::string& name, const Tally& more) {
   sum = sum.defined() ? sum + more : more;
 }
 
+at::Tensor to_host(const at::Tensor& x) {
+  return x.is_meta() ? at::zeros(x.sizes(), x.options().device(at::kCPU)) : x.cpu();
+}
+
 }  // namespace colonnade::tensor

@@ -19,4 +19,7 @@ using Tallies = std::map<std::string, Tally>;
 /// Adds `more` to what `all` has under its name.
 void add(Tallies& all, const std::string& name, const Tally& more);
 
+/// `x` where its values can be read. Of a meta tensor, in a dry run, all values are 0.
+at::Tensor to_host(const at::Tensor& x);
+
 }  // namespace colonnade::tensor

@@ -6,11 +6,11 @@
 
 #include "colonnade/plan/program.h"
 
-namespace colonnade::pipeline {
+namespace colonnade::plan {
 
 /// release[j]: the sends of `rank`'s program (as indices) that have arrived once its action j, a
 /// receive, is done: the peer sent that letter after it had received theirs. Waiting for them then
 /// costs nothing, and their memory can go. Sends that nothing answers appear nowhere.
-std::vector<std::vector<std::size_t>> releases(const plan::Schedule& schedule, int rank);
+std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int rank);
 
-}  // namespace colonnade::pipeline
+}  // namespace colonnade::plan

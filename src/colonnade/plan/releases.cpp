@@ -1,15 +1,12 @@
 // See releases.h.
-#include "colonnade/pipeline/releases.h"
+#include "colonnade/plan/releases.h"
 
 #include <map>
 #include <optional>
 #include <tuple>
 
-namespace colonnade::pipeline {
+namespace colonnade::plan {
 namespace {
-
-using plan::Action;
-using plan::Do;
 
 /// A transfer by what crosses: the border behind `stage`, a micro-batch, a direction.
 using Letter = std::tuple<bool, int, int>;
@@ -19,7 +16,7 @@ struct Transfer {
   int peer = 0;
 };
 
-std::optional<Transfer> transfer_of(const plan::Schedule& schedule, int rank, const Action& a) {
+std::optional<Transfer> transfer_of(const Schedule& schedule, int rank, const Action& a) {
   if (!is_transfer(a.act)) return std::nullopt;
   const int stage = schedule.stage(rank, a);
   const bool gradient = a.act == Do::kSendGradient || a.act == Do::kRecvGradient;
@@ -34,9 +31,9 @@ struct Positions {
   std::map<Letter, std::size_t> sent, received;
 };
 
-Positions positions_of(const plan::Schedule& schedule, int rank) {
+Positions positions_of(const Schedule& schedule, int rank) {
   Positions found;
-  const plan::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   for (std::size_t i = 0; i < program.size(); ++i)
     if (const auto t = transfer_of(schedule, rank, program[i]))
       (is_send(program[i].act) ? found.sent : found.received)[t->letter] = i;
@@ -45,8 +42,8 @@ Positions positions_of(const plan::Schedule& schedule, int rank) {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> releases(const plan::Schedule& schedule, int rank) {
-  const plan::Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int rank) {
+  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   std::vector<std::vector<std::size_t>> release(program.size());
   std::map<int, Positions> peers;
   std::map<int, std::vector<std::pair<std::size_t, std::size_t>>> open;  // by peer: (my send, their receive)
@@ -70,4 +67,4 @@ std::vector<std::vector<std::size_t>> releases(const plan::Schedule& schedule, i
   return release;
 }
 
-}  // namespace colonnade::pipeline
+}  // namespace colonnade::plan

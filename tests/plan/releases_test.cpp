@@ -1,21 +1,21 @@
 // Sent tensors are let go while the pass still runs, and never too early.
-#include "colonnade/pipeline/releases.h"
+#include "colonnade/plan/releases.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-namespace colonnade::pipeline {
+namespace colonnade::plan {
 namespace {
 
 /// Sends alive at once on `rank`, at worst.
-std::size_t most_unreleased(const plan::Schedule& schedule, int rank) {
+std::size_t most_unreleased(const Schedule& schedule, int rank) {
   const auto release = releases(schedule, rank);
   const auto& program = schedule.programs[static_cast<std::size_t>(rank)];
   std::size_t alive = 0;
   std::size_t most = 0;
   for (std::size_t i = 0; i < program.size(); ++i) {
-    if (program[i].act == plan::Do::kSendActivation || program[i].act == plan::Do::kSendGradient) ++alive;
+    if (program[i].act == Do::kSendActivation || program[i].act == Do::kSendGradient) ++alive;
     most = std::max(most, alive);
     for (const std::size_t sent : release[i]) {
       EXPECT_LT(sent, i);
@@ -28,14 +28,14 @@ std::size_t most_unreleased(const plan::Schedule& schedule, int rank) {
 TEST(Releases, KeepAFewSendsWhateverTheNumberOfMicrobatches) {
   for (const int ranks : {2, 4, 8})
     for (int rank = 0; rank < ranks; ++rank) {
-      EXPECT_LE(most_unreleased(plan::one_f_one_b(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2))
+      EXPECT_LE(most_unreleased(one_f_one_b(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2))
           << rank << " of " << ranks;
-      EXPECT_LE(most_unreleased(plan::interleaved(ranks, 2, 64, ranks), rank),
+      EXPECT_LE(most_unreleased(interleaved(ranks, 2, 64, ranks), rank),
                 static_cast<std::size_t>(8 * ranks + 4))
           << rank << " of " << ranks;
-      EXPECT_LE(most_unreleased(plan::zb_h1(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2))
+      EXPECT_LE(most_unreleased(zb_h1(ranks, 64), rank), static_cast<std::size_t>(2 * ranks + 2))
           << rank << " of " << ranks;
-      for (const auto& vee : {plan::zb_v(ranks, 64), plan::dualpipe_v(ranks, 64)})
+      for (const auto& vee : {zb_v(ranks, 64), dualpipe_v(ranks, 64)})
         EXPECT_LE(most_unreleased(vee, rank), static_cast<std::size_t>(8 * ranks + 4))
             << vee.kind << ' ' << rank << " of " << ranks;
     }
@@ -44,17 +44,17 @@ TEST(Releases, KeepAFewSendsWhateverTheNumberOfMicrobatches) {
 TEST(Releases, OfTwoRanksAreAsWorkedOutByHand) {
   // Rank 0: F0 send, F1 send, recv gradient 0, B0, recv gradient 1, B1. The gradient of a micro-batch
   // answers its activation.
-  const auto schedule = plan::one_f_one_b(2, 2);
+  const auto schedule = one_f_one_b(2, 2);
   const auto release = releases(schedule, 0);
   const auto& program = schedule.programs[0];
   for (std::size_t i = 0; i < program.size(); ++i) {
-    if (program[i].act != plan::Do::kRecvGradient) continue;
-    const auto sent = std::find(program.begin(), program.end(),
-                                plan::Action{plan::Do::kSendActivation, 0, program[i].microbatch});
+    if (program[i].act != Do::kRecvGradient) continue;
+    const auto sent =
+        std::find(program.begin(), program.end(), Action{Do::kSendActivation, 0, program[i].microbatch});
     ASSERT_FALSE(release[i].empty());
     EXPECT_EQ(release[i][0], static_cast<std::size_t>(sent - program.begin()));
   }
 }
 
 }  // namespace
-}  // namespace colonnade::pipeline
+}  // namespace colonnade::plan

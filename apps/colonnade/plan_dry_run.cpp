@@ -1,0 +1,91 @@
+// See plan_dry_run.h.
+#include "plan_dry_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/job/dry_run.h"
+#include "colonnade/plan/describe.h"
+#include "extras.h"
+
+namespace colonnade::app {
+namespace {
+
+/// In a batch of equal sequences nothing else depends on data.
+constexpr const char* kAssumed = "assumed: every expert gets the same number of tokens\n";
+
+nlohmann::json to_json(const job::DryRun& seen) {
+  return {{"rank", seen.rank},
+          {"pipeline_rank", seen.pipeline_rank},
+          {"num_parameters", seen.num_parameters},
+          {"parameter_bytes", seen.parameters},
+          {"gradient_bytes", seen.gradients},
+          {"optimizer_bytes", seen.optimizer},
+          {"peak_bytes", seen.peak},
+          {"optimizer_peak_bytes", seen.optimizer_peak},
+          {"calls", seen.calls.size()}};
+}
+
+plan::Table table_of(const config::Run& run, const std::vector<job::DryRun>& all) {
+  const auto plans = job::plan_of_dry_runs(run);
+  plan::Table table{
+      {"rank", "stage", "parameters", "planned", "peak", "planned", "apart", "calls of groups"}};
+  for (const job::DryRun& seen : all) {
+    const plan::StageMemory& plan = plans.at(static_cast<std::size_t>(seen.pipeline_rank));
+    const auto peak = static_cast<double>(seen.peak), planned = static_cast<double>(plan.peak());
+    table.push_back(
+        {std::to_string(seen.rank), std::to_string(seen.pipeline_rank), std::to_string(seen.num_parameters),
+         std::to_string(plan.num_parameters), plan::bytes_text(peak), plan::bytes_text(planned),
+         fmt::format("{:+.2f} %", 100 * (peak / planned - 1)), std::to_string(seen.calls.size())});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::vector<int> ranks_to_run(config::Parsed& parsed) {
+  const bool all = parsed.extras.contains("--all"), one = parsed.extras.contains("--rank");
+  if (!parsed.extras.contains("--dry-run")) {
+    if (all || one)
+      parsed.faults.push_back(
+          fmt::format("{}: says which ranks --dry-run builds; got no --dry-run; add it, or leave {} out",
+                      all ? "--all" : "--rank", all ? "--all" : "--rank"));
+    return {};
+  }
+  if (all == one) {
+    parsed.faults.push_back(fmt::format(
+        "--dry-run: must be told which ranks to build; got {}; write --rank R for one or --all for one "
+        "of each kind",
+        all ? "--rank and --all" : "neither --rank nor --all"));
+    return {};
+  }
+  if (all) return job::ranks_of_all_classes(parsed.run);
+  const int rank = extra_number(parsed, "--rank", 0);
+  if (rank < 0 || rank >= parsed.run.parallel.world_size)
+    parsed.faults.push_back(fmt::format("--rank: must be a rank of the world; got {} of {}; write 0 to {}",
+                                        rank, parsed.run.parallel.world_size,
+                                        parsed.run.parallel.world_size - 1));
+  return {rank};
+}
+
+void dry_run_ranks(const config::Run& run, const std::vector<int>& ranks, nlohmann::json& json) {
+  fmt::print(
+      "\ndry run: one training step of the real code on each of {} ranks, on tensors without memory\n{}",
+      ranks.size(), run.model.moe.num_experts > 0 ? kAssumed : "");
+  std::vector<job::DryRun> seen;
+  for (const int rank : ranks) seen.push_back(job::dry_run(run, rank));
+  fmt::print("{}", plan::table_text(table_of(run, seen)));
+  for (const job::DryRun& one : seen) json["dry_run"].push_back(to_json(one));
+
+  std::vector<std::string> faults = job::broken_promises(run, seen);
+  if (ranks.size() > 1)
+    for (std::string& fault : job::broken_talk(seen)) faults.push_back(std::move(fault));
+  if (!faults.empty()) throw Error(fmt::format("{}", fmt::join(faults, "\n")));
+  if (ranks.size() > 1)
+    fmt::print("every send meets its receive, and every collective has the same calls on all its ranks\n");
+}
+
+}  // namespace colonnade::app
