@@ -17,6 +17,9 @@ config::Parsed read_settings(const std::vector<std::string>& arguments,
                              const std::vector<config::Extra>& extras = {},
                              config::Use use = config::Use::kTrain);
 
+/// The fewest ranks that dense and expert sizes allow.
+int smallest_world(const config::Parallel& parallel);
+
 /// The value of a verb's own flag with one word; `otherwise` when it was not given.
 inline std::string extra(const config::Parsed& parsed, const std::string& flag,
                          const std::string& otherwise = "") {

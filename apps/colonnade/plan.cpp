@@ -47,7 +47,7 @@ void set_world_size(config::Parsed& parsed) {
   config::Parallel& p = parsed.run.parallel;
   const std::string text = extra(parsed, "--world-size");
   if (text.empty()) {
-    p.world_size = p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.context_parallel_size;
+    p.world_size = smallest_world(p);
     return;
   }
   int size = 0;
@@ -94,8 +94,9 @@ std::string missing_of(config::Run run) {
 void print_remarks(const config::Parsed& parsed, const std::string& missing) {
   const config::Run& run = parsed.run;
   if (!parsed.extras.contains("--world-size"))
-    fmt::print("world: --world-size is not given; planned is the smallest world, {} {} (data axis 1)\n",
-               run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks");
+    fmt::print("world: --world-size is not given; planned is the smallest world, {} {} (data axis {})\n",
+               run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks",
+               run.parallel.data_parallel_size());
   for (const char* key : {"load", "pretrained_checkpoint"}) {
     if (!config::text_of(run, config::setting(key)).empty())
       fmt::print("{}: is not read by `plan`, which takes sizes from the settings alone\n",
@@ -151,6 +152,7 @@ nlohmann::json to_json(const config::Run& run) {
                      {"peak_bytes", memory[i].peak()},
                      {"peak_live", memory[i].peak_live},
                      {"tensor_bytes_sent", traffic[i].tensor},
+                     {"context_bytes_sent", traffic[i].context},
                      {"pipeline_bytes_sent", traffic[i].pipeline},
                      {"data_bytes_sent", traffic[i].data}});
   }
@@ -263,7 +265,7 @@ int plan(const Arguments& arguments) {
     parsed.faults.emplace_back("--yaml: belongs to --search; got no --search; leave it out or add --search");
   config::Run& run = parsed.run;
   config::derive(run);
-  const std::vector<int> ranks = ranks_to_run(parsed);
+  check_dry_run(parsed);
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
   fmt::print("{}{}", assumed, plan::describe(run));
@@ -279,7 +281,7 @@ int plan(const Arguments& arguments) {
   }
   nlohmann::json json = to_json(run);
   if (time) json["estimate"] = to_json(*time);
-  if (!ranks.empty()) dry_run_ranks(run, ranks, json);
+  dry_run_ranks(parsed, json);
   if (const std::string file = extra(parsed, "--json"); !file.empty())
     write_file_atomically(file, json.dump(2) + '\n');
   return kExitDone;

@@ -46,32 +46,32 @@ plan::Table table_of(const config::Run& run, const std::vector<job::DryRun>& all
 
 }  // namespace
 
-std::vector<int> ranks_to_run(config::Parsed& parsed) {
+void check_dry_run(config::Parsed& parsed) {
   const bool all = parsed.extras.contains("--all"), one = parsed.extras.contains("--rank");
   if (!parsed.extras.contains("--dry-run")) {
     if (all || one)
       parsed.faults.push_back(
           fmt::format("{}: says which ranks --dry-run builds; got no --dry-run; add it, or leave {} out",
                       all ? "--all" : "--rank", all ? "--all" : "--rank"));
-    return {};
+    return;
   }
-  if (all == one) {
+  if (all == one)
     parsed.faults.push_back(fmt::format(
         "--dry-run: must be told which ranks to build; got {}; write --rank R for one or --all for one "
         "of each kind",
         all ? "--rank and --all" : "neither --rank nor --all"));
-    return {};
-  }
-  if (all) return job::ranks_of_all_classes(parsed.run);
-  const int rank = extra_number(parsed, "--rank", 0);
-  if (rank < 0 || rank >= parsed.run.parallel.world_size)
+  const int world = parsed.run.parallel.world_size, rank = extra_number(parsed, "--rank", 0);
+  if (rank < 0 || rank >= world)
     parsed.faults.push_back(fmt::format("--rank: must be a rank of the world; got {} of {}; write 0 to {}",
-                                        rank, parsed.run.parallel.world_size,
-                                        parsed.run.parallel.world_size - 1));
-  return {rank};
+                                        rank, world, world - 1));
 }
 
-void dry_run_ranks(const config::Run& run, const std::vector<int>& ranks, nlohmann::json& json) {
+void dry_run_ranks(const config::Parsed& parsed, nlohmann::json& json) {
+  if (!parsed.extras.contains("--dry-run")) return;
+  const config::Run& run = parsed.run;
+  const std::vector<int> ranks = parsed.extras.contains("--all")
+                                     ? job::ranks_of_all_classes(run)
+                                     : std::vector{std::stoi(extra(parsed, "--rank"))};
   fmt::print(
       "\ndry run: one training step of the real code on each of {} ranks, on tensors without memory\n{}",
       ranks.size(), run.model.moe.num_experts > 0 ? kAssumed : "");

@@ -22,6 +22,8 @@ constexpr Entry kVerbs[] = {
     {"evaluate", "loss and perplexity of a checkpoint on data, logits of given tokens", evaluate,
      evaluate_offers},
     {"generate", "continue a prompt: generate --load DIR --prompt TEXT", generate, generate_offers},
+    {"verify-layout", "whether two layouts compute the same run: verify-layout A.yaml B.yaml", verify_layout,
+     verify_layout_offers},
     {"help", "one verb, one setting, or all of them: help VERB | FLAG | --all | --markdown | --rules", help,
      help_offers},
     {"completion", "the completion script of bash, zsh or fish", completion, completion_offers},

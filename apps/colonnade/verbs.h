@@ -41,6 +41,7 @@ int plan(const Arguments& arguments);
 int preprocess(const Arguments& arguments);
 int pretrain(const Arguments& arguments);
 int tokenizer(const Arguments& arguments);
+int verify_layout(const Arguments& arguments);
 
 Offers checkpoint_offers();
 Offers completion_offers();
@@ -53,5 +54,6 @@ Offers plan_offers();
 Offers preprocess_offers();
 Offers pretrain_offers();
 Offers tokenizer_offers();
+Offers verify_layout_offers();
 
 }  // namespace colonnade::app

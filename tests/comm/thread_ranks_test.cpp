@@ -74,6 +74,23 @@ TEST(ThreadRanks, TheEmbeddingGroupIsFirstAndLastStage) {
   });
 }
 
+TEST(ThreadRanks, LevelsAreRunsOfAGroupAndTheSamePlacesInThem) {
+  config::Parallel parallel;
+  parallel.world_size = 16;
+  parallel.tensor_model_parallel_size = 2;
+  parallel.context_parallel_size = 8;
+  run_ranks(parallel, [](Communicators& ranks) {
+    const auto [run, places] = ranks.levels({plan::Axis::kCp}, 4);
+    if (ranks.rank() == 3) {
+      EXPECT_EQ(run.ranks(), (std::vector<int>{1, 3, 5, 7}));
+      EXPECT_EQ(places.ranks(), (std::vector<int>{3, 11}));
+    }
+    EXPECT_EQ(run.rank(), ranks.coord(plan::Axis::kCp) % 4);
+    EXPECT_EQ(places.rank(), ranks.coord(plan::Axis::kCp) / 4);
+    EXPECT_THROW((void)ranks.levels({plan::Axis::kCp}, 3), Error);
+  });
+}
+
 TEST(ThreadRanks, TheNumberOfThreadsIsRestored) {
   const int before = at::get_num_threads();
   run_ranks(2, [](Communicators&) {});

@@ -25,14 +25,14 @@ TEST(Help, TheShortOneFitsAScreenOrTwoAndTheFullOneHasEverySetting) {
   const std::string text = short_help();
   EXPECT_THAT(
       text, AllOf(HasSubstr("--num-layers"), HasSubstr("--tensor-model-parallel-size"), HasSubstr("--config"),
-                  Not(HasSubstr("--hysteresis")), Not(HasSubstr("--multi-latent-attention"))));
+                  Not(HasSubstr("--hysteresis")), Not(HasSubstr("--cache-mla-latents"))));
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 90);
   const std::string full = full_help();
   for (const Setting& s : schema()) {
     if (s.cls != Class::kImplemented) continue;
     EXPECT_NE(full.find("  " + s.flag), std::string::npos) << s.flag;
   }
-  EXPECT_THAT(full, Not(HasSubstr("--multi-latent-attention")));
+  EXPECT_THAT(full, Not(HasSubstr("--cache-mla-latents")));
 }
 
 TEST(Help, NoLineIsTooWide) {
@@ -60,8 +60,9 @@ TEST(Help, OneFlagInFull) {
                                                  HasSubstr("range: 0 to 1")));
   EXPECT_THAT(flag_help("--log-interval"),
               AllOf(HasSubstr("default: 1\n"), HasSubstr("Megatron's default: 100")));
-  EXPECT_THAT(flag_help("--mtp-num-layers"),
-              AllOf(HasSubstr("no multi-token prediction"), HasSubstr("refused: remove it")));
+  EXPECT_THAT(
+      flag_help("--kitchen-recipe-number"),
+      AllOf(HasSubstr("no FP8, FP4 and Transformer Engine recipes"), HasSubstr("refused: remove it")));
   EXPECT_THAT(flag_help("--num-experts"), HasSubstr("read by: pretrain, evaluate, generate\n"));
   EXPECT_THAT(flag_help("--lr"), HasSubstr("read by: pretrain\n"));
   EXPECT_THAT(flag_help("--seed"), HasSubstr("read by: pretrain, evaluate, generate\n"));
@@ -159,7 +160,8 @@ TEST_P(EveryShell, OffersVerbsSubVerbsFlagsAndChoices) {
   EXPECT_TRUE(offers({"pretrain", "gpt", "--no-seq"}, "--no-sequence-parallel"));
   EXPECT_TRUE(offers({"pretrain", "--normalization", "RMS"}, "RMSNorm"));
   EXPECT_TRUE(offers({"pretrain", "--attention-backend", ""}, "fused"));
-  EXPECT_FALSE(offers({"pretrain", "--mtp-num"}, "--mtp-num-layers")) << "refused flags are not offered";
+  EXPECT_FALSE(offers({"pretrain", "--kitchen-recipe"}, "--kitchen-recipe-number"))
+      << "refused flags are not offered";
   EXPECT_TRUE(offers({"launch", "--max"}, "--max-restarts"));
   EXPECT_FALSE(offers({"launch", "--num-la"}, "--num-layers")) << "settings belong to the ranks";
   EXPECT_TRUE(offers({"launch", "--max-restarts", "2", "--", "pre"}, "pretrain"));

@@ -348,8 +348,10 @@ INSTANTIATE_TEST_SUITE_P(
               "--no-position-embedding: must not meet learned positions; got --position-embedding-type "
               "learned_absolute; "
               "write --position-embedding-type none or rope"},
-        Wrong{"--mtp-num-layers 1",
-              "--mtp-num-layers: this version has no multi-token prediction; got \"1\"; remove it"},
+        Wrong{
+            "--kitchen-recipe-number 1",
+            "--kitchen-recipe-number: this version has no FP8, FP4 and Transformer Engine recipes; got \"1\"; "
+            "remove it and use --bf16"},
         Wrong{"--moe-paged-stash",
               "--moe-paged-stash: this version has no such form of experts; got \"true\"; remove it; "
               "docs/reference/settings.md lists the forms there are"},
@@ -395,11 +397,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Parse, ReportsAllFaultsAtOnce) {
   try {
-    run_of("--num-layer 4 --hidden-size x --mtp-num-layers 3 --bf16 --fp16");
+    run_of("--num-layer 4 --hidden-size x --kitchen-recipe-number 3 --bf16 --fp16");
     FAIL();
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("4 settings are wrong:\n"), HasSubstr("--num-layer:"),
-                                HasSubstr("--hidden-size:"), HasSubstr("--mtp-num-layers:"),
+                                HasSubstr("--hidden-size:"), HasSubstr("--kitchen-recipe-number:"),
                                 HasSubstr("--bf16 and --fp16:")));
   }
 }

@@ -84,7 +84,12 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"dataloader_type", "single"},
     {"rotary_seq_len_interpolation_factor", "1"},
     {"moe_aux_loss_coeff", "0"},  // a list
+    {"cp_comm_type", "p2p"},      // a list
     {"distributed_backend", "unset"},
+    {"yarn_original_max_position_embeddings", "4096"},  // as its YarnRotaryEmbedding has them
+    {"yarn_beta_fast", "32"},
+    {"yarn_beta_slow", "1"},
+    {"yarn_correction_range_round_to_int", "true"},
 };
 
 TEST(Schema, DefaultsAreMegatrons) {

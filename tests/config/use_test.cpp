@@ -38,8 +38,9 @@ TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
   const Keys model = {"run",      "network size", "positions", "layers", "parallel sizes",
                       "pipeline", "tokenizer"};
   EXPECT_EQ(keys_of(Use::kGenerate, model, false),
-            (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "pipeline_schedule",
-                  "delay_wgrad_compute", "microbatch_group_size_per_virtual_pipeline_stage"}));
+            (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "cp_comm_type",
+                  "hierarchical_context_parallel_sizes", "pipeline_schedule", "delay_wgrad_compute",
+                  "microbatch_group_size_per_virtual_pipeline_stage"}));
 }
 
 TEST(Use, EvaluationReadsDataToo) {

@@ -140,7 +140,8 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   }
   EXPECT_THAT(read(bomb + "<<: *a14\n").faults, ElementsAre(HasSubstr("merge at most 1000 maps")));
   EXPECT_THAT(read(std::string(100000, '[')).faults.size(), 1U) << "deep nesting";
-  EXPECT_THAT(read("mtp_num_layers: 1\n").faults, ElementsAre(HasSubstr("no multi-token prediction")));
+  EXPECT_THAT(read("kitchen_recipe_number: 1\n").faults,
+              ElementsAre(HasSubstr("no FP8, FP4 and Transformer Engine recipes")));
   EXPECT_THAT(read("").faults, IsEmpty());
 }
 
@@ -186,6 +187,8 @@ void disturb(config::Run& run, const Setting& s) {
   if (s.kind == Kind::kSwitch) return set(run, s.key, text_of(run, s) == "true" ? "false" : "true");
   if (s.key == "window_size") return set(run, s.key, "77,0");
   if (s.key == "moe_aux_loss_coeff") return set(run, s.key, "0.1 0.30000000000000004");
+  if (s.key == "cp_comm_type") return set(run, s.key, "a2a all_gather");
+  if (s.key == "hierarchical_context_parallel_sizes") return set(run, s.key, "2 4");
   if (s.key == "moe_router_load_balancing_type") return set(run, s.key, "seq_aux_loss global_aux_loss");
   if (s.kind == Kind::kChoice) return set(run, s.key, s.choices.back());
   if (s.kind == Kind::kInteger) return set(run, s.key, "7");

@@ -291,6 +291,50 @@ TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
   expect_faults("checkpoint verify", {"PATH: must be given; got none"});
 }
 
+constexpr const char* kSmallRun =
+    "num_layers: 2\nhidden_size: 32\nnum_attention_heads: 4\nvocab_size: 61\nseq_length: 16\n"
+    "max_position_embeddings: 16\nmicro_batch_size: 1\nglobal_batch_size: 4\ntokenizer_type: NullTokenizer\n"
+    "mock_data: true\ntrain_iters: 4\nlr: 0.001\n";
+
+TEST(Cli, DryRunsHoldThePlanAgainstTheCode) {
+  const std::string model =
+      " --num-layers 2 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 --seq-length 16 "
+      "--max-position-embeddings 16 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --world-size 4";
+  const Result one = colonnade("plan --dry-run --rank 3" + model);
+  ASSERT_EQ(one.code, 0) << one.text;
+  EXPECT_THAT(one.text, HasSubstr("on each of 1 ranks"));
+  const Result all = colonnade("plan --dry-run --all" + model);
+  ASSERT_EQ(all.code, 0) << all.text;
+  EXPECT_THAT(all.text, HasSubstr("every send meets its receive"));
+  const Result none = colonnade("plan --dry-run" + model);
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.text, HasSubstr("--dry-run: must be told which ranks"));
+  const Result far = colonnade("plan --dry-run --rank 4" + model);
+  EXPECT_EQ(far.code, 2);
+  EXPECT_THAT(far.text, HasSubstr("--rank: must be a rank of the world; got 4 of 4"));
+  EXPECT_THAT(colonnade("plan --all" + model).text, HasSubstr("--all: says which ranks --dry-run builds"));
+}
+
+TEST(Cli, VerifyLayoutComparesTwoFiles) {
+  const std::string folder = ::testing::TempDir() + "verify_layout";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/a.yaml") << kSmallRun;
+  std::ofstream(folder + "/b.yaml") << kSmallRun
+                                    << "tensor_model_parallel_size: 2\nsequence_parallel: true\n";
+  std::ofstream(folder + "/c.yaml") << kSmallRun << "seed: 7\n";
+  const std::string a = "verify-layout " + folder + "/a.yaml ", b = folder + "/b.yaml";
+  const Result same = colonnade(a + b + " --world-sizes 1 4 --steps 2 --json " + folder + "/found.json");
+  ASSERT_EQ(same.code, 0) << same.text;
+  EXPECT_THAT(same.text, AllOf(HasSubstr("the layouts agree over 2 steps"), HasSubstr("farthest: step")));
+  std::ifstream json(folder + "/found.json");
+  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}), HasSubstr("\"agree\": true"));
+  const Result other = colonnade(a + folder + "/c.yaml");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text, HasSubstr("--seed (1234 and 7)"));
+  EXPECT_EQ(colonnade(a).code, 2);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
   const fs::path folder = fs::temp_directory_path() / ("cli-flags-" + std::to_string(::getpid()));
   fs::create_directories(folder);

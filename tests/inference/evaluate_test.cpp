@@ -49,7 +49,7 @@ TEST_P(Recorded, LogitsAndLossInEveryLayout) {
 }
 
 TEST(Evaluate, ExpertsMayLieOnSeveralRanks) {
-  for (const char* model : {"mixtral", "qwen3_moe"})
+  for (const char* model : {"mixtral", "qwen3_moe", "gpt_oss"})
     for (const char* dispatcher : {"allgather", "alltoall"}) {
       const std::vector<std::string> ep2 = {"--expert-model-parallel-size", "2",
                                             "--moe-token-dispatcher-type", dispatcher};
@@ -63,7 +63,7 @@ TEST(Evaluate, ExpertsMayLieOnSeveralRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Recorded,
                          testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2", "qwen3",
-                                         "mixtral", "qwen3_moe"),
+                                         "mixtral", "qwen3_moe", "gpt_oss", "gemma3_text"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Five samples give one loss in all layouts.

@@ -56,10 +56,10 @@ TEST_P(EachModel, CacheGivesTheTextOfRecomputation) {
 
 /// Llama: rotary positions scaled as llama3's, grouped keys. GPT-2: learned positions, tied embeddings.
 /// Mistral: a sliding window shorter than the text. Qwen2: biases of keys; Qwen3: their norms. Mixtral:
-/// experts.
+/// experts. DeepSeek-V3: heads made of narrow vectors.
 INSTANTIATE_TEST_SUITE_P(Families, EachModel,
-                         testing::Values("llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral",
-                                         "qwen3_moe"),
+                         testing::Values("llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe",
+                                         "gpt_oss", "gemma3_text", "deepseek_v3"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Generate, LogitsOfAPromptInTwoPassesAreThoseOfOne) {

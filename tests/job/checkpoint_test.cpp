@@ -32,6 +32,9 @@ constexpr const char* kLlama =
     "0 "
     "--attention-dropout 0 --group-query-attention --num-query-groups 2 "
     "--untie-embeddings-and-output-weights ";
+constexpr const char* kOss =
+    "--position-embedding-type rope --normalization RMSNorm --hidden-dropout 0 --attention-dropout 0 "
+    "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights ";
 /// Learned positions, LayerNorm, biases, dropout and tied embeddings; GPT-2's transposed matrices.
 constexpr const char* kGpt2 = "--openai-gelu ";
 
@@ -187,6 +190,47 @@ TEST(Checkpoint, OfAMixtureLoadsInEveryLayout) {
   for (const char* more : {"--qk-layernorm --moe-layer-freq [0,1] ",
                            "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "})
     check_layouts(kExpertLayouts[2], mixtral + more, kExpertLayouts);
+}
+
+// Expert matrices lie transposed and in one tensor of a layer, with biases; sinks by heads.
+TEST(Checkpoint, OfAGptOssLoadsInEveryLayout) {
+  const std::string gpt_oss = fmt::format(
+      "{}{}--add-bias-linear --quick-geglu --glu-linear-offset 1 --activation-func-clamp-value 7 "
+      "--softmax-type learnable --window-size 3,0 --window-attn-skip-freq 2 ",
+      kOss, kExperts);
+  for (const Layout& from : {kExpertLayouts[0], kExpertLayouts[2]})
+    check_layouts(from, gpt_oss, kExpertLayouts);
+}
+
+TEST(Checkpoint, OfAGemmaLoadsInEveryLayout) {
+  const std::string gemma = fmt::format(
+      "{}--apply-layernorm-1p --qk-layernorm --sandwich-norm --scale-embeddings "
+      "--query-pre-attn-scalar 8 --disable-bias-linear --activation geglu-tanh --window-size 3,0 "
+      "--window-attn-skip-freq 2 --rotary-base-local 5000 ",
+      kOss);
+  check_every_layout(kTp2Pp2, gemma);
+}
+
+constexpr const char* kLatent =
+    "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout 0 "
+    "--attention-dropout 0 --multi-latent-attention --q-lora-rank 8 --kv-lora-rank 6 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --v-head-dim 5 --qk-layernorm --norm-epsilon 1e-6 --mtp-num-layers 2 ";
+
+// Latent attention, experts and two further tokens under DeepSeek-V3's names, with the distributed optimizer
+// too.
+TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
+  const std::string deepseek =
+      std::string(kLatent) + kExperts +
+      "--moe-layer-freq [0,1] --moe-shared-expert-intermediate-size 12 --moe-router-score-function sigmoid "
+      "--moe-router-enable-expert-bias --untie-embeddings-and-output-weights ";
+  EXPECT_EQ(models::gpt::hf_family(settings(kOne, deepseek).model), models::gpt::HfFamily::kDeepseekV3);
+  for (const Layout& from : {kExpertLayouts[0], kExpertLayouts[2], kExpertLayouts[4]})
+    check_layouts(from, deepseek, kExpertLayouts);
+}
+
+TEST(Checkpoint, OfFurtherTokensThatReadTiedEmbeddingsLoadsInEveryLayout) {
+  const std::array layouts{kOne, kTp2Pp2, kDp2Distributed};
+  for (const Layout& from : layouts) check_layouts(from, kLatent, layouts);
 }
 
 TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {

@@ -60,12 +60,19 @@ class Data {
   std::int64_t length_;
 };
 
+/// Lengths of the documents of the two samples of a step: 9 + 15 tokens, and 14 + 11 with the last label.
+constexpr std::array<std::int64_t, 4> kLengths{9, 15, 14, 11};
+
 /// `steps` in which only the tokens of one document count; without one, those that the run says.
 pipeline::Steps counting(std::optional<std::int64_t> document, pipeline::Steps steps) {
   if (document)
     steps.loss = [document](const at::Tensor& output, const tensor::Batch& batch) {
       const at::Tensor owner = batch.at("tokens").div(kIdsOfADocument, "floor");
-      return gpt_loss(output, tensor::Batch({{"loss_mask", (owner == *document).to(at::kFloat)}}), false);
+      const std::int64_t all = kLengths.at(static_cast<std::size_t>(*document)) - 1;
+      return gpt_loss(output,
+                      tensor::Batch({{"loss_mask", (owner == *document).to(at::kFloat)},
+                                     {"loss_count", at::full({}, all, at::kFloat)}}),
+                      false);
     };
   return steps;
 }
@@ -91,9 +98,6 @@ test::Curve train(const config::Run& run, int count, std::optional<std::int64_t>
   return curve;
 }
 
-/// Lengths of the documents of the two samples of a step: 9 + 15 tokens, and 14 + 11 with the last label.
-constexpr std::array<std::int64_t, 4> kLengths{9, 15, 14, 11};
-
 /// Samples of two documents each, two in a micro-batch.
 struct Shared {
   Data data{document(0, 9) + document(1, 15) + document(2, 14) + document(3, 11), kLength};
@@ -112,7 +116,12 @@ TEST(Documents, AreAsAloneWherePositionsAndAttentionStartAnew) {
   const Shared shared;
   for (const test::Layout& layout :
        {test::Layout{"One", 1, ""}, test::Layout{"Pp2", 2, "--pipeline-model-parallel-size 2"},
-        test::Layout{"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"}})
+        test::Layout{"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+        test::Layout{"Cp2", 2, "--context-parallel-size 2"},
+        test::Layout{"Cp4EachWay", 4,
+                     "--context-parallel-size 4 --cp-comm-type a2a+p2p all_gather "
+                     "--hierarchical-context-parallel-sizes 2 2"},
+        test::Layout{"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"}})
     for (const std::int64_t number : {0, 1, 2, 3}) {
       SCOPED_TRACE(fmt::format("{} document {}", layout.name, number));
       const test::Curve expected = alone(number);

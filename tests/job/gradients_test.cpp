@@ -43,13 +43,15 @@ struct Rank {
       chunks.push_back(one.stage.trained_parameters());
       list.push_back(&one.stage);
     }
-    data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
+    replicas = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
+    data = ranks.group({plan::Axis::kDp});
+    parts = ranks.group({plan::Axis::kCp});
     buffers = std::make_unique<data_parallel::GradBuffers>(
         chunks, tied,
-        data_parallel::Groups{data, tp, embedding_group(run, ranks), ranks.group({plan::Axis::kEdp})},
-        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, data.size()),
+        data_parallel::Groups{replicas, tp, embedding_group(run, ranks), ranks.group({plan::Axis::kEdp})},
+        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, replicas.size()),
                                .overlap_grad_reduce = run.parallel.overlap_grad_reduce});
-    const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
+    const std::int64_t s = run.training.seq_length / context.sequence_part().ranks();
     executor = std::make_unique<pipeline::Executor>(
         plan::schedule_of(run), list, ranks.group({plan::Axis::kPp}),
         std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options);
@@ -58,7 +60,8 @@ struct Rank {
   void step() {
     pipeline::Steps steps;
     steps.batch = [this](int microbatch) {
-      return test::batch_of(run, (microbatch * data.size() + data.rank()) * run.training.micro_batch_size);
+      const auto first = (microbatch * data.size() + data.rank()) * run.training.micro_batch_size;
+      return context_part(test::batch_of(run, first), parts.rank(), parts.size());
     };
     steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return gpt_loss(y, b, false); };
     const double weight = 1.0 / (executor->schedule().microbatches * data.size());
@@ -68,7 +71,7 @@ struct Rank {
 
   const config::Run& run;
   std::vector<models::gpt::BuiltStage> built;
-  comm::Group data;
+  comm::Group replicas, data, parts;
   std::unique_ptr<data_parallel::GradBuffers> buffers;
   std::unique_ptr<pipeline::Executor> executor;
 };
@@ -119,6 +122,37 @@ TEST(Gradients, OfAGptWithSharedKeysAndDropoutAgree) {
   expect_all_agree(fmt::format("{}{}", kGroups, kUntied));
 }
 
+constexpr const char* kNoAttentionDropout = "--attention-dropout 0 ";
+
+const std::vector<test::Layout> kContextLayouts = {
+    {"Cp2", 2, "--context-parallel-size 2"},
+    {"Cp4AllGather", 4, "--context-parallel-size 4 --cp-comm-type all_gather"},
+    {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"},
+    {"Cp4TwoLevels", 4,
+     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
+    {"Cp2Tp2SpEachKind", 4,
+     "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+     "--cp-comm-type p2p a2a all_gather p2p"},
+    {"Cp2Pp2Virtual2", 4,
+     "--context-parallel-size 2 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"},
+    {"Cp2Dp2", 4, "--context-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
+};
+
+TEST(Gradients, OfAGptWithSharedSequencesAgree) { expect_all_agree(kNoAttentionDropout, kContextLayouts); }
+
+TEST(Gradients, OfAGptWithSharedSequencesKeysAndAWindowAgree) {
+  expect_all_agree(fmt::format("{}{}{}--window-size 6,0 ", kNoAttentionDropout, kGroups, kUntied),
+                   kContextLayouts);
+}
+
+// Heads are dropped by their number wherever they are computed.
+TEST(Gradients, OfAGptWithExchangedHeadsAndAttentionDropoutAgree) {
+  expect_all_agree("", {kContextLayouts[2],
+                        {"Cp2Tp2Sp", 4,
+                         "--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 "
+                         "--sequence-parallel"}});
+}
+
 // Layer 0 and 2 have experts, all have shared ones and two balancing losses.
 constexpr const char* kExperts =
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 20 --moe-shared-expert-intermediate-size 12 "
@@ -150,12 +184,99 @@ TEST(Gradients, OfExpertsThatExchangeRowsAgree) {
   expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kExperts), kExpertLayouts);
 }
 
+TEST(Gradients, OfExpertsWithSharedSequencesAgree) {
+  const std::vector<test::Layout> layouts{
+      {"Cp2", 2, "--context-parallel-size 2"},
+      {"Cp2Ep2", 2, "--context-parallel-size 2 --expert-model-parallel-size 2"},
+      {"Cp2Tp2SpEp4Etp1", 4,
+       "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+       "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --cp-comm-type a2a"},
+      {"Cp2Dp2Ep2Etp2", 4,
+       "--context-parallel-size 2 --expert-model-parallel-size 2 --expert-tensor-parallel-size 2"}};
+  for (const char* dispatcher : {"allgather", "alltoall"})
+    expect_all_agree(
+        fmt::format("{}{}--moe-token-dispatcher-type {} ", kNoAttentionDropout, kExperts, dispatcher),
+        layouts);
+}
+
 TEST(Gradients, OfPlainRoutersAgree) {
   for (const char* router : {"--moe-router-pre-softmax --moe-router-topk 1",
                              "--moe-router-score-function sigmoid --moe-router-topk 4 "
                              "--moe-router-num-groups 4 --moe-router-group-topk 2 "
                              "--moe-router-topk-scaling-factor 2.5 --moe-shared-expert-gate"})
     expect_all_agree(fmt::format("{}{} ", kExperts, router), {kExpertLayouts[3], kExpertLayouts[7]});
+}
+
+// As GPT-OSS: sinks, windows in every second layer, YaRN, biases of all linears, bounded quick-geglu.
+constexpr const char* kGptOss =
+    "--group-query-attention --num-query-groups 2 --position-embedding-type yarn --rotary-scaling-factor 4 "
+    "--yarn-original-max-position-embeddings 4 --normalization RMSNorm --hidden-dropout 0 "
+    "--attention-dropout 0 --softmax-type learnable --window-size 5,0 --window-attn-skip-freq 2 "
+    "--init-method-std 0.2 --quick-geglu --glu-linear-offset 1 --activation-func-clamp-value 1.5 "
+    "--num-experts 8 --moe-ffn-hidden-size 20 --moe-aux-loss-coeff 0.05 "
+    "--untie-embeddings-and-output-weights ";
+
+TEST(Gradients, OfAGptOssThatGathersTokensAgree) { expect_all_agree(kGptOss, kExpertLayouts); }
+
+TEST(Gradients, OfAGptOssThatExchangesRowsAgree) {
+  expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kGptOss), kExpertLayouts);
+}
+
+// As Gemma 3, with Gemma 2's soft cap: sandwich norms, two rotary bases, scaled embeddings that are tied.
+TEST(Gradients, OfAGemmaAgree) {
+  expect_all_agree(
+      "--group-query-attention --num-query-groups 2 --position-embedding-type rope --rotary-base 1000000 "
+      "--rotary-base-local 10000 --normalization RMSNorm --apply-layernorm-1p --qk-layernorm --sandwich-norm "
+      "--scale-embeddings --query-pre-attn-scalar 12 --attn-logit-softcapping 0.5 --activation geglu-tanh "
+      "--disable-bias-linear --window-size 5,0 --window-attn-skip-freq [1,1,0,1] --softmax-type vanilla ");
+}
+
+// Heads of values narrower than those of queries and keys, and wider.
+constexpr const char* kLatent =
+    "--multi-latent-attention --position-embedding-type rope --q-lora-rank 20 --kv-lora-rank 12 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --attention-dropout 0 "
+    "--normalization RMSNorm ";
+constexpr const char* kLatentOfHidden =
+    "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 14 --untie-embeddings-and-output-weights ";
+
+const std::vector<test::Layout> kLatentLayouts = test::with_model_cuts({
+    {"Tp4", 4, "--tensor-model-parallel-size 4"},
+    {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
+    {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
+});
+
+TEST(Gradients, OfLatentAttentionAgree) { expect_all_agree(kLatent, kLatentLayouts); }
+
+TEST(Gradients, OfLatentAttentionWithDropoutAgree) { expect_all_agree(kLatentOfHidden, kLatentLayouts); }
+
+TEST(Gradients, OfLatentAttentionWithExpertsAgree) {
+  expect_all_agree(fmt::format("{}{}", kLatent, kExperts),
+                   {kExpertLayouts[1], kExpertLayouts[6], kExpertLayouts[9]});
+}
+
+// Two further tokens: the last stage reads the embedding's table too, tied or not.
+constexpr const char* kFurther =
+    "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 --position-embedding-type rope ";
+
+const std::vector<test::Layout> kFurtherLayouts = test::with_model_cuts({
+    {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
+    {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
+    {"Pp2ZbH1", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
+    {"LastStageAlone", 4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|tt|t|mmL"},
+});
+
+TEST(Gradients, OfFurtherTokensAgree) { expect_all_agree(kFurther, kFurtherLayouts); }
+
+TEST(Gradients, OfFurtherTokensUntiedAgree) {
+  expect_all_agree(fmt::format("{}{}", kFurther, kUntied), kFurtherLayouts);
+}
+
+TEST(Gradients, OfFurtherTokensWithExpertsAndLatentAttentionAgree) {
+  expect_all_agree(fmt::format("{}{}{}{}--moe-layer-freq [0,1,0,1] ", kLatent, kFurther, kUntied, kExperts),
+                   {kExpertLayouts[1], kExpertLayouts[6], kExpertLayouts[9]});
 }
 
 // Eight layers, eight micro-batches or more, so that every schedule fills the pipeline of four.

@@ -106,6 +106,7 @@ class Gradients {
   void add(Job& job, double scale) {
     const std::lock_guard lock(mutex_);
     for (tensor::Parameter* p : job.parameters()) {
+      if (!p->spec.trained) continue;
       Tensor& whole = whole_[p->spec.name];
       if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
       specs_.emplace(p->spec.name, p->spec);
@@ -119,15 +120,15 @@ class Gradients {
         if (slice.owner) box.copy_(slice.data);
       }
     }
-    family_ = models::gpt::hf_family(job.run.model);
+    naming_ = models::gpt::hf_naming(job.run.model);
   }
   [[nodiscard]] std::map<std::string, Tensor> by_their_names() const {
     std::map<std::string, Tensor> all;
     for (const auto& [name, whole] : whole_)
-      for (const auto& tensor : models::gpt::hf_tensors(specs_.at(name), family_)) {
+      for (const auto& tensor : models::gpt::hf_tensors(specs_.at(name), naming_)) {
         const Tensor part = tensor.expert ? whole[*tensor.expert] : whole;
         const Tensor rows = part.narrow(0, tensor.first_row, tensor.rows);
-        all[tensor.name] = (tensor.transposed ? rows.t() : rows).contiguous();
+        all[tensor.name] = (tensor.transposed ? rows.transpose(-2, -1) : rows).contiguous();
       }
     return all;
   }
@@ -136,7 +137,7 @@ class Gradients {
   std::mutex mutex_;
   std::map<std::string, Tensor> whole_;
   std::map<std::string, plan::ParamSpec> specs_;
-  std::optional<models::gpt::HfFamily> family_;
+  std::optional<models::gpt::HfNaming> naming_;
 };
 
 TEST_P(HfParity, LogitsLossAndGradients) {
@@ -149,7 +150,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
     for (const tensor::Parameter* p : job.parameters()) {
       const bool expert = p->spec.family == plan::Family::kExpert;
-      const int parts = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor();
+      const bool cut = p->spec.cut(plan::Axis::kEtp) != nullptr;
+      const int parts = run.parallel.expert_model_parallel_size * (cut ? run.parallel.expert_tensor() : 1);
       EXPECT_TRUE(!expert || p->spec.numel() == p->shard.numel() * parts) << p->spec.name;
     }
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
@@ -189,11 +191,11 @@ std::string name_of(const testing::TestParamInfo<HfParity::ParamType>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
-                                                          "qwen3"),
+                                                          "qwen3", "gemma3_text"),
                                           testing::ValuesIn(kLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mixtures, HfParity,
-                         testing::Combine(testing::Values("mixtral", "qwen3_moe"),
+                         testing::Combine(testing::Values("mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
                                           testing::ValuesIn(kExpertLayouts)),
                          name_of);
 

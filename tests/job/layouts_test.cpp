@@ -43,6 +43,18 @@ void expect_all_agree(const std::string& model, const std::vector<test::Layout>&
 
 TEST(Layouts, OfALlamaAgree) { expect_all_agree(fmt::format("{}{}", kLlama, kUntied)); }
 
+TEST(Layouts, OfALlamaWithSharedSequencesAgree) {
+  expect_all_agree(fmt::format("{}{}", kLlama, kUntied),
+                   {{"Cp4", 4, "--context-parallel-size 4"},
+                    {"Cp2Dp2DistributedOverlap", 4,
+                     "--context-parallel-size 2 --cp-comm-type all_gather --use-distributed-optimizer "
+                     "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
+                    {"Cp2Tp2SpPp2", 8,
+                     "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+                     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+                     "--use-distributed-optimizer --cp-comm-type p2p a2a all_gather a2a"}});
+}
+
 TEST(Layouts, OfATiedLlamaAgree) { expect_all_agree(kLlama); }
 
 TEST(Layouts, OfAGptWithDropoutAgree) { expect_all_agree(""); }
@@ -69,9 +81,10 @@ test::Curve two_full_steps(int world, const std::string& more) {
   test::on_jobs(run, [&](Job& job) {
     for (int step = 0; step < 2; ++step) {
       pipeline::Steps steps = test::steps_after(job, job.counters.consumed_samples);
-      steps.batch = [batch = steps.batch](int microbatch) {
+      steps.batch = [&job, batch = steps.batch](int microbatch) {
         tensor::Batch full = batch(microbatch);
         full.set("loss_mask", at::ones_like(full.at("loss_mask")));
+        full.set("loss_count", full.at("loss_mask").sum() * job.run.parallel.context_parallel_size);
         return full;
       };
       const auto report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});
@@ -90,6 +103,8 @@ TEST(Layouts, BalancingLossesWeighTheSameWhateverDividesThem) {
   for (const auto& [world, more] :
        {std::pair{1, "--calculate-per-token-loss "},
         std::pair{2, "--calculate-per-token-loss --expert-model-parallel-size 2 "},
+        std::pair{2, "--context-parallel-size 2 "},
+        std::pair{4, "--context-parallel-size 2 --calculate-per-token-loss --expert-model-parallel-size 4 "},
         std::pair{1, "--loss-scale 1024 --fp16 "}}) {
     SCOPED_TRACE(more);
     const bool half = std::string(more).find("fp16") != std::string::npos;

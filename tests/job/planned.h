@@ -39,6 +39,13 @@ inline std::string odd(const std::string& more) {
          more;
 }
 
+/// Multi-latent attention whose values are narrower than its queries and keys.
+inline std::string latent(const std::string& more) {
+  return odd("--multi-latent-attention --position-embedding-type rope --kv-channels 26 --kv-lora-rank 20 "
+             "--qk-head-dim 18 --qk-pos-emb-head-dim 8 --v-head-dim 14 ") +
+         more;
+}
+
 inline config::Run planned_run(const Planned& one, const std::string& model, const std::string& device) {
   config::Run run = settings(one.world, words(model + one.flags));
   run.training.device = device;

@@ -58,15 +58,16 @@ class Observer {
   at::CallbackHandle handle_ = 0;
 };
 
-/// One step on all ranks of the run, one after the other.
-Counts counted(const config::Run& run) {
+/// One step on the ranks [first, end) of the run, one after the other.
+Counts counted(const config::Run& run, int first, int end) {
   const Observer observer;
-  for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+  for (int rank = first; rank < end; ++rank) {
     test::Alone alone(run, rank);
     test::forward_backward(alone.job);
   }
   return Observer::counts();
 }
+Counts counted(const config::Run& run) { return counted(run, 0, run.parallel.world_size); }
 
 plan::TrainingFlops planned(const config::Run& run) {
   return plan::training_flops_by_part(run.model, run.training.seq_length, run.training.global_batch_size,
@@ -93,6 +94,17 @@ TEST(PlannedFlops, LinearsAreExactOnMeta) {
     }
 }
 
+/// Narrow vectors and projections of further tokens are computed once where the sequence is cut.
+TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensAreExactOnMeta) {
+  const Planned& pipeline = kLayouts[2];
+  for (const Planned& layout : {kLayouts[0], kLayouts[1], pipeline})
+    for (const char* more : {"--q-lora-rank 24 --qk-layernorm ", "--mtp-num-layers 2 "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
+      const config::Run run = test::planned_run(layout, test::latent(more), "meta");
+      EXPECT_EQ(counted(run).linears, planned(run).linears);
+    }
+}
+
 TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
   for (const Planned& layout : kLayouts)
     for (const char* more : {"", "--group-query-attention --num-query-groups 2 --swiglu "}) {
@@ -103,6 +115,26 @@ TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
       // The causal half of the forward pass, and twice that for the backward pass, which does run.
       EXPECT_EQ(real.attention_backward, real.attention_forward);
       EXPECT_EQ(real.attention_forward / 2 * 3, planned(run).attention);
+    }
+}
+
+TEST(PlannedFlops, ContextRanksComputeEquallyMuch) {
+  for (const char* kind : {"p2p", "all_gather", "a2a"})
+    for (const int cp : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{} {}", kind, cp));
+      const auto flags =
+          fmt::format("--context-parallel-size {} --cp-comm-type {} --micro-batch-size 1", cp, kind);
+      const config::Run run = test::planned_run({"", cp, flags.c_str()}, test::odd(""), "cpu");
+      // Of blocks, the rank's own is a square of which half is seen, the others are seen whole: k + 1 halves
+      // of 2k squares of a chunk. Of exchanged heads the whole square is half seen.
+      const double squares = std::string(kind) == "a2a" ? 1 : (cp + 1.0) / (2 * cp);
+      const plan::TrainingFlops all = planned(run);
+      for (int rank = 0; rank < cp; ++rank) {
+        const Counts real = counted(run, rank, rank + 1);
+        EXPECT_EQ(real.linears, all.linears / cp) << rank;
+        EXPECT_EQ(real.attention_forward, all.attention / 3 * 2 / cp * squares) << rank;
+        EXPECT_EQ(real.attention_backward, real.attention_forward) << rank;
+      }
     }
 }
 

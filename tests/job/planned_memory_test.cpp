@@ -45,7 +45,7 @@ struct Kept {
 
 Kept forward(Job& job, tensor::Stage& stage, const tensor::Batch& batch) {
   const config::Run& run = job.run;
-  const std::int64_t s = run.training.seq_length /
+  const std::int64_t s = run.training.seq_length / run.parallel.context_parallel_size /
                          (run.parallel.sequence_parallel ? run.parallel.tensor_model_parallel_size : 1);
   at::Tensor x;
   if (!stage.first)
@@ -159,6 +159,12 @@ constexpr const char* kMoreModels[] = {
     "--qk-layernorm ",
     "--group-query-attention --num-query-groups 2 ",
     "--position-embedding-type rope --window-size 8,0 ",
+    "--position-embedding-type rope --window-size 8,0 --window-attn-skip-freq 2 --rotary-base-local 500000 "
+    "--softmax-type learnable ",
+    "--normalization RMSNorm --sandwich-norm --scale-embeddings --disable-bias-linear "
+    "--attn-logit-softcapping 30 ",
+    "--attn-logit-softcapping 30 --softmax-type off-by-one --window-size 8,0 ",
+    "--attn-logit-softcapping 30 --attention-dropout 0.1 ",
     "--untie-embeddings-and-output-weights --swiglu ",
     "--optimizer sgd --bf16 ",
 };
@@ -178,6 +184,89 @@ void on_every_setting(const std::string& device, const std::function<void(const 
   }
 }
 
+constexpr const char* kLatentModels[] = {
+    "--q-lora-rank 24 --qk-layernorm --normalization RMSNorm ",
+    "--v-head-dim 30 --bf16 ",
+    "--attention-dropout 0.1 --q-lora-rank 24 ",
+};
+constexpr const char* kFurtherModels[] = {
+    "--mtp-num-layers 1 --position-embedding-type rope ",
+    "--mtp-num-layers 2 --position-embedding-type rope --untie-embeddings-and-output-weights --bf16 --swiglu "
+    "--disable-bias-linear --normalization RMSNorm ",
+};
+
+/// Multi-latent attention, and further tokens.
+void on_every_new_setting(const std::string& device, const std::function<void(const config::Run&)>& body) {
+  const bool meta = device == "meta";
+  for (const Planned& layout :
+       meta ? std::vector{kLayouts[0], kLayouts[2], kLayouts[4], kLayouts[8], kLayouts[12]}
+            : std::vector{kLayouts[1], kLayouts[3]}) {
+    SCOPED_TRACE(layout.name);
+    for (const char* more : kLatentModels) {
+      SCOPED_TRACE(more);
+      body(test::planned_run(layout, test::latent(more), device));
+    }
+    for (const char* more : kFurtherModels) {
+      SCOPED_TRACE(more);
+      body(test::planned_run(layout, test::odd(more), device));
+    }
+  }
+}
+
+TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensBetweenSteps) {
+  on_every_new_setting("meta", expect_resident);
+  on_every_new_setting("cpu", expect_nothing_else);
+}
+
+TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensActivationsOfAMicroBatch) {
+  on_every_new_setting("meta", expect_activations);
+  on_every_new_setting("cpu", expect_activations);
+}
+
+TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensWhatWaits) {
+  on_every_new_setting("meta", expect_waiting);
+  on_every_new_setting("cpu", expect_waiting);
+}
+
+/// Context ranks in every way to exchange, and beside all others.
+constexpr Planned kContextLayouts[] = {
+    {"Cp2", 2, "--context-parallel-size 2 --micro-batch-size 1"},
+    {"Cp4Gather", 4, "--context-parallel-size 4 --cp-comm-type all_gather --micro-batch-size 2"},
+    {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a --micro-batch-size 1"},
+    {"Cp2A2aTp2Sp", 4,
+     "--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 --sequence-parallel "
+     "--micro-batch-size 2"},
+    {"Cp4TwoLevels", 4,
+     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2 "
+     "--micro-batch-size 1 --use-distributed-optimizer"},
+    {"Cp2Pp2EachKind", 4,
+     "--context-parallel-size 2 --cp-comm-type p2p a2a all_gather a2a --pipeline-model-parallel-size 2 "
+     "--micro-batch-size 2 --global-batch-size 8"},
+};
+
+constexpr const char* kContextModels[] = {
+    "",
+    "--qk-layernorm --position-embedding-type rope ",
+    "--group-query-attention --num-query-groups 2 ",
+    "--position-embedding-type rope --window-size 8,0 ",
+    "--reset-attention-mask --reset-position-ids ",
+};
+
+void on_every_context_setting(const std::function<void(const config::Run&)>& body) {
+  for (const char* device : {"meta", "cpu"})
+    for (const Planned& layout : kContextLayouts)
+      for (const char* model : kContextModels) {
+        SCOPED_TRACE(fmt::format("{} {} {}", layout.name, model, device));
+        body(test::planned_run(layout, test::odd(model), device));
+      }
+}
+
+TEST(PlannedMemory, OfContextRanksBetweenStepsIsExact) { on_every_context_setting(expect_resident); }
+
+TEST(PlannedMemory, OfContextRanksActivationsOfAMicroBatch) { on_every_context_setting(expect_activations); }
+
+TEST(PlannedMemory, OfContextRanksWhatWaitsForWeightGradients) { on_every_context_setting(expect_waiting); }
+
 /// Experts in every second layer, cut every way.
 constexpr Planned kExpertLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 2"},
@@ -196,6 +285,7 @@ constexpr const char* kExpertModels[] = {
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
     "--moe-shared-expert-intermediate-size 20 --moe-router-topk 3 --moe-token-dispatcher-type alltoall "
     "--moe-z-loss-coeff 0.01 --moe-shared-expert-gate ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --quick-geglu --softmax-type learnable ",
 };
 
 /// Routing on meta is balanced: as many rows as the plan takes.
@@ -263,22 +353,35 @@ TEST(PlannedMemory, OfExpertsPeakOfAStepAndOfAnEvaluation) {
 }
 
 /// The peak of forward and backward, of the plan and measured, on the rank that needs most.
+void expect_peak(const Planned& layout, const std::string& model) {
+  const config::Run run = test::planned_run(layout, model, "meta");
+  on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
+    tensor::reset_peak(at::kMeta);
+    test::forward_backward(job);
+    const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+    const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
+    EXPECT_GT(ratio, 0.95) << layout.name << ": " << model;
+    EXPECT_LT(ratio, 1.02) << layout.name << ": " << model;
+  });
+}
+
 TEST(PlannedMemory, PeakOfAStep) {
   count();
   for (const std::string& model :
        {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids ")})
-    for (const Planned& layout : kLayouts) {
-      const config::Run run = test::planned_run(layout, model, "meta");
-      on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
-        const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
-        tensor::reset_peak(at::kMeta);
-        test::forward_backward(job);
-        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
-        const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
-        EXPECT_GT(ratio, 0.95) << layout.name << ": " << model;
-        EXPECT_LT(ratio, 1.02) << layout.name << ": " << model;
-      });
-    }
+    for (const Planned& layout : kLayouts) expect_peak(layout, model);
+}
+
+// The second model is mostly attention. Layers that exchange in different ways have their peaks at different
+// times, and the plan takes the largest part of each.
+TEST(PlannedMemory, OfContextRanksPeakOfAStep) {
+  count();
+  for (const Planned& layout : kContextLayouts) {
+    expect_peak(layout, test::llama(""));
+    if (std::string(layout.name) != "Cp2Pp2EachKind")
+      expect_peak(layout, test::llama("--seq-length 8192 --ffn-hidden-size 1024 --vocab-size 1024 "));
+  }
 }
 
 TEST(PlannedMemory, PeakOfAnEvaluation) {
@@ -297,6 +400,35 @@ TEST(PlannedMemory, PeakOfAnEvaluation) {
         EXPECT_LT(ratio, 1.1) << layout.name << ": " << model;
       });
     }
+}
+
+/// Layers of DeepSeek-V3's shape, a quarter as wide and dense.
+std::string deepseek(const std::string& more) {
+  return "--num-layers 2 --hidden-size 1792 --ffn-hidden-size 4608 --num-attention-heads 32 --vocab-size 32320 "
+         "--max-position-embeddings 4096 --position-embedding-type rope --normalization RMSNorm --swiglu "
+         "--disable-bias-linear --bf16 --untie-embeddings-and-output-weights --hidden-dropout 0 "
+         "--attention-dropout 0 --multi-latent-attention --q-lora-rank 384 --kv-lora-rank 128 --qk-layernorm "
+         "--seq-length 2048 " +
+         more;
+}
+
+TEST(PlannedMemory, OfLatentAttentionPeakOfAStepAndOfAnEvaluation) {
+  count();
+  for (const Planned& layout : {kLayouts[0], kLayouts[2], kLayouts[4], kLayouts[5]}) {
+    const config::Run run = test::planned_run(layout, deepseek(""), "meta");
+    on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+      const std::int64_t now = alive(job);
+      const std::int64_t others = now - plan.resident() + plan.optimizer - optimizer_bytes(job);
+      tensor::reset_peak(at::kMeta);
+      test::forward_backward(job);
+      const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+      EXPECT_NEAR(static_cast<double>(peak) / static_cast<double>(plan.peak()), 1.0, 0.04) << layout.name;
+      tensor::reset_peak(at::kMeta);
+      test::evaluation(job);
+      const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
+      EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1) << layout.name;
+    });
+  }
 }
 
 TEST(PlannedMemory, AStepReportsItsPeaks) {

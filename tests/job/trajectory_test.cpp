@@ -79,7 +79,8 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
     batch.set("tokens", rows.narrow(1, 0, 64).contiguous());
     batch.set("labels", rows.narrow(1, 1, 64).contiguous());
     batch.set("loss_mask", at::ones({2, 64}, test::options(at::kFloat)));
-    return batch;
+    return context_part(std::move(batch), job.ranks.coord(plan::Axis::kCp),
+                        job.run.parallel.context_parallel_size);
   };
   steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {
     return gpt_loss(output, batch, false);
@@ -150,6 +151,7 @@ TEST_P(Trajectory, FollowsTheRecordedMegatronCurve) {
 
 const std::vector<std::string> kTp2 = {"--tensor-model-parallel-size", "2"};
 const std::vector<std::string> kPp2 = {"--pipeline-model-parallel-size", "2"};
+const std::vector<std::string> kCp2 = {"--context-parallel-size", "2"};
 const std::vector<std::string> kFourStages = {"--pipeline-model-parallel-layout", "E|t|t|L"};
 
 std::vector<std::string> both(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -180,6 +182,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "--ddp-bucket-size", "20000"}},
         Layout{"llama", "Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
         Layout{"llama", "Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
+        Layout{"llama", "Cp2", "tp1", 2, kCp2},
+        Layout{"llama",
+               "Cp4AllGather",
+               "tp1",
+               4,
+               {"--context-parallel-size", "4", "--cp-comm-type", "all_gather"}},
+        Layout{"llama", "Cp2Tp2SpDp2", "tp2_sp", 8,
+               both(both(kTp2, {"--sequence-parallel", "--use-distributed-optimizer"}),
+                    both(kCp2, {"--cp-comm-type", "a2a"}))},
         Layout{"llama", "Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -201,6 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"moe", "Tp2SpEp2Etp2", "tp2_ep2_sp", 4, both(both(kTp2Sp, kEp2), kExchange)},
                     Layout{"moe", "Pp2", "pp2", 2, kPp2},
                     Layout{"moe", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
+                    Layout{"moe", "Cp2Ep2", "ep2", 2, both(kCp2, both(kEp2, kExchange))},
                     Layout{"moe", "Pp2Ep2", "pp2", 4, both(both(kPp2, kEp2), kExchange)}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -125,8 +125,9 @@ test::MakeBlock layer(const config::Model& model) {
 
 test::MakeBlock attention(const config::Model& model) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    const auto part = std::make_shared<Attention>(plan::layer_params(model, parallel, 0).attention, model,
-                                                  context, table_of(model), 0);
+    const auto part = std::make_shared<Attention>(
+        std::get<plan::AttentionParams>(plan::layer_params(model, parallel, 0).attention), model, context,
+        table_of(model), 0);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     if (part->proj.bias) std::erase(all, part->proj.bias.get());  // added by the caller

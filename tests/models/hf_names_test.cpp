@@ -21,10 +21,17 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::pair<const char*, HfFamily> kFolders[] = {
-    {"llama", HfFamily::kLlama}, {"llama_plain", HfFamily::kLlama}, {"mistral", HfFamily::kMistral},
-    {"qwen2", HfFamily::kQwen2}, {"qwen3", HfFamily::kQwen3},       {"mixtral", HfFamily::kMixtral},
-    {"gpt2", HfFamily::kGpt2},   {"qwen3_moe", HfFamily::kQwen3Moe}};
+constexpr std::pair<const char*, HfFamily> kFolders[] = {{"llama", HfFamily::kLlama},
+                                                         {"llama_plain", HfFamily::kLlama},
+                                                         {"mistral", HfFamily::kMistral},
+                                                         {"qwen2", HfFamily::kQwen2},
+                                                         {"qwen3", HfFamily::kQwen3},
+                                                         {"mixtral", HfFamily::kMixtral},
+                                                         {"gpt2", HfFamily::kGpt2},
+                                                         {"qwen3_moe", HfFamily::kQwen3Moe},
+                                                         {"gpt_oss", HfFamily::kGptOss},
+                                                         {"gemma3_text", HfFamily::kGemma3},
+                                                         {"deepseek_v3", HfFamily::kDeepseekV3}};
 
 std::string path_of(const std::string& folder, const std::string& file) {
   return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
@@ -46,7 +53,7 @@ config::Run run_of(const std::string& folder) { return run_from(config_of(folder
 std::set<std::string> names_of(const config::Run& run) {
   std::set<std::string> names;
   for (const auto& spec : plan::gpt_params(run.model, run.parallel))
-    for (const auto& tensor : hf_tensors(spec, hf_family(run.model))) names.insert(tensor.name);
+    for (const auto& tensor : hf_tensors(spec, hf_naming(run.model))) names.insert(tensor.name);
   return names;
 }
 
@@ -67,11 +74,11 @@ Shapes recorded_shapes(const std::string& folder) {
 Shapes shapes_of(const config::Run& run) {
   Shapes shapes;
   for (const auto& spec : plan::gpt_params(run.model, run.parallel))
-    for (const auto& tensor : hf_tensors(spec, hf_family(run.model))) {
+    for (const auto& tensor : hf_tensors(spec, hf_naming(run.model))) {
       auto shape = spec.shape;
       if (tensor.expert) shape.erase(shape.begin());
       shape[0] = tensor.rows;
-      if (tensor.transposed) std::swap(shape[0], shape[1]);
+      if (tensor.transposed) std::swap(shape[shape.size() - 2], shape.back());
       EXPECT_TRUE(shapes.emplace(tensor.name, shape).second) << tensor.name;
     }
   return shapes;
@@ -139,6 +146,30 @@ TEST(HfNames, LeftOversAreFoundExceptKnownBuffers) {
   names.emplace_back("transformer.h.2.ln_1.weight");  // the model has two layers
   EXPECT_EQ(left_over(run.model, names), (std::vector<std::string>{"transformer.h.2.ln_1.weight"}));
   EXPECT_EQ(left_over(run_of("llama").model, {"model.layers.0.self_attn.q_proj.bias"}).size(), 1U);
+}
+
+TEST(HfNames, OfFurtherTokensStandBehindTheLayers) {
+  auto run = run_of("deepseek_v3");  // two layers
+  const auto without = names_of(run);
+  std::vector<std::string> names(without.begin(), without.end());
+  // What a published file has behind its layers is left out by a model that predicts no further tokens.
+  for (const char* part :
+       {"enorm.weight", "eh_proj.weight", "embed_tokens.weight", "shared_head.head.weight"})
+    names.push_back(std::string("model.layers.2.") + part);
+  EXPECT_TRUE(left_over(run.model, names).empty());
+  run.model.mtp_num_layers = 1;
+  const auto with = names_of(run);
+  std::size_t further = 0;
+  for (const std::string& name : with) further += name.starts_with("model.layers.2.") ? 1 : 0;
+  EXPECT_EQ(with.size(), without.size() + further);
+  for (const char* part :
+       {"enorm.weight", "hnorm.weight", "eh_proj.weight", "shared_head.norm.weight", "input_layernorm.weight",
+        "self_attn.kv_b_proj.weight", "mlp.gate.e_score_correction_bias", "mlp.experts.7.down_proj.weight"})
+    EXPECT_TRUE(with.contains(std::string("model.layers.2.") + part)) << part;
+  EXPECT_TRUE(left_over(run.model, names).empty());
+  names.emplace_back("model.layers.2.other.weight");
+  EXPECT_EQ(left_over(run.model, names), (std::vector<std::string>{"model.layers.2.other.weight"}));
+  EXPECT_EQ(hf_config(run.model).at("num_nextn_predict_layers"), 1);
 }
 
 TEST(HfNames, OfModelsWithoutAFamilyAreOurs) {
@@ -252,6 +283,74 @@ TEST(HfConfig, OfExpertsInSomeLayersKeepsThem) {
   EXPECT_EQ(run_from(config).model.moe.layer_freq, "1");
 }
 
+// Sizes and switches that transformers 5.23 gives for these files.
+TEST(HfConfig, OfGptOssIsReadWhole) {
+  const config::Model m = run_of("gpt_oss").model;
+  EXPECT_EQ(m.position_embedding, config::PositionEmbedding::kYarn);
+  EXPECT_EQ(m.rotary_scaling_factor, 4);
+  EXPECT_EQ(m.yarn_original_max_position_embeddings, 32);
+  EXPECT_FALSE(m.yarn_correction_range_round_to_int);
+  EXPECT_EQ(m.rotary_base, 150000);
+  EXPECT_EQ(m.activation_func_clamp_value, 7);
+  EXPECT_EQ(plan::window_of(m, 0), 7);
+  EXPECT_EQ(plan::window_of(m, 1), 0);
+  EXPECT_EQ(m.moe.ffn_hidden_size, 80);
+  // Without layer_types every second layer has a window.
+  auto config = config_of("gpt_oss");
+  config["layer_types"] = nullptr;
+  EXPECT_EQ(run_from(config).model, m);
+}
+
+TEST(HfConfig, OfGemma3IsReadWhole) {
+  const config::Model m = run_of("gemma3_text").model;
+  EXPECT_EQ(m.rotary_base, 1e6);
+  EXPECT_EQ(m.rotary_base_local, 1e4);
+  EXPECT_EQ(m.query_pre_attn_scalar, 32);
+  EXPECT_FALSE(m.untie_embeddings_and_output_weights);
+  EXPECT_EQ(plan::window_of(m, 0), 7);
+  EXPECT_EQ(plan::window_of(m, 1), 0);
+  auto config = config_of("gemma3_text");
+  config.update({{"layer_types", nullptr}, {"num_hidden_layers", 12}, {"sliding_window_pattern", 6}});
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  const config::Model deep = run_from(config).model;
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(plan::window_of(deep, i), i == 5 || i == 11 ? 0 : 7) << i;
+  EXPECT_EQ(deep.rotary_seq_len_interpolation_factor, 8);
+}
+
+TEST(HfConfig, OfYarnSurvivesTheRoundTripInAnyFamily) {
+  auto config = config_of("qwen3");
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  config::Model m = run_from(config).model;
+  EXPECT_EQ(m.yarn_original_max_position_embeddings, config["max_position_embeddings"]);
+  EXPECT_EQ(m.mscale_all_dim, 0);
+  EXPECT_EQ(m, run_from(hf_config(m)).model);
+  config["rope_scaling"].update({{"mscale", 0.707}, {"mscale_all_dim", 1.0}, {"truncate", false}});
+  m = run_from(config).model;
+  EXPECT_EQ(m.mscale, 0.707);
+  EXPECT_EQ(m, run_from(hf_config(m)).model);
+  m.mscale_all_dim = 0;  // config.json has no words for it
+  EXPECT_FALSE(hf_family(m));
+}
+
+TEST(HfFamily, OfGptOssAndGemmaFollowsEverySwitch) {
+  using config::Model;
+  const std::function<void(Model&)> other[] = {
+      [](Model& m) { m.softmax_type = config::SoftmaxType::kOffByOne; },
+      [](Model& m) { m.sandwich_norm = !m.sandwich_norm; },
+      [](Model& m) { m.scale_embeddings = !m.scale_embeddings; },
+      [](Model& m) { m.qk_layernorm = !m.qk_layernorm; },
+      [](Model& m) { m.apply_layernorm_1p = !m.apply_layernorm_1p; },
+      [](Model& m) { m.activation = config::Activation::kGeglu; },
+      [](Model& m) { m.add_bias_linear = !m.add_bias_linear; },
+      [](Model& m) { m.latent.enabled = true; },
+      [](Model& m) { m.mtp_num_layers = 1; }};
+  for (const char* folder : {"gpt_oss", "gemma3_text"})
+    for (const auto& change : other) EXPECT_EQ(family_after(folder, change), std::nullopt) << folder;
+  for (const char* folder : {"llama", "gpt2", "mixtral"})
+    for (const auto& change : {other[0], other[1], other[2]})
+      EXPECT_EQ(family_after(folder, change), std::nullopt) << folder;
+}
+
 /// What settings_of says against `change` of a folder's config.json; "" when it takes it.
 std::string refusal(const char* folder, const nlohmann::json& change) {
   auto config = config_of(folder);
@@ -290,10 +389,24 @@ TEST(HfConfig, WithSwitchesOfOtherModelsIsRefused) {
     EXPECT_THAT(refusal(folder, {{"attention_bias", true}}), HasSubstr("attention_bias must be false"));
   for (const char* folder : {"qwen2", "qwen3", "mixtral", "qwen3_moe"}) {
     EXPECT_THAT(refusal(folder, {{"hidden_act", "gelu"}}), HasSubstr("hidden_act must be silu; got gelu"));
-    EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "yarn"}}}}), HasSubstr("got yarn"));
+    EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "dynamic"}}}}), HasSubstr("got dynamic"));
+    EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "yarn"}}}}), HasSubstr("have a factor"));
   }
   EXPECT_THAT(refusal("qwen3_moe", {{"decoder_sparse_step", 0}}), HasSubstr("got 0"));
   EXPECT_THAT(refusal("qwen3_moe", {{"decoder_sparse_step", "2"}}), HasSubstr("must be a whole number"));
+}
+
+TEST(HfConfig, OfGptOssAndGemmaWithOtherSwitchesIsRefused) {
+  EXPECT_THAT(refusal("gpt_oss", {{"swiglu_alpha", 1.5}}), HasSubstr("swiglu_alpha must be 1.702; got 1.5"));
+  EXPECT_THAT(refusal("gpt_oss", {{"quantization_config", {{"quant_method", "mxfp4"}}}}),
+              HasSubstr("quantization_config must be absent"));
+  EXPECT_THAT(refusal("gpt_oss", {{"layer_types", {"full_attention"}}}),
+              HasSubstr("one for each of 2 layers"));
+  EXPECT_THAT(refusal("gpt_oss", {{"layer_types", {"full_attention", "chunked_attention"}}}),
+              HasSubstr("got \"chunked_attention\""));
+  EXPECT_THAT(refusal("gemma3_text", {{"final_logit_softcapping", 30.0}}), HasSubstr("must be null; got 30"));
+  EXPECT_THAT(refusal("gemma3_text", {{"use_bidirectional_attention", true}}), HasSubstr("must be false"));
+  EXPECT_THAT(refusal("gemma3_text", {{"hidden_activation", "gelu"}}), HasSubstr("got gelu"));
 }
 
 TEST(HfConfig, OfAnotherArchitectureIsRefusedByName) {

@@ -11,7 +11,14 @@ using at::Tensor;
 using config::Activation;
 using test::distance;
 
+constexpr double kBound = 1.25, kOffset = 0.5;
+
 Tensor definition(const Tensor& z, Activation kind) {
+  if (kind == Activation::kQuickGeglu) {
+    const Tensor pairs = z.unflatten(-1, {-1, 2});
+    const Tensor gate = pairs.select(-1, 0).clamp_max(kBound);
+    return gate * (gate * 1.702).sigmoid() * (pairs.select(-1, 1).clamp(-kBound, kBound) + kOffset);
+  }
   const bool gated =
       kind == Activation::kSwiglu || kind == Activation::kGeglu || kind == Activation::kGegluTanh;
   const Tensor gate = gated ? z.chunk(2, -1)[0] : z;
@@ -31,12 +38,22 @@ Tensor definition(const Tensor& z, Activation kind) {
     case Activation::kSwiglu:
       y = at::silu(gate);
       break;
+    default:
+      break;
   }
   return gated ? y * z.chunk(2, -1)[1] : y;
 }
 
-constexpr Activation kAll[] = {Activation::kGeluErf, Activation::kGeluTanh, Activation::kSquaredRelu,
-                               Activation::kSwiglu,  Activation::kGeglu,    Activation::kGegluTanh};
+constexpr Activation kAll[] = {Activation::kGeluErf,   Activation::kGeluTanh, Activation::kSquaredRelu,
+                               Activation::kSwiglu,    Activation::kGeglu,    Activation::kGegluTanh,
+                               Activation::kQuickGeglu};
+
+ActivationKind with_bounds(Activation activation) {
+  ActivationKind kind = activation;
+  kind.bound = kBound;
+  kind.offset = kOffset;
+  return kind;
+}
 
 TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
   at::manual_seed(1);
@@ -53,7 +70,7 @@ TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
         const Tensor probe = test::random(ref.sizes());
         const auto expected = test::gradients(ref, probe, {x_ref, bias_ref});
 
-        const Tensor y = activate(x, with_bias ? bias.get() : nullptr, kind);
+        const Tensor y = activate(x, with_bias ? bias.get() : nullptr, with_bounds(kind));
         (y.to(at::kDouble) * probe).sum().backward();
         EXPECT_LT(distance(y, ref), test::tolerance(type));
         EXPECT_LT(distance(x.grad(), expected[0]), test::tolerance(type));
@@ -62,6 +79,12 @@ TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
         else
           EXPECT_FALSE(bias->has_grad());
       }
+}
+
+TEST(Activate, BoundsNothingUnlessTold) {
+  const Tensor x = test::random({3, 6}, at::kDouble) * 100;
+  const Tensor gate = x.unflatten(-1, {3, 2}).select(-1, 0), up = x.unflatten(-1, {3, 2}).select(-1, 1);
+  EXPECT_LT(distance(activate(x, Activation::kQuickGeglu), gate * (gate * 1.702).sigmoid() * up), 1e-12);
 }
 
 TEST(Activate, RefusesAnOddGatedInput) {

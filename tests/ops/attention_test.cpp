@@ -16,6 +16,9 @@ struct Case {
   std::int64_t window = 0;
   bool mask = false;
   std::int64_t mask_batch = 1;
+  bool sinks = false;
+  double softcap = 0;
+  std::int64_t value = 8;  ///< channels of a head of values; queries and keys have 8
 };
 
 Tensor hidden(const Case& c, const Tensor& mask) {
@@ -27,36 +30,56 @@ Tensor hidden(const Case& c, const Tensor& mask) {
   return mask.defined() ? all.logical_or(mask) : all;
 }
 
-Tensor definition(const Qkv& qkv, const Case& c, double scale, const Tensor& mask, const Tensor& keep) {
+Tensor definition(const Qkv& qkv, const Case& c, double scale, const Tensor& mask, const Tensor& keep,
+                  const Tensor& sinks = {}) {
   const Tensor k = qkv.k.repeat_interleave(c.n / c.g, 1);
   const Tensor v = qkv.v.repeat_interleave(c.n / c.g, 1);
-  const Tensor scores = (at::matmul(qkv.q, k.transpose(-1, -2)) * scale).masked_fill(hidden(c, mask), -1e300);
+  Tensor scores = at::matmul(qkv.q, k.transpose(-1, -2)) * scale;
+  if (c.softcap > 0) scores = c.softcap * (scores / c.softcap).tanh();
+  scores = scores.masked_fill(hidden(c, mask), -1e300);
   Tensor p = scores.softmax(-1);
+  if (sinks.defined()) {
+    const Tensor most = at::maximum(scores.amax(-1, true), sinks.view({1, -1, 1, 1})).detach();
+    const Tensor mass = (scores - most).exp();
+    p = mass / (mass.sum(-1, true) + (sinks.view({1, -1, 1, 1}) - most).exp());
+  }
   if (keep.defined()) p = p * keep;
   return at::matmul(p, v).permute({2, 0, 1, 3}).reshape({c.s, c.b, -1});
 }
 
 void check(const Case& c, at::ScalarType type) {
-  SCOPED_TRACE(fmt::format("b {} n {} g {} s {} t {} causal {} window {} mask {} {}", c.b, c.n, c.g, c.s, c.t,
-                           c.causal, c.window, c.mask ? c.mask_batch : 0, c10::toString(type)));
+  SCOPED_TRACE(fmt::format("b {} n {} g {} s {} t {} causal {} window {} mask {} sinks {} cap {} {}", c.b,
+                           c.n, c.g, c.s, c.t, c.causal, c.window, c.mask ? c.mask_batch : 0, c.sinks,
+                           c.softcap, c10::toString(type)));
   const Qkv qkv{test::random({c.b, c.n, c.s, 8}, type).set_requires_grad(true),
                 test::random({c.b, c.g, c.t, 8}, type).set_requires_grad(true),
-                test::random({c.b, c.g, c.t, 8}, type).set_requires_grad(true)};
+                test::random({c.b, c.g, c.t, c.value}, type).set_requires_grad(true)};
   const auto copy = [](const Tensor& x) { return x.detach().to(at::kDouble).set_requires_grad(true); };
   const Qkv ref_in{copy(qkv.q), copy(qkv.k), copy(qkv.v)};
   AttentionArgs args{.scale = 0.4, .causal = c.causal, .window = c.window};
+  args.softcap = c.softcap;
+  const auto sinks = test::parameter(test::random({c.n}, type));
+  if (c.sinks) args.sinks = sinks.get();
+  const Tensor ref_sinks = c.sinks ? copy(sinks->value) : Tensor();
   if (c.mask) {
     args.mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
     args.mask.diagonal(c.t - c.s, -2, -1).fill_(false);
   }
-  const Tensor ref = definition(ref_in, c, 0.4, args.mask, {});
+  const Tensor ref = definition(ref_in, c, 0.4, args.mask, {}, ref_sinks);
   const Tensor probe = test::random(ref.sizes());
-  const auto expected = test::gradients(ref, probe, {ref_in.q, ref_in.k, ref_in.v});
+  std::vector<Tensor> inputs{ref_in.q, ref_in.k, ref_in.v};
+  if (c.sinks) inputs.push_back(ref_sinks);
+  const auto expected = test::gradients(ref, probe, inputs);
   const Tensor y = attention(qkv, args);
   EXPECT_LT(distance(y, ref), test::tolerance(type));
-  const auto got = test::gradients(y, probe, {qkv.q, qkv.k, qkv.v});
+  std::vector<Tensor> given{qkv.q, qkv.k, qkv.v};
+  if (c.sinks) given.push_back(sinks->value);
+  const auto got = test::gradients(y, probe, given);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_LT(distance(got[i], expected[i]), 2 * test::tolerance(type)) << i;
+  if (c.sinks) {
+    EXPECT_LT(distance(sinks->main_grad, expected[3]), 4 * test::tolerance(type));
+  }
 }
 
 TEST(Attention, FollowsItsDefinition) {
@@ -73,6 +96,56 @@ TEST(Attention, FollowsItsDefinition) {
     }
 }
 
+TEST(Attention, LetsSinksTakeTheirShare) {
+  at::manual_seed(4);
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const std::int64_t g : {4, 2, 1})
+      for (const double cap : {0.0, 0.7}) {  // the second keeps all scores, as CUDA does
+        check({.g = g, .sinks = true, .softcap = cap}, type);
+        check({.g = g, .window = 3, .sinks = true, .softcap = cap}, type);
+        check({.g = g, .mask = true, .mask_batch = 2, .sinks = true, .softcap = cap}, type);
+        check({.g = g, .s = 1, .t = 9, .sinks = true, .softcap = cap}, type);
+        check({.b = 1, .g = g, .s = 65, .t = 65, .sinks = true, .softcap = cap}, type);
+      }
+}
+
+TEST(Attention, CapsScores) {
+  at::manual_seed(5);
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const std::int64_t g : {4, 1}) {
+      check({.g = g, .softcap = 0.5}, type);
+      check({.g = g, .window = 3, .softcap = 0.5}, type);
+      check({.g = g, .s = 3, .t = 9, .softcap = 0.5}, type);
+    }
+}
+
+TEST(Attention, ASinkAtZeroIsOneOfLogitZero) {
+  at::manual_seed(6);
+  const Qkv qkv{test::random({2, 4, 9, 8}), test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8})};
+  const auto zeros = test::parameter(at::zeros({4}, test::options(at::kDouble)));
+  for (const double cap : {0.0, 0.7}) {
+    AttentionArgs learned{.scale = 0.4}, fixed{.scale = 0.4};
+    learned.sinks = zeros.get();
+    fixed.sink_at_zero = true;
+    learned.softcap = fixed.softcap = cap;
+    EXPECT_LT(distance(attention(qkv, learned), attention(qkv, fixed)), 1e-15);
+    AttentionArgs none{.scale = 0.4};
+    none.softcap = cap;
+    EXPECT_GT(distance(attention(qkv, none), attention(qkv, fixed)), 1e-2);
+  }
+}
+
+TEST(Attention, TakesValuesOfAnotherSize) {
+  at::manual_seed(4);
+  for (const std::int64_t value : {5, 12})
+    for (const std::int64_t g : {4, 2}) {
+      check({.g = g, .value = value}, at::kDouble);
+      check({.g = g, .causal = false, .value = value}, at::kFloat);
+      check({.g = g, .window = 3, .mask = true, .mask_batch = 2, .value = value}, at::kDouble);
+      check({.g = g, .s = 3, .t = 9, .value = value}, at::kDouble);
+    }
+}
+
 TEST(Attention, AlignsFewQueriesAtTheEndOfACache) {
   at::manual_seed(2);
   for (const std::int64_t s : {1, 3}) {
@@ -80,6 +153,53 @@ TEST(Attention, AlignsFewQueriesAtTheEndOfACache) {
     check({.g = 2, .s = s, .t = 9}, at::kFloat);
     check({.g = 2, .s = s, .t = 9, .window = 4}, at::kDouble);
   }
+}
+
+/// Keys in two blocks, of which some queries see none in the second, joined again.
+void check_blocks(const Case& c, at::ScalarType type) {
+  SCOPED_TRACE(fmt::format("g {} mask {} {}", c.g, c.mask_batch, c10::toString(type)));
+  const Qkv qkv{test::random({c.b, c.n, c.s, 8}, type), test::random({c.b, c.g, c.t, 8}, type),
+                test::random({c.b, c.g, c.t, 8}, type)};
+  const auto copy = [](const Tensor& x) { return x.to(at::kDouble).set_requires_grad(true); };
+  const Qkv ref_in{copy(qkv.q), copy(qkv.k), copy(qkv.v)};
+  Tensor mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
+  mask.diagonal(0, -2, -1).fill_(false);
+  mask.narrow(2, 0, 4).narrow(3, c.s, c.t - c.s).fill_(true);
+  const Tensor first = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
+  first.narrow(3, 0, c.s).logical_or_(at::ones({c.s, c.s}, first.options()).triu(1));  // causal in its block
+  const Tensor all = mask.logical_or(first);
+  const Tensor ref = definition(ref_in, c, 0.4, all, {});
+  const Tensor probe = test::random(ref.sizes());
+  const auto expected = test::gradients(ref, probe, {ref_in.q, ref_in.k, ref_in.v});
+
+  struct Block {
+    std::int64_t begin, length;
+    bool causal;
+  };
+  const Block blocks[] = {{0, c.s, true}, {c.s, c.t - c.s, false}};
+  const auto keys = [&](const Block& b) {
+    return Qkv{qkv.q, qkv.k.narrow(2, b.begin, b.length), qkv.v.narrow(2, b.begin, b.length)};
+  };
+  const auto mask_of = [&](const Block& b) { return BlockMask{b.causal, mask.narrow(3, b.begin, b.length)}; };
+  BlockOutput whole = attention_block(keys(blocks[0]), 0.4, mask_of(blocks[0]));
+  whole.y = whole.y.to(whole.lse.scalar_type());
+  join_block(whole, attention_block(keys(blocks[1]), 0.4, mask_of(blocks[1])));
+  EXPECT_LT(distance(whole.y.permute({2, 0, 1, 3}).reshape(ref.sizes()), ref), test::tolerance(type));
+  whole.y = whole.y.to(type);
+  const Tensor grad_y = probe.view({c.s, c.b, c.n, 8}).permute({1, 2, 0, 3}).to(type);
+  const Qkv one = attention_block_backward(grad_y, keys(blocks[0]), whole, 0.4, mask_of(blocks[0]));
+  const Qkv two = attention_block_backward(grad_y, keys(blocks[1]), whole, 0.4, mask_of(blocks[1]));
+  EXPECT_LT(distance(one.q + two.q, expected[0]), 2 * test::tolerance(type));
+  EXPECT_LT(distance(at::cat({one.k, two.k}, 2), expected[1]), 2 * test::tolerance(type));
+  EXPECT_LT(distance(at::cat({one.v, two.v}, 2), expected[2]), 2 * test::tolerance(type));
+}
+
+TEST(Attention, InBlocksIsAttentionToAllTheirKeys) {
+  if (test::device().is_cuda()) GTEST_SKIP() << "blocks are computed on the CPU only";
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+    for (const std::int64_t groups : {4, 2})
+      for (const std::int64_t masks : {1, 2})
+        check_blocks({.g = groups, .s = 9, .t = 20, .causal = false, .mask_batch = masks}, type);
 }
 
 TEST(Attention, DropsProbabilitiesByPosition) {
@@ -114,6 +234,14 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(attention(qkv, {}), Error);
   const Qkv shorter{test::random({1, 4, 5, 8}), test::random({1, 4, 4, 8}), test::random({1, 4, 4, 8})};
   EXPECT_THROW(attention(shorter, {}), Error);
+  const Qkv fits{test::random({1, 4, 5, 8}), test::random({1, 2, 5, 8}), test::random({1, 2, 5, 8})};
+  const auto three = test::parameter(test::random({3}));
+  AttentionArgs args;
+  args.sinks = three.get();
+  EXPECT_THROW(attention(fits, args), Error);
+  AttentionArgs dropped{.dropout = 0.5};
+  dropped.sink_at_zero = true;
+  EXPECT_THROW(attention(fits, dropped), Error);
 }
 
 }  // namespace

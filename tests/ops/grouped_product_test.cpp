@@ -37,6 +37,30 @@ TEST(GroupedProduct, EqualsOneProductForEachExpert) {
   }
 }
 
+TEST(GroupedProduct, AddsTheBiasOfEachExpert) {
+  at::manual_seed(6);
+  const std::vector<std::int64_t> rows{5, 0, 3};
+  const auto numbers = at::tensor({0, 0, 0, 0, 0, 2, 2, 2}, test::options(at::kLong));
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const Tensor x = test::random({8, 16}, type).set_requires_grad(true);
+    const auto w = test::parameter(test::random({3, 24, 16}, type));
+    const auto b = test::parameter(test::random({3, 24}, type));
+    const Tensor plain = grouped_product(x, rows, *w).detach();
+    const Tensor y = grouped_product(x, rows, *w, {b.get()});
+    EXPECT_LT(distance(y, plain + b->value.detach().index_select(0, numbers)), test::tolerance(type));
+    const Tensor probe = test::random({8, 24}).to(type).to(at::kDouble);
+    test::gradients(y, probe, {x, w->value, b->value});
+    const Tensor expected = at::zeros({3, 24}, test::options(at::kDouble)).index_add(0, numbers, probe);
+    EXPECT_LT(distance(b->main_grad, expected), test::tolerance(type));
+    // The rank that does not add them learns them all the same.
+    b->zero_grad();
+    const Tensor silent = grouped_product(x, rows, *w, {b.get(), false});
+    EXPECT_TRUE(at::equal(silent, plain));
+    test::gradients(silent, probe, {x, w->value, b->value});
+    EXPECT_LT(distance(b->main_grad, expected), test::tolerance(type));
+  }
+}
+
 TEST(GroupedProduct, WithoutRowsGradientsAreZero) {
   const auto w = test::parameter(test::random({2, 3, 4}));
   const Tensor x = test::random({0, 4}).set_requires_grad(true);

@@ -58,6 +58,68 @@ TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
     EXPECT_NEAR(table.sin[1][i].item<double>(), std::sin(frequency), 1e-6 * frequency) << i;
 }
 
+/// The frequency that HF's and Megatron's YaRN give, by the published words: interpolation where a channel
+/// turns less than beta_slow times, extrapolation where it turns more than beta_fast times.
+double yarn_frequency(const config::Model& m, int i, int dims) {
+  const auto correction = [&](double turns) {
+    return dims * std::log(double(m.yarn_original_max_position_embeddings) / (turns * 2 * M_PI)) /
+           (2 * std::log(m.rotary_base));
+  };
+  double low = correction(m.yarn_beta_fast), high = correction(m.yarn_beta_slow);
+  if (m.yarn_correction_range_round_to_int) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, double(dims - 1));
+  const double ramp = std::min(1.0, std::max(0.0, (i - low) / (high - low)));
+  const double turn = 1 / std::pow(m.rotary_base, 2.0 * i / dims);
+  return turn / m.rotary_scaling_factor * ramp + turn * (1 - ramp);
+}
+
+config::Model yarn(double base, double factor, std::int64_t old_length, std::int64_t d) {
+  config::Model m;
+  m.position_embedding = config::PositionEmbedding::kYarn;
+  m.kv_channels = d;
+  m.rotary_base = base;
+  m.rotary_scaling_factor = factor;
+  m.yarn_original_max_position_embeddings = old_length;
+  return m;
+}
+
+TEST(RotaryTable, StretchesByYarn) {
+  for (const bool whole : {true, false})  // gpt-oss-20b does not round, DeepSeek-V3 does
+    for (config::Model m : {yarn(150000, 32, 4096, 64), yarn(10000, 40, 4096, 64)}) {
+      m.yarn_correction_range_round_to_int = whole;
+      const RotaryTable table = rotary_table(m, 8, test::device());
+      const double factor = 0.1 * std::log(m.rotary_scaling_factor) + 1;
+      for (int i = 0; i < 32; ++i)
+        for (const int p : {1, 7}) {
+          const double angle = p * yarn_frequency(m, i, 64);
+          EXPECT_NEAR(table.sin[p][i].item<double>(), factor * std::sin(angle), 1e-6) << i;
+          EXPECT_NEAR(table.cos[p][i].item<double>(), factor * std::cos(angle), 1e-6) << i;
+        }
+    }
+}
+
+TEST(RotaryTable, YarnBlendsBetweenBothBounds) {
+  const config::Model m = yarn(150000, 32, 4096, 64);
+  const double fast = yarn_frequency(m, 0, 64), slow = yarn_frequency(m, 31, 64);
+  EXPECT_DOUBLE_EQ(fast, 1);
+  EXPECT_NEAR(slow * 32, std::pow(150000, -31.0 / 32), 1e-12);
+  const RotaryTable table = rotary_table(m, 2, test::device());
+  const double factor = 0.1 * std::log(32.0) + 1;
+  EXPECT_NEAR(table.sin[1][0].item<double>(), factor * std::sin(1.0), 1e-6);
+  EXPECT_NEAR(table.sin[1][31].item<double>() / slow / factor, 1, 1e-6);
+}
+
+TEST(RotaryTable, YarnsAttentionFactorIsAQuotient) {
+  config::Model m = yarn(10000, 40, 4096, 64);
+  m.mscale = m.mscale_all_dim = 1;  // DeepSeek-V3: the factor is in the scores' scale instead
+  EXPECT_EQ(rotary_table(m, 1, test::device()).cos[0][0].item<double>(), 1);
+  m.mscale = 0.707;
+  EXPECT_NEAR(rotary_table(m, 1, test::device()).cos[0][0].item<double>(),
+              (0.0707 * std::log(40.0) + 1) / (0.1 * std::log(40.0) + 1), 1e-7);
+  EXPECT_NEAR(yarn_mscale(40, 1), 1.3688879454113936, 1e-12);
+  EXPECT_EQ(yarn_mscale(0.5, 1), 1);
+}
+
 TEST(RotaryTable, InterpolatesPositionsLinearly) {
   config::Model m = model(1.0, false);
   const RotaryTable plain = rotary_table(m, 8, test::device());

@@ -88,13 +88,14 @@ TEST(Buckets, TheSpecSaysWhichSumComesFirst) {
   const auto kind = [](const ParamSpec& spec, int tp) {
     return further_sum(spec, shard(spec, Position::on(Axis::kTp, 0, tp)), tp);
   };
-  EXPECT_EQ(kind(layer.attention.input_norm.weight, 16), Kind::kTensor);
-  EXPECT_EQ(kind(layer.attention.qkv.weight, 16), Kind::kSharedRows) << "16 ranks, 8 key-value heads";
-  EXPECT_EQ(kind(layer.attention.qkv.weight, 8), Kind::kNone);
+  EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).input_norm.weight, 16), Kind::kTensor);
+  EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).qkv.weight, 16), Kind::kSharedRows)
+      << "16 ranks, 8 key-value heads";
+  EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).qkv.weight, 8), Kind::kNone);
   EXPECT_EQ(kind(std::get<MlpParams>(layer.mlp).fc2.weight, 16), Kind::kNone);
-  EXPECT_EQ(kind(layer.attention.input_norm.weight, 1), Kind::kNone);
+  EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).input_norm.weight, 1), Kind::kNone);
   const LayerParams whole = layer_params(test::llama3_8b(), test::layout(16, 16, 1), 0);
-  EXPECT_EQ(kind(whole.attention.input_norm.weight, 16), Kind::kNone);
+  EXPECT_EQ(kind(std::get<AttentionParams>(whole.attention).input_norm.weight, 16), Kind::kNone);
 }
 
 }  // namespace

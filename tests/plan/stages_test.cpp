@@ -107,7 +107,8 @@ TEST(Stages, RefusesLayoutsWithTheReason) {
   EXPECT_THAT(layout("Ettt|L"), HasSubstr("3 times for --num-layers 2"));
   EXPECT_THAT(layout("Et|t|L"),
               HasSubstr("the number of stages, 3, must be a multiple of the pipeline size 2"));
-  EXPECT_THAT(layout("Et|tmL"), HasSubstr("multi-token prediction"));
+  EXPECT_THAT(layout("Et|tmL"),
+              HasSubstr("m must appear once per further token, 1 times for --mtp-num-layers 0"));
   EXPECT_THAT(layout("Et|txL"), HasSubstr("not 'x'"));
   EXPECT_THAT(layout("E(t|*2L"), HasSubstr("not closed"));
   EXPECT_THAT(layout("Et|)t*2L"), HasSubstr("was not opened"));

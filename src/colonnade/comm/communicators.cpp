@@ -19,6 +19,20 @@ Communicators::Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFac
 
 Group Communicators::group(plan::AxisSet axes) { return make(mesh_.peers(rank_, axes), plan::name(axes)); }
 
+std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
+  const std::vector<int> all = mesh_.peers(rank_, axes);
+  COL_CHECK(inner >= 1 && all.size() % static_cast<std::size_t>(inner) == 0,
+            "Communicators: runs of a group must be equal; got {} of {} ranks", inner, all.size());
+  const int index = mesh_.index(rank_, axes);
+  std::vector<int> run, places;
+  for (int i = 0; i < static_cast<int>(all.size()); ++i) {
+    if (i / inner == index / inner) run.push_back(all[static_cast<std::size_t>(i)]);
+    if (i % inner == index % inner) places.push_back(all[static_cast<std::size_t>(i)]);
+  }
+  const std::string name = fmt::format("{}.{}", plan::name(axes), inner);
+  return {make(run, name + ".run"), make(places, name + ".places")};
+}
+
 Group Communicators::world() {
   std::vector<int> ranks(static_cast<std::size_t>(mesh_.world_size()));
   for (int r = 0; r < mesh_.world_size(); ++r) ranks[static_cast<std::size_t>(r)] = r;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "colonnade/comm/group.h"
 #include "colonnade/plan/mesh.h"
@@ -30,6 +31,9 @@ class Communicators {
   [[nodiscard]] int coord(plan::Axis axis) const { return mesh_.coord(rank_, axis); }
   /// This rank's group over `axes`. Collective over its members the first time.
   Group group(plan::AxisSet axes);
+  /// The members of group(axes) in order, cut into runs of `inner`: this rank's run, and the members at its
+  /// place in all runs. `inner` divides them. Collective as group().
+  std::pair<Group, Group> levels(plan::AxisSet axes, int inner);
   /// All ranks.
   Group world();
   /// First and last pipeline rank of this rank's pp group; a group of one on the ranks between.

@@ -27,6 +27,8 @@ const std::vector<std::string>& enum_words<Normalization>();
 template <>
 const std::vector<std::string>& enum_words<Activation>();
 template <>
+const std::vector<std::string>& enum_words<SoftmaxType>();
+template <>
 const std::vector<std::string>& enum_words<RouterScore>();
 template <>
 const std::vector<std::string>& enum_words<TokenDispatcher>();
@@ -216,6 +218,7 @@ class Table {
 
 // The tables, one per file of settings/.
 void add_model(Table& table);
+void add_latent(Table& table);
 void add_moe(Table& table);
 void add_parallel(Table& table);
 void add_training(Table& table);

@@ -12,6 +12,8 @@ void derive_model(Model& m) {
     m.ffn_hidden_size =
         m.activation == Activation::kSwiglu ? m.hidden_size * 8 / 3 / 64 * 64 : m.hidden_size * 4;
   }
+  if (m.kv_channels == 0 && m.latent.enabled)
+    m.kv_channels = m.latent.qk_head_dim + m.latent.qk_pos_emb_head_dim;
   if (m.kv_channels == 0 && m.num_attention_heads > 0) m.kv_channels = m.hidden_size / m.num_attention_heads;
   if (m.num_query_groups == 0) m.num_query_groups = m.num_attention_heads;
   if (m.moe.num_experts > 0 && m.moe.ffn_hidden_size == 0) m.moe.ffn_hidden_size = m.ffn_hidden_size;

@@ -9,7 +9,7 @@ namespace colonnade::config {
 /// are: plan::check reports them. Doing it twice changes nothing.
 ///
 ///   ffn_hidden_size          4h; with SwiGLU int(4h * 2/3 / 64) * 64
-///   kv_channels              hidden / heads
+///   kv_channels              hidden / heads; with multi-latent attention a head of its queries
 ///   num_query_groups         heads
 ///   max_position_embeddings  sequence length, without learned positions
 ///   global_batch_size        micro-batch * data-parallel size

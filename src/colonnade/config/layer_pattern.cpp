@@ -118,14 +118,19 @@ std::optional<std::vector<std::int64_t>> read_list(std::string_view text) {
   return value->numbers;
 }
 
-std::optional<std::vector<bool>> layers_of_kind(std::string_view text, std::int64_t layers) {
+namespace {
+
+/// A list of 0 and 1, or by `number(layer, step)`.
+template <typename ByNumber>
+std::optional<std::vector<bool>> layers_by(std::string_view text, std::int64_t layers,
+                                           const ByNumber& number) {
   std::vector<bool> kind(static_cast<std::size_t>(std::max<std::int64_t>(layers, 0)));
   const std::optional<Value> value = Reader(text).whole();
   if (!value) return std::nullopt;
   if (!value->list) {
     const std::int64_t step = value->numbers[0];
     if (step < 1) return std::nullopt;
-    for (std::size_t i = 0; i < kind.size(); ++i) kind[i] = static_cast<std::int64_t>(i) % step == 0;
+    for (std::size_t i = 0; i < kind.size(); ++i) kind[i] = number(static_cast<std::int64_t>(i), step);
     return kind;
   }
   if (value->numbers.size() != kind.size()) return std::nullopt;
@@ -134,6 +139,16 @@ std::optional<std::vector<bool>> layers_of_kind(std::string_view text, std::int6
     kind[i] = value->numbers[i] == 1;
   }
   return kind;
+}
+
+}  // namespace
+
+std::optional<std::vector<bool>> layers_of_kind(std::string_view text, std::int64_t layers) {
+  return layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return i % step == 0; });
+}
+
+std::optional<std::vector<bool>> layers_but_each(std::string_view text, std::int64_t layers) {
+  return layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return (i + 1) % step != 0; });
 }
 
 }  // namespace colonnade::config

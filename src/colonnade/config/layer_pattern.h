@@ -17,4 +17,8 @@ std::optional<std::vector<std::int64_t>> read_list(std::string_view text);
 /// Source: Megatron's core/models/gpt/gpt_layer_specs.py.
 std::optional<std::vector<bool>> layers_of_kind(std::string_view text, std::int64_t layers);
 
+/// --window-attn-skip-freq for `layers` layers: N makes all layers of a kind but each N-th one; a list says 1
+/// or 0 for each. Nothing as above. Source: Megatron's core/transformer/utils.py.
+std::optional<std::vector<bool>> layers_but_each(std::string_view text, std::int64_t layers);
+
 }  // namespace colonnade::config

@@ -5,13 +5,15 @@
 #include <optional>
 #include <string>
 
+#include "colonnade/config/latent_attention.h"
 #include "colonnade/config/moe.h"
 
 namespace colonnade::config {
 
-enum class PositionEmbedding { kLearnedAbsolute, kRope, kNone };
+enum class PositionEmbedding { kLearnedAbsolute, kRope, kYarn, kNone };
 enum class Normalization { kLayerNorm, kRmsNorm };
-enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh };
+enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu };
+enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class ParamsDtype { kFloat32, kBfloat16, kFloat16 };
 
 /// What a GPT-class model is. After `config::derive` no optional that has a default is empty.
@@ -37,18 +39,38 @@ struct Model {
   double rope_low_freq_factor = 1.0;   ///< llama3's low_freq_factor; from a Hugging Face config
   double rope_high_freq_factor = 4.0;  ///< llama3's high_freq_factor; from a Hugging Face config
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3's old context length
+  double rotary_scaling_factor = 1.0;  ///< --rotary-scaling-factor: YaRN's, new context length over old
+  double mscale = 1.0;                 ///< --mscale: YaRN's weight of log(factor), above the line
+  double mscale_all_dim = 0.0;         ///< --mscale-all-dim: the one below the line
+  std::int64_t yarn_original_max_position_embeddings = 4096;  ///< old context length
+  double yarn_beta_fast = 32;                                 ///< turns over the old length that are kept
+  double yarn_beta_slow = 1;                       ///< turns over the old length that are stretched
+  bool yarn_correction_range_round_to_int = true;  ///< the blend begins and ends at whole frequencies
+  std::optional<double> rotary_base_local;  ///< unscaled base of layers with a window; unset: one for all
 
   Normalization normalization = Normalization::kLayerNorm;  ///< --normalization
   double norm_epsilon = 1e-5;                               ///< --norm-epsilon
   bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is kept as gamma - 1
   bool qk_layernorm = false;        ///< --qk-layernorm
 
-  Activation activation = Activation::kGeluErf;  ///< from --swiglu, --squared-relu, --openai-gelu, ...
-  bool add_bias_linear = true;                   ///< --disable-bias-linear turns it off
-  bool add_qkv_bias = false;                     ///< --add-qkv-bias; also on when add_bias_linear is
+  Activation activation = Activation::kGeluErf;       ///< from --swiglu, --squared-relu, --openai-gelu, ...
+  bool add_bias_linear = true;                        ///< --disable-bias-linear turns it off
+  bool add_qkv_bias = false;                          ///< --add-qkv-bias; also on when add_bias_linear is
+  double glu_linear_offset = 0;                       ///< --glu-linear-offset, of --quick-geglu
+  std::optional<double> activation_func_clamp_value;  ///< --activation-func-clamp-value, of --quick-geglu
   std::int64_t window_size = 0;  ///< --window-size W,0: each token sees W earlier ones and itself; 0: all
-  Moe moe;                       ///< experts in place of some MLPs
+  std::string window_attn_skip_freq;  ///< --window-attn-skip-freq; "": every layer has the window
+  SoftmaxType softmax_type = SoftmaxType::kVanilla;  ///< --softmax-type: what else the scores compete with
+  double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: left alone
+  std::optional<double> query_pre_attn_scalar;       ///< scores are over its root; unset: of the head's size
+  bool sandwich_norm = false;     ///< norms of what attention and MLP give, before the residual sum
+  bool scale_embeddings = false;  ///< embeddings times sqrt(hidden_size)
+  Moe moe;                        ///< experts in place of some MLPs
+  LatentAttention latent;         ///< in place of projections from the hidden state to every head
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
+
+  std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: further tokens that training predicts
+  double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean of their losses
 
   double hidden_dropout = 0.1;     ///< --hidden-dropout
   double attention_dropout = 0.1;  ///< --attention-dropout
@@ -58,7 +80,23 @@ struct Model {
 
   [[nodiscard]] bool gated() const {
     return activation == Activation::kSwiglu || activation == Activation::kGeglu ||
-           activation == Activation::kGegluTanh;
+           activation == Activation::kGegluTanh || activation == Activation::kQuickGeglu;
+  }
+  [[nodiscard]] bool rotary() const {
+    return position_embedding == PositionEmbedding::kRope || position_embedding == PositionEmbedding::kYarn;
+  }
+  /// Channels of a head of values.
+  [[nodiscard]] std::int64_t value_channels() const {
+    return latent.enabled ? latent.v_head_dim : kv_channels;
+  }
+  /// Channels of a head that turn with the position.
+  [[nodiscard]] std::int64_t rotary_channels() const {
+    if (latent.enabled) return latent.qk_pos_emb_head_dim;
+    return static_cast<std::int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2;
+  }
+  /// The table of word embeddings is read at both ends of the model.
+  [[nodiscard]] bool word_embeddings_shared() const {
+    return !untie_embeddings_and_output_weights || mtp_num_layers > 0;
   }
   [[nodiscard]] bool qkv_bias() const { return add_bias_linear || add_qkv_bias; }
 

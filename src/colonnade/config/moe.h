@@ -25,6 +25,7 @@ struct Moe {
   bool router_pre_softmax = false;                   ///< softmax over all experts, not over the chosen ones
   std::int64_t router_num_groups = 0;                ///< experts compete in groups; 0: all in one
   std::int64_t router_group_topk = 0;                ///< groups that a token may choose from; 0: all
+  std::int64_t router_group_best = 0;                ///< best scores that value a group; 0: topk / group_topk
   std::optional<double> router_topk_scaling_factor;  ///< on the weights; unset: 1
   bool router_enable_expert_bias = false;            ///< a bias that only selects keeps experts busy
   double router_bias_update_rate = 0.001;            ///< step of that bias after each training step

@@ -4,19 +4,25 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace colonnade::config {
 
+/// The words of --cp-comm-type: how the context ranks of a layer exchange what its attention needs.
+inline constexpr const char* kContextExchanges[] = {"p2p", "all_gather", "a2a", "a2a+p2p"};
+
 /// How the ranks are divided. tensor * context * pipeline must divide the world; the rest is data.
 struct Parallel {
-  int world_size = 1;                    ///< from the launcher's environment, not a flag
-  int tensor_model_parallel_size = 1;    ///< --tensor-model-parallel-size
-  int pipeline_model_parallel_size = 1;  ///< --pipeline-model-parallel-size
-  int context_parallel_size = 1;         ///< --context-parallel-size
-  int expert_model_parallel_size = 1;    ///< --expert-model-parallel-size
-  int expert_tensor_parallel_size = 0;   ///< --expert-tensor-parallel-size; 0: as tensor
-  bool sequence_parallel = false;        ///< --sequence-parallel; off by itself when tensor size is 1
-  bool use_tp_pp_dp_mapping = false;     ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
+  int world_size = 1;                                    ///< from the launcher's environment, not a flag
+  int tensor_model_parallel_size = 1;                    ///< --tensor-model-parallel-size
+  int pipeline_model_parallel_size = 1;                  ///< --pipeline-model-parallel-size
+  int context_parallel_size = 1;                         ///< --context-parallel-size
+  int expert_model_parallel_size = 1;                    ///< --expert-model-parallel-size
+  int expert_tensor_parallel_size = 0;                   ///< --expert-tensor-parallel-size; 0: as tensor
+  std::vector<std::string> cp_comm_type = {"p2p"};       ///< --cp-comm-type: one, or one for each layer
+  std::vector<int> hierarchical_context_parallel_sizes;  ///< of a2a+p2p: heads, rings
+  bool sequence_parallel = false;     ///< --sequence-parallel; off by itself when tensor size is 1
+  bool use_tp_pp_dp_mapping = false;  ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
 
   /// --pipeline-schedule gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v; auto: by virtual stages
   std::string pipeline_schedule = "auto";

@@ -17,6 +17,7 @@ using Names = std::vector<std::string>;
 std::vector<Setting> all_tables() {
   Table table;
   add_model(table);
+  add_latent(table);
   add_moe(table);
   add_parallel(table);
   add_training(table);
@@ -62,7 +63,7 @@ std::string range_rule(const Setting& s, const Words& words) {
 
 template <>
 const Names& enum_words<PositionEmbedding>() {
-  static const Names names{"learned_absolute", "rope", "none"};
+  static const Names names{"learned_absolute", "rope", "yarn", "none"};
   return names;
 }
 template <>
@@ -72,7 +73,13 @@ const Names& enum_words<Normalization>() {
 }
 template <>
 const Names& enum_words<Activation>() {
-  static const Names names{"gelu", "gelu-tanh", "squared-relu", "swiglu", "geglu", "geglu-tanh"};
+  static const Names names{"gelu",  "gelu-tanh",  "squared-relu", "swiglu",
+                           "geglu", "geglu-tanh", "quick-geglu"};
+  return names;
+}
+template <>
+const Names& enum_words<SoftmaxType>() {
+  static const Names names{"vanilla", "off-by-one", "learnable"};
   return names;
 }
 template <>

@@ -52,9 +52,10 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor
     slice.global_shape[0] = tensor.rows;
   }
   if (tensor.transposed) {
-    slice.data = slice.data.t();
-    std::swap(slice.offset[0], slice.offset[1]);
-    std::swap(slice.global_shape[0], slice.global_shape[1]);
+    const std::size_t last = slice.offset.size() - 1;
+    slice.data = slice.data.transpose(-2, -1);
+    std::swap(slice.offset[last - 1], slice.offset[last]);
+    std::swap(slice.global_shape[last - 1], slice.global_shape[last]);
   }
   return slice;
 }
@@ -62,14 +63,14 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor
 }  // namespace
 
 std::vector<Slice> model_slices(const tensor::Parameter& parameter,
-                                std::optional<models::gpt::HfFamily> family, bool replica_owner) {
-  return model_slices(parameter, parameter.value.detach(), family, replica_owner);
+                                std::optional<models::gpt::HfNaming> naming, bool replica_owner) {
+  return model_slices(parameter, parameter.value.detach(), naming, replica_owner);
 }
 
 std::vector<Slice> model_slices(const tensor::Parameter& parameter, const at::Tensor& value,
-                                std::optional<models::gpt::HfFamily> family, bool replica_owner) {
+                                std::optional<models::gpt::HfNaming> naming, bool replica_owner) {
   std::vector<Slice> slices;
-  const auto tensors = models::gpt::hf_tensors(parameter.spec, family);
+  const auto tensors = models::gpt::hf_tensors(parameter.spec, naming);
   for (const LocalPart& part : parts_of(parameter, value))
     for (const auto& tensor : tensors)
       if (auto slice = slice_of(part, tensor, parameter.spec.shape)) {

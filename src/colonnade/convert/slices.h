@@ -15,10 +15,10 @@ namespace colonnade::convert {
 /// The parts of Hugging Face (or, without a family, our own) tensors that this rank holds of a
 /// parameter; views of its memory. `replica_owner`: this rank saves for all data-parallel replicas.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter,
-                                            std::optional<models::gpt::HfFamily> family, bool replica_owner);
+                                            std::optional<models::gpt::HfNaming> naming, bool replica_owner);
 /// The same boxes as views of `value`, which has the parameter's local shape, in any type.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter, const at::Tensor& value,
-                                            std::optional<models::gpt::HfFamily> family, bool replica_owner);
+                                            std::optional<models::gpt::HfNaming> naming, bool replica_owner);
 
 /// A flat stretch [begin, begin + state.numel()) of a parameter's local part, as boxes of the global
 /// tensor `name` (our shape). Filling is left out. Views of `state`.

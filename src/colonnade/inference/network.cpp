@@ -21,10 +21,10 @@ constexpr int kActivations = 0;
 void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source) {
   const at::NoGradGuard no_grad;
   job::check_taken(source, settings);
-  const auto family = models::gpt::hf_family(settings);
+  const auto naming = models::gpt::hf_naming(settings);
   for (const auto& stage : model.stages)
     for (const tensor::Parameter* parameter : stage->parameters())
-      for (const auto& slice : convert::model_slices(*parameter, family, /*replica_owner=*/true))
+      for (const auto& slice : convert::model_slices(*parameter, naming, /*replica_owner=*/true))
         source.read_into(slice);
 }
 
@@ -38,6 +38,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
       options_(job::tensor_options(run_)) {
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
+  run_.parallel.context_parallel_size = 1;  // context ranks are further replicas
   layers::Context context = job::layer_context(run_, ranks_, options_);
   context.draws = false;
   model_ = job::build_gpt({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});

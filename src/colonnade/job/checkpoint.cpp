@@ -55,11 +55,11 @@ std::vector<Slice> optimizer_slices(Job& job) {
 }
 
 std::vector<Slice> model_slices(Job& job) {
-  const auto family = models::gpt::hf_family(job.run.model);
+  const auto naming = models::gpt::hf_naming(job.run.model);
   std::vector<Slice> slices;
   for (const tensor::Parameter* parameter : job.parameters())
     append(slices,
-           convert::model_slices(*parameter, family,
+           convert::model_slices(*parameter, naming,
                                  job.buffers().groups().replicas(parameter->spec.family).rank() == 0));
   return slices;
 }
@@ -104,8 +104,8 @@ void read_state(const checkpoint::Source& source, const std::string& name, const
 bool read_main_from_weights(const checkpoint::Source& source, const Job& job, const optim::Segment& s) {
   const tensor::Parameter& p = *s.parameter;
   const at::Tensor value = p.value.detach().to(s.main.scalar_type());
-  const auto family = models::gpt::hf_family(job.run.model);
-  for (const Slice& slice : convert::model_slices(p, value, family, /*replica_owner=*/true)) {
+  const auto naming = models::gpt::hf_naming(job.run.model);
+  for (const Slice& slice : convert::model_slices(p, value, naming, /*replica_owner=*/true)) {
     if (c10::elementSize(source.info(slice.name).dtype) < 4) return false;
     source.read_into(slice);
   }

@@ -70,6 +70,7 @@ constexpr Free kFree[] = {
     {"moe_aux_loss_coeff", "steps differ"},
     {"moe_z_loss_coeff", "steps differ"},
     {"moe_router_bias_update_rate", "steps differ"},
+    {"mtp_loss_scaling_factor", "steps differ"},
     {"reset_position_ids", "losses do not compare"},
     {"reset_attention_mask", "losses do not compare"},
     {"eod_mask_loss", "losses do not compare"},

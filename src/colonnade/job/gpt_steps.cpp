@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/fault/inject.h"
+#include "colonnade/plan/context_parallel.h"
 
 namespace colonnade::job {
 namespace {
@@ -23,7 +24,12 @@ std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t mi
   return consumed + (microbatch * job.data_ranks() + job.data_rank()) * size;
 }
 
-bool default_positions(const Job& job) { return !job.run.data.reset_position_ids; }
+/// This rank's part of a host batch.
+tensor::Batch batch_of(const Job& job, data::HostBatch host) {
+  using plan::Axis;
+  return context_part(to_batch(std::move(host), !job.run.data.reset_position_ids), job.ranks.coord(Axis::kCp),
+                      job.ranks.mesh().size(Axis::kCp));
+}
 
 pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
   const bool per_token = job.run.training.calculate_per_token_loss;
@@ -50,12 +56,30 @@ tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
   return batch;
 }
 
+tensor::Batch context_part(tensor::Batch whole, int rank, int ranks) {
+  if (ranks == 1) return whole;
+  const at::Tensor& tokens = whole.at("tokens");
+  const std::int64_t s = tokens.size(1);
+  const std::vector<plan::Chunk> chunks = plan::context_chunks(s, rank, ranks);
+  if (!whole.find("position_ids").defined())
+    whole.set("position_ids", at::arange(s, tokens.options()).expand(tokens.sizes()));
+  whole.set("loss_count", whole.at("loss_mask").sum());
+  for (const char* key : {"tokens", "labels", "loss_mask", "position_ids"}) {
+    const at::Tensor& rows = whole.at(key);
+    std::vector<at::Tensor> held;
+    for (const plan::Chunk& chunk : chunks) held.push_back(rows.narrow(1, chunk.begin, chunk.length));
+    whole.set(key, at::cat(held, 1));
+  }
+  return whole;
+}
+
 pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
   const at::Tensor& mask = batch.at("loss_mask");
   const at::Tensor sum = (output * mask).sum();
   const at::Tensor count = mask.sum();
   pipeline::Loss loss;
-  loss.value = per_token ? sum : sum / count.clamp_min(1);
+  const at::Tensor whole = batch.find("loss_count");
+  loss.value = per_token ? sum : sum / (whole.defined() ? whole : count).clamp_min(1);
   loss.report["lm_loss"] = pipeline::tally(sum, count);
   return loss;
 }
@@ -82,7 +106,7 @@ pipeline::Steps GptStream::next() {
     ++expected_;
     fault::point("data");
     const auto begin = std::chrono::steady_clock::now();
-    tensor::Batch batch = to_batch(prefetcher_.next(), default_positions(*job_));
+    tensor::Batch batch = batch_of(*job_, prefetcher_.next());
     waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     fault::point("forward");
     return batch;
@@ -94,7 +118,7 @@ double GptStream::waited() { return std::exchange(waited_, 0.0); }
 pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first) {
   return steps_with(job, [&batches, &job, first](int microbatch) {
     auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
-    return to_batch(std::move(host), default_positions(job));
+    return batch_of(job, std::move(host));
   });
 }
 

@@ -13,8 +13,14 @@ namespace colonnade::job {
 /// attention_mask where the data has one. Positions 0 .. s-1 are left out: they are the default.
 tensor::Batch to_batch(data::HostBatch host, bool default_positions);
 
+/// What a context rank reads of a whole micro-batch: its tokens of each row (plan::context_chunks) with their
+/// labels, loss mask and positions. The mask of documents stays whole. Adds `loss_count`, the whole sum of
+/// the loss mask. With one rank the batch as it is.
+tensor::Batch context_part(tensor::Batch whole, int rank, int ranks);
+
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum
-/// alone (the division by the global count follows in Job). Reports lm_loss.
+/// alone (the division by the global count follows in Job). Of a part of a micro-batch (context_part) the
+/// part's share, so that the ranks' values add up to the mean. Reports lm_loss.
 pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
 
 /// The steps of training step after training step, batches prefetched by --num-workers threads.

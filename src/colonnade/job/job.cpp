@@ -20,6 +20,7 @@ namespace colonnade::job {
 namespace {
 
 using plan::Axis;
+/// Ranks that hold the same parameters. Those of one context group read parts of the same samples.
 const plan::AxisSet kReplicas = plan::data_axes(plan::Family::kDense);
 
 /// Splits time into laps: seconds since the last call without communication, which is counted apart.
@@ -79,12 +80,14 @@ at::TensorOptions tensor_options(const config::Run& run) {
 }
 
 Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder,
-         InitialValues values)
+         InitialValues values, std::optional<at::ScalarType> type)
     : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
+  if (type) options_ = options_.dtype(*type);
   if (options_.device().is_cuda()) choose_repeatable_kernels();
   layers::Context context = layer_context(run, ranks, options_);
   context.draws = values == InitialValues::kDrawn;
   const comm::Group tp = context.tp;
+  const int sequence_ranks = context.sequence_part().ranks();
   model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
 
   std::vector<std::vector<tensor::Parameter*>> chunks;
@@ -104,15 +107,15 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
     for (tensor::Stage* stage : stages)
       stage->before_forward = [this](tensor::Block& block) { buffers_->wait_for(block.parameters()); };
 
-  const std::int64_t s = run.training.seq_length / (run.parallel.sequence_parallel ? tp.size() : 1);
+  const std::int64_t s = run.training.seq_length / sequence_ranks;
   executor_ = std::make_unique<pipeline::Executor>(
       plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
       std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options_);
   if (options_.device().is_cuda()) executor_->open_lanes();
 }
 
-int Job::data_rank() const { return ranks.mesh().index(ranks.rank(), kReplicas); }
-int Job::data_ranks() const { return ranks.mesh().size(kReplicas); }
+int Job::data_rank() const { return ranks.coord(Axis::kDp); }
+int Job::data_ranks() const { return ranks.mesh().size(Axis::kDp); }
 
 std::vector<tensor::Parameter*> Job::parameters() const {
   std::vector<tensor::Parameter*> all;

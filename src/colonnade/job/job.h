@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,10 +62,11 @@ enum class InitialValues {
 
 class Job {
  public:
-  /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check). Collective. On CUDA
-  /// it forbids LibTorch's kernels that do not give equal bits twice, in the whole process.
+  /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check); `type` of
+  /// parameters and activations, where it is not the settings', is float64 for comparisons. Collective. On
+  /// CUDA it forbids LibTorch's kernels that do not give equal bits twice, in the whole process.
   Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt,
-      InitialValues values = InitialValues::kDrawn);
+      InitialValues values = InitialValues::kDrawn, std::optional<at::ScalarType> type = {});
   Job(const Job&) = delete;  ///< its stages know where it is
   Job& operator=(const Job&) = delete;
 
@@ -79,7 +81,7 @@ class Job {
 
   /// Micro-batches per rank and step.
   [[nodiscard]] int num_microbatches() const { return executor_->schedule().microbatches; }
-  [[nodiscard]] int data_rank() const;  ///< among the replicas
+  [[nodiscard]] int data_rank() const;  ///< among the ranks that read other samples
   [[nodiscard]] int data_ranks() const;
 
   config::Run run;

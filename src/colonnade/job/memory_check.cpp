@@ -125,7 +125,8 @@ std::int64_t machine_memory(const fs::path& root) {
 
 void require_memory(const config::Run& run, plan::Purpose purpose, int local_ranks, std::int64_t memory) {
   if (memory == 0) return;
-  const double ranks = run.parallel.world_size, replicas = run.parallel.data_parallel_size();
+  const double ranks = run.parallel.world_size,
+               replicas = run.parallel.data_parallel_size() * run.parallel.context_parallel_size;
   const auto here = [&](double of_all_replicas) { return of_all_replicas * replicas / ranks * local_ranks; };
   const auto require = [&](double bytes, const char* what, const char* way_out) {
     if (bytes <= static_cast<double>(memory)) return;

@@ -1,6 +1,8 @@
 // See model.h.
 #include "colonnade/job/model.h"
 
+#include <tuple>
+
 #include "colonnade/models/gpt/model.h"
 
 namespace colonnade::job {
@@ -16,6 +18,18 @@ comm::Group embedding_group(const config::Run& run, comm::Communicators& ranks) 
   return together ? comm::Group() : ranks.embedding();
 }
 
+namespace {
+
+layers::ContextRanks context_ranks(const config::Parallel& parallel, comm::Communicators& ranks) {
+  layers::ContextRanks cp{.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
+  if (!parallel.hierarchical_context_parallel_sizes.empty())
+    std::tie(cp.heads, cp.rings) =
+        ranks.levels({plan::Axis::kCp}, parallel.hierarchical_context_parallel_sizes.front());
+  return cp;
+}
+
+}  // namespace
+
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
                               const at::TensorOptions& options) {
   using plan::Axis;
@@ -23,6 +37,7 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options,
                           .seed = static_cast<std::uint64_t>(run.training.seed)};
+  if (run.parallel.context_parallel_size > 1) context.cp = context_ranks(run.parallel, ranks);
   if (run.model.moe.num_experts > 0) {
     context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);

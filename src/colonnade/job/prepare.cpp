@@ -20,8 +20,9 @@ namespace {
 
 /// Settings that say what the model computes; a checkpoint's values of the others belong to its run.
 bool says_what_the_model_is(const config::Setting& s) {
-  static const std::set<std::string_view> kGroups = {"network size", "positions", "layers",
-                                                     "mixture of experts"};
+  static const std::set<std::string_view> kGroups = {
+      "network size",          "positions", "layers", "mixture of experts", "multi-latent attention",
+      "multi-token prediction"};
   static const std::set<std::string_view> kOfTheRun = {"hidden_dropout",
                                                        "attention_dropout",
                                                        "make_vocab_size_divisible_by",
@@ -30,7 +31,8 @@ bool says_what_the_model_is(const config::Setting& s) {
                                                        "moe_z_loss_coeff",
                                                        "moe_router_bias_update_rate",
                                                        "moe_input_jitter_eps",
-                                                       "moe_token_dispatcher_type"};
+                                                       "moe_token_dispatcher_type",
+                                                       "mtp_loss_scaling_factor"};
   return s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
 }
 

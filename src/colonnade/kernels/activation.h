@@ -9,7 +9,7 @@
 namespace colonnade::kernels {
 
 /// y[r, c] = f(z[r, c]), z = x + bias, or f(z[r, c]) * z[r, cols + c] for gated kinds, whose x has
-/// 2 cols columns. Computed in Acc<T>.
+/// 2 cols columns; f(z[r, 2c]) * z[r, 2c + 1] with both in bounds for paired ones. Computed in Acc<T>.
 template <typename T>
 struct Activation {
   ActivationKind kind;
@@ -18,6 +18,7 @@ struct Activation {
   T* y;
   std::int64_t rows;
   std::int64_t cols;  ///< of y
+  GluShape glu;       ///< read for paired kinds
 };
 
 /// grad_x = grad_y * slope(x); x is read again, nothing else was kept.
@@ -30,6 +31,7 @@ struct ActivationGrad {
   T* grad_x;
   std::int64_t rows;
   std::int64_t cols;  ///< of y
+  GluShape glu;       ///< read for paired kinds
 };
 
 namespace cpu {

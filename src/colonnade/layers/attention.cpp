@@ -7,16 +7,8 @@
 namespace colonnade::layers {
 namespace {
 
-std::optional<Norm> make_norm(const std::optional<plan::NormParams>& params, const config::Model& model,
-                              const Context& context) {
-  if (!params) return std::nullopt;
-  return std::optional<Norm>(std::in_place, *params, model, context);
-}
-
-/// Places of the tokens in their sequences as int64 [s, b]; undefined for 0 .. s-1.
-at::Tensor positions_sb(const tensor::Pass& pass) {
-  const at::Tensor given = pass.batch.find("position_ids");
-  return given.defined() ? given.t().contiguous() : at::Tensor();
+double score_scale(const config::Model& model) {
+  return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(static_cast<double>(model.kv_channels)));
 }
 
 }  // namespace
@@ -28,7 +20,7 @@ Attention::Attention(const plan::AttentionParams& params, const config::Model& m
       q_norm_(make_norm(params.q_norm, model, context)),
       k_norm_(make_norm(params.k_norm, model, context)),
       rotary_(std::move(rotary)),
-      core_(model, context, {layer, 1.0 / std::sqrt(double(model.kv_channels)), params.qkv.weight.name}),
+      core_(model, context, {layer, score_scale(model), params.qkv.weight.name, params.sinks}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
       head_dim_(model.kv_channels) {}
@@ -55,9 +47,9 @@ at::Tensor Attention::forward(const at::Tensor& normed, const tensor::Pass& pass
 
 void Attention::add_parameters(std::vector<tensor::Parameter*>& all) const {
   collect(all, {qkv.weight.get(), qkv.bias.get()});
-  for (const auto* norm : {&q_norm_, &k_norm_})
-    if (*norm) collect(all, {(*norm)->weight.get(), (*norm)->bias.get()});
-  collect(all, {proj.weight.get(), proj.bias.get()});
+  add_norm(all, q_norm_);
+  add_norm(all, k_norm_);
+  collect(all, {core_.sinks.get(), proj.weight.get(), proj.bias.get()});
 }
 
 }  // namespace colonnade::layers

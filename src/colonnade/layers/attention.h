@@ -19,7 +19,8 @@ namespace colonnade::layers {
 /// neighbours hold the same key-value head and its gradients are summed over them.
 class Attention {
  public:
-  /// `rotary` may be null (learned or no positions) and is shared by the layers of a stage.
+  /// `rotary` may be null (learned or no positions) and is shared by the layers of a stage that have its
+  /// base.
   Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
             std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;

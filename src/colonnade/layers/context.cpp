@@ -10,6 +10,12 @@ plan::Position Context::position() const {
       .set(Axis::kEp, experts.rank() / expert_tensor, experts.size() / expert_tensor);
 }
 
+plan::SequencePart Context::sequence_part() const {
+  plan::SequencePart part{.context = cp.all.rank(), .contexts = cp.all.size()};
+  if (sequence_parallel) part.part = tp.rank(), part.parts = tp.size();
+  return part;
+}
+
 std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
   auto parameter = std::make_unique<tensor::Parameter>(spec, position(), options);
   if (draws)

@@ -4,13 +4,22 @@
 #include <ATen/core/Tensor.h>
 
 #include "colonnade/comm/group.h"
+#include "colonnade/plan/context_parallel.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::layers {
 
+/// The ranks that share each sequence, as attention divides them.
+struct ContextRanks {
+  comm::Group all;
+  comm::Group heads, rings;   ///< of layers with a2a+p2p: neighbours, and the same place in all their groups
+  config::Parallel exchange;  ///< says how each layer exchanges (plan::context_layer)
+};
+
 /// Shapes in layers: s sequence, b batch, h hidden, n heads, g query groups, d head, f ffn, v vocabulary.
 struct Context {
   comm::Group tp;                  ///< ranks that share each layer's weights
+  ContextRanks cp;                 ///< ranks that share each sequence
   bool sequence_parallel = false;  ///< activations between layers are [s / tp, b, h]
   at::TensorOptions options;       ///< dtype and device of parameters and activations
   std::uint64_t seed = 1234;       ///< of initial values and dropout
@@ -19,6 +28,8 @@ struct Context {
   comm::Group readers;             ///< ranks that read other tokens or other parts of them: tp, cp and dp
   bool draws = true;               ///< initial values are drawn; else zero until a checkpoint gives them
 
+  /// What the rows of an activation between layers are of their sequences.
+  [[nodiscard]] plan::SequencePart sequence_part() const;
   /// Of this rank on the axes of its groups.
   [[nodiscard]] plan::Position position() const;
   /// The local part of `spec` for this rank.

@@ -1,36 +1,74 @@
 // See core_attention.h.
 #include "colonnade/layers/core_attention.h"
 
+#include "colonnade/layers/context_parallel/blocks.h"
+#include "colonnade/layers/context_parallel/heads.h"
 #include "colonnade/layers/residual.h"
 #include "colonnade/ops/attention.h"
+#include "colonnade/plan/params/gpt.h"
 #include "colonnade/tensor/kv_cache.h"
 
 namespace colonnade::layers {
 
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
-    : layer_(args.layer),
-      window_(model.window_size),
+    : sinks(context.make(args.sinks)),
+      across_(across(context.cp, args.layer)),
+      name_(args.name),
+      layer_(args.layer),
+      window_(plan::window_of(model, args.layer)),
       first_head_(model.num_attention_heads / context.tp.size() * context.tp.rank()),
       all_heads_(model.num_attention_heads),
       scale_(args.scale),
+      softcap_(model.attn_logit_softcapping),
       dropout_(model.attention_dropout),
+      sink_at_zero_(model.softmax_type == config::SoftmaxType::kOffByOne),
       dropout_key_(dropout_stream(context.seed, args.name)) {}
+
+CoreAttention::Across CoreAttention::across(const ContextRanks& cp, std::int64_t layer) {
+  if (cp.all.size() == 1) return {};
+  const plan::ContextLayer kind = plan::context_layer(cp.exchange, layer);
+  if (kind.ring == 1) return {.heads = cp.all, .ring = {}};
+  if (kind.heads == 1) return {.heads = {}, .ring = cp.all, .gathers = kind.gathers};
+  return {.heads = cp.heads, .ring = cp.rings};
+}
 
 at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) const {
   if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
+  if (across_.heads.size() == 1) return attend(heads, pass);
+  heads = heads_for_positions(heads, across_.heads, name_);
+  return positions_for_heads(attend(heads, pass), across_.heads, name_);
+}
+
+at::Tensor CoreAttention::attend(const ops::Qkv& heads, const tensor::Pass& pass) const {
+  const at::Tensor mask = pass.batch.find("attention_mask");
+  if (across_.ring.size() > 1)
+    return attention_in_blocks(heads, mask,
+                               {.group = across_.ring,
+                                .gathers = across_.gathers,
+                                .scale = scale_,
+                                .window = window_,
+                                .name = name_});
   ops::AttentionArgs args;
   args.scale = scale_;
   args.window = window_;
-  args.mask = pass.batch.find("attention_mask");
+  args.softcap = softcap_;
+  args.sinks = sinks.get();
+  args.sink_at_zero = sink_at_zero_;
+  args.mask = mask;
   if (pass.training && dropout_ > 0) {
     args.dropout = dropout_;
     args.key.key = dropout_key_;
     args.key.samples = pass.batch.at("samples");
     args.key.sequence_length = heads.q.size(2);
-    args.key.hidden_offset = first_head_;
+    args.key.hidden_offset = first_head_ + across_.heads.rank() * heads.q.size(1);
     args.key.hidden_size = all_heads_;
   }
   return ops::attention(heads, args);
+}
+
+at::Tensor positions_sb(const tensor::Pass& pass) {
+  const at::Tensor given = pass.batch.find("position_ids");
+  return given.defined() ? given.t().contiguous() : at::Tensor();
 }
 
 }  // namespace colonnade::layers

@@ -11,23 +11,45 @@
 
 namespace colonnade::layers {
 
-/// softmax(scale * q k^T + masks) v over the heads of this rank: q [b, n / tp, s, d], k and v
-/// [b, max(1, g / tp), s, d] -> [s, b, n / tp * d]. While tokens are generated, keys and values of earlier
-/// ones come out of the cache of the pass.
+/// softmax(scale * q k^T + masks) v, with the window of the layer, a soft cap of scores and sinks where the
+/// settings have them, over the heads of this rank: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d] and v
+/// [b, max(1, g / tp), s, w] -> [s, b, n / tp * w]. While tokens are generated, keys and values of earlier
+/// ones come out of the cache of the pass. With context parallelism s counts this rank's tokens: heads are
+/// exchanged for positions (context_parallel/heads.h), keys come by in blocks (context_parallel/blocks.h), or
+/// both, as --cp-comm-type says of the layer.
 class CoreAttention {
  public:
   struct Args {
-    std::int64_t layer = 0;  ///< 0-based global number: the place in the cache
-    double scale = 1.0;      ///< of the scores
-    std::string name;        ///< keys the dropout; the same in every layout
+    std::int64_t layer = 0;                     ///< 0-based global number: the place in the cache
+    double scale = 1.0;                         ///< of the scores
+    std::string name;                           ///< keys the dropout; the same in every layout
+    std::optional<plan::ParamSpec> sinks = {};  ///< of the heads
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
   [[nodiscard]] at::Tensor forward(ops::Qkv heads, const tensor::Pass& pass) const;
 
+  std::unique_ptr<tensor::Parameter> sinks;  ///< [n / tp]; null: none is learned
+
  private:
+  /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
+  [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const tensor::Pass& pass) const;
+
+  /// How the context ranks of this layer work together; groups of one without context parallelism.
+  struct Across {
+    comm::Group heads, ring;
+    bool gathers = false;
+  };
+  static Across across(const ContextRanks& cp, std::int64_t layer);
+
+  Across across_;
+  std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;
-  double scale_, dropout_;
+  double scale_, softcap_, dropout_;
+  bool sink_at_zero_;
   std::uint64_t dropout_key_;
 };
+
+/// Places of the tokens in their sequences as int64 [s, b]; undefined for 0 .. s-1.
+at::Tensor positions_sb(const tensor::Pass& pass);
 
 }  // namespace colonnade::layers

@@ -1,6 +1,10 @@
 // See embedding.h.
 #include "colonnade/layers/embedding.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
+#include <cmath>
+
 #include "colonnade/base/error.h"
 #include "colonnade/layers/regions.h"
 #include "colonnade/ops/embedding.h"
@@ -12,11 +16,26 @@ VocabRange vocab_range(const tensor::Parameter& table) {
   return {table.shard.parts.front().global[0], table.shard.parts.front().length[0]};
 }
 
+double embedding_scale(const config::Model& model, at::ScalarType type) {
+  if (!model.scale_embeddings) return 1;
+  const double root = std::sqrt(static_cast<double>(model.hidden_size));
+  return at::scalar_tensor(root, at::TensorOptions().dtype(type)).item<double>();
+}
+
+at::Tensor word_rows(const at::Tensor& tokens, tensor::Parameter& word, const comm::Group& tp,
+                     bool sequence_parallel, double scale) {
+  const VocabRange held = vocab_range(word);
+  const at::Tensor partial = ops::embedding(tokens, word, held.first, held.rows);
+  const at::Tensor rows = sequence_parallel ? scatter_partial(partial, tp) : reduce_partial(partial, tp);
+  return scale == 1 ? rows : rows * scale;
+}
+
 Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context)
     : word(context.make(params.word)),
       position_(context.make(params.position)),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
+      scale_(embedding_scale(model, word->value.scalar_type())),
       dropout_(params.word.name, model.hidden_dropout, context) {}
 
 at::Tensor Embedding::position_rows(const at::Tensor& tokens, const tensor::Pass& pass) const {
@@ -31,9 +50,7 @@ at::Tensor Embedding::position_rows(const at::Tensor& tokens, const tensor::Pass
 
 at::Tensor Embedding::forward(const tensor::Pass& pass) const {
   const at::Tensor& tokens = pass.batch.at("tokens");
-  const VocabRange held = vocab_range(*word);
-  const at::Tensor partial = ops::embedding(tokens, *word, held.first, held.rows);
-  at::Tensor x = sequence_parallel_ ? scatter_partial(partial, tp_) : reduce_partial(partial, tp_);
+  at::Tensor x = word_rows(tokens, *word, tp_, sequence_parallel_, scale_);
   if (position_) x = x + position_rows(tokens, pass);
   return dropout_.drop(x, pass);
 }

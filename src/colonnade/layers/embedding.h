@@ -22,8 +22,18 @@ class Embedding {
   std::unique_ptr<tensor::Parameter> position_;
   comm::Group tp_;
   bool sequence_parallel_;
+  double scale_;
   Residual dropout_;
 };
+
+/// What embeddings of `type` are multiplied by: 1, or with --scale-embeddings sqrt(hidden size) in that type,
+/// in which Gemma's published weights were trained.
+double embedding_scale(const config::Model& model, at::ScalarType type);
+
+/// The rows of `tokens` [b, s] out of `word` times `scale`, without positions or dropout: shapes and
+/// communication as of Embedding.
+at::Tensor word_rows(const at::Tensor& tokens, tensor::Parameter& word, const comm::Group& tp,
+                     bool sequence_parallel, double scale);
 
 /// The tokens whose rows this rank holds: [first, first + rows).
 struct VocabRange {

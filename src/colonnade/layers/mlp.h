@@ -19,7 +19,7 @@ class Mlp {
   RowLinear fc2;
 
  private:
-  config::Activation activation_;
+  ops::ActivationKind activation_;
 };
 
 }  // namespace colonnade::layers

@@ -21,4 +21,14 @@ ops::Added Norm::add_forward(const at::Tensor& x, const at::Tensor& residual) co
   return ops::add_layer_norm(x, residual, *weight, bias.get(), epsilon_, zero_centered_);
 }
 
+std::optional<Norm> make_norm(const std::optional<plan::NormParams>& params, const config::Model& model,
+                              const Context& context) {
+  if (!params) return std::nullopt;
+  return std::optional<Norm>(std::in_place, *params, model, context);
+}
+
+void add_norm(std::vector<tensor::Parameter*>& all, const std::optional<Norm>& norm) {
+  if (norm) collect(all, {norm->weight.get(), norm->bias.get()});
+}
+
 }  // namespace colonnade::layers

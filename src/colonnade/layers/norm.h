@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "colonnade/config/model.h"
 #include "colonnade/layers/context.h"
@@ -27,5 +28,11 @@ class Norm {
   double epsilon_;
   bool zero_centered_;
 };
+
+/// A norm where `params` has one.
+std::optional<Norm> make_norm(const std::optional<plan::NormParams>& params, const config::Model& model,
+                              const Context& context);
+/// Appends the parameters of a norm that exists.
+void add_norm(std::vector<tensor::Parameter*>& all, const std::optional<Norm>& norm);
 
 }  // namespace colonnade::layers

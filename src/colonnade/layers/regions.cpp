@@ -38,6 +38,26 @@ struct ScatterPartial : torch::autograd::Function<ScatterPartial> {
   }
 };
 
+struct ForAllHeads : torch::autograd::Function<ForAllHeads> {
+  static constexpr const char* kName = "what all heads share";
+  struct Kept {
+    comm::Group tp;
+    bool by_sequence;
+  };
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& tp,
+                            bool by_sequence) {
+    tensor::keep(ctx, Kept{tp, by_sequence});
+    return by_sequence ? gather_sequence(x, tp, kName) : x.view_as(x);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto [tp, by_sequence] = tensor::kept<Kept>(ctx);
+    if (by_sequence) return {reduce_scatter_sequence(grads[0], tp, kName), at::Tensor(), at::Tensor()};
+    const at::Tensor sum = grads[0].contiguous().clone();
+    tp.all_reduce(sum, kName).wait();
+    return {sum, at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor gather_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what) {
@@ -57,6 +77,9 @@ at::Tensor reduce_scatter_sequence(const at::Tensor& x, const comm::Group& tp, s
   return part;
 }
 
+at::Tensor for_all_heads(const at::Tensor& x, const comm::Group& tp, bool by_sequence) {
+  return tp.size() == 1 ? x : ForAllHeads::apply(x, tp, by_sequence);
+}
 at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp) {
   return tp.size() == 1 ? x : ReducePartial::apply(x, tp);
 }

@@ -15,6 +15,9 @@ at::Tensor gather_sequence(const at::Tensor& x, const comm::Group& tp, std::stri
 /// Without autograd: [s, ...] partial sums -> this rank's [s / tp, ...] of the sum.
 at::Tensor reduce_scatter_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what);
 
+/// The same on every rank, or with `by_sequence` this rank's [s / tp, ...] of it -> all of it, for heads that
+/// differ by rank; backward: the ranks' gradients are summed, this rank's slice of them with `by_sequence`.
+at::Tensor for_all_heads(const at::Tensor& x, const comm::Group& tp, bool by_sequence);
 /// Partial sums -> the sum on every rank; backward: identity.
 at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp);
 /// Partial sums [s, ...] -> this rank's slice [s / tp, ...] of the sum; backward: gather.

@@ -10,18 +10,19 @@ std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name) {
 }
 
 Residual::Residual(std::string name, double dropout, const Context& context)
-    : dropout_(dropout), key_(dropout_stream(context.seed, name)) {
-  if (!context.sequence_parallel) return;
-  rank_ = context.tp.rank();
-  parts_ = context.tp.size();
-}
+    : dropout_(dropout), key_(dropout_stream(context.seed, name)), sequence_(context.sequence_part()) {}
 
 ops::DropoutKey Residual::key(const at::Tensor& x, const tensor::Pass& pass) const {
   ops::DropoutKey key;
   key.key = key_;
   key.samples = pass.batch.at("samples");
-  key.sequence_offset = rank_ * x.size(0);
-  key.sequence_length = parts_ * x.size(0);
+  key.sequence_length = sequence_.ranks() * x.size(0);
+  const std::vector<plan::Chunk> chunks = sequence_.chunks(key.sequence_length);
+  key.sequence_offset = chunks.front().begin;
+  if (chunks.size() > 1) {
+    key.jump_row = chunks.front().length;
+    key.jump_to = chunks.back().begin;
+  }
   key.hidden_offset = 0;
   key.hidden_size = x.size(-1);
   return key;

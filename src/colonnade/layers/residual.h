@@ -27,8 +27,7 @@ class Residual {
   [[nodiscard]] ops::DropoutKey key(const at::Tensor& x, const tensor::Pass& pass) const;
   double dropout_;
   std::uint64_t key_;
-  int rank_ = 0;  ///< place in the sequence with sequence parallelism
-  int parts_ = 1;
+  plan::SequencePart sequence_;
 };
 
 /// The key of a named layer's random stream.

@@ -25,6 +25,8 @@ kernels::ActivationKind kernel_kind(config::Activation kind) {
       return To::kGeglu;
     case From::kGegluTanh:
       return To::kGegluTanh;
+    case From::kQuickGeglu:
+      return To::kQuickGeglu;
   }
   COL_CHECK(false, "activation: the kind must be one of config::Activation; got {}", static_cast<int>(kind));
 }
@@ -32,6 +34,7 @@ kernels::ActivationKind kernel_kind(config::Activation kind) {
 struct ActivationArgs {
   tensor::Parameter* bias;
   kernels::ActivationKind kind;
+  kernels::GluShape glu;
 };
 
 struct ActivationRule : torch::autograd::Function<ActivationRule> {
@@ -46,7 +49,7 @@ struct ActivationRule : torch::autograd::Function<ActivationRule> {
     with_float_type(x.scalar_type(), [&]<typename T>() {
       launch(y, kernels::cpu::activation<T>, kernels::cuda::activation<T>,
              kernels::Activation<T>{args.kind, in<T>(x), in<T>(bias), out<T>(y),
-                                    cols > 0 ? y.numel() / cols : 0, cols});
+                                    cols > 0 ? y.numel() / cols : 0, cols, args.glu});
     });
     ctx->save_for_backward({x, bias});
     keep(ctx, args);
@@ -63,7 +66,7 @@ struct ActivationRule : torch::autograd::Function<ActivationRule> {
     with_float_type(x.scalar_type(), [&]<typename T>() {
       launch(grad_y, kernels::cpu::activation_grad<T>, kernels::cuda::activation_grad<T>,
              kernels::ActivationGrad<T>{args.kind, in<T>(x), in<T>(saved[1]), in<T>(grad_y), out<T>(grad_x),
-                                        cols > 0 ? grad_y.numel() / cols : 0, cols});
+                                        cols > 0 ? grad_y.numel() / cols : 0, cols, args.glu});
     });
     if (args.bias != nullptr) args.bias->accumulate(column_sum(grad_x));
     return {grad_x, Tensor(), Tensor()};
@@ -72,10 +75,15 @@ struct ActivationRule : torch::autograd::Function<ActivationRule> {
 
 }  // namespace
 
-Tensor activate(const Tensor& x, tensor::Parameter* bias, config::Activation kind) {
-  const ActivationArgs args{bias, kernel_kind(kind)};
+ActivationKind::ActivationKind(const config::Model& model)
+    : kind(model.activation),
+      bound(model.activation_func_clamp_value.value_or(std::numeric_limits<double>::infinity())),
+      offset(model.glu_linear_offset) {}
+
+Tensor activate(const Tensor& x, tensor::Parameter* bias, const ActivationKind& kind) {
+  const ActivationArgs args{bias, kernel_kind(kind.kind), {kind.bound, kind.offset}};
   COL_CHECK(x.dim() > 0 && (!is_gated(args.kind) || x.size(-1) % 2 == 0),
-            "activate: a gated function needs [gate | up], an even last dimension; got x {}",
+            "activate: a gated function needs gate and up, an even last dimension; got x {}",
             c10::str(x.sizes()));
   const Tensor bias_value = value_of(bias);
   COL_CHECK(

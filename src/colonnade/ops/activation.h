@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <limits>
+
 #include "colonnade/config/model.h"
 #include "colonnade/tensor/parameter.h"
 
@@ -14,9 +16,18 @@ namespace colonnade::ops {
 ///   kSquaredRelu   max(z, 0)^2
 ///   kSwiglu        silu(gate) * up, z = [gate | up]                 [..., 2f] -> [..., f]
 ///   kGeglu         gelu_erf(gate) * up;  kGegluTanh  gelu_tanh(gate) * up
+///   kQuickGeglu    g sigmoid(1.702 g) * (u + offset), z = [gate_0, up_0, gate_1, up_1, ...],
+///                  g = min(gate, bound), u = clamp(up, -bound, bound)
 /// Saved for backward: x. The gradient of the bias goes to bias->accumulate().
-at::Tensor activate(const at::Tensor& x, tensor::Parameter* bias, config::Activation kind);
-inline at::Tensor activate(const at::Tensor& x, config::Activation kind) {
+struct ActivationKind {
+  ActivationKind(config::Activation of) : kind(of) {}  // NOLINT: a function of config is one of these
+  explicit ActivationKind(const config::Model& model);
+  config::Activation kind;
+  double bound = std::numeric_limits<double>::infinity();  ///< of kQuickGeglu, as the next one
+  double offset = 0;
+};
+at::Tensor activate(const at::Tensor& x, tensor::Parameter* bias, const ActivationKind& kind);
+inline at::Tensor activate(const at::Tensor& x, const ActivationKind& kind) {
   return activate(x, nullptr, kind);
 }
 

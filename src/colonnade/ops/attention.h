@@ -7,6 +7,7 @@
 
 #include "colonnade/ops/dropout.h"
 #include "colonnade/ops/rotary.h"
+#include "colonnade/tensor/parameter.h"
 
 namespace colonnade::ops {
 
@@ -17,15 +18,51 @@ struct AttentionArgs {
   at::Tensor mask;          ///< bool [b or 1, 1, q, k], true = hidden, on top of causal; or undefined
   double dropout = 0;       ///< > 0 takes a path that keeps all scores in memory, and says so once
   DropoutKey key;           ///< read when dropout > 0; sequence offset and length, first head, samples
+  tensor::Parameter* sinks = nullptr;  ///< [n], a logit per head that its scores compete with; or null
+  bool sink_at_zero = false;           ///< exp(0) takes part in every sum, as a sink that is not learned
+  double softcap = 0;  ///< c > 0: scores become c tanh(scores / c) before masks; keeps all scores in memory
 };
 
+/// What the keys of one block give their queries: softmax(scores) v over them alone, and the logarithm of the
+/// sum of exp(scores) by which blocks are joined. Scores and sums are kept in fp32 (float64 for float64).
+struct BlockOutput {
+  at::Tensor y;    ///< [b, n, s, d]
+  at::Tensor lse;  ///< [b, n, s]
+};
+
+/// Which keys of a block a query sees.
+struct BlockMask {
+  bool causal = false;  ///< query i keys 0 .. i; needs as many keys as queries
+  at::Tensor hidden;    ///< bool [b or 1, 1, s, t], true = hidden, on top of causal; or undefined
+};
+
+/// Attention of the queries to one block of keys, for rules that have the keys of a sequence block by block:
+/// not differentiable. A query that sees no key of the block gets a sum of nearly nothing. CPU and meta.
+BlockOutput attention_block(const Qkv& qkv, double scale, const BlockMask& mask);
+
+/// Joins another block of keys for the same queries: lse = log(exp(into.lse) + exp(more.lse)) and the outputs
+/// weighted by their shares, in place. into.y is of the type of lse; both may be views.
+void join_block(const BlockOutput& into, const BlockOutput& more);
+
+/// The gradients of q, k and v that go through this block, out of the output and sums over all blocks.
+Qkv attention_block_backward(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole, double scale,
+                             const BlockMask& mask);
+
 /// softmax(scale * q k^T + masks) v, heads of one group sharing its key and value.
-///   q [b, n, s, d], k and v [b, g, t, d] with t >= s (t > s: the last s of t positions ask, as with a
-///   cache of keys)  ->  [s, b, n*d]
+///   q [b, n, s, d], k [b, g, t, d], v [b, g, t, w] with t >= s (t > s: the last s of t positions ask, as
+///   with a cache of keys)  ->  [s, b, n*w]
 /// On the CPU LibTorch's flash attention, on CUDA its flash, cuDNN or memory-efficient kernels; no
 /// score matrix is kept and keys are not repeated in memory. A window or mask that is given, and
 /// several queries against a longer cache, cost one [b or 1, 1, s, t] mask of the type of q.
+/// The CPU's kernel knows one size of head only: where w is another than d, the narrower is filled up with
+/// zeros while a pass runs, and backward keeps q, k, v and the result alone.
 /// Every query must see at least one key.
+///
+/// A sink z adds exp(z) to the sum under the softmax and nothing to the values. On the CPU it costs one pass
+/// over the output: with L the log-sum-exp of the scores and L' = ln(e^L + e^z), the output is e^(L - L')
+/// times that without, and the kernel's backward is right for L' in place of L; dz = -sum of e^(z - L') dy.y
+/// over the rows of a head. On CUDA it takes the path that keeps all scores, which is slower, as a soft cap
+/// does on both. Not together with dropout. Source: Xiao et al. 2023; Gemma 2 2024 (soft cap).
 at::Tensor attention(const Qkv& qkv, const AttentionArgs& args);
 
 }  // namespace colonnade::ops

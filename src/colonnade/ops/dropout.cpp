@@ -22,32 +22,31 @@ struct Rows {
   std::uint64_t key;
   double p;
   Tensor samples;
+  std::int64_t jump_row = 0, jump_to = 0;  ///< of dims[1], where its step is 1
 };
 
 Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
   COL_CHECK(x_sbh.dim() == 3, "dropout: x must be [s, b, h]; got {}", c10::str(x_sbh.sizes()));
-  const Rows rows{
-      {1, x_sbh.size(0), x_sbh.size(1)}, {0, 1, 0}, {0, 0, 1}, key.sequence_offset, key.hidden_offset,
-      (key.hidden_size + 3) / 4,         key.key,   p,         key.samples};
+  const Rows rows{{1, x_sbh.size(0), x_sbh.size(1)},
+                  {0, 1, 0},
+                  {0, 0, 1},
+                  key.sequence_offset,
+                  key.hidden_offset,
+                  (key.hidden_size + 3) / 4,
+                  key.key,
+                  p,
+                  key.samples,
+                  key.jump_row,
+                  key.jump_to};
   COL_CHECK(p == 0 || key.hidden_offset + x_sbh.size(2) <= key.hidden_size,
             "dropout: the local columns must lie in the whole; got offset {} and {} of {}", key.hidden_offset,
             x_sbh.size(2), key.hidden_size);
   return rows;
 }
 
-/// y = residual + keep / (1 - p) * (x + bias); bias and residual may be undefined.
-Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
-  COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout: the probability must be in [0, 1); got {}", rows.p);
-  const std::int64_t batch =
-      std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
-                rows.dims[2] * rows.sample_steps[2]});
-  COL_CHECK(
-      rows.p == 0 || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
-                      rows.samples.is_contiguous() && rows.samples.numel() == batch &&
-                      rows.samples.device() == x.device()),
-      "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
-      rows.samples.defined() ? rows.samples.numel() : 0, batch);
-  const Tensor y = at::empty_like(x);
+/// y = residual + keep / (1 - p) * (x + bias) over rows whose numbers are one stretch.
+void run_stretch(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y,
+                 const Rows& rows) {
   with_float_type(x.scalar_type(), [&]<typename T>() {
     const kernels::Dropout<T> args{in<T>(x),
                                    in<T>(bias),
@@ -66,6 +65,34 @@ Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Ro
                                    1.0 / (1.0 - rows.p)};
     launch(x, kernels::cpu::dropout<T>, kernels::cuda::dropout<T>, args);
   });
+}
+
+/// Bias and residual may be undefined.
+Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
+  COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout: the probability must be in [0, 1); got {}", rows.p);
+  const std::int64_t batch =
+      std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
+                rows.dims[2] * rows.sample_steps[2]});
+  COL_CHECK(
+      rows.p == 0 || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
+                      rows.samples.is_contiguous() && rows.samples.numel() == batch &&
+                      rows.samples.device() == x.device()),
+      "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
+      rows.samples.defined() ? rows.samples.numel() : 0, batch);
+  const Tensor y = at::empty_like(x);
+  if (rows.jump_row == 0 || rows.p == 0) {
+    run_stretch(x, bias, residual, y, rows);
+    return y;
+  }
+  const std::int64_t whole = rows.dims[1];
+  for (const bool second : {false, true}) {
+    const std::int64_t first = second ? rows.jump_row : 0;
+    Rows part = rows;
+    part.dims[1] = second ? whole - rows.jump_row : rows.jump_row;
+    if (second) part.row_offset = rows.jump_to;
+    const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, first, part.dims[1]) : t; };
+    run_stretch(cut(x), bias, cut(residual), cut(y), part);
+  }
   return y;
 }
 

@@ -16,6 +16,8 @@ struct DropoutKey {
   std::uint64_t key = 0;             ///< from the seed and the name of the layer
   at::Tensor samples;                ///< int64 [b], global sample numbers, on the device of x
   std::int64_t sequence_offset = 0;  ///< global position of the first local row
+  std::int64_t jump_row = 0;         ///< > 0: the local row from which on positions go on at jump_to
+  std::int64_t jump_to = 0;          ///< (activations only: a context rank holds two chunks)
   std::int64_t sequence_length = 0;  ///< global length of the sequence (attention only)
   std::int64_t hidden_offset = 0;    ///< first local column; in attention the first local head
   std::int64_t hidden_size = 0;      ///< columns in all; in attention all heads

@@ -18,6 +18,7 @@ namespace {
 struct GroupedArgs {
   std::vector<std::int64_t> rows;
   tensor::Parameter* weight;
+  GroupedBias bias;
 };
 
 /// The one kernel wants rows of 16 bytes, and some of them.
@@ -67,13 +68,35 @@ void add_weight_gradient(const Tensor& dy, const Tensor& x, const GroupedArgs& a
   }
 }
 
+/// use(rows of expert e, e) for each expert with rows.
+template <typename Use>
+void each_block(const Tensor& rows, const std::vector<std::int64_t>& counts, const Use& use) {
+  std::int64_t begin = 0;
+  for (std::size_t e = 0; e < counts.size(); begin += counts[e++])
+    if (counts[e] > 0) use(rows.narrow(0, begin, counts[e]), static_cast<std::int64_t>(e));
+}
+
+void add_bias_gradient(const Tensor& dy, const GroupedArgs& args) {
+  const Tensor& grad = args.bias.bias->grad_to_add_to();
+  if (dy.is_meta()) return;
+  each_block(dy, args.rows, [&](const Tensor& dy_e, std::int64_t e) {
+    grad[e].add_(dy_e.sum(0, false, grad.scalar_type()));
+  });
+}
+
 struct GroupedRule : torch::autograd::Function<GroupedRule> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const GroupedArgs& args) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const MaybeTensor& b,
+                        const GroupedArgs& args) {
     ctx->save_for_backward({x});
     keep(ctx, args);
-    if (in_one_kernel(x, w)) return at::_grouped_mm(x, w.transpose(1, 2), ends_of(args.rows, x.device()));
-    return each_expert(x, args.rows, w, w.size(1),
-                       [](const Tensor& x_e, const Tensor& w_e) { return product(x_e, w_e); });
+    const Tensor y = in_one_kernel(x, w)
+                         ? at::_grouped_mm(x, w.transpose(1, 2), ends_of(args.rows, x.device()))
+                         : each_expert(x, args.rows, w, w.size(1), [](const Tensor& x_e, const Tensor& w_e) {
+                             return product(x_e, w_e);
+                           });
+    if (b && args.bias.adds && !y.is_meta())
+      each_block(y, args.rows, [&](const Tensor& y_e, std::int64_t e) { y_e.add_((*b)[e]); });
+    return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const at::NoGradGuard no_grad;
@@ -89,20 +112,26 @@ struct GroupedRule : torch::autograd::Function<GroupedRule> {
                    return product_input_grad(dy_e, w_e);
                  });
     add_weight_gradient(dy, x, args);
-    return {dx, Tensor(), Tensor()};
+    if (args.bias.bias != nullptr) add_bias_gradient(dy, args);
+    return {dx, Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor grouped_product(const Tensor& x, const std::vector<std::int64_t>& rows, tensor::Parameter& weight) {
+Tensor grouped_product(const Tensor& x, const std::vector<std::int64_t>& rows, tensor::Parameter& weight,
+                       const GroupedBias& bias) {
   const Tensor& w = weight.value;
   COL_CHECK(x.dim() == 2 && w.dim() == 3 && x.size(1) == w.size(2) &&
                 static_cast<std::int64_t>(rows.size()) == w.size(0) &&
                 std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == x.size(0),
             "{}: rows must be [n, {}] and counted for {} experts; got {} and {} counts", weight.spec.name,
             w.size(2), w.size(0), c10::str(x.sizes()), rows.size());
-  return GroupedRule::apply(x.contiguous(), w, GroupedArgs{rows, &weight});
+  const Tensor b = value_of(bias.bias);
+  COL_CHECK(!b.defined() || (b.dim() == 2 && b.size(0) == w.size(0) && b.size(1) == w.size(1)),
+            "{}: biases must be [{}, {}]; got {}", weight.spec.name, w.size(0), w.size(1),
+            c10::str(b.sizes()));
+  return GroupedRule::apply(x.contiguous(), w, maybe(b), GroupedArgs{rows, &weight, bias});
 }
 
 }  // namespace colonnade::ops

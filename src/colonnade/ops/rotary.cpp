@@ -1,13 +1,14 @@
 // Rotary tables and the autograd rules around kernels/rotary.
 #include "colonnade/ops/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
 
-#include "colonnade/kernels/rotary.h"
+#include "colonnade/base/error.h"
 #include "colonnade/ops/autograd.h"
-#include "colonnade/ops/launch.h"
+#include "colonnade/ops/turn.h"
 
 namespace colonnade::ops {
 namespace {
@@ -23,6 +24,30 @@ double llama3_scaled(double frequency, const config::Model& model) {
   return (1 - smooth) * frequency / model.rope_scaling_factor + smooth * frequency;
 }
 
+/// YaRN: of frequency i of `half`, the share that is kept as it is; the rest is stretched.
+class YarnBlend {
+ public:
+  YarnBlend(const config::Model& model, std::int64_t half) {
+    const auto index = [&](double turns) {
+      const double length = static_cast<double>(model.yarn_original_max_position_embeddings);
+      return static_cast<double>(half) * std::log(length / (2 * std::numbers::pi * turns)) /
+             std::log(model.rotary_base);
+    };
+    first_ = index(model.yarn_beta_fast);
+    last_ = index(model.yarn_beta_slow);
+    if (model.yarn_correction_range_round_to_int) first_ = std::floor(first_), last_ = std::ceil(last_);
+    first_ = std::max(first_, 0.0);
+    last_ = std::min(last_, static_cast<double>(2 * half - 1));
+    if (first_ == last_) last_ += 0.001;
+  }
+  [[nodiscard]] double kept(std::int64_t i) const {
+    return 1 - std::clamp((static_cast<double>(i) - first_) / (last_ - first_), 0.0, 1.0);
+  }
+
+ private:
+  double first_, last_;
+};
+
 /// What a rule keeps: an empty table copies without turning.
 struct Turn {
   RotaryTable table;
@@ -31,22 +56,6 @@ struct Turn {
   std::int64_t groups = 0;
   std::int64_t head_dim = 0;
 };
-
-/// y = x turned (or turned back), both [s, b, n, d] in any strides with adjacent elements.
-void turn(const Tensor& x, const Tensor& y, const RotaryTable& table, const Tensor& positions, bool inverse) {
-  const auto strides = [](const Tensor& t) {
-    return kernels::HeadStrides{t.stride(0), t.stride(1), t.stride(2)};
-  };
-  with_float_type(x.scalar_type(), [&]<typename T>() {
-    launch(
-        x, kernels::cpu::rotary<T>, kernels::cuda::rotary<T>,
-        kernels::Rotary<T>{in<T>(x), strides(x), out<T>(y), strides(y), x.size(0), x.size(1), x.size(2),
-                           x.size(3), table.cos.defined() ? 2 * table.cos.size(1) : 0, in<float>(table.cos),
-                           in<float>(table.sin), in<std::int64_t>(positions), table.interleaved, inverse});
-  });
-}
-
-Tensor adjacent(const Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
 struct RotaryRule : torch::autograd::Function<RotaryRule> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Turn& args) {
@@ -67,8 +76,6 @@ struct RotaryRule : torch::autograd::Function<RotaryRule> {
 Tensor part(const Tensor& qkv, std::int64_t from, std::int64_t n, std::int64_t d) {
   return qkv.narrow(-1, from, n * d).unflatten(-1, {n, d});
 }
-/// [b, n, s, d] seen as [s, b, n, d].
-Tensor seen_sbnd(const Tensor& x_bnsd) { return x_bnsd.permute({2, 0, 1, 3}); }
 
 struct SplitRule : torch::autograd::Function<SplitRule> {
   static variable_list forward(AutogradContext* ctx, const Tensor& given, const Turn& args) {
@@ -100,55 +107,37 @@ struct SplitRule : torch::autograd::Function<SplitRule> {
   }
 };
 
-/// Positions as the kernels read them, after the checks that keep reads inside the table.
-Tensor checked_positions(const RotaryTable& table, const Tensor& positions, std::int64_t s, std::int64_t b,
-                         std::int64_t head_dim) {
-  COL_CHECK(2 * table.cos.size(1) <= head_dim, "rotary: at most the whole head turns; got {} of {} elements",
-            2 * table.cos.size(1), head_dim);
-  const std::int64_t length = table.cos.size(0);
-  if (!positions.defined()) {
-    COL_CHECK(s <= length, "rotary: positions must lie in the table; got {} rows of {}; make a longer table",
-              s, length);
-    return positions;
-  }
-  COL_CHECK(positions.scalar_type() == at::kLong && positions.dim() == 2 && positions.size(0) == s &&
-                positions.size(1) == b,
-            "rotary: positions must be int64 [s, b] = [{}, {}]; got {}", s, b, c10::str(positions.sizes()));
-  COL_CHECK(positions.device() == table.cos.device(),
-            "rotary: positions must be on {}, the device of the table; got {}; move them",
-            table.cos.device().str(), positions.device().str());
-  if (positions.is_cpu() && positions.numel() > 0) {
-    const auto low = positions.min().item<std::int64_t>();
-    const auto high = positions.max().item<std::int64_t>();
-    COL_CHECK(low >= 0 && high < length,
-              "rotary: positions must lie in [0, {}); got {} to {}; make a longer table", length, low, high);
-  }
-  return positions.contiguous();
-}
-
 }  // namespace
 
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device) {
-  const auto half =
-      static_cast<std::int64_t>(static_cast<double>(model.kv_channels) * model.rotary_percent) / 2;
+  const std::int64_t half = model.rotary_channels() / 2;
   const at::Tensor cos = at::empty({length, half}, at::kFloat);
   const at::Tensor sin = at::empty({length, half}, at::kFloat);
   auto* const cos_at = cos.mutable_data_ptr<float>();
   auto* const sin_at = sin.mutable_data_ptr<float>();
+  const bool yarn = model.position_embedding == config::PositionEmbedding::kYarn;
+  const double stretch = yarn ? model.rotary_scaling_factor : 1.0;
+  const double factor = yarn_mscale(stretch, model.mscale) / yarn_mscale(stretch, model.mscale_all_dim);
+  const YarnBlend blend(model, half);
   for (std::int64_t i = 0; i < half; ++i) {
     double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
     if (model.use_rope_scaling) frequency = llama3_scaled(frequency, model);
+    if (yarn) frequency *= blend.kept(i) + (1 - blend.kept(i)) / stretch;
     // Megatron keeps frequencies, positions and angles in fp32; the rounding is part of the model.
     const auto rounded = static_cast<float>(frequency);
     for (std::int64_t p = 0; p < length; ++p) {
       const auto position =
           static_cast<float>(p) * static_cast<float>(1.0 / model.rotary_seq_len_interpolation_factor);
       const float angle = position * rounded;
-      cos_at[p * half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      sin_at[p * half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      cos_at[p * half + i] = static_cast<float>(factor * std::cos(static_cast<double>(angle)));
+      sin_at[p * half + i] = static_cast<float>(factor * std::sin(static_cast<double>(angle)));
     }
   }
-  return {cos.to(device), sin.to(device), model.rotary_interleaved};
+  return {cos.to(device), sin.to(device), model.rotary_interleaved || model.latent.enabled};
+}
+
+double yarn_mscale(double factor, double weight) {
+  return factor > 1 ? 1 + 0.1 * weight * std::log(factor) : 1.0;
 }
 
 Tensor rotary(const Tensor& x_sbnd, const RotaryTable& table, const Tensor& positions) {

@@ -9,8 +9,9 @@
 
 namespace colonnade::ops {
 
-/// cos and sin of position * inv_freq[i], fp32 [length, d_rot/2]. The first d_rot elements of a head
-/// rotate in pairs: (i, i + d_rot/2), or (2i, 2i + 1) when interleaved; the rest pass through.
+/// cos and sin of position * inv_freq[i], fp32 [length, d_rot/2], times YaRN's attention factor. The first
+/// d_rot elements of a head rotate in pairs: (i, i + d_rot/2), or (2i, 2i + 1) when interleaved; the rest
+/// pass through.
 struct RotaryTable {
   at::Tensor cos;
   at::Tensor sin;
@@ -19,8 +20,17 @@ struct RotaryTable {
 
 /// inv_freq[i] = base^(-2i/d_rot), d_rot = int(kv_channels * rotary_percent) made even downwards;
 /// positions are divided by the linear interpolation factor; llama3's scaling divides frequencies of
-/// long wavelength by its factor and blends in between.
+/// long wavelength by its factor and blends in between. YaRN (Peng et al. 2023), with factor f and old length
+/// L, divides by f those that turn less than beta_slow times over L, keeps those that turn more than
+/// beta_fast times, and blends between: the share kept falls linearly in i from i(beta_fast) to i(beta_slow),
+/// with i(n) = d_rot ln(L / (2 pi n)) / (2 ln base), rounded outwards where the settings say so. Cosines and
+/// sines are then times yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). Source: Megatron's
+/// core/models/common/embeddings/yarn_rotary_pos_embedding.py.
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
+
+/// 1 + 0.1 weight ln(factor); 1 for a factor of at most 1. Multi-latent attention (DeepSeek-V2) multiplies
+/// its scores by the square of that of mscale_all_dim.
+double yarn_mscale(double factor, double weight);
 
 /// x [s, b, n, d] with every head turned by its position: positions int64 [s, b], or undefined for
 /// 0..s-1. Positions are on the table's device and lie in [0, table length); the latter is checked on the

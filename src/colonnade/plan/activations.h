@@ -15,6 +15,9 @@ namespace colonnade::plan {
 ///               + n e (q + 2 kv)/t (before q/k norms another (q + kv)/t with their statistics)
 ///               + n e q/t 2 (attention output, as the kernel writes it and as [s, b, h]; once where both are
 ///               the same: on CUDA with b = 1, on the CPU with one head)
+///   with multi-latent attention the output once in every case where its heads are narrower than queries' and
+///               the device is not CUDA, v/t of values in place of the second kv, and for each narrow vector
+///               of width w  r e w, with q/k norms r e 2 w and statistics
 ///               + n 4 heads/t (log-sum-exp) + s^2 e (the mask of a window, b s^2 e of reset attention masks)
 ///               + n e ffn (2, gated 3)/t (fc1 and activation outputs)
 ///   with experts instead of the last: R = r k etp rows, E experts: R e (2 h + ffn (2, gated 3)/etp), the
@@ -22,9 +25,15 @@ namespace colonnade::plan {
 ///               shared experts with n and t, scores and choices r (4 E + 8 k), and the rows' places: 28 R,
 ///               between ranks 44 R by exchange or 16 R + 12 r k ep etp by gathering, and 8 for each expert's
 ///               count
-///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask
+///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask; a soft
+///   cap
+///               once more than the path without dropout, which then keeps them once, as sinks on CUDA do
+///               with one more column
+///   sandwich norms  r h e 2 + their statistics
 ///   embedding   learned positions 8 r
 ///   head        r h e 2 + statistics + n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1)
+///               and for each further token (8 + 8 + 4) n (its tokens, labels, mask) + r h e 3 + statistics
+///               of two norms + a layer + the head's share again
 ///   stages without head keep their output, r h e, until it has arrived at the next one
 /// A test holds this to the built model.
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage);

@@ -1,6 +1,9 @@
 // Counts the bytes of collectives and transfers.
 #include "colonnade/plan/communication.h"
 
+#include <algorithm>
+
+#include "colonnade/plan/context_parallel.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
 
@@ -18,17 +21,55 @@ double activation_bytes(const config::Run& run) {
   return rows * static_cast<double>(run.model.hidden_size) * element;
 }
 
+/// What opens the parallel stretch of attention, in activations between layers: each way, and gathered again.
+/// With narrow vectors these, and the channels that all keys share, are gathered or have their gradients
+/// summed.
+struct Opening {
+  double passes = 1, again = 1;
+};
+Opening attention_opening(const config::Model& m) {
+  if (!m.latent.enabled) return {};
+  const auto h = static_cast<double>(m.hidden_size);
+  const double queries = m.latent.q_lora_rank > 0 ? static_cast<double>(m.latent.q_lora_rank) : h;
+  const double vectors = queries + static_cast<double>(m.latent.kv_lora_rank);
+  return {.passes = (vectors + static_cast<double>(m.latent.qk_pos_emb_head_dim)) / h, .again = vectors / h};
+}
+
 /// Of one micro-batch. A layer opens and closes two parallel stretches, the embedding closes one, the
-/// head opens one; cut by sequence, what a stretch reads is gathered again for its weight gradients.
-double tensor_bytes(const std::vector<StageBlocks>& stages, double activation, int tp, bool by_sequence) {
+/// head opens one, and each further token does as all three; cut by sequence, what a stretch reads is
+/// gathered again for its weight gradients.
+double tensor_bytes(const config::Model& m, const std::vector<StageBlocks>& stages, double activation, int tp,
+                    bool by_sequence) {
+  const Opening attention = attention_opening(m);
   double passes = 0;
   for (const StageBlocks& stage : stages) {
-    const double parts =
-        4 * static_cast<double>(stage.num_layers) + (stage.embedding ? 1 : 0) + (stage.head ? 1 : 0);
-    const double again = 2 * static_cast<double>(stage.num_layers) + (stage.head ? 1 : 0);
+    const double predictions = stage.head ? static_cast<double>(m.mtp_num_layers) : 0;
+    const double layers = static_cast<double>(stage.num_layers) + predictions;
+    const double heads = stage.head ? 1 + predictions : 0;
+    const double parts = (3 + attention.passes) * layers + (stage.embedding ? 1 : 0) + predictions + heads;
+    const double again = (1 + attention.again) * layers + heads;
     passes += 2 * parts + (by_sequence ? again : 0);
   }
   return ring(activation, tp) * passes;
+}
+
+/// Of one layer and micro-batch, forward and backward.
+double context_bytes(const config::Run& run, std::int64_t layer) {
+  const config::Model& m = run.model;
+  const ContextLayer kind = context_layer(run.parallel, layer);
+  const int tp = run.parallel.tensor_model_parallel_size;
+  const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
+                        run.parallel.context_parallel_size;
+  const double element = m.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
+  const std::int64_t groups = std::max<std::int64_t>(1, m.num_query_groups / tp);
+  // Columns for each token of this rank; keys that neighbours share are sent to each of them.
+  const double q = static_cast<double>(m.num_attention_heads / tp * m.kv_channels);
+  const double kv =
+      static_cast<double>(kind.heads * std::max<std::int64_t>(1, groups / kind.heads) * m.kv_channels);
+  double bytes = 2 * ring(tokens * element * (2 * q + 2 * kv), kind.heads);
+  const double keys = 2 * tokens * kv, hops = kind.ring - 1;
+  if (kind.ring > 1) bytes += 2 * keys * element * hops + keys * 4 * (kind.gathers ? hops : kind.ring);
+  return bytes;
 }
 
 double data_bytes(const StageMemory& memory, int replicas, bool distributed) {
@@ -49,12 +90,17 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
   std::vector<StageTraffic> traffic;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     StageTraffic t;
-    t.tensor = tensor_bytes(memory[rank].stages, activation, tp, by_sequence) * schedule.microbatches;
+    t.tensor =
+        tensor_bytes(run.model, memory[rank].stages, activation, tp, by_sequence) * schedule.microbatches;
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
     t.data =
         data_bytes(memory[rank], mesh.size({Axis::kDp, Axis::kCp}), run.parallel.use_distributed_optimizer);
+    if (mesh.size(Axis::kCp) > 1)
+      for (const StageBlocks& stage : memory[rank].stages)
+        for (std::int64_t i = 0; i < stage.num_layers; ++i)
+          t.context += context_bytes(run, stage.first_layer + i) * schedule.microbatches;
     traffic.push_back(t);
   }
   return traffic;

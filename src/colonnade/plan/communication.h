@@ -16,6 +16,9 @@ struct StageTraffic {
   double tensor = 0;
   /// n h e (divided by tp with sequence parallelism) per border, micro-batch and direction.
   double pipeline = 0;
+  /// Each layer and micro-batch exchanges heads for positions and back, or hands keys and values on (k - 1
+  /// times, again backward, their gradients in fp32 k times), or gathers them (twice) and scatters gradients.
+  double context = 0;
   /// Gradients in fp32, all-reduced; with the distributed optimizer reduce-scattered, and parameters
   /// gathered.
   double data = 0;

@@ -13,14 +13,22 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor);
 /// Operations of `sequences` sequences of `seq_length` tokens, forward and backward (backward counts
 /// twice), a multiply-add as two, with T tokens, Q = sequences * seq_length^2, q = heads * d,
 /// kv = groups * d, f = 3 when gated and 2 otherwise, V with filling.
+///
+/// Multi-latent attention, with n heads of d channels of queries (r of them turned) and v of values, vectors
+/// of widths a (queries) and c: in place of h (q + 2 kv) + q h
+///     a (h + n d) + c (h + n (d - r + v)) + h r + n v h        (h n d for a (h + n d) where a is 0)
+/// and 3 n (d + v) for 6 q. D further predicted tokens count as D more layers of the last one's kind, with
+/// 12 h^2 and 6 h V each.
 struct TrainingFlops {
   double linears = 0;    ///< T (L (6 h ffn f + 6 (h (q + 2 kv) + q h)) + 6 h V)
-  double attention = 0;  ///< Q L 6 q: half of all scores (causal), a sliding window counted as full
-  [[nodiscard]] double total() const { return linears + attention; }
+  double attention = 0;  ///< Q L 6 q: half of all scores (causal); of a layer with a window of W keys those
+                         ///< inside it, T (2 W - W^2 / seq_length) 6 q, which Megatron counts as full
+  double norms = 0;      ///< those that Megatron counts: T (L 6 (a + c) + 18 h D)
+  [[nodiscard]] double total() const { return linears + attention + norms; }
 };
-/// Recomputation, norms and activations are not counted. The ranks' matrix products add up to `linears`
-/// (unless tensor ranks share key-value heads: what several of them compute counts once); a test holds
-/// them to it.
+/// Recomputation, other norms and activations are not counted. The ranks' matrix products add up to `linears`
+/// (unless tensor ranks share key-value heads or, without sequence parallelism, products with whole weights:
+/// what several of them compute counts once); a test holds them to it.
 TrainingFlops training_flops_by_part(const config::Model& model, std::int64_t seq_length,
                                      std::int64_t sequences, int tensor);
 

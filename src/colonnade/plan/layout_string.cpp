@@ -70,11 +70,11 @@ std::string expand_letters(std::string_view text) {
   return out;
 }
 
-void check_letters(const std::string& letters, std::string_view text, std::int64_t num_layers) {
+void check_letters(const std::string& letters, std::string_view text, std::int64_t num_layers,
+                   std::int64_t num_predictions) {
   for (const char c : letters) {
-    if (c == 'm') refuse("m (multi-token prediction) is not supported", text, "remove m");
-    if (std::string_view("EtL|").find(c) == std::string_view::npos) {
-      refuse(fmt::format("letters are E, t, L and |, not '{}'", c), text, "remove it");
+    if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
+      refuse(fmt::format("letters are E, t, m, L and |, not '{}'", c), text, "remove it");
     }
   }
   std::string blocks = letters;
@@ -91,6 +91,14 @@ void check_letters(const std::string& letters, std::string_view text, std::int64
   }
   if (letters.front() != 'E') refuse("E must lie in the first stage", text, "remove the | before it");
   if (letters.back() != 'L') refuse("L must lie in the last stage", text, "remove the | after it");
+  const auto predictions = std::count(blocks.begin(), blocks.end(), 'm');
+  if (predictions != num_predictions) {
+    refuse(fmt::format("m must appear once per further token, {} times for --mtp-num-layers {}", predictions,
+                       num_predictions),
+           text, "add or remove m");
+  }
+  if (!letters.ends_with(std::string(static_cast<std::size_t>(predictions), 'm') + "L"))
+    refuse("m must lie in front of L, in its stage", text, "move m there");
   if (layers != num_layers) {
     refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, num_layers),
            text, "add or remove t");
@@ -105,9 +113,10 @@ std::string expand_layout(std::string_view text) {
   return expand_letters(expand_groups(plain));
 }
 
-std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers, int ranks) {
+std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers,
+                                      std::int64_t num_predictions, int ranks) {
   const std::string letters = expand_layout(text);
-  check_letters(letters, text, num_layers);
+  check_letters(letters, text, num_layers, num_predictions);
   std::vector<StageBlocks> stages(1);
   for (const char c : letters) {
     StageBlocks& stage = stages.back();

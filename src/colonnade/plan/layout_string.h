@@ -1,5 +1,5 @@
-// Reads --pipeline-model-parallel-layout: E embedding, t layer, L head and loss; `|` separates
-// virtual stages; x*n repeats a letter, (...)*n a group; commas and blanks mean nothing.
+// Reads --pipeline-model-parallel-layout: E embedding, t layer, m multi-token prediction, L head and loss;
+// `|` separates virtual stages; x*n repeats a letter, (...)*n a group; commas and blanks mean nothing.
 // Source: Megatron's core/transformer/pipeline_parallel_layer_layout.py.
 #pragma once
 
@@ -17,8 +17,9 @@ namespace colonnade::plan {
 std::string expand_layout(std::string_view text);
 
 /// The stages of a layout, E first and once, L last and once, `t` num_layers times; stages between
-/// those of E and L may be empty. Throws ConfigError with the counts it got unless the number of stages is a
-/// multiple of `ranks`. Letters other than E, t, L (m: multi-token prediction) are refused.
-std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers, int ranks);
+/// those of E and L may be empty; `m` num_predictions times, in front of L in its stage. Throws ConfigError
+/// with the counts it got unless the number of stages is a multiple of `ranks`. Other letters are refused.
+std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers,
+                                      std::int64_t num_predictions, int ranks);
 
 }  // namespace colonnade::plan

@@ -16,21 +16,22 @@ namespace {
 
 constexpr std::int64_t kFp32 = 4;
 
-/// Calls f(spec, tied) for every parameter of a stage, tied copies included, in forward order.
+/// Calls f(spec, tied) for every parameter of a stage, copies of the word embeddings included, in forward
+/// order.
 template <typename F>
 void for_each_held(const config::Run& run, const StageBlocks& stage, bool has_embedding, F&& f) {
-  const bool untied = run.model.untie_embeddings_and_output_weights;
+  const bool shared = run.model.word_embeddings_shared();
   const auto plain = [&](const ParamSpec& spec) { f(spec, false); };
   if (stage.embedding) {
     const EmbeddingParams embedding = embedding_params(run.model, run.parallel);
-    f(embedding.word, !untied);
+    f(embedding.word, shared);
     for_each(embedding.position, plain);
   }
   for (std::int64_t i = 0; i < stage.num_layers; ++i)
     for_each(layer_params(run.model, run.parallel, stage.first_layer + i), plain);
   if (!stage.head) return;
   for_each(head_params(run.model, run.parallel), plain);
-  if (!untied && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
+  if (shared && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
 }
 
 Replicas replicas_of(const Mesh& mesh) {
@@ -63,13 +64,18 @@ std::int64_t optimizer_bytes(const config::Run& run) {
   return kFp32 * (moments + (main_copy ? 1 : 0));
 }
 
-/// Cosines and sines of the rotary positions.
-std::int64_t table_bytes(const config::Run& run) {
+/// Cosines and sines of the rotary positions, of each base that a layer of these stages has.
+std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>& stages) {
   const config::Model& m = run.model;
-  if (m.position_embedding != config::PositionEmbedding::kRope) return 0;
+  if (!m.rotary()) return 0;
   const std::int64_t length = std::max(run.training.seq_length, m.max_position_embeddings);
-  const auto half = static_cast<std::int64_t>(static_cast<double>(m.kv_channels) * m.rotary_percent) / 2;
-  return 2 * length * half * kFp32;
+  std::set<bool> bases;
+  const auto add = [&](std::int64_t layer) { bases.insert(m.rotary_base_local && window_of(m, layer) > 0); };
+  for (const StageBlocks& stage : stages) {
+    for (std::int64_t i = 0; i < stage.num_layers; ++i) add(stage.first_layer + i);
+    if (stage.head && m.mtp_num_layers > 0) add(m.num_layers);
+  }
+  return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
 /// Fills in what lies between steps.
@@ -80,7 +86,7 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.gradients = layout.size * kFp32;
   const Replicas shards = run.parallel.use_distributed_optimizer ? replicas_of(mesh) : Replicas();
   memory.optimizer = largest_shard(layout, shards) * optimizer_bytes(run);
-  memory.tables = table_bytes(run);
+  memory.tables = table_bytes(run, memory.stages);
 }
 
 /// Most micro-batches that are between their first and their last forward pass on a rank of `chunks`.
@@ -198,6 +204,20 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
   return plan;
 }
 
+namespace {
+
+/// Of the multi-latent attention of a layer, as Megatron's estimate counts it.
+double latent_parameters(const config::Model& m, double norm) {
+  const auto real = [](auto value) { return static_cast<double>(value); };
+  const double h = real(m.hidden_size), n = real(m.num_attention_heads), d = real(m.kv_channels);
+  const double q = real(m.latent.q_lora_rank), c = real(m.latent.kv_lora_rank), v = real(m.latent.v_head_dim);
+  return (q > 0 ? q * (h + n * d + norm) : h * n * d) +
+         c * (h + n * (real(m.latent.qk_head_dim) + v) + norm) + h * real(m.latent.qk_pos_emb_head_dim) +
+         n * v * h;
+}
+
+}  // namespace
+
 TheoreticalMemory theoretical_memory(const config::Run& run, bool selective_recompute) {
   const config::Model& m = run.model;
   const auto real = [](auto value) { return static_cast<double>(value); };
@@ -209,7 +229,9 @@ TheoreticalMemory theoretical_memory(const config::Run& run, bool selective_reco
   const double norm = m.normalization == config::Normalization::kLayerNorm ? 2 : 1;
   const bool untied = m.untie_embeddings_and_output_weights;
 
-  const double attention = 2 * h * h * (1 + groups / heads) * (real(m.kv_channels) * heads / h);
+  const double attention = m.latent.enabled
+                               ? latent_parameters(m, norm)
+                               : 2 * h * h * (1 + groups / heads) * (real(m.kv_channels) * heads / h);
   const double mlp = 2 * h * ffn * (m.gated() ? 1.5 : 1);
   const double whole = 2 * h * norm * layers + h * norm;
   double parameters = ((attention + mlp) * layers / pp + h * vocabulary) / tp + whole / pp;

@@ -37,6 +37,8 @@ enum class InitKind : std::uint8_t { kNormal, kZero, kOne };
 struct Init {
   InitKind kind = InitKind::kNormal;
   double std = 0.02;
+  static constexpr Init zeros() { return {.kind = InitKind::kZero, .std = 0}; }
+  static constexpr Init ones() { return {.kind = InitKind::kOne, .std = 0}; }
 };
 
 /// The ranks that hold parts of a parameter, and those that hold the same part.

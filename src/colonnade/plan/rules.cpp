@@ -52,6 +52,10 @@ std::span<const Area> areas() {
   static const Area kAreas[] = {
       {"Sizes of model, ranks and batch", shape_rules()},
       {"Experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
+      {"Multi-latent attention and multi-token prediction", latent_rules(),
+       "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; "
+       "kv_lora_rank=16"},
+      {"Context parallelism", context_rules(), "context_parallel_size=2; attention_dropout=0"},
       {"Pipeline, data parallelism and communication", pipeline_rules()},
       {"Length of the run, learning rate and optimizer", schedule_rules()},
       {"Data, tokenizer and checkpoints", data_rules()},

@@ -148,7 +148,8 @@ std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
   }
   if (!p.pipeline_model_parallel_layout.empty()) {
     refuse_beside_layout(p);
-    return parse_layout(p.pipeline_model_parallel_layout, model.num_layers, p.pipeline_model_parallel_size);
+    return parse_layout(p.pipeline_model_parallel_layout, model.num_layers, model.mtp_num_layers,
+                        p.pipeline_model_parallel_size);
   }
   const int chunks = chunks_of_even_split(model, p);
   const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;

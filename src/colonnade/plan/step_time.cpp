@@ -259,6 +259,18 @@ std::string why_not_estimated(const config::Run& run) {
   if (run.model.params_dtype == config::ParamsDtype::kFloat32)
     return "--hardware: speeds of devices are those of 16-bit products; got --params-dtype fp32; add --bf16, or leave "
            "--hardware and --search out";
+  if (run.model.latent.enabled || run.model.mtp_num_layers > 0)
+    return fmt::format(
+        "--hardware: the time of {} is not estimated in this version; got it; leave --hardware and --search out",
+        run.model.latent.enabled ? "--multi-latent-attention" : "--mtp-num-layers");
+  if (run.parallel.context_parallel_size > 1)
+    return fmt::format(
+        "--hardware: the time of context parallelism is not estimated in this version; got "
+        "--context-parallel-size {}; leave --hardware and --search out",
+        run.parallel.context_parallel_size);
+  if (run.model.softmax_type != config::SoftmaxType::kVanilla)
+    return "--hardware: the time of attention with sinks is not estimated in this version; got --softmax-type other "
+           "than vanilla; leave --hardware and --search out";
   if (run.model.moe.num_experts == 0) return "";
   return fmt::format(
       "--hardware: the time of a mixture of experts is not estimated in this version; got --num-experts {}; leave "

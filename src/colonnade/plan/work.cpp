@@ -40,6 +40,26 @@ void add_norm(Work& work, const Sizes& z) {
   work.backward_kernels += 2;
 }
 
+/// A sandwich norm reads and writes the stream; backward it reads a gradient and its input and writes one.
+void add_sandwich_norm(Work& work, const Sizes& z) {
+  if (!z.m.sandwich_norm) return;
+  work.forward_bytes += 2 * z.hidden;
+  work.backward_bytes += 3 * z.hidden;
+  work.forward_kernels += 1;
+  work.backward_kernels += 2;
+}
+
+/// Scores under a soft cap are written by their product and read and written by scale, tanh, scale, mask and
+/// softmax; backward as often.
+void add_score_passes(Work& work, const Sizes& z) {
+  if (z.m.attn_logit_softcapping == 0) return;
+  const double passes = 11 * z.n * z.s * z.q / static_cast<double>(z.m.kv_channels) * z.e;
+  work.forward_bytes += passes;
+  work.backward_bytes += passes;
+  work.forward_kernels += 6;
+  work.backward_kernels += 6;
+}
+
 }  // namespace
 
 Work embedding_work(const config::Run& run) {
@@ -56,12 +76,14 @@ Work attention_work(const config::Run& run) {
   const Sizes z(run);
   Work work;
   add_norm(work, z);
-  const double turned = z.m.position_embedding == config::PositionEmbedding::kRope ? z.q + z.kv : 0;
+  const double turned = z.m.rotary() ? z.q + z.kv : 0;
   const double normed = z.m.qk_layernorm ? z.q + z.kv : 0;
   work.forward_bytes += 2 * z.n * z.e * (turned + normed);
   work.backward_bytes += z.n * z.e * (2 * turned + 3 * normed);
   work.forward_kernels += (turned > 0 ? 2 : 0) + (normed > 0 ? 2 : 0);
   work.backward_kernels += (turned > 0 ? 2 : 0) + (normed > 0 ? 4 : 0);
+  add_sandwich_norm(work, z);
+  add_score_passes(work, z);
   work.attention_flops = 2 * z.n * z.s * z.q;
   work.products = {{"qkv", z.n, z.q + 2 * z.kv, z.h, LinearCut::kColumns, z.whole},
                    {"proj", z.n, z.h, z.q, LinearCut::kRows, z.whole}};
@@ -72,6 +94,7 @@ Work mlp_work(const config::Run& run) {
   const Sizes z(run);
   Work work;
   add_norm(work, z);
+  add_sandwich_norm(work, z);
   work.forward_bytes += z.n * z.e * (z.fc1 + z.ffn);
   work.backward_bytes += z.n * z.e * (2 * z.fc1 + z.ffn);
   work.forward_kernels += 1;

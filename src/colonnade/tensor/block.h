@@ -18,7 +18,8 @@ namespace colonnade::tensor {
 
 /// One micro-batch: named tensors, on the device when a block sees them. GPT models read `tokens` [b, s],
 /// `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
-/// numbers).
+/// numbers); with context parallelism s counts this rank's tokens, positions are always there, and
+/// `attention_mask` [b, 1, S, S] is of whole sequences.
 class Batch {
  public:
   Batch() = default;

@@ -141,10 +141,15 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
     for (const RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
-    if (job_.run.model.attention_dropout > 0 && !job_.run.training.skip_train)
+    const config::Model& m = job_.run.model;
+    const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && device().is_cuda();
+    if ((m.attention_dropout > 0 || m.attn_logit_softcapping > 0 || sinks) && !job_.run.training.skip_train)
       log::warning(
-          "attention dropout: it keeps all scores in memory and is slower than attention without dropout; "
-          "--attention-dropout 0 takes the fast kernels");
+          "{}: it keeps all scores in memory and is slower than attention without it, which takes the fast "
+          "kernels",
+          m.attention_dropout > 0        ? "attention dropout"
+          : m.attn_logit_softcapping > 0 ? "--attn-logit-softcapping"
+                                         : "--softmax-type");
   }
 }
 

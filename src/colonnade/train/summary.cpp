@@ -39,10 +39,13 @@ RunSummary summarize(job::Job& job) {
   summary.title =
       fmt::format("{}, {} parameters on {} rank{}", run.family, plan::count_text(static_cast<double>(total)),
                   mesh.world_size(), mesh.world_size() == 1 ? "" : "s");
+  const int cp = mesh.size(Axis::kCp);
+  const std::string context = cp > 1 ? fmt::format("context {} x ", cp) : "";
   summary.facts = {
       {"layout",
-       fmt::format("tensor {} x pipeline {} x data {}{}{}", mesh.size(Axis::kTp), mesh.size(Axis::kPp),
-                   job.data_ranks(), run.parallel.sequence_parallel ? ", sequence parallel" : "",
+       fmt::format("tensor {} x {}pipeline {} x data {}{}{}", mesh.size(Axis::kTp), context,
+                   mesh.size(Axis::kPp), job.data_ranks(),
+                   run.parallel.sequence_parallel ? ", sequence parallel" : "",
                    job.buffers().distributed(plan::Family::kDense) ? ", distributed optimizer" : "")},
       {"batch",
        fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
@@ -56,12 +59,14 @@ RunSummary summarize(job::Job& job) {
   const auto memory = plan::plan_memory(run);
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const int stage = mesh.coord(rank, Axis::kPp);
-    summary.ranks.push_back({.rank = rank,
-                             .place = fmt::format("tp {}, pp {}, dp {}", mesh.coord(rank, Axis::kTp), stage,
-                                                  mesh.coord(rank, Axis::kDp)),
-                             .owns = owned_blocks(run, stage),
-                             .parameters = std::stoll(counts[static_cast<std::size_t>(rank)]),
-                             .planned = planned_peaks(memory[static_cast<std::size_t>(stage)])});
+    summary.ranks.push_back(
+        {.rank = rank,
+         .place = fmt::format("tp {}, {}pp {}, dp {}", mesh.coord(rank, Axis::kTp),
+                              cp > 1 ? fmt::format("cp {}, ", mesh.coord(rank, Axis::kCp)) : "", stage,
+                              mesh.coord(rank, Axis::kDp)),
+         .owns = owned_blocks(run, stage),
+         .parameters = std::stoll(counts[static_cast<std::size_t>(rank)]),
+         .planned = planned_peaks(memory[static_cast<std::size_t>(stage)])});
   }
   const plan::Schedule& schedule = job.executor().schedule();
   if (schedule.ranks > 1)

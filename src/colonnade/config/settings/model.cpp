@@ -80,6 +80,34 @@ void sizes(Table& t) {
       .range(1, 1'000'000);
 }
 
+void yarn(Table& t) {
+  t.add<kModel, &Model::rotary_scaling_factor>("--rotary-scaling-factor",
+                                               "YaRN's factor: new context length over the old one")
+      .at_least(1);
+  t.add<kModel, &Model::mscale>("--mscale",
+                                "YaRN's attention factor is (1 + 0.1 mscale ln factor) over the same of "
+                                "--mscale-all-dim")
+      .at_least(0);
+  t.add<kModel, &Model::mscale_all_dim>("--mscale-all-dim", "see --mscale").at_least(0);
+  t.add<kModel, &Model::yarn_original_max_position_embeddings>("--yarn-original-max-position-embeddings",
+                                                               "context length before YaRN's scaling")
+      .unit("tokens")
+      .at_least(1)
+      .megatron_default("unset");
+  t.add<kModel, &Model::yarn_beta_fast>("--yarn-beta-fast",
+                                        "YaRN keeps frequencies that turn more often over the old length")
+      .at_least(0)
+      .megatron_default("unset");
+  t.add<kModel, &Model::yarn_beta_slow>("--yarn-beta-slow",
+                                        "YaRN stretches frequencies that turn less often over the old length")
+      .at_least(0)
+      .megatron_default("unset");
+  t.add<kModel, &Model::yarn_correction_range_round_to_int>(
+       "--yarn-correction-range-round-to-int", "YaRN's blend begins and ends at whole numbers of frequencies")
+      .off("--no-yarn-correction-range-round-to-int")
+      .megatron_default("unset");
+}
+
 void positions(Table& t) {
   t.group("positions");
   t.add<kModel, &Model::position_embedding>("--position-embedding-type", "how tokens know where they stand")
@@ -89,6 +117,11 @@ void positions(Table& t) {
               "no learned positions; needs rope or none as --position-embedding-type")
       .key("add_position_embedding");
   t.add<kModel, &Model::rotary_base>("--rotary-base", "base of the rotary frequencies").at_least(1);
+  t.add<kModel, &Model::rotary_base_local>(
+       "--rotary-base-local",
+       "base of the rotary frequencies of layers with a window, which nothing scales; unset: --rotary-base")
+      .at_least(1)
+      .own();
   t.add<kModel, &Model::rotary_percent>("--rotary-percent", "share of each head that is rotated").range(0, 1);
   t.add<kModel, &Model::rotary_interleaved>("--rotary-interleaved", "rotate pairs of neighbours, not halves");
   t.add<kModel, &Model::rotary_seq_len_interpolation_factor>("--rotary-seq-len-interpolation-factor",
@@ -111,6 +144,7 @@ void positions(Table& t) {
       .unit("tokens")
       .at_least(1)
       .own();
+  yarn(t);
 }
 
 void switches(Table& t) {
@@ -129,6 +163,13 @@ void switches(Table& t) {
   t.shorthand("--swiglu", "").shorthand("activation", "swiglu").common();
   t.shorthand("--squared-relu", "").shorthand("activation", "squared-relu");
   t.shorthand("--openai-gelu", "").shorthand("activation", "gelu-tanh");
+  t.shorthand("--quick-geglu", "").shorthand("activation", "quick-geglu");
+  t.add<kModel, &Model::glu_linear_offset>("--glu-linear-offset",
+                                           "with quick-geglu: added to what the gate is multiplied with");
+  t.add<kModel, &Model::activation_func_clamp_value>(
+       "--activation-func-clamp-value",
+       "with quick-geglu: the gate is at most this, the other factor at most this far from 0; unset: no bound")
+      .at_least(0);
   t.shorthand("--no-bias-gelu-fusion", "plain GELU is the erf form also with biases").key("bias_gelu_fusion");
   t.add<kModel, &Model::add_bias_linear>("--add-bias-linear", "biases of the linear layers")
       .off("--disable-bias-linear")
@@ -139,6 +180,27 @@ void switches(Table& t) {
                                      "W,0: each token sees W earlier ones and itself; 0,0: all")
       .how(Kind::kText, &set_window, &get_window)
       .unit("tokens");
+  t.add<kModel, &Model::window_attn_skip_freq>(
+      "--window-attn-skip-freq",
+      "N: every N-th layer has no window; or a list with 1 for each layer that has it; empty: all have");
+  t.add<kModel, &Model::softmax_type>("--softmax-type",
+                                      "what else scores compete with: nothing, exp(0), or a learned logit of "
+                                      "each head");
+  t.add<kModel, &Model::attn_logit_softcapping>(
+       "--attn-logit-softcapping",
+       "scores s become c tanh(s / c); 0: they do not; takes a slower path that keeps them")
+      .at_least(0)
+      .own();
+  t.add<kModel, &Model::query_pre_attn_scalar>(
+       "--query-pre-attn-scalar", "scores are divided by its square root; unset: by that of the head's size")
+      .at_least(1)
+      .own();
+  t.add<kModel, &Model::sandwich_norm>("--sandwich-norm",
+                                       "norms of the outputs of attention and MLP too, before they are added")
+      .own();
+  t.add<kModel, &Model::scale_embeddings>("--scale-embeddings",
+                                          "embeddings are multiplied by the square root of the hidden size")
+      .own();
   t.add<kModel, &Model::untie_embeddings_and_output_weights>("--untie-embeddings-and-output-weights",
                                                              "the output layer has its own weights")
       .common();

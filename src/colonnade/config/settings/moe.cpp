@@ -65,6 +65,11 @@ void router(Table& t) {
   t.add<kModel, kMoe, &Moe::router_group_topk>("--moe-router-group-topk",
                                                "groups that a token chooses from; 0: all")
       .range(0, 1'000'000);
+  t.add<kModel, kMoe, &Moe::router_group_best>(
+       "--moe-router-group-best",
+       "a group is worth the sum of so many of its best scores; 0: experts of a token over its groups")
+      .range(0, 1'000'000)
+      .own();
   t.add<kModel, kMoe, &Moe::router_topk_scaling_factor>("--moe-router-topk-scaling-factor",
                                                         "the weights are multiplied by this; unset: 1")
       .at_least(0);

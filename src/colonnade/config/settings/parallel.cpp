@@ -7,6 +7,32 @@ namespace {
 
 constexpr auto kParallel = &Run::parallel;
 
+std::string set_exchanges(Run& run, const Words& words) {
+  for (const std::string& word : words)
+    if (std::ranges::find(kContextExchanges, word) == std::end(kContextExchanges))
+      return fmt::format("must be of {}", fmt::join(kContextExchanges, ", "));
+  if (words.empty()) return "must be one kind, or one for each layer";
+  run.parallel.cp_comm_type = words;
+  return "";
+}
+
+std::optional<Words> get_exchanges(const Run& run) { return run.parallel.cp_comm_type; }
+
+std::string set_levels(Run& run, const Words& words) {
+  std::vector<int> sizes;
+  for (const std::string& word : words)
+    if (!read_number(word, sizes.emplace_back()) || sizes.back() < 1) return "must be integers of at least 1";
+  run.parallel.hierarchical_context_parallel_sizes = std::move(sizes);
+  return "";
+}
+
+std::optional<Words> get_levels(const Run& run) {
+  Words words;
+  for (const int size : run.parallel.hierarchical_context_parallel_sizes)
+    words.push_back(std::to_string(size));
+  return words;
+}
+
 void sizes(Table& t) {
   t.group("parallel sizes");
   t.add<kParallel, &Parallel::tensor_model_parallel_size>("--tensor-model-parallel-size",
@@ -20,9 +46,17 @@ void sizes(Table& t) {
       .range(1, 100'000)
       .common();
   t.add<kParallel, &Parallel::context_parallel_size>("--context-parallel-size",
-                                                     "ranks that share each sequence; 1 in this version")
+                                                     "ranks that share each sequence")
       .unit("ranks")
       .range(1, 100'000);
+  t.add<kParallel, &Parallel::cp_comm_type>(
+       "--cp-comm-type",
+       "how context ranks exchange keys, values or heads: p2p, all_gather, a2a or a2a+p2p; one for all layers "
+       "or one for each")
+      .how(Kind::kList, set_exchanges, get_exchanges);
+  t.special("--hierarchical-context-parallel-sizes",
+            "of a2a+p2p: how many neighbours exchange heads, and how many such groups make a ring")
+      .how(Kind::kList, set_levels, get_levels);
   t.add<kParallel, &Parallel::expert_model_parallel_size>("--expert-model-parallel-size",
                                                           "ranks that share the experts of a layer")
       .unit("ranks")

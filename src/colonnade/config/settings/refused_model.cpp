@@ -60,23 +60,12 @@ constexpr Flag kMoe[] = {
 };
 
 constexpr Flag kMla[] = {
-    {"--multi-latent-attention"},
-    {"--q-lora-rank", "integer"},
-    {"--kv-lora-rank", "integer", "32"},
-    {"--qk-head-dim", "integer", "128"},
-    {"--qk-pos-emb-head-dim", "integer", "64"},
-    {"--v-head-dim", "integer", "128"},
-    {"--rotary-scaling-factor", "number", "1.0"},
-    {"--mscale", "number", "1.0"},
-    {"--mscale-all-dim", "number", "0.0"},
     {"--cache-mla-latents"},
     {"--mla-down-proj-fusion"},
 };
 
 constexpr Flag kMtp[] = {
     {"--mtp-standalone"},
-    {"--mtp-num-layers", "integer"},
-    {"--mtp-loss-scaling-factor", "number", "0.1"},
     {"--mtp-use-repeated-layer"},
     {"--mtp-detach-heads"},
     {"--mtp-hsm"},
@@ -118,9 +107,6 @@ constexpr Flag kReducedProducts[] = {{"--disable-bf16-reduced-precision-matmul"}
 
 constexpr Flag kLayerKinds[] = {
     {"--hybrid-context-parallel"},
-    {"--softmax-type", "text", "vanilla"},
-    {"--glu-linear-offset", "number", "0.0"},
-    {"--activation-func-clamp-value", "number"},
     {"--qk-l2-norm"},
     {"--qk-clip"},
     {"--qk-clip-alpha", "number", "0.5"},
@@ -162,9 +148,7 @@ constexpr Flag kLayerKinds[] = {
     {"--disable-mamba-mem-eff-path", "off", "", "use_mamba_mem_eff_path"},
     {"--gdp-cutedsl-kernel"},
     {"--gdp-num-chunk-states-to-recompute", "integer", "2"},
-    {"--window-attn-skip-freq", "text"},
     {"--no-rope-freq", "text"},
-    {"--quick-geglu"},
     {"--mamba-training-ssm-states-dtype", "text"},
     {"--linear-attention-freq", "text"},
     {"--heterogeneous-layers-config-path", "text"},
@@ -180,10 +164,6 @@ constexpr Flag kLayerKinds[] = {
 
 constexpr Flag kPositions[] = {
     {"--mrope-section", "list"},
-    {"--yarn-original-max-position-embeddings", "integer"},
-    {"--yarn-beta-fast", "number"},
-    {"--yarn-beta-slow", "number"},
-    {"--yarn-correction-range-round-to-int"},
     {"--relative-attention-num-buckets", "integer", "32"},
     {"--relative-attention-max-distance", "integer", "128"},
     {"--rope-type", "text"},
@@ -227,8 +207,8 @@ constexpr Flag kRecompute[] = {
 
 void add_refused_model(Table& t) {
   t.refuse("such form of experts", "remove it; docs/reference/settings.md lists the forms there are", kMoe);
-  t.refuse("multi-latent attention", "remove it and use --group-query-attention", kMla);
-  t.refuse("multi-token prediction", "remove it", kMtp);
+  t.refuse("such form of multi-latent attention", "remove it", kMla);
+  t.refuse("such form of multi-token prediction", "remove it", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
   t.refuse("gradients that are reduced in bf16", "remove it; they are summed and reduced in fp32",
            kGradReduce);
@@ -236,8 +216,8 @@ void add_refused_model(Table& t) {
            kReducedProducts);
   t.refuse("such kind of layer", "remove it; docs/reference/settings.md lists the kinds there are",
            kLayerKinds);
-  t.refuse("YaRN, multi-axis and relative positions",
-           "use --position-embedding-type rope with --use-rope-scaling, or learned_absolute", kPositions);
+  t.refuse("multi-axis and relative positions, or another name of YaRN",
+           "use --position-embedding-type rope, yarn or learned_absolute", kPositions);
   t.refuse("muP scaling", "set --init-method-std and --lr by hand", kMup);
   t.refuse("recomputing or offloading of activations and states",
            "remove it; lower --micro-batch-size or raise the parallel sizes to save memory", kRecompute);

@@ -39,9 +39,7 @@ constexpr Flag kFsdp[] = {
 };
 
 constexpr Flag kContext[] = {
-    {"--hierarchical-context-parallel-sizes", "list"},
     {"--max-seqlen-per-dp-cp-rank", "integer"},
-    {"--cp-comm-type", "list", "p2p"},
 };
 
 constexpr Flag kOverlap[] = {
@@ -99,7 +97,8 @@ void add_refused_parallel(Table& t) {
            kWeightShards);
   t.refuse("sharding of weights over data ranks (FSDP)",
            "use --use-distributed-optimizer, which shards gradients and optimizer states", kFsdp);
-  t.refuse("context parallelism", "remove it and use --sequence-parallel", kContext);
+  t.refuse("context size that changes with the sequences", "remove it and use --context-parallel-size",
+           kContext);
   t.refuse("such way of overlapping communication", "remove it; results do not depend on it", kOverlap);
   t.refuse("such control of process groups, buckets or start-up", "remove it; results do not depend on it",
            kGroups);

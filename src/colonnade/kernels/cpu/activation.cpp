@@ -7,23 +7,31 @@
 namespace colonnade::kernels::cpu {
 namespace {
 
+/// x + bias at one column of a row.
+template <bool kBias, typename T>
+[[gnu::always_inline]] inline Acc<T> input(const T* row, const T* bias, std::int64_t column) {
+  Acc<T> z = load(row[column]);
+  if constexpr (kBias) z += load(bias[column]);
+  return z;
+}
+
 template <ActivationKind kKind, bool kBias, typename T>
 COL_CLONES void forward_rows(const Activation<T>& a, std::int64_t begin, std::int64_t end) {
   using A = Acc<T>;
   constexpr std::int64_t kWidth = is_gated(kKind) ? 2 : 1;
   const std::int64_t cols = a.cols;
+  [[maybe_unused]] const A bound = A(a.glu.bound), offset = A(a.glu.offset);
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* gate = a.x + row * cols * kWidth;
-    const T* up = gate + cols;
+    const T* x = a.x + row * cols * kWidth;
     T* y = a.y + row * cols;
 #pragma omp simd
     for (std::int64_t c = 0; c < cols; ++c) {
-      A z = load(gate[c]);
-      if constexpr (kBias) z += load(a.bias[c]);
+      A z = input<kBias>(x, a.bias, gate_column<kKind>(c));
+      if constexpr (is_paired(kKind)) z = bounded_above(z, bound).value;
       A out = value_slope<kKind, Math>(z).value;
       if constexpr (is_gated(kKind)) {
-        A u = load(up[c]);
-        if constexpr (kBias) u += load(a.bias[cols + c]);
+        A u = input<kBias>(x, a.bias, up_column<kKind>(c, cols));
+        if constexpr (is_paired(kKind)) u = bounded(u, bound).value + offset;
         out *= u;
       }
       y[c] = T(out);
@@ -36,25 +44,30 @@ COL_CLONES void backward_rows(const ActivationGrad<T>& a, std::int64_t begin, st
   using A = Acc<T>;
   constexpr std::int64_t kWidth = is_gated(kKind) ? 2 : 1;
   const std::int64_t cols = a.cols;
+  [[maybe_unused]] const A bound = A(a.glu.bound), offset = A(a.glu.offset);
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* gate = a.x + row * cols * kWidth;
-    const T* up = gate + cols;
+    const T* x = a.x + row * cols * kWidth;
     const T* grad_y = a.grad_y + row * cols;
-    T* grad_gate = a.grad_x + row * cols * kWidth;
-    T* grad_up = grad_gate + cols;
+    T* grad_x = a.grad_x + row * cols * kWidth;
 #pragma omp simd
     for (std::int64_t c = 0; c < cols; ++c) {
-      A z = load(gate[c]);
-      if constexpr (kBias) z += load(a.bias[c]);
-      const ValueSlope<A> f = value_slope<kKind, Math>(z);
       const A g = load(grad_y[c]);
-      if constexpr (is_gated(kKind)) {
-        A u = load(up[c]);
-        if constexpr (kBias) u += load(a.bias[cols + c]);
-        grad_gate[c] = T(g * u * f.slope);
-        grad_up[c] = T(g * f.value);
+      const A z = input<kBias>(x, a.bias, gate_column<kKind>(c));
+      if constexpr (is_paired(kKind)) {
+        const ValueSlope<A> gate = bounded_above(z, bound);
+        const ValueSlope<A> up = bounded(input<kBias>(x, a.bias, up_column<kKind>(c, cols)), bound);
+        const ValueSlope<A> f = value_slope<kKind, Math>(gate.value);
+        grad_x[gate_column<kKind>(c)] = T(g * (up.value + offset) * f.slope * gate.slope);
+        grad_x[up_column<kKind>(c, cols)] = T(g * f.value * up.slope);
       } else {
-        grad_gate[c] = T(g * f.slope);
+        const ValueSlope<A> f = value_slope<kKind, Math>(z);
+        if constexpr (is_gated(kKind)) {
+          const A u = input<kBias>(x, a.bias, up_column<kKind>(c, cols));
+          grad_x[c] = T(g * u * f.slope);
+          grad_x[cols + c] = T(g * f.value);
+        } else {
+          grad_x[c] = T(g * f.slope);
+        }
       }
     }
   }
@@ -82,6 +95,8 @@ void with_kind(ActivationKind kind, bool bias, const F& f) {
       return pick.template operator()<ActivationKind::kGeglu>();
     case ActivationKind::kGegluTanh:
       return pick.template operator()<ActivationKind::kGegluTanh>();
+    case ActivationKind::kQuickGeglu:
+      return pick.template operator()<ActivationKind::kQuickGeglu>();
   }
 }
 

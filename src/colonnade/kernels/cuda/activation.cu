@@ -6,16 +6,29 @@
 namespace colonnade::kernels::cuda {
 namespace {
 
+/// x + bias at one column of the row that begins at `row`.
+template <typename Args>
+__device__ auto input(const Args& a, std::int64_t row, std::int64_t column) {
+  const auto z = load(a.x[row + column]);
+  return a.bias != nullptr ? z + load(a.bias[column]) : z;
+}
+
 template <ActivationKind kKind, typename T>
 __global__ void forward(Activation<T> a) {
   using A = Acc<T>;
+  const A bound = A(a.glu.bound), offset = A(a.glu.offset);
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < a.rows * a.cols; i += step) {
     const std::int64_t c = i % a.cols;
-    const std::int64_t at = is_gated(kKind) ? 2 * i - c : i;  // row * 2 cols + c
-    const A z = load(a.x[at]) + (a.bias != nullptr ? load(a.bias[c]) : A(0));
+    const std::int64_t row = is_gated(kKind) ? 2 * (i - c) : i - c;
+    A z = input(a, row, gate_column<kKind>(c));
+    if constexpr (is_paired(kKind)) z = bounded_above(z, bound).value;
     A y = value_slope<kKind, Math>(z).value;
-    if (is_gated(kKind)) y *= load(a.x[at + a.cols]) + (a.bias != nullptr ? load(a.bias[c + a.cols]) : A(0));
+    if constexpr (is_gated(kKind)) {
+      A u = input(a, row, up_column<kKind>(c, a.cols));
+      if constexpr (is_paired(kKind)) u = bounded(u, bound).value + offset;
+      y *= u;
+    }
     a.y[i] = T(y);
   }
 }
@@ -23,19 +36,28 @@ __global__ void forward(Activation<T> a) {
 template <ActivationKind kKind, typename T>
 __global__ void backward(ActivationGrad<T> a) {
   using A = Acc<T>;
+  const A bound = A(a.glu.bound), offset = A(a.glu.offset);
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < a.rows * a.cols; i += step) {
     const std::int64_t c = i % a.cols;
-    const std::int64_t at = is_gated(kKind) ? 2 * i - c : i;
-    const A z = load(a.x[at]) + (a.bias != nullptr ? load(a.bias[c]) : A(0));
-    const ValueSlope<A> f = value_slope<kKind, Math>(z);
+    const std::int64_t row = is_gated(kKind) ? 2 * (i - c) : i - c;
     const A g = load(a.grad_y[i]);
-    if (is_gated(kKind)) {
-      const A up = load(a.x[at + a.cols]) + (a.bias != nullptr ? load(a.bias[c + a.cols]) : A(0));
-      a.grad_x[at] = T(g * up * f.slope);
-      a.grad_x[at + a.cols] = T(g * f.value);
+    const A z = input(a, row, gate_column<kKind>(c));
+    if constexpr (is_paired(kKind)) {
+      const ValueSlope<A> gate = bounded_above(z, bound);
+      const ValueSlope<A> up = bounded(A(input(a, row, up_column<kKind>(c, a.cols))), bound);
+      const ValueSlope<A> f = value_slope<kKind, Math>(gate.value);
+      a.grad_x[row + gate_column<kKind>(c)] = T(g * (up.value + offset) * f.slope * gate.slope);
+      a.grad_x[row + up_column<kKind>(c, a.cols)] = T(g * f.value * up.slope);
     } else {
-      a.grad_x[at] = T(g * f.slope);
+      const ValueSlope<A> f = value_slope<kKind, Math>(z);
+      if constexpr (is_gated(kKind)) {
+        const A up = input(a, row, up_column<kKind>(c, a.cols));
+        a.grad_x[row + c] = T(g * up * f.slope);
+        a.grad_x[row + a.cols + c] = T(g * f.value);
+      } else {
+        a.grad_x[row + c] = T(g * f.slope);
+      }
     }
   }
 }
@@ -55,6 +77,8 @@ void with_kind(ActivationKind kind, const F& f) {
       return f.template operator()<ActivationKind::kGeglu>();
     case ActivationKind::kGegluTanh:
       return f.template operator()<ActivationKind::kGegluTanh>();
+    case ActivationKind::kQuickGeglu:
+      return f.template operator()<ActivationKind::kQuickGeglu>();
   }
 }
 

@@ -12,10 +12,13 @@ Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Contex
     : router_(params, model, context),
       fc1_(context.make(params.fc1)),
       fc2_(context.make(params.fc2)),
+      fc1_bias_(context.make(params.fc1_bias)),
+      fc2_bias_(context.make(params.fc2_bias)),
       shared_gate_(context.make(params.shared_gate)),
       dispatcher_(
           make_dispatcher(model.moe.token_dispatcher_type, context, model.moe.num_experts, params.fc1.name)),
-      activation_(model.activation),
+      activation_(model),
+      first_(context.experts.rank() % context.expert_tensor == 0),
       once_(context.tp.size() == 1 || context.sequence_parallel) {
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
 }
@@ -28,9 +31,9 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
   const ops::Routing routing = router_.forward(normed, pass);
   // Each step lets go of what the one before it made, where no backward pass keeps it.
   const auto compute = [this](at::Tensor rows, const std::vector<std::int64_t>& counts) {
-    rows = ops::grouped_product(rows, counts, *fc1_);
+    rows = ops::grouped_product(rows, counts, *fc1_, {fc1_bias_.get()});
     rows = ops::activate(rows, activation_);
-    return ops::grouped_product(rows, counts, *fc2_);
+    return ops::grouped_product(rows, counts, *fc2_, {fc2_bias_.get(), first_});
   };
   const at::Tensor rows = normed.reshape({-1, normed.size(-1)});
   const at::Tensor y = dispatcher_->run(rows, routing, compute).view(normed.sizes());
@@ -42,7 +45,8 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
 }
 
 void Moe::add_parameters(std::vector<tensor::Parameter*>& all) const {
-  collect(all, {router_.weight.get(), router_.expert_bias.get(), fc1_.get(), fc2_.get()});
+  collect(all, {router_.weight.get(), router_.bias.get(), router_.expert_bias.get(), fc1_.get(), fc2_.get(),
+                fc1_bias_.get(), fc2_bias_.get()});
   if (shared_) shared_->add_parameters(all);
   collect(all, {shared_gate_.get()});
 }

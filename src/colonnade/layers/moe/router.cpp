@@ -20,7 +20,7 @@ ops::RouteArgs route_args(const config::Moe& moe) {
   if (moe.router_num_groups > 1 && moe.router_group_topk > 0) {
     args.groups = moe.router_num_groups;
     args.group_topk = moe.router_group_topk;
-    args.group_best = args.k / args.group_topk;
+    args.group_best = moe.router_group_best > 0 ? moe.router_group_best : args.k / args.group_topk;
   }
   args.scaling = moe.router_topk_scaling_factor.value_or(1);
   return args;
@@ -46,10 +46,12 @@ at::Tensor chosen(const at::Tensor& experts, std::int64_t sequences, std::int64_
 
 Router::Router(const plan::MoeParams& params, const config::Model& model, const Context& context)
     : weight(context.make(params.router)),
+      bias(context.make(params.router_bias)),
       expert_bias(context.make(params.expert_bias)),
       args_(route_args(model.moe)),
       z_loss_(model.moe.z_loss_coeff),
-      parts_(context.sequence_parallel ? context.tp : comm::Group()),
+      tensor_(context.sequence_parallel ? context.tp : comm::Group()),
+      context_(context.cp.all),
       readers_(context.readers),
       bias_rate_(model.moe.router_bias_update_rate) {
   const config::Moe& moe = model.moe;
@@ -64,7 +66,7 @@ Router::Router(const plan::MoeParams& params, const config::Model& model, const 
 }
 
 ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  const at::Tensor logits = wide_product(x.reshape({-1, x.size(-1)}), *weight);
+  const at::Tensor logits = wide_product(x.reshape({-1, x.size(-1)}), *weight, bias.get());
   ops::RouteArgs args = args_;
   if (expert_bias) args.bias = expert_bias->value;
   ops::Routing routing = ops::route(logits, args);
@@ -76,6 +78,14 @@ ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
   for (const Balance& balance : balances_) routing.weights = add_balance(routing, balance, x.size(1), pass);
   if (z_loss_ > 0) routing.weights = add_z_loss(routing.weights, logits, pass);
   return routing;
+}
+
+int Router::parts() const { return tensor_.size() * context_.size(); }
+
+/// Over the ranks that hold the other parts of the sequence.
+void Router::sum_parts(at::Tensor& sums, const char* what) const {
+  for (const comm::Group* group : {&tensor_, &context_})
+    group->all_reduce(sums, weight->spec.name + " / " + what).wait();
 }
 
 /// `own`: this rank's share of the loss, `whole`: the loss, both without the coefficient.
@@ -96,9 +106,8 @@ at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balan
   const bool steered = args_.groups > 1 || expert_bias != nullptr;
   const at::Tensor best = steered ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
   at::Tensor sums = at::stack({chosen(best, apart, experts, share.options()), share.detach()});
-  parts_.all_reduce(sums, weight->spec.name + " / balance").wait();
-  const double tokens =
-      static_cast<double>(routing.scores.size(0)) / static_cast<double>(apart) * parts_.size();
+  sum_parts(sums, "balance");
+  const double tokens = static_cast<double>(routing.scores.size(0)) / static_cast<double>(apart) * parts();
   const double factor = static_cast<double>(experts) /
                         (static_cast<double>(args_.k) * tokens * tokens * static_cast<double>(apart));
   return add_loss(routing.weights, (share * sums[0]).sum() * factor, (sums[1] * sums[0]).sum() * factor,
@@ -107,9 +116,9 @@ at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balan
 
 at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
                               const tensor::Pass& pass) const {
-  const at::Tensor own = log_sum_exp(logits).square().mean() / parts_.size();
+  const at::Tensor own = log_sum_exp(logits).square().mean() / parts();
   at::Tensor whole = own.detach().clone();
-  parts_.all_reduce(whole, weight->spec.name + " / z-loss").wait();
+  sum_parts(whole, "z-loss");
   return add_loss(weights, own, whole, z_loss_, "z_loss", pass);
 }
 

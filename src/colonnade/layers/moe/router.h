@@ -13,11 +13,11 @@
 
 namespace colonnade::layers {
 
-/// logits = x W^T in fp32 (float64 for float64), then ops::route.
+/// logits = x W^T + b in fp32 (float64 for float64), b only with biases of linear layers; then ops::route.
 ///
 /// Losses, in training, with E experts, k of them a token, and T tokens of a micro-batch over all tensor
-/// ranks, P_e the sum of the tokens' scores for e and f_e the tokens that have e among their k best scores,
-/// whatever groups and bias let them choose:
+/// and context ranks, P_e the sum of the tokens' scores for e and f_e the tokens that have e among their k
+/// best scores, whatever groups and bias let them choose:
 ///
 ///     aux_loss       E / (k T^2) sum_e P_e f_e
 ///     seq_aux_loss   the same for each sequence with its own T, averaged over sequences
@@ -30,8 +30,8 @@ namespace colonnade::layers {
 /// The expert bias b is added to the scores for the choice alone. After each step, with f_e the tokens that
 /// chose e over all its micro-batches and ranks, b_e += rate * sign(mean f - f_e) (DeepSeek-V3 2024).
 ///
-/// Communication: with sequence parallelism sums over tp, once a loss; with a bias, one sum over all readers
-/// of tokens a step.
+/// Communication: with sequence parallelism sums over tp, and over cp, once a loss; with a bias, one sum over
+/// all readers of tokens a step.
 class Router {
  public:
   Router(const plan::MoeParams& params, const config::Model& model, const Context& context);
@@ -42,9 +42,12 @@ class Router {
   void finish_step();
 
   std::unique_ptr<tensor::Parameter> weight;       ///< [experts, h]
+  std::unique_ptr<tensor::Parameter> bias;         ///< [experts]; null: none
   std::unique_ptr<tensor::Parameter> expert_bias;  ///< [experts]; null: none
 
  private:
+  [[nodiscard]] int parts() const;
+  void sum_parts(at::Tensor& sums, const char* what) const;
   struct Balance {
     std::string name;
     double coefficient = 0;
@@ -61,8 +64,8 @@ class Router {
   ops::RouteArgs args_;
   std::vector<Balance> balances_;
   double z_loss_;
-  comm::Group parts_;    ///< ranks that hold the other parts of the sequence
-  comm::Group readers_;  ///< ranks whose tokens move the bias
+  comm::Group tensor_, context_;  ///< ranks that hold the other parts of the sequence
+  comm::Group readers_;           ///< ranks whose tokens move the bias
   double bias_rate_;
   at::Tensor taken_;  ///< tokens of this step that chose each expert, on this rank
 };

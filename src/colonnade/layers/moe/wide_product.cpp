@@ -10,16 +10,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+struct Parameters {
+  tensor::Parameter* weight;
+  tensor::Parameter* bias;
+};
+
 struct WideProduct : torch::autograd::Function<WideProduct> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
-                            tensor::Parameter* weight) {
+                            const std::optional<at::Tensor>& b, const Parameters& of) {
     ctx->save_for_backward({x});
-    tensor::keep(ctx, weight);
+    tensor::keep(ctx, of);
     const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    return ops::product(x.to(wide), w.to(wide));
+    return ops::product(x.to(wide), w.to(wide), b ? std::optional(b->to(wide)) : std::nullopt);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    auto* weight = tensor::kept<tensor::Parameter*>(ctx);
+    const auto [weight, bias] = tensor::kept<Parameters>(ctx);
     const at::Tensor x = ctx->get_saved_variables()[0];
     const at::Tensor dy = grads[0].contiguous();
     at::Tensor dx;
@@ -28,14 +33,16 @@ struct WideProduct : torch::autograd::Function<WideProduct> {
       dx = ops::product_input_grad(dy, w).to(x.scalar_type());
     }
     weight->accumulate_product(dy, x.to(dy.scalar_type()));
-    return {dx, at::Tensor(), at::Tensor()};
+    if (bias != nullptr) bias->accumulate(dy.sum(0));
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor wide_product(const at::Tensor& x, tensor::Parameter& weight) {
-  return WideProduct::apply(x, weight.value, &weight);
+at::Tensor wide_product(const at::Tensor& x, tensor::Parameter& weight, tensor::Parameter* bias) {
+  const auto added = bias != nullptr ? std::optional(bias->value) : std::nullopt;
+  return WideProduct::apply(x, weight.value, added, Parameters{&weight, bias});
 }
 
 }  // namespace colonnade::layers

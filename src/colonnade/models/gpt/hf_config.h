@@ -9,6 +9,9 @@
 
 namespace colonnade::models::gpt {
 
+/// Of GELU's quick form, as config.json has it (swiglu_alpha).
+inline constexpr double kQuickAlpha = 1.702;
+
 /// config.json of a model that hf_family() can express; null for others.
 nlohmann::json hf_config(const config::Model& model);
 

@@ -12,7 +12,18 @@
 namespace colonnade::models::gpt {
 
 /// The published families whose tensors hold a model of these settings exactly.
-enum class HfFamily { kLlama, kMistral, kQwen2, kQwen3, kMixtral, kQwen3Moe, kGpt2 };
+enum class HfFamily {
+  kLlama,
+  kMistral,
+  kQwen2,
+  kQwen3,
+  kMixtral,
+  kQwen3Moe,
+  kGptOss,
+  kGemma3,
+  kGpt2,
+  kDeepseekV3
+};
 
 /// The family that can express `model`; nothing when none can (then our names are used).
 ///   Llama      rotary positions over the whole head, RMSNorm, SwiGLU, no biases
@@ -21,8 +32,16 @@ enum class HfFamily { kLlama, kMistral, kQwen2, kQwen3, kMixtral, kQwen3Moe, kGp
 ///   Qwen3      Llama with norms of queries and keys
 ///   Mixtral    Llama or Mistral with experts in every layer, weighted by a softmax over the chosen ones
 ///   Qwen3-MoE  Qwen3 with experts in any layers, weighted by a softmax over the chosen ones or over all
+///   GPT-OSS    Llama with biases, learned sinks, windows in any layers, experts of bounded quick-geglu in
+///   all Gemma 3    (text) Qwen3 with zero-centred gammas, sandwich norms, scaled embeddings, GELU, windows
+///   in any
+///              layers, which have a rotary base of their own
+///   DeepSeek-V3  multi-latent attention with normed vectors and --norm-epsilon 1e-6, dense layers before
+///   those
+///              with experts and shared ones, a sigmoid router with a bias that only selects, groups worth
+///              their best two scores; further predicted tokens too
 ///   GPT-2      learned positions, LayerNorm, GELU, biases, as many groups as heads
-/// Zero-centred gammas, shared experts, other routers, biases, activations, norms or positions fit none. How
+/// Other shared experts, routers, biases, activations, norms or positions fit none. How
 /// experts are kept busy (losses, jitter, capacity) belongs to the training, not to the family.
 std::optional<HfFamily> hf_family(const config::Model& model);
 
@@ -32,16 +51,26 @@ struct HfTensor {
   std::string name;
   std::int64_t first_row = 0;  ///< of dimension 0 of what it is a part of
   std::int64_t rows = 0;
-  bool transposed = false;             ///< stored as [in, out] (GPT-2's Conv1D)
+  bool transposed = false;             ///< stored as [in, out] (GPT-2's Conv1D), or [experts, in, out]
   std::optional<std::int64_t> expert;  ///< index of the parameter's dimension 0
 };
 
-/// The tensors that hold `spec` in `family`; with nothing, one tensor under our own name.
-std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfFamily> family);
+/// A family, and the layers of the model: its checkpoints number those of further tokens behind them.
+struct HfNaming {
+  HfNaming(HfFamily family, std::int64_t layers = 0)
+      : family(family), layers(layers) {}  // NOLINT: a family will do
+  HfFamily family;
+  std::int64_t layers;
+};
+/// That of hf_family.
+std::optional<HfNaming> hf_naming(const config::Model& model);
+
+/// The tensors that hold `spec` in `naming`; with nothing, one tensor under our own name.
+std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfNaming> naming);
 
 /// Those of `names`, a checkpoint's in the model's family, that hold no parameter of the model. Left out are
 /// what its tensors do not depend on: rotary frequencies, causal masks, the output layer's copy of tied
-/// embeddings.
+/// embeddings, layers of further tokens that the model does not predict, and their copies of both tables.
 std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names);
 
 }  // namespace colonnade::models::gpt

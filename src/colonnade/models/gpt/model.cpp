@@ -5,7 +5,7 @@
 
 #include "colonnade/layers/embedding.h"
 #include "colonnade/layers/transformer_layer.h"
-#include "colonnade/layers/vocab_loss.h"
+#include "colonnade/models/gpt/head_block.h"
 #include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
@@ -29,62 +29,38 @@ class EmbeddingBlock final : public tensor::Block {
   layers::Embedding embedding_;
 };
 
-/// Final norm, output layer and loss.
-class HeadBlock final : public tensor::Block {
- public:
-  /// `tied` is the embedding's table on this rank, or null.
-  HeadBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context,
-            tensor::Parameter* tied)
-      : HeadBlock(plan::head_params(model, parallel), plan::embedding_params(model, parallel).word, model,
-                  context, tied) {}
+using SharedTable = std::shared_ptr<const ops::RotaryTable>;
 
-  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
-    const at::Tensor normed = norm_.forward(x);
-    if (pass.output == tensor::Output::kLogits)
-      return layers::vocab_logits(normed, *output_, tp_, sequence_parallel_);
-    return layers::vocab_loss(normed, *output_, pass.batch.at("labels"), tp_, sequence_parallel_);
+/// Positions of all layers, and of those with a window where these have a base of their own.
+struct Rotary {
+  Rotary(const config::Model& model, const layers::Context& context, std::int64_t max_sequence) {
+    if (!model.rotary()) return;
+    const std::int64_t length = std::max(max_sequence, model.max_position_embeddings);
+    const auto make = [&](const config::Model& m) {
+      return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, length, context.options.device()));
+    };
+    whole = local = make(model);
+    if (!model.rotary_base_local || model.window_size == 0) return;
+    config::Model unscaled = model;
+    unscaled.position_embedding = config::PositionEmbedding::kRope;
+    unscaled.rotary_base = *model.rotary_base_local;
+    unscaled.use_rope_scaling = false;
+    unscaled.rotary_seq_len_interpolation_factor = 1;
+    local = make(unscaled);
   }
-  std::vector<tensor::Parameter*> parameters() override {
-    std::vector<tensor::Parameter*> all;
-    layers::collect(all, {norm_.weight.get(), norm_.bias.get(), own_output_.get()});
-    return all;
+  /// Layers behind the last one are of its kind.
+  [[nodiscard]] const SharedTable& of(const config::Model& model, std::int64_t layer) const {
+    return plan::window_of(model, layer) > 0 ? local : whole;
   }
-  [[nodiscard]] tensor::Parameter* output() const { return output_; }
-
- private:
-  HeadBlock(const plan::HeadParams& params, const plan::ParamSpec& word, const config::Model& model,
-            const layers::Context& context, tensor::Parameter* tied)
-      : norm_(params.final_norm, model, context),
-        own_output_(params.output ? context.make(*params.output)
-                                  : (tied != nullptr ? nullptr : context.make(word))),
-        output_(own_output_ ? own_output_.get() : tied),
-        tp_(context.tp),
-        sequence_parallel_(context.sequence_parallel) {
-    if (!params.output && own_output_) own_output_->is_copy = true;
-  }
-
-  layers::Norm norm_;
-  std::unique_ptr<tensor::Parameter> own_output_;  ///< null: the embedding's table is read
-  tensor::Parameter* output_;
-  comm::Group tp_;
-  bool sequence_parallel_;
+  SharedTable whole, local;
 };
-
-std::shared_ptr<const ops::RotaryTable> make_rotary(const config::Model& model,
-                                                    const layers::Context& context,
-                                                    std::int64_t max_sequence) {
-  if (model.position_embedding != config::PositionEmbedding::kRope) return nullptr;
-  const std::int64_t length = std::max(max_sequence, model.max_position_embeddings);
-  return std::make_shared<const ops::RotaryTable>(ops::rotary_table(model, length, context.options.device()));
-}
 
 }  // namespace
 
 std::vector<BuiltStage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
                               const config::Parallel& parallel, const layers::Context& context,
                               std::int64_t max_sequence) {
-  const auto rotary = make_rotary(model, context, max_sequence);
-  const bool tied = !model.untie_embeddings_and_output_weights;
+  const Rotary rotary(model, context, max_sequence);
   std::vector<BuiltStage> built;
   tensor::Parameter* word = nullptr;
   for (const plan::StageBlocks& part : blocks) {
@@ -93,15 +69,16 @@ std::vector<BuiltStage> build(const std::vector<plan::StageBlocks>& blocks, cons
     if (part.embedding) {
       auto block = std::make_unique<EmbeddingBlock>(model, parallel, context);
       word = block->word();
-      if (tied) out.word_table = word;
+      if (model.word_embeddings_shared()) out.word_table = word;
       list.push_back(std::move(block));
     }
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
       list.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i), model,
-                                                                context, rotary, i));
+                                                                context, rotary.of(model, i), i));
     if (part.head) {
-      auto block = std::make_unique<HeadBlock>(model, parallel, context, tied ? word : nullptr);
-      if (tied && block->output() != word) out.word_table = block->output();
+      auto block = std::make_unique<HeadBlock>(model, parallel, context, rotary.of(model, model.num_layers),
+                                               model.word_embeddings_shared() ? word : nullptr);
+      if (block->word_copy() != nullptr) out.word_table = block->word_copy();
       list.push_back(std::move(block));
     }
     out.stage.first = part.embedding;

@@ -17,11 +17,12 @@ namespace colonnade::models::gpt {
 /// `position_ids`, `labels`, `attention_mask`, `samples` where needed. Gives [s, b, h] between
 /// stages; at the end loss [b, s] (Output::kLoss) or logits [b, s, vocabulary] (Output::kLogits).
 ///
-/// Tied embeddings: where one stage holds both ends the head reads the embedding's table; a last
-/// stage apart holds a copy (Parameter::is_copy) whose gradient is summed with the first stage's.
+/// Where the end of the model reads the embedding's table (tied embeddings, multi-token prediction) and one
+/// rank holds both ends, it reads the same; a last stage apart holds a copy (Parameter::is_copy) whose
+/// gradient is summed with the first stage's.
 struct BuiltStage {
   tensor::Stage stage;
-  tensor::Parameter* word_table = nullptr;  ///< tied models: the table or its copy, where held
+  tensor::Parameter* word_table = nullptr;  ///< where both ends read it: the table or its copy, where held
 };
 
 /// All virtual stages of this rank, in chunk order. `blocks` says what each holds.

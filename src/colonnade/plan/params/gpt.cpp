@@ -6,138 +6,14 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/layer_pattern.h"
+#include "colonnade/plan/params/builder.h"
 
 namespace colonnade::plan {
 namespace {
 
 using config::Model;
 using config::Parallel;
-
-constexpr Init kZeros{.kind = InitKind::kZero, .std = 0};
-constexpr Init kOnes{.kind = InitKind::kOne, .std = 0};
-
-/// What the parts have in common.
-class Builder {
- public:
-  Builder(const Model& model, const Parallel& parallel)
-      : m_(model),
-        tp_(parallel.tensor_model_parallel_size),
-        sequence_parallel_(parallel.sequence_parallel && tp_ > 1) {
-    COL_CHECK(
-        std::min({m_.num_layers, m_.hidden_size, m_.ffn_hidden_size, m_.num_attention_heads,
-                  m_.num_query_groups, m_.kv_channels, m_.vocab_size, m_.make_vocab_size_divisible_by}) > 0,
-        "model: every size must be known; got layers {} hidden {} ffn {} heads {} groups {} head size {} "
-        "vocabulary {} vocabulary divisor {}; complete the settings with config::derive",
-        m_.num_layers, m_.hidden_size, m_.ffn_hidden_size, m_.num_attention_heads, m_.num_query_groups,
-        m_.kv_channels, m_.vocab_size, m_.make_vocab_size_divisible_by);
-  }
-
-  /// A norm of the residual stream.
-  [[nodiscard]] NormParams norm(const std::string& name) const {
-    return norm_of(name, m_.hidden_size, partial_by_sequence());
-  }
-  /// A norm of each head's queries or keys.
-  [[nodiscard]] NormParams head_norm(const std::string& name) const {
-    return norm_of(name, m_.kv_channels, tp_ > 1 ? AxisSet{Axis::kTp} : AxisSet{});
-  }
-
-  /// W [pieces, in], cut by rows.
-  [[nodiscard]] LinearParams column(const std::string& name, const std::vector<Piece>& pieces,
-                                    bool bias) const {
-    std::int64_t rows = 0;
-    for (const Piece& piece : pieces) rows += piece.size;
-    LinearParams p{.weight = {.name = name + ".weight",
-                              .shape = {rows, m_.hidden_size},
-                              .cuts = {{.dim = 0, .pieces = pieces}},
-                              .init = {.std = m_.init_method_std}},
-                   .bias = std::nullopt};
-    if (bias) {
-      p.bias = ParamSpec{.name = name + ".bias",
-                         .shape = {rows},
-                         .cuts = {{.dim = 0, .pieces = pieces}},
-                         .init = kZeros,
-                         .weight_decay = false};
-    }
-    return p;
-  }
-
-  /// W [h, piece], cut by columns.
-  [[nodiscard]] LinearParams row(const std::string& name, const Piece& piece) const {
-    LinearParams p{.weight = {.name = name + ".weight",
-                              .shape = {m_.hidden_size, piece.size},
-                              .cuts = {{.dim = 1, .pieces = {piece}}},
-                              .init = {.std = output_std()}},
-                   .bias = std::nullopt};
-    if (m_.add_bias_linear) {
-      p.bias = ParamSpec{.name = name + ".bias",
-                         .shape = {m_.hidden_size},
-                         .partial = partial_by_sequence(),
-                         .init = kZeros,
-                         .weight_decay = false};
-    }
-    return p;
-  }
-
-  /// [vocabulary, h], cut by rows and filled up.
-  [[nodiscard]] ParamSpec vocabulary(const std::string& name, double std) const {
-    return {.name = name,
-            .shape = {m_.vocab_size, m_.hidden_size},
-            .cuts = {{.dim = 0,
-                      .pieces = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}}}},
-            .init = {.std = std}};
-  }
-
-  /// Matrices of all experts [experts, piece, in] or [experts, h, piece], cut by experts and along `dim`.
-  [[nodiscard]] ParamSpec experts(const std::string& name, int dim, const std::vector<Piece>& pieces,
-                                  double std) const {
-    std::int64_t length = 0;
-    for (const Piece& piece : pieces) length += piece.size;
-    const std::int64_t count = m_.moe.num_experts, h = m_.hidden_size;
-    return {.name = name,
-            .shape = dim == 1 ? std::vector{count, length, h} : std::vector{count, h, length},
-            .cuts = {{.dim = 0, .axis = Axis::kEp, .pieces = {{.size = count}}},
-                     {.dim = dim, .axis = Axis::kEtp, .pieces = pieces}},
-            .family = Family::kExpert,
-            .init = {.std = std}};
-  }
-
-  /// W [rows, h], the same on all ranks, for products with this rank's part of the sequence.
-  [[nodiscard]] ParamSpec whole(const std::string& name, std::int64_t rows) const {
-    return {.name = name,
-            .shape = {rows, m_.hidden_size},
-            .partial = partial_by_sequence(),
-            .init = {.std = m_.init_method_std}};
-  }
-
-  [[nodiscard]] double output_std() const {
-    return m_.init_method_std / std::sqrt(2.0 * static_cast<double>(m_.num_layers));
-  }
-  [[nodiscard]] double embedding_std() const {
-    return m_.embedding_init_method_std.value_or(m_.init_method_std);
-  }
-  [[nodiscard]] AxisSet partial_by_sequence() const {
-    return sequence_parallel_ ? AxisSet{Axis::kTp} : AxisSet{};
-  }
-
- private:
-  [[nodiscard]] NormParams norm_of(const std::string& name, std::int64_t size, AxisSet partial) const {
-    NormParams p{.weight = {.name = name + ".weight",
-                            .shape = {size},
-                            .partial = partial,
-                            .init = m_.apply_layernorm_1p ? kZeros : kOnes,
-                            .weight_decay = false},
-                 .bias = std::nullopt};
-    if (m_.normalization == config::Normalization::kLayerNorm) {
-      p.bias = ParamSpec{
-          .name = name + ".bias", .shape = {size}, .partial = partial, .init = kZeros, .weight_decay = false};
-    }
-    return p;
-  }
-
-  const Model& m_;
-  int tp_;
-  bool sequence_parallel_;
-};
+using Builder = ParamBuilder;
 
 AttentionParams attention_params(const Model& m, const Builder& build, const std::string& layer) {
   const std::int64_t d = m.kv_channels;
@@ -153,18 +29,26 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
                           m.qkv_bias()),
       .q_norm = std::nullopt,
       .k_norm = std::nullopt,
+      .sinks = std::nullopt,
       .proj = build.row(name + "linear_proj", {.size = q, .unit = d}),
   };
   if (m.qk_layernorm) {
     p.q_norm = build.head_norm(name + "q_layernorm");
     p.k_norm = build.head_norm(name + "k_layernorm");
   }
+  if (m.softmax_type == config::SoftmaxType::kLearnable)
+    p.sinks = ParamSpec{.name = name + "core_attention.softmax_offset",
+                        .shape = {m.num_attention_heads},
+                        .cuts = {{.dim = 0, .pieces = {{.size = m.num_attention_heads}}}},
+                        .init = {.std = m.init_method_std},
+                        .weight_decay = false};
   return p;
 }
 
-/// The rows of fc1 of an MLP of width f.
+/// The rows of fc1 of an MLP of width f. Those of quick-geglu alternate, as its published checkpoints do.
 std::vector<Piece> up_pieces(const Model& m, std::int64_t f) {
   if (!m.gated()) return {{.size = f}};
+  if (m.activation == config::Activation::kQuickGeglu) return {{.size = 2 * f, .unit = 2}};
   return {{.role = "gate", .size = f}, {.role = "up", .size = f}};
 }
 
@@ -183,16 +67,28 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
   const std::string name = layer + ".mlp.";
   MoeParams p{.norm = build.norm(layer + ".pre_mlp_layernorm"),
               .router = build.whole(name + "router.weight", m.moe.num_experts),
+              .router_bias = std::nullopt,
               .expert_bias = std::nullopt,
               .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, up_pieces(m, f), m.init_method_std),
               .fc2 = build.experts(name + "experts.linear_fc2.weight", 2, {{.size = f}}, build.output_std()),
+              .fc1_bias = std::nullopt,
+              .fc2_bias = std::nullopt,
               .shared_fc1 = std::nullopt,
               .shared_fc2 = std::nullopt,
               .shared_gate = std::nullopt};
+  if (m.add_bias_linear) {
+    p.router_bias = ParamSpec{.name = name + "router.bias",
+                              .shape = {m.moe.num_experts},
+                              .partial = build.partial_by_sequence(),
+                              .init = {.std = m.init_method_std},
+                              .weight_decay = false};
+    p.fc1_bias = build.expert_bias(name + "experts.linear_fc1.bias", up_pieces(m, f), false);
+    p.fc2_bias = build.expert_bias(name + "experts.linear_fc2.bias", {{.size = m.hidden_size}}, true);
+  }
   if (m.moe.router_enable_expert_bias)
     p.expert_bias = ParamSpec{.name = name + "router.expert_bias",
                               .shape = {m.moe.num_experts},
-                              .init = kZeros,
+                              .init = Init::zeros(),
                               .weight_decay = false,
                               .trained = false};
   if (shared > 0) {
@@ -203,7 +99,43 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
   return p;
 }
 
+/// A layer named `name`, with experts or without.
+LayerParams named_layer(const Model& m, const Builder& build, const std::string& name, bool experts) {
+  LayerParams p;
+  if (m.latent.enabled)
+    p.attention = latent_attention_params(build, name);
+  else
+    p.attention = attention_params(m, build, name);
+  if (experts)
+    p.mlp = moe_params(m, build, name);
+  else
+    p.mlp = mlp_params(m, build, name);
+  if (m.sandwich_norm) {
+    p.post_attention_norm = build.norm(name + ".post_attention_layernorm");
+    p.post_mlp_norm = build.norm(name + ".post_mlp_layernorm");
+  }
+  return p;
+}
+
+/// Its layer is of the kind of the last one.
+PredictionParams prediction_params(const Model& m, const Builder& build, std::int64_t depth) {
+  const std::string name = fmt::format("mtp.layers.{}", depth);
+  return {.enorm = build.norm(name + ".enorm"),
+          .hnorm = build.norm(name + ".hnorm"),
+          .eh_proj = build.whole(name + ".eh_proj.weight", m.hidden_size, 2 * m.hidden_size),
+          .layer = named_layer(m, build, name + ".transformer_layer", layers_with_experts(m).back()),
+          .final_norm = build.norm(name + ".final_layernorm")};
+}
+
 }  // namespace
+
+std::int64_t window_of(const Model& model, std::int64_t layer) {
+  if (model.window_size == 0 || model.window_attn_skip_freq.empty()) return model.window_size;
+  const auto kinds = config::layers_but_each(model.window_attn_skip_freq, model.num_layers);
+  COL_CHECK(kinds, "--window-attn-skip-freq: must say which of {} layers have the window; got {}",
+            model.num_layers, model.window_attn_skip_freq);
+  return (*kinds)[static_cast<std::size_t>(std::min(layer, model.num_layers - 1))] ? model.window_size : 0;
+}
 
 std::vector<bool> layers_with_experts(const Model& model) {
   if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.num_layers));
@@ -228,18 +160,16 @@ EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
 
 LayerParams layer_params(const Model& model, const Parallel& parallel, std::int64_t layer) {
   const Builder build(model, parallel);
-  const std::string name = fmt::format("decoder.layers.{}", layer);
-  LayerParams p{.attention = attention_params(model, build, name), .mlp = {}};
-  if (layers_with_experts(model)[static_cast<std::size_t>(layer)])
-    p.mlp = moe_params(model, build, name);
-  else
-    p.mlp = mlp_params(model, build, name);
-  return p;
+  return named_layer(model, build, fmt::format("decoder.layers.{}", layer),
+                     layers_with_experts(model)[static_cast<std::size_t>(layer)]);
 }
 
 HeadParams head_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
-  HeadParams p{.final_norm = build.norm("decoder.final_layernorm"), .output = std::nullopt};
+  HeadParams p{
+      .final_norm = build.norm("decoder.final_layernorm"), .predictions = {}, .output = std::nullopt};
+  for (std::int64_t depth = 0; depth < model.mtp_num_layers; ++depth)
+    p.predictions.push_back(prediction_params(model, build, depth));
   if (model.untie_embeddings_and_output_weights) {
     p.output = build.vocabulary("output_layer.weight", model.init_method_std);
   }

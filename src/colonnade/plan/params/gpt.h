@@ -11,7 +11,8 @@
 //   with sequence parallelism   norms, row-parallel biases, position embeddings
 //   always                      q and k norms: every rank normalises its own heads
 //   of a router                 with sequence parallelism: every rank routes its part of the sequence
-// Experts of a layer are one parameter, cut by experts over ep and inside each expert over etp.
+// Experts of a layer are one parameter, cut by experts over ep and inside each expert over etp. The biases of
+// their second product are whole on expert tensor ranks: one of them adds it, all have its whole gradient.
 //
 // A key or value head that several ranks hold (tp > query groups) is a run with several holders in
 // plan::shard; its gradient is summed over them.
@@ -25,41 +26,48 @@
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
 #include "colonnade/plan/param.h"
+#include "colonnade/plan/params/latent_attention.h"
+#include "colonnade/plan/params/parts.h"
 
 namespace colonnade::plan {
 
-struct NormParams {
-  ParamSpec weight;               ///< [h], or [d] for q and k norms
-  std::optional<ParamSpec> bias;  ///< LayerNorm only
-};
-struct LinearParams {
-  ParamSpec weight;  ///< [out, in]
-  std::optional<ParamSpec> bias;
-};
 struct AttentionParams {
   NormParams input_norm;
   LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], cut by heads
   std::optional<NormParams> q_norm, k_norm;
+  std::optional<ParamSpec> sinks;  ///< [heads], a logit that each head's scores compete with
   LinearParams proj;
 };
 struct MlpParams {
   NormParams norm;
-  LinearParams fc1;  ///< rows [gate | up] when gated
+  LinearParams fc1;  ///< rows [gate | up] when gated; by turns with --quick-geglu
   LinearParams fc2;
 };
 /// In place of an MLP: experts, and shared ones that every token passes.
 struct MoeParams {
   NormParams norm;
   ParamSpec router;                      ///< [experts, h]
+  std::optional<ParamSpec> router_bias;  ///< [experts]
   std::optional<ParamSpec> expert_bias;  ///< [experts], moved once a step, not trained
   ParamSpec fc1;                         ///< [experts, gate and up, h]
   ParamSpec fc2;                         ///< [experts, h, ffn]
+  std::optional<ParamSpec> fc1_bias;     ///< [experts, gate and up]
+  std::optional<ParamSpec> fc2_bias;     ///< [experts, h], whole on expert tensor ranks
   std::optional<LinearParams> shared_fc1, shared_fc2;
   std::optional<ParamSpec> shared_gate;  ///< [1, h]
 };
 struct LayerParams {
-  AttentionParams attention;
+  std::variant<AttentionParams, LatentAttentionParams> attention;
+  std::optional<NormParams> post_attention_norm;  ///< of what attention gives
   std::variant<MlpParams, MoeParams> mlp;
+  std::optional<NormParams> post_mlp_norm;  ///< of what the MLP gives
+};
+/// One further token that training predicts: x = W [norm(embedding) | norm(hidden)], then a layer.
+struct PredictionParams {
+  NormParams enorm, hnorm;
+  ParamSpec eh_proj;  ///< [h, 2 h], the same on all tensor ranks
+  LayerParams layer;
+  NormParams final_norm;
 };
 struct EmbeddingParams {
   ParamSpec word;                     ///< [vocabulary, h]
@@ -67,7 +75,8 @@ struct EmbeddingParams {
 };
 struct HeadParams {
   NormParams final_norm;
-  std::optional<ParamSpec> output;  ///< [vocabulary, h]; empty: tied to the word embeddings
+  std::vector<PredictionParams> predictions;  ///< one per further token
+  std::optional<ParamSpec> output;            ///< [vocabulary, h]; empty: tied to the word embeddings
 };
 
 /// The model must be complete (config::derive): every size above 0. Throws Error otherwise.
@@ -80,34 +89,21 @@ HeadParams head_params(const config::Model& model, const config::Parallel& paral
 /// --moe-layer-freq cannot be read, which plan::check tells before.
 std::vector<bool> layers_with_experts(const config::Model& model);
 
+/// How many earlier tokens a token of `layer` sees; 0: all. Throws Error where --window-attn-skip-freq cannot
+/// be read, which plan::check tells before.
+std::int64_t window_of(const config::Model& model, std::int64_t layer);
+
 /// Every parameter of the model once, in block order: embedding, layers, head.
 std::vector<ParamSpec> gpt_params(const config::Model& model, const config::Parallel& parallel);
 
-/// Calls f(spec) for each parameter that exists, in the order of the struct.
-template <typename F>
-void for_each(const ParamSpec& spec, F&& f) {
-  f(spec);
-}
-template <typename T, typename F>
-void for_each(const std::optional<T>& part, F&& f) {
-  if (part) for_each(*part, f);
-}
-template <typename F>
-void for_each(const NormParams& p, F&& f) {
-  for_each(p.weight, f);
-  for_each(p.bias, f);
-}
-template <typename F>
-void for_each(const LinearParams& p, F&& f) {
-  for_each(p.weight, f);
-  for_each(p.bias, f);
-}
+// for_each(part, f) calls f(spec) for each parameter that exists, in the order of the struct.
 template <typename F>
 void for_each(const AttentionParams& p, F&& f) {
   for_each(p.input_norm, f);
   for_each(p.qkv, f);
   for_each(p.q_norm, f);
   for_each(p.k_norm, f);
+  for_each(p.sinks, f);
   for_each(p.proj, f);
 }
 template <typename F>
@@ -120,17 +116,30 @@ template <typename F>
 void for_each(const MoeParams& p, F&& f) {
   for_each(p.norm, f);
   for_each(p.router, f);
+  for_each(p.router_bias, f);
   for_each(p.expert_bias, f);
   for_each(p.fc1, f);
   for_each(p.fc2, f);
+  for_each(p.fc1_bias, f);
+  for_each(p.fc2_bias, f);
   for_each(p.shared_fc1, f);
   for_each(p.shared_fc2, f);
   for_each(p.shared_gate, f);
 }
 template <typename F>
 void for_each(const LayerParams& p, F&& f) {
-  for_each(p.attention, f);
+  std::visit([&](const auto& attention) { for_each(attention, f); }, p.attention);
+  for_each(p.post_attention_norm, f);
   std::visit([&](const auto& mlp) { for_each(mlp, f); }, p.mlp);
+  for_each(p.post_mlp_norm, f);
+}
+template <typename F>
+void for_each(const PredictionParams& p, F&& f) {
+  for_each(p.enorm, f);
+  for_each(p.hnorm, f);
+  for_each(p.eh_proj, f);
+  for_each(p.layer, f);
+  for_each(p.final_norm, f);
 }
 template <typename F>
 void for_each(const EmbeddingParams& p, F&& f) {
@@ -140,6 +149,7 @@ void for_each(const EmbeddingParams& p, F&& f) {
 template <typename F>
 void for_each(const HeadParams& p, F&& f) {
   for_each(p.final_norm, f);
+  for (const PredictionParams& prediction : p.predictions) for_each(prediction, f);
   for_each(p.output, f);
 }
 

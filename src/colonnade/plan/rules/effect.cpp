@@ -16,13 +16,13 @@ using Broken = std::optional<Finding>;
 
 /// Settings that do something only beside another one.
 struct Companions {
-  std::array<const char*, 4> keys;  ///< up to four
+  std::array<const char*, 7> keys;  ///< up to seven
   const char* other;                ///< key of the other one
   const char* words;                ///< what is needed, as a user writes it
   bool (*work)(const Run&);
 };
 
-bool has_rope(const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRope; }
+bool has_rope(const Run& r) { return r.model.rotary(); }
 
 bool has_warmup(const Run& r) {
   const auto& s = r.schedule;
@@ -46,9 +46,25 @@ constexpr Companions kRotary{
     "position_embedding_type",
     "--position-embedding-type rope",
     has_rope};
+constexpr Companions kYarn{
+    {"rotary_scaling_factor", "mscale", "mscale_all_dim", "yarn_original_max_position_embeddings",
+     "yarn_beta_fast", "yarn_beta_slow", "yarn_correction_range_round_to_int"},
+    "position_embedding_type",
+    "--position-embedding-type yarn",
+    [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kYarn; }};
+constexpr Companions kClamped{
+    {"glu_linear_offset", "activation_func_clamp_value"}, "activation", "--quick-geglu", [](const Run& r) {
+      return r.model.activation == config::Activation::kQuickGeglu;
+    }};
+constexpr Companions kWindow{
+    {"window_attn_skip_freq", "rotary_base_local"}, "window_size", "--window-size", [](const Run& r) {
+      return r.model.window_size > 0;
+    }};
+constexpr Companions kLocalBase{
+    {"rotary_base_local"}, "position_embedding_type", "--position-embedding-type rope", has_rope};
 constexpr Companions kQkNorm{
     {"apply_wd_to_qk_layernorm"}, "qk_layernorm", "--qk-layernorm", [](const Run& r) {
-      return r.model.qk_layernorm;
+      return r.model.qk_layernorm && (!r.model.latent.enabled || r.model.latent.q_lora_rank > 0);
     }};
 constexpr Companions kAdam{
     {"adam_beta1", "adam_beta2", "adam_eps"}, "optimizer", "--optimizer adam", [](const Run& r) {
@@ -62,6 +78,15 @@ constexpr Companions kGroups{{"microbatch_group_size_per_virtual_pipeline_stage"
                              "num_virtual_stages_per_pipeline_rank",
                              "--num-virtual-stages-per-pipeline-rank",
                              is_interleaved};
+constexpr Companions kContext{{"cp_comm_type", "hierarchical_context_parallel_sizes"},
+                              "context_parallel_size",
+                              "--context-parallel-size above 1",
+                              [](const Run& r) { return r.parallel.context_parallel_size > 1; }};
+constexpr Companions kLevels{
+    {"hierarchical_context_parallel_sizes"}, "cp_comm_type", "--cp-comm-type a2a+p2p", [](const Run& r) {
+      const auto& kinds = r.parallel.cp_comm_type;
+      return r.parallel.context_parallel_size == 1 || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
+    }};
 constexpr Companions kLoad{
     {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
 constexpr Companions kTokenizer{
@@ -91,6 +116,13 @@ constexpr Rule kEffect[] = {
      "They are numbers of the scaling."},
     {"idle-rotary", false, without_companion<kRotary>, "rotary_base=500000",
      "They are numbers of rotary positions."},
+    {"idle-yarn", false, without_companion<kYarn>, "yarn_beta_fast=16", "They are numbers of YaRN."},
+    {"idle-clamp", false, without_companion<kClamped>, "glu_linear_offset=1",
+     "The other functions of the MLP have neither offset nor bound."},
+    {"idle-window", false, without_companion<kWindow>, "window_attn_skip_freq=2",
+     "There is no window that some layers could have."},
+    {"idle-local-base", false, without_companion<kLocalBase>, "window_size=8,0; rotary_base_local=500000",
+     "It is a base of rotary positions."},
     {"idle-qk-decay", true, without_companion<kQkNorm>, "apply_wd_to_qk_layernorm=true",
      "There is no such norm to decay."},
     {"idle-adam", true, without_companion<kAdam>, "optimizer=sgd; adam_beta2=0.95",
@@ -101,6 +133,11 @@ constexpr Rule kEffect[] = {
     {"idle-microbatch-group", true, without_companion<kGroups>,
      "microbatch_group_size_per_virtual_pipeline_stage=2",
      "One virtual stage takes all micro-batches in a row."},
+    {"idle-context", true, without_companion<kContext>, "cp_comm_type=a2a",
+     "A rank alone holds whole sequences."},
+    {"idle-context-levels", true, without_companion<kLevels>,
+     "context_parallel_size=2; attention_dropout=0; hierarchical_context_parallel_sizes=2 1",
+     "Other kinds have one level."},
     {"idle-load-optim", true, without_companion<kLoad>, "no_load_optim=true",
      "There is no optimizer to leave out."},
     {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",

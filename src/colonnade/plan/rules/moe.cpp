@@ -138,13 +138,14 @@ Broken shared_gate(const Run& r) {
                  "leave it out, or give the size"};
 }
 
-Broken expert_bias_linear(const Run& r) {
-  if (!has_experts(r) || !r.model.add_bias_linear) return std::nullopt;
-  return Finding{"--disable-bias-linear",
-                 "must be given with --num-experts",
+Broken shared_bias_linear(const Run& r) {
+  if (!has_experts(r) || !r.model.add_bias_linear || r.model.moe.shared_expert_intermediate_size == 0)
+    return std::nullopt;
+  return Finding{"--moe-shared-expert-intermediate-size",
+                 "needs --disable-bias-linear",
                  "biases of the linear layers",
                  {{"add_bias_linear", "false"}},
-                 ""};
+                 "add --disable-bias-linear"};
 }
 
 Broken experts_sequence(const Run& r) {
@@ -256,12 +257,25 @@ Broken groups_experts(const Run& r) {
 Broken groups_topk(const Run& r) {
   const auto& moe = r.model.moe;
   const std::int64_t chosen = moe.router_group_topk;
-  if (!has_experts(r) || moe.router_num_groups == 0 || chosen == 0 || moe.router_topk % chosen == 0)
+  if (!has_experts(r) || moe.router_num_groups == 0 || chosen == 0 || moe.router_group_best > 0 ||
+      moe.router_topk % chosen == 0)
     return std::nullopt;
   return Finding{"--moe-router-group-topk",
                  "must divide --moe-router-topk",
                  fmt::format("{} and {}", chosen, moe.router_topk),
                  {{"moe_router_topk", text(std::max(moe.router_topk / chosen, std::int64_t{1}) * chosen)}},
+                 ""};
+}
+
+Broken group_best(const Run& r) {
+  const auto& moe = r.model.moe;
+  const std::int64_t best = moe.router_group_best, groups = moe.router_num_groups;
+  if (!has_experts(r) || best == 0) return std::nullopt;
+  if (groups > 0 && (moe.num_experts % groups != 0 || best <= moe.num_experts / groups)) return std::nullopt;
+  return Finding{"--moe-router-group-best",
+                 groups > 0 ? "must be at most the experts of a group" : "does nothing without groups",
+                 fmt::format("{} and {} experts in {} groups", best, moe.num_experts, groups),
+                 {{"moe_router_group_best", "0"}},
                  ""};
 }
 
@@ -409,8 +423,9 @@ constexpr Rule kMoe[] = {
      "Shared experts are cut over the tensor ranks, as a dense MLP is.", "tensor_model_parallel_size"},
     {"experts-shared-gate", false, shared_gate, "moe_shared_expert_gate=true",
      "The gate weighs the output of shared experts.", "moe_shared_expert_intermediate_size"},
-    {"experts-bias-linear", false, expert_bias_linear, "add_bias_linear=true",
-     "Experts have no biases here. Megatron has them as long as the expert tensor size is 1.", "num_experts"},
+    {"experts-shared-bias", false, shared_bias_linear,
+     "add_bias_linear=true; moe_shared_expert_intermediate_size=32",
+     "Shared experts have no biases here, while experts and their router have them.", "num_experts"},
     {"experts-sequence", true, experts_sequence, "sequence_parallel=false",
      "Tensor ranks that see the whole sequence would each send the same tokens to the experts, and what those "
      "learn would count as often. Megatron refuses it in the first step.",
@@ -437,6 +452,8 @@ constexpr Rule kMoe[] = {
     {"router-groups-topk", false, groups_topk,
      "moe_router_num_groups=4; moe_router_group_topk=2; moe_router_topk=3",
      "A group is worth the sum of its best topk / group-topk experts.", "moe_router_topk"},
+    {"router-group-best", false, group_best, "moe_router_group_best=2",
+     "A group is worth the sum of so many of its scores.", "moe_router_num_groups num_experts"},
     {"balancing-kinds", true, balancing,
      "moe_router_load_balancing_type=aux_loss none; moe_aux_loss_coeff=0.1 0.1",
      "A loss is made once, with one weight."},

@@ -95,16 +95,6 @@ Broken world(const Run& r) {
                  ""};
 }
 
-Broken context_one(const Run& r) {
-  const int size = r.parallel.context_parallel_size;
-  if (size <= 1) return std::nullopt;
-  return Finding{"--context-parallel-size",
-                 "context parallelism is not part of this version, so it must be 1",
-                 text(std::int64_t{size}),
-                 {{"context_parallel_size", "1"}},
-                 ""};
-}
-
 Broken batch(const Run& r) {
   const std::int64_t step = r.training.micro_batch_size * r.parallel.data_parallel_size();
   const std::int64_t global = r.training.global_batch_size;
@@ -139,7 +129,7 @@ Broken sequence_tensor(const Run& r) {
 
 Broken rotary_dims(const Run& r) {
   const auto& m = r.model;
-  if (m.position_embedding != config::PositionEmbedding::kRope || m.kv_channels < 2) return std::nullopt;
+  if (!m.rotary() || m.kv_channels < 2 || m.latent.enabled) return std::nullopt;
   const auto dims = static_cast<std::int64_t>(static_cast<double>(m.kv_channels) * m.rotary_percent);
   if (dims >= 2 && dims % 2 == 0) return std::nullopt;
   const double target = static_cast<double>(std::max<std::int64_t>(dims / 2 * 2, 2));
@@ -155,8 +145,8 @@ Broken rope_scaling(const Run& r) {
   if (!r.model.use_rope_scaling || r.model.position_embedding == config::PositionEmbedding::kRope)
     return std::nullopt;
   return Finding{"--use-rope-scaling",
-                 "needs rotary positions",
-                 "another --position-embedding-type",
+                 "needs --position-embedding-type rope",
+                 config::text_of(r, config::setting("position_embedding_type")),
                  {{"position_embedding_type", "rope"}},
                  ""};
 }
@@ -168,6 +158,67 @@ Broken rope_factors(const Run& r) {
                  "must be above --rope-low-freq-factor",
                  fmt::format("{} and {}", r.model.rope_high_freq_factor, r.model.rope_low_freq_factor),
                  {{"rope_low_freq_factor", "1"}, {"rope_high_freq_factor", "4"}},
+                 ""};
+}
+
+bool has_yarn(const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kYarn; }
+
+Broken yarn_factor(const Run& r) {
+  if (!has_yarn(r) || r.model.rotary_scaling_factor > 1) return std::nullopt;
+  return Finding{"--rotary-scaling-factor",
+                 "must be above 1 with --position-embedding-type yarn",
+                 text(r.model.rotary_scaling_factor),
+                 {{"position_embedding_type", "rope"}, {"rotary_scaling_factor", "1"}},
+                 "give the factor, or use --position-embedding-type rope"};
+}
+
+Broken yarn_betas(const Run& r) {
+  if (!has_yarn(r) || r.model.yarn_beta_fast > r.model.yarn_beta_slow) return std::nullopt;
+  return Finding{"--yarn-beta-fast",
+                 "must be above --yarn-beta-slow",
+                 fmt::format("{} and {}", r.model.yarn_beta_fast, r.model.yarn_beta_slow),
+                 {{"yarn_beta_fast", "32"}, {"yarn_beta_slow", "1"}},
+                 ""};
+}
+
+Broken yarn_once(const Run& r) {
+  if (!has_yarn(r) || r.model.rotary_seq_len_interpolation_factor == 1) return std::nullopt;
+  return Finding{"--rotary-seq-len-interpolation-factor",
+                 "must be 1 with --position-embedding-type yarn",
+                 text(r.model.rotary_seq_len_interpolation_factor),
+                 {{"rotary_seq_len_interpolation_factor", "1"}},
+                 "leave it out"};
+}
+
+Broken window_layers(const Run& r) {
+  const auto& m = r.model;
+  if (m.window_attn_skip_freq.empty() || m.window_size == 0 || m.num_layers < 1 ||
+      config::layers_but_each(m.window_attn_skip_freq, m.num_layers))
+    return std::nullopt;
+  return Finding{"--window-attn-skip-freq",
+                 "must be a number above 0, or a list of 0 and 1 with one for each layer",
+                 fmt::format("{} for {} layers", m.window_attn_skip_freq, m.num_layers),
+                 {{"window_attn_skip_freq", ""}},
+                 "leave it out: every layer has the window"};
+}
+
+Broken sandwich_bias(const Run& r) {
+  if (!r.model.sandwich_norm || !r.model.add_bias_linear) return std::nullopt;
+  return Finding{"--sandwich-norm",
+                 "needs --disable-bias-linear",
+                 "biases of the linear layers",
+                 {{"add_bias_linear", "false"}},
+                 "add --disable-bias-linear"};
+}
+
+Broken sinks_dropout(const Run& r) {
+  if (r.model.softmax_type == config::SoftmaxType::kVanilla || r.model.attention_dropout == 0)
+    return std::nullopt;
+  return Finding{"--softmax-type",
+                 "other than vanilla needs --attention-dropout 0",
+                 fmt::format("{} with dropout {}", config::text_of(r, config::setting("softmax_type")),
+                             r.model.attention_dropout),
+                 {{"attention_dropout", "0"}},
                  ""};
 }
 
@@ -215,8 +266,6 @@ constexpr Rule kShapes[] = {
      "Data ranks are what is left: ranks / (tensor x pipeline x context). The expert size is no factor of it: "
      "experts are spread over the same ranks.",
      "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
-    {"context-one", false, context_one, "context_parallel_size=2",
-     "Attention over parts of a sequence is not there yet."},
     {"batch", true, batch, "global_batch_size=15",
      "Every data rank computes as many micro-batches in a step. Data ranks are ranks / (tensor x pipeline x "
      "context), with experts as without.",
@@ -231,6 +280,20 @@ constexpr Rule kShapes[] = {
     {"rope-factors", false, rope_factors,
      "position_embedding_type=rope; use_rope_scaling=true; rope_high_freq_factor=1",
      "The scale goes from one to the other, over their difference."},
+    {"yarn-factor", false, yarn_factor, "position_embedding_type=yarn",
+     "Without a longer context there is nothing to stretch."},
+    {"yarn-betas", false, yarn_betas,
+     "position_embedding_type=yarn; rotary_scaling_factor=4; yarn_beta_fast=0.5",
+     "The blend goes from one to the other, over their difference."},
+    {"yarn-once", false, yarn_once,
+     "position_embedding_type=yarn; rotary_scaling_factor=4; rotary_seq_len_interpolation_factor=2",
+     "Positions would be stretched twice.", "position_embedding_type"},
+    {"window-layers", false, window_layers, "window_size=4,0; window_attn_skip_freq=[1,0,1]",
+     "Each layer has the window or has none.", "num_layers window_size"},
+    {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
+     "The norm would have to come between the product and its bias.", "add_bias_linear"},
+    {"sinks-dropout", true, sinks_dropout, "softmax_type=learnable; attention_dropout=0.1",
+     "The path with dropout knows no sinks.", "softmax_type"},
     {"hidden-dropout", true,
      [](const Run& r) {
        return dropout<&config::Model::hidden_dropout>(r, "--hidden-dropout", "hidden_dropout");

@@ -65,6 +65,8 @@ std::span<const Area> areas();
 
 std::span<const Rule> shape_rules();
 std::span<const Rule> moe_rules();
+std::span<const Rule> latent_rules();
+std::span<const Rule> context_rules();
 std::span<const Rule> pipeline_rules();
 std::span<const Rule> schedule_rules();
 std::span<const Rule> data_rules();

@@ -1,0 +1,126 @@
+// `colonnade verify-layout A.yaml B.yaml`: whether two layouts compute the same run.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/job/prepare.h"
+#include "colonnade/train/compare_layouts.h"
+#include "extras.h"
+#include "flags.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+const std::vector<config::Extra> kExtras = {
+    {"--world-sizes", 2, "ranks of A and of B; default: the smallest that their sizes allow"},
+    {"--steps", 1, "steps to compare (3)"},
+    {"--json", 1, "write what was found to this file"},
+};
+
+/// What both files are compared with.
+struct Asked {
+  int steps = 3;
+  std::string json;
+};
+
+/// The ranks of the file with number `index`; 0 and a fault when it cannot be read.
+int world_size(config::Parsed& parsed, std::size_t index) {
+  const auto found = parsed.extras.find("--world-sizes");
+  if (found == parsed.extras.end()) return smallest_world(parsed.run.parallel);
+  if (found->second.size() != 2) {
+    parsed.faults.push_back(
+        fmt::format("--world-sizes: must be two numbers, of A and of B; got {}; write e.g. "
+                    "--world-sizes 1 8",
+                    fmt::join(found->second, " ")));
+    return smallest_world(parsed.run.parallel);
+  }
+  config::Parsed one;
+  one.extras["--world-sizes"] = {found->second[index]};
+  const int size = extra_number(one, "--world-sizes", 1);
+  parsed.faults.insert(parsed.faults.end(), one.faults.begin(), one.faults.end());
+  if (size < 1)
+    parsed.faults.push_back(
+        fmt::format("--world-sizes: must be above 0; got {}; write e.g. --world-sizes 1 8", size));
+  return std::max(size, 1);
+}
+
+/// The run of a file, with the settings that were typed for both.
+config::Run run_of(const std::string& file, const Arguments& more, std::size_t index, Asked& asked) {
+  Arguments words{"--config", file};
+  words.insert(words.end(), more.begin(), more.end());
+  config::Parsed parsed = read_settings(words, kExtras);
+  asked = {extra_number(parsed, "--steps", 3), extra(parsed, "--json")};
+  if (asked.steps < 1)
+    parsed.faults.push_back(fmt::format("--steps: must be at least 1; got {}; write --steps 3", asked.steps));
+  config::Run& run = parsed.run;
+  run.parallel.world_size = world_size(parsed, index);
+  if (!run.checkpoint.load.empty() || !run.checkpoint.pretrained_checkpoint.empty())
+    parsed.faults.push_back(fmt::format(
+        "{}: verify-layout compares from the weights of the seed; got --load or --pretrained-checkpoint; "
+        "leave them out",
+        file));
+  run.training.device = "cpu";
+  run.checkpoint.save.clear();
+  job::prepare(run, plan::Purpose::kTrain, parsed.faults);
+  return run;
+}
+
+std::string in_words(const train::Apart& one) {
+  return fmt::format("step {}, {}: apart by {:.2e}, bound {:.0e}", one.step, one.what, one.distance,
+                     one.bound);
+}
+
+nlohmann::json to_json(const train::Apart& one) {
+  return {{"step", one.step}, {"what", one.what}, {"distance", one.distance}, {"bound", one.bound}};
+}
+
+nlohmann::json to_json(const train::Comparison& found) {
+  nlohmann::json json{{"agree", !found.first}, {"farthest", nlohmann::json::array()}};
+  for (const train::Apart& one : found.farthest) json["farthest"].push_back(to_json(one));
+  if (!found.first) return json;
+  json["first"] = to_json(*found.first);
+  json["verdict"] = found.first_in_float64 ? "defect" : "rounding";
+  if (found.first_in_float64) json["first_in_float64"] = to_json(*found.first_in_float64);
+  return json;
+}
+
+void print(const train::Comparison& found, int steps) {
+  for (const train::Apart& one : found.farthest) fmt::print("farthest: {}\n", in_words(one));
+  if (!found.first) {
+    fmt::print("the layouts agree over {} {}\n", steps, steps == 1 ? "step" : "steps");
+    return;
+  }
+  fmt::print("the first value beyond its bound: {}\n", in_words(*found.first));
+  if (found.first_in_float64)
+    fmt::print("this is a defect: in float64 they part too, first at {}\n",
+               in_words(*found.first_in_float64));
+  else
+    fmt::print("this looks like rounding: in float64 everything agrees within 1e-9\n");
+}
+
+}  // namespace
+
+Offers verify_layout_offers() { return {{"verify-layout", "", kExtras, config::Use::kTrain}}; }
+
+int verify_layout(const Arguments& arguments) {
+  if (print_verb_help(arguments, {"verify-layout A.yaml B.yaml [--world-sizes N M] [--steps N] [--json FILE]",
+                                  kExtras, config::Use::kTrain}))
+    return kExitDone;
+  if (arguments.size() < 2 || arguments[0].starts_with("-") || arguments[1].starts_with("-"))
+    throw ConfigError(
+        "verify-layout: must be followed by two files of settings; got less; write verify-layout A.yaml B.yaml");
+  const Arguments more(arguments.begin() + 2, arguments.end());
+  Asked asked;
+  const config::Run a = run_of(arguments[0], more, 0, asked), b = run_of(arguments[1], more, 1, asked);
+  require_writable("--json", asked.json);
+  const train::Comparison found = train::compare_layouts({a}, {b}, asked.steps);
+  print(found, asked.steps);
+  if (!asked.json.empty()) write_file_atomically(asked.json, to_json(found).dump(2) + '\n');
+  return found.first ? kExitFailed : kExitDone;
+}
+
+}  // namespace colonnade::app

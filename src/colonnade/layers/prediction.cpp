@@ -1,0 +1,71 @@
+// See prediction.h.
+#include "colonnade/layers/prediction.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
+#include "colonnade/layers/embedding.h"
+
+namespace colonnade::layers {
+namespace {
+
+/// x [b, s] one place earlier, `last` at the end.
+at::Tensor shifted(const at::Tensor& x, double last) {
+  const std::int64_t s = x.size(1);
+  return at::cat({x.narrow(1, 1, s - 1), at::full({x.size(0), 1}, last, x.options())}, 1);
+}
+
+/// Where token j does not see token j - 1, or its position is 0.
+at::Tensor starts_of(const tensor::Batch& batch) {
+  const at::Tensor hidden = batch.find("attention_mask");
+  const at::Tensor positions = batch.find("position_ids");
+  if (!hidden.defined()) return positions.defined() ? positions == 0 : at::Tensor();
+  const at::Tensor before = hidden.squeeze(1).diagonal(-1, 1, 2);
+  return at::cat({at::ones({before.size(0), 1}, before.options()), before}, 1);
+}
+
+}  // namespace
+
+Ahead Ahead::of(const tensor::Batch& batch) {
+  return {batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}};
+}
+
+Ahead Ahead::next() const {
+  Ahead later{shifted(tokens, 0), shifted(labels, 0), shifted(mask, 0), {}, {}};
+  if (!starts.defined()) return later;
+  later.starts = shifted(starts, 1);
+  later.left = left.defined() ? left.logical_or(later.starts) : later.starts;
+  later.mask.masked_fill_(later.left, 0);
+  return later;
+}
+
+Prediction::Prediction(const plan::PredictionParams& params, const config::Model& model,
+                       const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
+                       std::int64_t layer)
+    : enorm_(params.enorm, model, context),
+      hnorm_(params.hnorm, model, context),
+      eh_proj_(params.eh_proj, context),
+      layer_(params.layer, model, context, std::move(rotary), layer),
+      final_norm_(params.final_norm, model, context),
+      dropout_(params.enorm.weight.name, model.hidden_dropout, context),
+      tp_(context.tp),
+      sequence_parallel_(context.sequence_parallel),
+      scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
+
+at::Tensor Prediction::forward(const at::Tensor& hidden, const at::Tensor& tokens, tensor::Parameter& word,
+                               const tensor::Pass& pass) {
+  const at::Tensor embedded = dropout_.drop(word_rows(tokens, word, tp_, sequence_parallel_, scale_), pass);
+  const at::Tensor both = at::cat({enorm_.forward(embedded), hnorm_.forward(hidden)}, -1);
+  return final_norm_.forward(layer_.forward(eh_proj_.forward(both), pass));
+}
+
+void Prediction::add_parameters(std::vector<tensor::Parameter*>& all) {
+  collect(all, {enorm_.weight.get(), enorm_.bias.get(), hnorm_.weight.get(), hnorm_.bias.get(),
+                eh_proj_.weight.get()});
+  const auto own = layer_.parameters();
+  all.insert(all.end(), own.begin(), own.end());
+  collect(all, {final_norm_.weight.get(), final_norm_.bias.get()});
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,48 @@
+// Multi-token prediction: one more layer behind the model predicts one token further.
+// Source: Megatron's core/transformer/multi_token_prediction.py; DeepSeek-V3 2024.
+#pragma once
+
+#include "colonnade/layers/transformer_layer.h"
+#include "colonnade/layers/whole_linear.h"
+
+namespace colonnade::layers {
+
+/// What the k-th further prediction at place i works with: what the batch has k places later, as int64 or
+/// fp32 [b, s]. Where i + k is behind the end of the sequence, or in another document than i, the mask is 0.
+struct Ahead {
+  at::Tensor tokens, labels, mask;
+  at::Tensor starts;  ///< bool, where a document begins, k places later; undefined: there is one
+  at::Tensor left;    ///< bool, where i + k is in another document than i; undefined: nowhere
+
+  /// Of k = 0. Documents are told apart by a batch's attention mask or, without one, by its positions.
+  static Ahead of(const tensor::Batch& batch);
+  /// Of k + 1.
+  [[nodiscard]] Ahead next() const;
+};
+
+/// x = W [norm(word rows of tokens), norm(hidden)]; y = norm(layer(x)). The projection is whole on every
+/// tensor rank, for the tokens that it has between the parallel stretches.
+class Prediction {
+ public:
+  /// `layer` numbers the layer behind those of the model.
+  Prediction(const plan::PredictionParams& params, const config::Model& model, const Context& context,
+             std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
+  /// `hidden` [s, b, h] (or [s / tp, b, h]), the normed output of the model or of the prediction before, and
+  /// the tokens that are k places ahead [b, s] -> what the output layer reads, of the shape of `hidden`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& hidden, const at::Tensor& tokens,
+                                   tensor::Parameter& word, const tensor::Pass& pass);
+  void add_parameters(std::vector<tensor::Parameter*>& all);
+  void finish_step() { layer_.finish_step(); }
+
+ private:
+  Norm enorm_, hnorm_;
+  WholeLinear eh_proj_;
+  TransformerLayer layer_;
+  Norm final_norm_;
+  Residual dropout_;  ///< of the embedded tokens
+  comm::Group tp_;
+  bool sequence_parallel_;
+  double scale_;  ///< of embeddings
+};
+
+}  // namespace colonnade::layers

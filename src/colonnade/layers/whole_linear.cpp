@@ -1,0 +1,47 @@
+// See whole_linear.h.
+#include "colonnade/layers/whole_linear.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/ops/product.h"
+#include "colonnade/tensor/kept.h"
+
+namespace colonnade::layers {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+struct WholeProduct : torch::autograd::Function<WholeProduct> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
+                            tensor::Parameter* weight) {
+    ctx->save_for_backward({x});
+    tensor::keep(ctx, weight);
+    auto shape = x.sizes().vec();
+    shape.back() = w.size(0);
+    return ops::product(as_matrix(x), w).view(shape);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    auto* weight = tensor::kept<tensor::Parameter*>(ctx);
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    const at::Tensor dy2 = as_matrix(grads[0]).contiguous();
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) dx = ops::product_input_grad(dy2, weight->value.detach()).view(x.sizes());
+    weight->accumulate_product(dy2, as_matrix(x));
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+WholeLinear::WholeLinear(const plan::ParamSpec& spec, const Context& context) : weight(context.make(spec)) {}
+
+at::Tensor WholeLinear::forward(const at::Tensor& x) const {
+  COL_CHECK(x.size(-1) == weight->value.size(1),
+            "WholeLinear {}: the last dimension of x must be {}; got x {}", weight->spec.name,
+            weight->value.size(1), x.sizes());
+  return WholeProduct::apply(x, weight->value, weight.get());
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,49 @@
+// See context_parallel.h.
+#include "colonnade/plan/context_parallel.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::plan {
+
+std::vector<Chunk> context_chunks(std::int64_t length, int rank, int ranks) {
+  COL_CHECK(ranks >= 1 && rank >= 0 && rank < ranks,
+            "context_chunks: the rank must be one of the ranks; got {} of {}", rank, ranks);
+  if (ranks == 1) return {{0, length}};
+  const std::int64_t chunks = 2 * std::int64_t{ranks};
+  COL_CHECK(length % chunks == 0, "context_chunks: {} chunks must divide the sequence; got {} tokens", chunks,
+            length);
+  const std::int64_t size = length / chunks;
+  return {{rank * size, size}, {(chunks - 1 - rank) * size, size}};
+}
+
+std::vector<Chunk> SequencePart::chunks(std::int64_t length) const {
+  const std::int64_t own = length / ranks(), first = own * part, last = first + own;
+  std::vector<Chunk> kept;
+  std::int64_t begin = 0;  // of the chunk, in the order of the rank
+  for (const Chunk& chunk : context_chunks(length, context, contexts)) {
+    const std::int64_t from = std::max(first, begin), to = std::min(last, begin + chunk.length);
+    if (from < to) kept.push_back({chunk.begin + from - begin, to - from});
+    begin += chunk.length;
+  }
+  return kept;
+}
+
+const std::string& context_exchange(const config::Parallel& parallel, std::int64_t layer) {
+  const auto& kinds = parallel.cp_comm_type;
+  return kinds.size() == 1 ? kinds.front() : kinds.at(static_cast<std::size_t>(layer));
+}
+
+ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer) {
+  const int cp = parallel.context_parallel_size;
+  const std::string& kind = context_exchange(parallel, layer);
+  if (kind == "a2a") return {.heads = cp, .ring = 1};
+  if (kind == "a2a+p2p") {
+    const int heads = parallel.hierarchical_context_parallel_sizes.at(0);
+    return {.heads = heads, .ring = cp / heads};
+  }
+  return {.heads = 1, .ring = cp, .gathers = kind == "all_gather"};
+}
+
+}  // namespace colonnade::plan

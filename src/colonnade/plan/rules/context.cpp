@@ -1,0 +1,177 @@
+// Rules of context parallelism.
+#include <algorithm>
+#include <numeric>
+
+#include "colonnade/plan/context_parallel.h"
+#include "colonnade/plan/rules/table.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+
+constexpr const char* kTwoLevels = "a2a+p2p";
+
+bool uses(const Run& r, const char* kind) {
+  return std::ranges::find(r.parallel.cp_comm_type, kind) != r.parallel.cp_comm_type.end();
+}
+
+/// Whether some layer brings keys to its queries in blocks.
+bool has_blocks(const Run& r) {
+  return r.parallel.context_parallel_size > 1 &&
+         std::ranges::any_of(r.parallel.cp_comm_type, [](const auto& kind) { return kind != "a2a"; });
+}
+
+std::string kinds_of(const Run& r) { return fmt::format("{}", fmt::join(r.parallel.cp_comm_type, " ")); }
+
+Broken sequence(const Run& r) {
+  const std::int64_t cp = r.parallel.context_parallel_size, seq = r.training.seq_length;
+  const std::int64_t tp = r.parallel.sequence_parallel ? r.parallel.tensor_model_parallel_size : 1;
+  if (cp <= 1 || seq < 1 || tp < 1) return std::nullopt;
+  const std::int64_t step = std::lcm(2 * cp, cp * tp);
+  if (seq % step == 0) return std::nullopt;
+  return Finding{"--seq-length",
+                 "must be a multiple of twice the context size, and of context x tensor size with "
+                 "--sequence-parallel",
+                 fmt::format("{} and {}", seq, step),
+                 {{"seq_length", text(std::max(seq / step, std::int64_t{1}) * step)}},
+                 ""};
+}
+
+Broken kinds(const Run& r) {
+  const std::size_t given = r.parallel.cp_comm_type.size();
+  if (r.parallel.context_parallel_size <= 1 || given == 1 ||
+      static_cast<std::int64_t>(given) == r.model.num_layers)
+    return std::nullopt;
+  return Finding{"--cp-comm-type",
+                 "must be one kind, or one for each layer",
+                 fmt::format("{} for {} layers", given, r.model.num_layers),
+                 {{"cp_comm_type", "p2p"}},
+                 ""};
+}
+
+/// Heads of queries and of keys and values on a tensor rank.
+bool share_heads(const Run& r, std::int64_t ranks) {
+  const std::int64_t tp = std::max(r.parallel.tensor_model_parallel_size, 1);
+  const std::int64_t heads = r.model.num_attention_heads / tp;
+  const std::int64_t groups = std::max<std::int64_t>(1, r.model.num_query_groups / tp);
+  return ranks >= 1 && heads % ranks == 0 && (groups % ranks == 0 || ranks % groups == 0);
+}
+
+std::string heads_text(const Run& r, std::int64_t ranks) {
+  return fmt::format("{} ranks for {} heads and {} groups over {} tensor ranks", ranks,
+                     r.model.num_attention_heads, r.model.num_query_groups,
+                     r.parallel.tensor_model_parallel_size);
+}
+
+Broken levels(const Run& r) {
+  const auto& sizes = r.parallel.hierarchical_context_parallel_sizes;
+  const int cp = r.parallel.context_parallel_size;
+  if (cp <= 1 || !uses(r, kTwoLevels)) return std::nullopt;
+  if (sizes.size() == 2 && std::int64_t{sizes[0]} * sizes[1] == cp) return std::nullopt;
+  int heads = cp / 2;
+  while (heads > 1 && (cp % heads != 0 || !share_heads(r, heads))) --heads;
+  heads = std::max(heads, 1);
+  return Finding{
+      "--hierarchical-context-parallel-sizes",
+      "must be two sizes whose product is the context size, with --cp-comm-type a2a+p2p",
+      fmt::format("{} for {}", sizes.empty() ? "none" : fmt::format("{}", fmt::join(sizes, " x ")), cp),
+      {{"hierarchical_context_parallel_sizes", fmt::format("{} {}", heads, cp / heads)}},
+      ""};
+}
+
+Broken heads(const Run& r) {
+  if (r.parallel.context_parallel_size <= 1 || levels(r)) return std::nullopt;
+  std::int64_t ranks = 1;
+  if (uses(r, kTwoLevels)) ranks = r.parallel.hierarchical_context_parallel_sizes.front();
+  if (uses(r, "a2a") && (ranks == 1 || share_heads(r, ranks))) ranks = r.parallel.context_parallel_size;
+  if (share_heads(r, ranks)) return std::nullopt;
+  return Finding{"--cp-comm-type",
+                 "ranks that exchange heads must divide the heads of a tensor rank, and its groups or be a "
+                 "multiple of them",
+                 fmt::format("{} with {}", kinds_of(r), heads_text(r, ranks)),
+                 {{"cp_comm_type", "p2p"}, {"hierarchical_context_parallel_sizes", ""}},
+                 "set --cp-comm-type p2p or all_gather"};
+}
+
+Broken dropout(const Run& r) {
+  if (!has_blocks(r) || r.model.attention_dropout <= 0) return std::nullopt;
+  return Finding{"--attention-dropout",
+                 "must be 0 with context parallelism other than --cp-comm-type a2a",
+                 fmt::format("{} with {}", r.model.attention_dropout, kinds_of(r)),
+                 {{"attention_dropout", "0"}},
+                 ""};
+}
+
+/// Learned sinks are of the heads that a tensor rank has, and exchanged heads are not all of them.
+Broken scores(const Run& r) {
+  const auto& m = r.model;
+  if (r.parallel.context_parallel_size <= 1) return std::nullopt;
+  const bool other = m.softmax_type != config::SoftmaxType::kVanilla || m.attn_logit_softcapping > 0;
+  if (!(has_blocks(r) && other) && m.softmax_type != config::SoftmaxType::kLearnable) return std::nullopt;
+  return Finding{
+      "--context-parallel-size",
+      "knows neither sinks nor a soft cap of scores in this version, but a fixed sink or a cap with "
+      "--cp-comm-type a2a",
+      fmt::format("--softmax-type {} and --attn-logit-softcapping {} with {}",
+                  config::text_of(r, config::setting("softmax_type")), m.attn_logit_softcapping, kinds_of(r)),
+      {{"softmax_type", "vanilla"}, {"attn_logit_softcapping", "0"}},
+      ""};
+}
+
+Broken narrow(const Run& r) {
+  const auto& m = r.model;
+  if (r.parallel.context_parallel_size <= 1 || (!m.latent.enabled && m.mtp_num_layers == 0))
+    return std::nullopt;
+  return Finding{"--context-parallel-size",
+                 "must be 1 with --multi-latent-attention or --mtp-num-layers in this version",
+                 std::to_string(r.parallel.context_parallel_size),
+                 {{"context_parallel_size", "1"}},
+                 ""};
+}
+
+Broken device(const Run& r) {
+  if (!has_blocks(r) || r.training.device != "cuda") return std::nullopt;
+  return Finding{"--cp-comm-type",
+                 "must be a2a on CUDA in this version",
+                 kinds_of(r),
+                 {{"cp_comm_type", "a2a"}, {"hierarchical_context_parallel_sizes", ""}},
+                 "set --cp-comm-type a2a"};
+}
+
+constexpr Rule kContext[] = {
+    {"context-sequence", true, sequence, "seq_length=30",
+     "Every context rank takes two chunks of each sequence, an early and a late one, so that all have as much "
+     "attention to compute, and tensor ranks share what it takes.",
+     "context_parallel_size tensor_model_parallel_size sequence_parallel"},
+    {"context-kinds", true, kinds, "cp_comm_type=p2p a2a", "Each layer exchanges in one way.", "num_layers"},
+    {"context-levels", true, levels, "cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=3 2",
+     "The first size is of neighbours that exchange heads, the second of the rings that they form.",
+     "context_parallel_size cp_comm_type"},
+    {"context-heads", true, heads,
+     "cp_comm_type=a2a; num_query_groups=6; num_attention_heads=12; hidden_size=96",
+     "A rank computes whole heads; neighbours may share one of keys and values.",
+     "num_attention_heads num_query_groups tensor_model_parallel_size context_parallel_size"},
+    {"context-dropout", true, dropout, "attention_dropout=0.1",
+     "Blocks of keys are joined by sums of scores that nothing was dropped from.",
+     "cp_comm_type context_parallel_size"},
+    {"context-scores", true, scores, "softmax_type=off-by-one",
+     "Blocks of keys are joined by sums of plain scores, and a learned sink belongs to one head.",
+     "cp_comm_type context_parallel_size"},
+    {"context-narrow", true, narrow,
+     "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; "
+     "v_head_dim=8; kv_lora_rank=16",
+     "Heads of values have another size than those of keys, and a further token may be another rank's.",
+     "context_parallel_size"},
+    {"context-cuda", true, device, "device=cuda",
+     "Joining blocks of keys needs sums that are taken from LibTorch's kernels for the CPU only.",
+     "device context_parallel_size"},
+};
+
+}  // namespace
+
+std::span<const Rule> context_rules() { return kContext; }
+
+}  // namespace colonnade::plan

@@ -1,0 +1,63 @@
+// The plan's bytes of context ranks against what a rank's groups are asked to move, and the work of
+// attention.
+#include "colonnade/plan/communication.h"
+#include "job/planned.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::Planned;
+
+struct Exchange {
+  Planned layout;
+  double heads, ring;  ///< ranks that exchange heads, and of a ring
+};
+
+const Exchange kExchanges[] = {
+    {{"Cp2", 2, "--context-parallel-size 2 --micro-batch-size 2 --global-batch-size 4"}, 1, 2},
+    {{"Cp4Gather", 4, "--context-parallel-size 4 --cp-comm-type all_gather --micro-batch-size 1"}, 1, 4},
+    {{"Cp4A2a", 4, "--context-parallel-size 4 --cp-comm-type a2a --micro-batch-size 1"}, 4, 1},
+    {{"Cp4TwoLevels", 4,
+      "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2 "
+      "--micro-batch-size 1"},
+     2,
+     2},
+    {{"Cp2Pp2", 4,
+      "--context-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 4"},
+     1,
+     2},
+};
+
+/// What leaves a rank: of what a call moves over k ranks all but its own part, of a message all.
+double sent(const comm::CallLog& traffic, const Exchange& exchange) {
+  double bytes = 0;
+  for (const auto& [key, entry] : traffic.table()) {
+    const auto& [axes, operation] = key;
+    if (!axes.starts_with("cp")) continue;
+    const double ranks = operation == "all_to_all" ? exchange.heads : exchange.ring;
+    const auto moved = static_cast<double>(entry.bytes);
+    if (operation == "send") bytes += moved;
+    if (operation != "send" && operation != "recv") bytes += moved * (ranks - 1) / ranks;
+  }
+  return bytes;
+}
+
+TEST(PlannedTraffic, OfContextRanksIsExact) {
+  for (const Exchange& exchange : kExchanges)
+    for (const char* model : {"", "--group-query-attention --num-query-groups 2 "}) {
+      SCOPED_TRACE(fmt::format("{} {}", exchange.layout.name, model));
+      const config::Run run = test::planned_run(exchange.layout, test::odd(model), "meta");
+      const auto plan = plan::plan_traffic(run);
+      for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+        const auto traffic = std::make_shared<comm::CallLog>();
+        Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
+        test::forward_backward(job);
+        const auto stage = static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp));
+        EXPECT_GT(plan[stage].context, 0);
+        EXPECT_DOUBLE_EQ(sent(*traffic, exchange), plan[stage].context) << "rank " << rank;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace colonnade::job

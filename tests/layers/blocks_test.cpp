@@ -1,0 +1,126 @@
+// Attention over parts of a sequence, in every kind, against scores of the whole sequence in float64.
+#include "layers/support.h"
+
+#include "colonnade/layers/core_attention.h"
+#include "colonnade/plan/context_parallel.h"
+
+namespace colonnade::layers {
+namespace {
+
+using at::Tensor;
+
+constexpr std::int64_t kBatch = 2, kHeads = 8, kHead = 6, kSequence = 32;
+constexpr double kScale = 0.4;
+
+struct Kind {
+  const char* name;
+  int cp;
+  std::int64_t groups;
+  std::vector<int> levels = {};
+};
+
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << " " << kind.cp; }
+
+/// Documents of the samples begin at other places; true = hidden, [b, 1, s, s].
+Tensor documents() {
+  const Tensor at = at::arange(kSequence, test::options(at::kLong));
+  const Tensor document =
+      at::stack({(at >= 5).to(at::kLong) + (at >= 21), (at >= 16).to(at::kLong) + (at >= 30)});
+  return document.unsqueeze(2).ne(document.unsqueeze(1)).unsqueeze(1);
+}
+
+struct Masks {
+  const char* name;
+  std::int64_t window;
+  bool documents;
+};
+constexpr Masks kMasks[] = {{"causal", 0, false},
+                            {"window", 5, false},
+                            {"long window", 20, false},
+                            {"documents", 0, true},
+                            {"both", 9, true}};
+
+/// Output and gradients of q, k, v under the probe, from all scores.
+std::vector<Tensor> defined(const std::vector<Tensor>& qkv, const Masks& masks, const Tensor& probe) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& x : qkv) leaves.push_back(x.clone().set_requires_grad(true));
+  const std::int64_t repeat = kHeads / qkv[1].size(1);
+  const Tensor k = leaves[1].repeat_interleave(repeat, 1), v = leaves[2].repeat_interleave(repeat, 1);
+  const Tensor query = at::arange(kSequence, test::options(at::kLong)).unsqueeze(1), key = query.t();
+  Tensor hidden = (key > query).view({1, 1, kSequence, kSequence});
+  if (masks.window > 0) hidden = hidden.logical_or(key < query - masks.window);
+  if (masks.documents) hidden = hidden.logical_or(documents());
+  const Tensor scores = at::matmul(leaves[0], k.transpose(-1, -2)) * kScale;
+  const Tensor y = at::matmul(scores.masked_fill(hidden, -1e300).softmax(-1), v)
+                       .permute({2, 0, 1, 3})
+                       .reshape({kSequence, kBatch, kHeads * kHead});
+  y.backward(probe);
+  return {y.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+}
+
+/// The tokens of one context rank.
+Tensor part(const Tensor& whole, std::int64_t dim, const comm::Group& cp) {
+  std::vector<Tensor> parts;
+  for (const plan::Chunk& chunk : plan::context_chunks(kSequence, cp.rank(), cp.size()))
+    parts.push_back(whole.narrow(dim, chunk.begin, chunk.length));
+  return at::cat(parts, dim);
+}
+
+class ContextParallel : public testing::TestWithParam<Kind> {};
+
+TEST_P(ContextParallel, IsAttentionOverTheWholeSequence) {
+  const Kind& kind = GetParam();
+  config::Parallel parallel;
+  parallel.world_size = parallel.context_parallel_size = kind.cp;
+  parallel.cp_comm_type = {kind.name};
+  parallel.hierarchical_context_parallel_sizes = kind.levels;
+  const auto random = [](const char* name, std::int64_t heads) {
+    return test::named_random(name, {kBatch, heads, kSequence, kHead});
+  };
+  const std::vector<Tensor> qkv{random("q", kHeads), random("k", kind.groups), random("v", kind.groups)};
+  const Tensor probe = test::named_random("probe", {kSequence, kBatch, kHeads * kHead});
+  for (const Masks& masks : kMasks) {
+    SCOPED_TRACE(masks.name);
+    const auto expected = defined(qkv, masks, probe);
+    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+      config::Model model;
+      model.num_attention_heads = kHeads;
+      model.window_size = masks.window;
+      model.attention_dropout = 0;
+      Context context{.options = test::options(at::kDouble)};
+      context.cp = {.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
+      if (!kind.levels.empty())
+        std::tie(context.cp.heads, context.cp.rings) = ranks.levels({plan::Axis::kCp}, kind.levels[0]);
+      const CoreAttention core(model, context, {.scale = kScale, .name = "layer"});
+      std::vector<Tensor> leaves;
+      for (const Tensor& x : qkv) leaves.push_back(part(x, 2, context.cp.all).set_requires_grad(true));
+      tensor::Batch batch;
+      if (masks.documents) batch.set("attention_mask", documents());
+      const Tensor y = core.forward({leaves[0], leaves[1], leaves[2]}, {.batch = batch});
+      y.backward(part(probe, 0, context.cp.all));
+      EXPECT_LT(test::distance(y.detach(), part(expected[0], 0, context.cp.all)), 1e-12);
+      for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_LT(test::distance(leaves[i].grad(), part(expected[i + 1], 2, context.cp.all)), 1e-12)
+            << "gradient of "
+            << "qkv"[i];
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ContextParallel,
+                         testing::Values(Kind{"all_gather", 2, 8}, Kind{"all_gather", 4, 2},
+                                         Kind{"p2p", 2, 8}, Kind{"p2p", 4, 2}, Kind{"p2p", 8, 1},
+                                         Kind{"a2a", 2, 8}, Kind{"a2a", 4, 2}, Kind{"a2a", 8, 4},
+                                         Kind{"a2a+p2p", 4, 8, {2, 2}}, Kind{"a2a+p2p", 8, 2, {4, 2}},
+                                         Kind{"a2a+p2p", 8, 2, {2, 4}}, Kind{"a2a+p2p", 4, 2, {4, 1}},
+                                         Kind{"a2a+p2p", 4, 2, {1, 4}}),
+                         [](const auto& info) {
+                           std::string name = fmt::format("{}Cp{}Groups{}", info.param.name, info.param.cp,
+                                                          info.param.groups);
+                           for (const int level : info.param.levels) name += fmt::format("x{}", level);
+                           std::erase_if(name, [](char c) { return c == '_' || c == '+'; });
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace colonnade::layers

@@ -1,0 +1,178 @@
+// The end of a GPT that predicts further tokens, against plain tensor functions in float64, in every layout.
+#include "colonnade/models/gpt/head_block.h"
+
+#include "layers/support.h"
+
+namespace colonnade::models::gpt {
+namespace {
+
+using at::Tensor;
+
+constexpr std::int64_t kS = 8, kB = 2, kH = 16, kHeads = 4, kD = 5, kVocabulary = 13, kDepths = 2;
+constexpr double kFactor = 0.3;
+constexpr double kGradScale = 0.7;
+
+config::Model model_of(bool untied) {
+  config::Model m;
+  m.num_layers = 2;
+  m.hidden_size = kH;
+  m.ffn_hidden_size = 12;
+  m.num_attention_heads = m.num_query_groups = kHeads;
+  m.kv_channels = kD;
+  m.vocab_size = kVocabulary;
+  m.make_vocab_size_divisible_by = 1;
+  m.max_position_embeddings = kS;
+  m.position_embedding = config::PositionEmbedding::kNone;
+  m.normalization = config::Normalization::kRmsNorm;
+  m.activation = config::Activation::kSwiglu;
+  m.add_bias_linear = false;
+  m.untie_embeddings_and_output_weights = untied;
+  m.hidden_dropout = m.attention_dropout = 0;
+  m.mtp_num_layers = kDepths;
+  m.mtp_loss_scaling_factor = kFactor;
+  return m;
+}
+
+/// Two sequences; the number of the document of every token.
+const std::vector<std::vector<int>> kOne(kB, std::vector<int>(kS, 0));
+const std::vector<std::vector<int>> kSeveral = {{0, 0, 0, 1, 1, 1, 1, 2}, {0, 1, 2, 2, 2, 2, 2, 2}};
+
+tensor::Batch batch_of(const std::vector<std::vector<int>>& documents, bool positions) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  const Tensor all = at::randint(0, kVocabulary, {kB, kS + 1}, generator, at::kLong);
+  Tensor mask = at::ones({kB, kS}, at::kFloat);
+  mask[0][2] = mask[1][6] = 0;
+  Tensor hidden = at::zeros({kB, 1, kS, kS}, at::kBool), ids = at::zeros({kB, kS}, at::kLong);
+  for (std::int64_t b = 0; b < kB; ++b)
+    for (std::int64_t i = 0; i < kS; ++i) {
+      const auto& own = documents[static_cast<std::size_t>(b)];
+      for (std::int64_t j = 0; j < i; ++j) {
+        const bool same = own[static_cast<std::size_t>(i)] == own[static_cast<std::size_t>(j)];
+        hidden[b][0][i][j] = !same;
+        if (same) ids[b][i] += 1;
+      }
+    }
+  tensor::Batch batch({{"tokens", all.narrow(1, 0, kS).contiguous()},
+                       {"labels", all.narrow(1, 1, kS).contiguous()},
+                       {"loss_mask", mask}});
+  if (&documents != &kOne) batch.set(positions ? "position_ids" : "attention_mask", positions ? ids : hidden);
+  return batch.to(test::device());
+}
+
+Tensor normed(const Tensor& x, const Tensor& gamma) {
+  return x / (x.square().mean(-1, true) + 1e-5).sqrt() * gamma;
+}
+
+/// Cross-entropy [b, s] of hidden states [s, b, h].
+Tensor entropy(const Tensor& hidden, const Tensor& output, const Tensor& labels) {
+  const Tensor logits = at::matmul(hidden, output.t()).transpose(0, 1);
+  return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+}
+
+/// A layer without positions, its weights behind `name`.
+Tensor layer(const Tensor& x, const test::Weights& w, const std::string& name, const Tensor& mask) {
+  const auto heads = [](const Tensor& y) { return y.view({kS, kB, kHeads, kD}).permute({1, 2, 0, 3}); };
+  const Tensor qkv = at::matmul(normed(x, w.at(name + "input_layernorm.weight")),
+                                w.at(name + "self_attention.linear_qkv.weight").t());
+  const auto parts = qkv.chunk(3, -1);
+  Tensor hidden = at::ones({kS, kS}, test::options(at::kBool)).triu(1).view({1, 1, kS, kS});
+  if (mask.defined()) hidden = hidden.logical_or(mask);
+  const Tensor scores =
+      (at::matmul(heads(parts[0]), heads(parts[1]).transpose(-1, -2)) / std::sqrt(double(kD)))
+          .masked_fill(hidden, -1e300);
+  const Tensor y =
+      at::matmul(scores.softmax(-1), heads(parts[2])).permute({2, 0, 1, 3}).reshape({kS, kB, kHeads * kD});
+  const Tensor h = x + at::matmul(y, w.at(name + "self_attention.linear_proj.weight").t());
+  const auto up =
+      at::matmul(normed(h, w.at(name + "pre_mlp_layernorm.weight")), w.at(name + "mlp.linear_fc1.weight").t())
+          .chunk(2, -1);
+  return h + at::matmul(at::silu(up[0]) * up[1], w.at(name + "mlp.linear_fc2.weight").t());
+}
+
+/// Mean cross-entropy of the k-th further token at every place that has one in its document.
+Tensor further_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Tensor& output,
+                    const tensor::Batch& batch, const std::vector<std::vector<int>>& documents) {
+  const Tensor tokens = batch.at("tokens"), labels = batch.at("labels"), mask = batch.at("loss_mask");
+  Tensor ahead = at::zeros_like(tokens), wanted = at::zeros_like(labels), weight = at::zeros_like(mask);
+  for (std::int64_t b = 0; b < kB; ++b)
+    for (std::int64_t i = 0; i + k < kS; ++i) {
+      const auto& own = documents[static_cast<std::size_t>(b)];
+      ahead[b][i] = tokens[b][i + k];
+      wanted[b][i] = labels[b][i + k];
+      if (own[static_cast<std::size_t>(i)] == own[static_cast<std::size_t>(i + k)])
+        weight[b][i] = mask[b][i + k];
+    }
+  const std::string name = fmt::format("mtp.layers.{}.", k - 1);
+  const Tensor embedded = w.at("embedding.word_embeddings.weight")
+                              .index_select(0, ahead.view(-1))
+                              .view({kB, kS, kH})
+                              .transpose(0, 1);
+  const Tensor both = at::cat(
+      {normed(embedded, w.at(name + "enorm.weight")), normed(hidden, w.at(name + "hnorm.weight"))}, -1);
+  const Tensor x = at::matmul(both, w.at(name + "eh_proj.weight").t());
+  hidden = normed(layer(x, w, name + "transformer_layer.", batch.find("attention_mask")),
+                  w.at(name + "final_layernorm.weight"));
+  return (entropy(hidden, output, wanted) * weight).sum() / weight.sum();
+}
+
+test::MakeBlock head(const config::Model& model) {
+  return [=](const config::Parallel& parallel, const layers::Context& context) {
+    return std::make_unique<HeadBlock>(model, parallel, context, nullptr, nullptr);
+  };
+}
+
+void check(bool untied, const std::vector<std::vector<int>>& documents, bool positions) {
+  const config::Model m = model_of(untied);
+  const tensor::Batch batch = batch_of(documents, positions);
+  std::vector<plan::ParamSpec> specs;
+  plan::for_each(plan::head_params(m, {}), [&](const plan::ParamSpec& spec) { specs.push_back(spec); });
+  specs.push_back(plan::embedding_params(m, {}).word);
+  std::vector<double> means;
+  const Tensor x = test::named_random("x", {kS, kB, kH});
+  const auto expected = test::defined(specs, x, [&](const Tensor& in, const test::Weights& w) {
+    const Tensor& output = w.at(untied ? "output_layer.weight" : "embedding.word_embeddings.weight");
+    Tensor hidden = normed(in, w.at("decoder.final_layernorm.weight"));
+    const Tensor y = entropy(hidden, output, batch.at("labels"));
+    Tensor further = at::zeros({}, y.options());
+    for (std::int64_t k = 1; k <= kDepths; ++k) {
+      const Tensor one = further_loss(k, hidden, w, output, batch, documents);
+      means.push_back(one.item<double>());
+      further = further + one;
+    }
+    // The gradient of `further` shall start from its weight, whatever y is probed with.
+    const Tensor weighed = further * (kFactor / kDepths * kGradScale);
+    return y + (weighed - weighed.detach()) / test::probe_for(y).sum();
+  });
+  tensor::Tallies told;
+  test::run_split({}, head(m), x, {.batch = batch, .grad_scale = kGradScale, .report = &told},
+                  [](const test::Expected&, const comm::Group&) {});
+  const auto mean = [&](const char* key) { return (told.at(key)[0] / told.at(key)[1]).item<double>(); };
+  EXPECT_NEAR(mean("mtp_1_loss"), means[0], 1e-6);
+  EXPECT_NEAR(mean("mtp_2_loss"), means[1], 1e-6);
+  EXPECT_NE(means[0], means[1]);
+  test::expect_in_every_split(head(m), x, {.batch = batch, .grad_scale = kGradScale}, expected);
+}
+
+TEST(HeadBlock, PredictsFurtherTokens) { check(/*untied=*/true, kOne, false); }
+
+TEST(HeadBlock, PredictsThemWithTiedEmbeddings) { check(/*untied=*/false, kOne, false); }
+
+TEST(HeadBlock, LeavesOutThoseOfOtherDocuments) {
+  check(/*untied=*/true, kSeveral, /*positions=*/true);
+  check(/*untied=*/true, kSeveral, /*positions=*/false);
+}
+
+TEST(HeadBlock, PredictsInTrainingAlone) {
+  const config::Model m = model_of(true);
+  const tensor::Batch batch = batch_of(kOne, false);
+  const Tensor x = test::named_random("x", {kS, kB, kH});
+  tensor::Tallies told;
+  test::run_split({}, head(m), x, {.batch = batch, .training = false, .report = &told},
+                  [](const test::Expected& got, const comm::Group&) {
+                    EXPECT_EQ(got.grads.at("mtp.layers.0.eh_proj.weight").abs().max().item<double>(), 0);
+                  });
+  EXPECT_TRUE(told.empty());
+}
+
+}  // namespace
+}  // namespace colonnade::models::gpt

@@ -1,0 +1,85 @@
+// Layouts of one run agree, and a layout with a fault in it is told apart from rounding.
+#include "colonnade/train/compare_layouts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colonnade/base/error.h"
+#include "job/runs.h"
+
+namespace colonnade::train {
+namespace {
+
+using test::words;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kModel =
+    "--num-layers 2 --hidden-size 32 --ffn-hidden-size 48 --num-attention-heads 4 --vocab-size 61 --seq-length 16 "
+    "--max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 8 --hidden-dropout 0.1 ";
+
+config::Run run_of(int world, const std::string& more) { return test::settings(world, words(kModel + more)); }
+
+TEST(CompareLayouts, AgreeInFp32) {
+  const Comparison found = compare_layouts(
+      {run_of(1, "")},
+      {run_of(8,
+              "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+              "--use-distributed-optimizer --micro-batch-size 2")},
+      2);
+  EXPECT_FALSE(found.first) << found.first->what << ' ' << found.first->distance;
+  EXPECT_GE(found.farthest.size(), 5U);
+  for (const Apart& one : found.farthest) EXPECT_FALSE(one.beyond()) << one.what;
+}
+
+constexpr const char* kTp2Sp = "--tensor-model-parallel-size 2 --sequence-parallel";
+
+/// A block whose gradient is wrong: one rank scales it on the way back.
+class Bent final : public tensor::Block {
+ public:
+  explicit Bent(std::unique_ptr<tensor::Block> inner) : inner_(std::move(inner)) {}
+  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
+    const at::Tensor y = inner_->forward(x, pass);
+    y.register_hook([](const at::Tensor& grad) { return grad * 1.01; });
+    return y;
+  }
+  std::vector<tensor::Parameter*> parameters() override { return inner_->parameters(); }
+
+ private:
+  std::unique_ptr<tensor::Block> inner_;
+};
+
+/// GPT whose first layer goes wrong on rank 1.
+job::Model with_a_defect(const job::Site& site) {
+  job::Model model = job::build_gpt(site);
+  auto& layer = model.stages[0]->blocks.at(1);
+  if (site.ranks.rank() == 1) layer = std::make_unique<Bent>(std::move(layer));
+  return model;
+}
+
+TEST(CompareLayouts, ADefectIsOneInFloat64TooAndNamed) {
+  const Comparison found = compare_layouts({run_of(1, "")}, {run_of(2, kTp2Sp), with_a_defect}, 2);
+  ASSERT_TRUE(found.first);
+  EXPECT_EQ(found.first->step, 1);
+  EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is right";
+  ASSERT_TRUE(found.first_in_float64);
+  EXPECT_EQ(found.first_in_float64->what, found.first->what);
+}
+
+TEST(CompareLayouts, OtherSettingsThanTheLayoutsAreRefused) {
+  const config::Run one = run_of(1, ""), other = run_of(2, "--tensor-model-parallel-size 2 --seed 4321");
+  EXPECT_THAT(unlike_settings(one, other), Contains(HasSubstr("--seed (1234 and 4321)")));
+  EXPECT_THROW(compare_layouts({one}, {other}, 1), ConfigError);
+  EXPECT_THAT(unlike_settings(one, run_of(2, kTp2Sp)), IsEmpty());
+}
+
+// The first loss scale is beyond fp16.
+TEST(CompareLayouts, WhatBothSkipIsNotCompared) {
+  const std::string fp16 = "--fp16 --initial-loss-scale 4294967296 ";
+  const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp)}, 1);
+  EXPECT_FALSE(found.first) << found.first->what;
+}
+
+}  // namespace
+}  // namespace colonnade::train
