@@ -21,11 +21,20 @@ struct Kept {
 Tensor apart(const Tensor& x_sbx, std::int64_t heads) {
   return x_sbx.unflatten(-1, {heads, x_sbx.size(-1) / heads});
 }
-/// Channels [first, first + channels) of x to those from `at` on of y, both [s, b, n, d].
-void move(const Tensor& x, const Tensor& y, std::int64_t first, std::int64_t channels, std::int64_t at,
-          const Kept& args, bool turned, bool inverse) {
-  turn(x.narrow(-1, first, channels), y.narrow(-1, at, channels), turned ? args.table : RotaryTable(),
-       turned ? args.positions : Tensor(), inverse);
+
+/// Channels [from, from + count) of one tensor, those from `to` on of another.
+struct Channels {
+  std::int64_t from, count, to;
+};
+
+/// Moves channels of x to y, both [s, b, n, d].
+void move(const Tensor& x, const Tensor& y, const Channels& c) {
+  turn(x.narrow(-1, c.from, c.count), y.narrow(-1, c.to, c.count), RotaryTable(), Tensor(),
+       /*inverse=*/false);
+}
+/// The same, turned by their positions, or back.
+void move_turned(const Tensor& x, const Tensor& y, const Channels& c, const Kept& args, bool inverse) {
+  turn(x.narrow(-1, c.from, c.count), y.narrow(-1, c.to, c.count), args.table, args.positions, inverse);
 }
 
 struct LatentRule : torch::autograd::Function<LatentRule> {
@@ -40,12 +49,12 @@ struct LatentRule : torch::autograd::Function<LatentRule> {
     const Tensor q = at::empty({b, n, s, plain + turned}, q_in.options());
     const Tensor k = at::empty({b, n, s, plain + turned}, q_in.options());
     const Tensor v = at::empty({b, n, s, value}, q_in.options());
-    move(q_in, seen_sbnd(q), 0, plain, 0, args, false, false);
-    move(q_in, seen_sbnd(q), plain, turned, plain, args, true, false);
-    move(kv_in, seen_sbnd(k), 0, plain, 0, args, false, false);
-    move(kv_in, seen_sbnd(v), plain, value, 0, args, false, false);
+    move(q_in, seen_sbnd(q), {0, plain, 0});
+    move_turned(q_in, seen_sbnd(q), {plain, turned, plain}, args, false);
+    move(kv_in, seen_sbnd(k), {0, plain, 0});
+    move(kv_in, seen_sbnd(v), {plain, value, 0});
     const Tensor one = at::empty(key.sizes(), key.options());
-    move(key, one, 0, turned, 0, args, true, false);
+    move_turned(key, one, {0, turned, 0}, args, false);
     seen_sbnd(k).narrow(-1, plain, turned).copy_(one.expand({s, b, n, turned}));
     return {q, k, v};
   }
@@ -59,13 +68,13 @@ struct LatentRule : torch::autograd::Function<LatentRule> {
     const std::int64_t s = q.size(0), b = q.size(1), n = args.heads;
     const Tensor grad_q = at::empty({s, b, n * (plain + turned)}, q.options());
     const Tensor grad_kv = at::empty({s, b, n * (plain + value)}, q.options());
-    move(q, apart(grad_q, n), 0, plain, 0, args, false, true);
-    move(q, apart(grad_q, n), plain, turned, plain, args, true, true);
-    move(k, apart(grad_kv, n), 0, plain, 0, args, false, true);
-    move(v, apart(grad_kv, n), 0, value, plain, args, false, true);
+    move(q, apart(grad_q, n), {0, plain, 0});
+    move_turned(q, apart(grad_q, n), {plain, turned, plain}, args, true);
+    move(k, apart(grad_kv, n), {0, plain, 0});
+    move(v, apart(grad_kv, n), {0, value, plain});
     const Tensor sum = k.narrow(-1, plain, turned).sum(2, /*keepdim=*/true);
     const Tensor grad_key = at::empty({s, b, 1, turned}, q.options());
-    move(adjacent(sum), grad_key, 0, turned, 0, args, true, true);
+    move_turned(adjacent(sum), grad_key, {0, turned, 0}, args, true);
     return {grad_q, grad_kv, grad_key.squeeze(2), Tensor()};
   }
 };

@@ -63,9 +63,10 @@ double context_bytes(const config::Run& run, std::int64_t layer) {
   const double element = m.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
   const std::int64_t groups = std::max<std::int64_t>(1, m.num_query_groups / tp);
   // Columns for each token of this rank; keys that neighbours share are sent to each of them.
-  const double q = static_cast<double>(m.num_attention_heads / tp * m.kv_channels);
-  const double kv =
-      static_cast<double>(kind.heads * std::max<std::int64_t>(1, groups / kind.heads) * m.kv_channels);
+  const std::int64_t heads = m.num_attention_heads / tp;
+  const std::int64_t exchanged = kind.heads * std::max<std::int64_t>(1, groups / kind.heads);
+  const auto q = static_cast<double>(heads * m.kv_channels);
+  const auto kv = static_cast<double>(exchanged * m.kv_channels);
   double bytes = 2 * ring(tokens * element * (2 * q + 2 * kv), kind.heads);
   const double keys = 2 * tokens * kv, hops = kind.ring - 1;
   if (kind.ring > 1) bytes += 2 * keys * element * hops + keys * 4 * (kind.gathers ? hops : kind.ring);

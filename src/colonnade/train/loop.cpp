@@ -108,6 +108,17 @@ RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
   return {ranks.world().all_gather_text(mine, "run folder")[0]};
 }
 
+void warn_of_slow_attention(const config::Model& m, bool cuda) {
+  const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && cuda;
+  if (m.attention_dropout == 0 && m.attn_logit_softcapping == 0 && !sinks) return;
+  const char* what = m.attention_dropout > 0        ? "attention dropout"
+                     : m.attn_logit_softcapping > 0 ? "--attn-logit-softcapping"
+                                                    : "--softmax-type";
+  log::warning(
+      "{}: it keeps all scores in memory and is slower than attention without it, which takes the fast kernels",
+      what);
+}
+
 Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     : begin_(begin),
       stop_(stop),
@@ -141,15 +152,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
     for (const RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
-    const config::Model& m = job_.run.model;
-    const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && device().is_cuda();
-    if ((m.attention_dropout > 0 || m.attn_logit_softcapping > 0 || sinks) && !job_.run.training.skip_train)
-      log::warning(
-          "{}: it keeps all scores in memory and is slower than attention without it, which takes the fast "
-          "kernels",
-          m.attention_dropout > 0        ? "attention dropout"
-          : m.attn_logit_softcapping > 0 ? "--attn-logit-softcapping"
-                                         : "--softmax-type");
+    if (!job_.run.training.skip_train) warn_of_slow_attention(job_.run.model, device().is_cuda());
   }
 }
 
