@@ -154,15 +154,19 @@ constexpr Planned kLayouts[] = {
      "--use-distributed-optimizer --micro-batch-size 2 --global-batch-size 16"},
 };
 
+constexpr const char* kTwoBases =
+    "--position-embedding-type rope --window-size 8,0 --window-attn-skip-freq 2 --rotary-base-local 500000 "
+    "--softmax-type learnable ";
+constexpr const char* kSandwich =
+    "--normalization RMSNorm --sandwich-norm --scale-embeddings --disable-bias-linear "
+    "--attn-logit-softcapping 30 ";
 constexpr const char* kMoreModels[] = {
     "--attention-dropout 0.1 ",
     "--qk-layernorm ",
     "--group-query-attention --num-query-groups 2 ",
     "--position-embedding-type rope --window-size 8,0 ",
-    "--position-embedding-type rope --window-size 8,0 --window-attn-skip-freq 2 --rotary-base-local 500000 "
-    "--softmax-type learnable ",
-    "--normalization RMSNorm --sandwich-norm --scale-embeddings --disable-bias-linear "
-    "--attn-logit-softcapping 30 ",
+    kTwoBases,
+    kSandwich,
     "--attn-logit-softcapping 30 --softmax-type off-by-one --window-size 8,0 ",
     "--attn-logit-softcapping 30 --attention-dropout 0.1 ",
     "--untie-embeddings-and-output-weights --swiglu ",
