@@ -85,6 +85,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"rotary_seq_len_interpolation_factor", "1"},
     {"moe_aux_loss_coeff", "0"},  // a list
     {"distributed_backend", "unset"},
+    {"recompute_modules", "core_attn"},
 };
 
 TEST(Schema, DefaultsAreMegatrons) {

@@ -187,6 +187,7 @@ void disturb(config::Run& run, const Setting& s) {
   if (s.key == "window_size") return set(run, s.key, "77,0");
   if (s.key == "moe_aux_loss_coeff") return set(run, s.key, "0.1 0.30000000000000004");
   if (s.key == "moe_router_load_balancing_type") return set(run, s.key, "seq_aux_loss global_aux_loss");
+  if (s.key == "recompute_modules") return set(run, s.key, "layernorm moe_act");
   if (s.kind == Kind::kChoice) return set(run, s.key, s.choices.back());
   if (s.kind == Kind::kInteger) return set(run, s.key, "7");
   if (s.kind == Kind::kNumber) return set(run, s.key, s.max ? "0.30000000000000004" : "7.1");

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "colonnade/plan/flops.h"
+#include "colonnade/plan/recompute.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -103,6 +103,23 @@ TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
       // The causal half of the forward pass, and twice that for the backward pass, which does run.
       EXPECT_EQ(real.attention_backward, real.attention_forward);
       EXPECT_EQ(real.attention_forward / 2 * 3, planned(run).attention);
+    }
+}
+
+TEST(PlannedFlops, OfWhatIsMadeAgainAreExact) {
+  for (const Planned& layout : kLayouts)
+    for (const char* again :
+         {"--recompute-activations ", "--recompute-granularity selective --recompute-modules mlp layernorm ",
+          "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2 ",
+          "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
+      const config::Run run = test::planned_run(layout, test::odd(std::string("--swiglu ") + again), "cpu");
+      const Counts real = counted(run);
+      const plan::TrainingFlops more = plan::recomputed_flops(run, run.training.global_batch_size);
+      EXPECT_GT(more.total(), 0);
+      EXPECT_EQ(real.linears, planned(run).linears + more.linears);
+      // Attention is counted as its causal half; forward calls alone run again.
+      EXPECT_EQ(real.attention_forward / 2 - planned(run).attention / 3, more.attention);
     }
 }
 

@@ -178,6 +178,27 @@ void on_every_setting(const std::string& device, const std::function<void(const 
   }
 }
 
+/// Kinds of recomputation, with a model that each is about.
+constexpr const char* kRecomputed[] = {
+    "--recompute-activations ",
+    "--recompute-activations --attention-dropout 0.1 ",
+    "--recompute-activations --position-embedding-type rope --window-size 8,0 ",
+    "--recompute-granularity selective --recompute-modules layernorm mlp ",
+    "--recompute-granularity selective --recompute-modules layernorm core_attn --qk-layernorm ",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3 ",
+    "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
+};
+
+void on_every_recomputation(const std::string& device, const std::function<void(const config::Run&)>& body) {
+  for (const Planned& layout : kLayouts)
+    for (const char* again : kRecomputed) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, again));
+      body(test::planned_run(layout, test::odd(again), device));
+      if (device == "meta") body(test::planned_run(layout, test::llama(again), device));
+    }
+}
+
 /// Experts in every second layer, cut every way.
 constexpr Planned kExpertLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 2"},
@@ -198,6 +219,13 @@ constexpr const char* kExpertModels[] = {
     "--moe-z-loss-coeff 0.01 --moe-shared-expert-gate ",
 };
 
+constexpr const char* kRecomputedExperts[] = {
+    "--recompute-granularity selective --recompute-modules moe_act shared_experts layernorm ",
+    "--recompute-granularity selective --recompute-modules moe core_attn ",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2 ",
+    "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
+};
+
 /// Routing on meta is balanced: as many rows as the plan takes.
 void on_every_expert_setting(const std::function<void(const config::Run&)>& body) {
   for (const Planned& layout : kExpertLayouts)
@@ -205,6 +233,25 @@ void on_every_expert_setting(const std::function<void(const config::Run&)>& body
       SCOPED_TRACE(fmt::format("{} {}", layout.name, model));
       body(test::planned_run(layout, test::odd(model), "meta"));
     }
+}
+
+void on_every_recomputation_of_experts(const std::function<void(const config::Run&)>& body) {
+  for (const Planned& layout : kExpertLayouts)
+    for (const char* again : kRecomputedExperts) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, again));
+      body(test::planned_run(layout, test::odd(std::string(kExpertModels[1]) + again), "meta"));
+    }
+}
+
+TEST(PlannedMemory, OfActivationsMadeAgain) {
+  on_every_recomputation("meta", expect_activations);
+  on_every_recomputation("cpu", expect_activations);
+  on_every_recomputation_of_experts(expect_activations);
+}
+
+TEST(PlannedMemory, WhatWaitsWhenActivationsAreMadeAgain) {
+  on_every_recomputation("meta", expect_waiting);
+  on_every_recomputation_of_experts(expect_waiting);
 }
 
 TEST(PlannedMemory, OfExpertsBetweenStepsIsExact) { on_every_expert_setting(expect_resident); }
@@ -238,21 +285,67 @@ std::string mixtral(const std::string& more) {
          more;
 }
 
+/// The peak of forward and backward, as the plan says it and as measured, on every rank.
+void expect_peak(const config::Run& run, double lowest, double highest) {
+  on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
+    tensor::reset_peak(at::kMeta);
+    test::forward_backward(job);
+    const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+    const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
+    EXPECT_GT(ratio, lowest);
+    EXPECT_LT(ratio, highest);
+  });
+}
+
+TEST(PlannedMemory, PeakOfAStepThatMakesActivationsAgain) {
+  on_every_recomputation("meta", [](const config::Run& run) {
+    if (run.model.hidden_size > 1000) expect_peak(run, 0.95, 1.02);
+  });
+  for (const Planned& layout : kExpertLayouts)
+    for (const char* again : kRecomputedExperts) {
+      const std::string shared = "--moe-shared-expert-intermediate-size 4096 ";
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, again));
+      expect_peak(test::planned_run(layout, mixtral(shared + again), "meta"), 0.95, 1.03);
+    }
+}
+
+/// Data ranks that hold parts.
+constexpr Planned kSharded[] = {
+    {"Dp2Gradients", 2,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --micro-batch-size 1 --global-batch-size 4"},
+    {"Dp2", 2, "--use-megatron-fsdp --micro-batch-size 1 --global-batch-size 4"},
+    {"Dp3Overlapped", 3,
+     "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 --global-batch-size 6"},
+    {"Tp2SpPp2Dp2Recomputed", 8,
+     "--use-megatron-fsdp --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--micro-batch-size 1 --global-batch-size 8 "
+     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2"},
+};
+
+TEST(PlannedMemory, OfShardedUnits) {
+  for (const Planned& layout : kSharded) {
+    SCOPED_TRACE(layout.name);
+    for (const char* device : {"meta", "cpu"})
+      expect_resident(test::planned_run(layout, test::odd("--untie-embeddings-and-output-weights "), device));
+    expect_activations(
+        test::planned_run(layout, test::odd("--untie-embeddings-and-output-weights "), "meta"));
+    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.95, 1.03);
+    const auto experts = std::string(kExpertModels[0]) + "--untie-embeddings-and-output-weights ";
+    expect_resident(test::planned_run(layout, test::odd(experts), "meta"));
+  }
+}
+
 TEST(PlannedMemory, OfExpertsPeakOfAStepAndOfAnEvaluation) {
   count();
   for (const char* dispatcher : {"allgather", "alltoall"})
     for (const Planned& layout : kExpertLayouts) {
       const config::Run run = test::planned_run(
           layout, mixtral(fmt::format("--moe-token-dispatcher-type {} ", dispatcher)), "meta");
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, dispatcher));
+      expect_peak(run, 0.97, 1.03);
       on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
         const std::int64_t now = alive(job);
-        const std::int64_t others = now - plan.resident() + plan.optimizer - optimizer_bytes(job);
-        tensor::reset_peak(at::kMeta);
-        test::forward_backward(job);
-        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
-        const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
-        EXPECT_GT(ratio, 0.97) << layout.name << ": " << dispatcher;
-        EXPECT_LT(ratio, 1.03) << layout.name << ": " << dispatcher;
         tensor::reset_peak(at::kMeta);
         test::evaluation(job);
         const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
@@ -262,22 +355,12 @@ TEST(PlannedMemory, OfExpertsPeakOfAStepAndOfAnEvaluation) {
     }
 }
 
-/// The peak of forward and backward, of the plan and measured, on the rank that needs most.
 TEST(PlannedMemory, PeakOfAStep) {
-  count();
   for (const std::string& model :
        {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids ")})
     for (const Planned& layout : kLayouts) {
-      const config::Run run = test::planned_run(layout, model, "meta");
-      on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
-        const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
-        tensor::reset_peak(at::kMeta);
-        test::forward_backward(job);
-        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
-        const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
-        EXPECT_GT(ratio, 0.95) << layout.name << ": " << model;
-        EXPECT_LT(ratio, 1.02) << layout.name << ": " << model;
-      });
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
+      expect_peak(test::planned_run(layout, model, "meta"), 0.95, 1.02);
     }
 }
 

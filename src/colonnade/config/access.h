@@ -217,6 +217,7 @@ class Table {
 // The tables, one per file of settings/.
 void add_model(Table& table);
 void add_moe(Table& table);
+void add_recompute(Table& table);
 void add_parallel(Table& table);
 void add_training(Table& table);
 void add_data(Table& table);

@@ -18,6 +18,7 @@ std::vector<Setting> all_tables() {
   Table table;
   add_model(table);
   add_moe(table);
+  add_recompute(table);
   add_parallel(table);
   add_training(table);
   add_data(table);

@@ -22,7 +22,8 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options,
-                          .seed = static_cast<std::uint64_t>(run.training.seed)};
+                          .seed = static_cast<std::uint64_t>(run.training.seed),
+                          .recompute = run.recompute};
   if (run.model.moe.num_experts > 0) {
     context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);

@@ -1,6 +1,7 @@
 // See core_attention.h.
 #include "colonnade/layers/core_attention.h"
 
+#include "colonnade/layers/recompute.h"
 #include "colonnade/layers/residual.h"
 #include "colonnade/ops/attention.h"
 #include "colonnade/tensor/kv_cache.h"
@@ -8,7 +9,8 @@
 namespace colonnade::layers {
 
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
-    : layer_(args.layer),
+    : again_(context.recompute.selects("core_attn")),
+      layer_(args.layer),
       window_(model.window_size),
       first_head_(model.num_attention_heads / context.tp.size() * context.tp.rank()),
       all_heads_(model.num_attention_heads),
@@ -17,6 +19,13 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       dropout_key_(dropout_stream(context.seed, args.name)) {}
 
 at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) const {
+  if (!again_) return attend(std::move(heads), pass);
+  return recompute({heads.q, heads.k, heads.v}, pass, [this](const Inputs& qkv, const tensor::Pass& now) {
+    return attend({qkv[0], qkv[1], qkv[2]}, now);
+  });
+}
+
+at::Tensor CoreAttention::attend(ops::Qkv heads, const tensor::Pass& pass) const {
   if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
   ops::AttentionArgs args;
   args.scale = scale_;

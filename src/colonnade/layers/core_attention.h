@@ -25,6 +25,9 @@ class CoreAttention {
   [[nodiscard]] at::Tensor forward(ops::Qkv heads, const tensor::Pass& pass) const;
 
  private:
+  [[nodiscard]] at::Tensor attend(ops::Qkv heads, const tensor::Pass& pass) const;
+
+  bool again_;  ///< made again in the backward pass
   std::int64_t layer_, window_, first_head_, all_heads_;
   double scale_, dropout_;
   std::uint64_t dropout_key_;

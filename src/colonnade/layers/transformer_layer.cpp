@@ -1,6 +1,8 @@
 // See transformer_layer.h.
 #include "colonnade/layers/transformer_layer.h"
 
+#include "colonnade/layers/recompute.h"
+
 namespace colonnade::layers {
 namespace {
 
@@ -19,7 +21,10 @@ const std::string& output_name(const plan::LayerParams& params) {
 TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config::Model& model,
                                    const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
                                    std::int64_t layer)
-    : input_norm_(params.attention.input_norm, model, context),
+    : norms_again_(context.recompute.selects("layernorm")),
+      mlp_again_(
+          context.recompute.selects(std::holds_alternative<plan::MlpParams>(params.mlp) ? "mlp" : "moe")),
+      input_norm_(params.attention.input_norm, model, context),
       attention_(params.attention, model, context, std::move(rotary), layer),
       mlp_norm_(norm_of(params), model, context),
       after_attention_(params.attention.proj.weight.name, model.hidden_dropout, context),
@@ -31,7 +36,7 @@ TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  const at::Tensor attended = attention_.forward(input_norm_.forward(x), pass);
+  const at::Tensor attended = attend(x, pass);
   tensor::Parameter* bias = attention_.proj.bias.get();
   ops::Added added;
   if (after_attention_.only_adds(bias, pass)) {
@@ -40,8 +45,24 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const tensor::Pass& pa
     added.sum = after_attention_.forward(attended, bias, x, pass);
     added.normed = mlp_norm_.forward(added.sum);
   }
-  if (moe_) return after_mlp_.forward(moe_->forward(added.normed, pass), nullptr, added.sum, pass);
-  return after_mlp_.forward(mlp_->forward(added.normed), mlp_->fc2.bias.get(), added.sum, pass);
+  const at::Tensor y = feed_forward(added.normed, pass);
+  if (norms_again_)
+    make_again(added.normed, y, [this, sum = added.sum.detach()] { return mlp_norm_.forward(sum); });
+  return after_mlp_.forward(y, mlp_ ? mlp_->fc2.bias.get() : nullptr, added.sum, pass);
+}
+
+at::Tensor TransformerLayer::attend(const at::Tensor& x, const tensor::Pass& pass) const {
+  const at::Tensor normed = input_norm_.forward(x);
+  at::Tensor attended = attention_.forward(normed, pass);
+  if (norms_again_) make_again(normed, attended, [this, x = x.detach()] { return input_norm_.forward(x); });
+  return attended;
+}
+
+at::Tensor TransformerLayer::feed_forward(const at::Tensor& normed, const tensor::Pass& pass) const {
+  const auto run = [this](const Inputs& x, const tensor::Pass& now) {
+    return moe_ ? moe_->forward(x[0], now) : mlp_->forward(x[0]);
+  };
+  return mlp_again_ ? recompute({normed}, pass, run) : run({normed}, pass);
 }
 
 void TransformerLayer::finish_step() {

@@ -36,8 +36,8 @@ void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
       const std::int64_t to = std::min(end, owned.end);
       if (from >= to) continue;
       Segment s{.parameter = parameter, .begin = from - offset};
-      s.model = buffers.params().narrow(0, from, to - from);
-      s.grad = buffers.grads().narrow(0, from, to - from);
+      s.model = owned.params.narrow(0, from - owned.begin, to - from);
+      s.grad = owned.grads.narrow(0, from - owned.begin, to - from);
       s.main = s.model.scalar_type() == s.grad.scalar_type() ? s.model : s.model.to(s.grad.scalar_type());
       const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
       if (adam || settings_.sgd_momentum > 0) s.exp_avg = zeros_like_fp(s.grad);

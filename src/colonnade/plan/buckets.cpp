@@ -21,9 +21,14 @@ class Filler {
       : bucket_elements_(bucket_elements), replicas_(replicas) {}
 
   void place(int chunk, std::size_t index, const FlatParam& param) {
+    if (open_ && layout_.buckets.back().unit != param.unit) close();
     if (!open_)
-      layout_.buckets.push_back(
-          {chunk, param.further, param.family, layout_.size, 0, layout_.entries.size(), 0});
+      layout_.buckets.push_back({.chunk = chunk,
+                                 .further = param.further,
+                                 .family = param.family,
+                                 .unit = param.unit,
+                                 .begin = layout_.size,
+                                 .first = layout_.entries.size()});
     open_ = true;
     layout_.size = round_up(layout_.size, kStartAlignment);
     layout_.entries.push_back({static_cast<std::size_t>(chunk), index, layout_.size, param.numel});
@@ -110,6 +115,21 @@ std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards) {
     most += most_of_family;
   }
   return most;
+}
+
+std::int64_t held_elements(const FlatLayout& layout, const Replicas& shards) {
+  std::int64_t held = 0;
+  for (const FlatBucket& bucket : layout.buckets)
+    held += (bucket.end - bucket.begin) / shards.of(bucket.family);
+  return held;
+}
+
+Sharding sharding_of(const config::Parallel& p) {
+  if (!p.use_megatron_fsdp) return p.use_distributed_optimizer ? Sharding::kOptimizer : Sharding::kNone;
+  const std::string& strategy = p.data_parallel_sharding_strategy;
+  if (strategy == "optim_grads_params") return Sharding::kParameters;
+  if (strategy == "optim_grads") return Sharding::kGradients;
+  return strategy == "optim" ? Sharding::kOptimizer : Sharding::kNone;
 }
 
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas) {

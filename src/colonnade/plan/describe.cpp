@@ -11,6 +11,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
 
 namespace colonnade::plan {
 namespace {
@@ -146,7 +147,9 @@ std::string describe(const config::Run& run) {
                      counted(run.training.seq_length, "token"), run.training.micro_batch_size,
                      counted(run.parallel.data_parallel_size(), "data rank"),
                      counted(schedule.microbatches, "micro-batch", "es"));
-  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step\n\n", count_text(parameters), flops / 1e12);
+  const double again = recomputed_flops(run, batch).total();
+  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters),
+                     flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += "memory of each rank\n" + table_text(memory_table(run));
   out +=

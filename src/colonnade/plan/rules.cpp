@@ -53,6 +53,8 @@ std::span<const Area> areas() {
       {"Sizes of model, ranks and batch", shape_rules()},
       {"Experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
       {"Pipeline, data parallelism and communication", pipeline_rules()},
+      {"Sharding over data ranks", sharding_rules()},
+      {"Recomputation", recompute_rules()},
       {"Length of the run, learning rate and optimizer", schedule_rules()},
       {"Data, tokenizer and checkpoints", data_rules()},
       {"Settings that would do nothing", effect_rules()},

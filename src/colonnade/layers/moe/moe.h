@@ -30,7 +30,8 @@ class Moe {
   std::unique_ptr<tensor::Parameter> shared_gate_;
   std::unique_ptr<Dispatcher> dispatcher_;
   config::Activation activation_;
-  bool once_;  ///< tokens of different ranks differ
+  bool activations_again_, shared_again_;  ///< made again in the backward pass
+  bool once_;                              ///< tokens of different ranks differ
 };
 
 }  // namespace colonnade::layers
