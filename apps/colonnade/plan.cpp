@@ -279,11 +279,11 @@ int plan(const Arguments& arguments) {
     const plan::Schedule schedule = plan::schedule_of(run);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
   }
-  nlohmann::json json = to_json(run);
+  const std::string file = extra(parsed, "--json");
+  nlohmann::json json = file.empty() ? nlohmann::json() : to_json(run);
   if (time) json["estimate"] = to_json(*time);
   dry_run_ranks(parsed, json);
-  if (const std::string file = extra(parsed, "--json"); !file.empty())
-    write_file_atomically(file, json.dump(2) + '\n');
+  if (!file.empty()) write_file_atomically(file, json.dump(2) + '\n');
   return kExitDone;
 }
 

@@ -27,7 +27,7 @@ struct Asked {
   std::string json;
 };
 
-/// The ranks of the file with number `index`; 0 and a fault when it cannot be read.
+/// The ranks of the file with number `index`; some number and a fault when it cannot be read.
 int world_size(config::Parsed& parsed, std::size_t index) {
   const auto found = parsed.extras.find("--world-sizes");
   if (found == parsed.extras.end()) return smallest_world(parsed.run.parallel);

@@ -30,13 +30,6 @@ std::int64_t alive(const Job& job) {
 
 std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
 
-std::int64_t optimizer_bytes(Job& job) {
-  std::int64_t bytes = 0;
-  for (const optim::Segment& s : job.optimizer().segments())
-    bytes += bytes_of(s.exp_avg) + bytes_of(s.exp_avg_sq) + (s.main.is_same(s.model) ? 0 : bytes_of(s.main));
-  return bytes;
-}
-
 /// What the executor holds of a micro-batch between forward and backward.
 struct Kept {
   at::Tensor input, output;

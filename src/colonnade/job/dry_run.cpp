@@ -24,13 +24,6 @@ void count_meta() { [[maybe_unused]] static const bool kCounting = (tensor::coun
 
 std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
 
-std::int64_t optimizer_bytes(Job& job) {
-  std::int64_t bytes = 0;
-  for (const optim::Segment& s : job.optimizer().segments())
-    bytes += bytes_of(s.exp_avg) + bytes_of(s.exp_avg_sq) + (s.main.is_same(s.model) ? 0 : bytes_of(s.main));
-  return bytes;
-}
-
 /// Ranks agree on the names of losses before they sum them; a rank alone knows its own only.
 std::vector<comm::LoggedCall> calls_of(const comm::CallLog& log) {
   std::vector<comm::LoggedCall> calls = log.calls();
@@ -45,6 +38,13 @@ config::Run on_meta(config::Run run) {
 }
 
 }  // namespace
+
+std::int64_t optimizer_bytes(Job& job) {
+  std::int64_t bytes = 0;
+  for (const optim::Segment& s : job.optimizer().segments())
+    bytes += bytes_of(s.exp_avg) + bytes_of(s.exp_avg_sq) + (s.main.is_same(s.model) ? 0 : bytes_of(s.main));
+  return bytes;
+}
 
 tensor::Batch empty_batch(const config::Run& run) {
   const auto b = run.training.micro_batch_size;

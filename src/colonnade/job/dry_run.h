@@ -8,7 +8,7 @@
 
 #include "colonnade/comm/call_log.h"
 #include "colonnade/config/run.h"
-#include "colonnade/pipeline/executor.h"
+#include "colonnade/job/job.h"
 #include "colonnade/plan/memory.h"
 
 namespace colonnade::job {
@@ -25,6 +25,9 @@ struct DryRun {
   std::int64_t optimizer_peak = 0;  ///< most alive while the optimizer steps
   std::vector<comm::LoggedCall> calls;
 };
+
+/// Bytes of main parameters under 16-bit ones and of moments that the job holds.
+std::int64_t optimizer_bytes(Job& job);
 
 /// Builds rank `rank` of `run` (complete and sound) and trains one step: forward and backward of all
 /// micro-batches in the order of its schedule, sums of gradients, update. What depends on data follows one
