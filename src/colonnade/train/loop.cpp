@@ -111,12 +111,12 @@ RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
 void warn_of_slow_attention(const config::Model& m, bool cuda) {
   const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && cuda;
   if (m.attention_dropout == 0 && m.attn_logit_softcapping == 0 && !sinks) return;
-  const char* what = m.attention_dropout > 0        ? "attention dropout"
-                     : m.attn_logit_softcapping > 0 ? "--attn-logit-softcapping"
-                                                    : "--softmax-type";
-  log::warning(
-      "{}: it keeps all scores in memory and is slower than attention without it, which takes the fast kernels",
-      what);
+  const char* what = m.attention_dropout > 0
+                         ? "--attention-dropout: it keeps all scores in memory; --attention-dropout 0"
+                     : m.attn_logit_softcapping > 0
+                         ? "--attn-logit-softcapping: it keeps all scores in memory; only a model without it"
+                         : "--softmax-type: it keeps all scores in memory; only a model without sinks";
+  log::warning("{} takes the fast kernels", what);
 }
 
 Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
