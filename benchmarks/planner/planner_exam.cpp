@@ -17,8 +17,8 @@ constexpr double kSmallestRankCorrelation = 0.9;
 
 std::string layout_text(const Prediction& p) {
   const config::Parallel& l = p.run.parallel;
-  const bool full = p.execution.recompute == plan::Recompute::kFull;
-  const bool half = p.execution.recompute == plan::Recompute::kHalf;
+  const bool full = p.run.recompute.full();
+  const bool half = p.execution.half_again;
   return fmt::format("TP {} PP {} VPP {} MBS {}{}", l.tensor_model_parallel_size,
                      l.pipeline_model_parallel_size, std::max(1, l.num_virtual_stages_per_pipeline_rank),
                      p.run.training.micro_batch_size,

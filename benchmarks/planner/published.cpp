@@ -8,14 +8,11 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
-#include "colonnade/plan/activations.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/rules.h"
 
 namespace colonnade::planner {
 namespace {
-
-using plan::Recompute;
 
 config::Run complete(config::Run run, int world, int tensor, int pipeline) {
   config::Parallel& p = run.parallel;
@@ -80,26 +77,31 @@ struct Titan {
   bool large;  ///< 70B
   int tensor, world;
   std::int64_t local_batch;
-  Recompute recompute;
+  bool all_again;  ///< full recomputation; else torchtitan's selective kind
   bool compiled, async;
   double tokens;  ///< per second and GPU
   bool calibrated;
 };
 constexpr Titan kTitan[] = {
-    {"torchtitan 8B, 8 GPUs, eager", false, 1, 8, 2, Recompute::kHalf, false, false, 5762, false},
-    {"torchtitan 8B, 8 GPUs", false, 1, 8, 2, Recompute::kHalf, true, false, 6667, true},
-    {"torchtitan 8B, 128 GPUs, eager", false, 1, 128, 2, Recompute::kHalf, false, false, 5605, false},
-    {"torchtitan 8B, 128 GPUs", false, 1, 128, 2, Recompute::kHalf, true, false, 6514, false},
-    {"torchtitan 8B, 64 GPUs, TP 8", false, 8, 64, 12, Recompute::kHalf, true, false, 4378, false},
-    {"torchtitan 8B, 64 GPUs, TP 8, async", false, 8, 64, 12, Recompute::kHalf, true, true, 4809, false},
-    {"torchtitan 70B, 256 GPUs, TP 8", true, 8, 256, 16, Recompute::kFull, true, false, 597, false},
-    {"torchtitan 70B, 256 GPUs, TP 8, async", true, 8, 256, 16, Recompute::kFull, true, true, 652, false},
+    {"torchtitan 8B, 8 GPUs, eager", false, 1, 8, 2, false, false, false, 5762, false},
+    {"torchtitan 8B, 8 GPUs", false, 1, 8, 2, false, true, false, 6667, true},
+    {"torchtitan 8B, 128 GPUs, eager", false, 1, 128, 2, false, false, false, 5605, false},
+    {"torchtitan 8B, 128 GPUs", false, 1, 128, 2, false, true, false, 6514, false},
+    {"torchtitan 8B, 64 GPUs, TP 8", false, 8, 64, 12, false, true, false, 4378, false},
+    {"torchtitan 8B, 64 GPUs, TP 8, async", false, 8, 64, 12, false, true, true, 4809, false},
+    {"torchtitan 70B, 256 GPUs, TP 8", true, 8, 256, 16, true, true, false, 597, false},
+    {"torchtitan 70B, 256 GPUs, TP 8, async", true, 8, 256, 16, true, true, true, 652, false},
 };
 
 /// How often eager programs move the bytes of the fused kernels, counted and not fitted: RMSNorm with its
 /// casts and the residual sum 42 bytes an element for 8, rotary embedding with casts and complex numbers 5
 /// times, SwiGLU in two passes 10 for 6; weighted by the bytes of a layer of the 8B model.
 constexpr double kEagerPasses = 3.4;
+
+/// Every layer made again.
+void make_all_again(config::Run& run) {
+  run.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
+}
 
 Row row_of(const Titan& t) {
   Row row{.name = t.name, .hardware = "h100-500w.yaml", .calibrated = t.calibrated};
@@ -119,31 +121,19 @@ Row row_of(const Titan& t) {
   row.run.training.seq_length = 8192;
   row.run.training.micro_batch_size = t.local_batch;
   row.run.training.global_batch_size = t.local_batch * t.world / t.tensor;
-  row.execution = {.recompute = t.recompute,
+  row.run.parallel.use_megatron_fsdp = true;
+  if (t.all_again) make_all_again(row.run);
+  row.execution = {.half_again = !t.all_again,
                    .tensor_overlap = t.async,
-                   .sharded_parameters = true,
                    .elementwise_passes = t.compiled ? 1 : kEagerPasses};
   row.seconds = static_cast<double>(t.local_batch) * 8192 / (t.tokens * t.tensor);
   return row;
 }
 
-/// Bytes of the fullest rank. Full recomputation keeps the input of each layer, and one layer at a time.
-double peak_bytes(const config::Run& run, Recompute recompute) {
+double peak_bytes(const config::Run& run) {
   double peak = 0;
-  for (const plan::StageMemory& m : plan::plan_memory(run)) {
-    double bytes = static_cast<double>(m.peak());
-    if (recompute == Recompute::kFull) {
-      std::int64_t layers = 0;
-      for (const auto& stage : m.stages) layers = std::max(layers, stage.num_layers);
-      const plan::StageBlocks one{.num_layers = 1};
-      const double rows = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
-                          (run.parallel.sequence_parallel ? run.parallel.tensor_model_parallel_size : 1);
-      const double kept = 2 * rows * static_cast<double>(run.model.hidden_size * layers);
-      bytes = static_cast<double>(m.resident() + m.working + plan::stage_activations(run, one)) +
-              kept * m.peak_live;
-    }
-    peak = std::max(peak, bytes);
-  }
+  for (const plan::StageMemory& m : plan::plan_memory(run))
+    peak = std::max(peak, static_cast<double>(m.peak()));
   return peak;
 }
 
@@ -171,12 +161,11 @@ Prediction predict(const Row& row, const std::string& folder) {
       run.training.micro_batch_size = micro;
       run.parallel.num_virtual_stages_per_pipeline_rank = chunks > 1 ? static_cast<int>(chunks) : 0;
       if (!plan::check(run, plan::Purpose::kPlan).empty()) continue;
-      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-        if (peak_bytes(run, recompute) > hardware.usable_bytes()) continue;
-        plan::Execution how = row.execution;
-        how.recompute = recompute;
-        const plan::StepTime time = plan::estimate_step(run, hardware, how);
-        if (!best || time.step < best->time.step) best = {run, how, time};
+      for (const bool again : {false, true}) {
+        if (again) make_all_again(run);
+        if (peak_bytes(run) > hardware.usable_bytes()) continue;
+        const plan::StepTime time = plan::estimate_step(run, hardware, row.execution);
+        if (!best || time.step < best->time.step) best = {run, row.execution, time};
       }
     }
   }

@@ -407,8 +407,9 @@ TEST(Parse, ReportsAllFaultsAtOnce) {
 }
 
 TEST(Parse, RefusedFlagsPassAtMegatronsOwnDefault) {
-  EXPECT_THAT(faults_of("--megatron-fsdp-version 1 --recompute-method None --mtp-loss-scaling-factor 0.10"),
-              IsEmpty());
+  EXPECT_THAT(
+      faults_of("--megatron-fsdp-version 1 --tp-comm-overlap-cfg None --mtp-loss-scaling-factor 0.10"),
+      IsEmpty());
   EXPECT_EQ(faults_of("--moe-paged-stash").size(), 1U);
   EXPECT_THAT(faults_of("--no-moe-paged-stash"), IsEmpty());
   EXPECT_EQ(faults_of("--no-fp8-wgrad").size(), 1U);

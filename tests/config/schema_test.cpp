@@ -90,6 +90,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"yarn_beta_fast", "32"},
     {"yarn_beta_slow", "1"},
     {"yarn_correction_range_round_to_int", "true"},
+    {"recompute_modules", "core_attn"},
 };
 
 TEST(Schema, DefaultsAreMegatrons) {

@@ -190,6 +190,7 @@ void disturb(config::Run& run, const Setting& s) {
   if (s.key == "cp_comm_type") return set(run, s.key, "a2a all_gather");
   if (s.key == "hierarchical_context_parallel_sizes") return set(run, s.key, "2 4");
   if (s.key == "moe_router_load_balancing_type") return set(run, s.key, "seq_aux_loss global_aux_loss");
+  if (s.key == "recompute_modules") return set(run, s.key, "layernorm moe_act");
   if (s.kind == Kind::kChoice) return set(run, s.key, s.choices.back());
   if (s.kind == Kind::kInteger) return set(run, s.key, "7");
   if (s.kind == Kind::kNumber) return set(run, s.key, s.max ? "0.30000000000000004" : "7.1");

@@ -69,7 +69,7 @@ TEST(GradBuffers, LieAlignedInBackwardOrder) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
-                          {.bucket_elements = 100, .distributed = true});
+                          {.bucket_elements = 100, .sharding = plan::Sharding::kOptimizer});
       std::vector<std::string> order;
       std::int64_t end = 0;
       for (const auto& entry : buffers.entries()) {
@@ -112,10 +112,11 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
         fmt::format("overlap {} distributed {} bucket {}", mode.overlap, mode.distributed, mode.bucket));
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
-                          {.bucket_elements = mode.bucket,
-                           .overlap_grad_reduce = mode.overlap,
-                           .distributed = mode.distributed});
+      GradBuffers buffers(
+          toy.chunks, nullptr, {.data = ranks.world()},
+          {.bucket_elements = mode.bucket,
+           .overlap_grad_reduce = mode.overlap,
+           .sharding = mode.distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
       for (int step = 0; step < 2; ++step) {  // the second step starts from a used buffer
         if (step == 1) buffers.grads().fill_(1e30);
         run_step(buffers, toy, ranks.rank());
@@ -166,7 +167,7 @@ TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
       const GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
-                                {.bucket_elements = 100, .distributed = true});
+                                {.bucket_elements = 100, .sharding = plan::Sharding::kOptimizer});
       const std::lock_guard lock(mutex);
       owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
       for (const Owned& owned : buffers.owned())
@@ -181,8 +182,9 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
   for (const bool overlap : {false, true})
     comm::run_ranks(test::thread_ranks(3), [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
-                          {.bucket_elements = 100, .overlap_param_gather = overlap, .distributed = true});
+      GradBuffers buffers(
+          toy.chunks, nullptr, {.data = ranks.world()},
+          {.bucket_elements = 100, .overlap_param_gather = overlap, .sharding = plan::Sharding::kOptimizer});
       const Tensor numbers = at::arange(buffers.params().numel(), test::options(at::kDouble));
       for (const Owned& owned : buffers.owned())
         buffers.params()
@@ -200,7 +202,9 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
 struct Gathers {
   explicit Gathers(bool overlap)
       : buffers(toy.chunks, nullptr, {.data = comm::Group(backend, "dp")},
-                {.bucket_elements = 100, .overlap_param_gather = overlap, .distributed = true}) {}
+                {.bucket_elements = 100,
+                 .overlap_param_gather = overlap,
+                 .sharding = plan::Sharding::kOptimizer}) {}
   std::vector<std::string> events() const { return std::exchange(backend->events, {}); }
 
   const std::shared_ptr<test::RecordingBackend> backend = std::make_shared<test::RecordingBackend>(2);
@@ -246,7 +250,7 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
       GradBuffers buffers(
           {{&dense, &experts}}, nullptr,
           {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
-          {.distributed = distributed});
+          {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
       const double own = std::pow(10, ranks.rank());
       for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
       buffers.finish();
@@ -296,7 +300,8 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
         GradBuffers buffers(
             {{&table, &other}}, &table,
             {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}), .embedding = ranks.embedding()},
-            {.overlap_grad_reduce = overlap, .distributed = distributed});
+            {.overlap_grad_reduce = overlap,
+             .sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
         buffers.arm(0);
         backward({&table, &other}, ranks.rank(), 0);
         buffers.finish();

@@ -81,6 +81,7 @@ config::Run settings(const Layout& layout, const std::string& flags) {
 class State {
  public:
   void add(Job& job) {
+    job.buffers().hold_all();
     for (const tensor::Parameter* p : job.parameters()) put(p->spec.name, *p, p->value.detach());
     for (const optim::Segment& s : job.optimizer().segments()) {
       put_flat("exp_avg." + s.parameter->spec.name, s, s.exp_avg);
@@ -180,6 +181,15 @@ TEST(Checkpoint, OfALlamaLoadsInEveryLayout) {
   for (const Layout& from : kLayouts) check_every_layout(from, kLlama);
 }
 
+TEST(Checkpoint, OfShardedWeightsIsThatOfOthers) {
+  const std::array layouts{kOne, kDp2Distributed,
+                           Layout{4, "--use-megatron-fsdp --tensor-model-parallel-size 2"},
+                           Layout{4, "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather"},
+                           Layout{2, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads"}};
+  for (const Layout& from : layouts) check_layouts(from, std::string(kLlama) + "--bf16 ", layouts);
+  check_layouts(layouts[2], kLlama, layouts);
+}
+
 TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
   for (const Layout& from : kLayouts) check_every_layout(from, std::string(kGpt2));
 }
@@ -260,7 +270,6 @@ void check_change_of_precision(const std::string& model, const std::string& befo
       State loaded;
       test::on_jobs(settings(to, model + after), [&](Job& job) {
         restore(job, checkpoint::Source::open(folder), Restore::kContinue);
-        job.buffers().wait_for(job.parameters());
         loaded.add(job);
         EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, 0.01 * next_loss);
       });

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "colonnade/plan/flops.h"
+#include "colonnade/plan/recompute.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -136,6 +136,42 @@ TEST(PlannedFlops, ContextRanksComputeEquallyMuch) {
         EXPECT_EQ(real.attention_backward, real.attention_forward) << rank;
       }
     }
+}
+
+void expect_exact_made_again(const config::Run& run) {
+  const Counts real = counted(run);
+  const plan::TrainingFlops more = plan::recomputed_flops(run, run.training.global_batch_size);
+  EXPECT_GT(more.total(), 0);
+  EXPECT_EQ(real.linears, planned(run).linears + more.linears);
+  if (run.model.latent.enabled) return;  // whose heads the kernel fills up
+  // Attention is counted as its causal half; forward calls alone run again.
+  EXPECT_EQ(real.attention_forward / 2 - planned(run).attention / 3, more.attention);
+}
+
+constexpr const char* kAllAgain =
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2 ";
+
+TEST(PlannedFlops, OfWhatIsMadeAgainAreExact) {
+  for (const Planned& layout : kLayouts)
+    for (const char* again :
+         {"--recompute-activations ", "--recompute-granularity selective --recompute-modules mlp layernorm ",
+          kAllAgain, "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
+      expect_exact_made_again(test::planned_run(layout, test::odd(std::string("--swiglu ") + again), "cpu"));
+    }
+}
+
+TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensMadeAgainAreExact) {
+  const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj ";
+  for (const Planned& layout : {kLayouts[0], kLayouts[1]}) {
+    SCOPED_TRACE(layout.name);
+    for (const char* again : {heads, kAllAgain})
+      expect_exact_made_again(
+          test::planned_run(layout, test::latent(std::string("--q-lora-rank 24 ") + again), "cpu"));
+    expect_exact_made_again(test::planned_run(
+        layout, test::odd(std::string("--mtp-num-layers 1 --position-embedding-type rope ") + kAllAgain),
+        "cpu"));
+  }
 }
 
 }  // namespace

@@ -159,6 +159,10 @@ std::vector<std::string> both(std::vector<std::string> a, const std::vector<std:
   return a;
 }
 
+const std::vector<std::string> kSharded = {"--use-megatron-fsdp"};
+const std::vector<std::string> kAgain = {"--recompute-granularity", "full", "--recompute-method", "uniform",
+                                         "--recompute-num-layers",  "1"};
+
 INSTANTIATE_TEST_SUITE_P(
     Llama, Trajectory,
     testing::Values(
@@ -180,6 +184,12 @@ INSTANTIATE_TEST_SUITE_P(
                2,
                {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
                 "--ddp-bucket-size", "20000"}},
+        Layout{"llama", "Dp2ShardedGradients", "dp2_distopt", 2,
+               both(kSharded, {"--data-parallel-sharding-strategy", "optim_grads"})},
+        Layout{"llama", "Dp2Sharded", "dp2_distopt", 2, kSharded},
+        Layout{"llama", "Tp2Pp2Dp2ShardedRecomputed", "tp2_pp2", 8,
+               both(both(both(kTp2, kPp2), kSharded),
+                    both(kAgain, {"--overlap-grad-reduce", "--overlap-param-gather"}))},
         Layout{"llama", "Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
         Layout{"llama", "Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
         Layout{"llama", "Cp2", "tp1", 2, kCp2},
@@ -203,6 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
     Moe, Trajectory,
     testing::Values(Layout{"moe", "Tp1", "tp1", 1, {}}, Layout{"moe", "Dp2", "dp2", 2, {}},
                     Layout{"moe", "Dp2Distributed", "dp2", 2, {"--use-distributed-optimizer"}},
+                    Layout{"moe", "Dp2Recomputed", "dp2", 2, kAgain},
+                    Layout{"moe", "Ep2Dp4ShardedRecomputed", "ep2", 4, both(both(kEp2, kSharded), kAgain)},
                     Layout{"moe", "Ep2", "ep2", 2, kEp2},
                     Layout{"moe", "Ep2Exchange", "ep2", 2, both(kEp2, kExchange)},
                     Layout{"moe", "Ep2Dp4Distributed", "ep2", 4, both(kEp2, {"--use-distributed-optimizer"})},

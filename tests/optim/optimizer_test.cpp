@@ -231,7 +231,9 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
       const comm::Group tp = ranks.group({plan::Axis::kTp});
       const comm::Group data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
-      Toy toy(specs, tp, data, {.bucket_elements = 500, .distributed = layout.distributed});
+      Toy toy(specs, tp, data,
+              {.bucket_elements = 500,
+               .sharding = layout.distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
       Optimizer optimizer(settings, *toy.buffers, ranks.world(), false);
       Reference reference(settings, specs);
       for (int step = 1; step <= 3; ++step) {
@@ -291,7 +293,7 @@ TEST(Optimizer, ExpertsCountOnce) {
       data_parallel::GradBuffers buffers(
           {{&dense, &experts}}, nullptr,
           {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
-          {.distributed = distributed});
+          {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
       Optimizer optimizer(adam(), buffers, ranks.world(), false);
       for (Parameter* p : {&dense, &experts}) p->accumulate(at::ones_like(p->value));
       buffers.finish();
@@ -312,7 +314,8 @@ TEST(Optimizer, AStageWithoutParametersTakesPart) {
       const bool empty = ranks.coord(plan::Axis::kPp) == 1;
       const auto specs = empty ? std::vector<plan::ParamSpec>{} : two_specs();
       Toy toy(specs, {}, ranks.group({plan::Axis::kDp}),
-              {.distributed = distributed, .empty = test::options(at::kDouble)});
+              {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone,
+               .empty = test::options(at::kDouble)});
       Optimizer optimizer(adam(), *toy.buffers, ranks.world(), false);
       give_gradients(toy, 1, 0.5);  // two replicas
       const auto result = optimizer.step({.learning_rate = 0.01, .count_zeros = true});
@@ -389,7 +392,8 @@ TEST(Optimizer, MainValuesKeepWhatBfloat16Rounds) {
 TEST(Optimizer, AdoptsValuesFromEitherSide) {
   for (const bool distributed : {false, true})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {
-      Toy toy(two_specs(), {}, ranks.world(), {.distributed = distributed}, at::kBFloat16);
+      Toy toy(two_specs(), {}, ranks.world(),
+              {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone}, at::kBFloat16);
       Optimizer optimizer(adam(), *toy.buffers, {}, false);
       for (Segment& s : optimizer.segments()) s.main.fill_(0.3);
       optimizer.adopt_main();

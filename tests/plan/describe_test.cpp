@@ -1,6 +1,7 @@
 // The plan in words, and the bytes on the wire by hand.
 #include "colonnade/plan/describe.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,6 +74,22 @@ TEST(Describe, TheWholePlanIsOneText) {
               ::testing::AllOf(::testing::StartsWith("1 rank: tensor 1"),
                                HasSubstr("batch: 1 sequence of 128 tokens = micro-batch 1 x 1 data rank x 1 "
                                          "micro-batch\n")));
+}
+
+TEST(Describe, SaysWhatDeterministicModeCosts) {
+  config::Run run = run_of(test::layout(16, 2, 4));
+  EXPECT_THAT(describe(run), ::testing::Not(HasSubstr("deterministic mode")));
+  run.model.untie_embeddings_and_output_weights = true;
+  run.parallel.deterministic_mode = true;
+  // Four micro-batches scatter four times, and gather the updated parameters once.
+  const double sent = plan_traffic(run)[0].data;
+  run.parallel.deterministic_mode = false;
+  run.parallel.use_distributed_optimizer = true;
+  const double values = static_cast<double>(plan_memory(run)[0].parameters) / 2;
+  const double more = 3 * values * 4 / static_cast<double>(element_size(run.model));
+  EXPECT_NEAR(sent - plan_traffic(run)[0].data, more, 1e-3 * more);  // other bucket borders, other filling
+  run.parallel.deterministic_mode = true;
+  EXPECT_THAT(describe(run), HasSubstr(fmt::format("{} sent over data ranks a step", bytes_text(sent))));
 }
 
 TEST(Describe, AVIsNamedAndLaidOut) {

@@ -81,5 +81,19 @@ TEST(CompareLayouts, WhatBothSkipIsNotCompared) {
   EXPECT_FALSE(found.first) << found.first->what;
 }
 
+// Losses too: a norm that clips, moments and weights of three steps.
+TEST(CompareLayouts, DeterministicModeGivesEqualBits) {
+  const std::string model = "--untie-embeddings-and-output-weights --clip-grad 0.01 ";
+  const config::Run one = run_of(1, model + "--deterministic-mode");
+  for (const auto& [world, cut] : {std::pair{2, "--use-distributed-optimizer"},
+                                   {4, "--use-megatron-fsdp --pipeline-model-parallel-size 2"},
+                                   {8, "--overlap-grad-reduce"}}) {
+    SCOPED_TRACE(cut);
+    const Comparison found =
+        compare_layouts({one}, {run_of(world, model + "--deterministic-mode " + cut)}, 3);
+    for (const Apart& value : found.farthest) EXPECT_EQ(value.distance, 0) << value.what;
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::train

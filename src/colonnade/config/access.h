@@ -220,6 +220,7 @@ class Table {
 void add_model(Table& table);
 void add_latent(Table& table);
 void add_moe(Table& table);
+void add_recompute(Table& table);
 void add_parallel(Table& table);
 void add_training(Table& table);
 void add_data(Table& table);

@@ -41,6 +41,13 @@ struct Parallel {
   bool overlap_param_gather = false;       ///< --overlap-param-gather
   std::int64_t ddp_bucket_size = 0;        ///< --ddp-bucket-size, elements; 0: max(40e6, 1e6 * dp)
 
+  bool use_megatron_fsdp = false;  ///< --use-megatron-fsdp: data ranks hold parts, by the strategy
+  /// --data-parallel-sharding-strategy no_shard|optim|optim_grads|optim_grads_params
+  std::string data_parallel_sharding_strategy = "optim_grads_params";
+  /// --deterministic-mode: gradients are summed micro-batch by micro-batch over the data ranks, in one order
+  /// for all layouts.
+  bool deterministic_mode = false;
+
   [[nodiscard]] int expert_tensor() const {
     return expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size;
   }

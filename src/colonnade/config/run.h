@@ -8,6 +8,7 @@
 
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
+#include "colonnade/config/recompute.h"
 #include "colonnade/config/training.h"
 
 namespace colonnade::config {
@@ -16,6 +17,7 @@ struct Run {
   std::string family = "gpt";  ///< `pretrain gpt`, YAML key `model`
   Model model;
   Parallel parallel;
+  Recompute recompute;
   Training training;
   Optimizer optimizer;
   Schedule schedule;
@@ -35,8 +37,9 @@ struct Run {
   /// The same settings, wherever they came from.
   friend bool operator==(const Run& a, const Run& b) {
     return a.family == b.family && a.model == b.model && a.parallel == b.parallel &&
-           a.training == b.training && a.optimizer == b.optimizer && a.schedule == b.schedule &&
-           a.data == b.data && a.checkpoint == b.checkpoint && a.logging == b.logging;
+           a.recompute == b.recompute && a.training == b.training && a.optimizer == b.optimizer &&
+           a.schedule == b.schedule && a.data == b.data && a.checkpoint == b.checkpoint &&
+           a.logging == b.logging;
   }
 };
 

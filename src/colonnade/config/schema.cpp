@@ -19,6 +19,7 @@ std::vector<Setting> all_tables() {
   add_model(table);
   add_latent(table);
   add_moe(table);
+  add_recompute(table);
   add_parallel(table);
   add_training(table);
   add_data(table);

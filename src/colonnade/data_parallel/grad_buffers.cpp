@@ -10,25 +10,25 @@ namespace {
 using plan::FurtherSum;
 
 plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks,
-                         const tensor::Parameter* tied, const Groups& groups, std::int64_t bucket_elements) {
+                         const tensor::Parameter* tied, const Groups& groups, const Options& options) {
   std::vector<std::vector<plan::FlatParam>> flat(chunks.size());
+  const bool by_unit = options.sharding >= plan::Sharding::kGradients;
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const tensor::Parameter* p : chunks[c])
       flat[c].push_back(
           {p->value.numel(),
            p == tied ? FurtherSum::kTied : plan::further_sum(p->spec, p->shard, groups.tensor.size()),
-           p->spec.family});
-  return plan::lay_out(flat, bucket_elements, {groups.data.size(), groups.expert_data.size()});
+           p->spec.family, by_unit ? options.units.at(p) : 0});
+  return plan::lay_out(flat, options.bucket_elements, {groups.data.size(), groups.expert_data.size()});
 }
 
 }  // namespace
 
 GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, tensor::Parameter* tied,
                          Groups groups, Options options)
-    : groups_(std::move(groups)), options_(options), armed_(chunks.size(), false) {
-  const plan::FlatLayout layout = lay_out(chunks, tied, groups_, options_.bucket_elements);
-  adopt(layout, chunks);
-  move_into_buffers(layout.size);
+    : groups_(std::move(groups)), options_(std::move(options)), armed_(chunks.size(), false) {
+  adopt(lay_out(chunks, tied, groups_, options_), chunks);
+  move_into_buffers();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     for (tensor::Parameter* parameter : buckets_[b].parameters) {
       bucket_of_[parameter] = b;
@@ -46,30 +46,65 @@ void GradBuffers::adopt(const plan::FlatLayout& layout,
     for (std::size_t i = place.first; i < place.last; ++i) bucket.parameters.push_back(entries_[i].parameter);
     bucket.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1,
                               bucket.parameters.front()->spec.name, bucket.parameters.back()->spec.name);
-    add_owned(place);
+    bucket.cuts_grads = (distributed(place.family) || options_.deterministic) &&
+                        options_.sharding >= plan::Sharding::kGradients;
+    bucket.cuts_params = distributed(place.family) && options_.sharding >= plan::Sharding::kParameters;
+    const auto unit = static_cast<std::size_t>(place.unit);
+    if (buckets_of_unit_.size() <= unit) buckets_of_unit_.resize(unit + 1);
+    buckets_of_unit_[unit].push_back(buckets_.size() - 1);
   }
 }
 
-void GradBuffers::add_owned(const plan::FlatBucket& place) {
-  const comm::Group& replicas = groups_.replicas(place.family);
-  const bool shared = distributed(place.family);
-  const std::int64_t part = (place.end - place.begin) / (shared ? replicas.size() : 1);
-  const std::int64_t begin = place.begin + (shared ? part * replicas.rank() : 0);
-  owned_.push_back({begin, begin + part});
+std::int64_t GradBuffers::held(const Bucket& bucket, bool cut) const {
+  return length(bucket) / (cut ? groups_.replicas(bucket.place.family).size() : 1);
 }
 
-void GradBuffers::move_into_buffers(std::int64_t size) {
+/// Flat memory for what lies between steps; values and gradients of parameters become views of it, or of
+/// memory that comes and goes.
+void GradBuffers::move_into_buffers() {
+  std::int64_t params = 0, grads = 0;
+  for (const Bucket& bucket : buckets_) {
+    params += held(bucket, bucket.cuts_params);
+    grads += held(bucket, bucket.cuts_grads);
+  }
   params_ =
-      at::zeros({size}, entries_.empty() ? options_.empty : entries_.front().parameter->value.options());
+      at::zeros({params}, entries_.empty() ? options_.empty : entries_.front().parameter->value.options());
   const auto type = params_.scalar_type();
-  grads_ = at::zeros({size}, params_.options().dtype(type == at::kDouble ? at::kDouble : at::kFloat));
-  for (const Entry& e : entries_) {
-    COL_CHECK(e.parameter->value.scalar_type() == type,
-              "parameter {}: all parameters of a rank share one dtype; got {} and {}", e.parameter->spec.name,
-              c10::toString(e.parameter->value.scalar_type()), c10::toString(type));
-    const std::int64_t n = e.parameter->value.numel();
-    e.parameter->move_value_to(params_.narrow(0, e.begin, n));
-    e.parameter->move_grad_to(grads_.narrow(0, e.begin, n));
+  grads_ = at::zeros({grads}, params_.options().dtype(type == at::kDouble ? at::kDouble : at::kFloat));
+  params = grads = 0;
+  for (Bucket& bucket : buckets_) {
+    const comm::Group& replicas = groups_.replicas(bucket.place.family);
+    const bool shared = distributed(bucket.place.family);
+    const std::int64_t part = length(bucket) / (shared ? replicas.size() : 1);
+    const std::int64_t first = shared ? part * replicas.rank() : 0;
+    bucket.held_params = params_.narrow(0, params, held(bucket, bucket.cuts_params));
+    bucket.held_grads = grads_.narrow(0, grads, held(bucket, bucket.cuts_grads));
+    owned_.push_back({bucket.place.begin + first, bucket.place.begin + first + part,
+                      bucket.held_params.narrow(0, bucket.cuts_params ? 0 : first, part),
+                      bucket.held_grads.narrow(0, bucket.cuts_grads ? 0 : first, part)});
+    if (bucket.cuts_params) bucket.params = Whole(length(bucket), params_.options());
+    if (bucket.cuts_grads) bucket.grads = Whole(length(bucket), grads_.options());
+    move_parameters(bucket, bucket.cuts_params ? bucket.params.tensor() : bucket.held_params,
+                    bucket.cuts_grads ? bucket.grads.tensor() : bucket.held_grads);
+    if (bucket.cuts_params) {
+      owned_.back().params.copy_(bucket.params.tensor().narrow(0, first, part));
+      bucket.params.let_go();
+    }
+    bucket.grads.let_go();
+    params += bucket.held_params.numel();
+    grads += bucket.held_grads.numel();
+  }
+}
+
+void GradBuffers::move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads) {
+  for (std::size_t i = bucket.place.first; i < bucket.place.last; ++i) {
+    tensor::Parameter& p = *entries_[i].parameter;
+    COL_CHECK(p.value.scalar_type() == params.scalar_type(),
+              "parameter {}: all parameters of a rank share one dtype; got {} and {}", p.spec.name,
+              c10::toString(p.value.scalar_type()), c10::toString(params.scalar_type()));
+    const std::int64_t begin = entries_[i].begin - bucket.place.begin, n = p.value.numel();
+    p.move_value_to(params.narrow(0, begin, n));
+    p.move_grad_to(grads.narrow(0, begin, n));
   }
 }
 
@@ -77,7 +112,7 @@ void GradBuffers::start_step() {
   for (const Entry& e : entries_) e.parameter->zero_grad();
   for (Bucket& bucket : buckets_) {
     bucket.missing = static_cast<int>(bucket.parameters.size());
-    bucket.launched = false;
+    bucket.launched = bucket.summed = false;
   }
   armed_.assign(armed_.size(), false);
 }
@@ -86,19 +121,19 @@ void GradBuffers::arm(int chunk) { armed_[static_cast<std::size_t>(chunk)] = tru
 
 void GradBuffers::on_ready(std::size_t index) {
   Bucket& bucket = buckets_[index];
+  if (bucket.cuts_grads) {
+    if (--bucket.missing == 0) scatter(index);
+    return;
+  }
   if (!options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.place.chunk)]) return;
   if (--bucket.missing == 0) launch(bucket);
-}
-
-at::Tensor GradBuffers::stretch(const at::Tensor& buffer, const Bucket& bucket) const {
-  return buffer.narrow(0, bucket.place.begin, bucket.place.end - bucket.place.begin);
 }
 
 void GradBuffers::launch(Bucket& bucket) {
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // an unused parameter: its gradient is zero
   bucket.launched = true;
-  const at::Tensor all = stretch(grads_, bucket);
+  const at::Tensor& all = bucket.held_grads;
   const comm::Group& replicas = groups_.replicas(bucket.place.family);
   if (!distributed(bucket.place.family)) {
     bucket.reduced = replicas.all_reduce(all, bucket.name);
@@ -113,8 +148,7 @@ void GradBuffers::launch(Bucket& bucket) {
 void GradBuffers::sum_further(std::size_t index) {
   const Bucket& bucket = buckets_[index];
   const std::string name = bucket.name + " / partial";
-  const Owned& owned = owned_[index];
-  const at::Tensor needed = grads_.narrow(0, owned.begin, owned.end - owned.begin);
+  const at::Tensor& needed = owned_[index].grads;
   switch (bucket.place.further) {
     case FurtherSum::kNone:
       return;
@@ -128,9 +162,18 @@ void GradBuffers::sum_further(std::size_t index) {
 }
 
 void GradBuffers::finish() {
-  for (Bucket& bucket : buckets_)
-    if (!bucket.launched) launch(bucket);
-  for (Bucket& bucket : buckets_) bucket.reduced.wait();
+  land();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = buckets_[b];
+    if (bucket.cuts_grads && bucket.grads.here()) scatter(b);  // some of it was not used
+    if (!bucket.cuts_grads && !bucket.launched) launch(bucket);
+  }
+  land();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].reduced.wait();
+    add_up(b);
+    if (buckets_[b].cuts_grads && !buckets_[b].summed) owned_[b].grads.zero_();
+  }
   for (std::size_t b = 0; b < buckets_.size(); ++b) sum_further(b);
 }
 
@@ -138,8 +181,10 @@ void GradBuffers::gather_params() {
   // First needed, first gathered: the buffers are in backward order.
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
     if (!distributed(bucket->place.family)) continue;
+    bucket->params.let_go();  // what it held is old
+    if (bucket->cuts_params) continue;
     const comm::Group& replicas = groups_.replicas(bucket->place.family);
-    const at::Tensor all = stretch(params_, *bucket);
+    const at::Tensor& all = bucket->held_params;
     const std::int64_t part = all.numel() / replicas.size();
     bucket->gathered = replicas.all_gather(all, all.narrow(0, part * replicas.rank(), part), bucket->name);
     if (!options_.overlap_param_gather) bucket->gathered.wait();

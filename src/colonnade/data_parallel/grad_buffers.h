@@ -7,21 +7,33 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "colonnade/comm/group.h"
+#include "colonnade/data_parallel/whole.h"
 #include "colonnade/plan/buckets.h"
-#include "colonnade/tensor/parameter.h"
+#include "colonnade/tensor/block.h"
 
 namespace colonnade::data_parallel {
+
+/// A unit is what is gathered together: a block, by the parameters it holds.
+using Units = std::unordered_map<const tensor::Parameter*, int>;
+
+/// The blocks of all stages.
+Units units_of(const std::vector<tensor::Stage*>& stages);
 
 struct Options {
   std::int64_t bucket_elements = 40'000'000;  ///< a bucket closes when it has at least so many
   bool overlap_grad_reduce = false;           ///< reduce a bucket as soon as its last gradient is there
   bool overlap_param_gather = false;          ///< gather in the background, wait in front of each block
-  bool distributed = false;                   ///< each rank owns and updates 1/size of every bucket
-  at::TensorOptions empty = {};               ///< dtype and device of a rank without parameters
+  /// Of what each rank holds 1/size of every bucket; what is updated it holds at least so.
+  plan::Sharding sharding = plan::Sharding::kNone;
+  /// Sums over micro-batches and replicas are taken in one order for all layouts; with kGradients at least.
+  bool deterministic = false;
+  Units units = {};              ///< from kGradients up; numbered in forward order
+  at::TensorOptions empty = {};  ///< dtype and device of a rank without parameters
 };
 
 /// The groups a gradient may have to be summed over.
@@ -36,14 +48,41 @@ struct Groups {
   }
 };
 
-/// A stretch [begin, end) of the flat buffers that this rank updates.
+/// A stretch [begin, end) of the flat layout that this rank updates, and its elements.
 struct Owned {
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  at::Tensor params, grads;
 };
 
-/// Takes all parameters of a rank: values and gradients become views of two flat buffers with equal
-/// offsets (plan::lay_out). A stage of a pipeline may have none: its buffers are empty.
+/// Takes all parameters of a rank: values and gradients become views of flat memory, laid out alike
+/// (plan::lay_out). A stage of a pipeline may have none: its buffers are empty.
+///
+/// With R replicas and n elements of element size e in a bucket, by what is sharded (ZeRO 0 to 3):
+///
+///                  held between uses            sent per step with M micro-batches, ring algorithms
+///     kNone        n e + 4 n                    2 x 4 n (R-1)/R
+///     kOptimizer   n e + 4 n                    (4 n + n e) (R-1)/R
+///     kGradients   n e + 4 n/R                  (4 n M + n e) (R-1)/R
+///     kParameters  n e/R + 4 n/R                (4 n + 2 n e) M (R-1)/R
+///
+/// From kGradients up a bucket belongs to one unit (a block), and whole gradients are there from the begin of
+/// the unit's backward pass until its last gradient: then they are scattered, and the sum over the replicas
+/// is added to the rank's part. With kParameters whole values are there in the unit's forward pass, and again
+/// from the begin of its backward pass until its last gradient; in between nobody reads them, since every
+/// reader of a parameter is within a pass of its block. Memory comes and goes under the same tensors (Whole),
+/// so a value that autograd has saved is found again where it was. With overlap_param_gather the next unit is
+/// gathered while one computes, and with overlap_grad_reduce the last unit's gradients travel meanwhile: two
+/// units are whole at most. Sums over micro-batches and ranks are taken in another order than with
+/// kOptimizer, unless there is one micro-batch. Source: Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023
+/// (FSDP); Megatron's core/distributed/fsdp.
+///
+/// deterministic: with the micro-batches of all replicas numbered m = k R + r (k of a replica, r the
+/// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, their sum with the next
+/// two, and so on, what is left over last. Of each micro-batch the replicas exchange their stretches and add
+/// them in that order, and sums of 2^i micro-batches wait for their like, at most plan::waiting_sums() of
+/// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. Another order
+/// than without.
 ///
 /// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
 /// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over
@@ -64,19 +103,28 @@ class GradBuffers {
   /// Waits until every gradient this rank needs is summed: all of them, or the owned stretches.
   void finish();
 
+  /// Calls back at the borders of the stage's blocks: parameters are waited for or gathered, and let go.
+  void attach(tensor::Stage& stage);
+
   /// After the optimizer has written the owned stretches of `params`: every rank gets all of them.
-  /// With overlap_param_gather returns at once.
+  /// With overlap_param_gather returns at once. Sharded ones are gathered when they are used.
   void gather_params();
+  /// All parameters whole, sharded ones too, for those who read or write all of them between steps; then the
+  /// parts as written there.
+  void hold_all();
+  void take_parts();
   /// Blocks until the values of `parameters` may be read.
   void wait_for(const std::vector<tensor::Parameter*>& parameters);
 
-  [[nodiscard]] const at::Tensor& params() const { return params_; }  ///< flat, in the parameters' dtype
-  [[nodiscard]] const at::Tensor& grads() const { return grads_; }    ///< flat fp32 (or float64)
+  /// What lies between steps: flat, in the parameters' dtype, and fp32 (or float64).
+  [[nodiscard]] const at::Tensor& params() const { return params_; }
+  [[nodiscard]] const at::Tensor& grads() const { return grads_; }
   [[nodiscard]] const std::vector<Owned>& owned() const { return owned_; }
   [[nodiscard]] const Groups& groups() const { return groups_; }
+  [[nodiscard]] bool deterministic() const { return options_.deterministic; }
   /// Whether the replicas of a family share the update of its parameters.
   [[nodiscard]] bool distributed(plan::Family family) const {
-    return options_.distributed && groups_.replicas(family).size() > 1;
+    return options_.sharding >= plan::Sharding::kOptimizer && groups_.replicas(family).size() > 1;
   }
   /// Whether what this rank updates counts: among replicas that update the same, the first one's does.
   [[nodiscard]] bool counts(plan::Family family) const {
@@ -97,22 +145,51 @@ class GradBuffers {
     bool launched = false;
     comm::Work reduced, gathered;
     std::string name;
+    at::Tensor held_params, held_grads;  ///< stretches of the flat memory
+    // Where the replicas share it:
+    bool cuts_params = false, cuts_grads = false;
+    Whole params, grads;
+    at::Tensor arriving;           ///< memory that `gathered` fills
+    bool summed = false;           ///< own gradients hold those of an earlier micro-batch
+    std::vector<at::Tensor> sums;  ///< deterministic: [i] of 2^i micro-batches, undefined where none waits
+  };
+  /// Gradients on their way to the parts: their sum, or those of all replicas one after the other.
+  struct Flight {
+    std::size_t bucket = 0;
+    at::Tensor part;
+    comm::Work work;
   };
 
   void adopt(const plan::FlatLayout& layout, const std::vector<std::vector<tensor::Parameter*>>& chunks);
-  void add_owned(const plan::FlatBucket& place);
-  void move_into_buffers(std::int64_t size);
+  void move_into_buffers();
+  void move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads);
   void on_ready(std::size_t bucket);
   void launch(Bucket& bucket);
   void sum_further(std::size_t bucket);
-  [[nodiscard]] at::Tensor stretch(const at::Tensor& buffer, const Bucket& bucket) const;
+
+  [[nodiscard]] int unit_of(tensor::Block& block) const;  ///< -1: has no trained parameters
+  void start_gather(int unit);
+  void use(int unit);  ///< whole values from here on
+  void let_go(int unit);
+  void enter_backward(int unit);
+  void scatter(std::size_t bucket);
+  void land();  ///< ends the flight
+  void carry(Bucket& bucket, at::Tensor sum);
+  void add_up(std::size_t bucket);  ///< what waits, into the rank's part
+
+  [[nodiscard]] std::int64_t length(const Bucket& bucket) const {
+    return bucket.place.end - bucket.place.begin;
+  }
+  [[nodiscard]] std::int64_t held(const Bucket& bucket, bool cut) const;
 
   Groups groups_;
   Options options_;
   std::vector<Entry> entries_;
   std::vector<Bucket> buckets_;
+  std::vector<std::vector<std::size_t>> buckets_of_unit_;
   std::unordered_map<const tensor::Parameter*, std::size_t> bucket_of_;
   std::vector<Owned> owned_;
+  std::optional<Flight> flight_;
   at::Tensor params_, grads_;
   std::vector<bool> armed_;
 };

@@ -148,7 +148,7 @@ void read_optimizer_state(Job& job, const json& state) {
 }  // namespace
 
 checkpoint::Snapshot snapshot(Job& job, const json& more) {
-  job.buffers().wait_for(job.parameters());  // they may still be gathered in the background
+  job.buffers().hold_all();
   checkpoint::Snapshot shot;
   shot.model = model_slices(job);
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
@@ -176,7 +176,9 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   const bool with_optimizer = what == Restore::kContinue && !job.run.checkpoint.no_load_optim;
   check_taken(source, job.run.model);
   if (with_optimizer) require_same_kind(job, source);
+  job.buffers().hold_all();
   for (const Slice& slice : model_slices(job)) source.read_into(slice);
+  job.buffers().take_parts();
   if (with_optimizer) {
     read_optimizer_tensors(job, source);
     read_optimizer_state(job, source.state());

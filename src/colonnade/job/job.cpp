@@ -49,12 +49,14 @@ void settle(const at::Device& device) {
 }
 
 data_parallel::Options buffer_options(const config::Run& run, int replicas,
+                                      const std::vector<tensor::Stage*>& stages,
                                       const at::TensorOptions& tensors) {
-  data_parallel::Options options{.empty = tensors};
+  data_parallel::Options options{.units = data_parallel::units_of(stages), .empty = tensors};
   const config::Parallel& p = run.parallel;
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
-  options.distributed = p.use_distributed_optimizer;
+  options.sharding = plan::sharding_of(p);
+  options.deterministic = p.deterministic_mode;
   options.bucket_elements = plan::bucket_elements(p, replicas);
   return options;
 }
@@ -100,12 +102,10 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
       chunks, model.tied,
       data_parallel::Groups{replicas, tp, embedding_group(run, ranks), expert_replicas(ranks, chunks)},
-      buffer_options(run, replicas.size(), options_));
+      buffer_options(run, replicas.size(), stages, options_));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
-  if (run.parallel.overlap_param_gather)
-    for (tensor::Stage* stage : stages)
-      stage->before_forward = [this](tensor::Block& block) { buffers_->wait_for(block.parameters()); };
+  for (tensor::Stage* stage : stages) buffers_->attach(*stage);
 
   const std::int64_t s = run.training.seq_length / sequence_ranks;
   executor_ = std::make_unique<pipeline::Executor>(

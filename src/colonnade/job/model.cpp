@@ -36,7 +36,8 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options,
-                          .seed = static_cast<std::uint64_t>(run.training.seed)};
+                          .seed = static_cast<std::uint64_t>(run.training.seed),
+                          .recompute = run.recompute};
   if (run.parallel.context_parallel_size > 1) context.cp = context_ranks(run.parallel, ranks);
   if (run.model.moe.num_experts > 0) {
     context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));

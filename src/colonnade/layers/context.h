@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "colonnade/comm/group.h"
+#include "colonnade/config/recompute.h"
 #include "colonnade/plan/context_parallel.h"
 #include "colonnade/tensor/parameter.h"
 
@@ -23,6 +24,7 @@ struct Context {
   bool sequence_parallel = false;  ///< activations between layers are [s / tp, b, h]
   at::TensorOptions options;       ///< dtype and device of parameters and activations
   std::uint64_t seed = 1234;       ///< of initial values and dropout
+  config::Recompute recompute;     ///< what the backward pass makes again
   comm::Group experts;             ///< ranks that share the experts: etp x ep, etp fastest
   int expert_tensor = 1;           ///< ranks of it that share each expert (etp)
   comm::Group readers;             ///< ranks that read other tokens or other parts of them: tp, cp and dp

@@ -3,6 +3,7 @@
 
 #include "colonnade/layers/context_parallel/blocks.h"
 #include "colonnade/layers/context_parallel/heads.h"
+#include "colonnade/layers/recompute.h"
 #include "colonnade/layers/residual.h"
 #include "colonnade/ops/attention.h"
 #include "colonnade/plan/params/gpt.h"
@@ -12,6 +13,7 @@ namespace colonnade::layers {
 
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
     : sinks(context.make(args.sinks)),
+      again_(context.recompute.selects("core_attn")),
       across_(across(context.cp, args.layer)),
       name_(args.name),
       layer_(args.layer),
@@ -34,6 +36,13 @@ CoreAttention::Across CoreAttention::across(const ContextRanks& cp, std::int64_t
 
 at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) const {
   if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
+  if (!again_) return exchange_and_attend(std::move(heads), pass);
+  return recompute({heads.q, heads.k, heads.v}, pass, [this](const Tensors& qkv, const tensor::Pass& now) {
+    return exchange_and_attend({qkv[0], qkv[1], qkv[2]}, now);
+  });
+}
+
+at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const {
   if (across_.heads.size() == 1) return attend(heads, pass);
   heads = heads_for_positions(heads, across_.heads, name_);
   return positions_for_heads(attend(heads, pass), across_.heads, name_);

@@ -31,6 +31,8 @@ class CoreAttention {
   std::unique_ptr<tensor::Parameter> sinks;  ///< [n / tp]; null: none is learned
 
  private:
+  /// Where heads are exchanged for positions: before and after it.
+  [[nodiscard]] at::Tensor exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const;
   /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const tensor::Pass& pass) const;
 
@@ -41,6 +43,7 @@ class CoreAttention {
   };
   static Across across(const ContextRanks& cp, std::int64_t layer);
 
+  bool again_;  ///< made again in the backward pass
   Across across_;
   std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "colonnade/layers/recompute.h"
 #include "colonnade/layers/regions.h"
 
 namespace colonnade::layers {
@@ -27,30 +28,43 @@ LatentAttention::LatentAttention(const plan::LatentAttentionParams& params, cons
       kv_up_(params.kv_up.weight, params.kv_up.bias, context),
       rotary_(std::move(rotary)),
       core_(model, context, {layer, score_scale(model), params.q_up.weight.name}),
+      heads_again_(context.recompute.selects("mla_up_proj")),
       heads_(model.num_attention_heads / context.tp.size()),
       rank_(model.latent.kv_lora_rank),
       head_{model.latent.qk_head_dim, model.latent.qk_pos_emb_head_dim, model.latent.v_head_dim} {
   if (params.q_down) q_down_.emplace(*params.q_down, context);
 }
 
-at::Tensor LatentAttention::queries(const at::Tensor& normed) const {
-  if (!q_down_) return q_up_.forward(normed);
-  const at::Tensor narrow = q_down_->forward(normed);
-  return q_up_.forward(q_norm_ ? q_norm_->forward(narrow) : narrow);
-}
-
-ops::Qkv LatentAttention::heads_of(const at::Tensor& normed, const tensor::Pass& pass) const {
-  const at::Tensor q = queries(normed);
+LatentAttention::Narrow LatentAttention::narrow_of(const at::Tensor& normed) const {
+  const auto through = [](const std::optional<Norm>& norm, const at::Tensor& x) {
+    return norm ? norm->forward(x) : x;
+  };
+  const at::Tensor queries = q_down_ ? through(q_norm_, q_down_->forward(normed)) : normed;
   const at::Tensor both = kv_down_.forward(normed);
-  const at::Tensor narrow = both.narrow(-1, 0, rank_).contiguous();
   const at::Tensor key =
       for_all_heads(both.narrow(-1, rank_, head_.turned).contiguous(), kv_up_.tp, kv_up_.sequence_parallel);
-  const at::Tensor kv = kv_up_.forward(kv_norm_ ? kv_norm_->forward(narrow) : narrow);
-  return ops::latent_heads(q, kv, key, heads_, head_, *rotary_, positions_sb(pass));
+  return {queries, through(kv_norm_, both.narrow(-1, 0, rank_).contiguous()), key};
+}
+
+ops::Qkv LatentAttention::heads_of(const Narrow& narrow, const at::Tensor& positions) const {
+  const at::Tensor q = q_up_.forward(narrow.queries);
+  const at::Tensor kv = kv_up_.forward(narrow.vectors);
+  return ops::latent_heads(q, kv, narrow.key, heads_, head_, *rotary_, positions);
 }
 
 at::Tensor LatentAttention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
-  return proj.forward(core_.forward(heads_of(normed, pass), pass));
+  const Narrow narrow = narrow_of(normed);
+  const at::Tensor positions = positions_sb(pass);
+  const ops::Qkv heads = heads_of(narrow, positions);
+  const at::Tensor result = core_.forward(heads, pass);
+  if (heads_again_) {
+    const Narrow kept{narrow.queries.detach(), narrow.vectors.detach(), narrow.key.detach()};
+    make_again({heads.q, heads.k, heads.v}, result, [this, kept, positions] {
+      const ops::Qkv again = heads_of(kept, positions);
+      return Tensors{again.q, again.k, again.v};
+    });
+  }
+  return proj.forward(result);
 }
 
 void LatentAttention::add_parameters(std::vector<tensor::Parameter*>& all) const {

@@ -30,6 +30,8 @@ namespace colonnade::layers {
 /// parallelism both normed vectors and `key` are gathered instead of x; without it their gradients are
 /// summed.
 ///
+/// With `mla_up_proj` among the parts to recompute, q, k and v are made again of the narrow vectors.
+///
 /// While text is generated, the cache keeps keys and values of all heads, not the narrow vectors.
 class LatentAttention {
  public:
@@ -41,8 +43,13 @@ class LatentAttention {
   RowLinear proj;
 
  private:
-  [[nodiscard]] at::Tensor queries(const at::Tensor& normed) const;
-  [[nodiscard]] ops::Qkv heads_of(const at::Tensor& normed, const tensor::Pass& pass) const;
+  /// What heads are made of: queries' and values' vectors [s, b, .] (or [s / tp, b, .]), normed, and the
+  /// channels of all keys that turn.
+  struct Narrow {
+    at::Tensor queries, vectors, key;
+  };
+  [[nodiscard]] Narrow narrow_of(const at::Tensor& normed) const;
+  [[nodiscard]] ops::Qkv heads_of(const Narrow& narrow, const at::Tensor& positions) const;
 
   std::optional<WholeLinear> q_down_;
   std::optional<Norm> q_norm_;
@@ -52,6 +59,7 @@ class LatentAttention {
   ColumnLinear kv_up_;
   std::shared_ptr<const ops::RotaryTable> rotary_;
   CoreAttention core_;
+  bool heads_again_;           ///< made again in the backward pass
   std::int64_t heads_, rank_;  ///< heads of this rank, width of the vector of keys and values
   ops::LatentHead head_;
 };

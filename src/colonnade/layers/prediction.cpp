@@ -6,6 +6,8 @@
 #include <ATen/ops/ones.h>
 
 #include "colonnade/layers/embedding.h"
+#include "colonnade/layers/recompute.h"
+#include "colonnade/plan/recompute.h"
 
 namespace colonnade::layers {
 namespace {
@@ -51,13 +53,17 @@ Prediction::Prediction(const plan::PredictionParams& params, const config::Model
       dropout_(params.enorm.weight.name, model.hidden_dropout, context),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
+      again_(plan::makes_predictions_again(context.recompute)),
       scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
 
 at::Tensor Prediction::forward(const at::Tensor& hidden, const at::Tensor& tokens, tensor::Parameter& word,
                                const tensor::Pass& pass) {
   const at::Tensor embedded = dropout_.drop(word_rows(tokens, word, tp_, sequence_parallel_, scale_), pass);
   const at::Tensor both = at::cat({enorm_.forward(embedded), hnorm_.forward(hidden)}, -1);
-  return final_norm_.forward(layer_.forward(eh_proj_.forward(both), pass));
+  const auto run = [this](const Tensors& x, const tensor::Pass& now) {
+    return layer_.forward(eh_proj_.forward(x[0]), now);
+  };
+  return final_norm_.forward(again_ ? recompute({both}, pass, run) : run({both}, pass));
 }
 
 void Prediction::add_parameters(std::vector<tensor::Parameter*>& all) {

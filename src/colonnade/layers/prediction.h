@@ -21,7 +21,9 @@ struct Ahead {
 };
 
 /// x = W [norm(word rows of tokens), norm(hidden)]; y = norm(layer(x)). The projection is whole on every
-/// tensor rank, for the tokens that it has between the parallel stretches.
+/// tensor rank, for the tokens that it has between the parallel stretches. With full recomputation by the
+/// uniform method projection and layer are a stretch of their own; the block method leaves them, as
+/// Megatron's.
 class Prediction {
  public:
   /// `layer` numbers the layer behind those of the model.
@@ -42,6 +44,7 @@ class Prediction {
   Residual dropout_;  ///< of the embedded tokens
   comm::Group tp_;
   bool sequence_parallel_;
+  bool again_;    ///< projection and layer are made again in the backward pass
   double scale_;  ///< of embeddings
 };
 

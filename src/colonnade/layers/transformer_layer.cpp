@@ -1,6 +1,8 @@
 // See transformer_layer.h.
 #include "colonnade/layers/transformer_layer.h"
 
+#include "colonnade/layers/recompute.h"
+
 namespace colonnade::layers {
 namespace {
 
@@ -27,7 +29,10 @@ const std::string& output_name(const plan::LayerParams& params) {
 TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config::Model& model,
                                    const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
                                    std::int64_t layer)
-    : input_norm_(input_norm_of(params), model, context),
+    : norms_again_(context.recompute.selects("layernorm")),
+      mlp_again_(
+          context.recompute.selects(std::holds_alternative<plan::MlpParams>(params.mlp) ? "mlp" : "moe")),
+      input_norm_(input_norm_of(params), model, context),
       post_attention_norm_(make_norm(params.post_attention_norm, model, context)),
       mlp_norm_(norm_of(params), model, context),
       post_mlp_norm_(make_norm(params.post_mlp_norm, model, context)),
@@ -45,9 +50,7 @@ TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  at::Tensor attended = latent_ ? latent_->forward(input_norm_.forward(x), pass)
-                                : attention_->forward(input_norm_.forward(x), pass);
-  if (post_attention_norm_) attended = post_attention_norm_->forward(attended);
+  const at::Tensor attended = attend(x, pass);
   tensor::Parameter* bias = (latent_ ? latent_->proj : attention_->proj).bias.get();
   ops::Added added;
   if (after_attention_.only_adds(bias, pass)) {
@@ -56,9 +59,27 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const tensor::Pass& pa
     added.sum = after_attention_.forward(attended, bias, x, pass);
     added.normed = mlp_norm_.forward(added.sum);
   }
-  at::Tensor y = moe_ ? moe_->forward(added.normed, pass) : mlp_->forward(added.normed);
+  at::Tensor y = feed_forward(added.normed, pass);
+  if (norms_again_)
+    make_again({added.normed}, y,
+               [this, sum = added.sum.detach()] { return Tensors{mlp_norm_.forward(sum)}; });
   if (post_mlp_norm_) y = post_mlp_norm_->forward(y);
-  return after_mlp_.forward(y, moe_ ? nullptr : mlp_->fc2.bias.get(), added.sum, pass);
+  return after_mlp_.forward(y, mlp_ ? mlp_->fc2.bias.get() : nullptr, added.sum, pass);
+}
+
+at::Tensor TransformerLayer::attend(const at::Tensor& x, const tensor::Pass& pass) const {
+  const at::Tensor normed = input_norm_.forward(x);
+  const at::Tensor attended = latent_ ? latent_->forward(normed, pass) : attention_->forward(normed, pass);
+  if (norms_again_)
+    make_again({normed}, attended, [this, x = x.detach()] { return Tensors{input_norm_.forward(x)}; });
+  return post_attention_norm_ ? post_attention_norm_->forward(attended) : attended;
+}
+
+at::Tensor TransformerLayer::feed_forward(const at::Tensor& normed, const tensor::Pass& pass) const {
+  const auto run = [this](const Tensors& x, const tensor::Pass& now) {
+    return moe_ ? moe_->forward(x[0], now) : mlp_->forward(x[0]);
+  };
+  return mlp_again_ ? recompute({normed}, pass, run) : run({normed}, pass);
 }
 
 void TransformerLayer::finish_step() {

@@ -20,6 +20,10 @@ class TransformerLayer final : public tensor::Block {
   void finish_step() override;
 
  private:
+  [[nodiscard]] at::Tensor attend(const at::Tensor& x, const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor feed_forward(const at::Tensor& normed, const tensor::Pass& pass) const;
+
+  bool norms_again_, mlp_again_;  ///< made again in the backward pass
   Norm input_norm_;
   std::unique_ptr<Attention> attention_;  ///< one of these two
   std::unique_ptr<LatentAttention> latent_;

@@ -8,6 +8,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/ops/optimizer.h"
+#include "colonnade/optim/exact_squares.h"
 #include "colonnade/tensor/tally.h"
 
 namespace colonnade::optim {
@@ -36,8 +37,8 @@ void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
       const std::int64_t to = std::min(end, owned.end);
       if (from >= to) continue;
       Segment s{.parameter = parameter, .begin = from - offset};
-      s.model = buffers.params().narrow(0, from, to - from);
-      s.grad = buffers.grads().narrow(0, from, to - from);
+      s.model = owned.params.narrow(0, from - owned.begin, to - from);
+      s.grad = owned.grads.narrow(0, from - owned.begin, to - from);
       s.main = s.model.scalar_type() == s.grad.scalar_type() ? s.model : s.model.to(s.grad.scalar_type());
       const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
       if (adam || settings_.sgd_momentum > 0) s.exp_avg = zeros_like_fp(s.grad);
@@ -73,12 +74,14 @@ StepResult Optimizer::step(const StepOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const Counted& c : counted_) grads.push_back(c.grad);
-  const double squares = ops::sum_squares(grads);
+  const bool exact = buffers_->deterministic();
+  const double squares = exact ? 0 : ops::sum_squares(grads);
   const double zeros = options.count_zeros ? static_cast<double>(ops::count_zeros(grads)) : 0.0;
   const auto sums = sum_over_ranks({squares, zeros});
+  const double all = exact ? exact_squares(grads, world_, buffers_->grads().device()) : sums[0];
   StepResult result;
   const double unscale = options.grad_multiplier / scale_.scale;
-  result.grad_norm = std::sqrt(sums[0]) * unscale;
+  result.grad_norm = std::sqrt(all) * unscale;
   result.num_zeros = static_cast<std::int64_t>(sums[1]);
   result.skipped = !std::isfinite(result.grad_norm);
   if (!result.skipped) {

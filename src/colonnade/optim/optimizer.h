@@ -50,8 +50,9 @@ class Optimizer {
   /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
   /// parameters. A gradient that is not finite updates nothing (Megatron does the same under a loss scale,
   /// and without one writes it into the weights). Call after GradBuffers::finish(). Each element counts once
-  /// in the norm, whatever the layout: its owner's float64 sum of squares. Communication: one sum of 2
-  /// numbers over all ranks, so all have the same norm.
+  /// in the norm, whatever the layout: its owner's float64 sum of squares; with deterministic buffers
+  /// exact_squares(), whose bits do not depend on the layout. Communication: one sum of 2 numbers over all
+  /// ranks, so all have the same norm.
   StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters (--log-params-norm).

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "colonnade/config/run.h"
 #include "colonnade/plan/stages.h"
@@ -35,6 +36,10 @@ namespace colonnade::plan {
 ///               and for each further token (8 + 8 + 4) n (its tokens, labels, mask) + r h e 3 + statistics
 ///               of two norms + a layer + the head's share again
 ///   stages without head keep their output, r h e, until it has arrived at the next one
+///   made again: of a stretch of layers only its input, r h e; of core_attn, not what lies between q, k, v
+///   and the
+///               attention output as [s, b, h]; of layernorm, not the norms' outputs; of mlp, moe and
+///               shared_experts nothing; of moe_act, not the activation's output
 /// A test holds this to the built model.
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage);
 
@@ -50,8 +55,15 @@ std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage);
 
 /// What a backward pass adds to everything kept, at most: gradients that live at once in the head or in
 /// a layer after the head's memory is gone, gathered sequences, and with 16-bit parameters the weight
-/// gradient before it is added to the fp32 one.
-std::int64_t stage_working(const config::Run& run, const StageBlocks& stage);
+/// gradient before it is added to the fp32 one; a stretch of layers that is made again. `waits`: the pass
+/// leaves the weight gradients, and the layers behind have left theirs. `units`: bytes of parameters and
+/// gradients that are whole while each block goes backward; empty: all always are.
+std::int64_t stage_working(const config::Run& run, const StageBlocks& stage, bool waits,
+                           const std::vector<std::int64_t>& units = {});
+
+/// What computing the weight gradients that waited adds to what waits: with 16-bit parameters the largest of
+/// them before it is added to the fp32 one.
+std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage);
 
 /// Bytes of the micro-batch itself: tokens, labels and loss mask, 20 for each token, 8 more with positions,
 /// and b s^2 of an attention mask. It is there from the first forward pass of a rank to its last.

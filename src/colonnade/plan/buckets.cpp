@@ -2,6 +2,7 @@
 #include "colonnade/plan/buckets.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "colonnade/base/error.h"
@@ -21,9 +22,14 @@ class Filler {
       : bucket_elements_(bucket_elements), replicas_(replicas) {}
 
   void place(int chunk, std::size_t index, const FlatParam& param) {
+    if (open_ && layout_.buckets.back().unit != param.unit) close();
     if (!open_)
-      layout_.buckets.push_back(
-          {chunk, param.further, param.family, layout_.size, 0, layout_.entries.size(), 0});
+      layout_.buckets.push_back({.chunk = chunk,
+                                 .further = param.further,
+                                 .family = param.family,
+                                 .unit = param.unit,
+                                 .begin = layout_.size,
+                                 .first = layout_.entries.size()});
     open_ = true;
     layout_.size = round_up(layout_.size, kStartAlignment);
     layout_.entries.push_back({static_cast<std::size_t>(chunk), index, layout_.size, param.numel});
@@ -110,6 +116,28 @@ std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards) {
     most += most_of_family;
   }
   return most;
+}
+
+std::int64_t held_elements(const FlatLayout& layout, const Replicas& shards) {
+  std::int64_t held = 0;
+  for (const FlatBucket& bucket : layout.buckets)
+    held += (bucket.end - bucket.begin) / shards.of(bucket.family);
+  return held;
+}
+
+Sharding sharding_of(const config::Parallel& p) {
+  const std::string strategy = p.use_megatron_fsdp           ? p.data_parallel_sharding_strategy
+                               : p.use_distributed_optimizer ? "optim"
+                                                             : "no_shard";
+  if (strategy == "optim_grads_params") return Sharding::kParameters;
+  if (strategy == "optim_grads" || p.deterministic_mode) return Sharding::kGradients;
+  return strategy == "optim" ? Sharding::kOptimizer : Sharding::kNone;
+}
+
+int waiting_sums(int microbatches) {
+  const auto n = static_cast<unsigned>(microbatches);
+  // All ones below the highest bit, or n itself.
+  return std::max(std::popcount(n), static_cast<int>(std::bit_width(n)) - 1);
 }
 
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas) {

@@ -28,10 +28,15 @@ struct Replicas {
   [[nodiscard]] int of(Family family) const { return family == Family::kDense ? dense : expert; }
 };
 
+/// What replicas hold a part each of, instead of all (--use-megatron-fsdp's strategies, ZeRO 0 to 3).
+enum class Sharding : std::uint8_t { kNone, kOptimizer, kGradients, kParameters };
+
 struct FlatParam {
   std::int64_t numel = 0;  ///< local elements
   FurtherSum further = FurtherSum::kNone;
   Family family = Family::kDense;
+  int unit =
+      0;  ///< those of different units lie in different buckets; the same for all: buckets know no units
 };
 struct FlatEntry {
   std::size_t chunk = 0;
@@ -43,6 +48,7 @@ struct FlatBucket {
   int chunk = 0;
   FurtherSum further = FurtherSum::kNone;  ///< of all its parameters
   Family family = Family::kDense;          ///< of all its parameters
+  int unit = 0;                            ///< of all its parameters
   std::int64_t begin = 0, end = 0;         ///< elements, filling included
   std::size_t first = 0, last = 0;         ///< entries [first, last)
 };
@@ -54,14 +60,25 @@ struct FlatLayout {
 
 /// `chunks[c]`: the parameters of chunk c in forward order. They lie in the order in which the backward
 /// pass finishes them, those of one family and further sum together, each start on a multiple of 64
-/// elements. A bucket closes when it has at least `bucket_elements`; its length is a multiple of
-/// lcm(replicas of its family, 128).
+/// elements. A bucket closes when it has at least `bucket_elements`, or its unit ends; its length is a
+/// multiple of lcm(replicas of its family, 128).
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
                    const Replicas& replicas);
 
 /// Elements of parameters that a rank owns when each bucket is cut into as many equal parts as its family has
 /// `shards`: at most, over the ranks. Filling belongs to nobody.
 std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards);
+
+/// Elements that a rank holds between uses, filling included, when the buckets of families with more than one
+/// shard are cut; without cuts the size of the layout.
+std::int64_t held_elements(const FlatLayout& layout, const Replicas& shards);
+
+/// What the settings shard. With --deterministic-mode gradients at least.
+Sharding sharding_of(const config::Parallel& parallel);
+
+/// Most sums of micro-batches that wait for their like at once, when micro-batch 2i meets 2i + 1, and their
+/// sum that of the next two: the most ones in any binary number up to `microbatches`.
+int waiting_sums(int microbatches);
 
 /// --ddp-bucket-size, or Megatron's max(40e6, 1e6 * replicas).
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas);

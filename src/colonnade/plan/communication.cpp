@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/context_parallel.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
+#include "colonnade/plan/recompute.h"
 
 namespace colonnade::plan {
 namespace {
@@ -37,24 +39,35 @@ Opening attention_opening(const config::Model& m) {
 
 /// Of one micro-batch. A layer opens and closes two parallel stretches, the embedding closes one, the
 /// head opens one, and each further token does as all three; cut by sequence, what a stretch reads is
-/// gathered again for its weight gradients.
-double tensor_bytes(const config::Model& m, const std::vector<StageBlocks>& stages, double activation, int tp,
+/// gathered again for its weight gradients. What is made again goes forward once more.
+double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stages, double activation, int tp,
                     bool by_sequence) {
+  const config::Model& m = run.model;
   const Opening attention = attention_opening(m);
+  // Both stretches of a layer forward: sums at their ends are as long as two cut passes.
+  const double forward = by_sequence ? 3 + attention.passes : 4;
   double passes = 0;
   for (const StageBlocks& stage : stages) {
     const double predictions = stage.head ? static_cast<double>(m.mtp_num_layers) : 0;
     const double layers = static_cast<double>(stage.num_layers) + predictions;
     const double heads = stage.head ? 1 + predictions : 0;
     const double parts = (3 + attention.passes) * layers + (stage.embedding ? 1 : 0) + predictions + heads;
-    const double again = (1 + attention.again) * layers + heads;
-    passes += 2 * parts + (by_sequence ? again : 0);
+    const double for_weights = (1 + attention.again) * layers + heads;
+    passes += 2 * parts + (by_sequence ? for_weights : 0);
+    const LayerCounts whole = layers_made_again(run, stage);
+    passes += forward * (static_cast<double>(whole.dense + whole.experts) +
+                         (makes_predictions_again(run.recompute) ? predictions : 0));
+    if (run.recompute.selects("mlp")) passes += 2 * static_cast<double>(layers_of(m, stage).dense);
+    if (run.recompute.selects("mla_up_proj") && by_sequence) passes += attention.again * layers;
   }
   return ring(activation, tp) * passes;
 }
 
-/// Of one layer and micro-batch, forward and backward.
-double context_bytes(const config::Run& run, std::int64_t layer) {
+/// Of one layer and micro-batch, each way.
+struct ContextBytes {
+  double forward = 0, backward = 0;
+};
+ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   const config::Model& m = run.model;
   const ContextLayer kind = context_layer(run.parallel, layer);
   const int tp = run.parallel.tensor_model_parallel_size;
@@ -67,16 +80,34 @@ double context_bytes(const config::Run& run, std::int64_t layer) {
   const std::int64_t exchanged = kind.heads * std::max<std::int64_t>(1, groups / kind.heads);
   const auto q = static_cast<double>(heads * m.kv_channels);
   const auto kv = static_cast<double>(exchanged * m.kv_channels);
-  double bytes = 2 * ring(tokens * element * (2 * q + 2 * kv), kind.heads);
+  const double exchange = ring(tokens * element * (2 * q + 2 * kv), kind.heads);
   const double keys = 2 * tokens * kv, hops = kind.ring - 1;
-  if (kind.ring > 1) bytes += 2 * keys * element * hops + keys * 4 * (kind.gathers ? hops : kind.ring);
+  const double round = kind.ring > 1 ? keys * element * hops : 0;
+  const double gradients = kind.ring > 1 ? keys * 4 * (kind.gathers ? hops : kind.ring) : 0;
+  return {exchange + round, exchange + round + gradients};
+}
+
+/// Of all layers of a stage, for one micro-batch.
+double context_bytes(const config::Run& run, const StageBlocks& stage) {
+  const LayerCounts whole = layers_made_again(run, stage);
+  double bytes = 0;
+  for (std::int64_t i = 0; i < stage.num_layers; ++i) {
+    const ContextBytes layer = context_bytes(run, stage.first_layer + i);
+    const bool again = run.recompute.selects("core_attn") || i < whole.dense + whole.experts;
+    bytes += (again ? 2 : 1) * layer.forward + layer.backward;
+  }
   return bytes;
 }
 
-double data_bytes(const StageMemory& memory, int replicas, bool distributed) {
-  const auto gradients = static_cast<double>(memory.gradients);
-  return ring(gradients, replicas) +
-         ring(distributed ? static_cast<double>(memory.parameters) : gradients, replicas);
+/// Whole gradients and parameters, over `replicas`.
+double data_bytes(const config::Run& run, const StageMemory& memory, int replicas, int microbatches) {
+  const Sharding sharding = sharding_of(run.parallel);
+  const auto values = static_cast<double>(memory.building);
+  const double gradients = values / static_cast<double>(element_size(run.model)) * 4;
+  const double scatters = sharding >= Sharding::kGradients ? microbatches : 1;
+  const double gathers = sharding == Sharding::kParameters ? 2.0 * microbatches : 1;
+  return ring(gradients, replicas) * scatters +
+         ring(sharding == Sharding::kNone ? gradients : values * gathers, replicas);
 }
 
 }  // namespace
@@ -91,17 +122,14 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
   std::vector<StageTraffic> traffic;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     StageTraffic t;
-    t.tensor =
-        tensor_bytes(run.model, memory[rank].stages, activation, tp, by_sequence) * schedule.microbatches;
+    t.tensor = tensor_bytes(run, memory[rank].stages, activation, tp, by_sequence) * schedule.microbatches;
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data =
-        data_bytes(memory[rank], mesh.size({Axis::kDp, Axis::kCp}), run.parallel.use_distributed_optimizer);
+    t.data = data_bytes(run, memory[rank], mesh.size({Axis::kDp, Axis::kCp}), schedule.microbatches);
     if (mesh.size(Axis::kCp) > 1)
       for (const StageBlocks& stage : memory[rank].stages)
-        for (std::int64_t i = 0; i < stage.num_layers; ++i)
-          t.context += context_bytes(run, stage.first_layer + i) * schedule.microbatches;
+        t.context += context_bytes(run, stage) * schedule.microbatches;
     traffic.push_back(t);
   }
   return traffic;

@@ -11,6 +11,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
 
 namespace colonnade::plan {
 namespace {
@@ -128,6 +129,24 @@ Table traffic_table(const config::Run& run) {
   return table;
 }
 
+std::string determinism_text(const config::Run& run) {
+  const auto most = [](const config::Run& r) {
+    std::pair<double, double> data_and_peak;
+    for (const StageTraffic& t : plan_traffic(r)) data_and_peak.first = std::max(data_and_peak.first, t.data);
+    for (const StageMemory& m : plan_memory(r))
+      data_and_peak.second = std::max(data_and_peak.second, static_cast<double>(m.peak()));
+    return data_and_peak;
+  };
+  config::Run without = run;
+  without.parallel.deterministic_mode = false;
+  const auto [data, peak] = most(run);
+  const auto [data_before, peak_before] = most(without);
+  return fmt::format(
+      "gradients of every micro-batch are summed by themselves: {} sent over data ranks a step (else {}), "
+      "{} at the peak (else {})",
+      bytes_text(data), bytes_text(data_before), bytes_text(peak), bytes_text(peak_before));
+}
+
 std::string describe(const config::Run& run) {
   const Mesh mesh(run.parallel);
   const Schedule schedule = schedule_of(run);
@@ -146,7 +165,9 @@ std::string describe(const config::Run& run) {
                      counted(run.training.seq_length, "token"), run.training.micro_batch_size,
                      counted(run.parallel.data_parallel_size(), "data rank"),
                      counted(schedule.microbatches, "micro-batch", "es"));
-  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step\n\n", count_text(parameters), flops / 1e12);
+  const double again = recomputed_flops(run, batch).total();
+  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters),
+                     flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += "memory of each rank\n" + table_text(memory_table(run));
   out +=
@@ -154,6 +175,7 @@ std::string describe(const config::Run& run) {
                   run.parallel.sequence_parallel ? " (selective recomputation)" : "",
                   bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
   out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';
+  if (run.parallel.deterministic_mode) out += fmt::format("deterministic mode: {}\n\n", determinism_text(run));
   out += fmt::format("schedule {}: idle {:.1f}% when a backward takes as long as two forwards\n",
                      schedule.kind, 100 * timeline.bubble_fraction);
   return out + paint_text(timeline, schedule);

@@ -30,6 +30,10 @@ Table memory_table(const config::Run& run);
 /// Per pipeline rank: bytes sent per step over tensor, pipeline and data ranks.
 Table traffic_table(const config::Run& run);
 
+/// What --deterministic-mode costs against the same run without it, for one data rank of the fullest stage:
+/// bytes sent per step, and the plan's peak.
+std::string determinism_text(const config::Run& run);
+
 /// All of it for a person: sizes of the axes, batch arithmetic, parameters, FLOPs, the tables,
 /// Megatron's memory estimate, idle share and picture of the schedule.
 std::string describe(const config::Run& run);

@@ -24,9 +24,9 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor) {
 
 namespace {
 
-/// Of one layer: for a token, and for a token and another one.
+/// Of the projections of a layer and a token, and of its scores for one key; norms as Megatron counts them.
 struct AttentionFlops {
-  double projections = 0, norms = 0;
+  double projections = 0, heads = 0, norms = 0;
   double scores = 0;
 };
 
@@ -36,39 +36,50 @@ AttentionFlops attention_flops(const config::Model& m) {
   const auto d = static_cast<double>(m.kv_channels);
   if (!m.latent.enabled) {
     const double kv = static_cast<double>(m.num_query_groups) * d;
-    return {.projections = 6 * (h * (n * d + 2 * kv) + n * d * h), .norms = 0, .scores = 6 * n * d};
+    return {.projections = 2 * (h * (n * d + 2 * kv) + n * d * h), .scores = 2 * n * d};
   }
   const auto q = static_cast<double>(m.latent.q_lora_rank), c = static_cast<double>(m.latent.kv_lora_rank);
   const auto plain = static_cast<double>(m.latent.qk_head_dim), v = static_cast<double>(m.latent.v_head_dim);
-  const double queries = q > 0 ? q * (h + n * d) : h * n * d;
-  const double keys = c * (h + n * (plain + v)) + h * static_cast<double>(m.latent.qk_pos_emb_head_dim);
-  return {.projections = 6 * (queries + keys + n * v * h), .norms = 6 * (q + c), .scores = 3 * n * (d + v)};
+  const double heads = (q > 0 ? q : h) * n * d + c * n * (plain + v);
+  const double narrow = (q + c + static_cast<double>(m.latent.qk_pos_emb_head_dim)) * h;
+  return {.projections = 2 * (heads + narrow + n * v * h),
+          .heads = 2 * heads,
+          .norms = 2 * (q + c),
+          .scores = n * (d + v)};
 }
 
 }  // namespace
+
+LayerFlops layer_flops(const config::Model& m, std::int64_t layer, std::int64_t seq_length) {
+  const bool experts = layers_with_experts(m)[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
+  const double column = 2 * static_cast<double>(m.hidden_size) * (m.gated() ? 3 : 2);
+  const double shared = experts ? column * static_cast<double>(m.moe.shared_expert_intermediate_size) : 0;
+  const double routed =
+      column * static_cast<double>(experts ? m.moe.router_topk * m.moe.ffn_hidden_size : m.ffn_hidden_size);
+  const AttentionFlops attention = attention_flops(m);
+  return {.projections = attention.projections,
+          .heads = attention.heads,
+          .mlp = routed + shared,
+          .shared = shared,
+          .attention = attention.scores * twice_seen(window_of(m, layer), static_cast<double>(seq_length))};
+}
 
 TrainingFlops training_flops_by_part(const config::Model& m, std::int64_t seq_length, std::int64_t sequences,
                                      int tensor) {
   const auto hidden = static_cast<double>(m.hidden_size);
   const auto depths = static_cast<double>(m.mtp_num_layers);
-  const double layers = static_cast<double>(m.num_layers) + depths;
-  const auto ffn = static_cast<double>(m.ffn_hidden_size);
+  const std::int64_t layers = m.num_layers + m.mtp_num_layers;
   const auto vocabulary = static_cast<double>(padded_vocab_size(m, tensor));
-  const auto length = static_cast<double>(seq_length);
-  const double tokens = length * static_cast<double>(sequences);
-  const std::vector<bool> kinds = layers_with_experts(m);
-  const double moe = static_cast<double>(std::ranges::count(kinds, true)) + (kinds.back() ? depths : 0);
-  const auto expert_ffn =
-      static_cast<double>(m.moe.router_topk * m.moe.ffn_hidden_size + m.moe.shared_expert_intermediate_size);
-  const double mlps = 6 * hidden * (m.gated() ? 3 : 2) * ((layers - moe) * ffn + moe * expert_ffn);
-  const AttentionFlops attention = attention_flops(m);
-  double seen = 0;  // twice the keys that a token sees on average, over all layers
-  for (std::int64_t i = 0; i < m.num_layers; ++i) seen += twice_seen(window_of(m, i), length);
-  seen += depths * twice_seen(window_of(m, m.num_layers), length);
-  return {.linears = tokens * (mlps + layers * attention.projections + 12 * hidden * hidden * depths +
-                               6 * hidden * vocabulary * (1 + depths)),
-          .attention = tokens * seen * attention.scores,
-          .norms = tokens * (layers * attention.norms + 18 * hidden * depths)};
+  const double tokens = static_cast<double>(seq_length * sequences);
+  double linears = 4 * hidden * hidden * depths + 2 * hidden * vocabulary * (1 + depths);
+  double attention = 0;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const LayerFlops layer = layer_flops(m, i, seq_length);
+    linears += layer.projections + layer.mlp;
+    attention += layer.attention;
+  }
+  const double norms = static_cast<double>(layers) * attention_flops(m).norms + 6 * hidden * depths;
+  return {.linears = 3 * tokens * linears, .attention = 3 * tokens * attention, .norms = 3 * tokens * norms};
 }
 
 double training_flops(const config::Model& model, std::int64_t seq_length, std::int64_t sequences,

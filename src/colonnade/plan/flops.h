@@ -32,6 +32,16 @@ struct TrainingFlops {
 TrainingFlops training_flops_by_part(const config::Model& model, std::int64_t seq_length,
                                      std::int64_t sequences, int tensor);
 
+/// Of the forward pass of one token through one layer, on all ranks together.
+struct LayerFlops {
+  double projections = 0;  ///< of attention
+  double heads = 0;        ///< of these, those that make the heads of multi-latent attention
+  double mlp = 0;          ///< dense, or all experts that a token has
+  double shared = 0;       ///< of these, shared experts
+  double attention = 0;    ///< queries with keys and shares with values, for those keys that are seen
+};
+LayerFlops layer_flops(const config::Model& model, std::int64_t layer, std::int64_t seq_length);
+
 /// The total of it, as Megatron counts it.
 double training_flops(const config::Model& model, std::int64_t seq_length, std::int64_t sequences,
                       int tensor);

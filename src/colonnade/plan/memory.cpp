@@ -2,6 +2,8 @@
 #include "colonnade/plan/memory.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 
 #include "colonnade/base/error.h"
@@ -9,6 +11,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
 #include "colonnade/plan/releases.h"
 
 namespace colonnade::plan {
@@ -38,18 +41,41 @@ Replicas replicas_of(const Mesh& mesh) {
   return {mesh.size(data_axes(Family::kDense)), mesh.size(data_axes(Family::kExpert))};
 }
 
+/// Calls f(spec, tied, unit) as for_each_held, with the number of its block in the stage; returns how many
+/// there are.
+template <typename F>
+int for_each_in_units(const config::Run& run, const StageBlocks& stage, bool has_embedding, F&& f) {
+  std::vector<StageBlocks> units;
+  if (stage.embedding) units.push_back({.embedding = true});
+  std::int64_t layer = stage.first_layer, left = stage.num_layers;
+  std::vector<std::int64_t> lengths = stretches_made_again(run.recompute, stage.num_layers);
+  for (const std::int64_t length : lengths) left -= length;
+  lengths.insert(lengths.end(), static_cast<std::size_t>(left), 1);
+  for (const std::int64_t length : lengths) {
+    units.push_back({.first_layer = layer, .num_layers = length});
+    layer += length;
+  }
+  if (stage.head) units.push_back({.head = true});
+  for (std::size_t i = 0; i < units.size(); ++i)
+    for_each_held(run, units[i], has_embedding,
+                  [&](const ParamSpec& spec, bool tied) { f(spec, tied, static_cast<int>(i)); });
+  return static_cast<int>(units.size());
+}
+
 /// The flat buffers of the rank that holds `stages`.
 FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vector<StageBlocks>& stages) {
   const auto embeds = [](const StageBlocks& s) { return s.embedding; };
   const bool has_embedding = std::any_of(stages.begin(), stages.end(), embeds);
+  const bool by_unit = sharding_of(run.parallel) >= Sharding::kGradients;
   std::vector<std::vector<FlatParam>> chunks;
+  int before = 0;
   for (const StageBlocks& stage : stages) {
     std::vector<FlatParam>& chunk = chunks.emplace_back();
-    for_each_held(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied) {
+    before += for_each_in_units(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied, int unit) {
       if (!spec.trained) return;
       const Shard part = shard(spec, mesh.position(0));
       chunk.push_back({part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp)),
-                       spec.family});
+                       spec.family, by_unit ? before + unit : 0});
     });
   }
   const Replicas replicas = replicas_of(mesh);
@@ -78,14 +104,53 @@ std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>&
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
+/// What is whole while a unit goes backward, by block of each stage: its values and gradients, where they are
+/// cut, and beside them what is on its way: the next unit's values, a bucket of the last one's gradients and
+/// its part of the sum.
+std::vector<std::vector<std::int64_t>> unit_bytes(const config::Run& run, const FlatLayout& layout,
+                                                  const std::vector<StageBlocks>& stages,
+                                                  const Replicas& replicas) {
+  const bool params = sharding_of(run.parallel) == Sharding::kParameters;
+  const bool in_order = run.parallel.deterministic_mode;  // then what arrives is that of all replicas
+  std::vector<std::vector<std::int64_t>> all;
+  int first = 0;
+  for (const StageBlocks& stage : stages) {
+    const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
+    std::vector<std::int64_t> values(static_cast<std::size_t>(count), 0), gradients = values, flying = values;
+    for (const FlatBucket& bucket : layout.buckets) {
+      if (replicas.of(bucket.family) == 1 && !in_order) continue;
+      if (bucket.unit < first || bucket.unit >= first + count) continue;
+      const auto unit = static_cast<std::size_t>(bucket.unit - first);
+      const std::int64_t length = bucket.end - bucket.begin;
+      values[unit] += params && replicas.of(bucket.family) > 1 ? length * element_size(run.model) : 0;
+      gradients[unit] += length * kFp32;
+      const std::int64_t arriving = in_order ? length : length / replicas.of(bucket.family);
+      flying[unit] = std::max(flying[unit], (length + arriving) * kFp32);
+    }
+    std::vector<std::int64_t>& bytes = all.emplace_back();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      bytes.push_back(values[i] + gradients[i]);
+      if (run.parallel.overlap_param_gather && i > 0) bytes.back() += values[i - 1];
+      if (run.parallel.overlap_grad_reduce && i + 1 < values.size()) bytes.back() += flying[i + 1];
+    }
+    first += count;
+  }
+  return all;
+}
+
 /// Fills in what lies between steps.
 void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
   const FlatLayout layout = flat_layout(run, mesh, memory.stages);
   for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
-  memory.parameters = layout.size * element_size(run.model);
-  memory.gradients = layout.size * kFp32;
-  const Replicas shards = run.parallel.use_distributed_optimizer ? replicas_of(mesh) : Replicas();
-  memory.optimizer = largest_shard(layout, shards) * optimizer_bytes(run);
+  const Sharding sharding = sharding_of(run.parallel);
+  const auto shards = [&](Sharding least) { return sharding >= least ? replicas_of(mesh) : Replicas(); };
+  const std::int64_t element = element_size(run.model);
+  memory.parameters = held_elements(layout, shards(Sharding::kParameters)) * element;
+  memory.gradients = held_elements(layout, shards(Sharding::kGradients)) * kFp32;
+  memory.optimizer = largest_shard(layout, shards(Sharding::kOptimizer)) * optimizer_bytes(run);
+  memory.building = layout.size * element;
+  if (sharding >= Sharding::kGradients)
+    memory.units = unit_bytes(run, layout, memory.stages, replicas_of(mesh));
   memory.tables = table_bytes(run, memory.stages);
 }
 
@@ -117,28 +182,59 @@ std::int64_t most_messages(const Schedule& schedule, int rank) {
   return static_cast<std::int64_t>(most);
 }
 
-/// Most bytes of kept activations and of batches while the program runs.
-std::int64_t peak_activations(const config::Run& run, const std::vector<StageBlocks>& stages,
-                              const Program& program) {
-  std::vector<std::int64_t> bytes, waiting;
-  for (const StageBlocks& stage : stages) {
-    bytes.push_back(stage_activations(run, stage));
-    waiting.push_back(stage_waiting(run, stage));
+/// Most bytes of kept activations and of batches while the program runs, and of all that a pass adds to them.
+struct Peak {
+  std::int64_t kept = 0, all = 0;
+};
+
+/// A batch is there to the last forward pass of a rank, or to the last backward pass that reads it.
+std::vector<bool> last_readers(const config::Run& run, const Program& program, int last_chunk) {
+  std::vector<bool> reads_last(program.size(), false);
+  std::map<int, std::size_t> found;
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
+    if (keeps_batches(run) ? gives_input_gradient(a.act) : a.act == Do::kForward && a.chunk == last_chunk)
+      found[a.microbatch] = i;
+  }
+  for (const auto& [microbatch, index] : found) reads_last[index] = true;
+  return reads_last;
+}
+
+Peak peak_activations(const config::Run& run, const StageMemory& memory, const Program& program) {
+  const std::vector<StageBlocks>& stages = memory.stages;
+  std::vector<std::int64_t> bytes, waiting, weights;
+  std::vector<std::array<std::int64_t, 2>>
+      working;  // of whole backward passes, and of those that leave weights
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const std::vector<std::int64_t> units =
+        memory.units.empty() ? std::vector<std::int64_t>() : memory.units[i];
+    bytes.push_back(stage_activations(run, stages[i]));
+    waiting.push_back(stage_waiting(run, stages[i]));
+    weights.push_back(stage_weights_working(run, stages[i]));
+    working.push_back({stage_working(run, stages[i], /*waits=*/false, units),
+                       stage_working(run, stages[i], /*waits=*/true, units)});
   }
   const std::int64_t batch = batch_bytes(run);
-  const int last = static_cast<int>(stages.size()) - 1;
+  const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0;
-  std::int64_t most = 0;
-  for (const Action& a : program) {
-    const std::int64_t kept = bytes[static_cast<std::size_t>(a.chunk)];
-    const std::int64_t wait = waiting[static_cast<std::size_t>(a.chunk)];
-    if (a.act == Do::kForward) now += kept + (a.chunk == 0 ? batch : 0);
-    most = std::max(most, now);
-    if (a.act == Do::kForward && a.chunk == last) now -= batch;
-    if (a.act == Do::kBackward) now -= kept;
-    if (a.act == Do::kBackwardInput) now += wait - kept;
-    if (a.act == Do::kBackwardWeight) now -= wait;
-    most = std::max(most, now);
+  Peak most;
+  const auto see = [&](std::int64_t added) {
+    most.kept = std::max(most.kept, now);
+    most.all = std::max(most.all, now + added);
+  };
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
+    const auto chunk = static_cast<std::size_t>(a.chunk);
+    if (a.act == Do::kForward) now += bytes[chunk] + (a.chunk == 0 ? batch : 0);
+    see(a.act == Do::kBackwardWeight  ? weights[chunk]
+        : a.act == Do::kBackwardInput ? working[chunk][1]
+        : a.act == Do::kBackward      ? working[chunk][0]
+                                      : 0);
+    if (last[i]) now -= batch;
+    if (gives_input_gradient(a.act)) now -= bytes[chunk];
+    if (a.act == Do::kBackwardInput) now += waiting[chunk];
+    if (a.act == Do::kBackwardWeight) now -= waiting[chunk];
+    see(0);
   }
   return most;
 }
@@ -184,11 +280,13 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     const Program& program = schedule.programs[rank];
-    memory.activations = peak_activations(run, memory.stages, program);
-    for (const StageBlocks& stage : memory.stages) {
-      memory.working = std::max(memory.working, stage_working(run, stage));
+    const Peak peak = peak_activations(run, memory, program);
+    memory.activations = peak.kept;
+    memory.working = peak.all - peak.kept;
+    if (run.parallel.deterministic_mode)
+      memory.working += waiting_sums(schedule.microbatches) * memory.gradients;
+    for (const StageBlocks& stage : memory.stages)
       memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
-    }
     memory.evaluation += most_batches(program, schedule.chunks) * batch_bytes(run) +
                          most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
     memory.peak_live = report.peak_live[rank];
@@ -237,7 +335,7 @@ TheoreticalMemory theoretical_memory(const config::Run& run, bool selective_reco
   double parameters = ((attention + mlp) * layers / pp + h * vocabulary) / tp + whole / pp;
   if (untied && pp == 1) parameters += h * vocabulary / tp;
   const double per_parameter =
-      run.parallel.use_distributed_optimizer ? 6 + 12.0 / run.parallel.data_parallel_size() : 18;
+      sharding_of(run.parallel) >= Sharding::kOptimizer ? 6 + 12.0 / run.parallel.data_parallel_size() : 18;
 
   const double sb = real(run.training.seq_length * run.training.micro_batch_size);
   const int chunks = static_cast<int>(split_stages(m, run.parallel).size()) / static_cast<int>(pp);

@@ -20,16 +20,23 @@ namespace colonnade::plan {
 struct StageMemory {
   std::vector<StageBlocks> stages;  ///< by chunk
   std::int64_t num_parameters = 0;  ///< local elements, with filling rows and tied copies
-  std::int64_t parameters = 0;      ///< bytes of the flat buffer, in params_dtype, with its filling
-  std::int64_t gradients = 0;       ///< bytes of the flat buffer, fp32
+  std::int64_t parameters = 0;      ///< bytes of the flat buffer, in params_dtype, with its filling; of this
+                                    ///< rank's parts, where parameters are sharded
+  std::int64_t gradients = 0;       ///< bytes of the flat buffer, fp32; the same
   std::int64_t optimizer = 0;       ///< fp32 main parameters under 16-bit ones, moments; its shard with
                                     ///< the distributed optimizer
   std::int64_t tables = 0;          ///< rotary angles
   std::int64_t activations = 0;     ///< most that the schedule keeps between forward and backward, and the
                                     ///< micro-batches in forward
-  std::int64_t working = 0;         ///< on top of them, largest temporary tensors of a backward pass
+  std::int64_t working = 0;         ///< what the fullest moment of a backward pass adds to that: gradients,
+                                    ///< activations made again, and with --deterministic-mode sums that
+                                    ///< wait for their like
   std::int64_t evaluation = 0;      ///< largest tensors of a forward pass that keeps nothing
-  int peak_live = 0;                ///< (micro-batch, chunk) pairs at that moment, at most
+  std::int64_t building = 0;        ///< bytes of whole parameters, as they are made
+  /// Bytes that are whole while each block of each stage goes backward, where gradients or parameters are
+  /// cut.
+  std::vector<std::vector<std::int64_t>> units;
+  int peak_live = 0;  ///< (micro-batch, chunk) pairs at that moment, at most
 
   /// Between steps, and while the optimizer steps.
   [[nodiscard]] std::int64_t resident() const { return parameters + gradients + optimizer + tables; }
@@ -39,7 +46,7 @@ struct StageMemory {
   [[nodiscard]] std::int64_t evaluation_peak() const { return resident() + evaluation; }
   /// While the job is built: every parameter is twice there when it moves into the flat buffer.
   [[nodiscard]] std::int64_t start_up() const {
-    return std::max(resident(), 2 * parameters + gradients + tables);
+    return std::max(resident(), building + parameters + gradients + tables);
   }
 };
 

@@ -57,6 +57,8 @@ std::span<const Area> areas() {
        "kv_lora_rank=16"},
       {"Context parallelism", context_rules(), "context_parallel_size=2; attention_dropout=0"},
       {"Pipeline, data parallelism and communication", pipeline_rules()},
+      {"Sharding over data ranks", sharding_rules()},
+      {"Recomputation", recompute_rules()},
       {"Length of the run, learning rate and optimizer", schedule_rules()},
       {"Data, tokenizer and checkpoints", data_rules()},
       {"Settings that would do nothing", effect_rules()},

@@ -126,7 +126,11 @@ class Judge {
       ++result.refused[*id];
       return;
     }
-    const double peak = peak_bytes(c, run);
+    double peak = peak_bytes(c, run);
+    if (peak > hardware_.usable_bytes() && !base_.recompute.granularity) {
+      given.recompute = run.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
+      peak = peak_bytes(c, run);
+    }
     if (peak > hardware_.usable_bytes()) {
       ++result.too_big;
       if (result.smallest_bytes == 0 || peak < result.smallest_bytes) result.smallest_bytes = peak;
@@ -306,8 +310,8 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
 }
 
 Table search_table(const SearchResult& result) {
-  Table table{{"#", "tensor", "pipeline", "virtual", "data", "micro-batch", "SP", "dist. opt.", "ms a step",
-               "tokens/s", "MFU", "peak memory", "slower by"}};
+  Table table{{"#", "tensor", "pipeline", "virtual", "data", "micro-batch", "SP", "dist. opt.",
+               "layers again", "ms a step", "tokens/s", "MFU", "peak memory", "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
     const config::Parallel& p = f.run.parallel;
@@ -316,9 +320,10 @@ Table search_table(const SearchResult& result) {
         {number(i + 1), number(p.tensor_model_parallel_size), number(p.pipeline_model_parallel_size),
          number(std::max(1, p.num_virtual_stages_per_pipeline_rank)), number(p.data_parallel_size()),
          number(f.run.training.micro_batch_size), p.sequence_parallel ? "yes" : "no",
-         p.use_distributed_optimizer ? "yes" : "no", fmt::format("{:.1f}", f.time.step * 1e3),
-         fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),
-         bytes_text(f.peak_bytes), i == 0 ? "" : why_slower(f.time, result.best[0].time)});
+         p.use_distributed_optimizer ? "yes" : "no", f.run.recompute.full() ? "yes" : "no",
+         fmt::format("{:.1f}", f.time.step * 1e3), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
+         fmt::format("{:.1f}%", 100 * f.time.mfu), bytes_text(f.peak_bytes),
+         i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }
   return table;
 }

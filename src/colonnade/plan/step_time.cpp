@@ -38,6 +38,7 @@ class Estimator {
         chunks_(static_cast<int>(stages_.size()) / ranks_),
         placement_(placement_of(run.parallel, chunks_)),
         microbatches_(static_cast<int>(std::max<std::int64_t>(1, num_microbatches(run)))),
+        sharding_(sharding_of(run.parallel)),
         data_(ring_of(hardware, mesh_, data_axes(Family::kDense))),
         bucket_(static_cast<double>(bucket_elements(run.parallel, data_.ranks))),
         element_(static_cast<double>(element_size(run.model))) {}
@@ -57,7 +58,7 @@ class Estimator {
     t.compute = busy(busiest).compute;
     t.tensor = busy(busiest).tensor;
     t.bubble = std::max(0.0, pipeline_.makespan - busy(busiest).total());
-    t.data = how_.sharded_parameters ? sharded_data() : gradients() + parameters();
+    t.data = by_unit() ? sharded_data() : gradients() + parameters();
     t.optimizer = optimizer();
     t.other = hw_.step_seconds;
     t.step = t.compute + t.tensor + t.bubble + t.data + t.optimizer + t.other;
@@ -121,7 +122,7 @@ class Estimator {
   /// The sum of gradients over the data ranks: what of it lies behind the last backward pass of all ranks.
   [[nodiscard]] double gradients() const {
     if (data_.ranks < 2) return 0;
-    const bool scattered = run_.parallel.use_distributed_optimizer;
+    const bool scattered = sharding_ >= Sharding::kOptimizer;
     double behind = 0;
     double slowed = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -152,7 +153,7 @@ class Estimator {
 
   /// The gather of updated parameters: what of it lies in front of the first forward passes.
   [[nodiscard]] double parameters() const {
-    if (data_.ranks < 2 || !run_.parallel.use_distributed_optimizer) return 0;
+    if (data_.ranks < 2 || sharding_ < Sharding::kOptimizer) return 0;
     double late = 0;
     double slowed = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -173,24 +174,31 @@ class Estimator {
     return late + slowed;
   }
 
-  /// FSDP without a pipeline: parameters gathered for both passes, gradients scattered behind the second one,
-  /// layer by layer beside the passes.
+  [[nodiscard]] bool by_unit() const { return sharding_ >= Sharding::kGradients; }
+
+  /// Gradients scattered behind every backward pass, and parameters gathered for both passes where they are
+  /// cut (else once a step), block by block beside the passes; of the rank that has most of it.
   [[nodiscard]] double sharded_data() const {
     if (data_.ranks < 2) return 0;
-    double sum = 0;
-    for (int chunk = 0; chunk < chunks_; ++chunk) {
-      const double elements = elements_[stage(0, chunk)];
-      const double gather = data_.seconds(element_ * elements);
-      const double scatter = data_.seconds(kFp32 * elements);
-      const StageTime& t = times_[stage(0, chunk)];
-      const auto exposed = [&](double communication, double work) {
-        return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
-      };
-      const auto blocks = static_cast<double>(stages_[stage(0, chunk)].num_layers + 2);
-      sum += microbatches_ * (exposed(gather, t.forward.total()) +
-                              exposed(gather + scatter, t.backward.total()) + (gather + scatter) / blocks);
+    const bool values = sharding_ == Sharding::kParameters;
+    double most = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      double sum = 0;
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
+        const double elements = elements_[stage(rank, chunk)];
+        const double gather = values ? data_.seconds(element_ * elements) : 0;
+        const double scatter = data_.seconds(kFp32 * elements);
+        const StageTime& t = times_[stage(rank, chunk)];
+        const auto exposed = [&](double communication, double work) {
+          return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
+        };
+        const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].num_layers + 2);
+        sum += microbatches_ * (exposed(gather, t.forward.total()) +
+                                exposed(gather + scatter, t.backward.total()) + (gather + scatter) / blocks);
+      }
+      most = std::max(most, sum);
     }
-    return sum;
+    return values ? most : most + parameters();
   }
 
   /// Of the rank that holds most: gradients read for the norm and for the update and set to zero, main
@@ -202,11 +210,11 @@ class Estimator {
       for (int chunk = 0; chunk < chunks_; ++chunk) elements += elements_[stage(rank, chunk)];
       most = std::max(most, elements);
     }
-    const bool cut = run_.parallel.use_distributed_optimizer || how_.sharded_parameters;
+    const bool cut = sharding_ >= Sharding::kOptimizer;
     const double own = most / (cut ? data_.ranks : 1);
     const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
     const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + element_;
-    const double zeroed = (how_.sharded_parameters ? own : most) * kFp32;
+    const double zeroed = (by_unit() ? own : most) * kFp32;
     return (own * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
@@ -220,6 +228,7 @@ class Estimator {
   int ranks_, chunks_;
   Placement placement_;
   int microbatches_;
+  Sharding sharding_;
   Ring data_;
   double bucket_;                 ///< elements
   double element_;                ///< bytes

@@ -5,6 +5,7 @@
 
 #include "colonnade/plan/activations.h"
 #include "colonnade/plan/flops.h"
+#include "colonnade/plan/recompute.h"
 
 namespace colonnade::plan {
 namespace {
@@ -120,13 +121,22 @@ Work head_work(const config::Run& run) {
 
 std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage) {
   std::vector<RepeatedWork> parts;
-  if (stage.embedding) parts.push_back({embedding_work(run), 1, false});
+  if (stage.embedding) parts.push_back({embedding_work(run), 1});
   if (stage.num_layers > 0) {
     const auto layers = static_cast<double>(stage.num_layers);
-    parts.push_back({attention_work(run), layers, true});
-    parts.push_back({mlp_work(run), layers, true});
+    const LayerCounts counts = layers_made_again(run, stage);
+    const auto again = static_cast<double>(counts.dense + counts.experts);
+    const Work attention = attention_work(run);
+    parts.push_back({attention, layers, true, again});
+    parts.push_back({mlp_work(run), layers, true, run.recompute.selects("mlp") ? layers : again});
+    Work core, norm;
+    core.attention_flops = attention.attention_flops;
+    norm.forward_bytes = 2 * Sizes(run).hidden;
+    norm.forward_kernels = 1;
+    if (run.recompute.selects("core_attn")) parts.push_back({core, 0, true, layers});
+    if (run.recompute.selects("layernorm")) parts.push_back({norm, 0, true, 2 * layers});
   }
-  if (stage.head) parts.push_back({head_work(run), 1, false});
+  if (stage.head) parts.push_back({head_work(run), 1});
   return parts;
 }
 

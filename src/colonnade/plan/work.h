@@ -49,7 +49,8 @@ Work head_work(const config::Run& run);
 struct RepeatedWork {
   Work work;
   double times;
-  bool layer;  ///< of a layer: what recomputation does again
+  bool layer = false;  ///< of a layer
+  double again = 0;    ///< how often its forward pass is repeated in the backward pass
 };
 std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage);
 

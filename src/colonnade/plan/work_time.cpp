@@ -37,11 +37,7 @@ class Stopwatch {
       t.forward.tensor += by_sequence_ ? ring_.seconds(work.summed) : 2 * ring_.seconds(work.summed);
       t.backward.tensor += by_sequence_ ? ring_.seconds(work.summed) : 0;
     }
-    if (part.layer && how_.recompute == Recompute::kHalf) t.backward.compute += elementwise + products / 2;
-    if (part.layer && how_.recompute == Recompute::kFull) {
-      t.backward.compute += t.forward.compute;
-      t.backward.tensor += t.forward.tensor;
-    }
+    if (part.layer && how_.half_again) t.backward.compute += elementwise + products / 2;
     return t;
   }
 
@@ -125,8 +121,8 @@ StageTime stage_time(const config::Run& run, const StageBlocks& stage, const Har
     const StageTime t = stopwatch.time(part);
     sum.forward.compute += part.times * t.forward.compute;
     sum.forward.tensor += part.times * t.forward.tensor;
-    sum.backward.compute += part.times * t.backward.compute;
-    sum.backward.tensor += part.times * t.backward.tensor;
+    sum.backward.compute += part.times * t.backward.compute + part.again * t.forward.compute;
+    sum.backward.tensor += part.times * t.backward.tensor + part.again * t.forward.tensor;
     sum.weight += part.times * t.weight;
   }
   return sum;

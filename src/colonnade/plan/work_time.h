@@ -10,20 +10,13 @@
 
 namespace colonnade::plan {
 
-/// What of a forward pass of the layers the backward pass does again.
-enum class Recompute : std::uint8_t {
-  kNone,
-  kHalf,  ///< every second product and all elementwise passes (torchtitan's selective "op")
-  kFull,  ///< all of it, its sums over the tensor ranks too
-};
-
 /// How the program that runs the step does it. The defaults are Colonnade's; others are there to compare with
 /// published times of other programs.
 struct Execution {
-  Recompute recompute = Recompute::kNone;
+  bool half_again = false;  ///< every second product and all elementwise passes of the layers are made again
+                            ///< (torchtitan's selective "op")
   bool tensor_overlap = false;  ///< products cut in pieces beside their gathers and sums (--tp-comm-overlap)
-  bool sharded_parameters = false;  ///< FSDP: gathered in front of every forward and backward pass
-  double elementwise_passes = 1;    ///< passes over memory for one of the fused kernels' (unfused programs)
+  double elementwise_passes = 1;  ///< passes over memory for one of the fused kernels' (unfused programs)
 };
 
 /// The ranks along some axes as a ring.

@@ -28,7 +28,9 @@ Batch Batch::to(at::Device device) const {
 at::Tensor Stage::forward(at::Tensor x, const Pass& pass) const {
   for (const auto& block : blocks) {
     if (before_forward) before_forward(*block);
-    x = block->forward(x, pass);
+    at::Tensor y = block->forward(x, pass);
+    if (after_forward) after_forward(*block, x, y);
+    x = std::move(y);
   }
   return x;
 }

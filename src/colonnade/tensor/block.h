@@ -50,6 +50,7 @@ struct Pass {
   KeyValueCache* cache = nullptr;  ///< set while generating
   double grad_scale = 0;           ///< what the gradient of a loss of this micro-batch starts from
   Tallies* report = nullptr;       ///< where blocks add what they report; null: nobody asks
+  bool again = false;              ///< a forward pass repeated for its backward pass: blocks count nothing
 };
 
 /// y = f(x, batch). Knows nothing of the pipeline. `x` is undefined for the first block of a model;
@@ -74,6 +75,8 @@ struct Stage {
 
   /// Called before each block's forward; data parallelism waits there for gathered parameters.
   std::function<void(Block&)> before_forward;
+  /// Called after it, with what the block read and what it made.
+  std::function<void(Block&, const at::Tensor& x, const at::Tensor& y)> after_forward;
 
   at::Tensor forward(at::Tensor x, const Pass& pass) const;
   [[nodiscard]] std::vector<Parameter*> parameters() const;

@@ -231,6 +231,7 @@ config::Run on_threads(config::Run run) {
 std::vector<std::string> unlike_settings(const config::Run& a, const config::Run& b) {
   config::Run same = b;
   same.parallel = a.parallel;
+  same.recompute = a.recompute;
   same.training.device = a.training.device;
   same.training.micro_batch_size = a.training.micro_batch_size;
   same.model.moe.token_dispatcher_type = a.model.moe.token_dispatcher_type;

@@ -55,6 +55,8 @@ RunSummary summarize(job::Job& job) {
                                                                     run.training.global_batch_size,
                                                                     run.parallel.tensor_model_parallel_size) /
                                                    1e12)}};
+  if (run.parallel.deterministic_mode)
+    summary.facts.emplace_back("deterministic mode", plan::determinism_text(run));
   const auto counts = job.ranks.world().all_gather_text(std::to_string(mine), "parameters of every rank");
   const auto memory = plan::plan_memory(run);
   for (int rank = 0; rank < mesh.world_size(); ++rank) {

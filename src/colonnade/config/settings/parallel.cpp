@@ -120,6 +120,17 @@ void data(Table& t) {
   t.add<kParallel, &Parallel::use_distributed_optimizer>("--use-distributed-optimizer",
                                                          "optimizer states are sharded over the data ranks")
       .common();
+  t.add<kParallel, &Parallel::use_megatron_fsdp>(
+      "--use-megatron-fsdp", "data ranks hold a part each of what --data-parallel-sharding-strategy says");
+  t.add<kParallel, &Parallel::data_parallel_sharding_strategy>(
+       "--data-parallel-sharding-strategy",
+       "no_shard: nothing; optim: optimizer states, as --use-distributed-optimizer; optim_grads: gradients too; "
+       "optim_grads_params: weights too, which a block gathers when it computes")
+      .choices({"no_shard", "optim", "optim_grads", "optim_grads_params"});
+  t.add<kParallel, &Parallel::deterministic_mode>(
+      "--deterministic-mode",
+      "equal bits whatever the pipeline, the sharding and (as powers of two) the number of data ranks; every "
+      "micro-batch's gradients are summed over the data ranks by themselves, which costs messages and memory");
   t.add<kParallel, &Parallel::overlap_grad_reduce>("--overlap-grad-reduce",
                                                    "gradients are reduced while backward runs");
   t.add<kParallel, &Parallel::overlap_param_gather>("--overlap-param-gather",

@@ -179,14 +179,9 @@ constexpr Flag kMup[] = {
     {"--mup-attn-scale-power", "number", "1.0"},
 };
 
-constexpr Flag kRecompute[] = {
+constexpr Flag kOffload[] = {
     {"--cpu-offloading-num-layers", "integer", "0"},
     {"--cpu-offloading-retain-pinned-cpu-buffers"},
-    {"--recompute-granularity", "text"},
-    {"--recompute-method", "text"},
-    {"--recompute-num-layers", "integer"},
-    {"--distribute-saved-activations"},
-    {"--recompute-modules", "list"},
     {"--fine-grained-activation-offloading"},
     {"--offload-modules", "list"},
     {"--min-offloaded-tensor-size", "integer", "1048576"},
@@ -194,7 +189,6 @@ constexpr Flag kRecompute[] = {
     {"--delta-offload-bytes-across-pp-ranks", "integer", "0"},
     {"--activation-offload-fraction", "number", "1.0"},
     {"--fine-grained-offloading-max-inflight-offloads", "integer"},
-    {"--recompute-activations"},
     {"--checkpoint-activations"},
     {"--optimizer-cpu-offload --cpu-offload-optimizer"},
     {"--optimizer-offload-fraction", "number", "1.0"},
@@ -219,8 +213,8 @@ void add_refused_model(Table& t) {
   t.refuse("multi-axis and relative positions, or another name of YaRN",
            "use --position-embedding-type rope, yarn or learned_absolute", kPositions);
   t.refuse("muP scaling", "set --init-method-std and --lr by hand", kMup);
-  t.refuse("recomputing or offloading of activations and states",
-           "remove it; lower --micro-batch-size or raise the parallel sizes to save memory", kRecompute);
+  t.refuse("offloading of activations and states",
+           "remove it; --recompute-granularity saves memory, and so do larger parallel sizes", kOffload);
 }
 
 }  // namespace colonnade::config

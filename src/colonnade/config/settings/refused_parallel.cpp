@@ -16,14 +16,12 @@ constexpr Flag kWeightShards[] = {
 constexpr Flag kFsdp[] = {
     {"--no-strict-fsdp-dtensor-load --disable-strict-fsdp-dtensor-load", "off", "",
      "strict_fsdp_dtensor_load"},
-    {"--use-megatron-fsdp"},
     {"--use-torch-fsdp2"},
     {"--megatron-fsdp-version", "integer", "1"},
     {"--use-nccl-ub", "on", "", "nccl_ub"},
     {"--disable-symmetric-registration"},
     {"--fsdp-manual-registration"},
     {"--create-all-gather-group"},
-    {"--data-parallel-sharding-strategy", "text", "optim_grads_params"},
     {"--outer-dp-sharding-strategy", "text", "no_shard"},
     {"--fsdp-double-buffer"},
     {"--suggested-communication-unit-size", "integer"},
@@ -95,8 +93,8 @@ constexpr Flag kGroups[] = {
 void add_refused_parallel(Table& t) {
   t.refuse("sharding of weights inside a tensor group", "remove it and raise --tensor-model-parallel-size",
            kWeightShards);
-  t.refuse("sharding of weights over data ranks (FSDP)",
-           "use --use-distributed-optimizer, which shards gradients and optimizer states", kFsdp);
+  t.refuse("such form of sharding over data ranks",
+           "remove it; --use-megatron-fsdp with --data-parallel-sharding-strategy shards", kFsdp);
   t.refuse("context size that changes with the sequences", "remove it and use --context-parallel-size",
            kContext);
   t.refuse("such way of overlapping communication", "remove it; results do not depend on it", kOverlap);

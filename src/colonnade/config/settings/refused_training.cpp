@@ -185,14 +185,9 @@ constexpr Flag kReading[] = {
     {"--sft-tokenizer-prompt-format", "text", "nemotron-h-aligned"},
 };
 
-constexpr Flag kDeterminism[] = {{"--deterministic-mode"}};
-
 }  // namespace
 
 void add_refused_training(Table& t) {
-  t.refuse("equal bits across layouts",
-           "remove it; a run and its continuation in the same layout give equal bits without it",
-           kDeterminism);
   t.refuse("such optimizer or storage precision",
            "remove it; --optimizer is adam or sgd, gradients and states are fp32", kOptimizers);
   t.refuse("old spelling of warm-up", "use --lr-warmup-fraction, --lr-warmup-iters or --lr-warmup-samples",

@@ -57,6 +57,7 @@ const std::map<std::string_view, Group>& groups() {
         {{"pipeline_schedule", kNone},
          {"delay_wgrad_compute", kNone},
          {"microbatch_group_size_per_virtual_pipeline_stage", kNone}}}},
+      {"recomputation", {kNone}},
       {"data parallelism", {kNone, {{"distributed_backend", kAll}, {"distributed_timeout_minutes", kAll}}}},
       {"training",
        {kNone,

@@ -3,6 +3,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/moe/wide_product.h"
+#include "colonnade/layers/recompute.h"
 #include "colonnade/ops/activation.h"
 #include "colonnade/ops/grouped_product.h"
 
@@ -18,6 +19,8 @@ Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Contex
       dispatcher_(
           make_dispatcher(model.moe.token_dispatcher_type, context, model.moe.num_experts, params.fc1.name)),
       activation_(model),
+      activations_again_(context.recompute.selects("moe_act")),
+      shared_again_(context.recompute.selects("shared_experts")),
       first_(context.experts.rank() % context.expert_tensor == 0),
       once_(context.tp.size() == 1 || context.sequence_parallel) {
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
@@ -32,13 +35,18 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
   // Each step lets go of what the one before it made, where no backward pass keeps it.
   const auto compute = [this](at::Tensor rows, const std::vector<std::int64_t>& counts) {
     rows = ops::grouped_product(rows, counts, *fc1_, {fc1_bias_.get()});
+    const at::Tensor up = activations_again_ ? rows.detach() : at::Tensor();
     rows = ops::activate(rows, activation_);
-    return ops::grouped_product(rows, counts, *fc2_, {fc2_bias_.get(), first_});
+    const at::Tensor y = ops::grouped_product(rows, counts, *fc2_, {fc2_bias_.get(), first_});
+    if (activations_again_)
+      make_again({rows}, y, [this, up] { return Tensors{ops::activate(up, activation_)}; });
+    return y;
   };
   const at::Tensor rows = normed.reshape({-1, normed.size(-1)});
   const at::Tensor y = dispatcher_->run(rows, routing, compute).view(normed.sizes());
   if (!shared_) return y;
-  const at::Tensor shared = shared_->forward(normed);
+  const auto run_shared = [this](const Tensors& x, const tensor::Pass&) { return shared_->forward(x[0]); };
+  const at::Tensor shared = shared_again_ ? recompute({normed}, pass, run_shared) : shared_->forward(normed);
   if (!shared_gate_) return y + shared;
   const at::Tensor gate = wide_product(rows, *shared_gate_).sigmoid().to(y.scalar_type());
   return y + shared * gate.view({normed.size(0), normed.size(1), 1});

@@ -31,6 +31,7 @@ class Moe {
   std::unique_ptr<tensor::Parameter> shared_gate_;
   std::unique_ptr<Dispatcher> dispatcher_;
   ops::ActivationKind activation_;
+  bool activations_again_, shared_again_;  ///< made again in the backward pass
   bool first_;  ///< of the expert tensor ranks: adds the biases of fc2, whose products are summed
   bool once_;   ///< tokens of different ranks differ
 };

@@ -71,7 +71,7 @@ ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
   if (expert_bias) args.bias = expert_bias->value;
   ops::Routing routing = ops::route(logits, args);
   if (!pass.training) return routing;
-  if (expert_bias) {
+  if (expert_bias && !pass.again) {
     const at::Tensor taken = chosen(routing.experts, 1, logits.size(1), expert_bias->value.options())[0];
     taken_ = taken_.defined() ? taken_ + taken : taken;
   }

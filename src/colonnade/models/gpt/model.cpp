@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "colonnade/layers/embedding.h"
+#include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
 #include "colonnade/models/gpt/head_block.h"
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
 
 namespace colonnade::models::gpt {
 namespace {
@@ -55,6 +57,21 @@ struct Rotary {
   SharedTable whole, local;
 };
 
+using Blocks = std::vector<std::unique_ptr<tensor::Block>>;
+
+/// The layers of a virtual stage, those that are made again together as one block.
+Blocks with_recomputation(Blocks stack, const config::Recompute& recompute) {
+  Blocks blocks;
+  auto layer = stack.begin();
+  for (const std::int64_t length : plan::stretches_made_again(recompute, std::ssize(stack))) {
+    const auto end = layer + length;
+    blocks.push_back(layers::recomputed({std::move_iterator(layer), std::move_iterator(end)}));
+    layer = end;
+  }
+  std::move(layer, stack.end(), std::back_inserter(blocks));
+  return blocks;
+}
+
 }  // namespace
 
 std::vector<BuiltStage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
@@ -72,9 +89,11 @@ std::vector<BuiltStage> build(const std::vector<plan::StageBlocks>& blocks, cons
       if (model.word_embeddings_shared()) out.word_table = word;
       list.push_back(std::move(block));
     }
+    Blocks stack;
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
-      list.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i), model,
-                                                                context, rotary.of(model, i), i));
+      stack.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i),
+                                                                 model, context, rotary.of(model, i), i));
+    std::ranges::move(with_recomputation(std::move(stack), context.recompute), std::back_inserter(list));
     if (part.head) {
       auto block = std::make_unique<HeadBlock>(model, parallel, context, rotary.of(model, model.num_layers),
                                                model.word_embeddings_shared() ? word : nullptr);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "colonnade/base/error.h"
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/layout_string.h"
 #include "colonnade/plan/rules/table.h"
 #include "colonnade/plan/schedule_kinds.h"
@@ -123,12 +124,16 @@ Broken group_size(const Run& r) {
 
 Broken param_gather(const Run& r) {
   const auto& p = r.parallel;
-  if (!p.overlap_param_gather || (p.use_distributed_optimizer && p.overlap_grad_reduce)) return std::nullopt;
+  const bool sharded = sharding_of(p) >= Sharding::kOptimizer;
+  if (!p.overlap_param_gather || (sharded && p.overlap_grad_reduce)) return std::nullopt;
+  std::vector<Edit> edits{{"overlap_grad_reduce", "true"}};
+  if (!sharded && p.use_megatron_fsdp) edits.push_back({"data_parallel_sharding_strategy", "optim"});
+  if (!sharded && !p.use_megatron_fsdp) edits.push_back({"use_distributed_optimizer", "true"});
   return Finding{"--overlap-param-gather",
-                 "needs --use-distributed-optimizer and --overlap-grad-reduce",
-                 fmt::format("{} and {}", p.use_distributed_optimizer, p.overlap_grad_reduce),
-                 {{"use_distributed_optimizer", "true"}, {"overlap_grad_reduce", "true"}},
-                 ""};
+                 "needs --use-distributed-optimizer or a strategy of --use-megatron-fsdp that shards, and "
+                 "--overlap-grad-reduce",
+                 fmt::format("{} and {}", sharded ? "sharded" : "nothing sharded", p.overlap_grad_reduce),
+                 std::move(edits), ""};
 }
 
 Broken timeout(const Run& r) {

@@ -68,6 +68,8 @@ std::span<const Rule> moe_rules();
 std::span<const Rule> latent_rules();
 std::span<const Rule> context_rules();
 std::span<const Rule> pipeline_rules();
+std::span<const Rule> recompute_rules();
+std::span<const Rule> sharding_rules();
 std::span<const Rule> schedule_rules();
 std::span<const Rule> data_rules();
 std::span<const Rule> effect_rules();

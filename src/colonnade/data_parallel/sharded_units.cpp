@@ -1,0 +1,179 @@
+// Fully sharded data parallelism: what happens at the borders of blocks. See grad_buffers.h.
+#include <ATen/core/grad_mode.h>
+
+#include "colonnade/data_parallel/grad_buffers.h"
+
+namespace colonnade::data_parallel {
+namespace {
+
+/// Of stretches of `length` one after the other: neighbours first, then neighbouring sums. `stretches` is
+/// used up; the result lies in memory of its own.
+at::Tensor sum_in_a_tree(const at::Tensor& stretches, std::int64_t length) {
+  const std::int64_t count = length > 0 ? stretches.numel() / length : 1;
+  const auto at = [&](std::int64_t i) { return stretches.narrow(0, i * length, length); };
+  for (std::int64_t apart = 1; apart < count; apart *= 2)
+    for (std::int64_t i = 0; i + apart < count; i += 2 * apart) at(i).add_(at(i + apart));
+  return count == 1 ? stretches : at(0).clone();
+}
+
+}  // namespace
+
+Units units_of(const std::vector<tensor::Stage*>& stages) {
+  Units units;
+  int unit = 0;
+  for (const tensor::Stage* stage : stages)
+    for (const auto& block : stage->blocks) {
+      for (const tensor::Parameter* parameter : block->parameters()) units[parameter] = unit;
+      ++unit;
+    }
+  return units;
+}
+
+void GradBuffers::attach(tensor::Stage& stage) {
+  if (options_.sharding < plan::Sharding::kGradients) {
+    if (options_.overlap_param_gather)
+      stage.before_forward = [this](tensor::Block& block) { wait_for(block.parameters()); };
+    return;
+  }
+  int first = -1, last = -1;
+  for (const auto& block : stage.blocks) {
+    const int unit = unit_of(*block);
+    if (first < 0) first = unit;
+    last = std::max(last, unit);
+  }
+  stage.before_forward = [this, last](tensor::Block& block) {
+    const int unit = unit_of(block);
+    land();  // of the pass before: one bucket beside two units is all that the plan allows for
+    use(unit);
+    if (options_.overlap_param_gather && unit >= 0 && unit < last) start_gather(unit + 1);
+  };
+  stage.after_forward = [this, first, last](tensor::Block& block, const at::Tensor&, const at::Tensor& y) {
+    const int unit = unit_of(block);
+    let_go(unit);
+    if (unit < 0 || !at::GradMode::is_enabled() || !y.requires_grad()) return;
+    y.register_hook([this, unit, first, last](const at::Tensor&) {
+      if (unit == last) land();
+      enter_backward(unit);
+      if (options_.overlap_param_gather && unit > first) start_gather(unit - 1);
+    });
+  };
+}
+
+int GradBuffers::unit_of(tensor::Block& block) const {
+  for (const tensor::Parameter* parameter : block.parameters())
+    if (const auto found = options_.units.find(parameter); found != options_.units.end())
+      return found->second;
+  return -1;
+}
+
+void GradBuffers::start_gather(int unit) {
+  for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)]) {
+    Bucket& bucket = buckets_[index];
+    if (!bucket.cuts_params || bucket.params.here() || bucket.arriving.defined()) continue;
+    bucket.arriving = bucket.params.empty();
+    bucket.gathered = groups_.replicas(bucket.place.family)
+                          .all_gather(bucket.arriving, owned_[index].params, bucket.name + " / parameters");
+  }
+}
+
+void GradBuffers::use(int unit) {
+  if (unit < 0) return;
+  start_gather(unit);
+  for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)]) {
+    Bucket& bucket = buckets_[index];
+    bucket.gathered.wait();
+    if (!bucket.arriving.defined()) continue;
+    bucket.params.give(bucket.arriving);
+    bucket.arriving.reset();
+  }
+}
+
+void GradBuffers::let_go(int unit) {
+  if (unit < 0) return;
+  for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)])
+    buckets_[index].params.let_go();
+}
+
+void GradBuffers::enter_backward(int unit) {
+  use(unit);
+  for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)])
+    if (Bucket& bucket = buckets_[index]; bucket.cuts_grads) {
+      if (flight_ && flight_->bucket == index) land();  // of the micro-batch before
+      if (!bucket.grads.here()) bucket.grads.give(bucket.grads.empty());
+    }
+}
+
+/// The unit's last use of these parameters is over.
+void GradBuffers::scatter(std::size_t index) {
+  Bucket& bucket = buckets_[index];
+  for (tensor::Parameter* parameter : bucket.parameters)
+    if (!parameter->has_grad()) parameter->grad_to_add_to();  // not used: its gradient is zero
+  for (tensor::Parameter* parameter : bucket.parameters) parameter->zero_grad();
+  bucket.missing = static_cast<int>(bucket.parameters.size());
+  bucket.params.let_go();
+  land();
+  const comm::Group& replicas = groups_.replicas(bucket.place.family);
+  if (options_.deterministic) {
+    flight_.emplace(Flight{index, at::empty_like(bucket.grads.tensor()), {}});
+    flight_->work = replicas.all_to_all(flight_->part, bucket.grads.tensor(), bucket.name);
+  } else {
+    flight_.emplace(Flight{index, at::empty_like(owned_[index].grads), {}});
+    flight_->work = replicas.reduce_scatter(flight_->part, bucket.grads.tensor(), bucket.name);
+  }
+  if (!options_.overlap_grad_reduce) land();
+}
+
+void GradBuffers::land() {
+  if (!flight_) return;
+  flight_->work.wait();
+  Bucket& bucket = buckets_[flight_->bucket];
+  const at::Tensor& own = owned_[flight_->bucket].grads;
+  const at::NoGradGuard no_grad;
+  if (options_.deterministic)
+    carry(bucket, sum_in_a_tree(flight_->part, own.numel()));
+  else if (bucket.summed)
+    own.add_(flight_->part);
+  else
+    own.copy_(flight_->part);
+  bucket.summed = true;
+  bucket.grads.let_go();
+  flight_.reset();
+}
+
+/// One more micro-batch, as a binary number grows by one.
+void GradBuffers::carry(Bucket& bucket, at::Tensor sum) {
+  std::size_t i = 0;
+  for (; i < bucket.sums.size() && bucket.sums[i].defined(); ++i) {
+    sum.add_(bucket.sums[i]);
+    bucket.sums[i].reset();
+  }
+  if (i == bucket.sums.size()) bucket.sums.emplace_back();
+  bucket.sums[i] = std::move(sum);
+}
+
+void GradBuffers::add_up(std::size_t index) {
+  const at::NoGradGuard no_grad;
+  at::Tensor all;
+  for (at::Tensor& sum : buckets_[index].sums) {
+    if (!sum.defined()) continue;
+    all = all.defined() ? all.add_(sum) : sum;
+    sum.reset();
+  }
+  if (all.defined()) owned_[index].grads.copy_(all);
+}
+
+void GradBuffers::hold_all() {
+  for (std::size_t unit = 0; unit < buckets_of_unit_.size(); ++unit) use(static_cast<int>(unit));
+}
+
+void GradBuffers::take_parts() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!buckets_[b].cuts_params) continue;
+    const Owned& owned = owned_[b];
+    owned.params.copy_(buckets_[b].params.tensor().narrow(0, owned.begin - buckets_[b].place.begin,
+                                                          owned.end - owned.begin));
+  }
+}
+
+}  // namespace colonnade::data_parallel

@@ -1,0 +1,60 @@
+// See exact_squares.h.
+#include "colonnade/optim/exact_squares.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <array>
+#include <cmath>
+
+#include "colonnade/tensor/tally.h"
+
+namespace colonnade::optim {
+namespace {
+
+constexpr std::int64_t kStretch = std::int64_t{1} << 20;  // as many parts below 2^22 are exact in a double
+constexpr std::array<int, 3> kPlaces = {20, 22, 22};      // of each part, from the highest
+
+/// Adds the parts of squares of x / 2^exponent, all below 1, to `sums`.
+void add_parts(const at::Tensor& x, int exponent, const at::Tensor& sums) {
+  at::Tensor rest = x.to(at::kDouble).mul(std::ldexp(1.0, -exponent)).square_();
+  for (std::size_t i = 0; i < kPlaces.size(); ++i) {
+    rest.mul_(std::ldexp(1.0, kPlaces[i]));
+    const at::Tensor whole = rest.floor();
+    rest.sub_(whole);
+    sums[static_cast<std::int64_t>(i)].add_(whole.sum().to(at::kLong));
+  }
+}
+
+double largest_of(const std::vector<at::Tensor>& tensors, const comm::Group& ranks,
+                  const at::Device& device) {
+  const at::Tensor largest = at::zeros({1}, at::dtype(at::kDouble).device(device));
+  for (const at::Tensor& x : tensors)
+    if (x.numel() > 0) largest.copy_(at::maximum(largest, x.abs().max().to(at::kDouble)));
+  ranks.all_reduce(largest, "largest gradient", comm::Reduce::kMax).wait();
+  return device.is_meta() ? 0 : tensor::to_host(largest).item<double>();
+}
+
+}  // namespace
+
+double exact_squares(const std::vector<at::Tensor>& tensors, const comm::Group& ranks,
+                     const at::Device& device) {
+  const double largest = largest_of(tensors, ranks, device);
+  const bool usual = std::isfinite(largest) && largest > 0;
+  int exponent = 0;
+  std::frexp(usual ? largest : 1, &exponent);
+  const at::Tensor sums = at::zeros({3}, at::dtype(at::kLong).device(device));
+  if (usual)
+    for (const at::Tensor& x : tensors)
+      for (const at::Tensor& stretch : x.flatten().split(kStretch)) add_parts(stretch, exponent, sums);
+  ranks.all_reduce(sums, "gradient norm").wait();
+  if (!usual) return largest;
+  const at::Tensor host = tensor::to_host(sums);
+  double sum = 0;
+  int places = 20 + 22 + 22;
+  for (std::size_t i = kPlaces.size(); i-- > 0; places -= kPlaces[i])
+    sum += std::ldexp(static_cast<double>(host.const_data_ptr<std::int64_t>()[i]), -places);
+  return std::ldexp(sum, 2 * exponent);
+}
+
+}  // namespace colonnade::optim

@@ -1,0 +1,217 @@
+// What backward passes add to what is kept, and leave behind.
+#include <algorithm>
+#include <utility>
+
+#include "colonnade/plan/activations.h"
+#include "colonnade/plan/activations/kept.h"
+#include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
+
+namespace colonnade::plan {
+namespace {
+
+/// Of a weight with `elements`, before it is added in fp32.
+std::int64_t weight_gradient(const Sizes& z, std::int64_t elements) {
+  return z.e == kFp32 ? 0 : elements * z.e;
+}
+
+std::int64_t head_waiting(const Sizes& z) { return z.whole() + z.n * z.vocabulary * z.e; }
+
+std::int64_t head_working(const Sizes& z) {
+  const std::int64_t input_gradient = z.n * z.m.hidden_size * z.e;
+  return input_gradient + (z.by_sequence ? z.gathered + z.hidden : 0) +
+         weight_gradient(z, z.vocabulary * z.m.hidden_size);
+}
+
+std::int64_t attention_waiting(const Sizes& z) {
+  if (!z.m.latent.enabled) return 2 * z.whole() + 2 * z.n * z.e * (z.q + z.kv);
+  const config::LatentAttention& latent = z.m.latent;
+  const std::int64_t queries = latent.q_lora_rank, vector = latent.kv_lora_rank;
+  // Both down projections read the same; queries without one read all of it, where it is cut.
+  const std::int64_t inputs = queries > 0 || !z.by_sequence ? z.hidden : z.hidden + z.whole();
+  const std::int64_t down = z.r * z.e * (queries + vector + latent.qk_pos_emb_head_dim);
+  const std::int64_t up =
+      z.n * z.e * (queries + z.q + vector + z.heads * (latent.qk_head_dim + latent.v_head_dim));
+  return inputs + down + up + z.n * z.e * z.out + z.whole();
+}
+
+/// Router and gate read the same input, where they need not convert it, and shared experts too, where they do
+/// not gather it.
+std::int64_t mlp_waiting(const Sizes& z, std::int64_t layer) {
+  if (!z.has_experts(layer)) return 2 * z.whole() + z.n * z.e * (z.fc1 + z.ffn);
+  const bool shared = z.shared_ffn > 0;
+  const bool one_input = shared && !z.by_sequence && z.e == kFp32;
+  const std::int64_t router = z.r * kFp32 * (z.m.moe.num_experts + (one_input ? 0 : z.m.hidden_size));
+  const std::int64_t gate =
+      z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (z.e == kFp32 ? 0 : z.m.hidden_size)) : 0;
+  return router + gate + (shared ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
+}
+
+/// Of a further token: the projection of the token and of what is predicted so far, a layer and logits.
+std::int64_t prediction_waiting(const Sizes& z) {
+  return 3 * z.hidden + attention_waiting(z) + mlp_waiting(z, z.m.num_layers) + head_waiting(z);
+}
+
+/// Of a layer's MLP: the gradient of fc2's input (with the gathered gradient and the weight's), then of the
+/// activation's input too, when fc2 has let go of its own.
+std::int64_t mlp_working(const Sizes& z, const Again& again) {
+  const std::int64_t fc2 = z.gathered + z.n * z.e * z.ffn + weight_gradient(z, z.m.hidden_size * z.ffn);
+  return std::max(fc2, z.n * z.e * z.fc1) + again.mlp + again.norm;
+}
+
+/// Of experts: the gradients of the gathered sums and of the rows; then those of the activation, when the
+/// rows' sums are gone, with the weights' own. Shared experts go back before them.
+std::int64_t expert_working(const Sizes& z, const Again& again) {
+  const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
+  const std::int64_t ranks = z.ep * z.etp, row = z.m.hidden_size * z.e;
+  const std::int64_t all = ranks == 1 ? 0 : gathers ? ranks * z.hidden : z.rows * row;
+  const std::int64_t weights =
+      weight_gradient(z, z.m.moe.num_experts / z.ep * z.m.hidden_size * z.expert_ffn);
+  const std::int64_t routed =
+      std::max(all + z.rows * row, z.rows * z.e * z.expert_ffn + weights + again.activation);
+  const std::int64_t shared = again.shared + z.gathered + z.n * z.e * z.up * z.shared_ffn;
+  return std::max(routed, again.shared > 0 ? shared : 0) + again.mlp + again.norm;
+}
+
+/// What the backward pass over blocks of keys makes: gradients of the output and of the queries, keys and
+/// values that come by with their gradients in fp32, or those of all ranks.
+std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
+  if (context.ring == 1) return 0;
+  const std::int64_t keys = 2 * z.n * exchanged_keys(z, context);
+  const std::int64_t others = context.gathers ? context.ring * keys * (z.e + 10) : 2 * keys * (z.e + kFp32);
+  return z.n * z.q * (2 * z.e + kFp32) + keys * (z.e + kFp32) + others;
+}
+
+/// Gradients of queries, keys, values and of the result; with heads that are filled up, values, result and
+/// its gradient filled. Beside them those of the scores, where these are kept.
+std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  const std::int64_t gradients =
+      fills_heads(run, z) ? 6 * std::max(z.q, z.out) + z.out : z.q + z.kv + z.v + z.out;
+  const std::int64_t scored = keeps_scores(run) ? 2 * scores(z) : 0;
+  return std::max(z.n * z.e * gradients + scored, blocks_working(z, across(run, layer)));
+}
+
+/// On top of what is kept while a layer goes backward: the gradient of the residual stream, and inside it
+/// what the MLP needs, then attention, when the MLP has let go of what it kept but for what waits.
+std::int64_t layer_working(const config::Run& run, const Sizes& z, std::int64_t layer, bool waits) {
+  const Again again(run, z, layer);
+  const std::int64_t mlp = z.has_experts(layer) ? expert_working(z, again) : mlp_working(z, again);
+  const std::int64_t freed = mlp_part(z, layer, again) + 2 * z.hidden - again.norm;
+  // The gradient that a backward pass within the backward pass begins with; heads that are exchanged once
+  // more lie beside those they are made of.
+  const bool exchanges = across(run, layer).heads > 1;
+  const std::int64_t beside = again.core > 0 ? z.n * z.e * (z.out + (exchanges ? z.q + z.kv + z.v : 0)) : 0;
+  const std::int64_t attention = core_working(run, z, layer) + again.core + beside + again.heads +
+                                 again.norm - freed + (waits ? mlp_waiting(z, layer) : 0);
+  return z.hidden + std::max(mlp, attention);
+}
+
+/// Elements of the largest weight of attention.
+std::int64_t attention_weight(const Sizes& z) {
+  const config::LatentAttention& latent = z.m.latent;
+  if (!latent.enabled) return (z.q + 2 * z.kv) * z.m.hidden_size;
+  const std::int64_t queries = latent.q_lora_rank > 0 ? latent.q_lora_rank : z.m.hidden_size;
+  return std::max({queries * z.q, latent.q_lora_rank * z.m.hidden_size, z.out * z.m.hidden_size,
+                   latent.kv_lora_rank * z.heads * (latent.qk_head_dim + latent.v_head_dim)});
+}
+
+/// The blocks of a stage as they go backward, the last one first; what is made again as a whole lies on top
+/// of its inputs until it is through.
+class Backward {
+ public:
+  Backward(const config::Run& run, const Sizes& z, bool waits, std::vector<std::int64_t> units)
+      : run_(run), plain_(run), z_(z), waits_(waits), units_(std::move(units)) {
+    plain_.recompute = {};
+  }
+
+  std::int64_t most(const StageBlocks& stage) {
+    if (stage.head) head();
+    layers(stage);
+    if (stage.embedding) see(z_.hidden + take_unit());
+    return std::max(most_, z_.hidden);
+  }
+
+ private:
+  /// The model's own logits, then those of each further token before its layer.
+  void head() {
+    const std::int64_t unit = take_unit();
+    const std::int64_t logits = logit_activations(z_);
+    see(head_working(z_) + unit);
+    leave(head_activations(run_, z_) - z_.m.mtp_num_layers * prediction_activations(run_, z_),
+          head_waiting(z_));
+    for (std::int64_t i = 0; i < z_.m.mtp_num_layers; ++i) {
+      see(z_.hidden + head_working(z_) + unit);
+      leave(logits, head_waiting(z_));
+      const bool again = makes_predictions_again(run_.recompute);
+      const std::int64_t layer = layer_activations(run_, z_, z_.m.num_layers);
+      if (again) now_ += layer;
+      pass(again ? plain_ : run_, z_.m.num_layers, z_.hidden + unit);
+      leave(prediction_activations(run_, z_) - logits - (again ? 0 : layer), 3 * z_.hidden);
+    }
+  }
+
+  void layers(const StageBlocks& stage) {
+    std::int64_t layer = stage.first_layer + stage.num_layers;
+    const auto stretches = stretches_made_again(run_.recompute, stage.num_layers);
+    std::int64_t kept = stage.num_layers;
+    for (const std::int64_t length : stretches) kept -= length;
+    for (; kept > 0; --kept) pass(run_, --layer, take_unit());
+    for (auto length = stretches.rbegin(); length != stretches.rend(); ++length) {
+      now_ -= z_.hidden;
+      for (std::int64_t i = 1; i <= *length; ++i) now_ += layer_activations(plain_, z_, layer - i);
+      const std::int64_t unit = take_unit();
+      for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, unit);
+    }
+  }
+
+  void pass(const config::Run& run, std::int64_t layer, std::int64_t beside) {
+    see(beside + layer_working(run, z_, layer, waits_));
+    leave(layer_activations(run, z_, layer), attention_waiting(z_) + mlp_waiting(z_, layer));
+  }
+
+  /// A moment with `bytes` on top of what is kept.
+  void see(std::int64_t bytes) { most_ = std::max(most_, now_ + bytes); }
+  /// Lets go of what was kept, but for what waits.
+  void leave(std::int64_t kept, std::int64_t waiting) { now_ += (waits_ ? waiting : 0) - kept; }
+
+  std::int64_t take_unit() {
+    if (units_.empty()) return 0;
+    const std::int64_t bytes = units_.back();
+    units_.pop_back();
+    return bytes;
+  }
+
+  const config::Run& run_;
+  config::Run plain_;
+  const Sizes& z_;
+  bool waits_;
+  std::vector<std::int64_t> units_;  ///< of the blocks that are still to come
+  std::int64_t now_ = 0;             ///< beyond what is kept when the stage begins
+  std::int64_t most_ = 0;
+};
+
+}  // namespace
+
+std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage) {
+  const Sizes z(run);
+  std::int64_t bytes = stage.num_layers * attention_waiting(z);
+  for (std::int64_t i = 0; i < stage.num_layers; ++i) bytes += mlp_waiting(z, stage.first_layer + i);
+  return bytes + (stage.head ? head_waiting(z) + z.m.mtp_num_layers * prediction_waiting(z) : 0);
+}
+
+std::int64_t stage_working(const config::Run& run, const StageBlocks& stage, bool waits,
+                           const std::vector<std::int64_t>& units) {
+  const Sizes z(run);
+  return Backward(run, z, waits, units).most(stage);
+}
+
+std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage) {
+  const Sizes z(run);
+  const std::int64_t h = z.m.hidden_size;
+  std::int64_t most = stage.head ? std::max(z.vocabulary * h, z.m.mtp_num_layers > 0 ? 2 * h * h : 0) : 0;
+  if (stage.num_layers > 0 || (stage.head && z.m.mtp_num_layers > 0))
+    most = std::max({most, attention_weight(z), z.fc1 * h});
+  return weight_gradient(z, most);
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,150 @@
+// See kept.h.
+#include "colonnade/plan/activations/kept.h"
+
+#include <algorithm>
+
+#include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
+
+namespace colonnade::plan {
+namespace {
+
+/// Shares of the scores, those that are left of them, and scores under their cap; a sink is one more of each
+/// row, and one more value of each sequence.
+std::int64_t kept_scores(const Sizes& z) {
+  const std::int64_t cap = z.m.attn_logit_softcapping > 0 ? 1 : 0;
+  const std::int64_t shares = z.m.attention_dropout > 0 ? 2 : 1;
+  const std::int64_t sinks = has_sinks(z.m) ? z.e * (z.n * z.heads + z.b * z.v) : 0;
+  return (cap + shares) * scores(z) + sinks;
+}
+
+/// How often the attention output is kept: as the kernel wrote it, and in the order of the projection.
+std::int64_t output_copies(const config::Run& run, const Sizes& z, const ContextLayer& context) {
+  if (keeps_scores(run) || (fills_heads(run, z) && z.out < z.q)) return 1;
+  if (context.heads > 1) return 2;
+  return (run.training.device == "cuda" ? z.b : z.b * z.heads) > 1 ? 2 : 1;
+}
+
+/// Of blocks of keys the mask is made again.
+std::int64_t mask_bytes(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  if (across(run, layer).ring > 1) return 0;
+  const std::int64_t window = window_of(z.m, layer);
+  const bool windowed = window > 0 && window < z.length - 1;
+  if (run.data.reset_attention_mask) return z.b * z.length * z.length * z.e;
+  return windowed ? z.length * z.length * z.e : 0;
+}
+
+/// A narrow vector between its projections: as it is, and normed.
+std::int64_t narrow_activations(const Sizes& z, std::int64_t width) {
+  if (width == 0) return 0;
+  return z.r * z.e * width * (z.m.qk_layernorm ? 2 : 1) + (z.m.qk_layernorm ? norm_statistics(z.m, z.r) : 0);
+}
+
+/// The gate in fp32 and in the type of layers, and what it weighs.
+std::int64_t shared_gate_activations(const Sizes& z) {
+  return z.m.moe.shared_expert_gate ? z.hidden + z.r * (kFp32 + (z.e == kFp32 ? 0 : z.e)) : 0;
+}
+
+/// Queries, keys and values of this rank's tokens.
+std::int64_t qkv_bytes(const Sizes& z) { return z.n * z.e * (z.q + z.kv + z.v); }
+
+/// Of scores, softmax and weighted sum, besides queries, keys, values and the projection's input.
+std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  const ContextLayer context = across(run, layer);
+  const std::int64_t exchanged = context.heads > 1 ? 2 * (exchanged_keys(z, context) - z.kv) : 0;
+  const std::int64_t copies = (output_copies(run, z, context) - 1) * z.out;
+  const std::int64_t bytes = z.n * z.e * (exchanged + copies);
+  if (keeps_scores(run)) return bytes + kept_scores(z);
+  return bytes + z.n * kFp32 * z.heads + mask_bytes(run, z, layer);
+}
+
+std::int64_t attention_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  std::int64_t bytes = qkv_bytes(z) + z.n * z.e * z.out + core_activations(run, z, layer);
+  if (z.m.latent.enabled)
+    bytes += narrow_activations(z, z.m.latent.q_lora_rank) + narrow_activations(z, z.m.latent.kv_lora_rank);
+  else if (z.m.qk_layernorm)
+    bytes += z.n * z.e * (z.q + z.kv) + norm_statistics(z.m, z.n * (z.heads + z.groups));
+  if (z.m.rotary() && has_positions(run) && z.b > 1) bytes += z.n * kInt64;  // in the order (s, b)
+  return bytes;
+}
+
+}  // namespace
+
+std::int64_t mlp_activations(const Sizes& z) { return z.n * z.e * (z.fc1 + z.ffn); }
+
+std::int64_t routing_activations(const Sizes& z) {
+  const config::Moe& moe = z.m.moe;
+  const std::int64_t ranks = z.ep * z.etp, pairs = z.r * z.k;
+  const std::int64_t router = z.r * moe.num_experts * kFp32 + pairs * kInt64;
+  const std::int64_t z_loss = moe.z_loss_coeff > 0 ? z.r * kFp32 * (moe.num_experts + 2) : 0;
+  if (ranks > 1 && moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
+    return router + z_loss + 2 * z.rows * kInt64 + ranks * pairs * (kInt64 + kFp32) +
+           moe.num_experts / z.ep * kInt64;
+  const std::int64_t exchange = ranks > 1 ? 2 * z.rows * kInt64 : 0;
+  return router + z_loss + exchange + z.rows * (3 * kInt64 + kFp32) + moe.num_experts * z.etp * kInt64;
+}
+
+namespace {
+
+/// Rows come in, and their sums out, beside what an MLP keeps.
+std::int64_t expert_activations(const Sizes& z) {
+  return routing_activations(z) + z.rows * z.e * (2 * z.m.hidden_size + (z.up + 1) * z.expert_ffn) +
+         z.n * z.e * (z.up + 1) * z.shared_ffn + shared_gate_activations(z);
+}
+
+}  // namespace
+
+Again::Again(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  const auto of = [&](const char* module, std::int64_t bytes) {
+    return run.recompute.selects(module) ? bytes : 0;
+  };
+  norm = of("layernorm", z.hidden);
+  core = of("core_attn", core_activations(run, z, layer));
+  // The turning channels of all keys are kept for it.
+  heads = of("mla_up_proj", qkv_bytes(z) - z.n * z.e * z.m.latent.qk_pos_emb_head_dim);
+  if (!z.has_experts(layer)) {
+    mlp = of("mlp", mlp_activations(z));
+    return;
+  }
+  activation = of("moe_act", z.rows * z.e * z.expert_ffn);
+  shared = of("shared_experts", z.n * z.e * (z.up + 1) * z.shared_ffn);
+  mlp = of("moe", expert_activations(z));
+}
+
+std::int64_t mlp_part(const Sizes& z, std::int64_t layer, const Again& again) {
+  return (z.has_experts(layer) ? expert_activations(z) : mlp_activations(z)) - again.mlp -
+         again.activation - again.shared;
+}
+
+std::int64_t layer_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  const Again again(run, z, layer);
+  const std::int64_t norms = z.m.sandwich_norm ? 4 : 2;
+  return (2 + norms) * z.hidden + norms * norm_statistics(z.m, z.r) + attention_activations(run, z, layer) +
+         mlp_part(z, layer, again) - again.core - again.heads - 2 * again.norm;
+}
+
+std::int64_t logit_activations(const Sizes& z) {
+  return 2 * z.hidden + norm_statistics(z.m, z.r) + z.n * z.vocabulary * z.e +
+         z.n * kFp32 * (z.tp > 1 ? 3 : 2);
+}
+
+std::int64_t prediction_activations(const config::Run& run, const Sizes& z) {
+  if (z.m.mtp_num_layers == 0) return 0;
+  const std::int64_t layer =
+      makes_predictions_again(run.recompute) ? 0 : layer_activations(run, z, z.m.num_layers);
+  return z.n * (2 * kInt64 + kFp32) + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer +
+         logit_activations(z);
+}
+
+std::int64_t head_activations(const config::Run& run, const Sizes& z) {
+  const std::int64_t labels = z.b > 1 ? z.n * kInt64 : 0;  // in the order (s, b)
+  return logit_activations(z) + labels + z.m.mtp_num_layers * prediction_activations(run, z);
+}
+
+std::int64_t embedding_activations(const config::Run& run, const Sizes& z) {
+  if (z.m.position_embedding != config::PositionEmbedding::kLearnedAbsolute) return 0;
+  if (has_positions(run)) return z.by_sequence && z.b > 1 ? z.r * kInt64 : 0;
+  return (z.b == 1 ? z.n : z.r) * kInt64;
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,43 @@
+// Bytes that parts of a stage keep of a micro-batch between forward and backward; what plan/activations.h
+// says of a stage, part by part.
+#pragma once
+
+#include "colonnade/plan/activations/sizes.h"
+
+namespace colonnade::plan {
+
+/// What selective recomputation makes again of the parts of a layer.
+struct Again {
+  Again(const config::Run& run, const Sizes& z, std::int64_t layer);
+  std::int64_t norm = 0;                    ///< of each of the two
+  std::int64_t core = 0;                    ///< of attention
+  std::int64_t heads = 0;                   ///< queries, keys and values of multi-latent attention
+  std::int64_t mlp = 0;                     ///< of the whole MLP or mixture
+  std::int64_t activation = 0, shared = 0;  ///< of experts
+};
+
+/// Numbers that say which row of a mixture is whose token's and where it lies, and the weights.
+std::int64_t routing_activations(const Sizes& z);
+
+std::int64_t mlp_activations(const Sizes& z);
+
+/// Kept of a layer's MLP or mixture, between its norm and the residual sum.
+std::int64_t mlp_part(const Sizes& z, std::int64_t layer, const Again& again);
+
+/// Of the layer with a number; those behind the last one are of its kind.
+std::int64_t layer_activations(const config::Run& run, const Sizes& z, std::int64_t layer);
+
+/// Final norm, logits and their statistics; combined ones are longer.
+std::int64_t logit_activations(const Sizes& z);
+
+/// Of one further token: its tokens, labels and mask, moved by their distance; the embedded tokens, what is
+/// projected, and norms of both; a layer and what the head keeps.
+std::int64_t prediction_activations(const config::Run& run, const Sizes& z);
+
+std::int64_t head_activations(const config::Run& run, const Sizes& z);
+
+/// Positions of one sequence lie where they were made; those of several, or of a cut one, are copied. Those
+/// of the batch are copied where the part of a tensor rank does not lie together.
+std::int64_t embedding_activations(const config::Run& run, const Sizes& z);
+
+}  // namespace colonnade::plan

@@ -1,0 +1,73 @@
+// See sizes.h.
+#include "colonnade/plan/activations/sizes.h"
+
+#include <algorithm>
+
+#include "colonnade/plan/activations.h"
+#include "colonnade/plan/flops.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::plan {
+
+Sizes::Sizes(const config::Run& run)
+    : m(run.model),
+      tp(run.parallel.tensor_model_parallel_size),
+      by_sequence(run.parallel.sequence_parallel && tp > 1),
+      b(run.training.micro_batch_size),
+      cp(run.parallel.context_parallel_size),
+      length(run.training.seq_length),
+      s(length / cp),
+      n(b * s),
+      r(by_sequence ? n / tp : n),
+      e(element_size(m)),
+      heads(m.num_attention_heads / tp),
+      groups(std::max<std::int64_t>(1, m.num_query_groups / tp)),
+      q(heads * m.kv_channels),
+      kv(groups * m.kv_channels),
+      v(groups * m.value_channels()),
+      out(heads * m.value_channels()),
+      ffn(m.ffn_hidden_size / tp),
+      fc1(m.gated() ? 2 * ffn : ffn),
+      vocabulary(padded_vocab_size(m, static_cast<int>(tp)) / tp),
+      hidden(r * m.hidden_size * e),
+      gathered(by_sequence ? n * m.hidden_size * e : 0),
+      ep(run.parallel.expert_model_parallel_size),
+      etp(run.parallel.expert_tensor()),
+      k(m.moe.router_topk),
+      rows(r * k * etp),
+      expert_ffn(m.moe.ffn_hidden_size / etp),
+      shared_ffn(m.moe.shared_expert_intermediate_size / tp),
+      up(m.gated() ? 2 : 1),
+      experts_(layers_with_experts(m)) {}
+
+std::int64_t norm_statistics(const config::Model& m, std::int64_t rows) {
+  return rows * kFp32 * (m.normalization == config::Normalization::kLayerNorm ? 2 : 1);
+}
+
+std::int64_t scores(const Sizes& z) { return z.n * z.length * z.heads * z.e; }
+
+ContextLayer across(const config::Run& run, std::int64_t layer) {
+  return run.parallel.context_parallel_size > 1 ? context_layer(run.parallel, layer) : ContextLayer{};
+}
+
+std::int64_t exchanged_keys(const Sizes& z, const ContextLayer& context) {
+  return context.heads * std::max<std::int64_t>(1, z.groups / context.heads) * z.m.kv_channels;
+}
+
+bool has_positions(const config::Run& run) {
+  return run.data.reset_position_ids || run.parallel.context_parallel_size > 1;
+}
+
+bool has_sinks(const config::Model& m) { return m.softmax_type != config::SoftmaxType::kVanilla; }
+
+bool keeps_scores(const config::Run& run) {
+  const config::Model& m = run.model;
+  return m.attention_dropout > 0 || m.attn_logit_softcapping > 0 ||
+         (has_sinks(m) && run.training.device == "cuda");
+}
+
+bool fills_heads(const config::Run& run, const Sizes& z) {
+  return run.training.device != "cuda" && !keeps_scores(run) && z.m.value_channels() != z.m.kv_channels;
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,87 @@
+// Counts what is made again.
+#include "colonnade/plan/recompute.h"
+
+#include <algorithm>
+
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::plan {
+
+std::vector<std::int64_t> stretches_made_again(const config::Recompute& recompute, std::int64_t layers) {
+  std::vector<std::int64_t> lengths;
+  if (!recompute.full() || layers < 1) return lengths;
+  const std::int64_t number = recompute.num_layers.value_or(1);
+  if (recompute.method == "block") return std::vector<std::int64_t>(std::min(number, layers), 1);
+  for (; layers > 0; layers -= number) lengths.push_back(std::min(number, layers));
+  return lengths;
+}
+
+LayerCounts layers_of(const config::Model& model, const StageBlocks& stage) {
+  const std::vector<bool> kinds = layers_with_experts(model);
+  LayerCounts counts;
+  for (std::int64_t i = 0; i < stage.num_layers; ++i)
+    ++(kinds[static_cast<std::size_t>(stage.first_layer + i)] ? counts.experts : counts.dense);
+  return counts;
+}
+
+LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage) {
+  StageBlocks again = stage;
+  again.num_layers = 0;
+  for (const std::int64_t length : stretches_made_again(run.recompute, stage.num_layers))
+    again.num_layers += length;
+  return layers_of(run.model, again);
+}
+
+bool makes_predictions_again(const config::Recompute& recompute) {
+  return recompute.full() && recompute.method == "uniform";
+}
+
+bool keeps_batches(const config::Run& run) {
+  const auto selects = [&](const char* module) { return run.recompute.selects(module); };
+  return run.recompute.full() || selects("core_attn") || selects("mlp") || selects("moe") ||
+         selects("shared_experts");
+}
+
+namespace {
+
+/// Of one token and layer; `whole`: the layer is made again.
+TrainingFlops flops_again(const config::Run& run, std::int64_t layer, bool whole) {
+  const LayerFlops flops = layer_flops(run.model, layer, run.training.seq_length);
+  const bool experts =
+      layers_with_experts(run.model)[static_cast<std::size_t>(std::min(layer, run.model.num_layers - 1))];
+  const auto picked = [&](const char* module) { return run.recompute.selects(module); };
+  double linears = 0;
+  if (whole || picked(experts ? "moe" : "mlp"))
+    linears = flops.mlp;
+  else if (picked("shared_experts"))
+    linears = flops.shared;
+  if (whole || picked("mla_up_proj")) linears += whole ? flops.projections : flops.heads;
+  return {.linears = linears, .attention = whole || picked("core_attn") ? flops.attention : 0};
+}
+
+}  // namespace
+
+TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences) {
+  const config::Model& m = run.model;
+  const double tokens = static_cast<double>(run.training.seq_length * sequences);
+  TrainingFlops sum;
+  const auto add = [&](std::int64_t layer, bool whole) {
+    const TrainingFlops one = flops_again(run, layer, whole);
+    sum.linears += tokens * one.linears;
+    sum.attention += tokens * one.attention;
+  };
+  for (const StageBlocks& stage : split_stages(m, run.parallel)) {
+    const LayerCounts again = layers_made_again(run, stage);
+    for (std::int64_t i = 0; i < stage.num_layers; ++i)
+      add(stage.first_layer + i, i < again.dense + again.experts);
+  }
+  const bool predictions = makes_predictions_again(run.recompute);
+  const auto hidden = static_cast<double>(m.hidden_size);
+  for (std::int64_t i = 0; i < m.mtp_num_layers; ++i) {
+    add(m.num_layers + i, predictions);
+    if (predictions) sum.linears += tokens * 4 * hidden * hidden;
+  }
+  return sum;
+}
+
+}  // namespace colonnade::plan

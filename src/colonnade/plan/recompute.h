@@ -1,0 +1,37 @@
+// What the backward pass makes again, as numbers: model, memory plan, traffic and time read them here.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "colonnade/config/run.h"
+#include "colonnade/plan/flops.h"
+#include "colonnade/plan/stages.h"
+
+namespace colonnade::plan {
+
+/// Full recomputation of a virtual stage with `layers` layers: how many are made again together, the first
+/// ones first. Layers behind their sum are kept; without full recomputation all are.
+///   uniform N   N, N, ..., and what is left
+///   block N     1, N times
+std::vector<std::int64_t> stretches_made_again(const config::Recompute& recompute, std::int64_t layers);
+
+/// Whether the layer of a further token, with the projection before it, is made again as a whole: as a stretch
+/// of its own, with the uniform method.
+bool makes_predictions_again(const config::Recompute& recompute);
+
+/// Layers of a stage, of each kind, and those of them that are made again as a whole.
+struct LayerCounts {
+  std::int64_t dense = 0, experts = 0;
+};
+LayerCounts layers_of(const config::Model& model, const StageBlocks& stage);
+LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage);
+
+/// Whether a graph holds its micro-batch until its backward pass, because parts that are made again read it.
+bool keeps_batches(const config::Run& run);
+
+/// What the backward passes of `sequences` sequences compute on top of training_flops(): forward passes of
+/// what is made again. Hardware FLOPs are the sum of both.
+TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences);
+
+}  // namespace colonnade::plan

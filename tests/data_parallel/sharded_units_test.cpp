@@ -1,0 +1,135 @@
+// Blocks whose parameters and gradients are whole only while they compute: the sums are those of plain
+// buffers, and in between the memory is gone.
+#include <gmock/gmock.h>
+
+#include "colonnade/comm/null_backend.h"
+#include "colonnade/data_parallel/grad_buffers.h"
+#include "support/device.h"
+#include "support/split.h"
+
+namespace colonnade::data_parallel {
+namespace {
+
+using at::Tensor;
+using tensor::Parameter;
+
+/// y = x W + b by plain autograd.
+class Affine final : public tensor::Block {
+ public:
+  explicit Affine(const std::string& name)
+      : w_({.name = name + ".w", .shape = {6, 6}}, {}, test::options(at::kDouble)),
+        b_({.name = name + ".b", .shape = {6}}, {}, test::options(at::kDouble)) {
+    test::randomize({&w_, &b_});
+  }
+  Tensor forward(const Tensor& x, const tensor::Pass&) override {
+    whole.push_back(w_.value.storage().nbytes() > 0);
+    return x.matmul(w_.value) + b_.value;
+  }
+  std::vector<Parameter*> parameters() override { return {&w_, &b_}; }
+  std::vector<bool> whole;  ///< whether the values were there
+
+ private:
+  Parameter w_, b_;
+};
+
+struct Toy {
+  Toy() {
+    for (const char* name : {"first", "second", "third"})
+      stage.blocks.push_back(std::make_unique<Affine>(name));
+  }
+  tensor::Stage stage;
+  [[nodiscard]] std::vector<std::vector<Parameter*>> chunks() const { return {stage.parameters()}; }
+  [[nodiscard]] Options options(plan::Sharding sharding, bool overlap) {
+    return {.bucket_elements = 1 << 20,
+            .overlap_grad_reduce = overlap,
+            .overlap_param_gather = overlap,
+            .sharding = sharding,
+            .units = units_of({&stage})};
+  }
+};
+
+void micro_batch(Toy& toy, int number) {
+  const tensor::Batch batch;
+  const Tensor x = test::named_random(fmt::format("x {}", number), {4, 6}).requires_grad_();
+  toy.stage.forward(x, {.batch = batch}).square().sum().backward();
+}
+
+/// The gradients that a rank owns after a step of two micro-batches; filling between parameters is nobody's.
+std::vector<Tensor> step(Toy& toy, GradBuffers& buffers, int rank) {
+  buffers.start_step();
+  for (int m = 0; m < 2; ++m) {
+    if (m == 1) buffers.arm(0);
+    micro_batch(toy, 2 * rank + m);
+  }
+  buffers.finish();
+  std::vector<Tensor> own;
+  for (const Owned& owned : buffers.owned())
+    for (const auto& [parameter, begin] : buffers.entries()) {
+      const std::int64_t from = std::max(owned.begin, begin);
+      const std::int64_t to = std::min(owned.end, begin + parameter->value.numel());
+      if (from < to) own.push_back(owned.grads.narrow(0, from - owned.begin, to - from).clone());
+    }
+  return own;
+}
+
+TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
+  for (const auto sharding : {plan::Sharding::kGradients, plan::Sharding::kParameters})
+    for (const bool overlap : {false, true})
+      comm::run_ranks(2, [&](comm::Communicators& ranks) {
+        Toy plain, cut;
+        Options options = plain.options(plan::Sharding::kOptimizer, false);
+        options.bucket_elements = 1;  // a bucket for each parameter
+        GradBuffers expected(plain.chunks(), nullptr, {.data = ranks.world()}, options);
+        options = cut.options(sharding, overlap);
+        options.bucket_elements = 1;
+        GradBuffers buffers(cut.chunks(), nullptr, {.data = ranks.world()}, options);
+        buffers.attach(cut.stage);
+        for (int i = 0; i < 2; ++i) {  // the second step begins anew
+          const auto want = step(plain, expected, ranks.rank()), got = step(cut, buffers, ranks.rank());
+          ASSERT_EQ(got.size(), want.size());
+          for (std::size_t b = 0; b < got.size(); ++b) EXPECT_LT(test::distance(got[b], want[b]), 1e-12);
+        }
+      });
+}
+
+TEST(ShardedUnits, AreGoneBetweenUses) {
+  comm::run_ranks(2, [&](comm::Communicators& ranks) {
+    Toy toy;
+    const Tensor before = toy.stage.parameters()[0]->value.detach().clone();
+    GradBuffers buffers(toy.chunks(), nullptr, {.data = ranks.world()},
+                        toy.options(plan::Sharding::kParameters, true));
+    buffers.attach(toy.stage);
+    const auto gone = [&] {
+      for (const Parameter* p : toy.stage.parameters())
+        if (p->value.storage().nbytes() + p->main_grad.storage().nbytes() != 0) return false;
+      return true;
+    };
+    EXPECT_TRUE(gone());
+    EXPECT_EQ(buffers.params().numel(), 3 * 64);  // half of buckets of 128
+    EXPECT_EQ(buffers.grads().numel(), 3 * 64);
+    step(toy, buffers, ranks.rank());
+    EXPECT_TRUE(gone());
+    for (const auto& block : toy.stage.blocks)
+      EXPECT_THAT(static_cast<const Affine&>(*block).whole, testing::Each(true));
+    buffers.hold_all();
+    EXPECT_TRUE(at::equal(toy.stage.parameters()[0]->value, before));
+    toy.stage.parameters()[0]->value.detach().fill_(3);
+    buffers.take_parts();
+    buffers.gather_params();
+    EXPECT_TRUE(gone());
+    buffers.hold_all();
+    EXPECT_TRUE(at::equal(toy.stage.parameters()[0]->value, at::full_like(before, 3)));
+  });
+}
+
+TEST(ShardedUnits, OneReplicaCutsNothing) {
+  Toy toy;
+  GradBuffers buffers(toy.chunks(), nullptr, {}, toy.options(plan::Sharding::kParameters, false));
+  buffers.attach(toy.stage);
+  step(toy, buffers, 0);
+  EXPECT_EQ(buffers.params().numel(), 3 * 128);
+  EXPECT_GT(toy.stage.parameters()[0]->value.storage().nbytes(), 0U);
+}
+
+}  // namespace
+}  // namespace colonnade::data_parallel

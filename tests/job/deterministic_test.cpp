@@ -1,0 +1,75 @@
+// With --deterministic-mode gradients have the same bits for every number of data ranks that is a power of
+// two, every cut by stages and every way to shard, dropout on.
+#include "job/gradients.h"
+
+namespace colonnade::job {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+Gradients in_order(int world, const std::string& model, const std::string& layout) {
+  return gradients(settings(world, words(kCommon + model + kUntied + layout + " --deterministic-mode")));
+}
+
+struct Cut {
+  int world;
+  const char* flags;
+};
+
+void expect_same_bits(const std::string& model, std::initializer_list<Cut> layouts) {
+  const Gradients one = in_order(1, model, "");
+  for (const Cut& cut : layouts) {
+    SCOPED_TRACE(cut.flags);
+    const Gradients got = in_order(cut.world, model, cut.flags);
+    ASSERT_EQ(got.size(), one.size());
+    for (const auto& [name, gradient] : one) EXPECT_TRUE(at::equal(got.at(name), gradient)) << name;
+  }
+}
+
+TEST(Deterministic, GradientsHaveTheSameBits) {
+  expect_same_bits("--micro-batch-size 1 ",
+                   {{2, ""},
+                    {4, "--use-distributed-optimizer"},
+                    {8, "--overlap-grad-reduce --ddp-bucket-size 3000"},
+                    {2, "--pipeline-model-parallel-size 2"},
+                    {4, "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"},
+                    {4, "--pipeline-model-parallel-size 4"},
+                    {2, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads"},
+                    {4, "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather"},
+                    {4, "--use-megatron-fsdp --pipeline-model-parallel-size 2"},
+                    {2, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}});
+}
+
+TEST(Deterministic, GradientsOfAnOddNumberOfMicroBatchesHaveTheSameBits) {
+  expect_same_bits("--micro-batch-size 1 --global-batch-size 12 ",
+                   {{2, ""}, {4, ""}, {2, "--pipeline-model-parallel-size 2"}});
+}
+
+TEST(Deterministic, GradientsOfExpertsHaveTheSameBits) {
+  expect_same_bits(std::string(kExperts) + "--micro-batch-size 1 ",
+                   {{2, ""}, {4, "--use-megatron-fsdp"}, {2, "--pipeline-model-parallel-size 2"}});
+}
+
+// Of tensor ranks the promise is kept for what cuts them further.
+TEST(Deterministic, GradientsOfTensorRanksHaveTheSameBits) {
+  const char* tensor = "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 ";
+  const Gradients few = in_order(2, tensor, "");
+  for (const Cut& cut :
+       {Cut{4, ""}, Cut{4, "--pipeline-model-parallel-size 2"}, Cut{8, "--use-megatron-fsdp"}}) {
+    SCOPED_TRACE(cut.flags);
+    const Gradients many = in_order(cut.world, tensor, cut.flags);
+    for (const auto& [name, gradient] : few) EXPECT_TRUE(at::equal(many.at(name), gradient)) << name;
+  }
+}
+
+TEST(Deterministic, AreNotWithoutIt) {
+  const std::string model = std::string(kCommon) + kUntied + "--micro-batch-size 1 ";
+  const Gradients one = gradients(settings(1, words(model)));
+  const Gradients two = gradients(settings(2, words(model)));
+  bool same = true;
+  for (const auto& [name, gradient] : one) same &= at::equal(two.at(name), gradient);
+  EXPECT_FALSE(same);
+}
+
+}  // namespace
+}  // namespace colonnade::job

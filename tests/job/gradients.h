@@ -1,0 +1,150 @@
+// What the tests of gradients share: models, and whole gradients in float64 of any layout, put together from
+// what every rank holds.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "colonnade/models/gpt/model.h"
+#include "colonnade/plan/memory.h"
+#include "job/runs.h"
+#include "support/split.h"
+
+namespace colonnade::test {
+
+using Gradients = std::map<std::string, at::Tensor>;
+
+inline constexpr const char* kCommon =
+    "--num-layers 4 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 8 --kv-channels 6 "
+    "--vocab-size 61 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 2 "
+    "--global-batch-size 8 --hidden-dropout 0.2 --attention-dropout 0.1 ";
+inline constexpr const char* kGroups =
+    "--group-query-attention --num-query-groups 2 --position-embedding-type rope ";
+inline constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";
+
+// Layer 0 and 2 have experts, all have shared ones and two balancing losses.
+inline constexpr const char* kExperts =
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 20 --moe-shared-expert-intermediate-size 12 "
+    "--disable-bias-linear --swiglu --moe-router-load-balancing-type aux_loss seq_aux_loss "
+    "--moe-aux-loss-coeff 0.05 0.03 --moe-z-loss-coeff 0.02 ";
+
+// As GPT-OSS: sinks, windows in every second layer, YaRN, biases of all linears, bounded quick-geglu.
+inline constexpr const char* kGptOss =
+    "--group-query-attention --num-query-groups 2 --position-embedding-type yarn --rotary-scaling-factor 4 "
+    "--yarn-original-max-position-embeddings 4 --normalization RMSNorm --hidden-dropout 0 "
+    "--attention-dropout 0 --softmax-type learnable --window-size 5,0 --window-attn-skip-freq 2 "
+    "--init-method-std 0.2 --quick-geglu --glu-linear-offset 1 --activation-func-clamp-value 1.5 "
+    "--num-experts 8 --moe-ffn-hidden-size 20 --moe-aux-loss-coeff 0.05 "
+    "--untie-embeddings-and-output-weights ";
+
+// Heads of values narrower than those of queries and keys, and wider.
+inline constexpr const char* kLatent =
+    "--multi-latent-attention --position-embedding-type rope --q-lora-rank 20 --kv-lora-rank 12 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --attention-dropout 0 "
+    "--normalization RMSNorm ";
+inline constexpr const char* kLatentOfHidden =
+    "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 14 --untie-embeddings-and-output-weights ";
+
+// Two further tokens: the last stage reads the embedding's table too, tied or not.
+inline constexpr const char* kFurther =
+    "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 --position-embedding-type rope ";
+
+/// The model, buffers and pipeline of one rank, as Job makes them, in float64.
+struct Rank {
+  Rank(const config::Run& given, comm::Communicators& ranks) : run(given) {
+    const auto options = at::dtype(at::kDouble);
+    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const layers::Context context = job::layer_context(run, ranks, options);
+    tensor::Parameter* tied = nullptr;
+    std::vector<std::vector<tensor::Parameter*>> chunks;
+    std::vector<tensor::Stage*> list;
+    built = models::gpt::build(job::blocks_of(run, ranks.coord(plan::Axis::kPp)), run.model, run.parallel,
+                               context, run.training.seq_length);
+    for (auto& one : built) {
+      if (one.word_table != nullptr) tied = one.word_table;
+      chunks.push_back(one.stage.trained_parameters());
+      list.push_back(&one.stage);
+    }
+    replicas = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
+    data = ranks.group({plan::Axis::kDp});
+    parts = ranks.group({plan::Axis::kCp});
+    buffers = std::make_unique<data_parallel::GradBuffers>(
+        chunks, tied,
+        data_parallel::Groups{replicas, tp, job::embedding_group(run, ranks),
+                              ranks.group({plan::Axis::kEdp})},
+        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, replicas.size()),
+                               .overlap_grad_reduce = run.parallel.overlap_grad_reduce,
+                               .overlap_param_gather = run.parallel.overlap_param_gather,
+                               .sharding = plan::sharding_of(run.parallel),
+                               .deterministic = run.parallel.deterministic_mode,
+                               .units = data_parallel::units_of(list)});
+    for (tensor::Stage* stage : list) buffers->attach(*stage);
+    const std::int64_t s = run.training.seq_length / context.sequence_part().ranks();
+    executor = std::make_unique<pipeline::Executor>(
+        plan::schedule_of(run), list, ranks.group({plan::Axis::kPp}),
+        std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options);
+  }
+
+  void step() {
+    pipeline::Steps steps;
+    steps.batch = [this](int microbatch) {
+      const auto first = (microbatch * data.size() + data.rank()) * run.training.micro_batch_size;
+      return job::context_part(batch_of(run, first), parts.rank(), parts.size());
+    };
+    steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
+    const double weight = 1.0 / (executor->schedule().microbatches * data.size());
+    executor->train(steps, weight, [this](int chunk) { buffers->arm(chunk); });
+    buffers->finish();
+  }
+
+  const config::Run& run;
+  std::vector<models::gpt::BuiltStage> built;
+  comm::Group replicas, data, parts;
+  std::unique_ptr<data_parallel::GradBuffers> buffers;
+  std::unique_ptr<pipeline::Executor> executor;
+};
+
+/// The local gradient of a parameter; not a number where another rank updates it.
+inline at::Tensor owned_gradient(const data_parallel::GradBuffers& buffers,
+                                 const data_parallel::GradBuffers::Entry& entry) {
+  const std::int64_t n = entry.parameter->value.numel();
+  at::Tensor all = at::full({n}, std::nan(""), at::kDouble);
+  for (const data_parallel::Owned& owned : buffers.owned()) {
+    const std::int64_t from = std::max(owned.begin, entry.begin), to = std::min(owned.end, entry.begin + n);
+    if (from < to)
+      all.narrow(0, from - entry.begin, to - from)
+          .copy_(owned.grads.narrow(0, from - owned.begin, to - from));
+  }
+  return all.view(entry.parameter->shard.shape);
+}
+
+/// One step from the initial weights; whole gradients, put together from what every rank holds.
+inline Gradients gradients(const config::Run& run) {
+  Gradients whole;
+  std::mutex mutex;
+  comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+    Rank rank(run, ranks);
+    rank.step();
+    const std::lock_guard lock(mutex);
+    for (const auto& entry : rank.buffers->entries()) {
+      const tensor::Parameter& p = *entry.parameter;
+      at::Tensor& into = whole[p.spec.name];
+      if (!into.defined()) into = at::full(p.spec.shape, std::nan(""), at::kDouble);
+      for (const plan::Part& held : p.shard.parts) {
+        const at::Tensor place = tensor::box_of(into, held.global, held.length);
+        const at::Tensor mine = tensor::box_of(owned_gradient(*rank.buffers, entry), held.local, held.length);
+        // Where another holder was already, it must say the same.
+        const at::Tensor both = mine.isnan().logical_or(place.isnan()).logical_not();
+        if (both.any().item<bool>()) {
+          EXPECT_LT(distance(mine.masked_select(both), place.masked_select(both)), 1e-12)
+              << p.spec.name << " on rank " << ranks.rank();
+        }
+        place.copy_(at::where(mine.isnan(), place, mine));
+      }
+    }
+  });
+  return whole;
+}
+
+}  // namespace colonnade::test

@@ -1,0 +1,146 @@
+// Every gradient tensor has the same bits whether activations are kept or made again, dropout on; sharding it
+// over data ranks changes nothing but the order of sums.
+#include "job/gradients.h"
+
+namespace colonnade::job {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+/// Bits of the same layout that keeps everything, dropout on.
+void expect_same_bits_made_again(int world, const std::string& model,
+                                 std::initializer_list<const char*> kinds) {
+  SCOPED_TRACE(model);
+  const auto flags = words(kCommon + model);
+  const Gradients kept = gradients(settings(world, flags));
+  for (const char* kind : kinds) {
+    const Gradients again = gradients(settings(world, flags + words(kind)));
+    ASSERT_EQ(again.size(), kept.size());
+    for (const auto& [name, gradient] : kept)
+      EXPECT_TRUE(at::equal(again.at(name), gradient)) << kind << name;
+  }
+}
+
+constexpr const char* kAllAgain =
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2";
+constexpr const char* kSomeAgain =
+    "--recompute-granularity full --recompute-method block --recompute-num-layers 1";
+constexpr const char* kPartsAgain =
+    "--recompute-granularity selective --recompute-modules core_attn layernorm mlp";
+
+TEST(MadeAgain, GivesTheBitsOfActivationsThatAreKept) {
+  const auto expect = [](int world, const std::string& layout) {
+    for (const char* model : {kUntied,
+                              "--group-query-attention --num-query-groups 2 --swiglu --qk-layernorm "
+                              "--position-embedding-type rope --disable-bias-linear "
+                              "--normalization RMSNorm --hidden-dropout 0 "})
+      expect_same_bits_made_again(world, model + layout,
+                                  {"--recompute-activations", kAllAgain, kSomeAgain, kPartsAgain});
+  };
+  expect(1, "");
+  expect(4,
+         "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+         "--num-virtual-stages-per-pipeline-rank 2 --num-layers 8");
+  expect(4,
+         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 "
+         "--micro-batch-size 1");
+  expect(4,
+         "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --micro-batch-size 1 --num-layers 8 "
+         "--global-batch-size 16 --overlap-grad-reduce --ddp-bucket-size 3000");
+}
+
+TEST(MadeAgain, GivesTheBitsOfExpertsThatAreKept) {
+  for (const char* dispatcher : {"allgather", "alltoall"}) {
+    const auto expect = [&](int world, const char* layout) {
+      expect_same_bits_made_again(
+          world, fmt::format("{}--moe-token-dispatcher-type {} {}", kExperts, dispatcher, layout),
+          {kAllAgain, kPartsAgain, "--recompute-granularity selective --recompute-modules moe core_attn",
+           "--recompute-granularity selective --recompute-modules moe_act shared_experts layernorm"});
+    };
+    expect(1, "");
+    expect(4, "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2");
+    expect(4,
+           "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --expert-model-parallel-size 2 "
+           "--overlap-grad-reduce --ddp-bucket-size 5000 --micro-batch-size 1");
+  }
+}
+
+TEST(MadeAgain, GivesTheBitsOfEachKindOfAttention) {
+  const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj";
+  const char* heads_and_more =
+      "--recompute-granularity selective --recompute-modules mla_up_proj core_attn layernorm";
+  for (const auto& [world, layout] :
+       {std::pair{1, ""},
+        {2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+        {4,
+         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
+         "--micro-batch-size 1 --num-layers 8"}}) {
+    for (const char* model : {kLatent, kLatentOfHidden})
+      expect_same_bits_made_again(world, std::string(model) + layout, {heads, heads_and_more, kAllAgain});
+    if (world < 4)
+      expect_same_bits_made_again(
+          world, std::string(kGptOss) + layout,
+          {"--recompute-granularity selective --recompute-modules core_attn layernorm moe_act", kAllAgain});
+  }
+}
+
+TEST(MadeAgain, GivesTheBitsOfFurtherTokens) {
+  for (const auto& [world, layout] : {std::pair{1, ""},
+                                      {4,
+                                       "--tensor-model-parallel-size 2 --sequence-parallel "
+                                       "--pipeline-model-parallel-size 2"}})
+    expect_same_bits_made_again(world, std::string(kFurther) + layout, {kAllAgain, kSomeAgain, kPartsAgain});
+}
+
+TEST(MadeAgain, GivesTheBitsOfSharedSequences) {
+  for (const char* kind : {"p2p", "all_gather", "a2a"})
+    expect_same_bits_made_again(
+        2, fmt::format("--context-parallel-size 2 --attention-dropout 0 --cp-comm-type {} ", kind),
+        {"--recompute-activations", kAllAgain});
+}
+
+constexpr const char* kShardings[] = {
+    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+    "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 2000",
+};
+
+void expect_shardings_agree(const std::string& model, const std::vector<Layout>& layouts) {
+  const auto flags = words(kCommon + model);
+  const Gradients one = gradients(settings(1, flags));
+  for (const Layout& layout : layouts)
+    for (const char* sharding : kShardings) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, sharding));
+      const Gradients got = gradients(settings(layout.world, flags + words(layout.flags) + words(sharding)));
+      ASSERT_EQ(got.size(), one.size());
+      for (const auto& [name, gradient] : one) EXPECT_LT(distance(got.at(name), gradient), 1e-9) << name;
+    }
+}
+
+TEST(Sharded, GradientsAgree) {
+  expect_shardings_agree(
+      fmt::format("{}{}", kGroups, kUntied),
+      {{"Dp2", 2, ""},
+       {"Tp2SpDp2", 4, "--tensor-model-parallel-size 2 --sequence-parallel"},
+       {"Pp2Virtual2Dp2", 4,
+        "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}});
+  expect_shardings_agree(
+      fmt::format("{}{}", kExperts, kUntied),
+      {{"Ep2Of4", 4, "--expert-model-parallel-size 2"}, {"Ep2Of2", 2, "--expert-model-parallel-size 2"}});
+  expect_shardings_agree(std::string(kUntied) + "--attention-dropout 0 ",
+                         {{"Cp2Dp2", 4, "--context-parallel-size 2"}});
+  expect_shardings_agree(fmt::format("{}{}", kLatent, kUntied), {{"Dp2", 2, ""}});
+}
+
+TEST(Sharded, GradientsAreTheDistributedOptimizersBitsWithOneMicroBatch) {
+  const auto flags = words(fmt::format("{}{}{}", kCommon, kUntied, "--micro-batch-size 4 "));
+  const Gradients one = gradients(settings(2, flags + words("--use-distributed-optimizer")));
+  for (const char* sharding : kShardings) {
+    const Gradients sharded = gradients(settings(2, flags + words(sharding)));
+    for (const auto& [name, gradient] : one) EXPECT_TRUE(at::equal(sharded.at(name), gradient)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::job

@@ -1,0 +1,138 @@
+// Layouts and kinds of recomputation that tests hold memory plans to real jobs in.
+#pragma once
+
+#include "colonnade/plan/memory.h"
+#include "job/planned.h"
+
+namespace colonnade::test {
+
+inline void count() {
+  static const bool kOnce = [] {
+    tensor::count_cpu_memory();
+    tensor::count_meta_memory();
+    return true;
+  }();
+  static_cast<void>(kOnce);
+}
+
+inline std::int64_t alive(const job::Job& job) {
+  return static_cast<std::int64_t>(tensor::memory_use(job.options().device()).now);
+}
+
+/// Every rank of the run, one after the other: body(rank's job, its plan).
+inline void on_every_rank(const config::Run& run,
+                          const std::function<void(job::Job&, const plan::StageMemory&)>& body) {
+  count();
+  const auto memory = plan::plan_memory(run);
+  for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    Alone alone(run, rank);
+    body(alone.job, memory[alone.pipeline_rank()]);
+  }
+}
+
+inline constexpr Planned kLayouts[] = {
+    {"OneRank", 1, "--micro-batch-size 1"},
+    {"TwoSequences", 1, "--micro-batch-size 2"},
+    {"Tp2", 2, "--tensor-model-parallel-size 2 --micro-batch-size 2"},
+    {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1"},
+    {"Tp2SpTwoSequences", 2, "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 2"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 4"},
+    {"Pp2Virtual2", 2,
+     "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --micro-batch-size 1 "
+     "--global-batch-size 4"},
+    {"Pp2ZbH1", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --micro-batch-size 1 --global-batch-size 6"},
+    {"Pp2ZbV", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --micro-batch-size 1 --global-batch-size 6"},
+    {"Pp2DualPipeV", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v --micro-batch-size 1 "
+     "--global-batch-size 6"},
+    {"Dp2Distributed", 2, "--use-distributed-optimizer --micro-batch-size 1 --ddp-bucket-size 1000000"},
+    {"Dp3Distributed", 3, "--use-distributed-optimizer --micro-batch-size 1 --global-batch-size 3"},
+    {"All", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--use-distributed-optimizer --micro-batch-size 2 --global-batch-size 16"},
+};
+
+/// Context ranks in every way to exchange, and beside all others.
+inline constexpr Planned kContextLayouts[] = {
+    {"Cp2", 2, "--context-parallel-size 2 --micro-batch-size 1"},
+    {"Cp4Gather", 4, "--context-parallel-size 4 --cp-comm-type all_gather --micro-batch-size 2"},
+    {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a --micro-batch-size 1"},
+    {"Cp2A2aTp2Sp", 4,
+     "--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 --sequence-parallel "
+     "--micro-batch-size 2"},
+    {"Cp4TwoLevels", 4,
+     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2 "
+     "--micro-batch-size 1 --use-distributed-optimizer"},
+    {"Cp2Pp2EachKind", 4,
+     "--context-parallel-size 2 --cp-comm-type p2p a2a all_gather a2a --pipeline-model-parallel-size 2 "
+     "--micro-batch-size 2 --global-batch-size 8"},
+};
+
+/// Kinds of recomputation, with a model that each is about.
+inline constexpr const char* kRecomputed[] = {
+    "--recompute-activations ",
+    "--recompute-activations --attention-dropout 0.1 ",
+    "--recompute-activations --position-embedding-type rope --window-size 8,0 ",
+    "--recompute-granularity selective --recompute-modules layernorm mlp ",
+    "--recompute-granularity selective --recompute-modules layernorm core_attn --qk-layernorm ",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3 ",
+    "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
+};
+
+inline void on_every_recomputation(const std::string& device,
+                                   const std::function<void(const config::Run&)>& body) {
+  for (const Planned& layout : kLayouts)
+    for (const char* again : kRecomputed) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, again));
+      body(planned_run(layout, odd(again), device));
+      if (device == "meta") body(planned_run(layout, llama(again), device));
+    }
+}
+
+/// Experts in every second layer, cut every way.
+inline constexpr Planned kExpertLayouts[] = {
+    {"OneRank", 1, "--micro-batch-size 2"},
+    {"Ep2", 2, "--expert-model-parallel-size 2 --micro-batch-size 1"},
+    {"Etp2OverDp", 2, "--expert-tensor-parallel-size 2 --micro-batch-size 1 --use-distributed-optimizer"},
+    {"Tp2SpEp2", 4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 --micro-batch-size 2"},
+    {"Tp2SpPp2Ep4Etp1", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --micro-batch-size 1 "
+     "--global-batch-size 4 --use-distributed-optimizer"},
+};
+
+inline constexpr const char* kExpertModels[] = {
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
+    "--moe-shared-expert-intermediate-size 20 --moe-router-topk 3 --moe-token-dispatcher-type alltoall "
+    "--moe-z-loss-coeff 0.01 --moe-shared-expert-gate ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --quick-geglu --softmax-type learnable ",
+};
+
+inline constexpr const char* kRecomputedExperts[] = {
+    "--recompute-granularity selective --recompute-modules moe_act shared_experts layernorm ",
+    "--recompute-granularity selective --recompute-modules moe core_attn ",
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2 ",
+    "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
+};
+
+/// Routing on meta is balanced: as many rows as the plan takes.
+/// Data ranks that hold parts.
+inline constexpr Planned kSharded[] = {
+    {"Dp2Gradients", 2,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --micro-batch-size 1 --global-batch-size 4"},
+    {"Dp2", 2, "--use-megatron-fsdp --micro-batch-size 1 --global-batch-size 4"},
+    {"Dp3Overlapped", 3,
+     "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 --global-batch-size 6"},
+    {"Tp2SpPp2Dp2Recomputed", 8,
+     "--use-megatron-fsdp --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+     "--micro-batch-size 1 --global-batch-size 8 "
+     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2"},
+};
+
+}  // namespace colonnade::test

@@ -1,0 +1,158 @@
+// Peaks of steps and of evaluations that are really run on meta tensors, against the plan: within a few
+// percent.
+#include "job/planned_layouts.h"
+
+namespace colonnade::job {
+namespace {
+
+using test::Planned;
+
+/// Mixtral's layers, two of them.
+std::string mixtral(const std::string& more) {
+  return "--num-layers 2 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+         "--group-query-attention --num-query-groups 8 --vocab-size 32000 --max-position-embeddings 4096 "
+         "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --bf16 "
+         "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 "
+         "--num-experts 8 --seq-length 2048 " +
+         more;
+}
+
+/// The peak of forward and backward, as the plan says it and as measured, on every rank.
+void expect_peak(const config::Run& run, double lowest, double highest) {
+  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    const std::int64_t others = test::alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
+    tensor::reset_peak(at::kMeta);
+    test::forward_backward(job);
+    const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+    const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
+    EXPECT_GT(ratio, lowest);
+    EXPECT_LT(ratio, highest);
+  });
+}
+
+TEST(PlannedPeaks, PeakOfAStepThatMakesActivationsAgain) {
+  test::on_every_recomputation("meta", [](const config::Run& run) {
+    if (run.model.hidden_size > 1000) expect_peak(run, 0.95, 1.02);
+  });
+  for (const Planned& layout : test::kExpertLayouts)
+    for (const char* again : test::kRecomputedExperts) {
+      const std::string shared = "--moe-shared-expert-intermediate-size 4096 ";
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, again));
+      expect_peak(test::planned_run(layout, mixtral(shared + again), "meta"), 0.95, 1.03);
+    }
+}
+
+TEST(PlannedPeaks, OfShardedUnits) {
+  for (const Planned& layout : test::kSharded) {
+    SCOPED_TRACE(layout.name);
+    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.95, 1.03);
+  }
+}
+
+TEST(PlannedPeaks, OfExpertsPeakOfAStepAndOfAnEvaluation) {
+  test::count();
+  for (const char* dispatcher : {"allgather", "alltoall"})
+    for (const Planned& layout : test::kExpertLayouts) {
+      const config::Run run = test::planned_run(
+          layout, mixtral(fmt::format("--moe-token-dispatcher-type {} ", dispatcher)), "meta");
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, dispatcher));
+      expect_peak(run, 0.97, 1.03);
+      test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+        const std::int64_t now = test::alive(job);
+        tensor::reset_peak(at::kMeta);
+        test::evaluation(job);
+        const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
+        EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1)
+            << layout.name << ": " << dispatcher;
+      });
+    }
+}
+
+TEST(PlannedPeaks, PeakOfAStep) {
+  for (const std::string& model :
+       {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids ")})
+    for (const Planned& layout : test::kLayouts) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
+      expect_peak(test::planned_run(layout, model, "meta"), 0.95, 1.02);
+    }
+}
+
+// The second model is mostly attention.
+TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
+  for (const Planned& layout : test::kContextLayouts)
+    for (const char* again : {"", "--recompute-activations "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
+      expect_peak(test::planned_run(layout, test::llama(again), "meta"), 0.95, 1.03);
+      const auto wide = std::string("--seq-length 8192 --ffn-hidden-size 1024 --vocab-size 1024 ") + again;
+      expect_peak(test::planned_run(layout, test::llama(wide), "meta"), 0.95, 1.03);
+    }
+}
+
+TEST(PlannedPeaks, PeakOfAnEvaluation) {
+  test::count();
+  for (const std::string& model : {test::llama(""), test::gpt2("")})
+    for (const Planned& layout : test::kLayouts) {
+      const config::Run run = test::planned_run(layout, model, "meta");
+      test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+        const std::int64_t before = test::alive(job);
+        tensor::reset_peak(at::kMeta);
+        test::evaluation(job);
+        const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - before;
+        const auto planned = static_cast<double>(plan.evaluation);
+        const double ratio = static_cast<double>(peak) / planned;
+        EXPECT_GT(ratio, 0.9) << layout.name << ": " << model;
+        EXPECT_LT(ratio, 1.1) << layout.name << ": " << model;
+      });
+    }
+}
+
+/// Layers of DeepSeek-V3's shape, a quarter as wide and dense.
+std::string deepseek(const std::string& more) {
+  return "--num-layers 2 --hidden-size 1792 --ffn-hidden-size 4608 --num-attention-heads 32 --vocab-size 32320 "
+         "--max-position-embeddings 4096 --position-embedding-type rope --normalization RMSNorm --swiglu "
+         "--disable-bias-linear --bf16 --untie-embeddings-and-output-weights --hidden-dropout 0 "
+         "--attention-dropout 0 --multi-latent-attention --q-lora-rank 384 --kv-lora-rank 128 --qk-layernorm "
+         "--seq-length 2048 " +
+         more;
+}
+
+TEST(PlannedPeaks, OfLatentAttentionPeakOfAStepAndOfAnEvaluation) {
+  test::count();
+  for (const Planned& layout : {test::kLayouts[0], test::kLayouts[2], test::kLayouts[4], test::kLayouts[5]}) {
+    const config::Run run = test::planned_run(layout, deepseek(""), "meta");
+    SCOPED_TRACE(layout.name);
+    expect_peak(run, 0.95, 1.04);
+    for (const char* again : {"--recompute-granularity selective --recompute-modules mla_up_proj ",
+                              "--recompute-granularity selective --recompute-modules mla_up_proj core_attn ",
+                              "--mtp-num-layers 1 "})
+      expect_peak(test::planned_run(layout, deepseek(again), "meta"), 0.95, 1.04);
+    test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+      const std::int64_t now = test::alive(job);
+      tensor::reset_peak(at::kMeta);
+      test::evaluation(job);
+      const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
+      EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1) << layout.name;
+    });
+  }
+}
+
+TEST(PlannedPeaks, AStepReportsItsPeaks) {
+  test::count();
+  const config::Run run = test::planned_run(test::kLayouts[1], test::odd("--global-batch-size 4 "), "cpu");
+  const auto before = static_cast<double>(tensor::memory_use(at::kCPU).now);
+  test::Alone alone(run, 0);
+  const auto plan = plan::plan_memory(run)[0];
+  for (int step = 0; step < 2; ++step) {
+    {
+      const at::Tensor between = at::empty({10'000'000}, at::kByte);
+    }  // what happens between steps is not told
+    const auto peaks = alone.job.train_step(test::steps_after(alone.job, 0), {.learning_rate = 1e-3}).peaks;
+    const auto planned = static_cast<double>(plan.peak());
+    EXPECT_NEAR(static_cast<double>(peaks.forward_backward) - before, planned, 0.05 * planned);
+    const auto resident = static_cast<double>(plan.resident());
+    EXPECT_NEAR(static_cast<double>(peaks.optimizer) - before, resident, 0.02 * resident);
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::job
