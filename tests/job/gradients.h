@@ -90,7 +90,7 @@ struct Rank {
     pipeline::Steps steps;
     steps.batch = [this](int microbatch) {
       const auto first = (microbatch * data.size() + data.rank()) * run.training.micro_batch_size;
-      return job::context_part(batch_of(run, first), parts.rank(), parts.size());
+      return job::context_part(batch_of(run, first), parts.rank(), parts.size(), run.model.mtp_num_layers);
     };
     steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
     const double weight = 1.0 / (executor->schedule().microbatches * data.size());

@@ -82,6 +82,23 @@ const std::vector<Layout> kExpertLayouts = {
      "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1"},
 };
 
+TEST(Gradients, OfEachKindOfAttentionWithSharedSequencesAgree) {
+  for (const char* model : {kLatent, kLatentOfHidden})
+    expect_all_agree(std::string(model) + kNoAttentionDropout, kContextLayouts);
+  expect_all_agree(std::string(kGptOss) + "--num-query-groups 4 ",
+                   {kContextLayouts[0], kContextLayouts[1], kContextLayouts[2], kContextLayouts[3]});
+}
+
+TEST(Gradients, OfFurtherTokensWithSharedSequencesAgree) {
+  for (const char* documents : {"", "--reset-attention-mask --reset-position-ids "})
+    expect_all_agree(
+        fmt::format("{}{}{}", kFurther, documents, kNoAttentionDropout),
+        {{"Cp2", 2, "--context-parallel-size 2"},
+         {"Cp2Pp2Tp2Sp", 8,
+          "--context-parallel-size 2 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 "
+          "--sequence-parallel --cp-comm-type a2a"}});
+}
+
 TEST(Gradients, OfExpertsThatGatherTokensAgree) { expect_all_agree(kExperts, kExpertLayouts); }
 
 TEST(Gradients, OfExpertsThatExchangeRowsAgree) {

@@ -186,15 +186,29 @@ constexpr const char* kContextModels[] = {
     "--group-query-attention --num-query-groups 2 ",
     "--position-embedding-type rope --window-size 8,0 ",
     "--reset-attention-mask --reset-position-ids ",
+    "--softmax-type learnable ",
+    "--mtp-num-layers 1 --position-embedding-type rope ",
+};
+
+/// Heads of values narrower than those of keys, and wider.
+constexpr const char* kLatentContextModels[] = {
+    "--q-lora-rank 24 ",
+    "--v-head-dim 30 ",
+    "--recompute-granularity selective --recompute-modules mla_up_proj core_attn ",
 };
 
 void on_every_context_setting(const std::function<void(const config::Run&)>& body) {
   for (const char* device : {"meta", "cpu"})
-    for (const Planned& layout : test::kContextLayouts)
+    for (const Planned& layout : test::kContextLayouts) {
       for (const char* model : kContextModels) {
         SCOPED_TRACE(fmt::format("{} {} {}", layout.name, model, device));
         body(test::planned_run(layout, test::odd(model), device));
       }
+      for (const char* model : kLatentContextModels) {
+        SCOPED_TRACE(fmt::format("{} {} {}", layout.name, model, device));
+        body(test::planned_run(layout, test::latent(model), device));
+      }
+    }
 }
 
 TEST(PlannedMemory, OfContextRanksBetweenStepsIsExact) { on_every_context_setting(expect_resident); }

@@ -95,7 +95,7 @@ inline pipeline::Steps steps_after(const job::Job& job, std::int64_t consumed) {
     const auto first =
         consumed + (microbatch * job.data_ranks() + job.data_rank()) * job.run.training.micro_batch_size;
     return job::context_part(batch_of(job.run, first), job.ranks.coord(plan::Axis::kCp),
-                             job.run.parallel.context_parallel_size);
+                             job.run.parallel.context_parallel_size, job.run.model.mtp_num_layers);
   };
   steps.loss = [&job](const at::Tensor& y, const tensor::Batch& b) {
     return job::gpt_loss(y, b, job.run.training.calculate_per_token_loss);

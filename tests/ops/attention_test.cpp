@@ -59,7 +59,7 @@ void check(const Case& c, at::ScalarType type) {
   AttentionArgs args{.scale = 0.4, .causal = c.causal, .window = c.window};
   args.softcap = c.softcap;
   const auto sinks = test::parameter(test::random({c.n}, type));
-  if (c.sinks) args.sinks = sinks.get();
+  if (c.sinks) args.sinks.learned = sinks.get();
   const Tensor ref_sinks = c.sinks ? copy(sinks->value) : Tensor();
   if (c.mask) {
     args.mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
@@ -125,8 +125,8 @@ TEST(Attention, ASinkAtZeroIsOneOfLogitZero) {
   const auto zeros = test::parameter(at::zeros({4}, test::options(at::kDouble)));
   for (const double cap : {0.0, 0.7}) {
     AttentionArgs learned{.scale = 0.4}, fixed{.scale = 0.4};
-    learned.sinks = zeros.get();
-    fixed.sink_at_zero = true;
+    learned.sinks.learned = zeros.get();
+    fixed.sinks.at_zero = true;
     learned.softcap = fixed.softcap = cap;
     EXPECT_LT(distance(attention(qkv, learned), attention(qkv, fixed)), 1e-15);
     AttentionArgs none{.scale = 0.4};
@@ -237,10 +237,10 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   const Qkv fits{test::random({1, 4, 5, 8}), test::random({1, 2, 5, 8}), test::random({1, 2, 5, 8})};
   const auto three = test::parameter(test::random({3}));
   AttentionArgs args;
-  args.sinks = three.get();
+  args.sinks.learned = three.get();
   EXPECT_THROW(attention(fits, args), Error);
   AttentionArgs dropped{.dropout = 0.5};
-  dropped.sink_at_zero = true;
+  dropped.sinks.at_zero = true;
   EXPECT_THROW(attention(fits, dropped), Error);
 }
 

@@ -57,7 +57,7 @@ tensor::Batch empty_batch(const config::Run& run) {
   batch.set("samples", at::zeros({b}, ids));
   if (run.data.reset_attention_mask)
     batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
-  return context_part(std::move(batch), 0, run.parallel.context_parallel_size);
+  return context_part(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
 }
 
 pipeline::Steps empty_steps(const config::Run& run) {

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/fault/inject.h"
+#include "colonnade/layers/prediction.h"
 #include "colonnade/plan/context_parallel.h"
 
 namespace colonnade::job {
@@ -28,7 +29,7 @@ std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t mi
 tensor::Batch batch_of(const Job& job, data::HostBatch host) {
   using plan::Axis;
   return context_part(to_batch(std::move(host), !job.run.data.reset_position_ids), job.ranks.coord(Axis::kCp),
-                      job.ranks.mesh().size(Axis::kCp));
+                      job.ranks.mesh().size(Axis::kCp), job.run.model.mtp_num_layers);
 }
 
 pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
@@ -56,7 +57,7 @@ tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
   return batch;
 }
 
-tensor::Batch context_part(tensor::Batch whole, int rank, int ranks) {
+tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_t further) {
   if (ranks == 1) return whole;
   const at::Tensor& tokens = whole.at("tokens");
   const std::int64_t s = tokens.size(1);
@@ -64,7 +65,9 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks) {
   if (!whole.find("position_ids").defined())
     whole.set("position_ids", at::arange(s, tokens.options()).expand(tokens.sizes()));
   whole.set("loss_count", whole.at("loss_mask").sum());
-  for (const char* key : {"tokens", "labels", "loss_mask", "position_ids"}) {
+  std::vector<std::string> cut = layers::Ahead::put_into(whole, further);
+  cut.insert(cut.end(), {"tokens", "labels", "loss_mask", "position_ids"});
+  for (const std::string& key : cut) {
     const at::Tensor& rows = whole.at(key);
     std::vector<at::Tensor> held;
     for (const plan::Chunk& chunk : chunks) held.push_back(rows.narrow(1, chunk.begin, chunk.length));

@@ -15,8 +15,9 @@ tensor::Batch to_batch(data::HostBatch host, bool default_positions);
 
 /// What a context rank reads of a whole micro-batch: its tokens of each row (plan::context_chunks) with their
 /// labels, loss mask and positions. The mask of documents stays whole. Adds `loss_count`, the whole sum of
-/// the loss mask. With one rank the batch as it is.
-tensor::Batch context_part(tensor::Batch whole, int rank, int ranks);
+/// the loss mask, and what `further` predicted tokens read, which may lie on other ranks (layers::Ahead).
+/// With one rank the batch as it is.
+tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_t further = 0);
 
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum
 /// alone (the division by the global count follows in Job). Of a part of a micro-batch (context_part) the

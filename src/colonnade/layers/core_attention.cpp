@@ -1,6 +1,8 @@
 // See core_attention.h.
 #include "colonnade/layers/core_attention.h"
 
+#include <ATen/ops/constant_pad_nd.h>
+
 #include "colonnade/layers/context_parallel/blocks.h"
 #include "colonnade/layers/context_parallel/heads.h"
 #include "colonnade/layers/recompute.h"
@@ -10,6 +12,14 @@
 #include "colonnade/tensor/kv_cache.h"
 
 namespace colonnade::layers {
+namespace {
+
+/// The last dimension filled up with zeros, which no sum of products sees.
+at::Tensor filled(const at::Tensor& x, std::int64_t to) {
+  return x.size(-1) == to ? x : at::constant_pad_nd(x, {0, to - x.size(-1)});
+}
+
+}  // namespace
 
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
     : sinks(context.make(args.sinks)),
@@ -43,33 +53,41 @@ at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) cons
 }
 
 at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const {
-  if (across_.heads.size() == 1) return attend(heads, pass);
-  heads = heads_for_positions(heads, across_.heads, name_);
-  return positions_for_heads(attend(heads, pass), across_.heads, name_);
+  if (across_.heads.size() * across_.ring.size() == 1) return attend(heads, pass);
+  const std::int64_t n = heads.q.size(1), width = heads.v.size(3), wide = std::max(heads.q.size(3), width);
+  heads = {filled(heads.q, wide), filled(heads.k, wide), filled(heads.v, wide)};
+  const at::Tensor y =
+      across_.heads.size() == 1
+          ? attend(heads, pass)
+          : positions_for_heads(attend(heads_for_positions(heads, across_.heads, name_), pass), across_.heads,
+                                name_);
+  return width == wide ? y : y.unflatten(-1, {n, wide}).narrow(-1, 0, width).flatten(-2);
 }
 
 at::Tensor CoreAttention::attend(const ops::Qkv& heads, const tensor::Pass& pass) const {
   const at::Tensor mask = pass.batch.find("attention_mask");
+  const std::int64_t first = across_.heads.rank() * heads.q.size(1);
+  const ops::Sinks own_sinks{sinks.get(), first, sink_at_zero_};
   if (across_.ring.size() > 1)
     return attention_in_blocks(heads, mask,
                                {.group = across_.ring,
                                 .gathers = across_.gathers,
                                 .scale = scale_,
                                 .window = window_,
+                                .sinks = own_sinks,
                                 .name = name_});
   ops::AttentionArgs args;
   args.scale = scale_;
   args.window = window_;
   args.softcap = softcap_;
-  args.sinks = sinks.get();
-  args.sink_at_zero = sink_at_zero_;
+  args.sinks = own_sinks;
   args.mask = mask;
   if (pass.training && dropout_ > 0) {
     args.dropout = dropout_;
     args.key.key = dropout_key_;
     args.key.samples = pass.batch.at("samples");
     args.key.sequence_length = heads.q.size(2);
-    args.key.hidden_offset = first_head_ + across_.heads.rank() * heads.q.size(1);
+    args.key.hidden_offset = first_head_ + first;
     args.key.hidden_size = all_heads_;
   }
   return ops::attention(heads, args);

@@ -31,7 +31,8 @@ class CoreAttention {
   std::unique_ptr<tensor::Parameter> sinks;  ///< [n / tp]; null: none is learned
 
  private:
-  /// Where heads are exchanged for positions: before and after it.
+  /// Where heads are exchanged for positions: before and after it. Context ranks know one width of heads: the
+  /// narrower of keys and values are filled up with zeros.
   [[nodiscard]] at::Tensor exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const;
   /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const tensor::Pass& pass) const;

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <fmt/format.h>
 
 #include "colonnade/layers/embedding.h"
 #include "colonnade/layers/recompute.h"
@@ -30,16 +31,37 @@ at::Tensor starts_of(const tensor::Batch& batch) {
 }  // namespace
 
 Ahead Ahead::of(const tensor::Batch& batch) {
-  return {batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}};
+  return {batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}, {}};
 }
 
 Ahead Ahead::next() const {
-  Ahead later{shifted(tokens, 0), shifted(labels, 0), shifted(mask, 0), {}, {}};
-  if (!starts.defined()) return later;
-  later.starts = shifted(starts, 1);
-  later.left = left.defined() ? left.logical_or(later.starts) : later.starts;
-  later.mask.masked_fill_(later.left, 0);
+  Ahead later{shifted(tokens, 0), shifted(labels, 0), shifted(mask, 0), {}, {}, {}};
+  if (starts.defined()) {
+    later.starts = shifted(starts, 1);
+    later.left = left.defined() ? left.logical_or(later.starts) : later.starts;
+    later.mask.masked_fill_(later.left, 0);
+  }
+  later.count = later.mask.sum();
   return later;
+}
+
+std::vector<std::string> Ahead::put_into(tensor::Batch& whole, std::int64_t depths) {
+  std::vector<std::string> names;
+  Ahead ahead = of(whole);
+  for (std::int64_t k = 1; k <= depths; ++k) {
+    ahead = ahead.next();
+    for (const auto& [kind, tensor] :
+         {std::pair{"tokens", ahead.tokens}, {"labels", ahead.labels}, {"loss_mask", ahead.mask}})
+      whole.set(names.emplace_back(fmt::format("{}_ahead_{}", kind, k)), tensor);
+    whole.set(fmt::format("loss_count_ahead_{}", k), ahead.count);
+  }
+  return names;
+}
+
+Ahead Ahead::after(const Ahead& before, const tensor::Batch& batch, std::size_t k) {
+  const auto part = [&](const char* kind) { return batch.find(fmt::format("{}_ahead_{}", kind, k)); };
+  if (!part("tokens").defined()) return before.next();
+  return {part("tokens"), part("labels"), part("loss_mask"), {}, {}, part("loss_count")};
 }
 
 Prediction::Prediction(const plan::PredictionParams& params, const config::Model& model,

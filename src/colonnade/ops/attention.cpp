@@ -52,7 +52,7 @@ Tensor with_heads_of(const Tensor& x_sbh, std::int64_t heads, std::int64_t to) {
 struct FlashArgs {
   double scale;
   bool causal;
-  tensor::Parameter* sinks;
+  Sinks sinks;
 };
 
 /// Heads as the kernel sees them: [1, b n, s, d] when no key is shared, otherwise [b g, n/g, s, d] with
@@ -104,6 +104,15 @@ void add_sinks(const Tensor& y, const Tensor& lse, const Tensor& sinks) {
   y.mul_((alone - lse).exp_().unsqueeze(-1));
 }
 
+/// The gradient of these heads' sinks; that of the others is zero here.
+void accumulate_sinks(const Sinks& sinks, const Tensor& grad) {
+  tensor::Parameter& parameter = *sinks.learned;
+  if (grad.numel() == parameter.value.numel()) return parameter.accumulate(grad);
+  const Tensor all = at::zeros(parameter.value.sizes(), grad.options());
+  all.narrow(0, sinks.first, grad.numel()).copy_(grad);
+  parameter.accumulate(all);
+}
+
 struct FlashRule : torch::autograd::Function<FlashRule> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                         const MaybeTensor& mask_given, const MaybeTensor& sinks, const FlashArgs& args) {
@@ -123,7 +132,8 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
       std::tie(y, lse) = at::_scaled_dot_product_flash_attention_for_cpu(
           query, fold.key(key), fold.key(filled(v, wide)), 0.0, args.causal,
           folded_mask.defined() ? std::optional(folded_mask) : std::nullopt, args.scale);
-      if (sinks) add_sinks(y, lse, fold.per_head(sinks->to(lse.scalar_type())));
+      if (sinks)
+        add_sinks(y, lse, fold.per_head(sinks->narrow(0, args.sinks.first, q.size(1)).to(lse.scalar_type())));
     }
     keep(ctx, args);
     const Tensor result = with_heads_of(fold.joined(y), q.size(1), v.size(3));
@@ -138,7 +148,7 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
     const Tensor& v = saved[2];
     const auto args = kept<FlashArgs>(ctx);
     if (q.is_meta()) {
-      if (args.sinks != nullptr) args.sinks->accumulate(at::empty_like(args.sinks->value));
+      if (tensor::Parameter* sinks = args.sinks.learned) sinks->accumulate(at::empty_like(sinks->value));
       return {at::empty_like(q), at::empty_like(k), at::empty_like(v), Tensor(), Tensor(), Tensor()};
     }
     const std::int64_t heads = q.size(1), d = q.size(3), w = v.size(3), wide = std::max(d, w);
@@ -148,7 +158,7 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
     const auto as_written = [&](const Tensor& x) { return fold.apart(with_heads_of(x, heads, wide)); };
     const Tensor grad_y = as_written(grads[0].contiguous());
     const Tensor y = w == wide ? saved[4] : as_written(saved[4]);
-    if (args.sinks != nullptr) add_sink_gradient(fold, grad_y, y, saved[5], *args.sinks);
+    if (args.sinks.learned != nullptr) add_sink_gradient(fold, grad_y, y, saved[5], args.sinks);
     const auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad_y, fold.query(query), fold.key(key), fold.key(filled(v, wide)), y, saved[5], 0.0, args.causal,
         mask.defined() ? std::optional(mask) : std::nullopt, args.scale);
@@ -161,10 +171,11 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
   }
 
   static void add_sink_gradient(const Folded& fold, const Tensor& grad_y, const Tensor& y, const Tensor& lse,
-                                tensor::Parameter& sinks) {
-    const Tensor share = (fold.per_head(sinks.value.detach().to(lse.scalar_type())) - lse).exp_();
+                                const Sinks& sinks) {
+    const Tensor own = sinks.learned->value.detach().narrow(0, sinks.first, fold.z.n);
+    const Tensor share = (fold.per_head(own.to(lse.scalar_type())) - lse).exp_();
     const Tensor dot = (grad_y.to(lse.scalar_type()) * y).sum(-1);
-    sinks.accumulate(fold.sum_per_head(dot * share).neg_());
+    accumulate_sinks(sinks, fold.sum_per_head(dot * share).neg_());
   }
 };
 
@@ -182,8 +193,9 @@ struct ValueRule : torch::autograd::Function<ValueRule> {
 
 /// The sink of each head, or 0 of all: [n].
 Tensor sink_logits(const Sizes& z, const Tensor& q, const AttentionArgs& args) {
-  if (args.sinks == nullptr) return at::zeros({z.n}, q.options());
-  return ValueRule::apply(args.sinks->value, args.sinks);
+  tensor::Parameter* learned = args.sinks.learned;
+  if (learned == nullptr) return at::zeros({z.n}, q.options());
+  return ValueRule::apply(learned->value, learned).narrow(0, args.sinks.first, z.n);
 }
 
 /// All scores in memory, because LibTorch's kernels know neither dropout by position nor soft caps, and those
@@ -237,11 +249,11 @@ void check(const Qkv& qkv, const AttentionArgs& args) {
       c10::str(qkv.q.sizes()), c10::str(qkv.k.sizes()), c10::str(qkv.v.sizes()));
   COL_CHECK(args.window == 0 || args.causal, "attention: a window needs causal attention; got window {}",
             args.window);
-  const bool sinks = args.sinks != nullptr || args.sink_at_zero;
-  COL_CHECK(!sinks || args.dropout == 0, "attention: sinks need dropout 0; got {}", args.dropout);
-  COL_CHECK(args.sinks == nullptr || args.sinks->value.numel() == qkv.q.size(1),
-            "attention: there must be a sink for each of {} heads; got {}", qkv.q.size(1),
-            c10::str(args.sinks->value.sizes()));
+  const Sinks& sinks = args.sinks;
+  COL_CHECK(!sinks.any() || args.dropout == 0, "attention: sinks need dropout 0; got {}", args.dropout);
+  COL_CHECK(sinks.learned == nullptr || sinks.learned->value.numel() >= sinks.first + qkv.q.size(1),
+            "attention: there must be a sink for each of {} heads from {} on; got {}", qkv.q.size(1),
+            sinks.first, c10::str(sinks.learned->value.sizes()));
   const Tensor& mask = args.mask;
   COL_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool && mask.dim() == 4 &&
                                 (mask.size(0) == 1 || mask.size(0) == qkv.q.size(0)) && mask.size(1) == 1 &&
@@ -271,6 +283,27 @@ void join_block(const BlockOutput& into, const BlockOutput& more) {
   into.lse.copy_(lse);
 }
 
+void join_sinks(const BlockOutput& into, const Sinks& sinks) {
+  if (into.y.is_meta() || !sinks.any()) return;
+  const std::int64_t n = into.lse.size(1);
+  const Tensor logits =
+      sinks.learned != nullptr
+          ? sinks.learned->value.detach().narrow(0, sinks.first, n).to(into.lse.scalar_type())
+          : at::zeros({n}, into.lse.options());
+  add_sinks(into.y, into.lse, logits.view({1, n, 1}));
+}
+
+void join_sinks_backward(const Tensor& grad_y, const BlockOutput& whole, const Sinks& sinks) {
+  if (sinks.learned == nullptr) return;
+  tensor::Parameter& parameter = *sinks.learned;
+  if (grad_y.is_meta()) return parameter.accumulate(at::empty_like(parameter.value));
+  const std::int64_t n = whole.lse.size(1);
+  const Tensor own = parameter.value.detach().narrow(0, sinks.first, n).to(whole.lse.scalar_type());
+  const Tensor share = (own.view({1, n, 1}) - whole.lse).exp_();
+  const Tensor dot = (grad_y.to(whole.lse.scalar_type()) * whole.y).sum(-1);
+  accumulate_sinks(sinks, (dot * share).sum(at::IntArrayRef{0, 2}).neg_());
+}
+
 Qkv attention_block_backward(const Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole, double scale,
                              const BlockMask& given) {
   check_block(qkv);
@@ -292,16 +325,16 @@ Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
   const bool triangle = args.causal && z.s == z.t && z.s > 1;  // what the kernels know as causal
   const bool slanted = args.causal && z.s != z.t && z.s > 1;
   const bool masked = windowed || slanted || args.mask.defined();
-  const bool sinks = args.sinks != nullptr || args.sink_at_zero;
+  const bool sinks = args.sinks.any();
   if (args.dropout > 0 || args.softcap > 0 || (sinks && qkv.q.is_cuda())) {
     const Tensor mask = masked || triangle ? added_mask(qkv.q, z, args) : Tensor();
     return attention_with_scores(qkv, mask, z, args, sinks);
   }
   const Tensor mask = masked ? added_mask(qkv.q, z, args) : Tensor();
   if (!qkv.q.is_cuda()) {
-    const Tensor logits = args.sinks != nullptr ? args.sinks->value
-                          : sinks               ? at::zeros({z.n}, qkv.q.options())
-                                                : Tensor();
+    const Tensor logits = args.sinks.learned != nullptr ? args.sinks.learned->value
+                          : sinks                       ? at::zeros({z.n}, qkv.q.options())
+                                                        : Tensor();
     return FlashRule::apply(qkv.q, qkv.k, qkv.v, maybe(mask), maybe(logits),
                             FlashArgs{args.scale, triangle, args.sinks});
   }

@@ -11,6 +11,14 @@
 
 namespace colonnade::ops {
 
+/// A logit per head that its scores compete with.
+struct Sinks {
+  tensor::Parameter* learned = nullptr;  ///< [n], or of more heads, of which these are [first, first + n)
+  std::int64_t first = 0;
+  bool at_zero = false;  ///< all are 0 instead: exp(0) takes part in every sum
+  [[nodiscard]] bool any() const { return learned != nullptr || at_zero; }
+};
+
 struct AttentionArgs {
   double scale = 1.0;       ///< scores are multiplied by it; 1 / sqrt(d) as a rule
   bool causal = true;       ///< a query sees its own and earlier positions, aligned at the end of the keys
@@ -18,8 +26,7 @@ struct AttentionArgs {
   at::Tensor mask;          ///< bool [b or 1, 1, q, k], true = hidden, on top of causal; or undefined
   double dropout = 0;       ///< > 0 takes a path that keeps all scores in memory, and says so once
   DropoutKey key;           ///< read when dropout > 0; sequence offset and length, first head, samples
-  tensor::Parameter* sinks = nullptr;  ///< [n], a logit per head that its scores compete with; or null
-  bool sink_at_zero = false;           ///< exp(0) takes part in every sum, as a sink that is not learned
+  Sinks sinks;
   double softcap = 0;  ///< c > 0: scores become c tanh(scores / c) before masks; keeps all scores in memory
 };
 
@@ -43,6 +50,11 @@ BlockOutput attention_block(const Qkv& qkv, double scale, const BlockMask& mask)
 /// Joins another block of keys for the same queries: lse = log(exp(into.lse) + exp(more.lse)) and the outputs
 /// weighted by their shares, in place. into.y is of the type of lse; both may be views.
 void join_block(const BlockOutput& into, const BlockOutput& more);
+
+/// Lets sinks take their part when all blocks are joined, in place; `into.y` is of the type of lse.
+void join_sinks(const BlockOutput& into, const Sinks& sinks);
+/// Adds the gradient of learned sinks, out of the output and sums with them.
+void join_sinks_backward(const at::Tensor& grad_y, const BlockOutput& whole, const Sinks& sinks);
 
 /// The gradients of q, k and v that go through this block, out of the output and sums over all blocks.
 Qkv attention_block_backward(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole, double scale,

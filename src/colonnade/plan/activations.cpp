@@ -27,7 +27,8 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 
 std::int64_t batch_bytes(const config::Run& run) {
   const Sizes z(run);
-  return z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
+  const std::int64_t further = z.cp > 1 ? z.m.mtp_num_layers : 0;  // what they read is of other ranks
+  return (1 + further) * z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
          (run.data.reset_attention_mask ? z.b * z.length * z.length : 0);
 }
 

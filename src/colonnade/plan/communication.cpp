@@ -78,8 +78,9 @@ ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   // Columns for each token of this rank; keys that neighbours share are sent to each of them.
   const std::int64_t heads = m.num_attention_heads / tp;
   const std::int64_t exchanged = kind.heads * std::max<std::int64_t>(1, groups / kind.heads);
-  const auto q = static_cast<double>(heads * m.kv_channels);
-  const auto kv = static_cast<double>(exchanged * m.kv_channels);
+  const std::int64_t wide = std::max(m.kv_channels, m.value_channels());  // the narrower are filled up
+  const auto q = static_cast<double>(heads * wide);
+  const auto kv = static_cast<double>(exchanged * wide);
   const double exchange = ring(tokens * element * (2 * q + 2 * kv), kind.heads);
   const double keys = 2 * tokens * kv, hops = kind.ring - 1;
   const double round = kind.ring > 1 ? keys * element * hops : 0;

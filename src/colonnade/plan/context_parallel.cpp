@@ -32,7 +32,7 @@ std::vector<Chunk> SequencePart::chunks(std::int64_t length) const {
 
 const std::string& context_exchange(const config::Parallel& parallel, std::int64_t layer) {
   const auto& kinds = parallel.cp_comm_type;
-  return kinds.size() == 1 ? kinds.front() : kinds.at(static_cast<std::size_t>(layer));
+  return kinds[std::min(static_cast<std::size_t>(layer), kinds.size() - 1)];
 }
 
 ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer) {

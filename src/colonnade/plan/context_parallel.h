@@ -41,7 +41,7 @@ struct ContextLayer {
   bool gathers = false;  ///< keys and values are gathered over `ring`, not handed on
 };
 
-/// The kind that --cp-comm-type names for a layer.
+/// The kind that --cp-comm-type names for a layer; those behind the last one are of its kind.
 const std::string& context_exchange(const config::Parallel& parallel, std::int64_t layer);
 ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer);
 

@@ -148,7 +148,10 @@ class Forward {
     else
       ops::join_block({tail(whole_.y, m.first_query), tail(whole_.lse, m.first_query)}, block);
   }
-  [[nodiscard]] ops::BlockOutput whole() const { return {whole_.y.to(q_.scalar_type()), whole_.lse}; }
+  [[nodiscard]] ops::BlockOutput whole() const {
+    ops::join_sinks(whole_, args_.sinks);
+    return {whole_.y.to(q_.scalar_type()), whole_.lse};
+  }
 
  private:
   const Tensor& q_;
@@ -245,8 +248,10 @@ Tensor backward_ring(Backward& grads, const Place& place, Tensor kv, Tensor grad
 }
 
 struct BlocksRule : torch::autograd::Function<BlocksRule> {
+  /// `sinks`, the value of learned ones, lets autograd know who gets a gradient.
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const std::optional<Tensor>& given_mask, const BlocksArgs& args) {
+                        const std::optional<Tensor>& given_mask, const std::optional<Tensor>& /*sinks*/,
+                        const BlocksArgs& args) {
     const Tensor mask = given_mask.value_or(Tensor());
     const ops::BlockOutput whole = layers::forward({q, k, v}, mask, args);
     ctx->save_for_backward({q, k, v, mask, whole.y, whole.lse});
@@ -261,6 +266,7 @@ struct BlocksRule : torch::autograd::Function<BlocksRule> {
     const Tensor grad_y =
         grads[0].reshape({q.size(2), q.size(0), q.size(1), q.size(3)}).permute({1, 2, 0, 3});
     const ops::BlockOutput whole{saved[4], saved[5]};
+    ops::join_sinks_backward(grad_y, whole, args.sinks);
     Backward sum(grad_y, q, whole, saved[3], args);
     const Place place({q, saved[1], saved[2]}, args.group);
     const Tensor kv = at::stack({saved[1], saved[2]});
@@ -268,14 +274,16 @@ struct BlocksRule : torch::autograd::Function<BlocksRule> {
     const Tensor summed = args.gathers ? backward_gathered(sum, place, kv, grad_kv, args)
                                        : backward_ring(sum, place, kv, grad_kv, args);
     const Tensor grad = summed.to(q.scalar_type());
-    return {sum.grad_q(), grad[0], grad[1], Tensor(), Tensor()};
+    return {sum.grad_q(), grad[0], grad[1], Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor attention_in_blocks(const ops::Qkv& qkv, const at::Tensor& mask, const BlocksArgs& args) {
-  return BlocksRule::apply(qkv.q, qkv.k, qkv.v, mask.defined() ? std::optional(mask) : std::nullopt, args);
+  const auto maybe = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
+  const Tensor sinks = args.sinks.learned != nullptr ? args.sinks.learned->value : Tensor();
+  return BlocksRule::apply(qkv.q, qkv.k, qkv.v, maybe(mask), maybe(sinks), args);
 }
 
 }  // namespace colonnade::layers

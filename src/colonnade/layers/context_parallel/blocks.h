@@ -5,7 +5,7 @@
 #include <string>
 
 #include "colonnade/comm/group.h"
-#include "colonnade/ops/rotary.h"
+#include "colonnade/ops/attention.h"
 
 namespace colonnade::layers {
 
@@ -14,6 +14,7 @@ struct BlocksArgs {
   bool gathers = false;     ///< keys and values of all ranks are gathered; else handed on in a ring
   double scale = 1.0;       ///< of the scores
   std::int64_t window = 0;  ///< W > 0: a query sees only W earlier positions and itself
+  ops::Sinks sinks = {};    ///< join the sums behind all keys
   std::string name;         ///< of the layer, for its messages
 };
 

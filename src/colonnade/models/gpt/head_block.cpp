@@ -54,17 +54,16 @@ at::Tensor HeadBlock::predict(at::Tensor normed, const tensor::Pass& pass) {
   at::Tensor hidden = normed;
   layers::Ahead ahead = layers::Ahead::of(pass.batch);
   for (std::size_t i = 0; i < predictions_.size(); ++i) {
-    ahead = ahead.next();
+    ahead = layers::Ahead::after(ahead, pass.batch, i + 1);
     hidden = predictions_[i]->forward(hidden, ahead.tokens, *word_, pass);
     const at::Tensor losses = layers::vocab_loss(hidden, *output_, ahead.labels, tp_, sequence_parallel_);
     const at::Tensor sum = (losses * ahead.mask).sum();
-    const at::Tensor count = ahead.mask.sum();
     if (pass.report != nullptr) {
-      const auto told = tensor::tally(sum.detach(), count);
+      const auto told = tensor::tally(sum.detach(), ahead.mask.sum());
       tensor::add(*pass.report, "mtp_loss", told);
       if (predictions_.size() > 1) tensor::add(*pass.report, fmt::format("mtp_{}_loss", i + 1), told);
     }
-    normed = ops::attach_loss(normed, sum / count.clamp_min(1), factor_ * pass.grad_scale);
+    normed = ops::attach_loss(normed, sum / ahead.count.clamp_min(1), factor_ * pass.grad_scale);
   }
   return normed;
 }

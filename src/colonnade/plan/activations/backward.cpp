@@ -79,14 +79,16 @@ std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
   if (context.ring == 1) return 0;
   const std::int64_t keys = 2 * z.n * exchanged_keys(z, context);
   const std::int64_t others = context.gathers ? context.ring * keys * (z.e + 10) : 2 * keys * (z.e + kFp32);
-  return z.n * z.q * (2 * z.e + kFp32) + keys * (z.e + kFp32) + others;
+  return z.n * z.heads * z.wide * (2 * z.e + kFp32) + keys * (z.e + kFp32) + others;
 }
 
 /// Gradients of queries, keys, values and of the result; with heads that are filled up, values, result and
 /// its gradient filled. Beside them those of the scores, where these are kept.
 std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t layer) {
-  const std::int64_t gradients =
-      fills_heads(run, z) ? 6 * std::max(z.q, z.out) + z.out : z.q + z.kv + z.v + z.out;
+  const std::int64_t shared = shared_channels(z, across(run, layer)) + z.heads * z.wide;
+  const std::int64_t gradients = z.cp > 1              ? shared
+                                 : fills_heads(run, z) ? 6 * std::max(z.q, z.out) + z.out
+                                                       : z.q + z.kv + z.v + z.out;
   const std::int64_t scored = keeps_scores(run) ? 2 * scores(z) : 0;
   return std::max(z.n * z.e * gradients + scored, blocks_working(z, across(run, layer)));
 }

@@ -51,9 +51,10 @@ std::int64_t qkv_bytes(const Sizes& z) { return z.n * z.e * (z.q + z.kv + z.v); 
 /// Of scores, softmax and weighted sum, besides queries, keys, values and the projection's input.
 std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
   const ContextLayer context = across(run, layer);
-  const std::int64_t exchanged = context.heads > 1 ? 2 * (exchanged_keys(z, context) - z.kv) : 0;
-  const std::int64_t copies = (output_copies(run, z, context) - 1) * z.out;
-  const std::int64_t bytes = z.n * z.e * (exchanged + copies);
+  const std::int64_t more = z.cp > 1 ? shared_channels(z, context) - (z.q + z.kv + z.v) : 0;
+  const bool narrowed = z.cp > 1 && z.out < z.heads * z.wide;
+  const std::int64_t copies = narrowed ? z.heads * z.wide : (output_copies(run, z, context) - 1) * z.out;
+  const std::int64_t bytes = z.n * z.e * (more + copies);
   if (keeps_scores(run)) return bytes + kept_scores(z);
   return bytes + z.n * kFp32 * z.heads + mask_bytes(run, z, layer);
 }
@@ -112,8 +113,8 @@ Again::Again(const config::Run& run, const Sizes& z, std::int64_t layer) {
 }
 
 std::int64_t mlp_part(const Sizes& z, std::int64_t layer, const Again& again) {
-  return (z.has_experts(layer) ? expert_activations(z) : mlp_activations(z)) - again.mlp -
-         again.activation - again.shared;
+  return (z.has_experts(layer) ? expert_activations(z) : mlp_activations(z)) - again.mlp - again.activation -
+         again.shared;
 }
 
 std::int64_t layer_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
@@ -132,8 +133,10 @@ std::int64_t prediction_activations(const config::Run& run, const Sizes& z) {
   if (z.m.mtp_num_layers == 0) return 0;
   const std::int64_t layer =
       makes_predictions_again(run.recompute) ? 0 : layer_activations(run, z, z.m.num_layers);
-  return z.n * (2 * kInt64 + kFp32) + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer +
-         logit_activations(z);
+  // Of a cut sequence they are the batch's, and labels in the order (s, b) a copy.
+  const std::int64_t labels = z.b > 1 ? z.n * kInt64 : 0;
+  const std::int64_t moved = z.cp > 1 ? labels : z.n * (2 * kInt64 + kFp32);
+  return moved + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer + logit_activations(z);
 }
 
 std::int64_t head_activations(const config::Run& run, const Sizes& z) {

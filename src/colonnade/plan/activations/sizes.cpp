@@ -26,6 +26,7 @@ Sizes::Sizes(const config::Run& run)
       kv(groups * m.kv_channels),
       v(groups * m.value_channels()),
       out(heads * m.value_channels()),
+      wide(cp > 1 ? std::max(m.kv_channels, m.value_channels()) : m.kv_channels),
       ffn(m.ffn_hidden_size / tp),
       fc1(m.gated() ? 2 * ffn : ffn),
       vocabulary(padded_vocab_size(m, static_cast<int>(tp)) / tp),
@@ -51,7 +52,11 @@ ContextLayer across(const config::Run& run, std::int64_t layer) {
 }
 
 std::int64_t exchanged_keys(const Sizes& z, const ContextLayer& context) {
-  return context.heads * std::max<std::int64_t>(1, z.groups / context.heads) * z.m.kv_channels;
+  return context.heads * std::max<std::int64_t>(1, z.groups / context.heads) * z.wide;
+}
+
+std::int64_t shared_channels(const Sizes& z, const ContextLayer& context) {
+  return z.heads * z.wide + 2 * exchanged_keys(z, context);
 }
 
 bool has_positions(const config::Run& run) {
@@ -67,7 +72,8 @@ bool keeps_scores(const config::Run& run) {
 }
 
 bool fills_heads(const config::Run& run, const Sizes& z) {
-  return run.training.device != "cuda" && !keeps_scores(run) && z.m.value_channels() != z.m.kv_channels;
+  return run.training.device != "cuda" && !keeps_scores(run) && z.cp == 1 &&
+         z.m.value_channels() != z.m.kv_channels;
 }
 
 }  // namespace colonnade::plan

@@ -32,9 +32,10 @@ struct Sizes {
   std::int64_t cp, length;  ///< ranks that share a sequence, tokens of the whole
   std::int64_t s, n, r, e;
   std::int64_t heads, groups, q, kv, v, out;  ///< of this rank: channels of queries, keys, values and result
-  std::int64_t ffn, fc1, vocabulary;          ///< columns of this rank
-  std::int64_t hidden;                        ///< bytes of [r, h]
-  std::int64_t gathered;                      ///< bytes of a whole sequence, where it is cut
+  std::int64_t wide;                  ///< channels of a head between context ranks, which know one width
+  std::int64_t ffn, fc1, vocabulary;  ///< columns of this rank
+  std::int64_t hidden;                ///< bytes of [r, h]
+  std::int64_t gathered;              ///< bytes of a whole sequence, where it is cut
   std::int64_t ep, etp, k;
   std::int64_t rows;                    ///< of this rank's experts, when all get equally many
   std::int64_t expert_ffn, shared_ffn;  ///< columns of this rank
@@ -54,6 +55,10 @@ ContextLayer across(const config::Run& run, std::int64_t layer);
 
 /// Columns of keys, when heads are exchanged for positions: for each token of this rank as it was.
 std::int64_t exchanged_keys(const Sizes& z, const ContextLayer& context);
+
+/// Channels of queries, keys and values that context ranks share their tokens in, for each token of this
+/// rank.
+std::int64_t shared_channels(const Sizes& z, const ContextLayer& context);
 
 /// Whether a batch says the positions of its tokens.
 bool has_positions(const config::Run& run);

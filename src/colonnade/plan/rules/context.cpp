@@ -105,30 +105,12 @@ Broken dropout(const Run& r) {
                  ""};
 }
 
-/// Learned sinks are of the heads that a tensor rank has, and exchanged heads are not all of them.
-Broken scores(const Run& r) {
-  const auto& m = r.model;
-  if (r.parallel.context_parallel_size <= 1) return std::nullopt;
-  const bool other = m.softmax_type != config::SoftmaxType::kVanilla || m.attn_logit_softcapping > 0;
-  if (!(has_blocks(r) && other) && m.softmax_type != config::SoftmaxType::kLearnable) return std::nullopt;
-  return Finding{
-      "--context-parallel-size",
-      "knows neither sinks nor a soft cap of scores in this version, but a fixed sink or a cap with "
-      "--cp-comm-type a2a",
-      fmt::format("--softmax-type {} and --attn-logit-softcapping {} with {}",
-                  config::text_of(r, config::setting("softmax_type")), m.attn_logit_softcapping, kinds_of(r)),
-      {{"softmax_type", "vanilla"}, {"attn_logit_softcapping", "0"}},
-      ""};
-}
-
-Broken narrow(const Run& r) {
-  const auto& m = r.model;
-  if (r.parallel.context_parallel_size <= 1 || (!m.latent.enabled && m.mtp_num_layers == 0))
-    return std::nullopt;
-  return Finding{"--context-parallel-size",
-                 "must be 1 with --multi-latent-attention or --mtp-num-layers in this version",
-                 std::to_string(r.parallel.context_parallel_size),
-                 {{"context_parallel_size", "1"}},
+Broken soft_cap(const Run& r) {
+  if (!has_blocks(r) || r.model.attn_logit_softcapping <= 0) return std::nullopt;
+  return Finding{"--attn-logit-softcapping",
+                 "needs --cp-comm-type a2a with context parallelism",
+                 fmt::format("{} with {}", r.model.attn_logit_softcapping, kinds_of(r)),
+                 {{"cp_comm_type", "a2a"}, {"hierarchical_context_parallel_sizes", ""}},
                  ""};
 }
 
@@ -157,14 +139,8 @@ constexpr Rule kContext[] = {
     {"context-dropout", true, dropout, "attention_dropout=0.1",
      "Blocks of keys are joined by sums of scores that nothing was dropped from.",
      "cp_comm_type context_parallel_size"},
-    {"context-scores", true, scores, "softmax_type=off-by-one",
-     "Blocks of keys are joined by sums of plain scores, and a learned sink belongs to one head.",
-     "cp_comm_type context_parallel_size"},
-    {"context-narrow", true, narrow,
-     "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; "
-     "v_head_dim=8; kv_lora_rank=16",
-     "Heads of values have another size than those of keys, and a further token may be another rank's.",
-     "context_parallel_size"},
+    {"context-soft-cap", true, soft_cap, "attn_logit_softcapping=30",
+     "Blocks of keys are joined by sums of plain scores.", "cp_comm_type context_parallel_size"},
     {"context-cuda", true, device, "device=cuda",
      "Joining blocks of keys needs sums that are taken from LibTorch's kernels for the CPU only.",
      "device context_parallel_size"},
