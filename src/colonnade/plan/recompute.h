@@ -16,8 +16,8 @@ namespace colonnade::plan {
 ///   block N     1, N times
 std::vector<std::int64_t> stretches_made_again(const config::Recompute& recompute, std::int64_t layers);
 
-/// Whether the layer of a further token, with the projection before it, is made again as a whole: as a stretch
-/// of its own, with the uniform method.
+/// Whether the layer of a further token, with the projection before it, is made again as a whole: as a
+/// stretch of its own, with the uniform method.
 bool makes_predictions_again(const config::Recompute& recompute);
 
 /// Layers of a stage, of each kind, and those of them that are made again as a whole.
