@@ -20,6 +20,7 @@ namespace colonnade::plan {
 struct StageMemory {
   std::vector<StageBlocks> stages;  ///< by chunk
   std::int64_t num_parameters = 0;  ///< local elements, with filling rows and tied copies
+  std::int64_t expert_elements = 0; ///< of the flat buffer: those of experts
   std::int64_t parameters = 0;      ///< bytes of the flat buffer, in params_dtype, with its filling; of this
                                     ///< rank's parts, where parameters are sharded
   std::int64_t gradients = 0;       ///< bytes of the flat buffer, fp32; the same
@@ -57,8 +58,8 @@ Schedule schedule_of(const config::Run& run);
 /// By pipeline coordinate. Throws ConfigError where mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& run);
 
-/// The two halves of it, for those who plan many runs: what lies between steps, which micro-batch, sequence
-/// parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.
+/// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch,
+/// sequence parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.
 std::vector<StageMemory> plan_resident(const config::Run& run);
 void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
                      std::vector<StageMemory>& plan);
