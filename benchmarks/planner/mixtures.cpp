@@ -132,8 +132,9 @@ std::vector<Row> published_mixtures() {
                        {.tensor_overlap = true}),
                 455),
       // Megatron-MoE-ModelZoo, best_practice/qwen3.
-      in_seconds(row_of("Qwen3 235B, 256 GPUs, EP 8", large, {256, 2, 32, 3, 8, 2048, true, little}, plain_way),
-                 24.2),
+      in_seconds(
+          row_of("Qwen3 235B, 256 GPUs, EP 8", large, {256, 2, 32, 3, 8, 2048, true, little}, plain_way),
+          24.2),
       in_seconds(
           row_of("Qwen3 235B, 256 GPUs, TP 4 EP 8, DeepEP", large, {256, 4, 8, 4, 8, 2048, true}, once),
           29.0),

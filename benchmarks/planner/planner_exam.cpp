@@ -19,11 +19,13 @@ std::string layout_text(const Prediction& p) {
   const config::Parallel& l = p.run.parallel;
   const bool full = p.run.recompute.full();
   const bool half = p.execution.half_again;
+  const bool part = p.run.recompute.granularity == "selective";
   return fmt::format("TP {} PP {} VPP {} MBS {}{}", l.tensor_model_parallel_size,
                      l.pipeline_model_parallel_size, std::max(1, l.num_virtual_stages_per_pipeline_rank),
                      p.run.training.micro_batch_size,
                      full   ? ", all done again"
                      : half ? ", half done again"
+                     : part ? ", parts done again"
                             : "");
 }
 

@@ -139,7 +139,8 @@ TEST(ExpertsWork, WhatIsMadeAgainIsTheFlopsOfIt) {
     again.recompute = recompute;
     const TrainingFlops flops = recomputed_flops(again, 4);
     EXPECT_GT(flops.linears + flops.attention, 0);
-    EXPECT_NEAR(estimate_step(again, ideal()).step - kept, (flops.linears + flops.attention) / 1e12, 1e-9 * kept);
+    EXPECT_NEAR(estimate_step(again, ideal()).step - kept, (flops.linears + flops.attention) / 1e12,
+                1e-9 * kept);
   };
   for (const char* module : {"core_attn", "mlp", "moe", "shared_experts", "mla_up_proj"})
     extra({.granularity = "selective", .modules = {module}});

@@ -56,8 +56,8 @@ LayerCounts layers_made_again_with_predictions(const config::Run& run, const Sta
 }
 
 /// Of one micro-batch. A layer opens and closes two parallel stretches (of experts only shared ones), the
-/// embedding closes one, the head opens one, and each further token does as all three; cut by sequence, what a
-/// stretch reads is gathered again for its weight gradients. What is made again goes forward once more.
+/// embedding closes one, the head opens one, and each further token does as all three; cut by sequence, what
+/// a stretch reads is gathered again for its weight gradients. What is made again goes forward once more.
 double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stages, double activation, int tp,
                     bool by_sequence) {
   const config::Model& m = run.model;

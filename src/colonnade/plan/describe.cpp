@@ -176,7 +176,8 @@ std::string describe(const config::Run& run) {
                   run.parallel.sequence_parallel ? " (selective recomputation)" : "",
                   bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
   out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';
-  if (run.parallel.deterministic_mode) out += fmt::format("deterministic mode: {}\n\n", determinism_text(run));
+  if (run.parallel.deterministic_mode)
+    out += fmt::format("deterministic mode: {}\n\n", determinism_text(run));
   out += fmt::format("schedule {}: idle {:.1f}% when a backward takes as long as two forwards\n",
                      schedule.kind, 100 * timeline.bubble_fraction);
   return out + paint_text(timeline, schedule);

@@ -258,7 +258,8 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
 
 Table search_table(const SearchResult& result) {
   Table table{{"#", "tensor", "pipeline", "virtual", "schedule", "context", "experts", "data", "micro-batch",
-               "SP", "dist. opt.", "layers again", "ms a step", "tokens/s", "MFU", "peak memory", "slower by"}};
+               "SP", "dist. opt.", "layers again", "ms a step", "tokens/s", "MFU", "peak memory",
+               "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
     const config::Parallel& p = f.run.parallel;
@@ -268,10 +269,9 @@ Table search_table(const SearchResult& result) {
          number(std::max(1, p.num_virtual_stages_per_pipeline_rank)), schedule_text(p), context_text(p),
          experts_text(f.run), number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
          p.sequence_parallel ? "yes" : "no", p.use_distributed_optimizer ? "yes" : "no",
-         f.run.recompute.full() ? "yes" : "no",
-         fmt::format("{:.1f}", f.time.step * 1e3), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
-         fmt::format("{:.1f}%", 100 * f.time.mfu), bytes_text(f.peak_bytes),
-         i == 0 ? "" : why_slower(f.time, result.best[0].time)});
+         f.run.recompute.full() ? "yes" : "no", fmt::format("{:.1f}", f.time.step * 1e3),
+         fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),
+         bytes_text(f.peak_bytes), i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }
   return table;
 }

@@ -121,7 +121,8 @@ std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& 
   if (stage.embedding) parts.push_back({embedding_work(run), 1});
   if (stage.num_layers > 0) add_attentions(run, stage, scores, real(whole.dense + whole.experts), parts);
   if (counts.dense > 0) parts.push_back({mlp_work(run), real(counts.dense), true, real(whole.dense)});
-  if (counts.experts > 0) parts.push_back({experts_work(run), real(counts.experts), true, real(whole.experts)});
+  if (counts.experts > 0)
+    parts.push_back({experts_work(run), real(counts.experts), true, real(whole.experts)});
   if (stage.head) parts.push_back({head_work(run), 1});
   if (stage.head) add_predictions(run, scores, parts);
   add_selected(run, stage, scores, parts);

@@ -68,7 +68,8 @@ void add_projections(Work& work, const WorkSizes& z) {
   work.products.push_back({"qkv", z.n, z.q + 2 * z.kv, z.h, LinearCut::kColumns, z.whole});
 }
 
-/// Queries, keys and values of n tokens out of what is made of the narrow vectors, with the p channels that turn.
+/// Queries, keys and values of n tokens out of what is made of the narrow vectors, with the p channels that
+/// turn.
 void add_narrow_heads(Work& work, const WorkSizes& z) {
   const config::LatentAttention& latent = z.m.latent;
   const auto a = static_cast<double>(latent.q_lora_rank), c = static_cast<double>(latent.kv_lora_rank);
@@ -83,8 +84,8 @@ void add_narrow_heads(Work& work, const WorkSizes& z) {
   work.pass(assembled, assembled, 1, 1);
 }
 
-/// Narrow vectors of queries (a; without one they are made of the hidden state) and of keys and values (c, with
-/// the p channels that turn beside it), their norms, and the heads made of them.
+/// Narrow vectors of queries (a; without one they are made of the hidden state) and of keys and values (c,
+/// with the p channels that turn beside it), their norms, and the heads made of them.
 void add_narrow_projections(Work& work, const WorkSizes& z) {
   const config::LatentAttention& latent = z.m.latent;
   const auto a = static_cast<double>(latent.q_lora_rank), c = static_cast<double>(latent.kv_lora_rank);
