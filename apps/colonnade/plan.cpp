@@ -111,6 +111,8 @@ nlohmann::json to_json(const plan::StepTime& t) {
   return {{"step_seconds", t.step},
           {"compute_seconds", t.compute},
           {"tensor_seconds", t.tensor},
+          {"context_seconds", t.context},
+          {"expert_seconds", t.experts},
           {"idle_seconds", t.bubble},
           {"data_seconds", t.data},
           {"optimizer_seconds", t.optimizer},
@@ -153,6 +155,7 @@ nlohmann::json to_json(const config::Run& run) {
                      {"peak_live", memory[i].peak_live},
                      {"tensor_bytes_sent", traffic[i].tensor},
                      {"context_bytes_sent", traffic[i].context},
+                     {"expert_bytes_sent", traffic[i].experts},
                      {"pipeline_bytes_sent", traffic[i].pipeline},
                      {"data_bytes_sent", traffic[i].data}});
   }

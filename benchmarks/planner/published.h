@@ -20,6 +20,16 @@ struct Row {
   bool calibrated = false;  ///< one of those that constants of the hardware files are fitted to
 };
 std::vector<Row> published_rows();
+/// Mixtures of experts: shown beside the others, in no goal.
+std::vector<Row> published_mixtures();
+
+/// Two ways to run one model; the gain is in tokens per second.
+struct Pair {
+  std::string name;
+  double published;
+  Row before, after;
+};
+std::vector<Pair> published_pairs();
 
 struct Prediction {
   config::Run run;  ///< as searched

@@ -59,5 +59,40 @@ TEST(PlannedTraffic, OfContextRanksIsExact) {
     }
 }
 
+/// What leaves a rank in collectives over `axes`, of `ranks`: all but its own part.
+double sent_over(const comm::CallLog& traffic, const std::string& axes, double ranks) {
+  double bytes = 0;
+  for (const auto& [key, entry] : traffic.table())
+    if (key.first == axes) bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks;
+  return bytes;
+}
+
+TEST(PlannedTraffic, OfExpertsIsExact) {
+  const Planned layouts[] = {
+      {"Ep4", 4, "--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall"},
+      {"Ep4Gather", 4, "--expert-model-parallel-size 4"},
+      {"Tp2SpEp2Etp2", 4,
+       "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+       "--moe-token-dispatcher-type alltoall"},
+  };
+  for (const Planned& layout : layouts) {
+    SCOPED_TRACE(layout.name);
+    const config::Run run = test::planned_run(
+        layout,
+        test::odd(
+            "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
+            "--micro-batch-size 2 "),
+        "meta");
+    const auto traffic = std::make_shared<comm::CallLog>();
+    Job job(run, comm::Communicators(plan::Mesh(run.parallel), 0, comm::null_factory(traffic)));
+    test::forward_backward(job);
+    const auto plan = plan::plan_traffic(run)[0];
+    EXPECT_GT(plan.experts, 0);
+    double experts = 0;
+    for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(*traffic, axes, 4);
+    EXPECT_DOUBLE_EQ(experts, plan.experts);
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::job

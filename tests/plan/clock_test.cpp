@@ -56,6 +56,20 @@ TEST(PipelineTime, AShortRunStandsForALongOne) {
           << ranks << " ranks, " << chunks << " chunks, " << microbatches;
     }
   }
+  for (const auto& [schedule, chunks] : {std::pair{"zb-h1", 1}, {"zb-v", 2}, {"dualpipe-v", 2}}) {
+    config::Parallel p = pipeline(4);
+    p.pipeline_schedule = schedule;
+    std::vector<StageCost> costs = equal(4 * chunks, 1, 2);
+    costs.front() = {1.3, 2.4, 1.1};
+    costs.back() = {1.7, 3.1, 1.5};
+    const auto& whole = schedules.of(p, chunks, 100);
+    EXPECT_NEAR(times_of_step(schedules, p, chunks, 100, costs, 0.1).makespan /
+                    pipeline_times(whole.schedule, costs, 0.1).makespan,
+                1, 0.002)
+        << schedule;
+    const auto& steady = schedules.of(p, chunks, steady_microbatches(p, chunks, 100));
+    EXPECT_EQ(steady.report.peak_live, whole.report.peak_live) << schedule << " keeps no more alive";
+  }
   EXPECT_EQ(steady_microbatches(pipeline(4), 1, 1000), 17);
   EXPECT_EQ(steady_microbatches(pipeline(4), 1, 12), 12);
 }

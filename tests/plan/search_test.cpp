@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
@@ -26,6 +27,15 @@ config::Run llama_8b(int world, std::int64_t global) {
   run.training.seq_length = 4096;
   run.training.global_batch_size = global;
   run.training.device = "cuda";
+  return run;
+}
+
+/// A mixture small enough to be searched in a blink: 8 layers, 16 experts.
+config::Run mixture(int world, std::int64_t global) {
+  config::Run run = llama_8b(world, global);
+  run.model.num_layers = 8;
+  run.model.moe.num_experts = 16;
+  run.model.moe.ffn_hidden_size = 1024;
   return run;
 }
 
@@ -93,6 +103,55 @@ TEST(Search, NoLayoutByHandIsFaster) {
       }
     }
   }
+}
+
+TEST(Search, MixturesAreSearchedOverTheirExpertsToo) {
+  const Hardware h100 = read_hardware("h100");
+  const SearchResult result = search_layouts(mixture(8, 32), h100, 100);
+  std::set<int> sizes;
+  for (const FoundLayout& found : result.best) {
+    const config::Run run = derived(found.run);
+    EXPECT_THAT(check(run, Purpose::kPlan), ::testing::IsEmpty());
+    EXPECT_DOUBLE_EQ(found.time.step, estimate_step(run, h100).step);
+    EXPECT_DOUBLE_EQ(found.peak_bytes, peak_of(run));
+    sizes.insert(run.parallel.expert_model_parallel_size);
+  }
+  EXPECT_GT(sizes.size(), 2U);
+  const double best = result.best.front().time.step;
+  for (const int tp : {1, 2}) {
+    for (const int etp : {1, 2}) {
+      for (const int ep : {1, 4, 8}) {
+        for (const auto kind : {config::TokenDispatcher::kAllToAll, config::TokenDispatcher::kAllGather}) {
+          config::Run run = mixture(8, 32);
+          run.parallel.tensor_model_parallel_size = tp;
+          run.parallel.sequence_parallel = tp > 1;
+          run.parallel.expert_model_parallel_size = ep;
+          run.parallel.expert_tensor_parallel_size = etp;
+          run.parallel.use_distributed_optimizer = run.parallel.overlap_grad_reduce =
+              run.parallel.overlap_param_gather = true;
+          run.model.moe.token_dispatcher_type = kind;
+          run.training.micro_batch_size = 2;
+          run = derived(run);
+          if (!check(run, Purpose::kPlan).empty() || peak_of(run) > h100.usable_bytes()) continue;
+          EXPECT_GE(estimate_step(run, h100).step, best * (1 - 1e-12)) << tp << ' ' << etp << ' ' << ep;
+        }
+      }
+    }
+  }
+}
+
+TEST(Search, ContextRanksAndSchedulesOfSplitBackwardsAreTried) {
+  config::Run run = llama_8b(8, 16);
+  run.training.seq_length = run.model.max_position_embeddings = 16384;
+  const SearchResult result = search_layouts(run, read_hardware("h200"), 1000);
+  std::set<std::string> schedules;
+  std::set<int> contexts;
+  for (const FoundLayout& found : result.best) {
+    schedules.insert(found.run.parallel.pipeline_schedule);
+    contexts.insert(found.run.parallel.context_parallel_size);
+  }
+  EXPECT_THAT(schedules, ::testing::IsSupersetOf({"auto", "zb-h1", "zb-v", "dualpipe-v"}));
+  EXPECT_THAT(contexts, ::testing::IsSupersetOf({1, 2, 4}));
 }
 
 TEST(Search, LayoutsOfTheSettingsDoNotLimitIt) {

@@ -2,12 +2,17 @@
 #include "colonnade/plan/communication.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "colonnade/plan/activations.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/context_parallel.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
+#include "colonnade/plan/param.h"
+#include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/recompute.h"
+#include "colonnade/plan/work.h"
 
 namespace colonnade::plan {
 namespace {
@@ -37,30 +42,64 @@ Opening attention_opening(const config::Model& m) {
   return {.passes = (vectors + static_cast<double>(m.latent.qk_pos_emb_head_dim)) / h, .again = vectors / h};
 }
 
-/// Of one micro-batch. A layer opens and closes two parallel stretches, the embedding closes one, the
-/// head opens one, and each further token does as all three; cut by sequence, what a stretch reads is
-/// gathered again for its weight gradients. What is made again goes forward once more.
+/// Layers of a stage, those of further tokens with them.
+LayerCounts layers_with_predictions(const config::Model& m, const StageBlocks& stage) {
+  LayerCounts counts = layers_of(m, stage);
+  if (stage.head) (layers_with_experts(m).back() ? counts.experts : counts.dense) += m.mtp_num_layers;
+  return counts;
+}
+LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage) {
+  LayerCounts counts = layers_made_again(run, stage);
+  if (stage.head && makes_predictions_again(run.recompute))
+    (layers_with_experts(run.model).back() ? counts.experts : counts.dense) += run.model.mtp_num_layers;
+  return counts;
+}
+
+/// Of one micro-batch. A layer opens and closes two parallel stretches (of experts only shared ones), the
+/// embedding closes one, the head opens one, and each further token does as all three; cut by sequence, what
+/// a stretch reads is gathered again for its weight gradients. What is made again goes forward once more.
 double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stages, double activation, int tp,
                     bool by_sequence) {
   const config::Model& m = run.model;
   const Opening attention = attention_opening(m);
-  // Both stretches of a layer forward: sums at their ends are as long as two cut passes.
-  const double forward = by_sequence ? 3 + attention.passes : 4;
+  const bool shared = m.moe.shared_expert_intermediate_size > 0;
+  const auto stretches = [&](const LayerCounts& c) {
+    return std::pair(static_cast<double>(c.dense + c.experts),
+                     static_cast<double>(c.dense + (shared ? c.experts : 0)));
+  };
   double passes = 0;
   for (const StageBlocks& stage : stages) {
     const double predictions = stage.head ? static_cast<double>(m.mtp_num_layers) : 0;
-    const double layers = static_cast<double>(stage.num_layers) + predictions;
+    const LayerCounts counts = layers_with_predictions(m, stage);
+    const auto [layers, mlps] = stretches(counts);
     const double heads = stage.head ? 1 + predictions : 0;
-    const double parts = (3 + attention.passes) * layers + (stage.embedding ? 1 : 0) + predictions + heads;
-    const double for_weights = (1 + attention.again) * layers + heads;
+    const double parts =
+        (1 + attention.passes) * layers + 2 * mlps + (stage.embedding ? 1 : 0) + predictions + heads;
+    const double for_weights = attention.again * layers + mlps + heads;
     passes += 2 * parts + (by_sequence ? for_weights : 0);
-    const LayerCounts whole = layers_made_again(run, stage);
-    passes += forward * (static_cast<double>(whole.dense + whole.experts) +
-                         (makes_predictions_again(run.recompute) ? predictions : 0));
-    if (run.recompute.selects("mlp")) passes += 2 * static_cast<double>(layers_of(m, stage).dense);
+    // Forward: sums at the ends of a stretch are as long as two cut passes.
+    const auto [whole, whole_mlps] = stretches(layers_made_again_with_predictions(run, stage));
+    passes += (by_sequence ? 1 + attention.passes : 2) * whole + 2 * whole_mlps;
+    if (run.recompute.selects("mlp")) passes += 2 * static_cast<double>(counts.dense);
+    if (shared && (run.recompute.selects("moe") || run.recompute.selects("shared_experts")))
+      passes += 2 * static_cast<double>(counts.experts);
     if (run.recompute.selects("mla_up_proj") && by_sequence) passes += attention.again * layers;
   }
   return ring(activation, tp) * passes;
+}
+
+/// Of all layers with experts of a stage, for one micro-batch.
+double expert_bytes(const config::Run& run, const StageBlocks& stage) {
+  const auto layers = static_cast<double>(layers_with_predictions(run.model, stage).experts);
+  if (layers == 0) return 0;
+  const auto whole = static_cast<double>(layers_made_again_with_predictions(run, stage).experts);
+  const double again = run.recompute.selects("moe") ? layers : whole;
+  const int ranks = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor();
+  double bytes = 0;
+  for (const Collective& c : experts_work(run).collectives)
+    if (c.among == Among::kExperts)
+      bytes += (c.forward * (layers + again) + c.backward * layers) * ring(c.bytes, ranks);
+  return bytes;
 }
 
 /// Of one layer and micro-batch, each way.
@@ -100,15 +139,20 @@ double context_bytes(const config::Run& run, const StageBlocks& stage) {
   return bytes;
 }
 
-/// Whole gradients and parameters, over `replicas`.
-double data_bytes(const config::Run& run, const StageMemory& memory, int replicas, int microbatches) {
+/// Whole gradients and parameters, over the ranks that hold the same.
+double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches) {
+  constexpr double kFp32 = 4;
   const Sharding sharding = sharding_of(run.parallel);
-  const auto values = static_cast<double>(memory.building);
-  const double gradients = values / static_cast<double>(element_size(run.model)) * 4;
+  const auto element = static_cast<double>(element_size(run.model));
+  const auto experts = static_cast<double>(memory.expert_elements);
+  const double dense = static_cast<double>(memory.building) / element - experts;
+  const auto all = [&](double bytes) {
+    return ring(dense * bytes, mesh.size(data_axes(Family::kDense))) +
+           ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
+  };
   const double scatters = sharding >= Sharding::kGradients ? microbatches : 1;
   const double gathers = sharding == Sharding::kParameters ? 2.0 * microbatches : 1;
-  return ring(gradients, replicas) * scatters +
-         ring(sharding == Sharding::kNone ? gradients : values * gathers, replicas);
+  return all(kFp32) * scatters + (sharding == Sharding::kNone ? all(kFp32) : all(element) * gathers);
 }
 
 }  // namespace
@@ -127,7 +171,9 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data = data_bytes(run, memory[rank], mesh.size({Axis::kDp, Axis::kCp}), schedule.microbatches);
+    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches);
+    for (const StageBlocks& stage : memory[rank].stages)
+      t.experts += expert_bytes(run, stage) * schedule.microbatches;
     if (mesh.size(Axis::kCp) > 1)
       for (const StageBlocks& stage : memory[rank].stages)
         t.context += context_bytes(run, stage) * schedule.microbatches;

@@ -120,11 +120,12 @@ Table memory_table(const config::Run& run) {
 }
 
 Table traffic_table(const config::Run& run) {
-  Table table{{"pipeline rank", "tensor", "context", "pipeline", "data"}};
+  Table table{{"pipeline rank", "tensor", "context", "experts", "pipeline", "data"}};
   const auto plan = plan_traffic(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     table.push_back({number(rank), bytes_text(plan[rank].tensor), bytes_text(plan[rank].context),
-                     bytes_text(plan[rank].pipeline), bytes_text(plan[rank].data)});
+                     bytes_text(plan[rank].experts), bytes_text(plan[rank].pipeline),
+                     bytes_text(plan[rank].data)});
   }
   return table;
 }

@@ -31,6 +31,7 @@ class Reader {
     h.memory_share = share("memory_share");
     h.peak_flops = number("peak_flops", 1, kAny);
     h.products = curve("products");
+    h.fp32_flops = number("fp32_flops", 1, kAny);
     h.sustained_share = share("sustained_share");
     h.attention_forward = share("attention_forward");
     h.attention_backward = share("attention_backward");

@@ -33,6 +33,7 @@ struct Hardware {
   double memory_share = 0;             ///< what of it elementwise kernels reach
   double peak_flops = 0;               ///< dense bf16
   std::vector<ProductShare> products;  ///< by ascending size
+  double fp32_flops = 0;          ///< of products in fp32 (routers), which reach the last share of `products`
   double sustained_share = 0;     ///< what of a product's speed alone is left in a long run (power, clocks)
   double attention_forward = 0;   ///< share of peak_flops of fused causal attention
   double attention_backward = 0;  ///< the same of its backward pass, whose FLOPs are 2.5 times as many

@@ -142,6 +142,8 @@ std::vector<std::vector<std::int64_t>> unit_bytes(const config::Run& run, const 
 void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
   const FlatLayout layout = flat_layout(run, mesh, memory.stages);
   for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
+  for (const FlatBucket& bucket : layout.buckets)
+    if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
   const Sharding sharding = sharding_of(run.parallel);
   const auto shards = [&](Sharding least) { return sharding >= least ? replicas_of(mesh) : Replicas(); };
   const std::int64_t element = element_size(run.model);
@@ -285,13 +287,24 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
     memory.working = peak.all - peak.kept;
     if (run.parallel.deterministic_mode)
       memory.working += waiting_sums(schedule.microbatches) * memory.gradients;
-    for (const StageBlocks& stage : memory.stages)
-      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
-    memory.evaluation += most_batches(program, schedule.chunks) * batch_bytes(run) +
-                         most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
     memory.peak_live = report.peak_live[rank];
   }
 }
+
+namespace {
+
+/// Largest tensors of a forward pass that keeps nothing, with the batches and messages that lie beside it.
+void add_evaluation(const config::Run& run, const Schedule& schedule, std::vector<StageMemory>& plan) {
+  for (std::size_t rank = 0; rank < plan.size(); ++rank) {
+    StageMemory& memory = plan[rank];
+    for (const StageBlocks& stage : memory.stages)
+      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
+    memory.evaluation += most_batches(schedule.programs[rank], schedule.chunks) * batch_bytes(run) +
+                         most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
+  }
+}
+
+}  // namespace
 
 std::vector<StageMemory> plan_memory(const config::Run& run) {
   const Schedule schedule = schedule_of(run);
@@ -299,6 +312,7 @@ std::vector<StageMemory> plan_memory(const config::Run& run) {
   COL_CHECK(report.faults.empty(), "schedule: must be sound; got {}; correct its function", report.faults[0]);
   std::vector<StageMemory> plan = plan_resident(run);
   add_activations(run, schedule, report, plan);
+  add_evaluation(run, schedule, plan);
   return plan;
 }
 

@@ -18,21 +18,22 @@ namespace colonnade::plan {
 /// The ranks of one pipeline coordinate; over tensor and data ranks the numbers are equal, but for the
 /// optimizer's: with the distributed one its shards differ by filling, and the largest counts.
 struct StageMemory {
-  std::vector<StageBlocks> stages;  ///< by chunk
-  std::int64_t num_parameters = 0;  ///< local elements, with filling rows and tied copies
-  std::int64_t parameters = 0;      ///< bytes of the flat buffer, in params_dtype, with its filling; of this
-                                    ///< rank's parts, where parameters are sharded
-  std::int64_t gradients = 0;       ///< bytes of the flat buffer, fp32; the same
-  std::int64_t optimizer = 0;       ///< fp32 main parameters under 16-bit ones, moments; its shard with
-                                    ///< the distributed optimizer
-  std::int64_t tables = 0;          ///< rotary angles
-  std::int64_t activations = 0;     ///< most that the schedule keeps between forward and backward, and the
-                                    ///< micro-batches in forward
-  std::int64_t working = 0;         ///< what the fullest moment of a backward pass adds to that: gradients,
-                                    ///< activations made again, and with --deterministic-mode sums that
-                                    ///< wait for their like
-  std::int64_t evaluation = 0;      ///< largest tensors of a forward pass that keeps nothing
-  std::int64_t building = 0;        ///< bytes of whole parameters, as they are made
+  std::vector<StageBlocks> stages;   ///< by chunk
+  std::int64_t num_parameters = 0;   ///< local elements, with filling rows and tied copies
+  std::int64_t expert_elements = 0;  ///< of the flat buffer: those of experts
+  std::int64_t parameters = 0;       ///< bytes of the flat buffer, in params_dtype, with its filling; of this
+                                     ///< rank's parts, where parameters are sharded
+  std::int64_t gradients = 0;        ///< bytes of the flat buffer, fp32; the same
+  std::int64_t optimizer = 0;        ///< fp32 main parameters under 16-bit ones, moments; its shard with
+                                     ///< the distributed optimizer
+  std::int64_t tables = 0;           ///< rotary angles
+  std::int64_t activations = 0;      ///< most that the schedule keeps between forward and backward, and the
+                                     ///< micro-batches in forward
+  std::int64_t working = 0;          ///< what the fullest moment of a backward pass adds to that: gradients,
+                                     ///< activations made again, and with --deterministic-mode sums that
+                                     ///< wait for their like
+  std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
+  std::int64_t building = 0;         ///< bytes of whole parameters, as they are made
   /// Bytes that are whole while each block of each stage goes backward, where gradients or parameters are
   /// cut.
   std::vector<std::vector<std::int64_t>> units;
@@ -57,8 +58,8 @@ Schedule schedule_of(const config::Run& run);
 /// By pipeline coordinate. Throws ConfigError where mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& run);
 
-/// The two halves of it, for those who plan many runs: what lies between steps, which micro-batch, sequence
-/// parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.
+/// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch,
+/// sequence parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.
 std::vector<StageMemory> plan_resident(const config::Run& run);
 void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
                      std::vector<StageMemory>& plan);

@@ -87,6 +87,17 @@ std::vector<Problem> check(const config::Run& run, Purpose purpose) {
   return problems;
 }
 
+std::optional<std::string> first_broken(const config::Run& run, Purpose purpose) {
+  static const std::vector<Rule> kRules = all_rules();
+  for (const Rule& rule : kRules) {
+    if (rule.training && purpose == Purpose::kModel) continue;
+    const auto found = rule.broken(run);
+    if (!found || told_already(run, rule, *found)) continue;
+    if (purpose != Purpose::kPlan || !rule.training || !found->missing) return rule.id;
+  }
+  return std::nullopt;
+}
+
 std::string missing_for_training(const config::Run& run) {
   std::string things;
   for (const Rule& rule : all_rules()) {

@@ -2,6 +2,7 @@
 // it saw and the edits that mend it. A test proves for every row that it fires and that its edits pass.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ enum class Purpose {
 /// All broken rules of a derived run (config::derive), in the order of the table; empty when the
 /// job can start. Never throws for what a user can set.
 std::vector<Problem> check(const config::Run& run, Purpose purpose = Purpose::kTrain);
+/// The id of the first rule that check would tell, ranges of settings aside; for searches, which ask it of
+/// many runs that differ in their layout.
+std::optional<std::string> first_broken(const config::Run& run, Purpose purpose);
 
 /// What training needs besides and was not given, in words: "--lr, --train-iters". Empty when nothing.
 std::string missing_for_training(const config::Run& run);

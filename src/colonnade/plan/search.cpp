@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -16,100 +15,21 @@
 #include "colonnade/config/schema.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/rules.h"
+#include "colonnade/plan/schedule_kinds.h"
+#include "colonnade/plan/search_space.h"
 
 namespace colonnade::plan {
 namespace {
 
-constexpr int kMostTensorRanks = 64;
-constexpr int kMostChunks = 16;
-constexpr std::int64_t kLargestMicroBatch = 16;
-
-/// What a candidate says.
-struct Choice {
-  int tensor, pipeline, chunks;
-  bool embedding_counts, loss_counts;
-  std::int64_t micro_batch;
-  bool by_sequence, distributed;
+/// The candidate that the rules were last asked about.
+struct Judged {
+  const Choices* choices;
+  Choice choice;
+  [[nodiscard]] bool same_rules(const Choices& c, const Choice& other) const {
+    return &c == choices && other.micro_batch == choice.micro_batch &&
+           other.by_sequence == choice.by_sequence;
+  }
 };
-
-std::vector<int> divisors(int number) {
-  std::vector<int> all;
-  for (int d = 1; d <= number; ++d)
-    if (number % d == 0) all.push_back(d);
-  return all;
-}
-
-/// Those of one split of the ranks.
-void add_choices(std::int64_t batch, int data, Choice c, std::vector<Choice>& out) {
-  for (c.micro_batch = 1; c.micro_batch <= std::min(kLargestMicroBatch, batch / data); ++c.micro_batch) {
-    if (batch % (c.micro_batch * data) != 0) continue;
-    for (const bool by_sequence : {true, false}) {
-      if (by_sequence && c.tensor == 1) continue;
-      for (const bool distributed : {true, false}) {
-        if (distributed && data == 1) continue;
-        c.by_sequence = by_sequence;
-        c.distributed = distributed;
-        out.push_back(c);
-      }
-    }
-  }
-}
-
-/// Those of one tensor and pipeline size.
-void add_stages(const config::Run& run, int tensor, int pipeline, int data, std::vector<Choice>& out) {
-  const std::int64_t batch = run.training.global_batch_size;
-  if (pipeline == 1) return add_choices(batch, data, {tensor, 1, 1, false, false}, out);
-  for (const bool embedding : {false, true}) {
-    for (const bool loss : {false, true}) {
-      const std::int64_t slots = run.model.num_layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
-      const auto most = std::clamp<std::int64_t>(slots / pipeline, 1, kMostChunks);
-      for (int chunks = 1; chunks <= most; ++chunks)
-        add_choices(batch, data, {tensor, pipeline, chunks, embedding, loss}, out);
-    }
-  }
-}
-
-std::vector<Choice> all_choices(const config::Run& run) {
-  std::vector<Choice> choices;
-  const int world = run.parallel.world_size / run.parallel.context_parallel_size;
-  for (const int tensor : divisors(world)) {
-    if (tensor > kMostTensorRanks) break;
-    for (const int pipeline : divisors(world / tensor))
-      if (pipeline <= run.model.num_layers + 2)
-        add_stages(run, tensor, pipeline, world / tensor / pipeline, choices);
-  }
-  return choices;
-}
-
-/// The settings of a candidate.
-config::Run run_of(const config::Run& base, const Choice& c) {
-  config::Run run = base;
-  config::Parallel& p = run.parallel;
-  p.tensor_model_parallel_size = c.tensor;
-  p.pipeline_model_parallel_size = c.pipeline;
-  p.num_virtual_stages_per_pipeline_rank = c.chunks > 1 ? c.chunks : 0;
-  p.account_for_embedding_in_pipeline_split = c.embedding_counts;
-  p.account_for_loss_in_pipeline_split = c.loss_counts;
-  p.sequence_parallel = c.by_sequence;
-  const bool data = p.data_parallel_size() > 1;
-  p.use_distributed_optimizer = c.distributed;
-  p.overlap_grad_reduce = data;
-  p.overlap_param_gather = c.distributed;
-  run.training.micro_batch_size = c.micro_batch;
-  return run;
-}
-
-/// A base without what belongs to another layout.
-config::Run bare(config::Run run) {
-  config::Parallel& p = run.parallel;
-  p.pipeline_schedule = "auto";
-  p.delay_wgrad_compute = false;
-  p.num_layers_per_virtual_pipeline_stage = 0;
-  p.microbatch_group_size_per_virtual_pipeline_stage = 0;
-  p.decoder_first_pipeline_num_layers = p.decoder_last_pipeline_num_layers = 0;
-  p.pipeline_model_parallel_layout.clear();
-  return run;
-}
 
 /// What is known of one thread's candidates.
 class Judge {
@@ -117,19 +37,48 @@ class Judge {
   Judge(const config::Run& base, const Hardware& hardware, std::size_t keep)
       : base_(base), hardware_(hardware), keep_(keep) {}
 
-  void judge(const Choice& c) {
-    ++result.candidates;
-    config::Run given = run_of(base_, c);
+  void judge(const Choices& c) {
+    const std::vector<Choice> choices = choices_of(base_, c);
+    result.candidates += static_cast<std::int64_t>(choices.size());
+    if (splits(c)) {
+      for (const Choice& choice : choices) judge(c, choice);
+    } else if (!choices.empty()) {
+      result.refused["pipeline-split"] += static_cast<std::int64_t>(choices.size());
+    }
+  }
+
+  static bool faster(const FoundLayout& a, const FoundLayout& b) {
+    const auto key = [](const FoundLayout& f) {
+      const config::Parallel& p = f.run.parallel;
+      return std::tuple(
+          f.time.step, f.peak_bytes, p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
+          p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size, p.expert_tensor(),
+          f.run.model.moe.token_dispatcher_type, p.pipeline_schedule, p.num_virtual_stages_per_pipeline_rank,
+          f.run.training.micro_batch_size, p.account_for_embedding_in_pipeline_split,
+          p.account_for_loss_in_pipeline_split, p.sequence_parallel);
+    };
+    return key(a) < key(b);
+  }
+
+  SearchResult result;
+
+ private:
+  void judge(const Choices& c, const Choice& choice) {
+    config::Run given = run_of(base_, c, choice);
     config::Run run = given;
     config::derive(run);
-    if (const auto id = first_broken(c, run)) {
+    if (const auto id = broken_by(c, choice, run)) {
       ++result.refused[*id];
       return;
     }
-    double peak = peak_bytes(c, run);
+    double peak = peak_bytes(c, choice, run);
     if (peak > hardware_.usable_bytes() && !base_.recompute.granularity) {
-      given.recompute = run.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
-      peak = peak_bytes(c, run);
+      config::Run again = run;
+      again.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
+      if (!first_broken(again, Purpose::kPlan)) {
+        given.recompute = run.recompute = again.recompute;
+        peak = peak_bytes(c, choice, run);
+      }
     }
     if (peak > hardware_.usable_bytes()) {
       ++result.too_big;
@@ -141,73 +90,51 @@ class Judge {
     keep_best({std::move(given), time, peak});
   }
 
-  static bool faster(const FoundLayout& a, const FoundLayout& b) {
-    const auto key = [](const FoundLayout& f) {
-      const config::Parallel& p = f.run.parallel;
-      return std::tuple(f.time.step, f.peak_bytes, p.tensor_model_parallel_size,
-                        p.pipeline_model_parallel_size, p.num_virtual_stages_per_pipeline_rank,
-                        f.run.training.micro_batch_size, p.account_for_embedding_in_pipeline_split,
-                        p.account_for_loss_in_pipeline_split, p.sequence_parallel);
-    };
-    return key(a) < key(b);
-  }
-
-  SearchResult result;
-
- private:
   /// Whether the layers can be split, the commonest fault and the same for all tensor sizes and batches.
-  bool splits(const Choice& c, const config::Run& run) {
-    const std::array key{c.pipeline, c.chunks, c.embedding_counts ? 1 : 0, c.loss_counts ? 1 : 0};
-    if (const auto found = splits_.find(key); found != splits_.end()) return found->second;
+  bool splits(const Choices& c) {
+    if (const auto found = splits_.find(c.split()); found != splits_.end()) return found->second;
     bool can = true;
     try {
+      config::Run run = run_of(base_, c, {});
+      config::derive(run);
       split_stages(run.model, run.parallel);
     } catch (const ConfigError&) {
       can = false;
     }
-    return splits_.emplace(key, can).first->second;
+    return splits_.emplace(c.split(), can).first->second;
   }
 
   /// No rule asks which optimizer it is.
-  std::optional<std::string> first_broken(const Choice& c, const config::Run& run) {
-    if (!splits(c, run)) return "pipeline-split";
-    const std::array key{c.tensor,
-                         c.pipeline,
-                         c.chunks,
-                         c.embedding_counts ? 1 : 0,
-                         c.loss_counts ? 1 : 0,
-                         static_cast<int>(c.micro_batch),
-                         c.by_sequence ? 1 : 0};
-    if (key == judged_) return broken_;
-    judged_ = key;
-    const auto problems = check(run, Purpose::kPlan);
-    broken_ = problems.empty() ? std::nullopt : std::optional(problems.front().id);
-    return broken_;
+  std::optional<std::string> broken_by(const Choices& c, const Choice& choice, const config::Run& run) {
+    if (judged_ && judged_->same_rules(c, choice)) return broken_;
+    judged_ = Judged{&c, choice};
+    return broken_ = first_broken(run, Purpose::kPlan);
   }
 
-  const LocalSizes& sizes(const Choice& c, const config::Run& run) {
-    const std::pair key(c.tensor, c.pipeline > 1);
+  const LocalSizes& sizes(const Choices& c, const config::Run& run) {
+    const std::tuple key(c.tensor, c.expert, c.expert_tensor, c.pipeline > 1, c.schedule);
     if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(run));
     return sizes_.at(key);
   }
 
-  double peak_bytes(const Choice& c, const config::Run& run) {
-    const std::array key{c.tensor,
-                         c.pipeline,
-                         c.chunks,
-                         c.embedding_counts ? 1 : 0,
-                         c.loss_counts ? 1 : 0,
-                         c.distributed ? 1 : 0};
+  double peak_bytes(const Choices& c, const Choice& choice, const config::Run& run) {
+    const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, choice.distributed);
     auto resident = resident_.find(key);
     if (resident == resident_.end()) resident = resident_.emplace(key, plan_resident(run)).first;
     std::vector<StageMemory> plan = resident->second;
+    if (const double least = fullest(plan);
+        least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes)
+      return least;  // too big whatever comes on top, and not the smallest
     const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(run)));
     const auto& known = schedules_.of(run.parallel, c.chunks, count);
     add_activations(run, known.schedule, known.report, plan);
-    double peak = 0;
-    for (const StageMemory& m : plan)
-      peak = std::max(peak, static_cast<double>(std::max(m.peak(), m.start_up())));
-    return peak;
+    return fullest(plan);
+  }
+
+  static double fullest(const std::vector<StageMemory>& plan) {
+    std::int64_t most = 0;
+    for (const StageMemory& m : plan) most = std::max({most, m.peak(), m.start_up()});
+    return static_cast<double>(most);
   }
 
   void keep_best(FoundLayout found) {
@@ -222,11 +149,12 @@ class Judge {
   const Hardware& hardware_;
   std::size_t keep_;
   KnownSchedules schedules_;
-  std::map<std::array<int, 4>, bool> splits_;
-  std::array<int, 7> judged_{};
+  using Split = decltype(std::declval<Choices>().split());
+  std::map<Split, bool> splits_;
+  std::optional<Judged> judged_;
   std::optional<std::string> broken_;
-  std::map<std::pair<int, bool>, LocalSizes> sizes_;
-  std::map<std::array<int, 6>, std::vector<StageMemory>> resident_;
+  std::map<std::tuple<int, int, int, bool, std::string>, LocalSizes> sizes_;
+  std::map<std::tuple<Split, int, int, int, bool>, std::vector<StageMemory>> resident_;
 };
 
 void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
@@ -243,17 +171,36 @@ void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
 
 /// "tensor ranks +12 ms, pipeline idle +3 ms": the two parts that lose most against the first layout.
 std::string why_slower(const StepTime& t, const StepTime& first) {
-  std::vector<std::pair<double, const char*>> parts{{t.compute - first.compute, "compute"},
-                                                    {t.tensor - first.tensor, "tensor ranks"},
-                                                    {t.bubble - first.bubble, "pipeline idle"},
-                                                    {t.data - first.data, "data ranks"},
-                                                    {t.optimizer - first.optimizer, "optimizer"}};
+  std::vector<std::pair<double, const char*>> parts{
+      {t.compute - first.compute, "compute"},       {t.tensor - first.tensor, "tensor ranks"},
+      {t.context - first.context, "context ranks"}, {t.experts - first.experts, "expert ranks"},
+      {t.bubble - first.bubble, "pipeline idle"},   {t.data - first.data, "data ranks"},
+      {t.optimizer - first.optimizer, "optimizer"}};
   std::sort(parts.rbegin(), parts.rend());
   std::string why;
   for (std::size_t i = 0; i < 2; ++i)
     if (parts[i].first > 5e-5)
       why += fmt::format("{}{} +{:.1f} ms", why.empty() ? "" : ", ", parts[i].second, parts[i].first * 1e3);
   return why;
+}
+
+std::string schedule_text(const config::Parallel& p) {
+  if (p.pipeline_model_parallel_size == 1) return "-";
+  return std::string(schedule_kind(p, std::max(1, p.num_virtual_stages_per_pipeline_rank)).name);
+}
+
+std::string context_text(const config::Parallel& p) {
+  if (p.context_parallel_size == 1) return "1";
+  return fmt::format("{} {}", p.context_parallel_size, p.cp_comm_type.front());
+}
+
+/// "8 x 2 alltoall": expert ranks and expert tensor ranks, and how rows reach them.
+std::string experts_text(const config::Run& run) {
+  const config::Parallel& p = run.parallel;
+  if (run.model.moe.num_experts == 0) return "-";
+  const std::string sizes = fmt::format("{} x {}", p.expert_model_parallel_size, p.expert_tensor());
+  if (p.expert_model_parallel_size * p.expert_tensor() == 1) return sizes;
+  return sizes + " " + config::text_of(run, config::setting("moe_token_dispatcher_type"));
 }
 
 }  // namespace
@@ -263,8 +210,8 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
     throw ConfigError(
         "--global-batch-size: must be given for a search, which chooses the micro-batch; got none; write "
         "--global-batch-size N");
-  const config::Run base = bare(run);
-  const std::vector<Choice> choices = all_choices(base);
+  const config::Run base = without_layout(run);
+  const std::vector<Choices> choices = all_choices(base);
   const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 16);
   std::vector<std::unique_ptr<Judge>> judges;
   std::vector<std::exception_ptr> faults(threads);
@@ -272,7 +219,7 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
   {
     std::vector<std::jthread> workers;
     // In blocks of neighbours, which share what a judge remembers.
-    constexpr std::size_t kBlock = 256;
+    constexpr std::size_t kBlock = 64;
     for (std::size_t t = 0; t < threads; ++t) {
       workers.emplace_back([&, t] {
         try {
@@ -310,20 +257,21 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
 }
 
 Table search_table(const SearchResult& result) {
-  Table table{{"#", "tensor", "pipeline", "virtual", "data", "micro-batch", "SP", "dist. opt.",
-               "layers again", "ms a step", "tokens/s", "MFU", "peak memory", "slower by"}};
+  Table table{{"#", "tensor", "pipeline", "virtual", "schedule", "context", "experts", "data", "micro-batch",
+               "SP", "dist. opt.", "layers again", "ms a step", "tokens/s", "MFU", "peak memory",
+               "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
     const config::Parallel& p = f.run.parallel;
     const auto number = [](auto value) { return fmt::format("{}", value); };
     table.push_back(
         {number(i + 1), number(p.tensor_model_parallel_size), number(p.pipeline_model_parallel_size),
-         number(std::max(1, p.num_virtual_stages_per_pipeline_rank)), number(p.data_parallel_size()),
-         number(f.run.training.micro_batch_size), p.sequence_parallel ? "yes" : "no",
-         p.use_distributed_optimizer ? "yes" : "no", f.run.recompute.full() ? "yes" : "no",
-         fmt::format("{:.1f}", f.time.step * 1e3), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
-         fmt::format("{:.1f}%", 100 * f.time.mfu), bytes_text(f.peak_bytes),
-         i == 0 ? "" : why_slower(f.time, result.best[0].time)});
+         number(std::max(1, p.num_virtual_stages_per_pipeline_rank)), schedule_text(p), context_text(p),
+         experts_text(f.run), number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
+         p.sequence_parallel ? "yes" : "no", p.use_distributed_optimizer ? "yes" : "no",
+         f.run.recompute.full() ? "yes" : "no", fmt::format("{:.1f}", f.time.step * 1e3),
+         fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),
+         bytes_text(f.peak_bytes), i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }
   return table;
 }

@@ -29,10 +29,12 @@ struct SearchResult {
   std::vector<FoundLayout> best;  ///< fastest first; of two that are equally fast, the one with less memory
 };
 
-/// Tries, for the model, world size and global batch of `run` (not derived), every tensor and pipeline size,
-/// virtual stages up to 16, embedding and loss as layers or not, micro-batches up to 16, sequence parallelism
-/// and the distributed optimizer on and off; gradients and parameters travel beside the passes where they
-/// can. What does not fit is tried with full recomputation, unless the settings say what is made again. What
+/// Tries, for the model, world size and global batch of `run` (not derived), every tensor, pipeline and
+/// context size (up to 16, keys handed round or heads exchanged), of mixtures every expert size, experts of
+/// tensor ranks whole or cut, both dispatchers; 1F1B, interleaved and the zero-bubble schedules with virtual
+/// stages up to 16, embedding and loss as layers or not, micro-batches up to 16, sequence parallelism and the
+/// distributed optimizer on and off; gradients and parameters travel beside the passes where they can. What
+/// does not fit is tried with full recomputation, unless the settings say what is made again. What
 /// else the settings say stays, but for those of a layout (uneven stages, layout strings). At most `keep` are
 /// returned. Two threads or more; the result does not depend on their number. Throws ConfigError without a
 /// global batch.

@@ -40,13 +40,14 @@ class Estimator {
         microbatches_(static_cast<int>(std::max<std::int64_t>(1, num_microbatches(run)))),
         sharding_(sharding_of(run.parallel)),
         data_(ring_of(hardware, mesh_, data_axes(Family::kDense))),
+        expert_data_(ring_of(hardware, mesh_, data_axes(Family::kExpert))),
         bucket_(static_cast<double>(bucket_elements(run.parallel, data_.ranks))),
         element_(static_cast<double>(element_size(run.model))) {}
 
   StepTime estimate() {
-    const Ring tensor = ring_of(hw_, mesh_, {Axis::kTp});
+    const Ways ways(hw_, mesh_);
     for (const StageBlocks& stage : stages_) {
-      times_.push_back(stage_time(run_, stage, hw_, how_, tensor));
+      times_.push_back(stage_time(run_, stage, hw_, how_, ways));
       costs_.push_back({times_.back().forward.total(), times_.back().backward.total(), times_.back().weight});
       elements_.push_back(elements_of(stage));
     }
@@ -55,13 +56,16 @@ class Estimator {
     int busiest = 0;
     for (int rank = 1; rank < ranks_; ++rank)
       if (busy(rank).total() > busy(busiest).total()) busiest = rank;
-    t.compute = busy(busiest).compute;
-    t.tensor = busy(busiest).tensor;
-    t.bubble = std::max(0.0, pipeline_.makespan - busy(busiest).total());
+    const PassTime most = busy(busiest);
+    t.compute = most.compute;
+    t.tensor = most.tensor;
+    t.context = most.context;
+    t.experts = most.experts;
+    t.bubble = std::max(0.0, pipeline_.makespan - most.total());
     t.data = by_unit() ? sharded_data() : gradients() + parameters();
     t.optimizer = optimizer();
     t.other = hw_.step_seconds;
-    t.step = t.compute + t.tensor + t.bubble + t.data + t.optimizer + t.other;
+    t.step = most.total() + t.bubble + t.data + t.optimizer + t.other;
     const double sequences = static_cast<double>(run_.training.micro_batch_size) * microbatches_ *
                              run_.parallel.data_parallel_size();
     const double devices = mesh_.world_size();
@@ -78,13 +82,25 @@ class Estimator {
     return static_cast<std::size_t>(placement_.stage(rank, chunk));
   }
 
-  [[nodiscard]] double elements_of(const StageBlocks& stage) const {
+  [[nodiscard]] Elements elements_of(const StageBlocks& stage) const {
     const auto at = [this](std::int64_t layer) {
       return sizes_.up_to_layer[static_cast<std::size_t>(layer)];
     };
-    const double layers = at(stage.first_layer + stage.num_layers) - at(stage.first_layer);
-    return layers + (stage.embedding ? sizes_.embedding : 0) + (stage.head ? sizes_.head : 0);
+    const Elements before = at(stage.first_layer);
+    Elements sum = at(stage.first_layer + stage.num_layers);
+    sum.dense -= before.dense;
+    sum.expert -= before.expert;
+    if (stage.embedding) sum += sizes_.embedding;
+    if (stage.head) sum += sizes_.head;
+    return sum;
   }
+
+  /// Of a gather, or of a sum and scatter, of `bytes` each, over the ranks that hold the same.
+  [[nodiscard]] double data_seconds(const Elements& elements, double bytes) const {
+    const double experts = elements.expert > 0 ? expert_data_.seconds(bytes * elements.expert) : 0;
+    return data_.seconds(bytes * elements.dense) + experts;
+  }
+  [[nodiscard]] bool alone() const { return data_.ranks < 2 && expert_data_.ranks < 2; }
 
   /// One activation from a stage to the next.
   [[nodiscard]] double transfer() const {
@@ -104,8 +120,7 @@ class Estimator {
     PassTime sum;
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       const StageTime& t = times_[stage(rank, chunk)];
-      sum.compute += microbatches_ * (t.forward.compute + t.backward.compute);
-      sum.tensor += microbatches_ * (t.forward.tensor + t.backward.tensor);
+      sum.add(t.forward, microbatches_).add(t.backward, microbatches_);
     }
     return sum;
   }
@@ -121,7 +136,7 @@ class Estimator {
 
   /// The sum of gradients over the data ranks: what of it lies behind the last backward pass of all ranks.
   [[nodiscard]] double gradients() const {
-    if (data_.ranks < 2) return 0;
+    if (alone()) return 0;
     const bool scattered = sharding_ >= Sharding::kOptimizer;
     double behind = 0;
     double slowed = 0;
@@ -134,12 +149,12 @@ class Estimator {
       double end = -pipeline_.makespan;  // relative to the end of the last backward pass
       double hidden = 0;
       for (const int chunk : order) {
-        const double elements = elements_[stage(rank, chunk)];
-        const double seconds = (scattered ? 1 : 2) * data_.seconds(kFp32 * elements);
+        const Elements& elements = elements_[stage(rank, chunk)];
+        const double seconds = (scattered ? 1 : 2) * data_seconds(elements, kFp32);
         const ChunkTimes& at = times(rank, chunk);
         if (run_.parallel.overlap_grad_reduce) {
           const double begun = std::max(end, -at.last_backward_begin);
-          end = std::max(begun + seconds, -at.last_backward_end + last_bucket(seconds, elements));
+          end = std::max(begun + seconds, -at.last_backward_end + last_bucket(seconds, elements.all()));
           hidden += std::max(0.0, seconds - std::max(0.0, end));
         } else {
           end = std::max(end, -times(rank, order.back()).last_backward_end) + seconds;
@@ -153,19 +168,19 @@ class Estimator {
 
   /// The gather of updated parameters: what of it lies in front of the first forward passes.
   [[nodiscard]] double parameters() const {
-    if (data_.ranks < 2 || sharding_ < Sharding::kOptimizer) return 0;
+    if (alone() || sharding_ < Sharding::kOptimizer) return 0;
     double late = 0;
     double slowed = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       double end = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
-        const double elements = elements_[stage(rank, chunk)];
-        const double seconds = data_.seconds(element_ * elements);
+        const Elements& elements = elements_[stage(rank, chunk)];
+        const double seconds = data_seconds(elements, element_);
         end += seconds;
         if (!run_.parallel.overlap_param_gather) continue;
         const double forward = times_[stage(rank, chunk)].forward.total();
         const double begin = times(rank, chunk).first_forward_end - forward;
-        const double first = end - seconds + last_bucket(seconds, elements);
+        const double first = end - seconds + last_bucket(seconds, elements.all());
         late = std::max({late, first - begin, end - begin - forward});
         slowed = std::max(slowed, hw_.overlap_cost * std::min(end, forward));
       }
@@ -179,15 +194,15 @@ class Estimator {
   /// Gradients scattered behind every backward pass, and parameters gathered for both passes where they are
   /// cut (else once a step), block by block beside the passes; of the rank that has most of it.
   [[nodiscard]] double sharded_data() const {
-    if (data_.ranks < 2) return 0;
+    if (alone()) return 0;
     const bool values = sharding_ == Sharding::kParameters;
     double most = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       double sum = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
-        const double elements = elements_[stage(rank, chunk)];
-        const double gather = values ? data_.seconds(element_ * elements) : 0;
-        const double scatter = data_.seconds(kFp32 * elements);
+        const Elements& elements = elements_[stage(rank, chunk)];
+        const double gather = values ? data_seconds(elements, element_) : 0;
+        const double scatter = data_seconds(elements, kFp32);
         const StageTime& t = times_[stage(rank, chunk)];
         const auto exposed = [&](double communication, double work) {
           return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
@@ -204,14 +219,14 @@ class Estimator {
   /// Of the rank that holds most: gradients read for the norm and for the update and set to zero, main
   /// parameters and moments read and written, parameters written.
   [[nodiscard]] double optimizer() const {
-    double most = 0;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      double elements = 0;
-      for (int chunk = 0; chunk < chunks_; ++chunk) elements += elements_[stage(rank, chunk)];
-      most = std::max(most, elements);
-    }
     const bool cut = sharding_ >= Sharding::kOptimizer;
-    const double own = most / (cut ? data_.ranks : 1);
+    double most = 0, own = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Elements held;
+      for (int chunk = 0; chunk < chunks_; ++chunk) held += elements_[stage(rank, chunk)];
+      most = std::max(most, held.all());
+      own = std::max(own, cut ? held.dense / data_.ranks + held.expert / expert_data_.ranks : held.all());
+    }
     const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
     const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + element_;
     const double zeroed = (by_unit() ? own : most) * kFp32;
@@ -229,37 +244,44 @@ class Estimator {
   Placement placement_;
   int microbatches_;
   Sharding sharding_;
-  Ring data_;
-  double bucket_;                 ///< elements
-  double element_;                ///< bytes
-  std::vector<StageTime> times_;  ///< by virtual stage
-  std::vector<StageCost> costs_;  ///< the same, summed
-  std::vector<double> elements_;  ///< the same
+  Ring data_, expert_data_;         ///< replicas of dense parameters and of experts
+  double bucket_;                   ///< elements
+  double element_;                  ///< bytes
+  std::vector<StageTime> times_;    ///< by virtual stage
+  std::vector<StageCost> costs_;    ///< the same, summed
+  std::vector<Elements> elements_;  ///< the same
   PipelineTimes pipeline_;
 };
 
 }  // namespace
 
+Elements& Elements::operator+=(const Elements& other) {
+  dense += other.dense;
+  expert += other.expert;
+  return *this;
+}
+
 LocalSizes local_sizes(const config::Run& run) {
   const Position position = Mesh(run.parallel).position(0);
   LocalSizes sizes;
-  const auto count = [&position](double& sum) {
+  const auto count = [&position](Elements& sum) {
     return [&sum, &position](const ParamSpec& spec) {
-      sum += static_cast<double>(shard(spec, position).numel());
+      const auto held = static_cast<double>(shard(spec, position).numel());
+      (spec.family == Family::kExpert ? sum.expert : sum.dense) += held;
     };
   };
   for_each(embedding_params(run.model, run.parallel), count(sizes.embedding));
   for_each(head_params(run.model, run.parallel), count(sizes.head));
-  sizes.up_to_layer.push_back(0);
+  sizes.up_to_layer.emplace_back();
   for (std::int64_t layer = 0; layer < run.model.num_layers; ++layer) {
-    double sum = sizes.up_to_layer.back();
+    Elements sum = sizes.up_to_layer.back();
     for_each(layer_params(run.model, run.parallel, layer), count(sum));
     sizes.up_to_layer.push_back(sum);
   }
   // Tied tables lie on both ends of a pipeline.
   const Placement placement = placement_of(split_stages(run.model, run.parallel), run.parallel);
   const bool together = placement.place(0).rank == placement.place(placement.stages() - 1).rank;
-  if (!run.model.untie_embeddings_and_output_weights && !together)
+  if (run.model.word_embeddings_shared() && !together)
     count(sizes.head)(embedding_params(run.model, run.parallel).word);
   return sizes;
 }
@@ -268,23 +290,7 @@ std::string why_not_estimated(const config::Run& run) {
   if (run.model.params_dtype == config::ParamsDtype::kFloat32)
     return "--hardware: speeds of devices are those of 16-bit products; got --params-dtype fp32; add --bf16, or leave "
            "--hardware and --search out";
-  if (run.model.latent.enabled || run.model.mtp_num_layers > 0)
-    return fmt::format(
-        "--hardware: the time of {} is not estimated in this version; got it; leave --hardware and --search out",
-        run.model.latent.enabled ? "--multi-latent-attention" : "--mtp-num-layers");
-  if (run.parallel.context_parallel_size > 1)
-    return fmt::format(
-        "--hardware: the time of context parallelism is not estimated in this version; got "
-        "--context-parallel-size {}; leave --hardware and --search out",
-        run.parallel.context_parallel_size);
-  if (run.model.softmax_type != config::SoftmaxType::kVanilla)
-    return "--hardware: the time of attention with sinks is not estimated in this version; got --softmax-type other "
-           "than vanilla; leave --hardware and --search out";
-  if (run.model.moe.num_experts == 0) return "";
-  return fmt::format(
-      "--hardware: the time of a mixture of experts is not estimated in this version; got --num-experts {}; leave "
-      "--hardware and --search out",
-      run.model.moe.num_experts);
+  return "";
 }
 
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution) {
@@ -306,6 +312,8 @@ Table step_time_table(const StepTime& t) {
   };
   row("compute", t.compute);
   row("tensor ranks", t.tensor);
+  if (t.context > 0) row("context ranks", t.context);
+  if (t.experts > 0) row("expert ranks", t.experts);
   row("pipeline idle", t.bubble);
   row("data ranks", t.data);
   row("optimizer", t.optimizer);

@@ -17,10 +17,17 @@ namespace colonnade::plan {
 /// Why the settings cannot be estimated, as a fault; "" when they can.
 std::string why_not_estimated(const config::Run& run);
 
-/// Elements of parameters on one rank, by block. Depends on the model and the tensor size alone.
+/// Elements of parameters on one rank, by the ranks that hold the same ones.
+struct Elements {
+  double dense = 0, expert = 0;
+  [[nodiscard]] double all() const { return dense + expert; }
+  Elements& operator+=(const Elements& other);
+};
+
+/// By block. Depends on the model and on the sizes of the tensor, expert and expert tensor axes alone.
 struct LocalSizes {
-  double embedding = 0, head = 0;
-  std::vector<double> up_to_layer;  ///< [i]: layers 0 .. i-1 together
+  Elements embedding, head;
+  std::vector<Elements> up_to_layer;  ///< [i]: layers 0 .. i-1 together
 };
 LocalSizes local_sizes(const config::Run& run);
 
@@ -29,6 +36,8 @@ struct StepTime {
   double step = 0;
   double compute = 0;    ///< products, attention and elementwise passes of the rank that has most
   double tensor = 0;     ///< its waiting for sums over the tensor ranks
+  double context = 0;    ///< its waiting for keys of the context ranks
+  double experts = 0;    ///< its waiting for rows on their way to experts and back
   double bubble = 0;     ///< its waiting for other stages
   double data = 0;       ///< gradients summed and parameters gathered that nothing hides
   double optimizer = 0;  ///< norm, update, gradients set to zero

@@ -3,140 +3,129 @@
 
 #include <algorithm>
 
-#include "colonnade/plan/activations.h"
 #include "colonnade/plan/flops.h"
+#include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/recompute.h"
+#include "colonnade/plan/work_sizes.h"
 
 namespace colonnade::plan {
-namespace {
-
-/// Sizes of one micro-batch on one rank.
-struct Sizes {
-  explicit Sizes(const config::Run& run)
-      : m(run.model),
-        t(run.parallel.tensor_model_parallel_size),
-        s(static_cast<double>(run.training.seq_length) / run.parallel.context_parallel_size),
-        n(static_cast<double>(run.training.micro_batch_size) * s),
-        e(static_cast<double>(element_size(m))),
-        h(static_cast<double>(m.hidden_size)),
-        q(static_cast<double>(m.num_attention_heads * m.kv_channels) / t),
-        kv(static_cast<double>(m.kv_channels) * std::max(1.0, static_cast<double>(m.num_query_groups) / t)),
-        ffn(static_cast<double>(m.ffn_hidden_size) / t),
-        fc1(m.gated() ? 2 * ffn : ffn),
-        whole(n * h * e),
-        hidden(run.parallel.sequence_parallel ? whole / t : whole) {}
-
-  const config::Model& m;
-  double t, s, n, e, h, q, kv, ffn, fc1;
-  double whole;   ///< bytes of [n, h]
-  double hidden;  ///< bytes of [r, h]
-};
-
-/// A norm together with the sum of the residual stream: forward it reads the stream and what is added and
-/// writes both results; backward it reads two gradients and its input and writes a gradient.
-void add_norm(Work& work, const Sizes& z) {
-  work.forward_bytes += 4 * z.hidden;
-  work.backward_bytes += 4 * z.hidden;
-  work.forward_kernels += 1;
-  work.backward_kernels += 2;
-}
-
-/// A sandwich norm reads and writes the stream; backward it reads a gradient and its input and writes one.
-void add_sandwich_norm(Work& work, const Sizes& z) {
-  if (!z.m.sandwich_norm) return;
-  work.forward_bytes += 2 * z.hidden;
-  work.backward_bytes += 3 * z.hidden;
-  work.forward_kernels += 1;
-  work.backward_kernels += 2;
-}
-
-/// Scores under a soft cap are written by their product and read and written by scale, tanh, scale, mask and
-/// softmax; backward as often.
-void add_score_passes(Work& work, const Sizes& z) {
-  if (z.m.attn_logit_softcapping == 0) return;
-  const double passes = 11 * z.n * z.s * z.q / static_cast<double>(z.m.kv_channels) * z.e;
-  work.forward_bytes += passes;
-  work.backward_bytes += passes;
-  work.forward_kernels += 6;
-  work.backward_kernels += 6;
-}
-
-}  // namespace
 
 Work embedding_work(const config::Run& run) {
-  const Sizes z(run);
+  const WorkSizes z(run);
   Work work;
-  work.forward_bytes = 2 * z.whole;
-  work.backward_bytes = 2 * z.whole;
-  work.forward_kernels = work.backward_kernels = 2;
-  work.summed = z.whole;
-  return work;
-}
-
-Work attention_work(const config::Run& run) {
-  const Sizes z(run);
-  Work work;
-  add_norm(work, z);
-  const double turned = z.m.rotary() ? z.q + z.kv : 0;
-  const double normed = z.m.qk_layernorm ? z.q + z.kv : 0;
-  work.forward_bytes += 2 * z.n * z.e * (turned + normed);
-  work.backward_bytes += z.n * z.e * (2 * turned + 3 * normed);
-  work.forward_kernels += (turned > 0 ? 2 : 0) + (normed > 0 ? 2 : 0);
-  work.backward_kernels += (turned > 0 ? 2 : 0) + (normed > 0 ? 4 : 0);
-  add_sandwich_norm(work, z);
-  add_score_passes(work, z);
-  work.attention_flops = 2 * z.n * z.s * z.q;
-  work.products = {{"qkv", z.n, z.q + 2 * z.kv, z.h, LinearCut::kColumns, z.whole},
-                   {"proj", z.n, z.h, z.q, LinearCut::kRows, z.whole}};
+  work.pass(2 * z.whole, 2 * z.whole, 2, 2);
+  add_closing(work, z, z.whole);
   return work;
 }
 
 Work mlp_work(const config::Run& run) {
-  const Sizes z(run);
+  const WorkSizes z(run);
   Work work;
   add_norm(work, z);
   add_sandwich_norm(work, z);
-  work.forward_bytes += z.n * z.e * (z.fc1 + z.ffn);
-  work.backward_bytes += z.n * z.e * (2 * z.fc1 + z.ffn);
-  work.forward_kernels += 1;
-  work.backward_kernels += 1;
-  work.products = {{"fc1", z.n, z.fc1, z.h, LinearCut::kColumns, z.whole},
-                   {"fc2", z.n, z.h, z.ffn, LinearCut::kRows, z.whole}};
+  add_mlp(work, z, "fc1", "fc2", z.ffn);
   return work;
 }
 
 Work head_work(const config::Run& run) {
-  const Sizes z(run);
+  const WorkSizes z(run);
   Work work;
   add_norm(work, z);
   const double rows = static_cast<double>(padded_vocab_size(z.m, static_cast<int>(z.t))) / z.t;
   const double logits = z.n * rows * z.e;
-  work.forward_bytes += 2 * logits;
-  work.backward_bytes += 2 * logits;
-  work.forward_kernels += 4;
-  work.backward_kernels += 1;
+  work.pass(2 * logits, 2 * logits, 4, 1);
   work.products = {{"output", z.n, rows, z.h, LinearCut::kColumns, z.whole}};
   return work;
 }
 
-std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage) {
+Work prediction_work(const config::Run& run) {
+  const WorkSizes z(run);
+  Work work;
+  add_plain_norm(work, z.hidden);
+  add_plain_norm(work, z.hidden);
+  work.pass(4 * z.hidden, 4 * z.hidden, 1, 1);
+  work.products = {{"eh_proj", z.r, z.h, 2 * z.h, LinearCut::kWhole}};
+  return work;
+}
+
+namespace {
+
+/// Layers of a stage and those of further tokens behind it.
+struct Layers {
+  double attention = 0, dense = 0, experts = 0;
+};
+
+Layers layers_with_predictions(const config::Run& run, const StageBlocks& stage) {
+  const LayerCounts counts = layers_of(run.model, stage);
+  Layers layers{.dense = static_cast<double>(counts.dense), .experts = static_cast<double>(counts.experts)};
+  if (stage.head && run.model.mtp_num_layers > 0)
+    (layers_with_experts(run.model).back() ? layers.experts : layers.dense) +=
+        static_cast<double>(run.model.mtp_num_layers);
+  layers.attention = layers.dense + layers.experts;
+  return layers;
+}
+
+/// Attention of the stage's layers, of which the first `again` are made again.
+void add_attentions(const config::Run& run, const StageBlocks& stage, ScoresIn scores, double again,
+                    std::vector<RepeatedWork>& parts) {
+  const auto layers = static_cast<double>(stage.num_layers);
+  if (run.parallel.context_parallel_size == 1 || run.parallel.cp_comm_type.size() == 1) {
+    parts.push_back({attention_work(run, stage.first_layer, scores), layers, true, again});
+    return;
+  }
+  for (std::int64_t i = 0; i < stage.num_layers; ++i)
+    parts.push_back({attention_work(run, stage.first_layer + i, scores), 1, true,
+                     static_cast<double>(i) < again ? 1.0 : 0.0});
+}
+
+/// Each further token is embedded, passes a layer of the last one's kind and is predicted.
+void add_predictions(const config::Run& run, ScoresIn scores, std::vector<RepeatedWork>& parts) {
+  const auto depths = static_cast<double>(run.model.mtp_num_layers);
+  if (depths == 0) return;
+  const double again = makes_predictions_again(run.recompute) ? depths : 0;
+  const bool experts = layers_with_experts(run.model).back();
+  parts.push_back({embedding_work(run), depths});
+  parts.push_back({prediction_work(run), depths, false, again});
+  parts.push_back({attention_work(run, run.model.num_layers, scores), depths, true, again});
+  parts.push_back({experts ? experts_work(run) : mlp_work(run), depths, true, again});
+  parts.push_back({head_work(run), depths});
+}
+
+/// What is made again of every layer by itself.
+void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn scores,
+                  std::vector<RepeatedWork>& parts) {
+  if (run.recompute.granularity != "selective") return;
+  const Layers layers = layers_with_predictions(run, stage);
+  const auto add = [&](const char* module, const Work& work, double again) {
+    if (run.recompute.selects(module) && again > 0) parts.push_back({work, 0, true, again});
+  };
+  Work norm;
+  norm.pass(2 * WorkSizes(run).hidden, 0, 1, 0);
+  add("layernorm", norm, 2 * layers.attention);
+  add("core_attn", core_attention_work(run, stage.first_layer, scores), layers.attention);
+  if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run), layers.attention);
+  add("mlp", mlp_work(run), layers.dense);
+  if (layers.experts == 0) return;
+  add("moe", experts_work(run), layers.experts);
+  if (run.recompute.selects("moe")) return;
+  add("moe_act", expert_activation_work(run), layers.experts);
+  add("shared_experts", shared_experts_work(run), layers.experts);
+}
+
+}  // namespace
+
+std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage, ScoresIn scores) {
+  const LayerCounts counts = layers_of(run.model, stage), whole = layers_made_again(run, stage);
+  const auto real = [](std::int64_t number) { return static_cast<double>(number); };
   std::vector<RepeatedWork> parts;
   if (stage.embedding) parts.push_back({embedding_work(run), 1});
-  if (stage.num_layers > 0) {
-    const auto layers = static_cast<double>(stage.num_layers);
-    const LayerCounts counts = layers_made_again(run, stage);
-    const auto again = static_cast<double>(counts.dense + counts.experts);
-    const Work attention = attention_work(run);
-    parts.push_back({attention, layers, true, again});
-    parts.push_back({mlp_work(run), layers, true, run.recompute.selects("mlp") ? layers : again});
-    Work core, norm;
-    core.attention_flops = attention.attention_flops;
-    norm.forward_bytes = 2 * Sizes(run).hidden;
-    norm.forward_kernels = 1;
-    if (run.recompute.selects("core_attn")) parts.push_back({core, 0, true, layers});
-    if (run.recompute.selects("layernorm")) parts.push_back({norm, 0, true, 2 * layers});
-  }
+  if (stage.num_layers > 0) add_attentions(run, stage, scores, real(whole.dense + whole.experts), parts);
+  if (counts.dense > 0) parts.push_back({mlp_work(run), real(counts.dense), true, real(whole.dense)});
+  if (counts.experts > 0)
+    parts.push_back({experts_work(run), real(counts.experts), true, real(whole.experts)});
   if (stage.head) parts.push_back({head_work(run), 1});
+  if (stage.head) add_predictions(run, scores, parts);
+  add_selected(run, stage, scores, parts);
   return parts;
 }
 

@@ -15,10 +15,11 @@ constexpr double kAttentionBackward = 2.5;  // scores again, and four products f
 /// Puts times to the work of one run.
 class Stopwatch {
  public:
-  Stopwatch(const config::Run& run, const Hardware& hardware, const Execution& execution, const Ring& ring)
+  Stopwatch(const config::Run& run, const Hardware& hardware, const Execution& execution, const Ways& ways)
       : hw_(hardware),
         how_(execution),
-        ring_(ring),
+        ways_(ways),
+        ring_(ways.tensor),
         element_(static_cast<double>(element_size(run.model))),
         by_sequence_(run.parallel.sequence_parallel) {}
 
@@ -33,12 +34,19 @@ class Stopwatch {
       products += product(p, element_ * p.n * p.k);
       add(p, t);
     }
-    if (work.summed > 0) {
-      t.forward.tensor += by_sequence_ ? ring_.seconds(work.summed) : 2 * ring_.seconds(work.summed);
-      t.backward.tensor += by_sequence_ ? ring_.seconds(work.summed) : 0;
+    for (const Collective& c : work.collectives) {
+      const double once = collective(c, work);
+      waits(c.among, t.forward) += c.forward * once;
+      waits(c.among, t.backward) += c.backward * once;
     }
+    add_ring(work, t);
     if (part.layer && how_.half_again) t.backward.compute += elementwise + products / 2;
     return t;
+  }
+
+  /// What of `communication` is not hidden beside `work` that does not depend on it.
+  [[nodiscard]] double beside(double communication, double work) const {
+    return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
   }
 
  private:
@@ -48,24 +56,70 @@ class Stopwatch {
   }
 
   [[nodiscard]] double attention(const Work& work, bool backward) const {
-    if (work.attention_flops == 0) return 0;
+    if (work.attention.flops == 0) return 0;
     const double share = backward ? hw_.attention_backward : hw_.attention_forward;
-    const double flops = work.attention_flops * (backward ? kAttentionBackward : 1);
-    return flops / (hw_.peak_flops * share * hw_.sustained_share) + hw_.kernel_seconds;
+    const double flops = work.attention.flops * (backward ? kAttentionBackward : 1);
+    return flops / (hw_.peak_flops * share * hw_.sustained_share) + work.attention.ring * hw_.kernel_seconds;
+  }
+
+  /// Keys go round beside attention to the block before. Backward their gradients follow one step behind, the
+  /// last of them alone.
+  void add_ring(const Work& work, StageTime& t) const {
+    const int k = work.attention.ring;
+    if (k == 1) return;
+    const double hop = context_hop(work, work.attention.hop);
+    const double gradient = context_hop(work, work.attention.gradient_hop);
+    const double block = attention(work, false) / k, block_backward = attention(work, true) / k;
+    t.forward.context += (k - 1) * beside(hop, block);
+    t.backward.context += beside(hop, block_backward) + (k - 2) * beside(hop + gradient, block_backward) +
+                          beside(gradient, block_backward) + gradient;
+  }
+
+  /// Of the context ranks neighbours exchange heads; every heads-th one is in a ring.
+  [[nodiscard]] std::vector<int> heads_group(const Work& work) const {
+    return {ways_.context.begin(), ways_.context.begin() + work.context.heads};
+  }
+  [[nodiscard]] std::vector<int> ring_group(const Work& work) const {
+    std::vector<int> ranks;
+    for (int i = 0; i < work.context.ring; ++i)
+      ranks.push_back(ways_.context.at(static_cast<std::size_t>(i * work.context.heads)));
+    return ranks;
+  }
+  [[nodiscard]] double context_hop(const Work& work, double bytes) const {
+    return hop_seconds(hw_, ring_group(work), bytes);
+  }
+
+  static double& waits(Among among, PassTime& t) {
+    return among == Among::kTensor ? t.tensor : among == Among::kExperts ? t.experts : t.context;
+  }
+
+  [[nodiscard]] double collective(const Collective& c, const Work& work) const {
+    switch (c.among) {
+      case Among::kTensor:
+        return ways_.tensor.seconds(c.bytes);
+      case Among::kHeads:
+        return exchange_of(hw_, heads_group(work)).seconds(c.bytes);
+      case Among::kRing:
+        return ring_of(hw_, ring_group(work)).seconds(c.bytes);
+      case Among::kExperts:
+        break;
+    }
+    if (!c.exchange) return ways_.experts.seconds(c.bytes);
+    return how_.once_per_node ? ways_.expert_exchange.seconds_once_per_node(c.bytes, work.choices)
+                              : ways_.expert_exchange.seconds(c.bytes);
   }
 
   /// `weight_bytes`: of the operand or result that has the weight's shape.
   [[nodiscard]] double product(const Product& p, double weight_bytes) const {
-    const double speed = hw_.peak_flops * hw_.sustained_share * hw_.product_share(p.m, p.n, p.k);
-    const double bytes = element_ * p.m * (p.k + p.n) + weight_bytes;
-    return std::max(2 * p.m * p.n * p.k / speed, bytes / (hw_.memory_bandwidth * hw_.memory_share)) +
-           hw_.kernel_seconds;
+    const bool wide = p.kind == ProductKind::kWide;
+    const double speed = wide ? hw_.fp32_flops * hw_.products.back().share
+                              : hw_.peak_flops * hw_.sustained_share * hw_.product_share(p.m, p.n, p.k);
+    const double bytes = (wide ? kFp32 : element_) * p.m * (p.k + p.n) + weight_bytes;
+    const double one =
+        std::max(2 * p.m * p.n * p.k / speed, bytes / (hw_.memory_bandwidth * hw_.memory_share));
+    return p.times * one + hw_.kernel_seconds;
   }
 
-  /// What of `communication` is not hidden beside `work` that does not depend on it.
-  [[nodiscard]] double beside(double communication, double work) const {
-    return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
-  }
   /// The same where it belongs to the product itself: the first of as many pieces as ranks hides nothing.
   [[nodiscard]] double in_pieces(double communication, double work) const {
     if (!how_.tensor_overlap) return communication;
@@ -77,11 +131,13 @@ class Stopwatch {
   void add(const Product& p, StageTime& t) const {
     const double once = product(p, element_ * p.n * p.k);
     const double input = once;
-    const double weight = product(p, 2 * kFp32 * p.n * p.k);  // read and written, in fp32
+    // Read and written in fp32; of experts it is made in 16 bits, and added.
+    const bool grouped = p.kind == ProductKind::kGrouped;
+    const double weight = product(p, (2 * kFp32 + (grouped ? 2 * element_ : 0)) * p.n * p.k);
     t.forward.compute += once;
     t.backward.compute += input + weight;
-    t.weight += weight;
-    if (ring_.ranks < 2) return;
+    if (!grouped) t.weight += weight;
+    if (ring_.ranks < 2 || p.cut == LinearCut::kWhole) return;
     const double way = ring_.seconds(p.exchanged);
     if (p.cut == LinearCut::kColumns) {
       if (by_sequence_) t.forward.tensor += in_pieces(way, once);
@@ -94,6 +150,7 @@ class Stopwatch {
 
   const Hardware& hw_;
   const Execution& how_;
+  const Ways& ways_;
   const Ring& ring_;
   double element_;
   bool by_sequence_;
@@ -101,30 +158,36 @@ class Stopwatch {
 
 }  // namespace
 
-Ring ring_of(const Hardware& hardware, const Mesh& mesh, AxisSet axes) {
-  const std::vector<int> peers = mesh.peers(0, axes);
-  const int node = hardware.devices_per_node;
-  const auto near = std::count_if(peers.begin(), peers.end(), [node](int rank) { return rank < node; });
-  const double inside = hardware.intra_node.bandwidth * hardware.intra_node.share;
-  if (near == static_cast<std::int64_t>(peers.size()))
-    return {static_cast<int>(peers.size()), inside, hardware.intra_node.latency};
-  const double outside =
-      hardware.inter_node.bandwidth * hardware.inter_node.share * static_cast<double>(near);
-  return {static_cast<int>(peers.size()), std::min(inside, outside), hardware.inter_node.latency};
+PassTime& PassTime::add(const PassTime& other, double times) {
+  compute += times * other.compute;
+  tensor += times * other.tensor;
+  context += times * other.context;
+  experts += times * other.experts;
+  return *this;
 }
 
+Ways::Ways(const Hardware& hardware, const Mesh& mesh)
+    : context(mesh.peers(0, {Axis::kCp})),
+      tensor(ring_of(hardware, mesh, {Axis::kTp})),
+      experts(ring_of(hardware, mesh, {Axis::kEtp, Axis::kEp})),
+      expert_exchange(exchange_of(hardware, mesh.peers(0, {Axis::kEtp, Axis::kEp}))) {}
+
 StageTime stage_time(const config::Run& run, const StageBlocks& stage, const Hardware& hardware,
-                     const Execution& execution, const Ring& tensor_ranks) {
-  const Stopwatch stopwatch(run, hardware, execution, tensor_ranks);
+                     const Execution& execution, const Ways& ways) {
+  const Stopwatch stopwatch(run, hardware, execution, ways);
+  const ScoresIn scores = execution.scores_in_kernel ? ScoresIn::kKernel : ScoresIn::kMemory;
   StageTime sum;
-  for (const RepeatedWork& part : stage_work(run, stage)) {
+  for (const RepeatedWork& part : stage_work(run, stage, scores)) {
     const StageTime t = stopwatch.time(part);
-    sum.forward.compute += part.times * t.forward.compute;
-    sum.forward.tensor += part.times * t.forward.tensor;
-    sum.backward.compute += part.times * t.backward.compute + part.again * t.forward.compute;
-    sum.backward.tensor += part.times * t.backward.tensor + part.again * t.forward.tensor;
+    sum.forward.add(t.forward, part.times);
+    sum.backward.add(t.backward, part.times).add(t.forward, part.again);
     sum.weight += part.times * t.weight;
   }
+  if (!execution.expert_overlap) return sum;
+  // Forward of one micro-batch beside backward of another: each hides beside the other's kernels.
+  const double forward = sum.forward.compute, backward = sum.backward.compute;
+  sum.forward.experts = stopwatch.beside(sum.forward.experts, backward);
+  sum.backward.experts = stopwatch.beside(sum.backward.experts, forward);
   return sum;
 }
 

@@ -5,6 +5,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/plan/hardware.h"
+#include "colonnade/plan/links.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/stages.h"
 
@@ -17,34 +18,35 @@ struct Execution {
                             ///< (torchtitan's selective "op")
   bool tensor_overlap = false;  ///< products cut in pieces beside their gathers and sums (--tp-comm-overlap)
   double elementwise_passes = 1;  ///< passes over memory for one of the fused kernels' (unfused programs)
+  bool expert_overlap = false;    ///< exchanges of experts beside what another micro-batch computes
+                                  ///< (--overlap-moe-expert-parallel-comm)
+  bool once_per_node = false;     ///< a token is sent once to each node with some of its experts (DeepEP)
+  bool scores_in_kernel = false;  ///< sinks and soft caps inside the kernel of attention
 };
 
-/// The ranks along some axes as a ring.
-struct Ring {
-  int ranks = 1;
-  double bandwidth = 1;  ///< bytes per second that each rank passes on
-  double latency = 0;    ///< seconds per step
-
-  /// Gathering, or summing and scattering, `bytes` in all.
-  [[nodiscard]] double seconds(double bytes) const {
-    return ranks < 2 ? 0 : bytes * (ranks - 1) / ranks / bandwidth + (ranks - 1) * latency;
-  }
-};
-/// Rank 0's ring over `axes`. Where it leaves the node, the ring's members within a node share all their ways
-/// out: bandwidth = min(inside, outside * members of a node).
-Ring ring_of(const Hardware& hardware, const Mesh& mesh, AxisSet axes);
-
-/// Of one micro-batch on one virtual stage.
+/// Of one micro-batch on one virtual stage: seconds of kernels, and on top of them of waiting.
 struct PassTime {
-  double compute = 0;  ///< seconds of kernels
-  double tensor = 0;   ///< seconds of waiting for the tensor ranks on top
-  [[nodiscard]] double total() const { return compute + tensor; }
+  double compute = 0;
+  double tensor = 0;   ///< for the tensor ranks
+  double context = 0;  ///< for the context ranks
+  double experts = 0;  ///< for the ranks of experts
+  [[nodiscard]] double total() const { return compute + tensor + context + experts; }
+  PassTime& add(const PassTime& other, double times = 1);
 };
 struct StageTime {
   PassTime forward, backward;
   double weight = 0;  ///< of backward: the products that give the gradients of weights
 };
+
+/// Rank 0's groups.
+struct Ways {
+  Ways(const Hardware& hardware, const Mesh& mesh);
+  std::vector<int> context;  ///< ranks
+  Ring tensor, experts;
+  Exchange expert_exchange;
+};
+
 StageTime stage_time(const config::Run& run, const StageBlocks& stage, const Hardware& hardware,
-                     const Execution& execution, const Ring& tensor_ranks);
+                     const Execution& execution, const Ways& ways);
 
 }  // namespace colonnade::plan

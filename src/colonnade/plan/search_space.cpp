@@ -1,0 +1,156 @@
+// Enumerates layouts.
+#include "colonnade/plan/search_space.h"
+
+#include <algorithm>
+
+#include "colonnade/plan/schedule_kinds.h"
+
+namespace colonnade::plan {
+namespace {
+
+constexpr int kMostTensorRanks = 64, kMostContextRanks = 16;
+constexpr int kMostChunks = 16;
+constexpr std::int64_t kLargestMicroBatch = 16;
+
+std::vector<int> divisors(std::int64_t number) {
+  std::vector<int> all;
+  for (int d = 1; d <= number; ++d)
+    if (number % d == 0) all.push_back(d);
+  return all;
+}
+
+/// Ranks that hold the same dense parameters.
+int replicas_of(const config::Run& run, const Choices& c) {
+  return run.parallel.world_size / (c.tensor * c.pipeline);
+}
+
+/// Keys in blocks are not run on CUDA (rule context-cuda).
+void add_exchanges(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  if (c.context == 1) return out.push_back(c);
+  for (const char* exchange : {"p2p", "a2a"}) {
+    c.exchange = exchange;
+    if (c.exchange == "a2a" || run.training.device != "cuda") out.push_back(c);
+  }
+}
+
+void add_contexts(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  for (const int context : divisors(replicas_of(run, c))) {
+    if (context > kMostContextRanks) break;
+    c.context = context;
+    add_exchanges(run, c, out);
+  }
+}
+
+/// Those of a mixture; experts of tensor ranks are whole or cut.
+void add_experts(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  c.expert_tensor = c.tensor;  // as without a word on it
+  if (run.model.moe.num_experts == 0) return add_contexts(run, c, out);
+  const int ranks = run.parallel.world_size / c.pipeline;
+  const std::vector<int> cuts = c.tensor == 1 ? std::vector{1} : std::vector{1, c.tensor};
+  for (const int expert : divisors(run.model.moe.num_experts)) {
+    for (const int cut : cuts) {
+      if (ranks % (expert * cut) != 0) continue;
+      c.expert = expert;
+      c.expert_tensor = cut;
+      for (const auto dispatcher :
+           {config::TokenDispatcher::kAllToAll, config::TokenDispatcher::kAllGather}) {
+        c.dispatcher = dispatcher;
+        add_contexts(run, c, out);
+        if (expert * cut == 1) break;  // nothing is sent
+      }
+    }
+  }
+}
+
+/// The schedules of so many virtual stages per rank.
+void add_schedules(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  add_experts(run, c, out);
+  for (const ScheduleKind& kind : schedule_kinds()) {
+    if (!kind.splits_backward || !runs(kind, c.chunks)) continue;
+    c.schedule = kind.name;
+    add_experts(run, c, out);
+  }
+}
+
+/// Those of one tensor and pipeline size.
+void add_stages(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  if (c.pipeline == 1) return add_experts(run, c, out);
+  for (const bool embedding : {false, true}) {
+    for (const bool loss : {false, true}) {
+      c.embedding_counts = embedding;
+      c.loss_counts = loss;
+      const std::int64_t slots = run.model.num_layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
+      const auto most = std::clamp<std::int64_t>(slots / c.pipeline, 1, kMostChunks);
+      for (c.chunks = 1; c.chunks <= most; ++c.chunks) add_schedules(run, c, out);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Choices> all_choices(const config::Run& run) {
+  std::vector<Choices> choices;
+  const int world = run.parallel.world_size;
+  for (const int tensor : divisors(world)) {
+    if (tensor > kMostTensorRanks) break;
+    for (const int pipeline : divisors(world / tensor)) {
+      if (pipeline > run.model.num_layers + 2) break;
+      Choices c;
+      c.tensor = tensor;
+      c.pipeline = pipeline;
+      add_stages(run, c, choices);
+    }
+  }
+  return choices;
+}
+
+std::vector<Choice> choices_of(const config::Run& run, const Choices& c) {
+  std::vector<Choice> choices;
+  const std::int64_t batch = run.training.global_batch_size;
+  const int replicas = replicas_of(run, c), data = replicas / c.context;
+  for (std::int64_t micro = 1; micro <= std::min(kLargestMicroBatch, batch / data); ++micro) {
+    if (batch % (micro * data) != 0) continue;
+    for (const bool by_sequence : {true, false}) {
+      if (by_sequence && c.tensor == 1) continue;
+      for (const bool distributed : {true, false})
+        if (!distributed || replicas > 1) choices.push_back({micro, by_sequence, distributed});
+    }
+  }
+  return choices;
+}
+
+config::Run without_layout(config::Run run) {
+  config::Parallel& p = run.parallel;
+  p.pipeline_schedule = "auto";
+  p.delay_wgrad_compute = false;
+  p.num_layers_per_virtual_pipeline_stage = 0;
+  p.microbatch_group_size_per_virtual_pipeline_stage = 0;
+  p.decoder_first_pipeline_num_layers = p.decoder_last_pipeline_num_layers = 0;
+  p.pipeline_model_parallel_layout.clear();
+  p.hierarchical_context_parallel_sizes.clear();
+  return run;
+}
+
+config::Run run_of(const config::Run& base, const Choices& c, const Choice& choice) {
+  config::Run run = base;
+  config::Parallel& p = run.parallel;
+  p.tensor_model_parallel_size = c.tensor;
+  p.pipeline_model_parallel_size = c.pipeline;
+  p.context_parallel_size = c.context;
+  p.cp_comm_type = {c.exchange};
+  p.expert_model_parallel_size = c.expert;
+  p.expert_tensor_parallel_size = c.expert_tensor == c.tensor ? 0 : c.expert_tensor;
+  p.pipeline_schedule = c.schedule;
+  p.num_virtual_stages_per_pipeline_rank = c.chunks > 1 ? c.chunks : 0;
+  p.account_for_embedding_in_pipeline_split = c.embedding_counts;
+  p.account_for_loss_in_pipeline_split = c.loss_counts;
+  p.sequence_parallel = choice.by_sequence;
+  p.use_distributed_optimizer = choice.distributed;
+  p.overlap_grad_reduce = replicas_of(base, c) > 1;
+  p.overlap_param_gather = choice.distributed;
+  run.training.micro_batch_size = choice.micro_batch;
+  if (base.model.moe.num_experts > 0) run.model.moe.token_dispatcher_type = c.dispatcher;
+  return run;
+}
+
+}  // namespace colonnade::plan

@@ -1,0 +1,46 @@
+// The layouts that a search tries. Private to search.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "colonnade/config/run.h"
+
+namespace colonnade::plan {
+
+/// What candidates have in common that lie beside one another.
+struct Choices {
+  int tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 1;
+  std::string schedule = "auto";
+  int chunks = 1;
+  bool embedding_counts = false, loss_counts = false;
+  std::string exchange = "p2p";  ///< of context ranks
+  config::TokenDispatcher dispatcher = config::TokenDispatcher::kAllGather;
+
+  /// What decides which rank holds which layers.
+  [[nodiscard]] auto split() const {
+    return std::tuple(pipeline, schedule, chunks, embedding_counts, loss_counts);
+  }
+};
+
+/// One of them.
+struct Choice {
+  std::int64_t micro_batch = 1;
+  bool by_sequence = false, distributed = false;
+};
+
+/// Every one for the model, the ranks and the batch of `run`, in a fixed order: tensor, pipeline, context,
+/// expert and expert tensor sizes that divide the ranks, 1F1B, interleaved and the schedules that split
+/// backward passes, virtual stages, embedding and loss as layers or not, both exchanges, both dispatchers.
+std::vector<Choices> all_choices(const config::Run& run);
+/// Micro-batches that divide the batch, sequence parallelism and the distributed optimizer on and off.
+std::vector<Choice> choices_of(const config::Run& run, const Choices& c);
+
+/// A base without what belongs to another layout.
+config::Run without_layout(config::Run run);
+/// The settings of a candidate.
+config::Run run_of(const config::Run& base, const Choices& c, const Choice& choice);
+
+}  // namespace colonnade::plan
