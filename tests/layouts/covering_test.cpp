@@ -53,7 +53,9 @@ const std::vector<Factor>& factors() {
       {"--moe-token-dispatcher-type", {"allgather", "alltoall"}},
       {"--pipeline-model-parallel-size", {"1", "2", "4"}},
       {"virtual stages", {"1", "2", "3"}},
-      {"--pipeline-schedule", {"1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe-v", "1f1b --delay-wgrad-compute"}},
+      {"",
+       {"", "--pipeline-schedule gpipe", "--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
+        "--pipeline-schedule dualpipe-v", "--delay-wgrad-compute"}},
       {"dp", {"1", "2", "4"}},
       {"",
        {"", "--overlap-grad-reduce --ddp-bucket-size 3000", "--use-distributed-optimizer",
@@ -77,6 +79,7 @@ const std::vector<Apart>& never_together() {
       {kCp, {0}, kKeys, {1, 2, 3}, "nobody to exchange keys with"},
       {kCp, {1}, kKeys, {3}, "two levels of two need four ranks"},
       {kPp, {0}, kVirtual, {1, 2}, "one stage"},
+      {kPp, {0}, kSchedule, {5}, "no gap to fill"},
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
   };
@@ -120,10 +123,11 @@ struct Layout {
     model = word(kModel);
     const int pp = std::stoi(word(kPp)), stages = pp * std::stoi(word(kVirtual));
     world = std::stoi(word(kTp)) * std::stoi(word(kCp)) * pp * std::stoi(word(kDp));
-    for (const std::size_t factor : {kTp, kCp, kKeys, kEp, kEtp, kRows, kPp, kSchedule})
-      if (choice[factor] > 0 || (factor == kEtp && model == kMixture))
+    for (std::size_t factor = 0; factor < factors().size(); ++factor) {
+      const bool by_ranks = factor == kModel || factor == kVirtual || factor == kDp;
+      if (!by_ranks && (choice[factor] > 0 || (factor == kEtp && model == kMixture)))
         flags += fmt::format("{} {} ", factors()[factor].name, word(factor));
-    flags += fmt::format("{} {} ", word(kSp), word(kOptimizer));
+    }
     if (pp == 1 && stages > pp) flags += fmt::format("--num-virtual-stages-per-pipeline-rank {} ", stages);
     if (pp > 1 && stages > pp) flags += fmt::format("--pipeline-model-parallel-layout {} ", spread(stages));
   }
