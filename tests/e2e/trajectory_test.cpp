@@ -12,11 +12,11 @@ namespace {
 const std::string kVectors = COLONNADE_VECTORS;
 
 /// The settings of vectors/trajectory/manifest.json.
-Words settings(const TempFolder& folder) {
+Words settings(const TempFolder& folder, const std::string& model = "llama") {
   return {"pretrain",
           "gpt",
           "--pretrained-checkpoint",
-          kVectors + "/trajectory/llama",
+          kVectors + "/trajectory/" + model,
           "--data-path",
           kVectors + "/indexed/gpt_uint16",
           "--split",
@@ -68,19 +68,24 @@ Words settings(const TempFolder& folder) {
 /// As it was recorded: nine digits.
 std::string nine_digits(double value) { return fmt::format("{:.9g}", value); }
 
-/// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3; the rate
-/// to its recorded digits.
-void expect_follows(const std::vector<nlohmann::json>& lines, const std::string& name) {
-  const auto recorded = test::recorded_curve(name);
+/// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3, the
+/// load-balancing loss 1e-4; the rate to its recorded digits.
+void expect_follows(const std::vector<nlohmann::json>& lines, std::size_t steps, const std::string& name,
+                    const std::string& model = "llama") {
+  const auto recorded = test::recorded_curve(name, model);
   ASSERT_EQ(recorded.size(), 40U);
-  ASSERT_EQ(lines.size(), recorded.size());
-  for (std::size_t i = 0; i < recorded.size(); ++i) {
+  ASSERT_EQ(lines.size(), steps);
+  for (std::size_t i = 0; i < steps; ++i) {
+    SCOPED_TRACE(fmt::format("step {}", i + 1));
     const double loss_bound = i < 10 ? 1e-6 : 1e-5;
     const double norm_bound = i < 10 ? 1e-5 : 1e-3;
-    EXPECT_NEAR(lines[i].at("lm_loss"), recorded[i].loss, loss_bound * recorded[i].loss) << "step " << i + 1;
-    EXPECT_NEAR(lines[i].at("grad_norm"), recorded[i].grad_norm, norm_bound * recorded[i].grad_norm)
-        << "step " << i + 1;
-    EXPECT_EQ(nine_digits(lines[i].at("learning_rate")), nine_digits(recorded[i].lr)) << "step " << i + 1;
+    EXPECT_NEAR(lines[i].at("lm_loss"), recorded[i].loss, loss_bound * recorded[i].loss);
+    EXPECT_NEAR(lines[i].at("grad_norm"), recorded[i].grad_norm, norm_bound * recorded[i].grad_norm);
+    EXPECT_EQ(nine_digits(lines[i].at("learning_rate")), nine_digits(recorded[i].lr));
+    if (model == "moe") {
+      EXPECT_NEAR(lines[i].at("load_balancing_loss"), recorded[i].load_balancing_loss,
+                  1e-4 * recorded[i].load_balancing_loss);
+    }
   }
 }
 
@@ -88,7 +93,7 @@ TEST(CliTrajectory, OneRankFollowsTheRecordedCurve) {
   const TempFolder folder;
   const Result result = run(colonnade(settings(folder)));
   ASSERT_EQ(result.code, 0) << result.text;
-  expect_follows(metrics(folder / "run"), "tp1");
+  expect_follows(metrics(folder / "run"), 40, "tp1");
 }
 
 TEST(CliTrajectory, FourRanksFollowTheRecordedCurve) {
@@ -96,8 +101,60 @@ TEST(CliTrajectory, FourRanksFollowTheRecordedCurve) {
   const Words layout{"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"};
   const Result result = run(launch(4, folder.path(), settings(folder) + layout));
   ASSERT_EQ(result.code, 0) << result.text;
-  expect_follows(metrics(folder / "run"), "tp2_pp2");
+  expect_follows(metrics(folder / "run"), 40, "tp2_pp2");
 }
+
+/// A way to cut a recorded model over real processes.
+struct Layout {
+  const char* name;
+  const char* model;
+  const char* curve;  ///< the recorded one to follow
+  int ranks;
+  Words flags;
+};
+
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+class TrajectoryOf : public testing::TestWithParam<Layout> {};
+
+TEST_P(TrajectoryOf, RealProcessesFollowTheRecordedCurve) {
+  const Layout& layout = GetParam();
+  const TempFolder folder;
+  Words words = settings(folder, layout.model) + layout.flags + Words{"--exit-interval", "20"};
+  if (std::string(layout.model) == "moe") words = words + Words{"--moe-aux-loss-coeff", "0.01"};
+  const Result result = run(launch(layout.ranks, folder.path(), words));
+  ASSERT_EQ(result.code, 0) << result.text;
+  expect_follows(metrics(folder / "run"), 20, layout.curve, layout.model);
+}
+
+const Words kTp2Sp{"--tensor-model-parallel-size", "2", "--sequence-parallel"};
+const Words kPp2{"--pipeline-model-parallel-size", "2"};
+const Words kEp2{"--expert-model-parallel-size", "2"};
+const Words kCp2{"--context-parallel-size", "2"};
+const Words kFourStages{"--pipeline-model-parallel-layout", "E|t|t|L"};
+const Words kDistributed{"--use-distributed-optimizer"};
+const Words kOverlap{"--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"};
+const Words kExchange{"--moe-token-dispatcher-type", "alltoall"};
+
+INSTANTIATE_TEST_SUITE_P(
+    Dense, TrajectoryOf,
+    testing::Values(Layout{"Dp2DistributedOverlap", "llama", "dp2_distopt", 2, kDistributed + kOverlap},
+                    Layout{"Tp2Sp", "llama", "tp2_sp", 2, kTp2Sp},
+                    Layout{"Pp2Interleaved", "llama", "pp2", 2, kPp2 + kFourStages},
+                    Layout{"Pp2ZbV", "llama", "pp2", 2,
+                           kPp2 + kFourStages + Words{"--pipeline-schedule", "zb-v"}},
+                    Layout{"Cp2Dp2", "llama", "tp1", 4, kCp2},
+                    Layout{"Cp2Tp2SpPp2", "llama", "tp2_pp2", 8,
+                           kTp2Sp + kPp2 + kCp2 + kDistributed + Words{"--cp-comm-type", "a2a"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Mixture, TrajectoryOf,
+    testing::Values(Layout{"Ep2Gather", "moe", "ep2", 2, kEp2},
+                    Layout{"Ep2Dp4Distributed", "moe", "ep2", 4, kEp2 + kExchange + kDistributed},
+                    Layout{"Tp2SpEp2Etp2", "moe", "tp2_ep2_sp", 4, kTp2Sp + kEp2 + kExchange},
+                    Layout{"Pp2Ep2", "moe", "pp2", 4, kPp2 + kEp2 + kExchange}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace colonnade::e2e

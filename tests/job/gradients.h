@@ -17,7 +17,7 @@ using Gradients = std::map<std::string, at::Tensor>;
 inline constexpr const char* kCommon =
     "--num-layers 4 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 8 --kv-channels 6 "
     "--vocab-size 61 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 2 "
-    "--global-batch-size 8 --hidden-dropout 0.2 --attention-dropout 0.1 ";
+    "--global-batch-size 8 --hidden-dropout 0.2 --attention-dropout 0.1 --make-vocab-size-divisible-by 1 ";
 inline constexpr const char* kGroups =
     "--group-query-attention --num-query-groups 2 --position-embedding-type rope ";
 inline constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";

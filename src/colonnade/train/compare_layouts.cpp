@@ -24,30 +24,37 @@
 #include "colonnade/train/lr_schedule.h"
 
 namespace colonnade::train {
-namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
 /// What all ranks together know after a step.
 struct Seen {
   std::map<std::string, double> losses;
-  double grad_norm = 0;
+  double grad_norm = std::nan("");
   bool skipped = false;
   Tensors gradients, parameters;
   std::map<std::string, double> replicas;  ///< of what several ranks hold, how far they are apart
 };
 
+namespace {
+
 struct Bounds {
   double loss = 2e-5, grad_norm = 1e-4, tensor = 1e-3;
 };
-
-/// The type that the settings say, or float64.
-enum class Precision { kOfSettings, kFloat64 };
 
 Bounds bounds_of(const config::Run& run, Precision precision) {
   if (precision == Precision::kFloat64) return {1e-9, 1e-9, 1e-9};
   if (run.model.params_dtype == config::ParamsDtype::kFloat32) return {};
   return {2e-3, 1e-2, 1e-1};
+}
+
+double distance(double a, double b) {
+  return a == b ? 0 : std::abs(a - b) / std::max(std::abs(a), std::numeric_limits<double>::min());
+}
+
+/// To `apart` where that is more; a NaN stays.
+void raise(double& most, double apart) {
+  if (!(apart <= most) && !std::isnan(most)) most = apart;
 }
 
 /// Puts a rank's stretch of a tensor in its place. What is there already must be the same.
@@ -60,16 +67,22 @@ void put(Tensors& whole, std::map<std::string, double>& replicas, const checkpoi
   if (held.any().item<bool>()) {
     const double apart = at::where(held, mine - place, 0).norm().item<double>() /
                          std::max(mine.norm().item<double>(), std::numeric_limits<double>::min());
-    double& most = replicas[slice.name];
-    most = std::max(most, apart);
+    raise(replicas[slice.name], apart);
   }
   place.copy_(mine);
 }
 
+/// A number that all ranks report.
+void put(Seen& seen, const std::string& name, double& known, double value) {
+  if (std::isnan(known)) known = value;
+  raise(seen.replicas[name], distance(known, value));
+}
+
 void look(job::Job& job, const job::StepReport& report, Seen& seen) {
   const at::NoGradGuard no_grad;
-  seen.losses = report.losses;
-  seen.grad_norm = report.optimizer.grad_norm;
+  put(seen, "gradient norm", seen.grad_norm, report.optimizer.grad_norm);
+  for (const auto& [name, loss] : report.losses)
+    put(seen, name, seen.losses.try_emplace(name, loss).first->second, loss);
   seen.skipped = report.optimizer.skipped;
   for (const tensor::Parameter* p : job.parameters())
     if (!p->spec.trained)
@@ -87,45 +100,7 @@ void look(job::Job& job, const job::StepReport& report, Seen& seen) {
   }
 }
 
-std::vector<Seen> trained(const Side& side, int steps, Precision precision) {
-  config::Run run = side.run;
-  std::optional<at::ScalarType> type;
-  if (precision == Precision::kFloat64) {
-    type = at::kDouble;
-    run.model.params_dtype = config::ParamsDtype::kFloat32;  // no loss scale
-  }
-  const auto tokenizer = job::tokenizer_of(run);
-  data::TokenIds ids{.vocab_size = run.model.vocab_size};
-  if (tokenizer) {
-    ids.eod = tokenizer->eod();
-    ids.pad = tokenizer->special().pad;
-  }
-  const data::GptSplits data = data::open_gpt_batches(run.data, run.training, ids, {});
-  if (!data[0]) throw ConfigError("data: the training split must hold samples; got none; correct --split");
-  const LrPlan lr = make_lr_plan(run.schedule, run.training, run.optimizer);
-  std::vector<Seen> all(static_cast<std::size_t>(steps));
-  std::mutex mutex;
-  comm::run_ranks(
-      run.parallel,
-      [&](comm::Communicators& ranks) {
-        job::Job job(run, ranks, side.builder, job::InitialValues::kDrawn, type);
-        job::GptStream stream(*data[0], job, 0);
-        for (Seen& seen : all) {
-          const std::int64_t samples = job.counters.consumed_samples;
-          const auto report = job.train_step(stream.next(), {.learning_rate = learning_rate(lr, samples),
-                                                             .weight_decay = weight_decay(lr, samples)});
-          job.buffers().wait_for(job.parameters());
-          const std::lock_guard lock(mutex);
-          look(job, report, seen);
-        }
-      },
-      std::chrono::minutes(10));
-  return all;
-}
-
-double distance(double a, double b) {
-  return a == b ? 0 : std::abs(a - b) / std::max(std::abs(a), std::numeric_limits<double>::min());
-}
+constexpr std::string_view kGradients = "gradient of", kParameters = "parameter";
 
 double norm_of_all(const Tensors& tensors) {
   double squares = 0;
@@ -133,11 +108,38 @@ double norm_of_all(const Tensors& tensors) {
   return std::sqrt(squares);
 }
 
+/// Elements whose gradients were rounding in any step so far; none in float64.
+class Rounding {
+ public:
+  explicit Rounding(Precision precision) : share_(precision == Precision::kFloat64 ? 0 : 1e-6) {}
+
+  void add(const Tensors& a, const Tensors& b) {
+    double largest = 0;
+    for (const auto& [name, gradient] : a) largest = std::max(largest, gradient.abs().max().item<double>());
+    for (const auto& [name, gradient] : a) {
+      const auto other = b.find(name);
+      if (other == b.end() || other->second.sizes() != gradient.sizes()) continue;
+      const at::Tensor small = at::maximum(gradient.abs(), other->second.abs()) < share_ * largest;
+      at::Tensor& known = elements_[name];
+      known = known.defined() ? known.logical_or(small) : small;
+    }
+  }
+  /// `difference` of a parameter without them.
+  [[nodiscard]] at::Tensor without(const at::Tensor& difference, const std::string& name) const {
+    const auto found = elements_.find(name);
+    return found == elements_.end() ? difference : difference.masked_fill(found->second, 0);
+  }
+
+ private:
+  double share_;
+  Tensors elements_;
+};
+
 /// Distances of one step in the order in which it makes its values; `names` in the order of the blocks.
 class Step {
  public:
-  Step(int number, const Bounds& bounds, std::vector<Apart>& all)
-      : number_(number), bounds_(bounds), all_(all) {}
+  Step(int number, const Bounds& bounds, Rounding& rounding, std::vector<Apart>& all)
+      : number_(number), bounds_(bounds), rounding_(rounding), all_(all) {}
 
   void compare(const Seen& a, const Seen& b, const std::vector<std::string>& names) {
     std::set<std::string> losses;
@@ -145,9 +147,10 @@ class Step {
       for (const auto& [name, loss] : seen->losses) losses.insert(name);
     for (const std::string& name : losses) add(name, distance(of(a, name), of(b, name)), bounds_.loss);
     if (a.skipped && b.skipped) return;  // nothing was updated, and gradients are not finite
-    tensors("gradient of", a.gradients, b.gradients, {names.rbegin(), names.rend()});
+    tensors(kGradients, a.gradients, b.gradients, {names.rbegin(), names.rend()});
     add("gradient norm", distance(a.grad_norm, b.grad_norm), bounds_.grad_norm);
-    tensors("parameter", a.parameters, b.parameters, names);
+    rounding_.add(a.gradients, b.gradients);
+    tensors(kParameters, a.parameters, b.parameters, names);
     for (const Seen* seen : {&a, &b})
       for (const auto& [name, apart] : seen->replicas)
         add(fmt::format("{} on the ranks that share it in {}", name, seen == &a ? "A" : "B"), apart,
@@ -163,7 +166,8 @@ class Step {
   void add(std::string what, double distance, double bound) {
     all_.push_back({number_, std::move(what), distance, bound});
   }
-  void tensors(const char* kind, const Tensors& a, const Tensors& b, const std::vector<std::string>& names) {
+  void tensors(std::string_view kind, const Tensors& a, const Tensors& b,
+               const std::vector<std::string>& names) {
     const double least = 1e-5 * norm_of_all(a);
     for (const std::string& name : names) {
       const auto mine = a.find(name), theirs = b.find(name);
@@ -172,7 +176,10 @@ class Step {
       if (mine != a.end() && theirs != b.end() && mine->second.sizes() == theirs->second.sizes()) {
         const double size =
             std::max({mine->second.norm().item<double>(), least, std::numeric_limits<double>::min()});
-        apart = (mine->second - theirs->second).norm().item<double>() / size;
+        const at::Tensor difference = mine->second - theirs->second;
+        apart =
+            (kind == kParameters ? rounding_.without(difference, name) : difference).norm().item<double>() /
+            size;
       }
       add(fmt::format("{} {}", kind, name), apart, bounds_.tensor);
     }
@@ -180,19 +187,19 @@ class Step {
 
   int number_;
   Bounds bounds_;
+  Rounding& rounding_;
   std::vector<Apart>& all_;
 };
 
-std::vector<Apart> distances(const Side& a, const Side& b, int steps, Precision precision) {
+std::vector<Apart> distances(const Trained& a, const Trained& b) {
   std::vector<std::string> names;
   for (const plan::ParamSpec& spec : plan::gpt_params(a.run.model, a.run.parallel))
     names.push_back(spec.name);
-  const std::vector<Seen> of_a = trained(a, steps, precision), of_b = trained(b, steps, precision);
   std::vector<Apart> all;
-  for (int i = 0; i < steps; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    Step(i + 1, bounds_of(a.run, precision), all).compare(of_a[at], of_b[at], names);
-  }
+  Rounding rounding(a.precision);
+  for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i)
+    Step(static_cast<int>(i) + 1, bounds_of(a.run, a.precision), rounding, all)
+        .compare((*a.steps)[i], (*b.steps)[i], names);
   return all;
 }
 
@@ -203,8 +210,8 @@ std::optional<Apart> first_beyond(const std::vector<Apart>& all) {
 
 /// "gradient of x" and "gradient of y" are of one kind; each loss is of its own.
 std::string kind_of(const Apart& one) {
-  for (const char* kind : {"gradient of", "parameter"})
-    if (one.what.starts_with(kind)) return kind;
+  for (const std::string_view kind : {kGradients, kParameters})
+    if (one.what.starts_with(kind)) return std::string(kind);
   return one.what.find(" on the ranks") == std::string::npos ? one.what : "replicas";
 }
 
@@ -221,9 +228,11 @@ std::vector<Apart> farthest_of(const std::vector<Apart>& all) {
   return farthest;
 }
 
-config::Run on_threads(config::Run run) {
-  run.training.device = "cpu";
-  return run;
+void require_one_run(const config::Run& a, const config::Run& b) {
+  if (const auto unlike = unlike_settings(a, b); !unlike.empty())
+    throw ConfigError(fmt::format(
+        "verify-layout: both files must hold one run but for its layout; got {}; make these equal",
+        fmt::join(unlike, ", ")));
 }
 
 }  // namespace
@@ -248,16 +257,66 @@ std::vector<std::string> unlike_settings(const config::Run& a, const config::Run
   return flags;
 }
 
-Comparison compare_layouts(Side a, Side b, int steps) {
-  if (const auto unlike = unlike_settings(a.run, b.run); !unlike.empty())
-    throw ConfigError(fmt::format(
-        "verify-layout: both files must hold one run but for its layout; got {}; make these equal",
-        fmt::join(unlike, ", ")));
-  for (Side* side : {&a, &b}) side->run = on_threads(std::move(side->run));
-  const std::vector<Apart> all = distances(a, b, steps, Precision::kOfSettings);
-  Comparison result{.first = first_beyond(all), .first_in_float64 = {}, .farthest = farthest_of(all)};
-  if (!result.first) return result;
-  result.first_in_float64 = first_beyond(distances(a, b, result.first->step, Precision::kFloat64));
+std::unique_ptr<data::GptBatches> samples_of(const config::Run& run) {
+  const auto tokenizer = job::tokenizer_of(run);
+  data::TokenIds ids{.vocab_size = run.model.vocab_size};
+  if (tokenizer) {
+    ids.eod = tokenizer->eod();
+    ids.pad = tokenizer->special().pad;
+  }
+  data::GptSplits data = data::open_gpt_batches(run.data, run.training, ids, {});
+  if (!data[0]) throw ConfigError("data: the training split must hold samples; got none; correct --split");
+  return std::move(data[0]);
+}
+
+Trained train_layout(const Side& side, const data::GptBatches& samples, int steps, Precision precision) {
+  config::Run run = side.run;
+  run.training.device = "cpu";
+  std::optional<at::ScalarType> type;
+  if (precision == Precision::kFloat64) {
+    type = at::kDouble;
+    run.model.params_dtype = config::ParamsDtype::kFloat32;  // no loss scale
+  }
+  const LrPlan lr = make_lr_plan(run.schedule, run.training, run.optimizer);
+  std::vector<Seen> all(static_cast<std::size_t>(steps));
+  std::mutex mutex;
+  comm::run_ranks(
+      run.parallel,
+      [&](comm::Communicators& threads) {
+        const auto& factory = threads.factory();
+        const comm::Communicators ranks(threads.mesh(), threads.rank(),
+                                        side.between ? side.between(factory) : factory);
+        job::Job job(run, ranks, side.builder, job::InitialValues::kDrawn, type);
+        job::GptStream stream(samples, job, 0);
+        for (Seen& seen : all) {
+          const std::int64_t consumed = job.counters.consumed_samples;
+          const auto report = job.train_step(stream.next(), {.learning_rate = learning_rate(lr, consumed),
+                                                             .weight_decay = weight_decay(lr, consumed)});
+          job.buffers().wait_for(job.parameters());
+          const std::lock_guard lock(mutex);
+          look(job, report, seen);
+        }
+      },
+      std::chrono::minutes(10));
+  return {side.run, precision, std::make_shared<const std::vector<Seen>>(std::move(all))};
+}
+
+Comparison compare(const Trained& a, const Trained& b) {
+  COL_CHECK(a.precision == b.precision, "compare: both sides must be of one precision; got {} and {}",
+            static_cast<int>(a.precision), static_cast<int>(b.precision));
+  require_one_run(a.run, b.run);
+  const std::vector<Apart> all = distances(a, b);
+  return {.first = first_beyond(all), .first_in_float64 = {}, .farthest = farthest_of(all)};
+}
+
+Comparison compare_layouts(const Side& a, const Side& b, int steps) {
+  require_one_run(a.run, b.run);  // before anything is trained
+  const auto samples = samples_of(a.run);
+  const auto both = [&](int count, Precision precision) {
+    return compare(train_layout(a, *samples, count, precision), train_layout(b, *samples, count, precision));
+  };
+  Comparison result = both(steps, Precision::kOfSettings);
+  if (result.first) result.first_in_float64 = both(result.first->step, Precision::kFloat64).first;
   return result;
 }
 

@@ -1,11 +1,15 @@
 // Two layouts of one run, trained side by side: whether they compute the same, and if not, where they part.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colonnade/comm/communicators.h"
 #include "colonnade/config/run.h"
+#include "colonnade/data/gpt_batches.h"
 #include "colonnade/job/model.h"
 
 namespace colonnade::train {
@@ -13,6 +17,9 @@ namespace colonnade::train {
 /// How far a value of one layout is from that of the other.
 ///   losses and the gradient norm   |a - b| / |a|
 ///   tensors                        |a - b| / max(|a|, 1e-5 |all tensors of this kind|), Euclidean norms
+/// Below float64, elements of a parameter are left out once their gradient was rounding on both sides, below
+/// 1e-6 of the largest one of the step: Adam moves them by its whole rate in either direction (biases of
+/// keys, which softmax does not see).
 struct Apart {
   int step = 0;      ///< from 1
   std::string what;  ///< "lm_loss", "gradient of decoder.layers.0.mlp.linear_fc1.weight", ...
@@ -31,18 +38,42 @@ struct Comparison {
       farthest;  ///< of each kind of value, of all steps, the one nearest to its bound or beyond
 };
 
-/// A run that is complete and sound, and what builds its model.
+/// A run that is complete and sound, what builds its model, and what its ranks talk through: a factory over
+/// the one that makes groups of threads. None: that one itself.
 struct Side {
   config::Run run;
   job::ModelBuilder builder = job::build_gpt;
+  std::function<std::shared_ptr<comm::GroupFactory>(std::shared_ptr<comm::GroupFactory>)> between = {};
 };
 
-/// Trains `steps` steps of both from the same weights and samples, ranks as threads
-/// of this process on the CPU, and compares every loss, gradient and updated parameter by its global name.
-/// Bounds in fp32: losses 2e-5, gradient norm 1e-4, tensors 1e-3; a hundred times as much with 16-bit
-/// parameters; in float64 1e-9. Values that several ranks hold must agree among them too. Throws ConfigError
-/// when the runs are not the same but for their layouts.
-Comparison compare_layouts(Side a, Side b, int steps);
+/// The type of parameters and activations.
+enum class Precision { kOfSettings, kFloat64 };
+
+struct Seen;  // of one step
+
+/// What the ranks of a run computed together in its first steps.
+struct Trained {
+  config::Run run;
+  Precision precision = Precision::kOfSettings;
+  std::shared_ptr<const std::vector<Seen>> steps;
+};
+
+/// The training samples of a run, which are those of all its layouts.
+std::unique_ptr<data::GptBatches> samples_of(const config::Run& run);
+
+/// Trains `steps` steps from the weights of the seed, ranks as threads of this process on the CPU.
+Trained train_layout(const Side& side, const data::GptBatches& samples, int steps,
+                     Precision precision = Precision::kOfSettings);
+
+/// Compares every loss, gradient and updated parameter by its global name, of as many steps as both have;
+/// both are of one precision, and `first_in_float64` stays empty. Bounds in fp32: losses 2e-5, gradient norm
+/// 1e-4, tensors 1e-3; a hundred times as much with 16-bit parameters; in float64 1e-9. Values that several
+/// ranks hold must agree among them too. Throws ConfigError when the runs are not the same but for their
+/// layouts.
+Comparison compare(const Trained& a, const Trained& b);
+
+/// Trains `steps` steps of both and compares them, in float64 too when they part.
+Comparison compare_layouts(const Side& a, const Side& b, int steps);
 
 /// Flags of settings that are not of the layout and differ; both runs must have none.
 std::vector<std::string> unlike_settings(const config::Run& a, const config::Run& b);

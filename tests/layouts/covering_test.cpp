@@ -1,0 +1,238 @@
+// Layouts in which every pair of ways to cut a run meets, each against the run on one rank. The list is
+// searched for, not picked; pairs that cannot meet are stated here, and the rules of settings must refuse
+// them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "colonnade/config/dump.h"
+#include "layouts/models.h"
+#include "layouts/pairs.h"
+#include "layouts/reduced.h"
+
+namespace colonnade::test {
+namespace {
+
+using train::Precision;
+
+constexpr std::size_t kWanted = 60;
+constexpr int kMostRanks = 16;
+
+enum : std::size_t {
+  kModel,
+  kTp,
+  kSp,
+  kCp,
+  kKeys,
+  kEp,
+  kEtp,
+  kRows,
+  kPp,
+  kVirtual,
+  kSchedule,
+  kDp,
+  kOptimizer
+};
+
+/// A way to cut, and the words of each choice; "": what is without them.
+struct Factor {
+  const char* name;
+  std::vector<std::string> choices;
+};
+const std::vector<Factor>& factors() {
+  static const std::vector<Factor> kFactors = {
+      {"model", {kTied, kUntied, kMixture}},
+      {"--tensor-model-parallel-size", {"1", "2", "4"}},
+      {"", {"", "--sequence-parallel"}},
+      {"--context-parallel-size", {"1", "2", "4"}},
+      {"--cp-comm-type", {"p2p", "all_gather", "a2a", "a2a+p2p --hierarchical-context-parallel-sizes 2 2"}},
+      {"--expert-model-parallel-size", {"1", "2", "4"}},
+      {"--expert-tensor-parallel-size", {"1", "2"}},
+      {"--moe-token-dispatcher-type", {"allgather", "alltoall"}},
+      {"--pipeline-model-parallel-size", {"1", "2", "4"}},
+      {"virtual stages", {"1", "2", "3"}},
+      {"",
+       {"", "--pipeline-schedule gpipe", "--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
+        "--pipeline-schedule dualpipe-v", "--delay-wgrad-compute"}},
+      {"dp", {"1", "2", "4"}},
+      {"",
+       {"", "--overlap-grad-reduce --ddp-bucket-size 3000", "--use-distributed-optimizer",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"}},
+  };
+  return kFactors;
+}
+
+/// Choices of two factors that never meet, and why.
+struct Apart {
+  std::size_t factor;
+  std::vector<int> choices;
+  std::size_t other;
+  std::vector<int> other_choices;
+  const char* why;
+};
+const std::vector<Apart>& never_together() {
+  static const std::vector<Apart> kApart = {
+      {kModel, {0, 1}, kEp, {1, 2}, "no experts"},
+      {kModel, {0, 1}, kRows, {1}, "no experts"},
+      {kCp, {0}, kKeys, {1, 2, 3}, "nobody to exchange keys with"},
+      {kCp, {1}, kKeys, {3}, "two levels of two need four ranks"},
+      {kPp, {0}, kVirtual, {1, 2}, "one stage"},
+      {kPp, {0}, kSchedule, {5}, "no gap to fill"},
+      {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
+      {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
+  };
+  return kApart;
+}
+
+/// The row that says so; null when they may meet.
+const Apart* apart(const Pair& pair) {
+  const auto has = [](const std::vector<int>& all, int one) { return std::ranges::count(all, one) > 0; };
+  const auto row = std::ranges::find_if(never_together(), [&](const Apart& one) {
+    return static_cast<std::size_t>(pair.i) == one.factor && static_cast<std::size_t>(pair.j) == one.other &&
+           has(one.choices, pair.a) && has(one.other_choices, pair.b);
+  });
+  return row == never_together().end() ? nullptr : &*row;
+}
+
+/// Four layers on `stages` stages, the first with the embedding, the last with the head.
+std::string spread(int stages) {
+  std::vector<std::string> blocks(static_cast<std::size_t>(stages));
+  blocks.front() = "E";
+  for (int layer = 0; layer < 4; ++layer)
+    blocks[static_cast<std::size_t>(1 + layer * (stages - 2) / 4)] += 't';
+  blocks.back() += 'L';
+  return fmt::format("{}", fmt::join(blocks, "|"));
+}
+
+/// Whether the ranks are few enough, and, with tensor parallelism, a mixture's sequences are shared.
+bool fits(const Choice& choice) {
+  int world = 1;
+  for (const std::size_t factor : {kTp, kCp, kPp, kDp})
+    if (choice[factor] > 0) world *= 1 << choice[factor];
+  return world <= kMostRanks && !(choice[kModel] == 2 && choice[kTp] > 0 && choice[kSp] == 0);
+}
+
+/// A choice as ranks and flags.
+struct Layout {
+  explicit Layout(const Choice& choice) {
+    const auto word = [&](std::size_t factor) -> const std::string& {
+      return factors()[factor].choices[static_cast<std::size_t>(choice[factor])];
+    };
+    model = word(kModel);
+    const int pp = std::stoi(word(kPp)), stages = pp * std::stoi(word(kVirtual));
+    world = std::stoi(word(kTp)) * std::stoi(word(kCp)) * pp * std::stoi(word(kDp));
+    for (std::size_t factor = 0; factor < factors().size(); ++factor) {
+      const bool by_ranks = factor == kModel || factor == kVirtual || factor == kDp;
+      if (!by_ranks && (choice[factor] > 0 || (factor == kEtp && model == kMixture)))
+        flags += fmt::format("{} {} ", factors()[factor].name, word(factor));
+    }
+    if (pp == 1 && stages > pp) flags += fmt::format("--num-virtual-stages-per-pipeline-rank {} ", stages);
+    if (pp > 1 && stages > pp) flags += fmt::format("--pipeline-model-parallel-layout {} ", spread(stages));
+  }
+  std::string model, flags;
+  int world = 1;
+};
+
+Space space() {
+  Space space{.apart = [](const Pair& pair) { return apart(pair) != nullptr; },
+              .fits = fits,
+              .cost = [](const Choice& choice) { return std::sqrt(Layout(choice).world); },
+              .sound =
+                  [](const Choice& choice) {
+                    const Layout layout(choice);
+                    return layout.world > 1 && small_run(layout.world, layout.model + layout.flags);
+                  }};
+  for (const Factor& factor : factors()) space.sizes.push_back(static_cast<int>(factor.choices.size()));
+  return space;
+}
+
+std::string text(const Pair& pair) {
+  const auto one = [](int factor, int choice) {
+    const Factor& f = factors()[static_cast<std::size_t>(factor)];
+    return fmt::format("{} {}", f.name, f.choices[static_cast<std::size_t>(choice)]);
+  };
+  return fmt::format("{} with {}", one(pair.i, pair.a), one(pair.j, pair.b));
+}
+
+/// Both runs as files, and what to type to see them apart.
+std::string command(const Layout& layout) {
+  static int number = 0;
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("colonnade_covering_{}", number++);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "A.yaml") << config::dump(*small_run(1, layout.model));
+  std::ofstream(folder / "B.yaml") << config::dump(*small_run(layout.world, layout.model + layout.flags));
+  return fmt::format("colonnade verify-layout {0}/A.yaml {0}/B.yaml --world-sizes 1 {1}", folder.string(),
+                     layout.world);
+}
+
+/// Without the numbers of layers and buckets.
+Reduction kind_of(Reduction reduction) {
+  std::string& what = reduction.what;
+  if (const auto list = what.find(" ("); list != std::string::npos)
+    what.erase(list, what.find(')') + 1 - list);
+  std::erase_if(what, [](char c) { return c >= '0' && c <= '9'; });
+  return reduction;
+}
+
+/// Kinds that mutations_test leaves out.
+const std::set<Reduction>& kinds_of_small_layouts() {
+  static const std::set<Reduction> kKinds = [] {
+    std::set<Reduction> kinds;
+    for (const Small& layout : small_layouts()) {
+      Reductions reductions;
+      one_step(layout, reductions);
+      for (const Reduction& one : reductions.seen) kinds.insert(kind_of(one));
+    }
+    return kinds;
+  }();
+  return kKinds;
+}
+
+void expect_agreement(const Layout& layout) {
+  const config::Run run = *small_run(layout.world, layout.model + layout.flags);
+  Reductions reductions;
+  const train::Side cut{.run = run, .between = between(reductions)};
+  for (const auto& [steps, precision] :
+       {std::pair{1, Precision::kFloat64}, std::pair{3, Precision::kOfSettings}}) {
+    const auto apart = train::compare(unsplit(layout.model, steps, precision),
+                                      train::train_layout(cut, samples(), steps, precision))
+                           .first;
+    EXPECT_FALSE(apart) << apart->what << ' ' << apart->distance << '\n' << command(layout);
+  }
+  for (const Reduction& one : reductions.seen)
+    EXPECT_TRUE(kinds_of_small_layouts().contains(kind_of(one)))
+        << one.operation << " over " << one.axes << ", " << one.what
+        << ": in no layout of small_layouts(), so that nobody knows what happens without it";
+}
+
+TEST(Covering, EveryPairOfCutsMeetsAndAllLayoutsAgreeWithOneRank) {
+  const Covering found = cover(space(), kWanted);
+  for (const Pair& pair : found.missed) ADD_FAILURE() << "no layout has " << text(pair);
+  EXPECT_GE(found.choices.size(), kWanted);
+  Pairs met;
+  for (const Choice& choice : found.choices) {
+    const Layout layout(choice);
+    SCOPED_TRACE(fmt::format("{} ranks: {}{}", layout.world, layout.model, layout.flags));
+    expect_agreement(layout);
+    met.merge(pairs_of(choice));
+  }
+  for (const Pair& pair : all_pairs(space().sizes))
+    EXPECT_NE(met.contains(pair), apart(pair) != nullptr) << text(pair);
+}
+
+TEST(Covering, WhatIsSaidNeverToMeetIsRefused) {
+  const Space all = space();
+  Draw draw(all);
+  for (const Pair& pair : all_pairs(all.sizes))
+    for (int i = 0; apart(pair) && i < 4; ++i) {
+      const auto choice = draw.around(pair, {});
+      EXPECT_FALSE(choice && all.sound(*choice))
+          << text(pair) << ", said to be refused: " << apart(pair)->why;
+    }
+}
+
+}  // namespace
+}  // namespace colonnade::test

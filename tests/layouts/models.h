@@ -1,0 +1,59 @@
+// Small models that layouts are compared on, and what they compute on one rank.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "colonnade/train/compare_layouts.h"
+#include "job/runs.h"
+
+namespace colonnade::test {
+
+// Four layers: more stages than that are cut by --pipeline-model-parallel-layout, and some hold nothing.
+inline constexpr const char* kSmall =
+    "--num-layers 4 --hidden-size 32 --ffn-hidden-size 48 --num-attention-heads 8 --vocab-size 61 --seq-length 16 "
+    "--max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 8 --hidden-dropout 0.1 "
+    "--attention-dropout 0 --init-method-std 0.1 --make-vocab-size-divisible-by 1 ";
+/// Learned positions, biases, LayerNorm.
+inline constexpr const char* kTied = "";
+inline constexpr const char* kUntied =
+    "--untie-embeddings-and-output-weights --position-embedding-type rope --group-query-attention "
+    "--num-query-groups 4 --normalization RMSNorm --swiglu --disable-bias-linear ";
+/// Mixtures in every second layer.
+inline constexpr const char* kMixture =
+    "--untie-embeddings-and-output-weights --position-embedding-type rope --disable-bias-linear --swiglu "
+    "--num-experts 4 --moe-layer-freq 2 --moe-ffn-hidden-size 16 --moe-router-topk 2 "
+    "--moe-shared-expert-intermediate-size 12 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01 "
+    "--moe-z-loss-coeff 0.001 ";
+
+/// A complete run of a small model over `world` ranks; nothing when the rules refuse it.
+inline std::optional<config::Run> small_run(int world, const std::string& flags) {
+  try {
+    return settings(world, words(kSmall + flags));
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+/// What the run of a small model trains on, layouts and models alike.
+inline const data::GptBatches& samples() {
+  static const std::unique_ptr<data::GptBatches> kSamples = train::samples_of(*small_run(1, ""));
+  return *kSamples;
+}
+
+/// What `model` computes on one rank, computed once.
+inline const train::Trained& unsplit(const std::string& model, int steps, train::Precision precision) {
+  static std::map<std::tuple<std::string, int, train::Precision>, train::Trained> known;
+  const std::tuple key{model, steps, precision};
+  auto found = known.find(key);
+  if (found == known.end())
+    found =
+        known.emplace(key, train::train_layout({.run = *small_run(1, model)}, samples(), steps, precision))
+            .first;
+  return found->second;
+}
+
+}  // namespace colonnade::test

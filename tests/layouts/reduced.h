@@ -1,0 +1,71 @@
+// The smallest layouts that hold each reduction, and which these are.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "layouts/models.h"
+#include "support/reductions.h"
+
+namespace colonnade::test {
+
+/// Two layers of a model, cut over some ranks.
+struct Small {
+  std::string model;
+  int world;
+  std::string cut;
+};
+
+/// From few ranks to many: a reduction belongs to the first layout that has it.
+inline const std::vector<Small>& small_layouts() {
+  const std::string latent =
+      "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
+      "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm ";
+  const std::string steered = std::string(kMixture) +
+                              "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
+                              "--moe-router-load-balancing-type none --moe-aux-loss-coeff 0 --num-experts 8 ";
+  const std::string tp2 = "--tensor-model-parallel-size 2 ", sp = tp2 + "--sequence-parallel ",
+                    ep2 = "--expert-model-parallel-size 2 ", cp2 = "--context-parallel-size 2 ";
+  static const std::vector<Small> kLayouts = {
+      {kTied, 2, ""},
+      {kTied, 2, "--use-distributed-optimizer"},
+      {std::string(kUntied) + "--calculate-per-token-loss ", 2, ""},
+      {kTied, 2, tp2},
+      {kTied, 2, sp},
+      {std::string(kUntied) + "--num-query-groups 1 --qk-layernorm ", 2, tp2},
+      {std::string(kUntied) + "--qk-layernorm ", 2, sp},
+      {latent, 2, tp2},
+      {latent, 2, sp},
+      {std::string(kUntied) + "--mtp-num-layers 1 ", 2, sp},
+      {kTied, 2, cp2},
+      {kTied, 2, cp2 + "--cp-comm-type all_gather"},
+      {kTied, 2, "--pipeline-model-parallel-size 2"},
+      {kMixture, 2, ep2},
+      {kMixture, 2, ep2 + "--use-distributed-optimizer --moe-token-dispatcher-type alltoall"},
+      {kMixture, 2, "--expert-tensor-parallel-size 2"},
+      {kMixture, 2, sp},
+      {kMixture, 2, cp2},
+      {steered, 2, ep2},
+      {kMixture, 4, ep2},
+      {kMixture, 4, ep2 + "--use-distributed-optimizer"},
+      {kMixture, 4, sp + ep2},
+      {kUntied, 4,
+       "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
+  };
+  return kLayouts;
+}
+
+inline std::string of_two_layers(const std::string& model) {
+  return model + "--num-layers 2 --global-batch-size 4 ";
+}
+
+/// One step in float64 with these reductions between the ranks.
+inline train::Trained one_step(const Small& layout, Reductions& reductions) {
+  const config::Run run = settings(layout.world, words(kSmall + of_two_layers(layout.model) + layout.cut));
+  return train::train_layout({.run = run, .between = between(reductions)}, samples(), 1,
+                             train::Precision::kFloat64);
+}
+
+}  // namespace colonnade::test
