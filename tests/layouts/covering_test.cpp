@@ -33,7 +33,8 @@ enum : std::size_t {
   kVirtual,
   kSchedule,
   kDp,
-  kOptimizer
+  kSharding,
+  kRecompute
 };
 
 /// A way to cut, and the words of each choice; "": what is without them.
@@ -59,7 +60,16 @@ const std::vector<Factor>& factors() {
       {"dp", {"1", "2", "4"}},
       {"",
        {"", "--overlap-grad-reduce --ddp-bucket-size 3000", "--use-distributed-optimizer",
-        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"}},
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy no_shard",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "--use-megatron-fsdp",
+        "--deterministic-mode", "--deterministic-mode --use-distributed-optimizer"}},
+      {"",
+       {"", "--recompute-activations", "--recompute-granularity selective --recompute-modules layernorm mlp",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
+        "--recompute-granularity selective --recompute-modules core_attn moe"}},
   };
   return kFactors;
 }
@@ -82,6 +92,9 @@ const std::vector<Apart>& never_together() {
       {kPp, {0}, kSchedule, {5}, "no gap to fill"},
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
+      {kModel, {0}, kSharding, {6, 7, 8, 9}, "a table that two blocks read"},
+      {kModel, {0, 1}, kRecompute, {5}, "no experts"},
+      {kSchedule, {2, 3, 4, 5}, kSharding, {6, 7, 8, 9}, "weight gradients that wait"},
   };
   return kApart;
 }
