@@ -54,10 +54,12 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
   const std::string experts =
       "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 1024 --moe-aux-loss-coeff 0.01 --moe-z-loss-coeff "
       "0.001 --moe-router-load-balancing-type aux_loss --moe-router-topk 2 ";
-  for (const char* dispatcher : {"allgather", "alltoall"}) {
-    SCOPED_TRACE(dispatcher);
-    const std::string model =
-        test::llama(fmt::format("{}--moe-token-dispatcher-type {} ", experts, dispatcher));
+  for (const char* more : {"", "--moe-token-dispatcher-type alltoall",
+                           "--moe-expert-capacity-factor 0.75 --moe-input-jitter-eps 0.1",
+                           "--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity "
+                           "--moe-token-dispatcher-type alltoall"}) {
+    SCOPED_TRACE(more);
+    const std::string model = test::llama(fmt::format("{}{} ", experts, more));
     expect_as_planned(test::planned_run(
         {"", 8,
          "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "

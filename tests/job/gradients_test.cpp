@@ -12,9 +12,11 @@ const std::vector<Layout> kLayouts = with_model_cuts({
     {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
 });
 
-void expect_all_agree(const std::string& model, const std::vector<Layout>& layouts = kLayouts) {
+/// With those of one rank, or of the layout `base`.
+void expect_all_agree(const std::string& model, const std::vector<Layout>& layouts = kLayouts,
+                      const Layout& base = {"One", 1, ""}) {
   const auto flags = words(kCommon + model);
-  const Gradients one = gradients(settings(1, flags));
+  const Gradients one = gradients(settings(base.world, flags + words(base.flags)));
   for (const auto& [name, gradient] : one) EXPECT_GT(gradient.abs().max().item<double>(), 1e-9) << name;
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(layout.name);
@@ -126,6 +128,56 @@ TEST(Gradients, OfPlainRoutersAgree) {
                              "--moe-router-num-groups 4 --moe-router-group-topk 2 "
                              "--moe-router-topk-scaling-factor 2.5 --moe-shared-expert-gate"})
     expect_all_agree(fmt::format("{}{} ", kExperts, router), {kExpertLayouts[3], kExpertLayouts[7]});
+}
+
+// Noise on what routers read is a function of names and numbers, as dropout is.
+TEST(Gradients, OfExpertsWithJitterAgree) {
+  expect_all_agree(fmt::format("{}--moe-input-jitter-eps 0.3 ", kExperts),
+                   {kExpertLayouts[2], kExpertLayouts[6], kExpertLayouts[9]});
+  expect_all_agree(fmt::format("{}{}--moe-input-jitter-eps 0.3 ", kNoAttentionDropout, kExperts),
+                   {{"Cp2Tp2SpEp2", 4,
+                     "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+                     "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1"}});
+}
+
+// Which tokens are dropped depends on how many tokens a rank's router sees: layouts that keep these agree.
+constexpr const char* kCapacity = "--moe-expert-capacity-factor 0.7 ";
+
+TEST(Gradients, OfExpertsWithACapacityAgreeWhereRoutersSeeTheSameTokens) {
+  const std::vector<Layout> whole{
+      kExpertLayouts[0],
+      kExpertLayouts[2],
+      kExpertLayouts[3],
+      kExpertLayouts[4],
+      {"Pp2Ep2", 4, "--pipeline-model-parallel-size 2 --expert-model-parallel-size 2"}};
+  const std::vector<Layout> halves(kExpertLayouts.begin() + 6, kExpertLayouts.begin() + 8);
+  for (const char* more : {"--moe-token-dispatcher-type alltoall ",
+                           "--moe-pad-expert-input-to-capacity --moe-token-drop-policy position ",
+                           "--moe-pad-expert-input-to-capacity --moe-token-dispatcher-type alltoall "}) {
+    expect_all_agree(fmt::format("{}{}{}", kExperts, kCapacity, more), whole);
+    expect_all_agree(fmt::format("{}{}{}", kExperts, kCapacity, more), halves, kExpertLayouts[5]);
+  }
+}
+
+// Its mean over the micro-batches so far sees those of all data ranks: layouts of as many data ranks agree.
+TEST(Gradients, OfTheBalancingLossOverAStepAgreeForAsManyDataRanks) {
+  const std::string model =
+      std::string(kExperts) + "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.5 ";
+  expect_all_agree(model, {kExpertLayouts[5],
+                           {"Pp2Virtual2", 2,
+                            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"}});
+  expect_all_agree(model,
+                   {kExpertLayouts[1],
+                    {"Tp2SpPp2Dp2Ep4", 8,
+                     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+                     "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1"}},
+                   kExpertLayouts[0]);
+}
+
+TEST(Gradients, OfExpertsWithSharedOnesBesideTheExchangeAgree) {
+  expect_all_agree(
+      fmt::format("{}--moe-token-dispatcher-type alltoall --moe-shared-expert-overlap ", kExperts),
+      {kExpertLayouts[1], kExpertLayouts[6], kExpertLayouts[9]});
 }
 
 TEST(Gradients, OfAGptOssThatGathersTokensAgree) { expect_all_agree(kGptOss, kExpertLayouts); }

@@ -1,5 +1,7 @@
 // Three steps of a model 512 wide, with an odd vocabulary and 1,024 tokens a step, are the same on one
 // rank and in every layout.
+#include <numeric>
+
 #include "job/runs.h"
 
 namespace colonnade::job {
@@ -112,6 +114,51 @@ TEST(Layouts, BalancingLossesWeighTheSameWhateverDividesThem) {
     for (std::size_t i = 0; i < 2; ++i)
       EXPECT_NEAR(got.grad_norm[i] / mean.grad_norm[i], 1.0, half ? 1e-2 : 1e-5) << "step " << i + 1;
   }
+}
+
+/// Tokens of each expert in the first step, by router.
+std::map<std::string, std::vector<double>> counts_of_a_step(int world, const std::string& more) {
+  const config::Run run = test::settings(
+      world,
+      test::words(std::string("--num-layers 4 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 "
+                              "--seq-length 16 --micro-batch-size 2 --global-batch-size 8 --num-experts 4 "
+                              "--moe-layer-freq [0,1,1,1] --moe-ffn-hidden-size 16 ") +
+                  kLlama + kUntied + more));
+  std::map<std::string, std::vector<double>> counts;
+  comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+    Job job(run, ranks, build_gpt, InitialValues::kDrawn, at::kDouble);
+    auto report = job.train_step(test::steps_after(job, 0), {.learning_rate = 1e-3, .weight_decay = 0.1});
+    if (ranks.rank() == 0) counts = std::move(report.counts);
+  });
+  return counts;
+}
+
+TEST(Layouts, CountEachTokenOfAnExpertOnce) {
+  const auto one = counts_of_a_step(1, "");
+  ASSERT_EQ(one.size(), 3U);
+  for (const auto& [name, tokens] : one)
+    EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), 0.0), 8 * 16 * 2) << name;
+  for (const test::Layout& layout : std::vector<test::Layout>{
+           {"Dp4", 4, "--micro-batch-size 1"},
+           {"Ep2Etp2", 4, "--expert-model-parallel-size 2 --expert-tensor-parallel-size 2"},
+           {"Tp2SpPp2", 4,
+            "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+            "--num-layers-per-virtual-pipeline-stage 1"},
+           {"Cp2Dp2", 4, "--context-parallel-size 2 --moe-token-dispatcher-type alltoall"},
+           {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}})
+    EXPECT_EQ(counts_of_a_step(layout.world, layout.flags), one) << layout.name;
+}
+
+TEST(Layouts, CountWhatACapacityKeeps) {
+  const std::string capacity = "--moe-expert-capacity-factor 0.75 --expert-tensor-parallel-size 1 ";
+  const auto one = counts_of_a_step(1, capacity);
+  ASSERT_EQ(one.size(), 6U);
+  for (const auto& [name, tokens] : one)
+    if (name.starts_with("kept_tokens/")) {
+      EXPECT_LE(*std::ranges::max_element(tokens), 4 * 12) << "ceil(32 x 2 / 4 x 0.75) of 4 micro-batches";
+    }
+  EXPECT_EQ(counts_of_a_step(4, capacity + "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2"),
+            one);
 }
 
 }  // namespace

@@ -112,6 +112,15 @@ inline constexpr const char* kExpertModels[] = {
     "--moe-shared-expert-intermediate-size 20 --moe-router-topk 3 --moe-token-dispatcher-type alltoall "
     "--moe-z-loss-coeff 0.01 --moe-shared-expert-gate ",
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --quick-geglu --softmax-type learnable ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
+    "--moe-shared-expert-intermediate-size 20 --moe-token-dispatcher-type alltoall --moe-shared-expert-overlap "
+    "--moe-shared-expert-gate --moe-input-jitter-eps 0.1 --moe-expert-capacity-factor 0.6 ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-router-topk 3 "
+    "--moe-token-dispatcher-type alltoall --moe-expert-capacity-factor 1.3 "
+    "--moe-pad-expert-input-to-capacity --bf16 --moe-input-jitter-eps 0.1 ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 0.6 ",
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 1.3 "
+    "--moe-pad-expert-input-to-capacity --moe-token-drop-policy position ",
 };
 
 inline constexpr const char* kRecomputedExperts[] = {

@@ -43,7 +43,7 @@ TEST(Recompute, KeepsInputsAlone) {
 TEST(Recompute, SaysThatThePassIsRepeatedAndKeepsItsBatch) {
   std::vector<bool> again;
   std::vector<double> samples;
-  tensor::Tallies report;
+  tensor::Report report;
   const Tensor x = at::ones({1}).requires_grad_();
   Tensor y;
   {

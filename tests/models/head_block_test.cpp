@@ -143,10 +143,12 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
     const Tensor weighed = further * (kFactor / kDepths * kGradScale);
     return y + (weighed - weighed.detach()) / test::probe_for(y).sum();
   });
-  tensor::Tallies told;
+  tensor::Report told;
   test::run_split({}, head(m), x, {.batch = batch, .grad_scale = kGradScale, .report = &told},
                   [](const test::Expected&, const comm::Group&) {});
-  const auto mean = [&](const char* key) { return (told.at(key)[0] / told.at(key)[1]).item<double>(); };
+  const auto mean = [&](const char* key) {
+    return (told.tallies.at(key)[0] / told.tallies.at(key)[1]).item<double>();
+  };
   EXPECT_NEAR(mean("mtp_1_loss"), means[0], 1e-6);
   EXPECT_NEAR(mean("mtp_2_loss"), means[1], 1e-6);
   EXPECT_NE(means[0], means[1]);
@@ -166,12 +168,12 @@ TEST(HeadBlock, PredictsInTrainingAlone) {
   const config::Model m = model_of(true);
   const tensor::Batch batch = batch_of(kOne, false);
   const Tensor x = test::named_random("x", {kS, kB, kH});
-  tensor::Tallies told;
+  tensor::Report told;
   test::run_split({}, head(m), x, {.batch = batch, .training = false, .report = &told},
                   [](const test::Expected& got, const comm::Group&) {
                     EXPECT_EQ(got.grads.at("mtp.layers.0.eh_proj.weight").abs().max().item<double>(), 0);
                   });
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(told.tallies.empty());
 }
 
 }  // namespace

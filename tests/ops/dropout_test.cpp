@@ -81,6 +81,51 @@ TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
       }
 }
 
+/// 1 + eps (2 u - 1) of the formula of DropoutKey.
+Tensor noise(double eps) {
+  const Tensor factors = at::zeros({kRows, 2, kCols}, at::kDouble);
+  const auto k = key();
+  const Tensor samples = k.samples.cpu();
+  for (std::int64_t s = 0; s < kRows; ++s)
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t h = 0; h < kCols; ++h) {
+        const auto counter = static_cast<std::uint64_t>(s * ((kCols + 3) / 4) + h / 4);
+        const auto words =
+            Philox{k.key}(counter, static_cast<std::uint64_t>(samples[b].item<std::int64_t>()));
+        factors[s][b][h] = 1 + eps * (2.0 * uniform(words[static_cast<std::size_t>(h % 4)]) - 1);
+      }
+  return factors.to(test::device());
+}
+
+TEST(Jitter, IsTheNoiseOfTheFormulaForwardAndBackward) {
+  at::manual_seed(1);
+  const Tensor factors = noise(0.25);
+  EXPECT_GT(factors.max().item<double>(), 1.24);
+  EXPECT_LT(factors.min().item<double>(), 0.76);
+  for (const auto type : test::kTypes) {
+    const Tensor x = test::random({kRows, 2, kCols}, type).set_requires_grad(true);
+    const Tensor y = jitter(x, 0.25, key());
+    EXPECT_LT(distance(y, x.detach().to(at::kDouble) * factors), test::tolerance(type));
+    const Tensor probe = test::random(y.sizes()).to(type);
+    y.backward(probe);
+    EXPECT_LT(distance(x.grad(), probe.to(at::kDouble) * factors), test::tolerance(type));
+  }
+  const Tensor x = test::random({kRows, 2, kCols});
+  EXPECT_TRUE(jitter(x, 0, {}).is_same(x));
+}
+
+TEST(Jitter, IsTheSameInEveryCut) {
+  const Tensor x = test::random({kRows, 2, kCols}, at::kFloat);
+  const Tensor whole = jitter(x, 0.1, key());
+  DropoutKey part = key({1000000007});
+  part.sequence_offset = 1;  // rows 1, 2 and then 4, 5, as a context rank holds them
+  part.jump_row = 2;
+  part.jump_to = 4;
+  const Tensor rows = at::cat({x.narrow(0, 1, 2), x.narrow(0, 4, 2)}).narrow(1, 1, 1).contiguous();
+  const Tensor expected = at::cat({whole.narrow(0, 1, 2), whole.narrow(0, 4, 2)}).narrow(1, 1, 1);
+  EXPECT_TRUE(at::equal(jitter(rows, 0.1, part), expected));
+}
+
 TEST(Dropout, RefusesWhatItCannotDo) {
   const Tensor x = test::random({kRows, 2, kCols});
   EXPECT_THROW(dropout(x, 1.0, key()), Error);

@@ -52,6 +52,7 @@ TEST(Meta, DropoutAndEmbedding) {
   const Tensor x = input({kS, kB, kH});
   const DropoutKey key{.key = 1, .samples = meta({kB}, at::kLong), .sequence_length = kS, .hidden_size = kH};
   expect_backward(dropout(x, 0.1, key), x, {kS, kB, kH});
+  expect_backward(jitter(x, 0.1, key), x, {kS, kB, kH});
   expect_backward(bias_dropout_add(x, bias.get(), x, 0.1, key), x, {kS, kB, kH});
   const auto table = test::parameter(meta({100, kH}));
   const Tensor y = embedding(meta({kB, kS}, at::kLong), *table, 0, 100);

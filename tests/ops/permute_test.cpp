@@ -67,6 +67,48 @@ TEST(Permute, DroppedPairsGiveNothing) {
   EXPECT_EQ(grads[1][0][1].item<double>(), 0);
 }
 
+// Experts 0 to 4, of which two rows fit; expert 5 takes what is dropped.
+TEST(RowOrder, WithACapacityLeavesOutWhatIsDropped) {
+  const auto longs = test::options(at::kLong);
+  const Tensor experts = at::tensor({2, 0, 0, 2, 3, 5, 5, 0}, longs).view({4, 2});
+  const RowOrder order = order_by_expert(experts, {0, 5, 5, 3, false});
+  EXPECT_TRUE(at::equal(order.pair, at::tensor({1, 2, 7, 0, 3, 4}, longs)));
+  EXPECT_TRUE(at::equal(order.place, at::tensor({3, 0, 1, 4, 5, -1, -1, 2}, longs).view({4, 2})));
+  EXPECT_TRUE(at::equal(order.counts, at::tensor({3, 0, 2, 1, 0}, longs)));
+  const RowOrder filled = order_by_expert(experts, {2, 2, 5, 3, true});
+  EXPECT_TRUE(at::equal(filled.token, at::tensor({0, 1, -1, 2, -1, -1}, longs)));
+  EXPECT_TRUE(at::equal(filled.place, at::tensor({0, -1, -1, 1, 3, -1, -1, -1}, longs).view({4, 2})));
+  EXPECT_TRUE(at::equal(filled.counts, at::tensor({3, 3}, longs)));
+}
+
+TEST(Permute, FilledRowsAreZerosAndChangeNothing) {
+  at::manual_seed(3);
+  const std::int64_t n = 23, k = 2, h = 70, e = 4;
+  const Tensor experts = std::get<1>(test::random({n, e}).topk(k, -1));
+  const RowOrder bare = order_by_expert(experts, {1, 2, e, n, false});
+  const RowOrder filled = order_by_expert(experts, {1, 2, e, n, true});
+  for (const auto type : test::kTypes) {
+    SCOPED_TRACE(c10::toString(type));
+    const auto sums = type == at::kDouble ? at::kDouble : at::kFloat;
+    const Tensor x = test::random({n, h}, type).set_requires_grad(true);
+    const Tensor weights = at::rand({n, k}, test::options(sums)).set_requires_grad(true);
+    const Tensor rows = permute(x, filled);
+    ASSERT_EQ(rows.size(0), 2 * n);
+    EXPECT_EQ(rows.detach().masked_select(filled.token.lt(0).unsqueeze(-1)).abs().sum().item<double>(), 0);
+    const Tensor probe = test::random({n, h});
+    // Rows that fill are not zeros behind experts with biases.
+    const Tensor y = unpermute(rows + 1, weights, filled), z = unpermute(permute(x, bare) + 1, weights, bare);
+    EXPECT_TRUE(at::equal(y, z));
+    const auto got = test::gradients(y, probe, {x, weights}),
+               expected = test::gradients(z, probe, {x, weights});
+    EXPECT_TRUE(at::equal(got[0], expected[0]));
+    EXPECT_TRUE(at::equal(got[1], expected[1]));
+    const Tensor leaf = rows.detach().set_requires_grad(true);
+    const Tensor back = test::gradients(unpermute(leaf, weights.detach(), filled), probe, {leaf})[0];
+    EXPECT_EQ(back.masked_select(filled.token.lt(0).unsqueeze(-1)).abs().sum().item<double>(), 0);
+  }
+}
+
 TEST(Permute, EqualBitsForEveryNumberOfThreads) {
   at::manual_seed(4);
   const Tensor experts = std::get<1>(test::random({500, 8}).topk(2, -1));

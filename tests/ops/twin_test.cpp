@@ -88,6 +88,16 @@ TEST_P(GpuTwin, Dropout) {
                });
 }
 
+TEST_P(GpuTwin, Jitter) {
+  expect_equal("jitter", {random({kSeq, kBatch, kHidden})}, {}, [](const Tensors& x, Parameters&) {
+    const DropoutKey key{.key = 3,
+                         .samples = at::tensor({5, 1000000007}, at::kLong).to(x[0].device()),
+                         .sequence_length = kSeq,
+                         .hidden_size = kHidden};
+    return Tensors{jitter(x[0], 0.3, key)};
+  });
+}
+
 TEST_P(GpuTwin, Embedding) {
   const Tensor tokens = at::randint(0, 1000, {kBatch, kSeq}, at::kLong);
   expect_equal("embedding", {}, {random({1000, kHidden})}, [&](const Tensors&, Parameters& w) {

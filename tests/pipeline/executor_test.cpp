@@ -126,7 +126,7 @@ void on_ranks(int ranks, const std::function<void(const comm::Group&)>& body) {
 }
 
 void keep_report(Outcome& outcome, const Result& result) {
-  for (const auto& [name, one] : result.report) {
+  for (const auto& [name, one] : result.report.tallies) {
     EXPECT_EQ(name, "loss");
     outcome.report = {one[0].item<double>(), one[1].item<double>()};
   }
@@ -200,7 +200,7 @@ void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25
       ++outcome.armed;
     });
     listener.expect_all_told(rank);
-    EXPECT_EQ(result.report.empty(), !rank.stages.back()->last);
+    EXPECT_EQ(result.report.tallies.empty(), !rank.stages.back()->last);
     const std::lock_guard lock(outcome.mutex);
     keep_report(outcome, result);
     for (tensor::Stage* stage : rank.stages)
@@ -298,7 +298,7 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
                                                     const std::lock_guard lock(got.mutex);
                                                     got.outputs[microbatch] = y;
                                                   });
-      EXPECT_TRUE(logits.report.empty());
+      EXPECT_TRUE(logits.report.tallies.empty());
       const std::lock_guard lock(got.mutex);
       keep_report(got, losses);
       for (tensor::Stage* stage : rank.stages)
@@ -447,7 +447,7 @@ TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
     ++seen;
     return mean_loss(output, batch);
   };
-  EXPECT_TRUE(executor.evaluate(steps).report.at("loss").is_meta());
+  EXPECT_TRUE(executor.evaluate(steps).report.tallies.at("loss").is_meta());
   EXPECT_EQ(seen, 3);
 }
 

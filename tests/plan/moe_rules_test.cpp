@@ -20,15 +20,27 @@ using ::testing::ElementsAre;
 
 TEST(RulesOfExperts, SizesThatFit) {
   for (const char* settings :
-       {"expert_model_parallel_size=2", "expert_model_parallel_size=4; expert_tensor_parallel_size=1",
-        "expert_tensor_parallel_size=4", "tensor_model_parallel_size=1; expert_model_parallel_size=4",
+       {"expert_model_parallel_size=2",
+        "expert_model_parallel_size=4; expert_tensor_parallel_size=1",
+        "expert_tensor_parallel_size=4",
+        "tensor_model_parallel_size=1; expert_model_parallel_size=4",
         "use_tp_pp_dp_mapping=true; expert_tensor_parallel_size=1; expert_model_parallel_size=2",
-        "ffn_hidden_size=101; moe_ffn_hidden_size=64", "moe_layer_freq=2", "moe_layer_freq=([0]*3+[1]*5)",
-        "moe_router_num_groups=4; moe_router_group_topk=2", "moe_router_topk=1; moe_router_pre_softmax=true",
-        "moe_router_topk=1; moe_router_score_function=sigmoid", "moe_aux_loss_coeff=0.01",
+        "ffn_hidden_size=101; moe_ffn_hidden_size=64",
+        "moe_layer_freq=2",
+        "moe_layer_freq=([0]*3+[1]*5)",
+        "moe_router_num_groups=4; moe_router_group_topk=2",
+        "moe_router_topk=1; moe_router_pre_softmax=true",
+        "moe_router_topk=1; moe_router_score_function=sigmoid",
+        "moe_aux_loss_coeff=0.01",
         "moe_router_load_balancing_type=none",
         "moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0.2",
         "moe_shared_expert_intermediate_size=32",
+        "moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
+        "moe_input_jitter_eps=0.01",
+        "moe_expert_capacity_factor=1.5; moe_token_drop_policy=position",
+        "moe_expert_capacity_factor=4; moe_pad_expert_input_to_capacity=true",
+        "moe_shared_expert_intermediate_size=32; moe_shared_expert_overlap=true; "
+        "moe_token_dispatcher_type=alltoall",
         "moe_router_topk_scaling_factor=2.5; moe_z_loss_coeff=0.001; moe_token_dispatcher_type=alltoall"}) {
     EXPECT_EQ(report(problems_of(example(std::string("experts-layers: ") + settings).broken())), "")
         << settings;
@@ -61,14 +73,13 @@ TEST(RulesOfExperts, TheExpertSizeIsNoFactorOfTheRanks) {
 TEST(RulesOfExperts, OneFaultIsSaidOnce) {
   EXPECT_THAT(ids_of(example("experts-world: world_size=6").broken()), ElementsAre("world"))
       << "experts over tensor ranks are as many";
-  EXPECT_THAT(ids_of(example("experts-later: num_experts=0; moe_shared_expert_gate=true; "
+  EXPECT_THAT(ids_of(example("capacity: num_experts=0; moe_shared_expert_gate=true; "
                              "moe_router_enable_expert_bias=true; moe_expert_capacity_factor=0")
                          .broken()),
               ElementsAre("idle-experts"));
-  EXPECT_THAT(ids_of(example("experts-later: moe_shared_expert_intermediate_size=32; "
-                             "moe_shared_expert_gate=true; moe_input_jitter_eps=0.1")
-                         .broken()),
-              ElementsAre("experts-later"));
+  EXPECT_THAT(
+      ids_of(example("capacity: moe_shared_expert_overlap=true; moe_token_drop_policy=position").broken()),
+      ElementsAre("experts-shared-overlap", "capacity-needed"));
 }
 
 TEST(RulesOfExperts, WithoutExpertsOnlyThatIsSaid) {

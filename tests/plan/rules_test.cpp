@@ -94,10 +94,8 @@ constexpr const char* kMoreOfExperts[] = {
     "balancing-weights: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1",
     "balancing-zero: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0",
     "capacity-needed: moe_pad_expert_input_to_capacity=true; moe_token_drop_policy=position",
-    "experts-later: moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
-    "experts-later: moe_expert_capacity_factor=1.5",
-    "experts-later: moe_expert_capacity_factor=1; moe_pad_expert_input_to_capacity=true",
-    "experts-later: moe_expert_capacity_factor=1; moe_token_drop_policy=position",
+    "capacity-idle: moe_expert_capacity_factor=5; moe_token_drop_policy=position",
+    "experts-shared-overlap: moe_token_dispatcher_type=alltoall; moe_shared_expert_overlap=true",
 };
 
 std::vector<RuleExample> all_examples() {

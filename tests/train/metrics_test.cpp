@@ -29,7 +29,8 @@ StepRecord step(std::int64_t iteration) {
           .tflops_per_device = 0.25,
           .peak_memory_bytes = 123456789012,
           .peak_memory_rank = 3,
-          .extra_losses = {{"load_balancing_loss", 1.01}}};
+          .extra_losses = {{"load_balancing_loss", 1.01}},
+          .expert_load = {{"expert_balance", {1.25, 2}}}};
 }
 
 class Metrics : public testing::Test {
@@ -56,10 +57,11 @@ TEST_F(Metrics, HasTheDocumentedKeysInOrder) {
   const auto line = nlohmann::ordered_json::parse(to_json_line(step(2)));
   std::vector<std::string> keys;
   for (const auto& [key, value] : line.items()) keys.push_back(key);
-  EXPECT_THAT(keys, testing::ElementsAre("iteration", "consumed_samples", "consumed_tokens", "lm_loss",
-                                         "grad_norm", "learning_rate", "loss_scale", "num_zeros", "skipped",
-                                         "step_ms", "tokens_per_second", "tflops_per_device", "mfu",
-                                         "peak_memory_bytes", "peak_memory_rank", "load_balancing_loss"));
+  EXPECT_THAT(keys,
+              testing::ElementsAre("iteration", "consumed_samples", "consumed_tokens", "lm_loss", "grad_norm",
+                                   "learning_rate", "loss_scale", "num_zeros", "skipped", "step_ms",
+                                   "tokens_per_second", "tflops_per_device", "mfu", "peak_memory_bytes",
+                                   "peak_memory_rank", "load_balancing_loss", "expert_balance"));
   EXPECT_TRUE(line["mfu"].is_null());
   EXPECT_TRUE(line["num_zeros"].is_null());
 }

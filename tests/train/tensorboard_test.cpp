@@ -85,7 +85,8 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
                           .step_ms = 500,
                           .tflops_per_device = 12,
                           .peak_memory_bytes = 1024,
-                          .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}}};
+                          .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}},
+                          .expert_load = {{"expert_balance", {1.5, 3}}, {"expert_least", {0.5, 0.25}}}};
   {
     EventFile file(folder_, {});
     file.text("arguments", "num_layers: 2", 0);
@@ -108,6 +109,8 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
   expect("grad-norm", 7, 0.5);
   expect("loss-scale", 7, 4);
   expect("num-zeros", 7, 3);
+  expect("moe/expert_balance", 7, 3);
+  expect("moe/expert_least", 7, 0.25);
   expect("throughput", 7, 12);
   expect("load_balancing_loss", 7, 1.5);
   expect("params-norm", 7, 7.5);

@@ -19,6 +19,7 @@ struct Moe {
   std::int64_t ffn_hidden_size = 0;  ///< --moe-ffn-hidden-size, of one expert; 0: as --ffn-hidden-size
   std::int64_t shared_expert_intermediate_size = 0;  ///< of all shared experts together; 0: none
   bool shared_expert_gate = false;                   ///< shared experts times sigmoid(x . gate)
+  bool shared_expert_overlap = false;                ///< computed while rows are on their way
 
   std::int64_t router_topk = 2;                               ///< experts of a token
   RouterScore router_score_function = RouterScore::kSoftmax;  ///< of the logits

@@ -66,6 +66,8 @@ constexpr Free kFree[] = {
     {"hidden_dropout", "losses do not compare"},
     {"attention_dropout", "losses do not compare"},
     {"moe_input_jitter_eps", "losses do not compare"},
+    {"moe_expert_capacity_factor", "losses do not compare"},
+    {"moe_token_drop_policy", "losses do not compare"},
     {"moe_router_load_balancing_type", "steps differ"},
     {"moe_aux_loss_coeff", "steps differ"},
     {"moe_z_loss_coeff", "steps differ"},

@@ -126,39 +126,58 @@ std::vector<tensor::Parameter*> Job::parameters() const {
   return all;
 }
 
-/// What any rank reports: stages report the losses of their own blocks.
-void Job::agree_on_names(const tensor::Tallies& local, std::vector<std::string>& names) {
-  nlohmann::json own = nlohmann::json::array();
-  for (const auto& [name, tally] : local) own.push_back(name);
-  std::set<std::string> all;
-  for (const std::string& text : ranks.world().all_gather_text(own.dump(), "names of the losses"))
-    all.merge(nlohmann::json::parse(text).get<std::set<std::string>>());
-  names.assign(all.begin(), all.end());
+/// What any rank reports: stages report the losses and counts of their own blocks.
+void Job::agree_on_names(const tensor::Report& local, Names& names) {
+  nlohmann::json own = {{"tallies", nlohmann::json::array()}, {"counts", nlohmann::json::object()}};
+  for (const auto& [name, tally] : local.tallies) own["tallies"].push_back(name);
+  for (const auto& [name, numbers] : local.counts) own["counts"][name] = numbers.numel();
+  std::set<std::string> tallies;
+  for (const std::string& text : ranks.world().all_gather_text(own.dump(), "names of the losses")) {
+    const auto theirs = nlohmann::json::parse(text);
+    tallies.merge(theirs["tallies"].get<std::set<std::string>>());
+    for (const auto& [name, numbers] : theirs["counts"].items())
+      names.counts[name] = numbers.get<std::int64_t>();
+  }
+  names.tallies.assign(tallies.begin(), tallies.end());
 }
 
-/// Sums over all replicas and stages; the first tensor rank speaks for its group. `names` are agreed on the
-/// first time.
-std::map<std::string, Job::Sum> Job::reduce(const tensor::Tallies& local, std::vector<std::string>& names) {
+/// Sums over all replicas and stages, in one tensor: of losses the first tensor rank speaks for its group, of
+/// counts every rank for itself. `names` are agreed on the first time.
+Job::Sums Job::reduce(const tensor::Report& local, Names& names) {
   comm::Group world = ranks.world();
-  if (names.empty()) agree_on_names(local, names);
-  for (const auto& [name, tally] : local)
+  if (names.tallies.empty()) agree_on_names(local, names);
+  for (const auto& [name, tally] : local.tallies)
     COL_CHECK(
-        std::ranges::count(names, name) == 1,
+        std::ranges::count(names.tallies, name) == 1,
         "losses: every step must report the same names; got {} beside {}; report it always, with a count of "
         "0 where there is nothing",
-        name, fmt::join(names, ", "));
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>(names.size()), 2}, options_.dtype(at::kDouble));
-  if (ranks.coord(Axis::kTp) == 0)
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const auto found = local.find(names[i]);
-      if (found != local.end()) sums[static_cast<std::int64_t>(i)].copy_(found->second);
-    }
+        name, fmt::join(names.tallies, ", "));
+  std::int64_t size = 2 * static_cast<std::int64_t>(names.tallies.size());
+  for (const auto& [name, numbers] : names.counts) size += numbers;
+  const at::Tensor sums = at::zeros({size}, options_.dtype(at::kDouble));
+  std::int64_t at = 0;
+  for (const std::string& name : names.tallies) {
+    const auto found = local.tallies.find(name);
+    if (found != local.tallies.end() && ranks.coord(Axis::kTp) == 0)
+      sums.narrow(0, at, 2).copy_(found->second);
+    at += 2;
+  }
+  for (const auto& [name, numbers] : names.counts) {
+    const auto found = local.counts.find(name);
+    if (found != local.counts.end()) sums.narrow(0, at, numbers).copy_(found->second.reshape(-1));
+    at += numbers;
+  }
   world.all_reduce(sums, kLossSums).wait();
   const at::Tensor host = tensor::to_host(sums);
-  std::map<std::string, Sum> all;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto row = host[static_cast<std::int64_t>(i)];
-    all[names[i]] = {row[0].item<double>(), row[1].item<double>()};
+  const double* value = host.const_data_ptr<double>();
+  Sums all;
+  for (const std::string& name : names.tallies) {
+    all.tallies[name] = {value[0], value[1]};
+    value += 2;
+  }
+  for (const auto& [name, numbers] : names.counts) {
+    all.counts[name].assign(value, value + numbers);
+    value += numbers;
   }
   return all;
 }
@@ -202,8 +221,9 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   buffers_->finish();
   for (const auto& stage : model.stages) stage->finish_step();
   fault::point("gradient-sync");
-  const auto sums = reduce(result.report, train_names_);
-  report.losses = means(sums);
+  Sums sums = reduce(result.report, train_names_);
+  report.losses = means(sums.tallies);
+  report.counts = std::move(sums.counts);
   fault::point("losses");
   settle(options_.device());
   report.seconds.forward_backward = lap();
@@ -211,7 +231,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
-  if (per_token) update.grad_multiplier /= std::max(tokens_of(sums), 1.0);
+  if (per_token) update.grad_multiplier /= std::max(tokens_of(sums.tallies), 1.0);
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
   settle(options_.device());
@@ -243,12 +263,12 @@ void Job::check_finite(const StepReport& report) const {
 
 std::map<std::string, double> Job::evaluate(int batches,
                                             const std::function<pipeline::Steps(int batch)>& steps_of) {
-  tensor::Tallies sums;
+  tensor::Report sums;
   for (int i = 0; i < batches; ++i) {
     const auto result = executor_->evaluate(steps_of(i));
-    for (const auto& [key, tally] : result.report) tensor::add(sums, key, tally);
+    for (const auto& [key, tally] : result.report.tallies) tensor::add(sums.tallies, key, tally);
   }
-  return means(reduce(sums, evaluation_names_));
+  return means(reduce(sums, evaluation_names_).tallies);
 }
 
 }  // namespace colonnade::job

@@ -42,6 +42,8 @@ struct Peaks {
 /// What one training step did; losses, norm and counts are global and equal on all ranks.
 struct StepReport {
   std::map<std::string, double> losses;  ///< "lm_loss", ...
+  /// Of things that ranks count (tensor::Report::counts), by name.
+  std::map<std::string, std::vector<double>> counts;
   optim::StepResult optimizer;
   double loss_scale = 1;  ///< the step used it
   Seconds seconds;
@@ -100,8 +102,17 @@ class Job {
   struct Sum {
     double sum = 0, count = 0;
   };
-  std::map<std::string, Sum> reduce(const tensor::Tallies& local, std::vector<std::string>& names);
-  void agree_on_names(const tensor::Tallies& local, std::vector<std::string>& names);
+  /// What the ranks together report; agreed on at the first reduction.
+  struct Names {
+    std::vector<std::string> tallies;
+    std::map<std::string, std::int64_t> counts;  ///< with how many numbers each has
+  };
+  struct Sums {
+    std::map<std::string, Sum> tallies;
+    std::map<std::string, std::vector<double>> counts;
+  };
+  Sums reduce(const tensor::Report& local, Names& names);
+  void agree_on_names(const tensor::Report& local, Names& names);
   /// The mean of nothing is its sum: 0.
   static std::map<std::string, double> means(const std::map<std::string, Sum>& sums);
   /// What the gradients of --calculate-per-token-loss are divided by.
@@ -112,7 +123,7 @@ class Job {
   std::unique_ptr<data_parallel::GradBuffers> buffers_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<pipeline::Executor> executor_;
-  std::vector<std::string> train_names_, evaluation_names_;  ///< of losses; agreed on at the first reduction
+  Names train_names_, evaluation_names_;
 };
 
 /// Name of the collective that sums losses over all ranks.

@@ -1,6 +1,7 @@
 // See model.h.
 #include "colonnade/job/model.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "colonnade/models/gpt/model.h"
@@ -42,7 +43,8 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
   if (run.model.moe.num_experts > 0) {
     context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);
-    if (run.model.moe.router_enable_expert_bias)
+    const auto& balancing = run.model.moe.router_load_balancing_type;
+    if (run.model.moe.router_enable_expert_bias || std::ranges::count(balancing, "global_aux_loss") > 0)
       context.readers = ranks.group({Axis::kTp, Axis::kCp, Axis::kDp});
   }
   return context;

@@ -32,6 +32,10 @@ bool says_what_the_model_is(const config::Setting& s) {
                                                        "moe_router_bias_update_rate",
                                                        "moe_input_jitter_eps",
                                                        "moe_token_dispatcher_type",
+                                                       "moe_shared_expert_overlap",
+                                                       "moe_expert_capacity_factor",
+                                                       "moe_pad_expert_input_to_capacity",
+                                                       "moe_token_drop_policy",
                                                        "mtp_loss_scaling_factor"};
   return s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
 }

@@ -1,4 +1,4 @@
-// Bias, dropout and residual in one pass, with a mask out of Philox.
+// Bias, dropout and residual in one pass, with a mask out of Philox; and noise from the same words.
 #pragma once
 
 #include <array>
@@ -27,8 +27,11 @@ struct Dropout {
   std::int64_t cols;
   std::int64_t groups;  ///< Philox counters per row: global columns / 4, rounded up
   std::uint64_t key;
-  std::uint32_t threshold;  ///< ceil(p * 2^24); 0 drops nothing and draws nothing
+  std::uint32_t threshold;  ///< ceil(p * 2^24); 0 drops nothing
   double scale;             ///< 1 / (1 - p)
+  /// Above 0, in place of keep * scale: 1 + noise (2 u - 1), u the word's upper 24 bits / 2^24. With both 0
+  /// nothing is drawn.
+  double noise = 0;
 };
 
 namespace cpu {

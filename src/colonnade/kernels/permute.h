@@ -8,7 +8,7 @@
 
 namespace colonnade::kernels {
 
-/// y[p, :] = x[from[p], :] * weight[p]; a weight of null is 1.
+/// y[p, :] = x[from[p], :] * weight[p]; 0 where from[p] is below 0; a weight of null is 1.
 template <typename T>
 struct TakeRows {
   const T* x;

@@ -9,15 +9,13 @@ std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name) {
   return (seed * 0x9E3779B97F4A7C15ULL) ^ stable_hash("dropout of " + name);
 }
 
-Residual::Residual(std::string name, double dropout, const Context& context)
-    : dropout_(dropout), key_(dropout_stream(context.seed, name)), sequence_(context.sequence_part()) {}
-
-ops::DropoutKey Residual::key(const at::Tensor& x, const tensor::Pass& pass) const {
+ops::DropoutKey dropout_key(std::uint64_t stream, const plan::SequencePart& sequence, const at::Tensor& x,
+                            const tensor::Pass& pass) {
   ops::DropoutKey key;
-  key.key = key_;
+  key.key = stream;
   key.samples = pass.batch.at("samples");
-  key.sequence_length = sequence_.ranks() * x.size(0);
-  const std::vector<plan::Chunk> chunks = sequence_.chunks(key.sequence_length);
+  key.sequence_length = sequence.ranks() * x.size(0);
+  const std::vector<plan::Chunk> chunks = sequence.chunks(key.sequence_length);
   key.sequence_offset = chunks.front().begin;
   if (chunks.size() > 1) {
     key.jump_row = chunks.front().length;
@@ -27,6 +25,9 @@ ops::DropoutKey Residual::key(const at::Tensor& x, const tensor::Pass& pass) con
   key.hidden_size = x.size(-1);
   return key;
 }
+
+Residual::Residual(std::string name, double dropout, const Context& context)
+    : dropout_(dropout), key_(dropout_stream(context.seed, name)), sequence_(context.sequence_part()) {}
 
 at::Tensor Residual::forward(const at::Tensor& x, tensor::Parameter* bias, const at::Tensor& residual,
                              const tensor::Pass& pass) const {

@@ -9,6 +9,12 @@
 
 namespace colonnade::layers {
 
+/// The key of a named layer's random stream.
+std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name);
+/// Of an activation x [s, b, h] whose rows are `sequence` of their sequences.
+ops::DropoutKey dropout_key(std::uint64_t stream, const plan::SequencePart& sequence, const at::Tensor& x,
+                            const tensor::Pass& pass);
+
 /// y = residual + dropout(x + bias). The dropped elements depend on (seed, layer name, sample,
 /// position, feature) only, so every layout drops the same ones.
 class Residual {
@@ -24,13 +30,12 @@ class Residual {
   [[nodiscard]] at::Tensor drop(const at::Tensor& x, const tensor::Pass& pass) const;
 
  private:
-  [[nodiscard]] ops::DropoutKey key(const at::Tensor& x, const tensor::Pass& pass) const;
+  [[nodiscard]] ops::DropoutKey key(const at::Tensor& x, const tensor::Pass& pass) const {
+    return dropout_key(key_, sequence_, x, pass);
+  }
   double dropout_;
   std::uint64_t key_;
   plan::SequencePart sequence_;
 };
-
-/// The key of a named layer's random stream.
-std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name);
 
 }  // namespace colonnade::layers

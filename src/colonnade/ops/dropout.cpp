@@ -23,6 +23,9 @@ struct Rows {
   double p;
   Tensor samples;
   std::int64_t jump_row = 0, jump_to = 0;  ///< of dims[1], where its step is 1
+  double noise = 0;                        ///< above 0: in place of p
+
+  [[nodiscard]] bool draws() const { return p > 0 || noise > 0; }
 };
 
 Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
@@ -62,7 +65,8 @@ void run_stretch(const Tensor& x, const Tensor& bias, const Tensor& residual, co
                                    rows.groups,
                                    rows.key,
                                    static_cast<std::uint32_t>(std::ceil(rows.p * 0x1.0p24)),
-                                   1.0 / (1.0 - rows.p)};
+                                   1.0 / (1.0 - rows.p),
+                                   rows.noise};
     launch(x, kernels::cpu::dropout<T>, kernels::cuda::dropout<T>, args);
   });
 }
@@ -74,13 +78,13 @@ Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Ro
       std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
                 rows.dims[2] * rows.sample_steps[2]});
   COL_CHECK(
-      rows.p == 0 || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
-                      rows.samples.is_contiguous() && rows.samples.numel() == batch &&
-                      rows.samples.device() == x.device()),
+      !rows.draws() || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
+                        rows.samples.is_contiguous() && rows.samples.numel() == batch &&
+                        rows.samples.device() == x.device()),
       "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
       rows.samples.defined() ? rows.samples.numel() : 0, batch);
   const Tensor y = at::empty_like(x);
-  if (rows.jump_row == 0 || rows.p == 0) {
+  if (rows.jump_row == 0 || !rows.draws()) {
     run_stretch(x, bias, residual, y, rows);
     return y;
   }
@@ -131,6 +135,14 @@ struct BiasDropoutAddRule : torch::autograd::Function<BiasDropoutAddRule> {
 Tensor dropout(const Tensor& x_sbh, double p, const DropoutKey& key) {
   if (p == 0) return x_sbh;
   return DropoutRule::apply(x_sbh, activation_rows(x_sbh, p, key));
+}
+
+Tensor jitter(const Tensor& x_sbh, double eps, const DropoutKey& key) {
+  COL_CHECK(eps >= 0 && eps <= 1, "jitter: eps must be in [0, 1]; got {}", eps);
+  if (eps == 0) return x_sbh;
+  Rows rows = activation_rows(x_sbh, 0, key);
+  rows.noise = eps;
+  return DropoutRule::apply(x_sbh, rows);
 }
 
 Tensor bias_dropout_add(const Tensor& x_sbh, tensor::Parameter* bias, const Tensor& residual, double p,

@@ -26,6 +26,10 @@ struct DropoutKey {
 /// x [s, b, h] -> dropped elements 0, the others divided by 1 - p. p == 0 returns x.
 at::Tensor dropout(const at::Tensor& x_sbh, double p, const DropoutKey& key);
 
+/// x [s, b, h] -> x * (1 + eps (2 u - 1)) with u of the word that dropout would look at: uniform noise within
+/// eps of 1. eps == 0 returns x.
+at::Tensor jitter(const at::Tensor& x_sbh, double eps, const DropoutKey& key);
+
 /// residual + dropout(x + bias) in one pass; `bias` [h] may be null. With p == 0 the key is not read.
 /// The gradient of the bias goes to bias->accumulate().
 at::Tensor bias_dropout_add(const at::Tensor& x_sbh, tensor::Parameter* bias, const at::Tensor& residual,

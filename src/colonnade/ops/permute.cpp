@@ -73,6 +73,24 @@ struct UnpermuteRule : torch::autograd::Function<UnpermuteRule> {
   }
 };
 
+/// Every expert begins at a multiple of range.most. `sorted` are the experts of `pair`, [0, count] with count
+/// for those that are dropped.
+RowOrder filled_order(const Tensor& sorted, const Tensor& pair, std::int64_t k, const ExpertRange& range) {
+  const auto options = pair.options();
+  const std::int64_t rows = range.count * range.most;
+  const Tensor begins = at::searchsorted(sorted, at::arange(range.count + 1, options));
+  const Tensor within = at::arange(pair.size(0), options) - begins.index_select(0, sorted);
+  const Tensor there = sorted.lt(range.count);
+  const Tensor row = sorted * range.most + within;
+  Tensor from = at::full({rows + 1}, -1, options);
+  from.scatter_(0, row.masked_fill(there.logical_not(), rows), pair);  // the last one is nobody's
+  from = from.narrow(0, 0, rows);
+  const Tensor place = at::empty({pair.size(0)}, options);
+  place.scatter_(0, pair, row.masked_fill(there.logical_not(), -1));
+  return {from.div(k, "floor"), from.clamp_min(0), place.view({-1, k}),
+          at::full({range.count}, range.most, options)};
+}
+
 }  // namespace
 
 RowOrder order_by_expert(const Tensor& experts, const ExpertRange& range) {
@@ -85,18 +103,21 @@ RowOrder order_by_expert(const Tensor& experts, const ExpertRange& range) {
       range.all);
   const std::int64_t pairs = experts.numel();
   const auto options = experts.options();
+  const bool limited = range.most > 0;
   if (experts.is_meta()) {
-    const std::int64_t rows = pairs * range.count / range.all;
+    std::int64_t rows = pairs * range.count / range.all;
+    if (limited) rows = range.filled ? range.count * range.most : std::min(rows, range.count * range.most);
     return {at::empty({rows}, options), at::empty({rows}, options), at::empty(experts.sizes(), options),
             at::empty({range.count}, options)};
   }
-  const bool all = range.count == range.all;
+  const bool all = range.count == range.all && !limited;
   Tensor wanted = experts.reshape(-1);
   if (!all) {
     wanted = wanted - range.first;
     wanted.masked_fill_(wanted.lt(0).logical_or_(wanted.ge(range.count)), range.count);
   }
   auto [sorted, pair] = wanted.sort(/*stable=*/true, 0, false);
+  if (range.filled) return filled_order(sorted, pair, experts.size(1), range);
   const Tensor ends = at::searchsorted(sorted, at::arange(1, range.count + 1, options));
   Tensor counts = ends.clone();
   counts.narrow(0, 1, range.count - 1).sub_(ends.narrow(0, 0, range.count - 1));

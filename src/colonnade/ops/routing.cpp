@@ -80,7 +80,7 @@ void check(const Tensor& logits, const RouteArgs& args) {
 Routing route(const Tensor& logits, const RouteArgs& args) {
   check(logits, args);
   const variable_list made = RouteRule::apply(logits.contiguous(), args);
-  return {made[0], made[1], made[2]};
+  return {.experts = made[0], .weights = made[1], .scores = made[2]};
 }
 
 }  // namespace colonnade::ops

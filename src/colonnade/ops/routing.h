@@ -22,9 +22,10 @@ struct RouteArgs {
 };
 
 struct Routing {
-  at::Tensor experts;  ///< int64 [n, k], by falling score
-  at::Tensor weights;  ///< [n, k]
-  at::Tensor scores;   ///< [n, e], of all experts
+  at::Tensor experts;         ///< int64 [n, k], by falling score; e: dropped, the pair goes nowhere
+  at::Tensor weights;         ///< [n, k]
+  at::Tensor scores;          ///< [n, e], of all experts
+  std::int64_t capacity = 0;  ///< rows that an expert takes of these tokens at most; 0: all
 };
 
 /// logits [n, e], fp32 or float64. Weights and scores have gradients; the choice has none. On meta the

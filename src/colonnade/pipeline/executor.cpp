@@ -173,7 +173,7 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
     return sink(a.microbatch, y);
   }
   const Loss loss = steps_.loss(y, pass.batch);
-  for (const auto& [name, one] : loss.report) tensor::add(result.report, name, one);
+  for (const auto& [name, one] : loss.report) tensor::add(result.report.tallies, name, one);
   if (training)
     live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value),
                   at::full_like(loss.value.detach(), grad_scale)};

@@ -38,7 +38,7 @@ struct Steps {
 
 /// What one run gave, on this rank.
 struct Result {
-  Tallies report;  ///< of the loss step and of this rank's blocks
+  tensor::Report report;  ///< of the loss step and of this rank's blocks
 };
 
 class Executor {

@@ -21,11 +21,11 @@ namespace colonnade::plan {
 ///               of width w  r e w, with q/k norms r e 2 w and statistics
 ///               + n 4 heads/t (log-sum-exp) + s^2 e (the mask of a window, b s^2 e of reset attention masks)
 ///               + n e ffn (2, gated 3)/t (fc1 and activation outputs)
-///   with experts instead of the last: R = r k etp rows, E experts: R e (2 h + ffn (2, gated 3)/etp), the
-///   same of
-///               shared experts with n and t, scores and choices r (4 E + 8 k), and the rows' places: 28 R,
-///               between ranks 44 R by exchange or 16 R + 12 r k ep etp by gathering, and 8 for each expert's
-///               count
+///   with experts instead of the last: R = r k etp rows (with a capacity of C (plan/capacity.h) E C etp at
+///               most, filled up just as many), E experts: R e (2 h + ffn (2, gated 3)/etp), the same of
+///               shared experts with n and t, scores and choices r (4 E + 8 k), and the rows' places: 16 R
+///               + 12 r k etp, between ranks 16 R more by exchange, or 16 R + 12 r k ep etp by gathering, and
+///               8 for each expert's count; with jitter and shared experts r h e
 ///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask; a soft
 ///   cap
 ///               once more than the path without dropout, which then keeps them once, as sinks on CUDA do

@@ -1,7 +1,8 @@
 // A mixture of experts: router, rows to experts and back, products of this rank's experts. With k choices of
 // a token, f columns of an expert, E experts, ep expert ranks and etp expert tensor ranks, R = r k etp rows
-// leave a rank, and as many arrive, R ep / E for each of its E / ep experts: routing is assumed to be
-// balanced.
+// leave a rank (fewer with a capacity below 1, more filled up to one), and as many arrive, R ep / E for each
+// of its E / ep experts: routing is assumed to be balanced.
+#include "colonnade/plan/capacity.h"
 #include "colonnade/plan/work_sizes.h"
 
 namespace colonnade::plan {
@@ -17,7 +18,7 @@ struct ExpertSizes {
         etp(run.parallel.expert_tensor()),
         ranks(ep * etp),
         local(experts / ep),
-        rows(z.r * k * etp),
+        rows(static_cast<double>(expert_rows(run.model.moe, static_cast<std::int64_t>(z.r))) * etp),
         ffn(static_cast<double>(run.model.moe.ffn_hidden_size) / etp),
         row_bytes(rows * z.h * z.e),
         gathers(run.model.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather) {}
@@ -45,7 +46,8 @@ void add_permutation(Work& work, const WorkSizes& z, const ExpertSizes& x, doubl
 void add_exchange(Work& work, const WorkSizes& z, const ExpertSizes& x) {
   add_permutation(work, z, x, z.r);
   if (x.ranks == 1) return;
-  work.collectives.push_back({Among::kExperts, true, x.experts * x.etp * kInt64, 1, 0});
+  if (!z.m.moe.pad_expert_input_to_capacity)
+    work.collectives.push_back({Among::kExperts, true, x.experts * x.etp * kInt64, 1, 0});
   work.collectives.push_back({Among::kExperts, true, x.row_bytes, 2, 2});
   work.pass(4 * x.row_bytes, 4 * x.row_bytes, 2, 2);
 }

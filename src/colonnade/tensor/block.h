@@ -49,7 +49,7 @@ struct Pass {
   Output output = Output::kLoss;
   KeyValueCache* cache = nullptr;  ///< set while generating
   double grad_scale = 0;           ///< what the gradient of a loss of this micro-batch starts from
-  Tallies* report = nullptr;       ///< where blocks add what they report; null: nobody asks
+  Report* report = nullptr;        ///< where blocks add what they report; null: nobody asks
   bool again = false;              ///< a forward pass repeated for its backward pass: blocks count nothing
 };
 

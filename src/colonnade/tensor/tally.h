@@ -19,6 +19,14 @@ using Tallies = std::map<std::string, Tally>;
 /// Adds `more` to what `all` has under its name.
 void add(Tallies& all, const std::string& name, const Tally& more);
 
+/// What the blocks of a rank and the loss report of a step.
+struct Report {
+  Tallies tallies;
+  /// Numbers of things of which every rank has its own, by name: float64 of any shape on the device, summed
+  /// over micro-batches and all ranks.
+  std::map<std::string, at::Tensor> counts;
+};
+
 /// `x` where its values can be read. Of a meta tensor, in a dry run, all values are 0.
 at::Tensor to_host(const at::Tensor& x);
 

@@ -22,6 +22,7 @@
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/beginning.h"
 #include "colonnade/train/enough_data.h"
+#include "colonnade/train/expert_load.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
@@ -305,6 +306,7 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   }
   if (run.logging.log_params_norm)
     record.extra_losses.emplace_back("params_norm", job_.optimizer().params_norm());
+  record.expert_load = expert_load(report.counts);
   recorder_->step(record, times, last_iteration());
 }
 

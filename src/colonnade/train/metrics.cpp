@@ -48,9 +48,13 @@ StepRecord to_step(const json& line) {
                     .mfu = value_or_empty<double>(line.at("mfu")),
                     .peak_memory_bytes = line.at("peak_memory_bytes").get<std::uint64_t>(),
                     .peak_memory_rank = line.at("peak_memory_rank").get<int>()};
-  for (const auto& [key, value] : line.items())
-    if (std::find(kStepKeys.begin(), kStepKeys.end(), key) == kStepKeys.end())
+  for (const auto& [key, value] : line.items()) {
+    if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) continue;
+    if (value.is_array())
+      record.expert_load.emplace_back(key, value.get<std::vector<double>>());
+    else
       record.extra_losses.emplace_back(key, number_or_nan(value));
+  }
   return record;
 }
 
@@ -137,6 +141,7 @@ std::string to_json_line(const StepRecord& r) {
                {"peak_memory_bytes", r.peak_memory_bytes},
                {"peak_memory_rank", r.peak_memory_rank}};
   for (const auto& [name, value] : r.extra_losses) line[name] = value;
+  for (const auto& [name, layers] : r.expert_load) line[name] = layers;
   return line.dump();
 }
 

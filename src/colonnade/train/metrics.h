@@ -31,6 +31,8 @@ struct StepRecord {
   std::uint64_t peak_memory_bytes = 0;    ///< of the step, on the rank that has most; tensor allocator
   int peak_memory_rank = 0;
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", "mtp_loss", ...
+  /// "expert_balance", ... (expert_load.h): a number for each layer with experts, written as arrays.
+  std::vector<std::pair<std::string, std::vector<double>>> expert_load;
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };

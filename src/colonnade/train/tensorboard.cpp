@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -139,6 +140,10 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
   over_steps_and_samples(file, "loss-scale", r.loss_scale, r);
   for (const auto& [name, value] : r.extra_losses)
     over_steps_and_samples(file, name == "params_norm" ? "params-norm" : name, value, r);
+  for (const auto& [name, layers] : r.expert_load) {  // of the layer that is farthest off
+    const auto [low, high] = std::ranges::minmax_element(layers);
+    file.scalar("moe/" + name, name == "expert_least" ? *low : *high, r.iteration);
+  }
   if (r.num_zeros) over_steps_and_samples(file, "num-zeros", static_cast<double>(*r.num_zeros), r);
   file.scalar("throughput", r.tflops_per_device, r.iteration);
   file.scalar("skipped-iterations", r.skipped ? 1 : 0, r.iteration);

@@ -52,6 +52,9 @@ void experts(Table& t) {
   t.add<kModel, kMoe, &Moe::shared_expert_gate>("--moe-shared-expert-gate",
                                                 "the shared experts' output is weighted by a sigmoid of the "
                                                 "token");
+  t.add<kModel, kMoe, &Moe::shared_expert_overlap>(
+      "--moe-shared-expert-overlap",
+      "shared experts are computed while rows are on the way to their experts");
 }
 
 void router(Table& t) {
@@ -98,10 +101,13 @@ void tokens(Table& t) {
                                                    "how tokens reach the ranks of their experts");
   t.add<kModel, kMoe, &Moe::expert_capacity_factor>(
        "--moe-expert-capacity-factor",
-       "an expert takes at most so many times an even share of a rank's tokens; unset: all of them")
+       "an expert takes at most so many times an even share of the tokens that a rank has of a micro-batch, "
+       "others are dropped; unset: all of them")
       .at_least(0);
-  t.add<kModel, kMoe, &Moe::pad_expert_input_to_capacity>("--moe-pad-expert-input-to-capacity",
-                                                          "every expert computes as many rows");
+  t.add<kModel, kMoe, &Moe::pad_expert_input_to_capacity>(
+      "--moe-pad-expert-input-to-capacity",
+      "every expert computes as many rows as it may, zeros "
+      "where it has fewer");
   t.add<kModel, kMoe, &Moe::token_drop_policy>("--moe-token-drop-policy",
                                                "who is dropped over the capacity: smallest weights, or last "
                                                "positions");

@@ -11,7 +11,6 @@ constexpr Flag kMoe[] = {
     {"--overlap-dispatch-backward-with-experts-wgrad"},
     {"--ep-overlap-early-attn-memory-release"},
     {"--high-priority-a2a-comm-stream"},
-    {"--moe-shared-expert-overlap"},
     {"--use-grouped-gemm-for-shared-expert"},
     {"--moe-shared-expert-glu-interleave-size", "integer"},
     {"--moe-enable-routing-replay"},

@@ -38,20 +38,26 @@ constexpr std::int64_t kLanes = 16;
   }
 }
 
-/// factors[c] = 0 or scale for the columns [a.col_offset, a.col_offset + a.cols) of one row.
+/// factors[c] = 0 or scale, or noise, for the columns [a.col_offset, a.col_offset + a.cols) of one row.
 template <typename T>
 [[gnu::always_inline]] inline void draw_row(const Dropout<T>& a, std::int64_t number, std::uint64_t sample,
                                             Acc<T>* factors) {
   using A = Acc<T>;
   const std::uint64_t base = static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(a.groups);
   const A scale = static_cast<A>(a.scale);
+  const A least = static_cast<A>(1 - a.noise), width = static_cast<A>(a.noise * 0x1.0p-23);
   std::uint32_t words[4][kLanes];
   A block[4 * kLanes];
   for (std::int64_t group = a.col_offset / 4; group * 4 < a.col_offset + a.cols; group += kLanes) {
     draw(a.key, base + static_cast<std::uint64_t>(group), sample, words);
     for (std::int64_t word = 0; word < 4; ++word) {
-      for (std::int64_t lane = 0; lane < kLanes; ++lane)
-        block[4 * lane + word] = (words[word][lane] >> 8) >= a.threshold ? scale : A(0);
+      if (a.noise > 0) {
+        for (std::int64_t lane = 0; lane < kLanes; ++lane)
+          block[4 * lane + word] = least + width * static_cast<A>(words[word][lane] >> 8);
+      } else {
+        for (std::int64_t lane = 0; lane < kLanes; ++lane)
+          block[4 * lane + word] = (words[word][lane] >> 8) >= a.threshold ? scale : A(0);
+      }
     }
     const std::int64_t first = group * 4 - a.col_offset;  // may start before, and end behind, our columns
     const std::int64_t begin = std::max<std::int64_t>(0, -first);
@@ -69,7 +75,7 @@ COL_CLONES void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64
     const std::int64_t i2 = row % a.dims[2];
     const std::int64_t i1 = row / a.dims[2] % a.dims[1];
     const std::int64_t i0 = row / a.dims[2] / a.dims[1];
-    if (a.threshold > 0) {
+    if (a.threshold > 0 || a.noise > 0) {
       const std::int64_t number =
           a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
       const std::int64_t sample =

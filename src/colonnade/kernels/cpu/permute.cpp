@@ -49,7 +49,9 @@ void take_rows(const TakeRows<T>& a) {
   parallel_for(a.rows, row_grain(a.h), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p) {
       const T* from = a.x + a.from[p] * a.h;
-      if (a.weight == nullptr)
+      if (a.from[p] < 0)
+        std::memset(static_cast<void*>(a.y + p * a.h), 0, static_cast<std::size_t>(a.h) * sizeof(T));
+      else if (a.weight == nullptr)
         std::memcpy(a.y + p * a.h, from, static_cast<std::size_t>(a.h) * sizeof(T));
       else
         scale_row(a.y + p * a.h, from, a.weight[p], a.h);

@@ -21,7 +21,7 @@ __global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64
     const std::int64_t i1 = row / d2 % d1;
     const std::int64_t i0 = row / d2 / d1;
     std::array<std::uint32_t, 4> words{~0U, ~0U, ~0U, ~0U};
-    if (a.threshold > 0) {
+    if (a.threshold > 0 || a.noise > 0) {
       const std::int64_t number =
           a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
       const std::int64_t sample =
@@ -35,7 +35,11 @@ __global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64
       const std::int64_t at = row * a.cols + c;
       A y = load(a.x[at]);
       if (a.bias != nullptr) y += load(a.bias[c]);
-      y *= (words[word] >> 8) >= a.threshold ? A(a.scale) : A(0);
+      const std::uint32_t drawn = words[word] >> 8;
+      if (a.noise > 0)
+        y *= A(1 - a.noise) + A(a.noise * 0x1.0p-23) * static_cast<A>(drawn);
+      else
+        y *= drawn >= a.threshold ? A(a.scale) : A(0);
       if (a.residual != nullptr) y += load(a.residual[at]);
       a.y[at] = T(y);
     }

@@ -11,8 +11,9 @@ __global__ void take(TakeRows<T> a) {
   const std::int64_t p = blockIdx.x;
   const T* from = a.x + a.from[p] * a.h;
   T* to = a.y + p * a.h;
+  const bool none = a.from[p] < 0;
   for (std::int64_t c = threadIdx.x; c < a.h; c += kBlock)
-    to[c] = a.weight != nullptr ? T(load(from[c]) * a.weight[p]) : from[c];
+    to[c] = none ? T(0) : a.weight != nullptr ? T(load(from[c]) * a.weight[p]) : from[c];
 }
 
 template <typename T>

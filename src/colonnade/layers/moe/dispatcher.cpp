@@ -39,8 +39,15 @@ std::int64_t sum(const Counts& counts) {
 struct Site {
   comm::Group group;
   std::int64_t etp, local_experts, all_experts;
+  bool filled;  ///< every expert computes as many rows
   std::string name;
 };
+
+/// Rows of each expert of `order`.
+Counts counts_of(const ops::RowOrder& order, const ops::ExpertRange& range) {
+  if (range.filled) return Counts(static_cast<std::size_t>(range.count), range.most);
+  return on_host(order.counts, order.token.size(0));
+}
 
 // ---- by gathering ----
 
@@ -61,14 +68,17 @@ class ByGathering final : public Dispatcher {
   explicit ByGathering(Site site) : site_(std::move(site)) {}
 
   [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
-                               const ComputeExperts& compute) const override {
+                               const ComputeExperts& compute,
+                               const std::function<void()>& beside) const override {
+    if (beside) beside();
     const bool alone = site_.group.size() == 1;
     const at::Tensor weights = alone ? routing.weights : GatherRows::apply(routing.weights, &site_);
     const at::Tensor experts = gather_sequence(routing.experts, site_.group, site_.name + " / experts");
     const std::int64_t first = site_.group.rank() / site_.etp * site_.local_experts;
-    const ops::RowOrder order =
-        ops::order_by_expert(experts, {first, site_.local_experts, site_.all_experts});
-    const Counts counts = on_host(order.counts, order.token.size(0));
+    const ops::ExpertRange range{first, site_.local_experts, site_.all_experts,
+                                 routing.capacity * site_.group.size(), site_.filled && routing.capacity > 0};
+    const ops::RowOrder order = ops::order_by_expert(experts, range);
+    const Counts counts = counts_of(order, range);
     at::Tensor rows = ops::permute(alone ? x : GatherRows::apply(x, &site_), order);
     rows = compute(std::move(rows), counts);
     return scatter_partial(ops::unpermute(rows, weights, order), site_.group);
@@ -80,45 +90,87 @@ class ByGathering final : public Dispatcher {
 
 // ---- by exchange ----
 
+/// Rows on their way; both ends must live until they have arrived.
+struct Travelling {
+  at::Tensor leaving, arrived;
+  comm::Work work;
+
+  at::Tensor wait() {
+    work.wait();
+    leaving = at::Tensor();
+    return std::move(arrived);
+  }
+};
+
 /// An exchange over the group and the order of what arrived.
 struct Exchange {
   const Site* site;
   comm::Rows rows;          ///< on the way there
   at::Tensor from, places;  ///< int64: row i there is arrived row from[i]; places is its inverse
 
-  [[nodiscard]] at::Tensor there(const at::Tensor& x, const char* what) const {
-    at::Tensor arrived = at::empty({sum(rows.received), x.size(1)}, x.options());
-    site->group.all_to_all(arrived, x.contiguous(), rows, site->name + what).wait();
-    return x.is_meta() ? arrived : arrived.index_select(0, from);
+  [[nodiscard]] at::Tensor ordered(const at::Tensor& arrived) const {
+    return arrived.is_meta() ? arrived : arrived.index_select(0, from);
   }
-  [[nodiscard]] at::Tensor back(const at::Tensor& x, const char* what) const {
-    at::Tensor arrived = at::empty({sum(rows.sent), x.size(1)}, x.options());
+  [[nodiscard]] Travelling send(const at::Tensor& x, const char* what) const {
+    return depart(x.contiguous(), rows, what);
+  }
+  [[nodiscard]] Travelling send_back(const at::Tensor& x, const char* what) const {
     const at::Tensor leaving = x.is_meta() ? x : x.index_select(0, places);
-    site->group
-        .all_to_all(arrived, leaving.contiguous(), {.received = rows.sent, .sent = rows.received},
-                    site->name + what)
-        .wait();
-    return arrived;
+    return depart(leaving.contiguous(), {.received = rows.sent, .sent = rows.received}, what);
+  }
+
+ private:
+  [[nodiscard]] Travelling depart(const at::Tensor& leaving, const comm::Rows& numbers,
+                                  const char* what) const {
+    Travelling t{.leaving = leaving,
+                 .arrived = at::empty({sum(numbers.received), leaving.size(1)}, leaving.options()),
+                 .work = {}};
+    t.work = site->group.all_to_all(t.arrived, leaving, numbers, site->name + what);
+    return t;
   }
 };
 
-struct There : torch::autograd::Function<There> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Exchange& exchange) {
-    tensor::keep(ctx, exchange);
-    return exchange.there(x, " / rows to their experts");
+/// An exchange that one autograd node begins and a later one ends.
+struct Journey {
+  Exchange exchange;
+  Travelling rows;
+};
+
+/// Rows set out; in the backward pass it waits for the gradients that Arrive has sent. What leads from one to
+/// the other in the graph is an empty tensor, for as many rows leave as arrive only by chance.
+struct SetOut : torch::autograd::Function<SetOut> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const std::shared_ptr<Journey>& journey) {
+    tensor::keep(ctx, journey);
+    journey->rows = journey->exchange.send(x, " / rows to their experts");
+    return at::empty({0}, x.options());
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list&) {
+    return {tensor::kept<std::shared_ptr<Journey>>(ctx)->rows.wait(), at::Tensor()};
+  }
+};
+
+struct Arrive : torch::autograd::Function<Arrive> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*begun*/,
+                            const std::shared_ptr<Journey>& journey) {
+    tensor::keep(ctx, journey);
+    return journey->exchange.ordered(journey->rows.wait());
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {tensor::kept<Exchange>(ctx).back(grads[0], " / gradients of rows back"), at::Tensor()};
+    const auto journey = tensor::kept<std::shared_ptr<Journey>>(ctx);
+    journey->rows = journey->exchange.send_back(grads[0], " / gradients of rows back");
+    return {at::empty({0}, grads[0].options()), at::Tensor()};
   }
 };
 
 struct Back : torch::autograd::Function<Back> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Exchange& exchange) {
     tensor::keep(ctx, exchange);
-    return exchange.back(x, " / rows back to their tokens");
+    return exchange.send_back(x, " / rows back to their tokens").wait();
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {tensor::kept<Exchange>(ctx).there(grads[0], " / gradients of rows to their experts"),
+    const auto exchange = tensor::kept<Exchange>(ctx);
+    return {exchange.ordered(exchange.send(grads[0], " / gradients of rows to their experts").wait()),
             at::Tensor()};
   }
 };
@@ -130,18 +182,22 @@ class ByExchange final : public Dispatcher {
   /// Rows leave ordered by member and by expert there; those that arrive are ordered by expert, then by
   /// member.
   [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
-                               const ComputeExperts& compute) const override {
-    const ops::RowOrder order = ops::order_by_expert(seats(routing.experts), members() * site_.local_experts);
+                               const ComputeExperts& compute,
+                               const std::function<void()>& beside) const override {
+    const std::int64_t all = members() * site_.local_experts;
+    const ops::ExpertRange range{0, all, all, routing.capacity, site_.filled && routing.capacity > 0};
+    const ops::RowOrder order = ops::order_by_expert(seats(routing.experts), range);
     const at::Tensor weights = repeated(routing.weights);
     at::Tensor rows = ops::permute(x, order);
-    const Counts sent = on_host(order.counts, rows.size(0));
+    const Counts sent = counts_of(order, range);
     if (members() == 1) {
+      if (beside) beside();
       rows = compute(std::move(rows), sent);
       return ops::unpermute(rows, weights, order);
     }
-    const Counts received = ask_counts(order.counts, rows.size(0));
+    const Counts received = range.filled ? sent : ask_counts(order.counts, rows.size(0));
     const Exchange exchange = plan(sent, received, x.device());
-    rows = There::apply(rows, exchange);
+    rows = send_rows(std::move(rows), exchange, beside);
     Counts counts(static_cast<std::size_t>(site_.local_experts));
     for (std::size_t i = 0; i < received.size(); ++i) counts[i % counts.size()] += received[i];
     rows = compute(std::move(rows), counts);
@@ -152,13 +208,23 @@ class ByExchange final : public Dispatcher {
  private:
   [[nodiscard]] std::int64_t members() const { return site_.group.size(); }
 
+  /// The shape of the graph decides what runs while gradients travel: nodes run in the reverse of the order
+  /// in which they were made.
+  [[nodiscard]] static at::Tensor send_rows(at::Tensor rows, const Exchange& exchange,
+                                            const std::function<void()>& beside) {
+    const auto journey = std::make_shared<Journey>(Journey{.exchange = exchange, .rows = {}});
+    const at::Tensor begun = SetOut::apply(rows, journey);
+    if (beside) beside();
+    return Arrive::apply(begun, journey);
+  }
+
   /// Each number once for each of the etp members.
   [[nodiscard]] at::Tensor repeated(const at::Tensor& x) const {
     return site_.etp == 1 ? x : x.unsqueeze(-1).expand({-1, -1, site_.etp}).reshape({x.size(0), -1});
   }
 
   /// A seat is an expert on one member: each choice of a token takes one on each of the etp members that
-  /// share the expert. experts [n, k] -> [n, k * etp].
+  /// share the expert; those of dropped pairs lie behind all others. experts [n, k] -> [n, k * etp].
   [[nodiscard]] at::Tensor seats(const at::Tensor& experts) const {
     if (site_.etp == 1 || experts.is_meta()) return repeated(experts);
     const at::Tensor block = experts.div(site_.local_experts, "floor");
@@ -212,14 +278,21 @@ class ByExchange final : public Dispatcher {
 
 }  // namespace
 
-std::unique_ptr<Dispatcher> make_dispatcher(config::TokenDispatcher kind, const Context& context,
-                                            std::int64_t num_experts, std::string name) {
+std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Context& context,
+                                            std::string name) {
+  const std::int64_t num_experts = moe.num_experts;
   const std::int64_t blocks = context.experts.size() / context.expert_tensor;
   COL_CHECK(num_experts % blocks == 0,
             "{}: the experts must divide by the expert-parallel size; got {} and {}", name, num_experts,
             blocks);
-  Site site{context.experts, context.expert_tensor, num_experts / blocks, num_experts, std::move(name)};
-  if (kind == config::TokenDispatcher::kAllGather) return std::make_unique<ByGathering>(std::move(site));
+  Site site{context.experts,
+            context.expert_tensor,
+            num_experts / blocks,
+            num_experts,
+            moe.pad_expert_input_to_capacity,
+            std::move(name)};
+  if (moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
+    return std::make_unique<ByGathering>(std::move(site));
   return std::make_unique<ByExchange>(std::move(site));
 }
 

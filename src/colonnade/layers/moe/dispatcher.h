@@ -24,15 +24,21 @@ class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
   /// x [n, h], equally many rows on every rank -> [n, h]. Collective over the group, forward and backward.
+  /// `beside`, where given, is called once: by exchange while the rows are on the way to their experts, and
+  /// its backward pass runs while their gradients are on the way back.
   [[nodiscard]] virtual at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
-                                       const ComputeExperts& compute) const = 0;
+                                       const ComputeExperts& compute,
+                                       const std::function<void()>& beside = {}) const = 0;
 };
 
 /// kAllGather: every rank gets all tokens of the group, computes its experts' rows, and the sums are
 /// scattered: one gather and one reduce-scatter of [n, h] each way, in rows of fixed size. kAllToAll: rows go
 /// to the ranks of their experts and back: an exchange of n * k * etp rows each way, after one of their
 /// numbers, which the host waits for. In a dry run every expert gets equally many rows.
-std::unique_ptr<Dispatcher> make_dispatcher(config::TokenDispatcher kind, const Context& context,
-                                            std::int64_t num_experts, std::string name);
+///
+/// Pairs that the router has dropped go nowhere. Filled up to the capacity
+/// (--moe-pad-expert-input-to-capacity) every expert computes as many rows of every rank, zeros where there
+/// are no more: numbers are known, and none are exchanged.
+std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Context& context, std::string name);
 
 }  // namespace colonnade::layers

@@ -16,11 +16,11 @@ Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Contex
       fc1_bias_(context.make(params.fc1_bias)),
       fc2_bias_(context.make(params.fc2_bias)),
       shared_gate_(context.make(params.shared_gate)),
-      dispatcher_(
-          make_dispatcher(model.moe.token_dispatcher_type, context, model.moe.num_experts, params.fc1.name)),
+      dispatcher_(make_dispatcher(model.moe, context, params.fc1.name)),
       activation_(model),
       activations_again_(context.recompute.selects("moe_act")),
       shared_again_(context.recompute.selects("shared_experts")),
+      overlaps_(model.moe.shared_expert_overlap),
       first_(context.experts.rank() % context.expert_tensor == 0),
       once_(context.tp.size() == 1 || context.sequence_parallel) {
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
@@ -43,13 +43,23 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
     return y;
   };
   const at::Tensor rows = normed.reshape({-1, normed.size(-1)});
-  const at::Tensor y = dispatcher_->run(rows, routing, compute).view(normed.sizes());
+  at::Tensor shared;
+  const auto run_shared = [&] { shared = weighed_shared(normed, rows, pass); };
+  const bool beside = shared_ && overlaps_;
+  const at::Tensor y = dispatcher_->run(rows, routing, compute, beside ? run_shared : std::function<void()>())
+                           .view(normed.sizes());
   if (!shared_) return y;
-  const auto run_shared = [this](const Tensors& x, const tensor::Pass&) { return shared_->forward(x[0]); };
-  const at::Tensor shared = shared_again_ ? recompute({normed}, pass, run_shared) : shared_->forward(normed);
-  if (!shared_gate_) return y + shared;
-  const at::Tensor gate = wide_product(rows, *shared_gate_).sigmoid().to(y.scalar_type());
-  return y + shared * gate.view({normed.size(0), normed.size(1), 1});
+  if (!beside) run_shared();
+  return y + shared;
+}
+
+/// Shared experts of all tokens, times the gate.
+at::Tensor Moe::weighed_shared(const at::Tensor& normed, const at::Tensor& rows, const tensor::Pass& pass) {
+  const auto run = [this](const Tensors& x, const tensor::Pass&) { return shared_->forward(x[0]); };
+  const at::Tensor shared = shared_again_ ? recompute({normed}, pass, run) : shared_->forward(normed);
+  if (!shared_gate_) return shared;
+  const at::Tensor gate = wide_product(rows, *shared_gate_).sigmoid().to(normed.scalar_type());
+  return shared * gate.view({normed.size(0), normed.size(1), 1});
 }
 
 void Moe::add_parameters(std::vector<tensor::Parameter*>& all) const {

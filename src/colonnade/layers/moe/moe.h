@@ -25,6 +25,8 @@ class Moe {
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 
  private:
+  [[nodiscard]] at::Tensor weighed_shared(const at::Tensor& normed, const at::Tensor& rows,
+                                          const tensor::Pass& pass);
   Router router_;
   std::unique_ptr<tensor::Parameter> fc1_, fc2_, fc1_bias_, fc2_bias_;
   std::optional<Mlp> shared_;
@@ -32,6 +34,7 @@ class Moe {
   std::unique_ptr<Dispatcher> dispatcher_;
   ops::ActivationKind activation_;
   bool activations_again_, shared_again_;  ///< made again in the backward pass
+  bool overlaps_;                          ///< shared experts with the exchange of rows
   bool first_;  ///< of the expert tensor ranks: adds the biases of fc2, whose products are summed
   bool once_;   ///< tokens of different ranks differ
 };

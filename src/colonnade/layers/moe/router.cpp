@@ -3,8 +3,12 @@
 
 #include <ATen/ATen.h>
 
+#include "colonnade/base/error.h"
 #include "colonnade/layers/moe/wide_product.h"
+#include "colonnade/layers/residual.h"
 #include "colonnade/ops/attach_loss.h"
+#include "colonnade/ops/capacity.h"
+#include "colonnade/plan/capacity.h"
 
 namespace colonnade::layers {
 namespace {
@@ -32,14 +36,14 @@ at::Tensor log_sum_exp(const at::Tensor& logits) {
   return (logits - top).exp().sum(-1).log() + top.squeeze(-1);
 }
 
-/// Tokens of each sequence that chose each expert [b, e], of experts [s * b, k].
+/// Tokens of each sequence that chose each expert [b, e], of experts [s * b, k]; e: none.
 at::Tensor chosen(const at::Tensor& experts, std::int64_t sequences, std::int64_t count,
                   const at::TensorOptions& options) {
-  const at::Tensor counts = at::zeros({sequences, count}, options);
-  if (experts.is_meta()) return counts;
+  if (experts.is_meta()) return at::zeros({sequences, count}, options);
+  const at::Tensor counts = at::zeros({sequences, count + 1}, options);
   const at::Tensor by_sequence =
       experts.view({-1, sequences, experts.size(1)}).permute({1, 0, 2}).reshape({sequences, -1});
-  return counts.scatter_add(1, by_sequence, at::ones(by_sequence.sizes(), options));
+  return counts.scatter_add(1, by_sequence, at::ones(by_sequence.sizes(), options)).narrow(1, 0, count);
 }
 
 }  // namespace
@@ -48,35 +52,65 @@ Router::Router(const plan::MoeParams& params, const config::Model& model, const 
     : weight(context.make(params.router)),
       bias(context.make(params.router_bias)),
       expert_bias(context.make(params.expert_bias)),
+      moe_(model.moe),
       args_(route_args(model.moe)),
-      z_loss_(model.moe.z_loss_coeff),
+      noise_key_(dropout_stream(context.seed, params.router.name)),
+      sequence_(context.sequence_part()),
       tensor_(context.sequence_parallel ? context.tp : comm::Group()),
       context_(context.cp.all),
-      readers_(context.readers),
-      bias_rate_(model.moe.router_bias_update_rate) {
-  const config::Moe& moe = model.moe;
-  for (std::size_t i = 0; i < moe.router_load_balancing_type.size(); ++i) {
-    const std::string& kind = moe.router_load_balancing_type[i];
-    const double coefficient = i < moe.aux_loss_coeff.size() ? moe.aux_loss_coeff[i] : 0;
+      readers_(context.readers) {
+  for (std::size_t i = 0; i < moe_.router_load_balancing_type.size(); ++i) {
+    const std::string& kind = moe_.router_load_balancing_type[i];
+    const double coefficient = i < moe_.aux_loss_coeff.size() ? moe_.aux_loss_coeff[i] : 0;
     if (coefficient == 0 || kind == "none") continue;
-    const bool per_sequence = kind == "seq_aux_loss";
-    balances_.push_back(
-        {per_sequence ? "seq_load_balancing_loss" : "load_balancing_loss", coefficient, per_sequence});
+    if (kind == "seq_aux_loss")
+      balances_.push_back({"seq_load_balancing_loss", coefficient, Over::kSequence});
+    else if (kind == "global_aux_loss")
+      balances_.push_back({"global_load_balancing_loss", coefficient, Over::kStep});
+    else
+      balances_.push_back({"load_balancing_loss", coefficient, Over::kMicroBatch});
   }
 }
 
+at::Tensor Router::with_noise(const at::Tensor& x, const tensor::Pass& pass) const {
+  if (!pass.training || moe_.input_jitter_eps == 0) return x;
+  return ops::jitter(x, moe_.input_jitter_eps, dropout_key(noise_key_, sequence_, x, pass));
+}
+
+/// The experts that take each token.
+at::Tensor Router::kept(const ops::Routing& routing) const {
+  const auto keep = moe_.token_drop_policy == config::TokenDropPolicy::kProbs ? ops::Keep::kLargestWeights
+                                                                              : ops::Keep::kFirstTokens;
+  return ops::within_capacity(routing.experts, routing.weights, routing.scores.size(1), routing.capacity,
+                              keep);
+}
+
+void Router::count(const at::Tensor& experts, const at::Tensor& kept, const tensor::Pass& pass) {
+  const std::int64_t all = weight->value.size(0);
+  if (expert_bias && !pass.again) {
+    const at::Tensor taken = chosen(kept, 1, all, expert_bias->value.options())[0];
+    taken_ = taken_.defined() ? taken_ + taken : taken;
+  }
+  if (pass.report == nullptr) return;
+  const auto options = at::dtype(at::kDouble).device(experts.device());
+  tensor::add(pass.report->counts, kExpertTokens + weight->spec.name, chosen(experts, 1, all, options));
+  if (moe_.expert_capacity_factor)
+    tensor::add(pass.report->counts, kKeptTokens + weight->spec.name, chosen(kept, 1, all, options));
+}
+
 ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  const at::Tensor logits = wide_product(x.reshape({-1, x.size(-1)}), *weight, bias.get());
+  const at::Tensor logits = wide_product(with_noise(x, pass).reshape({-1, x.size(-1)}), *weight, bias.get());
   ops::RouteArgs args = args_;
   if (expert_bias) args.bias = expert_bias->value;
   ops::Routing routing = ops::route(logits, args);
-  if (!pass.training) return routing;
-  if (expert_bias && !pass.again) {
-    const at::Tensor taken = chosen(routing.experts, 1, logits.size(1), expert_bias->value.options())[0];
-    taken_ = taken_.defined() ? taken_ + taken : taken;
+  if (pass.cache == nullptr) routing.capacity = plan::expert_capacity(moe_, logits.size(0));
+  const at::Tensor experts = routing.capacity > 0 ? kept(routing) : routing.experts;
+  if (pass.training) {
+    count(routing.experts, experts, pass);
+    for (const Balance& balance : balances_) routing.weights = add_balance(routing, balance, x.size(1), pass);
+    if (moe_.z_loss_coeff > 0) routing.weights = add_z_loss(routing.weights, logits, pass);
   }
-  for (const Balance& balance : balances_) routing.weights = add_balance(routing, balance, x.size(1), pass);
-  if (z_loss_ > 0) routing.weights = add_z_loss(routing.weights, logits, pass);
+  routing.experts = experts;
   return routing;
 }
 
@@ -92,26 +126,49 @@ void Router::sum_parts(at::Tensor& sums, const char* what) const {
 at::Tensor Router::add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
                             double coefficient, const std::string& name, const tensor::Pass& pass) const {
   if (pass.report != nullptr)
-    tensor::add(*pass.report, name, tensor::tally(whole.detach(), at::ones({}, whole.options())));
+    tensor::add(pass.report->tallies, name, tensor::tally(whole.detach(), at::ones({}, whole.options())));
   return ops::attach_loss(weights, own, coefficient * pass.grad_scale);
 }
 
+/// The mean over the micro-batches of this step up to the one whose the `tokens` are. A micro-batch that is
+/// passed again for its backward pass, in the order of the first passes, gets the mean of its first pass.
+at::Tensor Router::mean_of_step(const at::Tensor& tokens, bool again) {
+  if (!again) {
+    tokens_of_step_ = tokens_of_step_.defined() ? tokens_of_step_ + tokens : tokens;
+    means_of_step_.push_back(tokens_of_step_ / static_cast<double>(means_of_step_.size() + 1));
+    return means_of_step_.back();
+  }
+  COL_CHECK(repeated_ < means_of_step_.size(),
+            "{}: a pass that is repeated must follow its first; got repetition {} of {} micro-batches",
+            weight->spec.name, repeated_ + 1, means_of_step_.size());
+  return means_of_step_[repeated_++];
+}
+
 at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balance, std::int64_t sequences,
-                               const tensor::Pass& pass) const {
+                               const tensor::Pass& pass) {
   const std::int64_t experts = routing.scores.size(1);
-  const std::int64_t apart = balance.per_sequence ? sequences : 1;
+  const std::int64_t apart = balance.over == Over::kSequence ? sequences : 1;
   at::Tensor scores = routing.scores;
   if (args_.kind != kernels::ScoreKind::kSoftmax) scores = scores / (scores.sum(-1, true) + 1e-20);
   const at::Tensor share = scores.view({-1, apart, experts}).sum(0);
   const bool steered = args_.groups > 1 || expert_bias != nullptr;
   const at::Tensor best = steered ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
   at::Tensor sums = at::stack({chosen(best, apart, experts, share.options()), share.detach()});
-  sum_parts(sums, "balance");
+  double replicas = 1;  // data ranks that are summed over
+  at::Tensor tokens_of = sums[0];
+  if (balance.over == Over::kStep) {
+    readers_.all_reduce(sums, weight->spec.name + " / balance of the step").wait();
+    replicas = static_cast<double>(readers_.size()) / parts();
+    tokens_of = mean_of_step(sums[0], pass.again);
+  } else {
+    sum_parts(sums, "balance");
+  }
   const double tokens = static_cast<double>(routing.scores.size(0)) / static_cast<double>(apart) * parts();
   const double factor = static_cast<double>(experts) /
                         (static_cast<double>(args_.k) * tokens * tokens * static_cast<double>(apart));
-  return add_loss(routing.weights, (share * sums[0]).sum() * factor, (sums[1] * sums[0]).sum() * factor,
-                  balance.coefficient, balance.name, pass);
+  return add_loss(routing.weights, (share * tokens_of).sum() * (factor / replicas),
+                  (sums[1] * tokens_of).sum() * (factor / (replicas * replicas)), balance.coefficient,
+                  balance.name, pass);
 }
 
 at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
@@ -119,13 +176,16 @@ at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logit
   const at::Tensor own = log_sum_exp(logits).square().mean() / parts();
   at::Tensor whole = own.detach().clone();
   sum_parts(whole, "z-loss");
-  return add_loss(weights, own, whole, z_loss_, "z_loss", pass);
+  return add_loss(weights, own, whole, moe_.z_loss_coeff, "z_loss", pass);
 }
 
 void Router::finish_step() {
+  tokens_of_step_ = at::Tensor();
+  means_of_step_.clear();
+  repeated_ = 0;
   if (!expert_bias || !taken_.defined()) return;
   readers_.all_reduce(taken_, weight->spec.name + " / tokens of each expert").wait();
-  expert_bias->value.add_((taken_.mean() - taken_).sign_(), bias_rate_);
+  expert_bias->value.add_((taken_.mean() - taken_).sign_(), moe_.router_bias_update_rate);
   taken_ = at::Tensor();
 }
 

@@ -1,9 +1,10 @@
 // Which experts a token goes to, how much each counts, and the losses that keep all of them busy.
-// Source: Megatron's core/transformer/moe/{router,moe_utils}.py; Fedus et al. 2021; Zoph et al. 2022
-// (z-loss); DeepSeek-V2 2024 (loss per sequence).
+// Source: Megatron's core/transformer/moe/{router,moe_utils}.py; Fedus et al. 2021 (jitter, capacity); Zoph
+// et al. 2022 (z-loss); DeepSeek-V2 2024 (loss per sequence); Qiu et al. 2025 (loss over a step).
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "colonnade/config/model.h"
 #include "colonnade/layers/context.h"
@@ -14,6 +15,16 @@
 namespace colonnade::layers {
 
 /// logits = x W^T + b in fp32 (float64 for float64), b only with biases of linear layers; then ops::route.
+/// With
+/// --moe-input-jitter-eps, in training, x is times 1 + eps (2 u - 1), u uniform and drawn as dropout's
+/// numbers are: by name, sample, position and channel, so that it is one noise in every layout (Megatron
+/// draws anew in evaluations and differently on each rank).
+///
+/// With --moe-expert-capacity-factor an expert takes at most plan::expert_capacity of the tokens of one call
+/// on one rank, in training and evaluation; the other pairs are dropped: their weights count as 0, and nobody
+/// else's grow. Tokens of a call are those of one micro-batch on one rank: layouts with other sequence or
+/// context parallelism, and other micro-batches, drop others. Losses look at the choice before that, the
+/// expert bias at what is kept, both as in Megatron. Nothing is dropped while text is generated.
 ///
 /// Losses, in training, with E experts, k of them a token, and T tokens of a micro-batch over all tensor
 /// and context ranks, P_e the sum of the tokens' scores for e and f_e the tokens that have e among their k
@@ -21,24 +32,31 @@ namespace colonnade::layers {
 ///
 ///     aux_loss       E / (k T^2) sum_e P_e f_e
 ///     seq_aux_loss   the same for each sequence with its own T, averaged over sequences
+///     global_aux_loss  E / k sum_e (P_e / T) (f_e / T) with P, f and T over all data ranks, f the mean over
+///                    this step's micro-batches so far
 ///     z_loss         mean over the tokens of log(sum_e exp(logit))^2
 ///
 /// Scores are the softmax over all experts, or the other kinds' over their sum. Each loss times its
 /// coefficient is attached to the weights; without it, it is reported as `load_balancing_loss`,
-/// `seq_load_balancing_loss`, `z_loss`, a mean over layers and micro-batches.
+/// `seq_load_balancing_loss`, `global_load_balancing_loss`, `z_loss`, a mean over layers and micro-batches.
+/// Megatron's gradient of global_aux_loss is that of the whole loss over the number of data ranks; here it is
+/// the whole one's, whatever their number. Which micro-batches f has seen depends on that number in both.
+///
+/// In training the tokens that chose each expert are reported as counts (kExpertTokens), and with a capacity
+/// those that were kept (kKeptTokens), each token on the rank whose it is.
 ///
 /// The expert bias b is added to the scores for the choice alone. After each step, with f_e the tokens that
 /// chose e over all its micro-batches and ranks, b_e += rate * sign(mean f - f_e) (DeepSeek-V3 2024).
 ///
-/// Communication: with sequence parallelism sums over tp, and over cp, once a loss; with a bias, one sum over
-/// all readers of tokens a step.
+/// Communication: with sequence parallelism sums over tp, and over cp, once a loss, that over a step over all
+/// readers of tokens; with a bias, one sum over these a step.
 class Router {
  public:
   Router(const plan::MoeParams& params, const config::Model& model, const Context& context);
   /// x [s, b, h], or this rank's [s / tp, b, h], normed -> experts and weights of its rows in order.
   [[nodiscard]] ops::Routing forward(const at::Tensor& x, const tensor::Pass& pass);
 
-  /// Moves the bias. Collective over the readers of tokens.
+  /// Moves the bias and begins the loss over a step anew. Collective over the readers of tokens.
   void finish_step();
 
   std::unique_ptr<tensor::Parameter> weight;       ///< [experts, h]
@@ -48,26 +66,39 @@ class Router {
  private:
   [[nodiscard]] int parts() const;
   void sum_parts(at::Tensor& sums, const char* what) const;
+  enum class Over : std::uint8_t { kMicroBatch, kSequence, kStep };
   struct Balance {
     std::string name;
     double coefficient = 0;
-    bool per_sequence = false;
+    Over over = Over::kMicroBatch;
   };
+  [[nodiscard]] at::Tensor with_noise(const at::Tensor& x, const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor kept(const ops::Routing& routing) const;
+  void count(const at::Tensor& chosen, const at::Tensor& kept, const tensor::Pass& pass);
+  [[nodiscard]] at::Tensor mean_of_step(const at::Tensor& tokens, bool again);
   [[nodiscard]] at::Tensor add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
                                     double coefficient, const std::string& name,
                                     const tensor::Pass& pass) const;
   [[nodiscard]] at::Tensor add_balance(const ops::Routing& routing, const Balance& balance,
-                                       std::int64_t sequences, const tensor::Pass& pass) const;
+                                       std::int64_t sequences, const tensor::Pass& pass);
   [[nodiscard]] at::Tensor add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
                                       const tensor::Pass& pass) const;
 
+  config::Moe moe_;
   ops::RouteArgs args_;
+  std::uint64_t noise_key_;
+  plan::SequencePart sequence_;
   std::vector<Balance> balances_;
-  double z_loss_;
   comm::Group tensor_, context_;  ///< ranks that hold the other parts of the sequence
-  comm::Group readers_;           ///< ranks whose tokens move the bias
-  double bias_rate_;
-  at::Tensor taken_;  ///< tokens of this step that chose each expert, on this rank
+  comm::Group readers_;           ///< ranks with tokens of this step
+  at::Tensor taken_;              ///< tokens of this step that each expert takes, on this rank; with a bias
+  at::Tensor tokens_of_step_;     ///< that chose each expert, on all; with a loss over a step
+  std::vector<at::Tensor> means_of_step_;  ///< after each of its micro-batches
+  std::size_t repeated_ = 0;               ///< micro-batches passed again for their backward pass
 };
+
+/// What a router's counts are called, before the name of its weight: [experts] each.
+inline constexpr const char* kExpertTokens = "expert_tokens/";
+inline constexpr const char* kKeptTokens = "kept_tokens/";
 
 }  // namespace colonnade::layers

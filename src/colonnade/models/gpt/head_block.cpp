@@ -60,8 +60,8 @@ at::Tensor HeadBlock::predict(at::Tensor normed, const tensor::Pass& pass) {
     const at::Tensor sum = (losses * ahead.mask).sum();
     if (pass.report != nullptr) {
       const auto told = tensor::tally(sum.detach(), ahead.mask.sum());
-      tensor::add(*pass.report, "mtp_loss", told);
-      if (predictions_.size() > 1) tensor::add(*pass.report, fmt::format("mtp_{}_loss", i + 1), told);
+      tensor::add(pass.report->tallies, "mtp_loss", told);
+      if (predictions_.size() > 1) tensor::add(pass.report->tallies, fmt::format("mtp_{}_loss", i + 1), told);
     }
     normed = ops::attach_loss(normed, sum / ahead.count.clamp_min(1), factor_ * pass.grad_scale);
   }

@@ -40,10 +40,12 @@ std::int64_t attention_waiting(const Sizes& z) {
 std::int64_t mlp_waiting(const Sizes& z, std::int64_t layer) {
   if (!z.has_experts(layer)) return 2 * z.whole() + z.n * z.e * (z.fc1 + z.ffn);
   const bool shared = z.shared_ffn > 0;
-  const bool one_input = shared && !z.by_sequence && z.e == kFp32;
+  const bool noisy = z.m.moe.input_jitter_eps > 0;
+  const bool one_input = shared && !z.by_sequence && z.e == kFp32 && !noisy;
   const std::int64_t router = z.r * kFp32 * (z.m.moe.num_experts + (one_input ? 0 : z.m.hidden_size));
+  const bool gate_apart = z.e != kFp32 || (noisy && z.by_sequence);
   const std::int64_t gate =
-      z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (z.e == kFp32 ? 0 : z.m.hidden_size)) : 0;
+      z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (gate_apart ? z.m.hidden_size : 0)) : 0;
   return router + gate + (shared ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
 }
 

@@ -82,14 +82,17 @@ std::int64_t routing_activations(const Sizes& z) {
     return router + z_loss + 2 * z.rows * kInt64 + ranks * pairs * (kInt64 + kFp32) +
            moe.num_experts / z.ep * kInt64;
   const std::int64_t exchange = ranks > 1 ? 2 * z.rows * kInt64 : 0;
-  return router + z_loss + exchange + z.rows * (3 * kInt64 + kFp32) + moe.num_experts * z.etp * kInt64;
+  return router + z_loss + exchange + 2 * z.rows * kInt64 + pairs * z.etp * (kInt64 + kFp32) +
+         moe.num_experts * z.etp * kInt64;
 }
 
 namespace {
 
 /// Rows come in, and their sums out, beside what an MLP keeps.
 std::int64_t expert_activations(const Sizes& z) {
-  return routing_activations(z) + z.rows * z.e * (2 * z.m.hidden_size + (z.up + 1) * z.expert_ffn) +
+  // With jitter nobody but shared experts keeps what the router reads without it.
+  const std::int64_t noisy = z.m.moe.input_jitter_eps > 0 && z.shared_ffn > 0 ? z.hidden : 0;
+  return noisy + routing_activations(z) + z.rows * z.e * (2 * z.m.hidden_size + (z.up + 1) * z.expert_ffn) +
          z.n * z.e * (z.up + 1) * z.shared_ffn + shared_gate_activations(z);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/plan/activations.h"
+#include "colonnade/plan/capacity.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/params/gpt.h"
 
@@ -35,7 +36,7 @@ Sizes::Sizes(const config::Run& run)
       ep(run.parallel.expert_model_parallel_size),
       etp(run.parallel.expert_tensor()),
       k(m.moe.router_topk),
-      rows(r * k * etp),
+      rows(expert_rows(m.moe, r) * etp),
       expert_ffn(m.moe.ffn_hidden_size / etp),
       shared_ffn(m.moe.shared_expert_intermediate_size / tp),
       up(m.gated() ? 2 : 1),

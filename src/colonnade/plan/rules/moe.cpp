@@ -138,6 +138,19 @@ Broken shared_gate(const Run& r) {
                  "leave it out, or give the size"};
 }
 
+Broken shared_overlap(const Run& r) {
+  const auto& moe = r.model.moe;
+  const bool exchanges = moe.token_dispatcher_type == config::TokenDispatcher::kAllToAll;
+  const bool shared = moe.shared_expert_intermediate_size > 0;
+  if (!has_experts(r) || !moe.shared_expert_overlap || (exchanges && shared)) return std::nullopt;
+  return Finding{
+      "--moe-shared-expert-overlap",
+      shared ? "needs --moe-token-dispatcher-type alltoall" : "needs --moe-shared-expert-intermediate-size",
+      shared ? "allgather" : "no shared experts",
+      {{"moe_shared_expert_overlap", "false"}},
+      shared ? "leave it out, or change the dispatcher" : "leave it out, or give the size"};
+}
+
 Broken shared_bias_linear(const Run& r) {
   if (!has_experts(r) || !r.model.add_bias_linear || r.model.moe.shared_expert_intermediate_size == 0)
     return std::nullopt;
@@ -371,32 +384,29 @@ Broken capacity_needed(const Run& r) {
   return found.edits.empty() ? Broken{} : found;
 }
 
-/// Settings that nothing computes yet. A row goes away with the code that does.
-struct Later {
-  const char* key;
-  const char* mended;     ///< the value that mends it
-  const char* word = "";  ///< the word that is not computed; "": any value but `mended`
-};
+Broken capacity_idle(const Run& r) {
+  const auto& moe = r.model.moe;
+  const auto& factor = moe.expert_capacity_factor;
+  if (!has_experts(r) || !factor || moe.pad_expert_input_to_capacity || moe.router_topk < 1)
+    return std::nullopt;
+  if (*factor * static_cast<double>(moe.router_topk) < static_cast<double>(moe.num_experts))
+    return std::nullopt;
+  return Finding{"--moe-expert-capacity-factor",
+                 "drops nothing when every expert may take every token",
+                 fmt::format("{} for {} of {} experts", *factor, moe.router_topk, moe.num_experts),
+                 {{"moe_expert_capacity_factor", "unset"}, {"moe_token_drop_policy", "probs"}},
+                 "leave it out, or make it smaller"};
+}
 
-constexpr Later kLater[] = {
-    {"moe_router_load_balancing_type", "aux_loss", "global_aux_loss"},
-    {"moe_input_jitter_eps", "0"},
-    {"moe_expert_capacity_factor", "unset"},
-    {"moe_pad_expert_input_to_capacity", "false"},
-    {"moe_token_drop_policy", "probs"},
-};
-
-Broken later(const Run& r) {
-  if (!has_experts(r)) return std::nullopt;
-  Finding found{"", "is not part of this version yet", "", {}, "leave it out"};
-  for (const Later& row : kLater) {
-    const config::Setting& s = config::setting(row.key);
-    const std::string value = config::text_of(r, s);
-    const bool word = *row.word != '\0';
-    if (word ? value.find(row.word) != std::string::npos : value != row.mended)
-      found.add(s, value, row.mended);
-  }
-  return found.edits.empty() ? Broken{} : found;
+Broken capacity_bias(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || !moe.pad_expert_input_to_capacity || !moe.router_enable_expert_bias)
+    return std::nullopt;
+  return Finding{"--moe-router-enable-expert-bias",
+                 "does nothing with --moe-pad-expert-input-to-capacity",
+                 "experts of equally many rows",
+                 {{"moe_pad_expert_input_to_capacity", "false"}},
+                 "leave one of both out"};
 }
 
 constexpr Rule kMoe[] = {
@@ -423,6 +433,11 @@ constexpr Rule kMoe[] = {
      "Shared experts are cut over the tensor ranks, as a dense MLP is.", "tensor_model_parallel_size"},
     {"experts-shared-gate", false, shared_gate, "moe_shared_expert_gate=true",
      "The gate weighs the output of shared experts.", "moe_shared_expert_intermediate_size"},
+    {"experts-shared-overlap", false, shared_overlap,
+     "moe_shared_expert_intermediate_size=32; moe_shared_expert_overlap=true",
+     "Shared experts are computed while rows are on the way to their experts; gathered tokens are sent "
+     "before anything is known of rows.",
+     "moe_token_dispatcher_type moe_shared_expert_intermediate_size"},
     {"experts-shared-bias", false, shared_bias_linear,
      "add_bias_linear=true; moe_shared_expert_intermediate_size=32",
      "Shared experts have no biases here, while experts and their router have them.", "num_experts"},
@@ -466,7 +481,14 @@ constexpr Rule kMoe[] = {
     {"capacity", false, capacity, "moe_expert_capacity_factor=0", "Every token would be dropped."},
     {"capacity-needed", false, capacity_needed, "moe_token_drop_policy=position",
      "Without a capacity nothing is dropped, and there is nothing to pad to.", "moe_expert_capacity_factor"},
-    {"experts-later", false, later, "moe_input_jitter_eps=0.01", "Nothing computes it yet."},
+    {"capacity-idle", false, capacity_idle, "moe_expert_capacity_factor=4",
+     "An expert's share is topk / experts of the tokens, and it takes at most so many times that.",
+     "num_experts moe_router_topk"},
+    {"capacity-bias", true, capacity_bias,
+     "moe_expert_capacity_factor=1; moe_pad_expert_input_to_capacity=true; "
+     "moe_router_enable_expert_bias=true; moe_router_score_function=sigmoid",
+     "The bias moves by the rows that experts compute. Megatron takes both, and the bias stays at 0.",
+     "moe_pad_expert_input_to_capacity"},
 };
 
 }  // namespace
