@@ -65,6 +65,18 @@ TEST(MadeAgain, GivesTheBitsOfExpertsThatAreKept) {
   }
 }
 
+// What is dropped, the noise, and the tokens of the step so far are those of the first pass.
+TEST(MadeAgain, GivesTheBitsOfExpertsWhoseTokensAreCounted) {
+  expect_same_bits_made_again(
+      2,
+      std::string(kExperts) +
+          "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.5 --moe-input-jitter-eps 0.3 "
+          "--moe-expert-capacity-factor 0.7 --moe-token-dispatcher-type alltoall --moe-shared-expert-overlap "
+          "--expert-model-parallel-size 2",
+      {kAllAgain, "--recompute-granularity selective --recompute-modules moe core_attn",
+       "--recompute-granularity selective --recompute-modules moe_act shared_experts layernorm"});
+}
+
 TEST(MadeAgain, GivesTheBitsOfEachKindOfAttention) {
   const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj";
   const char* heads_and_more =
