@@ -44,6 +44,8 @@ inline const std::vector<Small>& small_layouts() {
       {latent, 2, sp},
       {std::string(kUntied) + "--mtp-num-layers 1 ", 2, sp},
       {kTied, 2, cp2},
+      {latent, 2, cp2},
+      {std::string(kUntied) + "--mtp-num-layers 1 --softmax-type learnable ", 2, cp2},
       {kTied, 2, cp2 + "--cp-comm-type all_gather"},
       {kTied, 2, "--pipeline-model-parallel-size 2"},
       {kMixture, 2, ep2},
