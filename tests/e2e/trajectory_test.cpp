@@ -134,11 +134,16 @@ const Words kCp2{"--context-parallel-size", "2"};
 const Words kFourStages{"--pipeline-model-parallel-layout", "E|t|t|L"};
 const Words kDistributed{"--use-distributed-optimizer"};
 const Words kOverlap{"--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"};
+const Words kFsdp{"--use-megatron-fsdp"};
+const Words kAllAgain{"--recompute-granularity", "full", "--recompute-method", "uniform",
+                      "--recompute-num-layers",  "1"};
 const Words kExchange{"--moe-token-dispatcher-type", "alltoall"};
 
 INSTANTIATE_TEST_SUITE_P(
     Dense, TrajectoryOf,
     testing::Values(Layout{"Dp2DistributedOverlap", "llama", "dp2_distopt", 2, kDistributed + kOverlap},
+                    Layout{"Fsdp2Recomputed", "llama", "dp2_distopt", 2, kFsdp + kOverlap + kAllAgain},
+                    Layout{"Dp2InOneOrder", "llama", "dp2_distopt", 2, Words{"--deterministic-mode"}},
                     Layout{"Tp2Sp", "llama", "tp2_sp", 2, kTp2Sp},
                     Layout{"Pp2Interleaved", "llama", "pp2", 2, kPp2 + kFourStages},
                     Layout{"Pp2ZbV", "llama", "pp2", 2,

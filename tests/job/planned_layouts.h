@@ -130,7 +130,6 @@ inline constexpr const char* kRecomputedExperts[] = {
     "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
 };
 
-/// Routing on meta is balanced: as many rows as the plan takes.
 /// Data ranks that hold parts.
 inline constexpr Planned kSharded[] = {
     {"Dp2Gradients", 2,
@@ -138,6 +137,10 @@ inline constexpr Planned kSharded[] = {
     {"Dp2", 2, "--use-megatron-fsdp --micro-batch-size 1 --global-batch-size 4"},
     {"Dp3Overlapped", 3,
      "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 --global-batch-size 6"},
+    {"Dp2InOneOrder", 2, "--deterministic-mode --micro-batch-size 1 --global-batch-size 6"},
+    {"Dp2InOneOrderOverlapped", 2,
+     "--deterministic-mode --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
+     "--micro-batch-size 1 --global-batch-size 4"},
     {"Tp2SpPp2Dp2Recomputed", 8,
      "--use-megatron-fsdp --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--micro-batch-size 1 --global-batch-size 8 "

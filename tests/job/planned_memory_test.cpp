@@ -217,6 +217,7 @@ TEST(PlannedMemory, OfContextRanksActivationsOfAMicroBatch) { on_every_context_s
 
 TEST(PlannedMemory, OfContextRanksWhatWaitsForWeightGradients) { on_every_context_setting(expect_waiting); }
 
+/// Routing on meta is balanced: as many rows as the plan takes.
 void on_every_expert_setting(const std::function<void(const config::Run&)>& body) {
   for (const Planned& layout : test::kExpertLayouts)
     for (const char* model : test::kExpertModels) {

@@ -44,9 +44,14 @@ double sent(const comm::CallLog& traffic, const Exchange& exchange) {
 
 TEST(PlannedTraffic, OfContextRanksIsExact) {
   for (const Exchange& exchange : kExchanges)
-    for (const char* model : {"", "--group-query-attention --num-query-groups 2 "}) {
+    for (const std::string& model :
+         {test::odd(""), test::odd("--group-query-attention --num-query-groups 2 "),
+          test::odd("--mtp-num-layers 2 --position-embedding-type rope --recompute-activations "),
+          test::odd("--mtp-num-layers 1 --position-embedding-type rope --recompute-granularity full "
+                    "--recompute-method uniform --recompute-num-layers 1 "),
+          test::latent("--v-head-dim 30 ")}) {
       SCOPED_TRACE(fmt::format("{} {}", exchange.layout.name, model));
-      const config::Run run = test::planned_run(exchange.layout, test::odd(model), "meta");
+      const config::Run run = test::planned_run(exchange.layout, model, "meta");
       const auto plan = plan::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
         const auto traffic = std::make_shared<comm::CallLog>();

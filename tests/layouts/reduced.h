@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/plan/buckets.h"
 #include "layouts/models.h"
 #include "support/reductions.h"
 
@@ -65,6 +66,11 @@ inline const std::vector<Small>& small_layouts() {
 
 inline std::string of_two_layers(const std::string& model) {
   return model + "--num-layers 2 --global-batch-size 4 ";
+}
+
+/// By what of it data ranks share, a sum of one name is another sum.
+inline plan::Sharding sharding_of(const Small& layout) {
+  return plan::sharding_of(small_run(layout.world, of_two_layers(layout.model) + layout.cut)->parallel);
 }
 
 /// One step in float64 with these reductions between the ranks.

@@ -83,6 +83,21 @@ TEST(StepTime, GradientsHideBesideTheLastBackwardPass) {
   EXPECT_LT(estimate_step(run, h).data, 0.5) << "a backward pass takes 66 s";
 }
 
+TEST(StepTime, CutGradientsAndWeightsHideOnlyWhereTheyOverlap) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
+  run.parallel.use_megatron_fsdp = true;
+  Hardware h = ideal();
+  h.intra_node.bandwidth = 1e9;
+  const double ring = 8.03e9 * 7 / 8 / 1e9;  // a second for each byte of an element; two micro-batches
+  run.parallel.overlap_grad_reduce = run.parallel.overlap_param_gather = false;
+  EXPECT_NEAR(estimate_step(run, h).data, 2 * ring * (2 * 2 + 4), 0.1) << "gathered twice and scattered";
+  run.parallel.data_parallel_sharding_strategy = "optim_grads";
+  EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4 + 2), 0.1) << "scattered each time, gathered once";
+  run.parallel.overlap_grad_reduce = true;
+  h.peak_flops = 1e12;
+  EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4.0 / 34 + 2), 0.1) << "but for one block of 34";
+}
+
 TEST(StepTime, TheOptimizerIsCutOverTheDataRanks) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
   Hardware h = ideal();

@@ -112,6 +112,7 @@ class GradBuffers {
   /// All parameters whole, sharded ones too, for those who read or write all of them between steps; then the
   /// parts as written there.
   void hold_all();
+  void let_go_all();
   void take_parts();
   /// Blocks until the values of `parameters` may be read.
   void wait_for(const std::vector<tensor::Parameter*>& parameters);

@@ -100,6 +100,8 @@ void GradBuffers::enter_backward(int unit) {
     if (Bucket& bucket = buckets_[index]; bucket.cuts_grads) {
       if (flight_ && flight_->bucket == index) land();  // of the micro-batch before
       if (!bucket.grads.here()) bucket.grads.give(bucket.grads.empty());
+      // Of a micro-batch before that did not use all of them the rest is not to come.
+      bucket.missing = static_cast<int>(bucket.parameters.size());
     }
 }
 
@@ -166,6 +168,10 @@ void GradBuffers::hold_all() {
   for (std::size_t unit = 0; unit < buckets_of_unit_.size(); ++unit) use(static_cast<int>(unit));
 }
 
+void GradBuffers::let_go_all() {
+  for (std::size_t unit = 0; unit < buckets_of_unit_.size(); ++unit) let_go(static_cast<int>(unit));
+}
+
 void GradBuffers::take_parts() {
   const at::NoGradGuard no_grad;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -173,6 +179,7 @@ void GradBuffers::take_parts() {
     const Owned& owned = owned_[b];
     owned.params.copy_(buckets_[b].params.tensor().narrow(0, owned.begin - buckets_[b].place.begin,
                                                           owned.end - owned.begin));
+    buckets_[b].params.let_go();
   }
 }
 

@@ -168,7 +168,10 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
   if (job.run.checkpoint.save_retain_interval)
     with.retain_interval = *job.run.checkpoint.save_retain_interval;
   if (!with.at) with.at = [](std::string_view at) { fault::point(fmt::format("save-{}", at)); };
-  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
+  checkpoint::SaveResult result =
+      checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
+  job.buffers().let_go_all();
+  return result;
 }
 
 void restore(Job& job, const checkpoint::Source& source, Restore what) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "colonnade/tensor/tally.h"
 
@@ -31,6 +32,8 @@ double largest_of(const std::vector<at::Tensor>& tensors, const comm::Group& ran
   const at::Tensor largest = at::zeros({1}, at::dtype(at::kDouble).device(device));
   for (const at::Tensor& x : tensors)
     if (x.numel() > 0) largest.copy_(at::maximum(largest, x.abs().max().to(at::kDouble)));
+  // Not every backend's maximum keeps a NaN; all keep infinity.
+  largest.nan_to_num_(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity());
   ranks.all_reduce(largest, "largest gradient", comm::Reduce::kMax).wait();
   return device.is_meta() ? 0 : tensor::to_host(largest).item<double>();
 }

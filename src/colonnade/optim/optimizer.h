@@ -52,7 +52,7 @@ class Optimizer {
   /// and without one writes it into the weights). Call after GradBuffers::finish(). Each element counts once
   /// in the norm, whatever the layout: its owner's float64 sum of squares; with deterministic buffers
   /// exact_squares(), whose bits do not depend on the layout. Communication: one sum of 2 numbers over all
-  /// ranks, so all have the same norm.
+  /// ranks, and what exact_squares() sends, so all have the same norm.
   StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters (--log-params-norm).

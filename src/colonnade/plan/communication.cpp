@@ -127,15 +127,19 @@ ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   return {exchange + round, exchange + round + gradients};
 }
 
-/// Of all layers of a stage, for one micro-batch.
+/// Of all layers of a stage, those of further tokens with them, for one micro-batch.
 double context_bytes(const config::Run& run, const StageBlocks& stage) {
   const LayerCounts whole = layers_made_again(run, stage);
+  const bool scores_again = run.recompute.selects("core_attn");
+  const auto of = [&](std::int64_t layer, bool again) {
+    const ContextBytes bytes = context_bytes(run, layer);
+    return (again || scores_again ? 2 : 1) * bytes.forward + bytes.backward;
+  };
   double bytes = 0;
-  for (std::int64_t i = 0; i < stage.num_layers; ++i) {
-    const ContextBytes layer = context_bytes(run, stage.first_layer + i);
-    const bool again = run.recompute.selects("core_attn") || i < whole.dense + whole.experts;
-    bytes += (again ? 2 : 1) * layer.forward + layer.backward;
-  }
+  for (std::int64_t i = 0; i < stage.num_layers; ++i)
+    bytes += of(stage.first_layer + i, i < whole.dense + whole.experts);
+  if (const std::int64_t depths = stage.head ? run.model.mtp_num_layers : 0; depths > 0)
+    bytes += static_cast<double>(depths) * of(run.model.num_layers, makes_predictions_again(run.recompute));
   return bytes;
 }
 

@@ -104,9 +104,9 @@ class Judge {
     return splits_.emplace(c.split(), can).first->second;
   }
 
-  /// No rule asks which optimizer it is.
+  /// No rule asks which optimizer it is, but where the settings say what is sharded.
   std::optional<std::string> broken_by(const Choices& c, const Choice& choice, const config::Run& run) {
-    if (judged_ && judged_->same_rules(c, choice)) return broken_;
+    if (judged_ && !base_.parallel.use_megatron_fsdp && judged_->same_rules(c, choice)) return broken_;
     judged_ = Judged{&c, choice};
     return broken_ = first_broken(run, Purpose::kPlan);
   }

@@ -192,7 +192,8 @@ class Estimator {
   [[nodiscard]] bool by_unit() const { return sharding_ >= Sharding::kGradients; }
 
   /// Gradients scattered behind every backward pass, and parameters gathered for both passes where they are
-  /// cut (else once a step), block by block beside the passes; of the rank that has most of it.
+  /// cut (else once a step), block by block, beside the passes where the settings overlap them; of the rank
+  /// that has most of it.
   [[nodiscard]] double sharded_data() const {
     if (alone()) return 0;
     const bool values = sharding_ == Sharding::kParameters;
@@ -208,8 +209,13 @@ class Estimator {
           return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
         };
         const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].num_layers + 2);
-        sum += microbatches_ * (exposed(gather, t.forward.total()) +
-                                exposed(gather + scatter, t.backward.total()) + (gather + scatter) / blocks);
+        const config::Parallel& p = run_.parallel;
+        const double hidden_gather = p.overlap_param_gather ? gather : 0;
+        const double hidden_scatter = p.overlap_grad_reduce ? scatter : 0;
+        sum += microbatches_ * (2 * (gather - hidden_gather) + (scatter - hidden_scatter) +
+                                exposed(hidden_gather, t.forward.total()) +
+                                exposed(hidden_gather + hidden_scatter, t.backward.total()) +
+                                (hidden_gather + hidden_scatter) / blocks);
       }
       most = std::max(most, sum);
     }

@@ -102,7 +102,8 @@ void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn sco
   Work norm;
   norm.pass(2 * WorkSizes(run).hidden, 0, 1, 0);
   add("layernorm", norm, 2 * layers.attention);
-  add("core_attn", core_attention_work(run, stage.first_layer, scores), layers.attention);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(layers.attention); ++i)
+    add("core_attn", core_attention_work(run, stage.first_layer + i, scores), 1);
   if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run), layers.attention);
   add("mlp", mlp_work(run), layers.dense);
   if (layers.experts == 0) return;

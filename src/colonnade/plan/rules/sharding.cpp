@@ -1,7 +1,11 @@
 // Rules of what data ranks hold a part of.
+#include <algorithm>
+#include <bit>
+
 #include "colonnade/config/parse.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/rules/table.h"
+#include "colonnade/plan/schedule_kinds.h"
 
 namespace colonnade::plan {
 
@@ -56,9 +60,10 @@ Broken tied(const Run& r) {
 Broken split_backward(const Run& r) {
   const auto& p = r.parallel;
   if (!by_unit(r)) return std::nullopt;
-  const bool splits = p.delay_wgrad_compute || p.pipeline_schedule == "zb-h1" ||
-                      p.pipeline_schedule == "zb-v" || p.pipeline_schedule == "dualpipe-v";
-  if (!splits) return std::nullopt;
+  const bool splits = std::ranges::any_of(schedule_kinds(), [&](const ScheduleKind& kind) {
+    return kind.splits_backward && kind.name == p.pipeline_schedule;
+  });
+  if (!p.delay_wgrad_compute && !splits) return std::nullopt;
   return cut(r, "gradients and weights are cut only where no weight gradient waits",
              p.delay_wgrad_compute ? "--delay-wgrad-compute" : p.pipeline_schedule);
 }
@@ -68,6 +73,32 @@ Broken shared_heads(const Run& r) {
   if (!by_unit(r) || groups < 1 || tp <= groups) return std::nullopt;
   return cut(r, "gradients and weights are cut only where no tensor ranks share key-value heads",
              fmt::format("{} groups on {} tensor ranks", groups, tp));
+}
+
+/// Sums of all replicas are taken in pairs: of two halves, and halves of halves.
+Broken order_of_sums(const Run& r) {
+  const auto& p = r.parallel;
+  if (!p.deterministic_mode) return std::nullopt;
+  const auto even = [](int n) { return std::has_single_bit(static_cast<unsigned>(std::max(n, 1))); };
+  const bool experts = r.model.moe.num_experts > 0;
+  if (even(p.context_parallel_size) && (!experts || even(p.tensor_model_parallel_size))) return std::nullopt;
+  return Finding{"--deterministic-mode",
+                 "needs context ranks, and with experts tensor ranks, that are a power of two",
+                 fmt::format("{} context ranks and {} tensor ranks", p.context_parallel_size,
+                             p.tensor_model_parallel_size),
+                 {{"deterministic_mode", "false"}},
+                 ""};
+}
+
+Broken loss_of_a_step(const Run& r) {
+  const auto& kinds = r.model.moe.router_load_balancing_type;
+  if (!r.parallel.deterministic_mode || std::ranges::find(kinds, "global_aux_loss") == kinds.end())
+    return std::nullopt;
+  return Finding{"--deterministic-mode",
+                 "must not meet --moe-router-load-balancing-type global_aux_loss",
+                 "true",
+                 {{"deterministic_mode", "false"}},
+                 ""};
 }
 
 constexpr Rule kSharding[] = {
@@ -82,6 +113,19 @@ constexpr Rule kSharding[] = {
      "use_megatron_fsdp=true; untie_embeddings_and_output_weights=true; delay_wgrad_compute=true",
      "Whole gradients of many blocks would lie there until their weights' turn.",
      "use_megatron_fsdp pipeline_schedule"},
+    {"deterministic-ranks", true, order_of_sums,
+     "deterministic_mode=true; untie_embeddings_and_output_weights=true; context_parallel_size=3; world_size=12; "
+     "seq_length=48; "
+     "attention_dropout=0",
+     "Replicas are summed in one tree with the micro-batches; three of them would stand in it otherwise for every "
+     "number of data ranks.",
+     "deterministic_mode context_parallel_size"},
+    {"deterministic-loss", true, loss_of_a_step,
+     "deterministic_mode=true; untie_embeddings_and_output_weights=true; num_experts=8; add_bias_linear=false; "
+     "sequence_parallel=true; moe_router_load_balancing_type=global_aux_loss",
+     "It balances over what was seen of a step so far, which is another part of it for every number of data "
+     "ranks.",
+     "deterministic_mode moe_router_load_balancing_type"},
     {"sharding-heads", true, shared_heads,
      "use_megatron_fsdp=true; untie_embeddings_and_output_weights=true; num_query_groups=1",
      "Rows that several tensor ranks hold are summed over whole gradients.",
