@@ -115,14 +115,14 @@ constexpr Rule kSharding[] = {
      "use_megatron_fsdp pipeline_schedule"},
     {"deterministic-ranks", true, order_of_sums,
      "deterministic_mode=true; untie_embeddings_and_output_weights=true; context_parallel_size=3; world_size=12; "
-     "seq_length=48; "
+     "seq_length=24; "
      "attention_dropout=0",
      "Replicas are summed in one tree with the micro-batches; three of them would stand in it otherwise for every "
      "number of data ranks.",
      "deterministic_mode context_parallel_size"},
     {"deterministic-loss", true, loss_of_a_step,
      "deterministic_mode=true; untie_embeddings_and_output_weights=true; num_experts=8; add_bias_linear=false; "
-     "sequence_parallel=true; moe_router_load_balancing_type=global_aux_loss",
+     "sequence_parallel=true; moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
      "It balances over what was seen of a step so far, which is another part of it for every number of data "
      "ranks.",
      "deterministic_mode moe_router_load_balancing_type"},
