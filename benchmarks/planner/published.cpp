@@ -147,28 +147,38 @@ std::vector<Row> published_rows() {
   return rows;
 }
 
+namespace {
+
+/// The row with every micro-batch and number of virtual stages that the rules allow.
+std::vector<config::Run> candidates_of(const Row& row) {
+  std::vector<config::Run> runs;
+  const std::int64_t per_rank = row.run.training.global_batch_size / row.run.parallel.data_parallel_size();
+  const std::int64_t layers = row.run.model.num_layers / row.run.parallel.pipeline_model_parallel_size;
+  for (std::int64_t micro = 1; micro <= per_rank; ++micro)
+    for (std::int64_t chunks = 1; chunks <= layers; ++chunks) {
+      config::Run run = row.run;
+      run.training.micro_batch_size = micro;
+      run.parallel.num_virtual_stages_per_pipeline_rank = chunks > 1 ? static_cast<int>(chunks) : 0;
+      if (plan::check(run, plan::Purpose::kPlan).empty()) runs.push_back(std::move(run));
+    }
+  return runs;
+}
+
+}  // namespace
+
 Prediction predict(const Row& row, const std::string& folder) {
   const bool own = row.hardware.ends_with(".yaml");
   const plan::Hardware hardware = plan::read_hardware(own ? folder + "/" + row.hardware : row.hardware);
   if (row.run.training.micro_batch_size > 0)
     return {row.run, row.execution, plan::estimate_step(row.run, hardware, row.execution)};
   std::optional<Prediction> best;
-  const std::int64_t per_rank = row.run.training.global_batch_size / row.run.parallel.data_parallel_size();
-  const std::int64_t layers = row.run.model.num_layers / row.run.parallel.pipeline_model_parallel_size;
-  for (std::int64_t micro = 1; micro <= per_rank; ++micro) {
-    for (std::int64_t chunks = 1; chunks <= layers; ++chunks) {
-      config::Run run = row.run;
-      run.training.micro_batch_size = micro;
-      run.parallel.num_virtual_stages_per_pipeline_rank = chunks > 1 ? static_cast<int>(chunks) : 0;
-      if (!plan::check(run, plan::Purpose::kPlan).empty()) continue;
-      for (const bool again : {false, true}) {
-        if (again) make_all_again(run);
-        if (peak_bytes(run) > hardware.usable_bytes()) continue;
-        const plan::StepTime time = plan::estimate_step(run, hardware, row.execution);
-        if (!best || time.step < best->time.step) best = {run, row.execution, time};
-      }
+  for (config::Run& run : candidates_of(row))
+    for (const bool again : {false, true}) {
+      if (again) make_all_again(run);
+      if (peak_bytes(run) > hardware.usable_bytes()) continue;
+      const plan::StepTime time = plan::estimate_step(run, hardware, row.execution);
+      if (!best || time.step < best->time.step) best = {run, row.execution, time};
     }
-  }
   if (!best) throw Error(fmt::format("{}: some layout must fit; got none; correct the row", row.name));
   return *best;
 }

@@ -38,7 +38,7 @@ Ahead Ahead::next() const {
   Ahead later{shifted(tokens, 0), shifted(labels, 0), shifted(mask, 0), {}, {}, {}};
   if (starts.defined()) {
     later.starts = shifted(starts, 1);
-    later.left = left.defined() ? left.logical_or(later.starts) : later.starts;
+    later.left = left.defined() ? left.bitwise_or(later.starts) : later.starts;
     later.mask.masked_fill_(later.left, 0);
   }
   later.count = later.mask.sum();
