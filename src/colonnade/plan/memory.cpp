@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
 
 #include "colonnade/base/error.h"
@@ -192,13 +191,16 @@ struct Peak {
 /// A batch is there to the last forward pass of a rank, or to the last backward pass that reads it.
 std::vector<bool> last_readers(const config::Run& run, const Program& program, int last_chunk) {
   std::vector<bool> reads_last(program.size(), false);
-  std::map<int, std::size_t> found;
+  std::vector<std::size_t> found;  // by micro-batch
+  const bool keeps = keeps_batches(run);
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
-    if (keeps_batches(run) ? gives_input_gradient(a.act) : a.act == Do::kForward && a.chunk == last_chunk)
-      found[a.microbatch] = i;
+    const bool reads = keeps ? gives_input_gradient(a.act) : a.act == Do::kForward && a.chunk == last_chunk;
+    if (!reads) continue;
+    found.resize(std::max(found.size(), static_cast<std::size_t>(a.microbatch) + 1));
+    found[static_cast<std::size_t>(a.microbatch)] = i;
   }
-  for (const auto& [microbatch, index] : found) reads_last[index] = true;
+  for (const std::size_t index : found) reads_last[index] = true;
   return reads_last;
 }
 
