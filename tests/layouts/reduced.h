@@ -57,7 +57,6 @@ inline const std::vector<Small>& small_layouts() {
       {steered, 2, ep2},
       {kMixture, 4, ep2},
       {kMixture, 4, ep2 + "--deterministic-mode"},
-      {std::string(kMixture) + "--moe-router-load-balancing-type global_aux_loss ", 2, ""},
       {kMixture, 4, ep2 + "--use-distributed-optimizer"},
       {kMixture, 4, sp + ep2},
       {kUntied, 4,
