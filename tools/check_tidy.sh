@@ -4,12 +4,13 @@
 # base, or on main itself in the last TIDY_COMMITS commits (10 by default).
 #
 #   tools/check_tidy.sh [BUILD]     BUILD: a configured build folder, build/release by default
+#   TIDY_SINCE=COMMIT               changed since this commit instead
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
 [ -f "$build/compile_commands.json" ] || { echo "tidy: $build must be configured; run \`cmake --preset release\`" >&2; exit 1; }
 
-base=$(git merge-base HEAD origin/main 2>/dev/null || true)
+base=${TIDY_SINCE:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
 if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
   base=$(git rev-list -n "${TIDY_COMMITS:-10}" HEAD | tail -n 1)
 fi
