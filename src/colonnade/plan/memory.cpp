@@ -2,7 +2,6 @@
 #include "colonnade/plan/memory.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "colonnade/base/error.h"
@@ -103,35 +102,47 @@ std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>&
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
-/// What is whole while a unit goes backward, by block of each stage: its values and gradients, where they are
-/// cut, and beside them what is on its way: the next unit's values, a bucket of the last one's gradients and
-/// its part of the sum.
+/// Of the units of one stage: whole values and gradients where they are cut, and the most that one bucket of
+/// gradients takes on its way.
+struct UnitBytes {
+  explicit UnitBytes(int count)
+      : values(static_cast<std::size_t>(count), 0), gradients(values), flying(values) {}
+  std::vector<std::int64_t> values, gradients, flying;
+
+  void add(const config::Run& run, std::size_t unit, std::int64_t length, int replicas) {
+    const bool in_order = run.parallel.deterministic_mode;  // then what arrives is that of all replicas
+    if (replicas == 1 && !in_order) return;
+    if (replicas > 1 && sharding_of(run.parallel) == Sharding::kParameters)
+      values[unit] += length * element_size(run.model);
+    gradients[unit] += length * kFp32;
+    flying[unit] = std::max(flying[unit], (length + (in_order ? length : length / replicas)) * kFp32);
+  }
+  /// While each goes backward, with the next one's values and the last one's gradients where they overlap.
+  [[nodiscard]] std::vector<std::int64_t> whole(const config::Parallel& p) const {
+    std::vector<std::int64_t> bytes;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      bytes.push_back(values[i] + gradients[i]);
+      if (p.overlap_param_gather && i > 0) bytes.back() += values[i - 1];
+      if (p.overlap_grad_reduce && i + 1 < values.size()) bytes.back() += flying[i + 1];
+    }
+    return bytes;
+  }
+};
+
+/// What is whole while each block of each stage goes backward.
 std::vector<std::vector<std::int64_t>> unit_bytes(const config::Run& run, const FlatLayout& layout,
                                                   const std::vector<StageBlocks>& stages,
                                                   const Replicas& replicas) {
-  const bool params = sharding_of(run.parallel) == Sharding::kParameters;
-  const bool in_order = run.parallel.deterministic_mode;  // then what arrives is that of all replicas
   std::vector<std::vector<std::int64_t>> all;
   int first = 0;
   for (const StageBlocks& stage : stages) {
     const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
-    std::vector<std::int64_t> values(static_cast<std::size_t>(count), 0), gradients = values, flying = values;
-    for (const FlatBucket& bucket : layout.buckets) {
-      if (replicas.of(bucket.family) == 1 && !in_order) continue;
-      if (bucket.unit < first || bucket.unit >= first + count) continue;
-      const auto unit = static_cast<std::size_t>(bucket.unit - first);
-      const std::int64_t length = bucket.end - bucket.begin;
-      values[unit] += params && replicas.of(bucket.family) > 1 ? length * element_size(run.model) : 0;
-      gradients[unit] += length * kFp32;
-      const std::int64_t arriving = in_order ? length : length / replicas.of(bucket.family);
-      flying[unit] = std::max(flying[unit], (length + arriving) * kFp32);
-    }
-    std::vector<std::int64_t>& bytes = all.emplace_back();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      bytes.push_back(values[i] + gradients[i]);
-      if (run.parallel.overlap_param_gather && i > 0) bytes.back() += values[i - 1];
-      if (run.parallel.overlap_grad_reduce && i + 1 < values.size()) bytes.back() += flying[i + 1];
-    }
+    UnitBytes bytes(count);
+    for (const FlatBucket& bucket : layout.buckets)
+      if (bucket.unit >= first && bucket.unit < first + count)
+        bytes.add(run, static_cast<std::size_t>(bucket.unit - first), bucket.end - bucket.begin,
+                  replicas.of(bucket.family));
+    all.push_back(bytes.whole(run.parallel));
     first += count;
   }
   return all;
@@ -204,41 +215,47 @@ std::vector<bool> last_readers(const config::Run& run, const Program& program, i
   return reads_last;
 }
 
+/// What a micro-batch leaves on one virtual stage, and what passes add to all that is kept.
+struct PassBytes {
+  PassBytes(const config::Run& run, const StageBlocks& stage, const std::vector<std::int64_t>& units)
+      : kept(stage_activations(run, stage)),
+        waiting(stage_waiting(run, stage)),
+        whole(stage_working(run, stage, /*waits=*/false, units)),
+        input(stage_working(run, stage, /*waits=*/true, units)),
+        weights(stage_weights_working(run, stage)) {}
+  std::int64_t kept, waiting;
+  std::int64_t whole, input, weights;  ///< of backward passes of each kind
+
+  [[nodiscard]] std::int64_t working(Do act) const {
+    if (act == Do::kBackwardWeight) return weights;
+    if (act == Do::kBackwardInput) return input;
+    return act == Do::kBackward ? whole : 0;
+  }
+  /// Of what stays behind an action.
+  [[nodiscard]] std::int64_t change(Do act) const {
+    if (act == Do::kBackwardWeight) return -waiting;
+    return (act == Do::kBackwardInput ? waiting : 0) - (gives_input_gradient(act) ? kept : 0);
+  }
+};
+
 Peak peak_activations(const config::Run& run, const StageMemory& memory, const Program& program) {
   const std::vector<StageBlocks>& stages = memory.stages;
-  std::vector<std::int64_t> bytes, waiting, weights;
-  std::vector<std::array<std::int64_t, 2>>
-      working;  // of whole backward passes, and of those that leave weights
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const std::vector<std::int64_t> units =
-        memory.units.empty() ? std::vector<std::int64_t>() : memory.units[i];
-    bytes.push_back(stage_activations(run, stages[i]));
-    waiting.push_back(stage_waiting(run, stages[i]));
-    weights.push_back(stage_weights_working(run, stages[i]));
-    working.push_back({stage_working(run, stages[i], /*waits=*/false, units),
-                       stage_working(run, stages[i], /*waits=*/true, units)});
-  }
+  std::vector<PassBytes> passes;
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<std::int64_t>() : memory.units[i]);
   const std::int64_t batch = batch_bytes(run);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0;
   Peak most;
-  const auto see = [&](std::int64_t added) {
-    most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + added);
-  };
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
-    const auto chunk = static_cast<std::size_t>(a.chunk);
-    if (a.act == Do::kForward) now += bytes[chunk] + (a.chunk == 0 ? batch : 0);
-    see(a.act == Do::kBackwardWeight  ? weights[chunk]
-        : a.act == Do::kBackwardInput ? working[chunk][1]
-        : a.act == Do::kBackward      ? working[chunk][0]
-                                      : 0);
-    if (last[i]) now -= batch;
-    if (gives_input_gradient(a.act)) now -= bytes[chunk];
-    if (a.act == Do::kBackwardInput) now += waiting[chunk];
-    if (a.act == Do::kBackwardWeight) now -= waiting[chunk];
-    see(0);
+    const PassBytes& pass = passes[static_cast<std::size_t>(a.chunk)];
+    if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
+    most.kept = std::max(most.kept, now);
+    most.all = std::max(most.all, now + pass.working(a.act));
+    now += pass.change(a.act) - (last[i] ? batch : 0);
+    most.kept = std::max(most.kept, now);
+    most.all = std::max(most.all, now);
   }
   return most;
 }

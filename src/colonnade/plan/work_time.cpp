@@ -81,8 +81,9 @@ class Stopwatch {
   }
   [[nodiscard]] std::vector<int> ring_group(const Work& work) const {
     std::vector<int> ranks;
-    for (int i = 0; i < work.context.ring; ++i)
-      ranks.push_back(ways_.context.at(static_cast<std::size_t>(i * work.context.heads)));
+    const auto ring = static_cast<std::size_t>(work.context.ring);
+    const auto heads = static_cast<std::size_t>(work.context.heads);
+    for (std::size_t i = 0; i < ring; ++i) ranks.push_back(ways_.context.at(i * heads));
     return ranks;
   }
   [[nodiscard]] double context_hop(const Work& work, double bytes) const {
