@@ -119,8 +119,8 @@ inline constexpr const char* kExpertModels[] = {
     "--moe-token-dispatcher-type alltoall --moe-expert-capacity-factor 1.3 "
     "--moe-pad-expert-input-to-capacity --bf16 --moe-input-jitter-eps 0.1 ",
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 0.6 ",
-    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 1.3 "
-    "--moe-pad-expert-input-to-capacity --moe-token-drop-policy position ",
+    ("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 1.3 "
+     "--moe-pad-expert-input-to-capacity --moe-token-drop-policy position "),
 };
 
 inline constexpr const char* kRecomputedExperts[] = {

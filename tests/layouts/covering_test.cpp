@@ -122,8 +122,7 @@ const Apart* apart(const Pair& pair) {
 std::string spread(int stages) {
   std::vector<std::string> blocks(static_cast<std::size_t>(stages));
   blocks.front() = "E";
-  for (int layer = 0; layer < 4; ++layer)
-    blocks[static_cast<std::size_t>(1 + layer * (stages - 2) / 4)] += 't';
+  for (std::size_t layer = 0; layer < 4; ++layer) blocks[1 + layer * (blocks.size() - 2) / 4] += 't';
   blocks.back() += 'L';
   return fmt::format("{}", fmt::join(blocks, "|"));
 }

@@ -45,7 +45,7 @@ TEST(Mutations, EveryReductionLeftOutIsSeen) {
       if (!done.insert({sharding_of(layout), reduction}).second) continue;  // a smaller layout has it
       Reductions one_less;
       one_less.dropped = reduction;
-      EXPECT_EQ(verdict(layout, one_less) == "", is_idle(reduction))
+      EXPECT_EQ(verdict(layout, one_less).empty(), is_idle(reduction))
           << reduction.operation << " over " << reduction.axes << ": " << reduction.what;
     }
   }
