@@ -39,8 +39,8 @@ TEST(RulesOfExperts, SizesThatFit) {
         "moe_input_jitter_eps=0.01",
         "moe_expert_capacity_factor=1.5; moe_token_drop_policy=position",
         "moe_expert_capacity_factor=4; moe_pad_expert_input_to_capacity=true",
-        "moe_shared_expert_intermediate_size=32; moe_shared_expert_overlap=true; "
-        "moe_token_dispatcher_type=alltoall",
+        ("moe_shared_expert_intermediate_size=32; moe_shared_expert_overlap=true; "
+         "moe_token_dispatcher_type=alltoall"),
         "moe_router_topk_scaling_factor=2.5; moe_z_loss_coeff=0.001; moe_token_dispatcher_type=alltoall"}) {
     EXPECT_EQ(report(problems_of(example(std::string("experts-layers: ") + settings).broken())), "")
         << settings;

@@ -49,8 +49,8 @@ constexpr const char* kMoreOfShapes[] = {
     "delay-wgrad: delay_wgrad_compute=true; pipeline_model_parallel_size=1",
     "idle-microbatch-group: pipeline_schedule=zb-v; microbatch_group_size_per_virtual_pipeline_stage=2",
     "microbatch-group: num_virtual_stages_per_pipeline_rank=2; global_batch_size=4",
-    "microbatch-group: num_virtual_stages_per_pipeline_rank=2; "
-    "microbatch_group_size_per_virtual_pipeline_stage=1",
+    ("microbatch-group: num_virtual_stages_per_pipeline_rank=2; "
+     "microbatch_group_size_per_virtual_pipeline_stage=1"),
 };
 
 constexpr const char* kMoreOfTraining[] = {
@@ -76,8 +76,8 @@ constexpr const char* kMoreOfExperts[] = {
     "experts-ranks: expert_model_parallel_size=16; world_size=64; global_batch_size=64",
     "experts-world: expert_tensor_parallel_size=4; expert_model_parallel_size=2",
     "experts-world: expert_tensor_parallel_size=8",
-    "experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=8; tensor_model_parallel_size=1; "
-    "sequence_parallel=false; world_size=8",
+    ("experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=8; tensor_model_parallel_size=1; "
+     "sequence_parallel=false; world_size=8"),
     "experts-rank-order: use_tp_pp_dp_mapping=true; expert_tensor_parallel_size=1",
     "experts-layers: moe_layer_freq=0",
     "experts-layers: moe_layer_freq=[0]*8",

@@ -120,7 +120,7 @@ TEST(ExpertsWork, GradientsOfExpertsAreSummedOverFewerRanks) {
   h.intra_node.bandwidth = 1e9;
   const config::Run run = mixtral(8, 1, 4);
   // Elements: experts 3 matrices of 4096 x 14336 each; the rest of Llama 3 8B is without its MLPs.
-  const double each = 3 * 4096.0 * 14336, expert = 32 * 8 / 4 * each;
+  const double each = 3 * 4096.0 * 14336, expert = 32 * 8 / 4.0 * each;
   const double dense = 8030261248 - 32 * each + 32 * 8 * 4096;
   EXPECT_NEAR(estimate_step(run, h).data, 2 * 4 * (dense * 7 / 8 + expert / 2) / 1e9, 1e-6);
   h.memory_bandwidth = 1e12;
