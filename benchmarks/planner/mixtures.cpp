@@ -9,19 +9,8 @@ namespace colonnade::planner {
 namespace {
 
 config::Model plain(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups) {
-  config::Model m;
-  m.num_layers = layers;
-  m.hidden_size = hidden;
-  m.num_attention_heads = heads;
-  m.num_query_groups = groups;
+  config::Model m = llama_kind(layers, hidden, heads, groups);
   m.kv_channels = 128;
-  m.position_embedding = config::PositionEmbedding::kRope;
-  m.normalization = config::Normalization::kRmsNorm;
-  m.activation = config::Activation::kSwiglu;
-  m.add_bias_linear = false;
-  m.untie_embeddings_and_output_weights = true;
-  m.hidden_dropout = m.attention_dropout = 0;
-  m.params_dtype = config::ParamsDtype::kBfloat16;
   m.moe.token_dispatcher_type = config::TokenDispatcher::kAllToAll;
   return m;
 }

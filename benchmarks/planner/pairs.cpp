@@ -10,20 +10,10 @@ namespace {
 
 /// Llama 3 with 8, 70 or 405 billion parameters.
 config::Model llama(std::int64_t billions) {
-  config::Model m;
-  m.num_layers = billions == 8 ? 32 : billions == 70 ? 80 : 126;
-  m.hidden_size = billions == 8 ? 4096 : billions == 70 ? 8192 : 16384;
+  const std::int64_t hidden = billions == 8 ? 4096 : billions == 70 ? 8192 : 16384;
+  config::Model m = llama_kind(billions == 8 ? 32 : billions == 70 ? 80 : 126, hidden, hidden / 128, 8);
   m.ffn_hidden_size = billions == 8 ? 14336 : billions == 70 ? 28672 : 53248;
-  m.num_attention_heads = m.hidden_size / 128;
-  m.num_query_groups = 8;
   m.vocab_size = 128256;
-  m.position_embedding = config::PositionEmbedding::kRope;
-  m.normalization = config::Normalization::kRmsNorm;
-  m.activation = config::Activation::kSwiglu;
-  m.add_bias_linear = false;
-  m.untie_embeddings_and_output_weights = true;
-  m.hidden_dropout = m.attention_dropout = 0;
-  m.params_dtype = config::ParamsDtype::kBfloat16;
   return m;
 }
 

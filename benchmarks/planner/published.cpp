@@ -107,17 +107,9 @@ Row row_of(const Titan& t) {
   Row row{.name = t.name, .hardware = "h100-500w.yaml", .calibrated = t.calibrated};
   row.run = complete({}, t.world, t.tensor, 1);
   config::Model& m = row.run.model;
-  m.num_layers = t.large ? 80 : 32;
-  m.hidden_size = t.large ? 8192 : 4096;
+  m = llama_kind(t.large ? 80 : 32, t.large ? 8192 : 4096, t.large ? 64 : 32, 8);
   m.ffn_hidden_size = t.large ? 28672 : 14336;
-  m.num_attention_heads = t.large ? 64 : 32;
-  m.num_query_groups = 8;
   m.vocab_size = 128256;
-  m.position_embedding = config::PositionEmbedding::kRope;
-  m.normalization = config::Normalization::kRmsNorm;
-  m.activation = config::Activation::kSwiglu;
-  m.add_bias_linear = false;
-  m.untie_embeddings_and_output_weights = true;
   row.run.training.seq_length = 8192;
   row.run.training.micro_batch_size = t.local_batch;
   row.run.training.global_batch_size = t.local_batch * t.world / t.tensor;
@@ -140,6 +132,22 @@ double peak_bytes(const config::Run& run) {
 }
 
 }  // namespace
+
+config::Model llama_kind(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups) {
+  config::Model m;
+  m.num_layers = layers;
+  m.hidden_size = hidden;
+  m.num_attention_heads = heads;
+  m.num_query_groups = groups;
+  m.position_embedding = config::PositionEmbedding::kRope;
+  m.normalization = config::Normalization::kRmsNorm;
+  m.activation = config::Activation::kSwiglu;
+  m.add_bias_linear = false;
+  m.untie_embeddings_and_output_weights = true;
+  m.hidden_dropout = m.attention_dropout = 0;
+  m.params_dtype = config::ParamsDtype::kBfloat16;
+  return m;
+}
 
 std::vector<Row> published_rows() {
   std::vector<Row> rows;

@@ -10,6 +10,9 @@
 
 namespace colonnade::planner {
 
+/// Of Llama's kind in bf16: rotary positions, RMSNorm, SwiGLU, no biases, untied tables, no dropout.
+config::Model llama_kind(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups);
+
 /// What a row leaves open is searched: the fastest by estimate that fits the memory, whatever was published.
 struct Row {
   std::string name;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "plan/ideal.h"
 #include "plan/presets.h"
 
 namespace colonnade::plan {
@@ -13,16 +14,7 @@ namespace {
 
 constexpr double kMiB = 1048576;
 
-config::Run run_of(const config::Model& model, const config::Parallel& parallel, std::int64_t seq,
-                   std::int64_t micro, std::int64_t global) {
-  config::Run run;
-  run.model = model;
-  run.parallel = parallel;
-  run.training.seq_length = seq;
-  run.training.micro_batch_size = micro;
-  run.training.global_batch_size = global;
-  return run;
-}
+using test::run_of;
 
 config::Run llama_tp4_pp2_dp2() {
   config::Run run = run_of(test::llama3_8b(), test::layout(16, 4, 2), 8192, 1, 16);

@@ -83,6 +83,20 @@ TEST(StepTime, GradientsHideBesideTheLastBackwardPass) {
   EXPECT_LT(estimate_step(run, h).data, 0.5) << "a backward pass takes 66 s";
 }
 
+// The norm in front of it is kept.
+TEST(StepTime, AnMlpThatIsMadeAgainIsItsProductsAndItsActivation) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(1, 1, 1), 2048, 1, 1);
+  Hardware h = test::instant();
+  h.memory_bandwidth = 1e9;
+  const double kept = estimate_step(run, h).compute;
+  run.recompute.granularity = "selective";
+  run.recompute.modules = {"mlp"};
+  const double n = 2048, hidden = 4096, ffn = 14336, e = 2;
+  const double activation = n * 3 * ffn, fc1 = n * (hidden + 2 * ffn) + 2 * ffn * hidden;
+  const double fc2 = n * (ffn + hidden) + ffn * hidden;
+  EXPECT_NEAR(estimate_step(run, h).compute - kept, 32 * e * (activation + fc1 + fc2) / 1e9, 1e-6);
+}
+
 TEST(StepTime, CutGradientsAndWeightsHideOnlyWhereTheyOverlap) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
   run.parallel.use_megatron_fsdp = true;

@@ -10,7 +10,6 @@
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/param.h"
-#include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/recompute.h"
 #include "colonnade/plan/work.h"
 
@@ -22,10 +21,9 @@ double ring(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
 /// Bytes of one activation between layers.
 double activation_bytes(const config::Run& run) {
-  const double element = run.model.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
   const double rows = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
                       run.parallel.context_parallel_size;
-  return rows * static_cast<double>(run.model.hidden_size) * element;
+  return rows * static_cast<double>(run.model.hidden_size) * static_cast<double>(element_size(run.model));
 }
 
 /// What opens the parallel stretch of attention, in activations between layers: each way, and gathered again.
@@ -40,19 +38,6 @@ Opening attention_opening(const config::Model& m) {
   const double queries = m.latent.q_lora_rank > 0 ? static_cast<double>(m.latent.q_lora_rank) : h;
   const double vectors = queries + static_cast<double>(m.latent.kv_lora_rank);
   return {.passes = (vectors + static_cast<double>(m.latent.qk_pos_emb_head_dim)) / h, .again = vectors / h};
-}
-
-/// Layers of a stage, those of further tokens with them.
-LayerCounts layers_with_predictions(const config::Model& m, const StageBlocks& stage) {
-  LayerCounts counts = layers_of(m, stage);
-  if (stage.head) (layers_with_experts(m).back() ? counts.experts : counts.dense) += m.mtp_num_layers;
-  return counts;
-}
-LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage) {
-  LayerCounts counts = layers_made_again(run, stage);
-  if (stage.head && makes_predictions_again(run.recompute))
-    (layers_with_experts(run.model).back() ? counts.experts : counts.dense) += run.model.mtp_num_layers;
-  return counts;
 }
 
 /// Of one micro-batch. A layer opens and closes two parallel stretches (of experts only shared ones), the
@@ -112,7 +97,7 @@ ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   const int tp = run.parallel.tensor_model_parallel_size;
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
                         run.parallel.context_parallel_size;
-  const double element = m.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
+  const auto element = static_cast<double>(element_size(m));
   const std::int64_t groups = std::max<std::int64_t>(1, m.num_query_groups / tp);
   // Columns for each token of this rank; keys that neighbours share are sent to each of them.
   const std::int64_t heads = m.num_attention_heads / tp;

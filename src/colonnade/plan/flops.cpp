@@ -48,20 +48,42 @@ AttentionFlops attention_flops(const config::Model& m) {
           .scores = n * (d + v)};
 }
 
-}  // namespace
+/// What all layers of a model share is counted once.
+class LayerCounter {
+ public:
+  LayerCounter(const config::Model& m, std::int64_t seq_length)
+      : m_(m),
+        length_(static_cast<double>(seq_length)),
+        attention_(attention_flops(m)),
+        experts_(layers_with_experts(m)) {}
+  [[nodiscard]] LayerFlops of(std::int64_t layer) const;
+  [[nodiscard]] double norms() const { return attention_.norms; }
 
-LayerFlops layer_flops(const config::Model& m, std::int64_t layer, std::int64_t seq_length) {
-  const bool experts = layers_with_experts(m)[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
+ private:
+  const config::Model& m_;
+  double length_;
+  AttentionFlops attention_;
+  std::vector<bool> experts_;
+};
+
+LayerFlops LayerCounter::of(std::int64_t layer) const {
+  const config::Model& m = m_;
+  const bool experts = experts_[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
   const double column = 2 * static_cast<double>(m.hidden_size) * (m.gated() ? 3 : 2);
   const double shared = experts ? column * static_cast<double>(m.moe.shared_expert_intermediate_size) : 0;
   const double routed =
       column * static_cast<double>(experts ? m.moe.router_topk * m.moe.ffn_hidden_size : m.ffn_hidden_size);
-  const AttentionFlops attention = attention_flops(m);
-  return {.projections = attention.projections,
-          .heads = attention.heads,
+  return {.projections = attention_.projections,
+          .heads = attention_.heads,
           .mlp = routed + shared,
           .shared = shared,
-          .attention = attention.scores * twice_seen(window_of(m, layer), static_cast<double>(seq_length))};
+          .attention = attention_.scores * twice_seen(window_of(m, layer), length_)};
+}
+
+}  // namespace
+
+LayerFlops layer_flops(const config::Model& m, std::int64_t layer, std::int64_t seq_length) {
+  return LayerCounter(m, seq_length).of(layer);
 }
 
 TrainingFlops training_flops_by_part(const config::Model& m, std::int64_t seq_length, std::int64_t sequences,
@@ -73,12 +95,13 @@ TrainingFlops training_flops_by_part(const config::Model& m, std::int64_t seq_le
   const double tokens = static_cast<double>(seq_length * sequences);
   double linears = 4 * hidden * hidden * depths + 2 * hidden * vocabulary * (1 + depths);
   double attention = 0;
+  const LayerCounter counter(m, seq_length);
   for (std::int64_t i = 0; i < layers; ++i) {
-    const LayerFlops layer = layer_flops(m, i, seq_length);
+    const LayerFlops layer = counter.of(i);
     linears += layer.projections + layer.mlp;
     attention += layer.attention;
   }
-  const double norms = static_cast<double>(layers) * attention_flops(m).norms + 6 * hidden * depths;
+  const double norms = static_cast<double>(layers) * counter.norms() + 6 * hidden * depths;
   return {.linears = 3 * tokens * linears, .attention = 3 * tokens * attention, .norms = 3 * tokens * norms};
 }
 

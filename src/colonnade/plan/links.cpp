@@ -54,6 +54,10 @@ Exchange exchange_of(const Hardware& hardware, const std::vector<int>& ranks) {
   return e;
 }
 
+double unhidden(const Hardware& hardware, double communication, double work) {
+  return std::max(0.0, communication - work) + hardware.overlap_cost * std::min(communication, work);
+}
+
 double hop_seconds(const Hardware& hardware, const std::vector<int>& ranks, double bytes) {
   const bool inside = near(hardware, ranks) == static_cast<int>(ranks.size());
   const Link& link = inside ? hardware.intra_node : hardware.inter_node;

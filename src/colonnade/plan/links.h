@@ -41,6 +41,9 @@ struct Exchange {
 /// Nodes hold equally many of the ranks, as many as that of the first one.
 Exchange exchange_of(const Hardware& hardware, const std::vector<int>& ranks);
 
+/// What of `communication` is not hidden beside `work` that does not depend on it, in seconds.
+double unhidden(const Hardware& hardware, double communication, double work);
+
 /// Seconds of `bytes` from each of the ranks to the next one; the slowest way sets the pace.
 double hop_seconds(const Hardware& hardware, const std::vector<int>& ranks, double bytes);
 

@@ -26,6 +26,9 @@ struct LayerCounts {
 };
 LayerCounts layers_of(const config::Model& model, const StageBlocks& stage);
 LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage);
+/// The same with the layers of further tokens, behind the head.
+LayerCounts layers_with_predictions(const config::Model& model, const StageBlocks& stage);
+LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage);
 
 /// Whether a graph holds its micro-batch until its backward pass, because parts that are made again read it.
 bool keeps_batches(const config::Run& run);

@@ -205,16 +205,13 @@ class Estimator {
         const double gather = values ? data_seconds(elements, element_) : 0;
         const double scatter = data_seconds(elements, kFp32);
         const StageTime& t = times_[stage(rank, chunk)];
-        const auto exposed = [&](double communication, double work) {
-          return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
-        };
         const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].num_layers + 2);
         const config::Parallel& p = run_.parallel;
         const double hidden_gather = p.overlap_param_gather ? gather : 0;
         const double hidden_scatter = p.overlap_grad_reduce ? scatter : 0;
         sum += microbatches_ * (2 * (gather - hidden_gather) + (scatter - hidden_scatter) +
-                                exposed(hidden_gather, t.forward.total()) +
-                                exposed(hidden_gather + hidden_scatter, t.backward.total()) +
+                                unhidden(hw_, hidden_gather, t.forward.total()) +
+                                unhidden(hw_, hidden_gather + hidden_scatter, t.backward.total()) +
                                 (hidden_gather + hidden_scatter) / blocks);
       }
       most = std::max(most, sum);

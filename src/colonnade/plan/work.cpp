@@ -2,6 +2,7 @@
 #include "colonnade/plan/work.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/params/gpt.h"
@@ -50,32 +51,26 @@ Work prediction_work(const config::Run& run) {
 
 namespace {
 
-/// Layers of a stage and those of further tokens behind it.
-struct Layers {
-  double attention = 0, dense = 0, experts = 0;
-};
+double real(std::int64_t number) { return static_cast<double>(number); }
 
-Layers layers_with_predictions(const config::Run& run, const StageBlocks& stage) {
-  const LayerCounts counts = layers_of(run.model, stage);
-  Layers layers{.dense = static_cast<double>(counts.dense), .experts = static_cast<double>(counts.experts)};
-  if (stage.head && run.model.mtp_num_layers > 0)
-    (layers_with_experts(run.model).back() ? layers.experts : layers.dense) +=
-        static_cast<double>(run.model.mtp_num_layers);
-  layers.attention = layers.dense + layers.experts;
+/// Layers of a stage that exchange keys alike: the first one, and how many.
+std::vector<std::pair<std::int64_t, std::int64_t>> alike(const config::Run& run, const StageBlocks& stage) {
+  if (stage.num_layers == 0) return {};
+  if (run.parallel.context_parallel_size == 1 || run.parallel.cp_comm_type.size() == 1)
+    return {{stage.first_layer, stage.num_layers}};
+  std::vector<std::pair<std::int64_t, std::int64_t>> layers;
+  for (std::int64_t i = 0; i < stage.num_layers; ++i) layers.emplace_back(stage.first_layer + i, 1);
   return layers;
 }
 
 /// Attention of the stage's layers, of which the first `again` are made again.
-void add_attentions(const config::Run& run, const StageBlocks& stage, ScoresIn scores, double again,
+void add_attentions(const config::Run& run, const StageBlocks& stage, ScoresIn scores, std::int64_t again,
                     std::vector<RepeatedWork>& parts) {
-  const auto layers = static_cast<double>(stage.num_layers);
-  if (run.parallel.context_parallel_size == 1 || run.parallel.cp_comm_type.size() == 1) {
-    parts.push_back({attention_work(run, stage.first_layer, scores), layers, true, again});
-    return;
+  for (const auto& [first, count] : alike(run, stage)) {
+    const std::int64_t left = stage.first_layer + again - first;
+    parts.push_back({attention_work(run, first, scores), real(count), true,
+                     real(std::clamp(left, std::int64_t{0}, count))});
   }
-  for (std::int64_t i = 0; i < stage.num_layers; ++i)
-    parts.push_back({attention_work(run, stage.first_layer + i, scores), 1, true,
-                     static_cast<double>(i) < again ? 1.0 : 0.0});
 }
 
 /// Each further token is embedded, passes a layer of the last one's kind and is predicted.
@@ -91,36 +86,48 @@ void add_predictions(const config::Run& run, ScoresIn scores, std::vector<Repeat
   parts.push_back({head_work(run), depths});
 }
 
+/// A layer's second half behind its norm, and before the one that may follow it.
+Work without_norms(const config::Run& run, Work work) {
+  const WorkSizes z(run);
+  Work norms;
+  add_norm(norms, z);
+  add_sandwich_norm(norms, z);
+  work.pass(-norms.forward_bytes, -norms.backward_bytes, -norms.forward_kernels, -norms.backward_kernels);
+  return work;
+}
+
 /// What is made again of every layer by itself.
 void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn scores,
                   std::vector<RepeatedWork>& parts) {
   if (run.recompute.granularity != "selective") return;
-  const Layers layers = layers_with_predictions(run, stage);
+  const LayerCounts layers = layers_with_predictions(run.model, stage);
+  const double dense = real(layers.dense), experts = real(layers.experts);
   const auto add = [&](const char* module, const Work& work, double again) {
     if (run.recompute.selects(module) && again > 0) parts.push_back({work, 0, true, again});
   };
   Work norm;
   norm.pass(2 * WorkSizes(run).hidden, 0, 1, 0);
-  add("layernorm", norm, 2 * layers.attention);
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(layers.attention); ++i)
-    add("core_attn", core_attention_work(run, stage.first_layer + i, scores), 1);
-  if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run), layers.attention);
-  add("mlp", mlp_work(run), layers.dense);
+  add("layernorm", norm, 2 * (dense + experts));
+  for (const auto& [first, count] : alike(run, stage))
+    add("core_attn", core_attention_work(run, first, scores), real(count));
+  if (stage.head)
+    add("core_attn", core_attention_work(run, run.model.num_layers, scores), real(run.model.mtp_num_layers));
+  if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run), dense + experts);
+  add("mlp", without_norms(run, mlp_work(run)), dense);
   if (layers.experts == 0) return;
-  add("moe", experts_work(run), layers.experts);
+  add("moe", without_norms(run, experts_work(run)), experts);
   if (run.recompute.selects("moe")) return;
-  add("moe_act", expert_activation_work(run), layers.experts);
-  add("shared_experts", shared_experts_work(run), layers.experts);
+  add("moe_act", expert_activation_work(run), experts);
+  add("shared_experts", shared_experts_work(run), experts);
 }
 
 }  // namespace
 
 std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage, ScoresIn scores) {
   const LayerCounts counts = layers_of(run.model, stage), whole = layers_made_again(run, stage);
-  const auto real = [](std::int64_t number) { return static_cast<double>(number); };
   std::vector<RepeatedWork> parts;
   if (stage.embedding) parts.push_back({embedding_work(run), 1});
-  if (stage.num_layers > 0) add_attentions(run, stage, scores, real(whole.dense + whole.experts), parts);
+  add_attentions(run, stage, scores, whole.dense + whole.experts, parts);
   if (counts.dense > 0) parts.push_back({mlp_work(run), real(counts.dense), true, real(whole.dense)});
   if (counts.experts > 0)
     parts.push_back({experts_work(run), real(counts.experts), true, real(whole.experts)});

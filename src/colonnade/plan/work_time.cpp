@@ -28,25 +28,22 @@ class Stopwatch {
     const Work& work = part.work;
     t.forward.compute = passes(work.forward_bytes, work.forward_kernels) + attention(work, false);
     t.backward.compute = passes(work.backward_bytes, work.backward_kernels) + attention(work, true);
-    const double elementwise = passes(work.forward_bytes, work.forward_kernels);
     double products = 0;
-    for (const Product& p : work.products) {
-      products += product(p, element_ * p.n * p.k);
-      add(p, t);
-    }
+    for (const Product& p : work.products) products += add(p, t);
     for (const Collective& c : work.collectives) {
       const double once = collective(c, work);
       waits(c.among, t.forward) += c.forward * once;
       waits(c.among, t.backward) += c.backward * once;
     }
     add_ring(work, t);
-    if (part.layer && how_.half_again) t.backward.compute += elementwise + products / 2;
+    if (part.layer && how_.half_again)
+      t.backward.compute += passes(work.forward_bytes, work.forward_kernels) + products / 2;
     return t;
   }
 
   /// What of `communication` is not hidden beside `work` that does not depend on it.
   [[nodiscard]] double beside(double communication, double work) const {
-    return std::max(0.0, communication - work) + hw_.overlap_cost * std::min(communication, work);
+    return unhidden(hw_, communication, work);
   }
 
  private:
@@ -128,25 +125,25 @@ class Stopwatch {
   }
 
   // Without sequence parallelism a whole activation is summed, which takes as long as scattering and
-  // gathering.
-  void add(const Product& p, StageTime& t) const {
+  // gathering. Returns the time of the product forward, which that of the input's gradient is too.
+  double add(const Product& p, StageTime& t) const {
     const double once = product(p, element_ * p.n * p.k);
-    const double input = once;
     // Read and written in fp32; of experts it is made in 16 bits, and added.
     const bool grouped = p.kind == ProductKind::kGrouped;
     const double weight = product(p, (2 * kFp32 + (grouped ? 2 * element_ : 0)) * p.n * p.k);
     t.forward.compute += once;
-    t.backward.compute += input + weight;
+    t.backward.compute += once + weight;
     if (!grouped) t.weight += weight;
-    if (ring_.ranks < 2 || p.cut == LinearCut::kWhole) return;
+    if (ring_.ranks < 2 || p.cut == LinearCut::kWhole) return once;
     const double way = ring_.seconds(p.exchanged);
     if (p.cut == LinearCut::kColumns) {
       if (by_sequence_) t.forward.tensor += in_pieces(way, once);
-      t.backward.tensor += by_sequence_ ? beside(way, input) + beside(way, weight) : beside(2 * way, weight);
+      t.backward.tensor += by_sequence_ ? beside(way, once) + beside(way, weight) : beside(2 * way, weight);
     } else {
       t.forward.tensor += by_sequence_ ? in_pieces(way, once) : 2 * way;
-      if (by_sequence_) t.backward.tensor += in_pieces(way, input);
+      if (by_sequence_) t.backward.tensor += in_pieces(way, once);
     }
+    return once;
   }
 
   const Hardware& hw_;

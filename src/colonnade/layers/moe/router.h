@@ -15,8 +15,8 @@
 namespace colonnade::layers {
 
 /// logits = x W^T + b in fp32 (float64 for float64), b only with biases of linear layers; then ops::route.
-/// With
-/// --moe-input-jitter-eps, in training, x is times 1 + eps (2 u - 1), u uniform and drawn as dropout's
+///
+/// With --moe-input-jitter-eps, in training, x is times 1 + eps (2 u - 1), u uniform and drawn as dropout's
 /// numbers are: by name, sample, position and channel, so that it is one noise in every layout (Megatron
 /// draws anew in evaluations and differently on each rank).
 ///
