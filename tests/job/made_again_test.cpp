@@ -154,5 +154,29 @@ TEST(Sharded, GradientsAreTheDistributedOptimizersBitsWithOneMicroBatch) {
   }
 }
 
+/// Losses of evaluations before and after a step, in fp32.
+std::vector<double> evaluated(const config::Run& run) {
+  std::vector<double> losses;
+  std::mutex mutex;
+  on_jobs(run, [&](Job& job) {
+    for (int step = 0; step < 2; ++step) {
+      const auto found = job.evaluate(1, [&](int) { return steps_after(job, 0); }).at("lm_loss");
+      if (const std::lock_guard lock(mutex); job.ranks.rank() == 0) losses.push_back(found);
+      job.train_step(steps_after(job, 0), {.learning_rate = 0.1});
+    }
+  });
+  return losses;
+}
+
+TEST(Sharded, EvaluationsAroundAStepAgree) {
+  const auto flags = words(fmt::format("{}{}--hidden-dropout 0 --attention-dropout 0 ", kCommon, kUntied));
+  const std::vector<double> one = evaluated(settings(1, flags));
+  EXPECT_GT(std::abs(one[0] - one[1]), 1e-3);
+  for (const char* sharding : kShardings) {
+    const std::vector<double> two = evaluated(settings(2, flags + words(sharding)));
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 2e-5 * one[i]) << sharding;
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::job
