@@ -21,8 +21,10 @@ struct Parallel {
   int expert_tensor_parallel_size = 0;                   ///< --expert-tensor-parallel-size; 0: as tensor
   std::vector<std::string> cp_comm_type = {"p2p"};       ///< --cp-comm-type: one, or one for each layer
   std::vector<int> hierarchical_context_parallel_sizes;  ///< of a2a+p2p: heads, rings
-  bool sequence_parallel = false;     ///< --sequence-parallel; off by itself when tensor size is 1
-  bool use_tp_pp_dp_mapping = false;  ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
+  bool hybrid_context_parallel = false;  ///< --hybrid-context-parallel: ranks of each sequence by its length
+  std::int64_t max_seqlen_per_dp_cp_rank = 0;  ///< --max-seqlen-per-dp-cp-rank, tokens; 0: unset
+  bool sequence_parallel = false;              ///< --sequence-parallel; off by itself when tensor size is 1
+  bool use_tp_pp_dp_mapping = false;           ///< --use-tp-pp-dp-mapping: order tp-cp-ep-pp-dp
 
   /// --pipeline-schedule gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v; auto: by virtual stages
   std::string pipeline_schedule = "auto";
@@ -44,6 +46,11 @@ struct Parallel {
   bool use_megatron_fsdp = false;  ///< --use-megatron-fsdp: data ranks hold parts, by the strategy
   /// --data-parallel-sharding-strategy no_shard|optim|optim_grads|optim_grads_params
   std::string data_parallel_sharding_strategy = "optim_grads_params";
+  /// --num-distributed-optimizer-instances: groups of data ranks, each of which holds everything
+  int num_distributed_optimizer_instances = 1;
+  /// --outer-dp-sharding-strategy no_shard|optim: what is cut once more over the instances
+  std::string outer_dp_sharding_strategy = "no_shard";
+  bool grad_reduce_in_bf16 = false;  ///< --grad-reduce-in-bf16: gradients travel so; sums stay fp32
   /// --deterministic-mode: gradients are summed micro-batch by micro-batch over the data ranks, in one order
   /// for all layouts.
   bool deterministic_mode = false;
