@@ -155,16 +155,23 @@ TEST(Attention, AlignsFewQueriesAtTheEndOfACache) {
   }
 }
 
-/// Keys in two blocks, of which some queries see none in the second, joined again.
-void check_blocks(const Case& c, at::ScalarType type) {
+struct InBlocks {
+  decltype(&attention_block) forward;
+  decltype(&attention_block_backward) backward;
+};
+
+/// Keys in two blocks, of which some queries see none in the second, joined again. No masks: mask_batch 0.
+void check_blocks(const InBlocks& in_blocks, const Case& c, at::ScalarType type) {
   SCOPED_TRACE(fmt::format("g {} mask {} {}", c.g, c.mask_batch, c10::toString(type)));
   const Qkv qkv{test::random({c.b, c.n, c.s, 8}, type), test::random({c.b, c.g, c.t, 8}, type),
                 test::random({c.b, c.g, c.t, 8}, type)};
   const auto copy = [](const Tensor& x) { return x.to(at::kDouble).set_requires_grad(true); };
   const Qkv ref_in{copy(qkv.q), copy(qkv.k), copy(qkv.v)};
-  Tensor mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
+  Tensor mask =
+      at::rand({std::max<std::int64_t>(c.mask_batch, 1), 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
   mask.diagonal(0, -2, -1).fill_(false);
   mask.narrow(2, 0, 4).narrow(3, c.s, c.t - c.s).fill_(true);
+  if (c.mask_batch == 0) mask.fill_(false);
   const Tensor first = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
   first.narrow(3, 0, c.s).logical_or_(at::ones({c.s, c.s}, first.options()).triu(1));  // causal in its block
   const Tensor all = mask.logical_or(first);
@@ -180,26 +187,48 @@ void check_blocks(const Case& c, at::ScalarType type) {
   const auto keys = [&](const Block& b) {
     return Qkv{qkv.q, qkv.k.narrow(2, b.begin, b.length), qkv.v.narrow(2, b.begin, b.length)};
   };
-  const auto mask_of = [&](const Block& b) { return BlockMask{b.causal, mask.narrow(3, b.begin, b.length)}; };
-  BlockOutput whole = attention_block(keys(blocks[0]), 0.4, mask_of(blocks[0]));
+  const auto mask_of = [&](const Block& b) {
+    return BlockMask{b.causal, c.mask_batch > 0 ? mask.narrow(3, b.begin, b.length) : Tensor()};
+  };
+  BlockOutput whole = in_blocks.forward(keys(blocks[0]), 0.4, mask_of(blocks[0]));
   whole.y = whole.y.to(whole.lse.scalar_type());
-  join_block(whole, attention_block(keys(blocks[1]), 0.4, mask_of(blocks[1])));
+  join_block(whole, in_blocks.forward(keys(blocks[1]), 0.4, mask_of(blocks[1])));
   EXPECT_LT(distance(whole.y.permute({2, 0, 1, 3}).reshape(ref.sizes()), ref), test::tolerance(type));
   whole.y = whole.y.to(type);
   const Tensor grad_y = probe.view({c.s, c.b, c.n, 8}).permute({1, 2, 0, 3}).to(type);
-  const Qkv one = attention_block_backward(grad_y, keys(blocks[0]), whole, 0.4, mask_of(blocks[0]));
-  const Qkv two = attention_block_backward(grad_y, keys(blocks[1]), whole, 0.4, mask_of(blocks[1]));
+  const Qkv one = in_blocks.backward(grad_y, keys(blocks[0]), whole, 0.4, mask_of(blocks[0]));
+  const Qkv two = in_blocks.backward(grad_y, keys(blocks[1]), whole, 0.4, mask_of(blocks[1]));
   EXPECT_LT(distance(one.q + two.q, expected[0]), 2 * test::tolerance(type));
   EXPECT_LT(distance(at::cat({one.k, two.k}, 2), expected[1]), 2 * test::tolerance(type));
   EXPECT_LT(distance(at::cat({one.v, two.v}, 2), expected[2]), 2 * test::tolerance(type));
 }
 
 TEST(Attention, InBlocksIsAttentionToAllTheirKeys) {
-  if (test::device().is_cuda()) GTEST_SKIP() << "blocks are computed on the CPU only";
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const std::int64_t groups : {4, 2})
-      for (const std::int64_t masks : {1, 2})
-        check_blocks({.g = groups, .s = 9, .t = 20, .causal = false, .mask_batch = masks}, type);
+      for (const std::int64_t masks : {0, 1, 2}) {
+        const Case c{.g = groups, .s = 9, .t = 20, .causal = false, .mask_batch = masks};
+        check_blocks({attention_block, attention_block_backward}, c, type);
+        check_blocks({attention_block_by_scores, attention_block_backward_by_scores}, c, type);
+      }
+}
+
+/// So many that they are made in several pieces.
+TEST(Attention, MakesTheScoresOfABlockPieceByPiece) {
+  const std::int64_t s = 4100, t = 4100;  // 4 heads: 67 M scores
+  const Qkv qkv{test::random({1, 4, s, 8}, at::kFloat), test::random({1, 2, t, 8}, at::kFloat),
+                test::random({1, 2, t, 8}, at::kFloat)};
+  const BlockMask mask{.causal = true, .hidden = {}};
+  const BlockOutput got = attention_block_by_scores(qkv, 0.4, mask),
+                    expected = attention_block(qkv, 0.4, mask);
+  EXPECT_LT(distance(got.y, expected.y), 1e-5);
+  EXPECT_LT(distance(got.lse, expected.lse), 1e-5);
+  const Tensor grad_y = test::random({1, 4, s, 8}, at::kFloat);
+  const Qkv one = attention_block_backward_by_scores(grad_y, qkv, expected, 0.4, mask);
+  const Qkv two = attention_block_backward(grad_y, qkv, expected, 0.4, mask);
+  EXPECT_LT(distance(one.q, two.q), 1e-5);
+  EXPECT_LT(distance(one.k, two.k), 1e-5);
+  EXPECT_LT(distance(one.v, two.v), 1e-5);
 }
 
 TEST(Attention, DropsProbabilitiesByPosition) {

@@ -44,8 +44,13 @@ struct BlockMask {
 };
 
 /// Attention of the queries to one block of keys, for rules that have the keys of a sequence block by block:
-/// not differentiable. A query that sees no key of the block gets a sum of nearly nothing. CPU and meta.
+/// not differentiable. A query that sees no key of the block gets a sum of nearly nothing. LibTorch's flash
+/// kernels on the CPU, and on CUDA for 16 bits, heads of 8 to 256 channels and no hidden keys; else by
+/// scores.
 BlockOutput attention_block(const Qkv& qkv, double scale, const BlockMask& mask);
+/// The same by products, on any device: scores in fp32 (float64 for float64), at most 256 MiB of them at
+/// once.
+BlockOutput attention_block_by_scores(const Qkv& qkv, double scale, const BlockMask& mask);
 
 /// Joins another block of keys for the same queries: lse = log(exp(into.lse) + exp(more.lse)) and the outputs
 /// weighted by their shares, in place. into.y is of the type of lse; both may be views.
@@ -59,6 +64,8 @@ void join_sinks_backward(const at::Tensor& grad_y, const BlockOutput& whole, con
 /// The gradients of q, k and v that go through this block, out of the output and sums over all blocks.
 Qkv attention_block_backward(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole, double scale,
                              const BlockMask& mask);
+Qkv attention_block_backward_by_scores(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole,
+                                       double scale, const BlockMask& mask);
 
 /// softmax(scale * q k^T + masks) v, heads of one group sharing its key and value.
 ///   q [b, n, s, d], k [b, g, t, d], v [b, g, t, w] with t >= s (t > s: the last s of t positions ask, as

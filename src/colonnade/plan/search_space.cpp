@@ -24,12 +24,11 @@ int replicas_of(const config::Run& run, const Choices& c) {
   return run.parallel.world_size / (c.tensor * c.pipeline);
 }
 
-/// Keys in blocks are not run on CUDA (rule context-cuda).
-void add_exchanges(const config::Run& run, Choices c, std::vector<Choices>& out) {
+void add_exchanges(Choices c, std::vector<Choices>& out) {
   if (c.context == 1) return out.push_back(c);
   for (const char* exchange : {"p2p", "a2a"}) {
     c.exchange = exchange;
-    if (c.exchange == "a2a" || run.training.device != "cuda") out.push_back(c);
+    out.push_back(c);
   }
 }
 
@@ -37,7 +36,7 @@ void add_contexts(const config::Run& run, Choices c, std::vector<Choices>& out) 
   for (const int context : divisors(replicas_of(run, c))) {
     if (context > kMostContextRanks) break;
     c.context = context;
-    add_exchanges(run, c, out);
+    add_exchanges(c, out);
   }
 }
 

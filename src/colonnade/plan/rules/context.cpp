@@ -114,15 +114,6 @@ Broken soft_cap(const Run& r) {
                  ""};
 }
 
-Broken device(const Run& r) {
-  if (!has_blocks(r) || r.training.device != "cuda") return std::nullopt;
-  return Finding{"--cp-comm-type",
-                 "must be a2a on CUDA in this version",
-                 kinds_of(r),
-                 {{"cp_comm_type", "a2a"}, {"hierarchical_context_parallel_sizes", ""}},
-                 "set --cp-comm-type a2a"};
-}
-
 constexpr Rule kContext[] = {
     {"context-sequence", true, sequence, "seq_length=30",
      "Every context rank takes two chunks of each sequence, an early and a late one, so that all have as much "
@@ -141,9 +132,6 @@ constexpr Rule kContext[] = {
      "cp_comm_type context_parallel_size"},
     {"context-soft-cap", true, soft_cap, "attn_logit_softcapping=30",
      "Blocks of keys are joined by sums of plain scores.", "cp_comm_type context_parallel_size"},
-    {"context-cuda", true, device, "device=cuda",
-     "Joining blocks of keys needs sums that are taken from LibTorch's kernels for the CPU only.",
-     "device context_parallel_size"},
 };
 
 }  // namespace
