@@ -247,6 +247,30 @@ TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
   }
 }
 
+/// Flat stretches of uneven length, as owners of buckets have them; transposed matrices and experts too.
+TEST(ModelSlices, AnyStretchesCoverTheWholeOnce) {
+  for (const auto& [model, family] :
+       {std::pair{llama(), std::optional(HfFamily::kLlama)}, {gpt2(), std::optional(HfFamily::kGpt2)}})
+    for (const std::int64_t step : {1, 5, 64, 100000}) {
+      SCOPED_TRACE(step);
+      Assembly all, expected = assembled(model, family, 1);
+      for (int rank = 0; rank < 2; ++rank)
+        for (const auto& p : numbered(model, rank, 2)) {
+          const Tensor flat = p->value.detach().view(-1);
+          for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
+            const Tensor stretch = flat.narrow(0, begin, std::min(step, flat.numel() - begin));
+            for (Slice slice : model_slices(*p, begin, stretch, family, true)) {
+              slice.data = slice.data.clone();
+              all.add(slice);
+            }
+          }
+        }
+      EXPECT_EQ(all.names(), expected.names());
+      for (const std::string& name : expected.names())
+        EXPECT_TRUE(at::equal(all.whole(name), expected.whole(name))) << name;
+    }
+}
+
 /// Flat stretches of uneven length, as owners of buckets have them.
 TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
   for (const auto& model : {llama(), gpt2()})

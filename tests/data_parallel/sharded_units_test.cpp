@@ -2,6 +2,9 @@
 // buffers, and in between the memory is gone.
 #include <gmock/gmock.h>
 
+#include <map>
+#include <mutex>
+
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/data_parallel/grad_buffers.h"
 #include "support/device.h"
@@ -111,15 +114,45 @@ TEST(ShardedUnits, AreGoneBetweenUses) {
     EXPECT_TRUE(gone());
     for (const auto& block : toy.stage.blocks)
       EXPECT_THAT(static_cast<const Affine&>(*block).whole, testing::Each(true));
-    buffers.hold_all();
-    EXPECT_TRUE(at::equal(toy.stage.parameters()[0]->value, before));
-    toy.stage.parameters()[0]->value.detach().fill_(3);
-    buffers.take_parts();
+    Parameter& first = *toy.stage.parameters()[0];
+    const Here here = buffers.here(first);
+    EXPECT_TRUE(here.saves);
+    EXPECT_TRUE(at::equal(here.values, before.view(-1).narrow(0, here.begin, here.values.numel())));
+    here.values.fill_(3);  // as a checkpoint does
     buffers.gather_params();
     EXPECT_TRUE(gone());
-    buffers.hold_all();
-    EXPECT_TRUE(at::equal(toy.stage.parameters()[0]->value, at::full_like(before, 3)));
+    tensor::Block& block = *toy.stage.blocks[0];
+    toy.stage.before_forward(block);
+    EXPECT_TRUE(at::equal(first.value, at::full_like(before, 3)));
+    const at::NoGradGuard no_grad;
+    toy.stage.after_forward(block, {}, {});
   });
+}
+
+/// Whatever the cut, the parts of all ranks are the parameter, and what is whole is one rank's to save.
+TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
+  for (const auto sharding : {plan::Sharding::kOptimizer, plan::Sharding::kParameters}) {
+    std::mutex mutex;
+    std::map<std::string, Tensor> saved, expected;
+    Toy alone;
+    for (const Parameter* p : alone.stage.parameters()) {
+      expected[p->spec.name] = p->value.detach().clone().view(-1);
+      saved[p->spec.name] = at::full({p->value.numel()}, std::nan(""), p->value.options());
+    }
+    comm::run_ranks(3, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks(), nullptr, {.data = ranks.world()}, toy.options(sharding, false));
+      const std::lock_guard lock(mutex);
+      for (const Parameter* p : toy.stage.parameters()) {
+        const Here here = buffers.here(*p);
+        if (!here.saves) continue;
+        const Tensor place = saved.at(p->spec.name).narrow(0, here.begin, here.values.numel());
+        EXPECT_TRUE(place.isnan().all().item<bool>()) << "two ranks save it";
+        place.copy_(here.values);
+      }
+    });
+    for (const auto& [name, value] : expected) EXPECT_TRUE(at::equal(saved.at(name), value)) << name;
+  }
 }
 
 TEST(ShardedUnits, OneReplicaCutsNothing) {

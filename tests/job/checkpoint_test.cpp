@@ -81,12 +81,15 @@ config::Run settings(const Layout& layout, const std::string& flags) {
 class State {
  public:
   void add(Job& job) {
-    job.buffers().hold_all();
-    for (const tensor::Parameter* p : job.parameters()) put(p->spec.name, *p, p->value.detach());
+    for (const tensor::Parameter* p : job.parameters()) {
+      const data_parallel::Here here = job.buffers().here(*p);
+      put_flat(p->spec.name, *p, here.begin, here.values);
+    }
     for (const optim::Segment& s : job.optimizer().segments()) {
-      put_flat("exp_avg." + s.parameter->spec.name, s, s.exp_avg);
-      if (s.exp_avg_sq.defined()) put_flat("exp_avg_sq." + s.parameter->spec.name, s, s.exp_avg_sq);
-      put_flat("main." + s.parameter->spec.name, s, s.main);
+      put_flat("exp_avg." + s.parameter->spec.name, *s.parameter, s.begin, s.exp_avg);
+      if (s.exp_avg_sq.defined())
+        put_flat("exp_avg_sq." + s.parameter->spec.name, *s.parameter, s.begin, s.exp_avg_sq);
+      put_flat("main." + s.parameter->spec.name, *s.parameter, s.begin, s.main);
     }
     const std::lock_guard lock(mutex_);
     counters_ = {job.counters.iteration, job.counters.consumed_samples, job.optimizer().steps()};
@@ -126,10 +129,11 @@ class State {
       to.copy_(at::where(from.isnan(), to, from));
     }
   }
-  void put_flat(const std::string& name, const optim::Segment& s, const Tensor& state) {
-    Tensor local = at::full({s.parameter->value.numel()}, std::nan(""), state.options());
-    local.narrow(0, s.begin, state.numel()).copy_(state);
-    put(name, *s.parameter, local.view(s.parameter->shard.shape));
+  void put_flat(const std::string& name, const tensor::Parameter& p, std::int64_t begin,
+                const Tensor& values) {
+    Tensor local = at::full({p.value.numel()}, std::nan(""), values.options());
+    local.narrow(0, begin, values.numel()).copy_(values);
+    put(name, p, local.view(p.shard.shape));
   }
 
   std::mutex mutex_;
@@ -259,13 +263,13 @@ TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {
 
 /// Saves after two steps in one precision and goes on in another, in every layout: the fp32 values and the
 /// moments are the same, and the weights are those values in the new type.
-void check_change_of_precision(const std::string& model, const std::string& before,
-                               const std::string& after) {
+void check_change_of_precision(const std::string& model, const std::string& before, const std::string& after,
+                               std::span<const Layout> layouts = kLayouts) {
   for (const Layout& from : {kOne, kTp4Dp2Distributed}) {
     const TempFolder folder;
     State saved;
     const double next_loss = save_after_two_steps(from, model + before, folder, saved);
-    for (const Layout& to : kLayouts) {
+    for (const Layout& to : layouts) {
       SCOPED_TRACE(fmt::format("'{}' to '{}', from '{}' to '{}'", before, after, from.flags, to.flags));
       State loaded;
       test::on_jobs(settings(to, model + after), [&](Job& job) {
@@ -283,6 +287,7 @@ TEST(Checkpoint, GoesOnInAnotherPrecision) {
   check_change_of_precision(kLlama, "--bf16 ", "");
   check_change_of_precision(kGpt2, "", "--fp16 --initial-loss-scale 1024 ");
   check_change_of_precision(kGpt2, "--bf16 ", "");
+  check_change_of_precision(kLlama, "", "--bf16 ", std::array{Layout{4, "--use-megatron-fsdp"}});
 }
 
 TEST(Checkpoint, WeightsOf16BitsAreNotTakenForLostMainValues) {

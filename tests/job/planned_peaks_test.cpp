@@ -1,5 +1,6 @@
 // Peaks of steps and of evaluations that are really run on meta tensors, against the plan: within a few
 // percent.
+#include "colonnade/job/checkpoint.h"
 #include "job/planned_layouts.h"
 
 namespace colonnade::job {
@@ -47,6 +48,29 @@ TEST(PlannedPeaks, OfShardedUnits) {
     SCOPED_TRACE(layout.name);
     expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.95, 1.03);
   }
+}
+
+/// Values are made, and read or written by checkpoints, part by part: beside what stays there is never more
+/// than one whole bucket with its gradients.
+TEST(PlannedPeaks, BuildingWithShardedWeightsHoldsOneBlockAtATime) {
+  test::count();
+  const Planned layout{"Fsdp", 8, "--use-megatron-fsdp --micro-batch-size 1"};
+  const config::Run run = test::planned_run(layout, test::llama(""), "meta");
+  const auto before = tensor::memory_use(at::kMeta).now;
+  tensor::reset_peak(at::kMeta);
+  test::Alone alone(run, 0);
+  const auto peak = static_cast<double>(tensor::take_peak(at::kMeta) - before);
+  const auto stays = static_cast<double>(tensor::memory_use(at::kMeta).now - before);
+  std::int64_t largest = 0;
+  for (const auto& block : alone.job.model.stages[0]->blocks) {
+    std::int64_t elements = 0;
+    for (const tensor::Parameter* p : block->parameters()) elements += p->value.numel();
+    largest = std::max(largest, elements);
+  }
+  EXPECT_LT(peak, stays + 1.01 * static_cast<double>(largest) * (2 + 2 + 4));
+  tensor::reset_peak(at::kMeta);
+  const checkpoint::Snapshot shot = snapshot(alone.job);
+  EXPECT_EQ(tensor::take_peak(at::kMeta) - before, stays);
 }
 
 TEST(PlannedPeaks, OfExpertsPeakOfAStepAndOfAnEvaluation) {

@@ -75,5 +75,25 @@ TEST(Parameter, MovedIntoFlatStorageKeepsItsValueAndItsHook) {
   EXPECT_EQ(grads[0].item<float>(), 7.0F);
 }
 
+TEST(Parameter, PutOffHasNoMemoryUntilItIsMovedAndThenItsInitialValues) {
+  plan::ParamSpec spec = whole("w", {3, 4});
+  spec.init = {plan::InitKind::kNormal, 0.5};
+  Parameter now(spec, {}, test::options(at::kFloat)), later(spec, {}, test::options(at::kFloat)),
+      empty(spec, {}, test::options(at::kFloat));
+  now.initialize(3);
+  later.put_off(3);
+  empty.put_off(std::nullopt);
+  EXPECT_EQ(later.value.storage().nbytes(), 0U);
+  const at::Tensor flat = at::full({24}, 7.0, test::options(at::kFloat));
+  later.move_value_to(flat.narrow(0, 0, 12));
+  empty.move_value_to(flat.narrow(0, 12, 12));
+  EXPECT_TRUE(at::equal(later.value, now.value));
+  EXPECT_EQ(empty.value.detach().abs().sum().item<float>(), 0);
+  const at::Tensor again = at::empty({12}, test::options(at::kFloat));
+  flat.zero_();
+  later.move_value_to(again);  // the second move copies
+  EXPECT_EQ(later.value.detach().abs().sum().item<float>(), 0);
+}
+
 }  // namespace
 }  // namespace colonnade::tensor

@@ -9,17 +9,32 @@ namespace {
 using checkpoint::Box;
 using checkpoint::Slice;
 
-/// A part of the local tensor in our global coordinates.
+/// A part of a stretch in our global coordinates.
 struct LocalPart {
   at::Tensor data;
   checkpoint::Sizes offset;
   bool owner;
 };
 
-std::vector<LocalPart> parts_of(const tensor::Parameter& p, const at::Tensor& value) {
+/// Of the local elements [begin, begin + values.numel()).
+std::vector<LocalPart> parts_of(const tensor::Parameter& p, std::int64_t begin, const at::Tensor& values) {
   std::vector<LocalPart> parts;
-  for (const plan::Part& part : p.shard.parts)
-    parts.push_back({tensor::box_of(value, part.local, part.length), part.global, part.owner && !p.is_copy});
+  std::int64_t done = 0;
+  for (const Box& local : checkpoint::boxes_of_range(p.shard.shape, begin, begin + values.numel())) {
+    const at::Tensor box = values.narrow(0, done, local.numel()).view(local.shape);
+    done += local.numel();
+    for (const plan::Part& part : p.shard.parts) {
+      const auto common = checkpoint::overlap(local, {part.local, part.length});
+      if (!common) continue;
+      LocalPart found{box, common->offset, part.owner && !p.is_copy};
+      for (std::size_t d = 0; d < common->offset.size(); ++d) {
+        found.data = found.data.narrow(static_cast<std::int64_t>(d), common->offset[d] - local.offset[d],
+                                       common->shape[d]);
+        found.offset[d] += part.global[d] - part.local[d];
+      }
+      parts.push_back(std::move(found));
+    }
+  }
   return parts;
 }
 
@@ -62,47 +77,34 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor
 
 }  // namespace
 
-std::vector<Slice> model_slices(const tensor::Parameter& parameter,
-                                std::optional<models::gpt::HfNaming> naming, bool replica_owner) {
-  return model_slices(parameter, parameter.value.detach(), naming, replica_owner);
-}
-
-std::vector<Slice> model_slices(const tensor::Parameter& parameter, const at::Tensor& value,
-                                std::optional<models::gpt::HfNaming> naming, bool replica_owner) {
+std::vector<Slice> model_slices(const tensor::Parameter& parameter, std::int64_t begin,
+                                const at::Tensor& values, std::optional<models::gpt::HfNaming> naming,
+                                bool owner) {
   std::vector<Slice> slices;
   const auto tensors = models::gpt::hf_tensors(parameter.spec, naming);
-  for (const LocalPart& part : parts_of(parameter, value))
+  for (const LocalPart& part : parts_of(parameter, begin, values))
     for (const auto& tensor : tensors)
       if (auto slice = slice_of(part, tensor, parameter.spec.shape)) {
-        slice->owner = slice->owner && replica_owner;
+        slice->owner = slice->owner && owner;
         slices.push_back(std::move(*slice));
       }
   return slices;
 }
 
+std::vector<Slice> model_slices(const tensor::Parameter& parameter,
+                                std::optional<models::gpt::HfNaming> naming, bool owner) {
+  return model_slices(parameter, 0, parameter.value.detach().view(-1), naming, owner);
+}
+
 std::vector<Slice> state_slices(const std::string& name, const tensor::Parameter& p, std::int64_t begin,
-                                const at::Tensor& state, bool replica_owner) {
+                                const at::Tensor& state, bool owner) {
   std::vector<Slice> slices;
-  std::int64_t done = 0;
-  for (const Box& local : checkpoint::boxes_of_range(p.shard.shape, begin, begin + state.numel())) {
-    const at::Tensor box = state.narrow(0, done, local.numel()).view(local.shape);
-    done += local.numel();
-    for (const plan::Part& part : p.shard.parts) {
-      const auto common = checkpoint::overlap(local, {part.local, part.length});
-      if (!common) continue;
-      Slice slice{.name = name,
-                  .global_shape = p.spec.shape,
-                  .offset = common->offset,
-                  .data = box,
-                  .owner = part.owner && replica_owner && !p.is_copy};
-      for (std::size_t d = 0; d < common->offset.size(); ++d) {
-        slice.data = slice.data.narrow(static_cast<std::int64_t>(d), common->offset[d] - local.offset[d],
-                                       common->shape[d]);
-        slice.offset[d] += part.global[d] - part.local[d];
-      }
-      slices.push_back(std::move(slice));
-    }
-  }
+  for (LocalPart& part : parts_of(p, begin, state))
+    slices.push_back({.name = name,
+                      .global_shape = p.spec.shape,
+                      .offset = std::move(part.offset),
+                      .data = std::move(part.data),
+                      .owner = part.owner && owner});
   return slices;
 }
 

@@ -12,17 +12,19 @@
 
 namespace colonnade::convert {
 
-/// The parts of Hugging Face (or, without a family, our own) tensors that this rank holds of a
-/// parameter; views of its memory. `replica_owner`: this rank saves for all data-parallel replicas.
+/// The parts of Hugging Face (or, without a family, our own) tensors that a flat stretch
+/// [begin, begin + values.numel()) of a parameter's local part holds; views of `values`, which may have any
+/// type. `owner`: this rank saves them.
+std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter, std::int64_t begin,
+                                            const at::Tensor& values,
+                                            std::optional<models::gpt::HfNaming> naming, bool owner);
+/// Of the whole local part, in its memory.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter,
-                                            std::optional<models::gpt::HfNaming> naming, bool replica_owner);
-/// The same boxes as views of `value`, which has the parameter's local shape, in any type.
-std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter, const at::Tensor& value,
-                                            std::optional<models::gpt::HfNaming> naming, bool replica_owner);
+                                            std::optional<models::gpt::HfNaming> naming, bool owner);
 
-/// A flat stretch [begin, begin + state.numel()) of a parameter's local part, as boxes of the global
-/// tensor `name` (our shape). Filling is left out. Views of `state`.
+/// The same of a stretch of optimizer state, as boxes of the global tensor `name` (our shape). Filling is
+/// left out. Views of `state`.
 std::vector<checkpoint::Slice> state_slices(const std::string& name, const tensor::Parameter& parameter,
-                                            std::int64_t begin, const at::Tensor& state, bool replica_owner);
+                                            std::int64_t begin, const at::Tensor& state, bool owner);
 
 }  // namespace colonnade::convert

@@ -192,10 +192,12 @@ void GradBuffers::gather_params() {
 }
 
 void GradBuffers::wait_for(const std::vector<tensor::Parameter*>& parameters) {
-  for (const tensor::Parameter* parameter : parameters) {
-    const auto found = bucket_of_.find(parameter);
-    if (found != bucket_of_.end()) buckets_[found->second].gathered.wait();
-  }
+  for (const tensor::Parameter* parameter : parameters) wait_for(*parameter);
+}
+
+void GradBuffers::wait_for(const tensor::Parameter& parameter) {
+  const auto found = bucket_of_.find(&parameter);
+  if (found != bucket_of_.end()) buckets_[found->second].gathered.wait();
 }
 
 }  // namespace colonnade::data_parallel

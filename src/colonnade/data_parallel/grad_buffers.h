@@ -55,6 +55,13 @@ struct Owned {
   at::Tensor params, grads;
 };
 
+/// The elements [begin, begin + values.numel()) of a parameter's local part, flat.
+struct Here {
+  std::int64_t begin = 0;
+  at::Tensor values;
+  bool saves = false;  ///< of the ranks that hold the same elements this one speaks for all
+};
+
 /// Takes all parameters of a rank: values and gradients become views of flat memory, laid out alike
 /// (plan::lay_out). A stage of a pipeline may have none: its buffers are empty.
 ///
@@ -109,13 +116,12 @@ class GradBuffers {
   /// After the optimizer has written the owned stretches of `params`: every rank gets all of them.
   /// With overlap_param_gather returns at once. Sharded ones are gathered when they are used.
   void gather_params();
-  /// All parameters whole, sharded ones too, for those who read or write all of them between steps; then the
-  /// parts as written there.
-  void hold_all();
-  void let_go_all();
-  void take_parts();
+  /// What lies here of a parameter between steps, for those who read or write values then. Parameters that
+  /// are not in these buffers are whole.
+  [[nodiscard]] Here here(const tensor::Parameter& parameter);
   /// Blocks until the values of `parameters` may be read.
   void wait_for(const std::vector<tensor::Parameter*>& parameters);
+  void wait_for(const tensor::Parameter& parameter);
 
   /// What lies between steps: flat, in the parameters' dtype, and fp32 (or float64).
   [[nodiscard]] const at::Tensor& params() const { return params_; }

@@ -1,6 +1,8 @@
 // Fully sharded data parallelism: what happens at the borders of blocks. See grad_buffers.h.
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "colonnade/data_parallel/grad_buffers.h"
 
 namespace colonnade::data_parallel {
@@ -164,23 +166,18 @@ void GradBuffers::add_up(std::size_t index) {
   if (all.defined()) owned_[index].grads.copy_(all);
 }
 
-void GradBuffers::hold_all() {
-  for (std::size_t unit = 0; unit < buckets_of_unit_.size(); ++unit) use(static_cast<int>(unit));
-}
-
-void GradBuffers::let_go_all() {
-  for (std::size_t unit = 0; unit < buckets_of_unit_.size(); ++unit) let_go(static_cast<int>(unit));
-}
-
-void GradBuffers::take_parts() {
-  const at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (!buckets_[b].cuts_params) continue;
-    const Owned& owned = owned_[b];
-    owned.params.copy_(buckets_[b].params.tensor().narrow(0, owned.begin - buckets_[b].place.begin,
-                                                          owned.end - owned.begin));
-    buckets_[b].params.let_go();
+Here GradBuffers::here(const tensor::Parameter& parameter) {
+  const auto found = bucket_of_.find(&parameter);
+  const std::int64_t numel = parameter.value.numel();
+  if (found == bucket_of_.end() || !buckets_[found->second].cuts_params) {
+    wait_for(parameter);
+    return {0, parameter.value.detach().view(-1), groups_.replicas(parameter.spec.family).rank() == 0};
   }
+  const Owned& owned = owned_[found->second];
+  const std::int64_t begin = std::ranges::find(entries_, &parameter, &Entry::parameter)->begin;
+  const std::int64_t from = std::max(owned.begin, begin), to = std::min(owned.end, begin + numel);
+  if (from >= to) return {0, owned.params.narrow(0, 0, 0), true};
+  return {from - begin, owned.params.narrow(0, from - owned.begin, to - from), true};
 }
 
 }  // namespace colonnade::data_parallel

@@ -54,13 +54,14 @@ std::vector<Slice> optimizer_slices(Job& job) {
   return slices;
 }
 
+/// Of what lies here of each parameter: all of it, or this rank's part.
 std::vector<Slice> model_slices(Job& job) {
   const auto naming = models::gpt::hf_naming(job.run.model);
   std::vector<Slice> slices;
-  for (const tensor::Parameter* parameter : job.parameters())
-    append(slices,
-           convert::model_slices(*parameter, naming,
-                                 job.buffers().groups().replicas(parameter->spec.family).rank() == 0));
+  for (const tensor::Parameter* parameter : job.parameters()) {
+    const data_parallel::Here here = job.buffers().here(*parameter);
+    append(slices, convert::model_slices(*parameter, here.begin, here.values, naming, here.saves));
+  }
   return slices;
 }
 
@@ -95,21 +96,18 @@ void require_same_kind(const Job& job, const checkpoint::Source& source) {
 
 void read_state(const checkpoint::Source& source, const std::string& name, const optim::Segment& s,
                 const at::Tensor& state) {
-  for (const Slice& slice : convert::state_slices(name, *s.parameter, s.begin, state, /*replica_owner=*/true))
+  for (const Slice& slice : convert::state_slices(name, *s.parameter, s.begin, state, /*owner=*/true))
     source.read_into(slice);
 }
 
 /// The main values of a 16-bit run out of the weights of one in fp32, which keeps no others. False when the
 /// weights have 16 bits themselves.
 bool read_main_from_weights(const checkpoint::Source& source, const Job& job, const optim::Segment& s) {
-  const tensor::Parameter& p = *s.parameter;
-  const at::Tensor value = p.value.detach().to(s.main.scalar_type());
   const auto naming = models::gpt::hf_naming(job.run.model);
-  for (const Slice& slice : convert::model_slices(p, value, naming, /*replica_owner=*/true)) {
+  for (const Slice& slice : convert::model_slices(*s.parameter, s.begin, s.main, naming, /*owner=*/true)) {
     if (c10::elementSize(source.info(slice.name).dtype) < 4) return false;
     source.read_into(slice);
   }
-  s.main.copy_(value.flatten().narrow(0, s.begin, s.main.numel()));
   return true;
 }
 
@@ -148,7 +146,6 @@ void read_optimizer_state(Job& job, const json& state) {
 }  // namespace
 
 checkpoint::Snapshot snapshot(Job& job, const json& more) {
-  job.buffers().hold_all();
   checkpoint::Snapshot shot;
   shot.model = model_slices(job);
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
@@ -168,10 +165,7 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
   if (job.run.checkpoint.save_retain_interval)
     with.retain_interval = *job.run.checkpoint.save_retain_interval;
   if (!with.at) with.at = [](std::string_view at) { fault::point(fmt::format("save-{}", at)); };
-  checkpoint::SaveResult result =
-      checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
-  job.buffers().let_go_all();
-  return result;
+  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
 }
 
 void restore(Job& job, const checkpoint::Source& source, Restore what) {
@@ -179,9 +173,7 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   const bool with_optimizer = what == Restore::kContinue && !job.run.checkpoint.no_load_optim;
   check_taken(source, job.run.model);
   if (with_optimizer) require_same_kind(job, source);
-  job.buffers().hold_all();
   for (const Slice& slice : model_slices(job)) source.read_into(slice);
-  job.buffers().take_parts();
   if (with_optimizer) {
     read_optimizer_tensors(job, source);
     read_optimizer_state(job, source.state());

@@ -88,6 +88,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   if (options_.device().is_cuda()) choose_repeatable_kernels();
   layers::Context context = layer_context(run, ranks, options_);
   context.draws = values == InitialValues::kDrawn;
+  context.puts_off = true;
   const comm::Group tp = context.tp;
   const int sequence_ranks = context.sequence_part().ranks();
   model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});

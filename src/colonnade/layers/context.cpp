@@ -18,7 +18,9 @@ plan::SequencePart Context::sequence_part() const {
 
 std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
   auto parameter = std::make_unique<tensor::Parameter>(spec, position(), options);
-  if (draws)
+  if (puts_off && spec.trained)
+    parameter->put_off(draws ? std::optional(seed) : std::nullopt);
+  else if (draws)
     parameter->initialize(seed);
   else
     parameter->value.detach().zero_();  // what fills up a vocabulary is in no checkpoint

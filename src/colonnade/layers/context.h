@@ -29,6 +29,7 @@ struct Context {
   int expert_tensor = 1;           ///< ranks of it that share each expert (etp)
   comm::Group readers;             ///< ranks that read other tokens or other parts of them: tp, cp and dp
   bool draws = true;               ///< initial values are drawn; else zero until a checkpoint gives them
+  bool puts_off = false;           ///< values are made when gradient buffers take the parameters over
 
   /// What the rows of an activation between layers are of their sequences.
   [[nodiscard]] plan::SequencePart sequence_part() const;

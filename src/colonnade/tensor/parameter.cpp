@@ -12,6 +12,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/tensor/deferred.h"
 #include "colonnade/tensor/fill.h"
+#include "colonnade/tensor/storage.h"
 
 namespace colonnade::tensor {
 
@@ -84,11 +85,23 @@ void Parameter::initialize(std::uint64_t seed) {
   if (!value.device().is_cpu()) value.copy_(local);
 }
 
+void Parameter::put_off(std::optional<std::uint64_t> seed) {
+  if (!spec.trained) return;
+  release(value.storage());
+  fill_ = [this, seed] {
+    if (seed)
+      initialize(*seed);
+    else
+      value.detach().zero_();
+  };
+}
+
 void Parameter::move_value_to(at::Tensor storage) {
   const at::NoGradGuard no_grad;
   at::Tensor view = storage.view(shard.shape);
-  if (!value.is_meta()) view.copy_(value);
+  if (!value.is_meta() && !fill_) view.copy_(value);
   value.set_data(view);
+  if (fill_) std::exchange(fill_, nullptr)();
 }
 
 void Parameter::move_grad_to(at::Tensor storage) {

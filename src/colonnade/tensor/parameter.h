@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "colonnade/plan/param.h"
@@ -40,6 +41,9 @@ class Parameter {
   /// become zero. The same on every layout and device.
   void initialize(std::uint64_t seed);
 
+  /// Frees the memory of the value, which nobody may read until move_value_to() gives it another. It will be
+  /// filled as initialize(seed) does, or with zeros without a seed. Nothing to do where it is not trained.
+  void put_off(std::optional<std::uint64_t> seed);
   /// Moves the value into `storage` (same numel, flat), which it is a view of from now on.
   void move_value_to(at::Tensor storage);
   /// Makes main_grad a view of `storage` (same numel, flat).
@@ -77,6 +81,7 @@ class Parameter {
 
   friend class AfterGradient;
   bool fresh_ = true;
+  std::function<void()> fill_;  ///< of a value that was put off
   DeferredProducts* deferred_ = nullptr;
   bool left_products_ = false;  ///< in the backward pass that runs
   std::shared_ptr<torch::autograd::Node> accumulator_;
