@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -154,6 +156,25 @@ TEST(Rank, DISABLED_Collectives) {
   world.barrier("end");
 }
 
+/// What gradient norms rely on: a NaN of one rank survives a sum, and infinity a maximum, wherever it is.
+TEST(Rank, DISABLED_NotFinite) {
+  const World world = connect_here();
+  Communicators ranks = communicators(world, 1);
+  const auto infinity = std::numeric_limits<double>::infinity();
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+    for (int bad = 0; bad < world.size(); ++bad)
+      for (const std::int64_t numel : {1, 3, 100}) {
+        SCOPED_TRACE(fmt::format("{} of rank {}, {} elements", c10::toString(type), bad, numel));
+        at::Tensor sum = at::full({numel}, 1.0, test::options(type)), largest = sum.clone();
+        if (world.rank() == bad) sum[numel - 1] = std::nan(""), largest[numel - 1] = infinity;
+        ranks.world().all_reduce(sum, "test").wait();
+        ranks.world().all_reduce(largest, "test", Reduce::kMax).wait();
+        EXPECT_TRUE(std::isnan(sum[numel - 1].item<double>()));
+        EXPECT_EQ(largest[numel - 1].item<double>(), infinity);
+      }
+  world.barrier("end");
+}
+
 /// Many operations on three groups under way at once, waited for in another order.
 TEST(Rank, DISABLED_Overlap) {
   const World world = connect_here();
@@ -280,6 +301,10 @@ TEST(Processes, CollectivesAgreeWithPlainArithmetic) {
   for (const int world : {2, 3, 4})
     for (const auto& [rank, ended] : run_processes("Collectives", world))
       EXPECT_EQ(ended.code, 0) << ended.log;
+}
+
+TEST(Processes, WhatIsNotFiniteReachesAll) {
+  for (const auto& [rank, ended] : run_processes("NotFinite", 3)) EXPECT_EQ(ended.code, 0) << ended.log;
 }
 
 TEST(GpuNcclProcesses, EveryLocalRankWorksOnTheGpuThatItTook) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "../support/recorded_curve.h"
 #include "program.h"
 
@@ -117,14 +119,47 @@ void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
 
 class TrajectoryOf : public testing::TestWithParam<Layout> {};
 
+Words twenty_steps(const TempFolder& folder, const std::string& model) {
+  const Words words = settings(folder, model) + Words{"--exit-interval", "20"};
+  return model == "moe" ? words + Words{"--moe-aux-loss-coeff", "0.01"} : words;
+}
+
+/// Of one rank, run once for all layouts of a model.
+const std::vector<nlohmann::json>& unsplit(const std::string& model) {
+  static std::map<std::string, std::vector<nlohmann::json>> runs;
+  std::vector<nlohmann::json>& lines = runs[model];
+  if (lines.empty()) {
+    const TempFolder folder;
+    const Result result = run(colonnade(twenty_steps(folder, model)));
+    EXPECT_EQ(result.code, 0) << result.text;
+    lines = metrics(folder / "run");
+  }
+  return lines;
+}
+
+/// The bounds between two layouts of one run: loss 2e-5, gradient norm 1e-4.
+void expect_same_run(const std::vector<nlohmann::json>& lines, const std::vector<nlohmann::json>& expected) {
+  ASSERT_EQ(lines.size(), expected.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    SCOPED_TRACE(fmt::format("step {}", i + 1));
+    const auto near = [&](const char* key, double bound) {
+      const double value = expected[i].at(key);
+      EXPECT_NEAR(lines[i].at(key), value, bound * value) << key;
+    };
+    near("lm_loss", 2e-5);
+    near("grad_norm", 1e-4);
+  }
+}
+
 TEST_P(TrajectoryOf, RealProcessesFollowTheRecordedCurve) {
   const Layout& layout = GetParam();
   const TempFolder folder;
-  Words words = settings(folder, layout.model) + layout.flags + Words{"--exit-interval", "20"};
-  if (std::string(layout.model) == "moe") words = words + Words{"--moe-aux-loss-coeff", "0.01"};
-  const Result result = run(launch(layout.ranks, folder.path(), words));
+  const Result result =
+      run(launch(layout.ranks, folder.path(), twenty_steps(folder, layout.model) + layout.flags));
   ASSERT_EQ(result.code, 0) << result.text;
-  expect_follows(metrics(folder / "run"), 20, layout.curve, layout.model);
+  const auto lines = metrics(folder / "run");
+  expect_follows(lines, 20, layout.curve, layout.model);
+  expect_same_run(lines, unsplit(layout.model));
 }
 
 const Words kTp2Sp{"--tensor-model-parallel-size", "2", "--sequence-parallel"};

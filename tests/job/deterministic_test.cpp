@@ -16,8 +16,9 @@ struct Cut {
   const char* flags;
 };
 
-void expect_same_bits(const std::string& model, std::initializer_list<Cut> layouts) {
-  const Gradients one = in_order(1, model, "");
+/// As on `ranks` ranks without further cuts.
+void expect_same_bits(const std::string& model, std::initializer_list<Cut> layouts, int ranks = 1) {
+  const Gradients one = in_order(ranks, model, "");
   for (const Cut& cut : layouts) {
     SCOPED_TRACE(cut.flags);
     const Gradients got = in_order(cut.world, model, cut.flags);
@@ -32,6 +33,7 @@ TEST(Deterministic, GradientsHaveTheSameBits) {
                     {4, "--use-distributed-optimizer"},
                     {8, "--overlap-grad-reduce --ddp-bucket-size 3000"},
                     {2, "--pipeline-model-parallel-size 2"},
+                    {4, "--pipeline-model-parallel-size 2 --pipeline-schedule gpipe"},
                     {4, "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"},
                     {4, "--pipeline-model-parallel-size 4"},
                     {2, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads"},
@@ -50,16 +52,17 @@ TEST(Deterministic, GradientsOfExpertsHaveTheSameBits) {
                    {{2, ""}, {4, "--use-megatron-fsdp"}, {2, "--pipeline-model-parallel-size 2"}});
 }
 
-// Of tensor ranks the promise is kept for what cuts them further.
+// Of tensor and expert ranks the promise is kept for what cuts them further.
 TEST(Deterministic, GradientsOfTensorRanksHaveTheSameBits) {
-  const char* tensor = "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 ";
-  const Gradients few = in_order(2, tensor, "");
-  for (const Cut& cut :
-       {Cut{4, ""}, Cut{4, "--pipeline-model-parallel-size 2"}, Cut{8, "--use-megatron-fsdp"}}) {
-    SCOPED_TRACE(cut.flags);
-    const Gradients many = in_order(cut.world, tensor, cut.flags);
-    for (const auto& [name, gradient] : few) EXPECT_TRUE(at::equal(many.at(name), gradient)) << name;
-  }
+  expect_same_bits("--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 ",
+                   {{4, ""}, {4, "--pipeline-model-parallel-size 2"}, {8, "--use-megatron-fsdp"}}, 2);
+}
+
+TEST(Deterministic, GradientsOfExpertRanksHaveTheSameBits) {
+  expect_same_bits(
+      std::string(kExperts) +
+          "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall --micro-batch-size 1 ",
+      {{4, ""}, {4, "--pipeline-model-parallel-size 2"}, {8, "--use-megatron-fsdp"}}, 2);
 }
 
 TEST(Deterministic, AreNotWithoutIt) {

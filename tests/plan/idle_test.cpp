@@ -51,6 +51,14 @@ TEST(IdleHabits, AreSaidAndLetThrough) {
               ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
 }
 
+TEST(IdleHabits, OfLayoutsOfOneRank) {
+  const auto [broken, notes] =
+      judged({"--mock-data", "--pipeline-schedule", "gpipe", "--expert-tensor-parallel-size", "1"});
+  EXPECT_THAT(broken, IsEmpty());
+  EXPECT_THAT(notes, ElementsAre("--expert-tensor-parallel-size: does nothing without --num-experts; got 1",
+                                 "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
+}
+
 TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {
   const auto [broken, notes] = judged({"--mock-data",
                                        "--tokenizer-type",

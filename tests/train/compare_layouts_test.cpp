@@ -91,15 +91,17 @@ TEST(CompareLayouts, WhatBothSkipIsNotCompared) {
 
 // Losses too: a norm that clips, moments and weights of three steps.
 TEST(CompareLayouts, DeterministicModeGivesEqualBits) {
-  const std::string model = "--untie-embeddings-and-output-weights --clip-grad 0.01 ";
-  const config::Run one = run_of(1, model + "--deterministic-mode");
-  for (const auto& [world, cut] : {std::pair{2, "--use-distributed-optimizer"},
-                                   {4, "--use-megatron-fsdp --pipeline-model-parallel-size 2"},
-                                   {8, "--overlap-grad-reduce"}}) {
-    SCOPED_TRACE(cut);
-    const Comparison found =
-        compare_layouts({one}, {run_of(world, model + "--deterministic-mode " + cut)}, 3);
-    for (const Apart& value : found.farthest) EXPECT_EQ(value.distance, 0) << value.what;
+  for (const char* type : {"", "--bf16 ", "--fp16 --initial-loss-scale 1024 "}) {
+    SCOPED_TRACE(type);
+    const std::string model =
+        std::string(type) + "--untie-embeddings-and-output-weights --clip-grad 0.01 --deterministic-mode ";
+    for (const auto& [world, cut] : {std::pair{2, "--use-distributed-optimizer"},
+                                     {4, "--use-megatron-fsdp --pipeline-model-parallel-size 2"},
+                                     {8, "--overlap-grad-reduce"}}) {
+      SCOPED_TRACE(cut);
+      const Comparison found = compare_layouts({run_of(1, model)}, {run_of(world, model + cut)}, 3);
+      for (const Apart& value : found.farthest) EXPECT_EQ(value.distance, 0) << value.what;
+    }
   }
 }
 

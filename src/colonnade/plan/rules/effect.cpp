@@ -197,7 +197,10 @@ constexpr Habit kHabits[] = {
      [](const Run& r) {
        return !r.training.eval_interval && !r.training.skip_train && r.training.eval_iters > 0;
      }},
-    {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"},
+    {{"expert_tensor_parallel_size"},
+     "without --num-experts",
+     [](const Run& r) { return r.model.moe.num_experts == 0; }},
+    {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_schedule"},
      "with one pipeline rank",
      [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
 };
