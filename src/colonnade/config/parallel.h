@@ -46,6 +46,8 @@ struct Parallel {
   bool use_megatron_fsdp = false;  ///< --use-megatron-fsdp: data ranks hold parts, by the strategy
   /// --data-parallel-sharding-strategy no_shard|optim|optim_grads|optim_grads_params
   std::string data_parallel_sharding_strategy = "optim_grads_params";
+  /// --torch-fsdp2-no-reshard-after-forward: gathered weights stay from a forward pass to its backward pass
+  bool torch_fsdp2_reshard_after_forward = true;
   /// --num-distributed-optimizer-instances: groups of data ranks, each of which holds everything
   int num_distributed_optimizer_instances = 1;
   /// --outer-dp-sharding-strategy no_shard|optim: what is cut once more over the instances
