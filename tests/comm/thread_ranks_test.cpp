@@ -91,6 +91,22 @@ TEST(ThreadRanks, LevelsAreRunsOfAGroupAndTheSamePlacesInThem) {
   });
 }
 
+TEST(ThreadRanks, RunsOfAGroupLieWithinLargerOnes) {
+  config::Parallel parallel;
+  parallel.world_size = 16;
+  parallel.tensor_model_parallel_size = parallel.context_parallel_size = 2;
+  run_ranks(parallel, [](Communicators& ranks) {
+    const plan::AxisSet axes{plan::Axis::kCp, plan::Axis::kDp};
+    const int index = ranks.mesh().index(ranks.rank(), axes);
+    for (const int size : {1, 2, 4, 8}) EXPECT_EQ(ranks.run(axes, size).rank(), index % size);
+    EXPECT_EQ(ranks.run(axes, 8).ranks(), ranks.group(axes).ranks());
+    if (ranks.rank() == 13) {
+      EXPECT_EQ(ranks.run(axes, 2).ranks(), (std::vector<int>{13, 15}));
+      EXPECT_EQ(ranks.run(axes, 4).ranks(), (std::vector<int>{9, 11, 13, 15}));
+    }
+  });
+}
+
 TEST(ThreadRanks, TheNumberOfThreadsIsRestored) {
   const int before = at::get_num_threads();
   run_ranks(2, [](Communicators&) {});

@@ -19,18 +19,22 @@ Communicators::Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFac
 
 Group Communicators::group(plan::AxisSet axes) { return make(mesh_.peers(rank_, axes), plan::name(axes)); }
 
-std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
+Group Communicators::run(plan::AxisSet axes, int size) {
   const std::vector<int> all = mesh_.peers(rank_, axes);
-  COL_CHECK(inner >= 1 && all.size() % static_cast<std::size_t>(inner) == 0,
-            "Communicators: runs of a group must be equal; got {} of {} ranks", inner, all.size());
-  const int index = mesh_.index(rank_, axes);
-  std::vector<int> run, places;
-  for (int i = 0; i < static_cast<int>(all.size()); ++i) {
-    if (i / inner == index / inner) run.push_back(all[static_cast<std::size_t>(i)]);
-    if (i % inner == index % inner) places.push_back(all[static_cast<std::size_t>(i)]);
-  }
-  const std::string name = fmt::format("{}.{}", plan::name(axes), inner);
-  return {make(run, name + ".run"), make(places, name + ".places")};
+  COL_CHECK(size >= 1 && all.size() % static_cast<std::size_t>(size) == 0,
+            "Communicators: runs of a group must be equal; got {} of {} ranks", size, all.size());
+  if (static_cast<int>(all.size()) == size) return group(axes);
+  const auto first = all.begin() + mesh_.index(rank_, axes) / size * size;
+  return make({first, first + size}, fmt::format("{}.{}.run", plan::name(axes), size));
+}
+
+std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
+  Group own = run(axes, inner);
+  const std::vector<int> all = mesh_.peers(rank_, axes);
+  std::vector<int> places;
+  for (int i = mesh_.index(rank_, axes) % inner; i < static_cast<int>(all.size()); i += inner)
+    places.push_back(all[static_cast<std::size_t>(i)]);
+  return {std::move(own), make(places, fmt::format("{}.{}.places", plan::name(axes), inner))};
 }
 
 Group Communicators::world() {

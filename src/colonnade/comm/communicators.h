@@ -31,6 +31,9 @@ class Communicators {
   [[nodiscard]] int coord(plan::Axis axis) const { return mesh_.coord(rank_, axis); }
   /// This rank's group over `axes`. Collective over its members the first time.
   Group group(plan::AxisSet axes);
+  /// The members of group(axes) in order, cut into runs of `size`, which divides them: this rank's run.
+  /// Collective as group().
+  Group run(plan::AxisSet axes, int size);
   /// The members of group(axes) in order, cut into runs of `inner`: this rank's run, and the members at its
   /// place in all runs. `inner` divides them. Collective as group().
   std::pair<Group, Group> levels(plan::AxisSet axes, int inner);
