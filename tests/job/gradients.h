@@ -80,10 +80,13 @@ struct Rank {
                                .deterministic = run.parallel.deterministic_mode,
                                .units = data_parallel::units_of(list)});
     for (tensor::Stage* stage : list) buffers->attach(*stage);
-    const std::int64_t s = run.training.seq_length / context.sequence_part().ranks();
-    executor = std::make_unique<pipeline::Executor>(
-        plan::schedule_of(run), list, ranks.group({plan::Axis::kPp}),
-        std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options);
+    const auto activation = [h = run.model.hidden_size,
+                             parts = context.sequence_part().parts](const tensor::Batch& batch) {
+      const at::Tensor& tokens = batch.at("tokens");
+      return std::vector<std::int64_t>{tokens.size(1) / parts, tokens.size(0), h};
+    };
+    executor = std::make_unique<pipeline::Executor>(plan::schedule_of(run), list,
+                                                    ranks.group({plan::Axis::kPp}), activation, options);
   }
 
   void step() {

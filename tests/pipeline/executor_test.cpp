@@ -88,9 +88,12 @@ std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const plan::Sche
 }
 
 tensor::Batch batch_of(int microbatch) {
-  return tensor::Batch({{"x", test::named_random(fmt::format("x {}", microbatch), {kS, kB, kH})},
-                        {"probe", test::named_random(fmt::format("probe {}", microbatch), {kS, kB, kH})}});
+  const std::int64_t s = kS + microbatch % 3;  // another length than the one before
+  return tensor::Batch({{"x", test::named_random(fmt::format("x {}", microbatch), {s, kB, kH})},
+                        {"probe", test::named_random(fmt::format("probe {}", microbatch), {s, kB, kH})}});
 }
+
+std::vector<std::int64_t> shape_of(const tensor::Batch& batch) { return batch.at("x").sizes().vec(); }
 
 Loss mean_loss(const Tensor& output, const tensor::Batch&) {
   return {.value = output.mean(),
@@ -114,8 +117,7 @@ struct Rank {
   std::unique_ptr<Executor> executor;
   Rank(const plan::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
     for (const auto& stage : owned) stages.push_back(stage.get());
-    executor = std::make_unique<Executor>(schedule, stages, pp, std::vector<std::int64_t>{kS, kB, kH},
-                                          test::options(at::kDouble));
+    executor = std::make_unique<Executor>(schedule, stages, pp, shape_of, test::options(at::kDouble));
   }
 };
 
@@ -188,11 +190,13 @@ class Listener {
   std::map<const Parameter*, std::vector<Tensor>> complete_;
 };
 
-void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25, bool custom = false) {
+void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25, bool custom = false,
+           bool of_steps = false) {
   on_ranks(schedule.ranks, [&](const comm::Group& pp) {
-    Rank rank(schedule, pp);
+    Rank rank(of_steps ? plan::one_f_one_b(schedule.ranks, 3) : schedule, pp);
     Listener listener(rank);
     Steps steps = steps_of(outcome, pp);
+    if (of_steps) steps.schedule = std::make_shared<const plan::Schedule>(schedule);  // not its own
     if (custom) steps.forward = doubled;
     const auto result = rank.executor->train(steps, scale, [&](int chunk) {
       listener.arm(chunk, schedule.microbatches);
@@ -434,7 +438,7 @@ TEST(Executor, EveryActionIsASignOfLife) {
 TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
   const auto schedule = plan::one_f_one_b(1, 3);
   const auto stages = stages_of(0, schedule);
-  Executor executor(schedule, {stages.front().get()}, comm::Group(), {kS, kB, kH},
+  Executor executor(schedule, {stages.front().get()}, comm::Group(), shape_of,
                     at::dtype(at::kDouble).device(at::kMeta));
   int seen = 0;
   Steps steps{.batch = batch_of};
@@ -484,6 +488,12 @@ TEST(Tally, IsOnTheDeviceOfTheSumWhereverTheCountIs) {
 TEST(Executor, AScheduleForOtherRanksIsRefused) {
   const auto schedule = plan::one_f_one_b(2, 4);
   on_ranks(1, [&](const comm::Group& pp) { EXPECT_THROW(Rank(schedule, pp), Error); });
+}
+
+TEST(Executor, StepsMayHaveAScheduleOfTheirOwn) {
+  Outcome expected, got;
+  train(got, plan::one_f_one_b(2, 5), 0.25, /*custom=*/false, /*of_steps=*/true);
+  expect_same(got, unsplit(expected, 5, 0.25));
 }
 
 }  // namespace

@@ -61,6 +61,16 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   return options;
 }
 
+/// Of a batch with tokens [b, s] their rows of this rank, else those of the settings.
+pipeline::Activation activation_of(const config::Run& run, const plan::SequencePart& part) {
+  return [b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(), parts = part.parts,
+          h = run.model.hidden_size](const tensor::Batch& batch) -> std::vector<std::int64_t> {
+    const at::Tensor tokens = batch.find("tokens");
+    if (!tokens.defined()) return {s, b, h};
+    return {tokens.size(1) / parts, tokens.size(0), h};
+  };
+}
+
 /// None is made for a model without experts.
 comm::Group expert_replicas(comm::Communicators& ranks,
                             const std::vector<std::vector<tensor::Parameter*>>& chunks) {
@@ -90,7 +100,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   context.draws = values == InitialValues::kDrawn;
   context.puts_off = true;
   const comm::Group tp = context.tp;
-  const int sequence_ranks = context.sequence_part().ranks();
+  const plan::SequencePart part = context.sequence_part();
   model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
 
   std::vector<std::vector<tensor::Parameter*>> chunks;
@@ -108,10 +118,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
   for (tensor::Stage* stage : stages) buffers_->attach(*stage);
 
-  const std::int64_t s = run.training.seq_length / sequence_ranks;
-  executor_ = std::make_unique<pipeline::Executor>(
-      plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
-      std::vector<std::int64_t>{s, run.training.micro_batch_size, run.model.hidden_size}, options_);
+  executor_ = std::make_unique<pipeline::Executor>(plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
+                                                   activation_of(run, part), options_);
   if (options_.device().is_cuda()) executor_->open_lanes();
 }
 

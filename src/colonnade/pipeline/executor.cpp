@@ -56,16 +56,17 @@ std::vector<Lane> lanes_of(const plan::Placement& placement) {
 
 /// What is kept of a micro-batch between its forward and its backward pass.
 struct Live {
-  at::Tensor input;              ///< leaf; undefined on the first stage
-  torch::autograd::Edge output;  ///< where the gradient of the output enters
-  at::Tensor seed;               ///< gradient to start from
+  at::Tensor input;                 ///< leaf; undefined on the first stage
+  torch::autograd::Edge output;     ///< where the gradient of the output enters
+  at::Tensor seed;                  ///< gradient to start from, on the last stage
+  std::vector<std::int64_t> shape;  ///< of the output, on the others
 };
 
 /// One pass over the program of this rank.
 class Run {
  public:
   Run(const plan::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
-      const std::vector<std::int64_t>& activation, const at::TensorOptions& options, const Steps& steps,
+      const Activation& activation, const at::TensorOptions& options, const Steps& steps,
       const std::vector<tensor::Parameter*>& parameters,
       const std::vector<std::vector<std::size_t>>& releases)
       : schedule_(schedule),
@@ -97,7 +98,9 @@ class Run {
   [[nodiscard]] int chunk_of(int stage) const { return schedule_.placement.place(stage).chunk; }
   at::Tensor take(std::map<Key, at::Tensor>& from, const Key& key, const char* what);
   void hand_over(const Key& key, const at::Tensor& output);
-  at::Tensor receive(int from, int tag, const std::string& what);
+  at::Tensor receive(const std::vector<std::int64_t>& shape, int from, int tag, const std::string& what);
+  /// Of a micro-batch that is between its forward and its backward pass.
+  const Live& live(const Key& key);
   const tensor::Batch& batch(int microbatch);
   /// After the last chunk of this rank: what backward needs of the batch, the graph keeps.
   void forget_batch(const Key& key);
@@ -105,7 +108,7 @@ class Run {
   const plan::Schedule& schedule_;
   const std::vector<tensor::Stage*>& stages_;
   const comm::Group& pp_;
-  const std::vector<std::int64_t>& activation_;
+  const Activation& activation_;
   const at::TensorOptions& options_;
   const Steps& steps_;
   const std::vector<tensor::Parameter*>& parameters_;
@@ -165,7 +168,7 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
   const at::Tensor y = steps_.forward ? steps_.forward(stage, x, pass) : stage.forward(x, pass);
   if (!stage.last) {
     hand_over(key, y.detach().contiguous());
-    if (training) live_[key] = {x, torch::autograd::impl::gradient_edge(y), {}};
+    if (training) live_[key] = {x, torch::autograd::impl::gradient_edge(y), {}, y.sizes().vec()};
     return forget_batch(key);
   }
   if (sink) {
@@ -175,21 +178,27 @@ void Run::forward(const Action& a, bool training, tensor::Output output,
   const Loss loss = steps_.loss(y, pass.batch);
   for (const auto& [name, one] : loss.report) tensor::add(result.report.tallies, name, one);
   if (training)
-    live_[key] = {x, torch::autograd::impl::gradient_edge(loss.value),
-                  at::full_like(loss.value.detach(), grad_scale)};
+    live_[key] = {x,
+                  torch::autograd::impl::gradient_edge(loss.value),
+                  at::full_like(loss.value.detach(), grad_scale),
+                  {}};
   forget_batch(key);
 }
 
-void Run::backward(const Action& a) {
-  const Key key{a.chunk, a.microbatch};
+const Live& Run::live(const Key& key) {
   const auto found = live_.find(key);
   COL_CHECK(
       found != live_.end(),
       "pipeline: backward of chunk {}, micro-batch {} must follow its forward; got none; the schedule is "
       "unsound",
-      a.chunk, a.microbatch);
-  Live live = std::move(found->second);
-  live_.erase(found);
+      key.chunk, key.microbatch);
+  return found->second;
+}
+
+void Run::backward(const Action& a) {
+  const Key key{a.chunk, a.microbatch};
+  const Live live = this->live(key);
+  live_.erase(key);
   const bool last = stages_[static_cast<std::size_t>(a.chunk)]->last;
   const at::Tensor grad = last ? live.seed : take(output_grads_, key, "the gradient of the output");
   {
@@ -222,8 +231,8 @@ void Run::weights(const Action& a, bool last) {
   left_.erase(found);
 }
 
-at::Tensor Run::receive(int from, int tag, const std::string& what) {
-  at::Tensor tensor = at::empty(activation_, options_);
+at::Tensor Run::receive(const std::vector<std::int64_t>& shape, int from, int tag, const std::string& what) {
+  at::Tensor tensor = at::empty(shape, options_);
   pp_.recv(tensor, from, tag, what).wait();
   return tensor;
 }
@@ -240,14 +249,15 @@ void Run::transfer(const Action& a, std::size_t index) {
                               what("send activation"));
       break;
     case Do::kRecvActivation:
-      inputs_[key] = receive(rank_of(stage - 1), kActivations, what("receive activation"));
+      inputs_[key] = receive(activation_(batch(a.microbatch)), rank_of(stage - 1), kActivations,
+                             what("receive activation"));
       break;
     case Do::kSendGradient:
       sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), kGradients,
                               what("send gradient"));
       break;
     case Do::kRecvGradient:
-      output_grads_[key] = receive(rank_of(stage + 1), kGradients, what("receive gradient"));
+      output_grads_[key] = receive(live(key).shape, rank_of(stage + 1), kGradients, what("receive gradient"));
       break;
     default:
       break;
@@ -266,25 +276,26 @@ bool is_forward_part(Do act) {
 }  // namespace
 
 Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
-                   std::vector<std::int64_t> activation, at::TensorOptions options)
-    : schedule_(std::move(schedule)),
-      stages_(std::move(stages)),
-      pp_(std::move(pp)),
-      activation_(std::move(activation)),
-      options_(options) {
-  COL_CHECK(schedule_.ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}",
-            schedule_.ranks, pp_.size());
-  COL_CHECK(static_cast<int>(stages_.size()) == schedule_.chunks,
-            "pipeline: the schedule has {} chunks per rank; got {} stages", schedule_.chunks, stages_.size());
+                   Activation activation, at::TensorOptions options)
+    : stages_(std::move(stages)), pp_(std::move(pp)), activation_(std::move(activation)), options_(options) {
   for (const tensor::Stage* stage : stages_) {
     const auto own = stage->parameters();
     parameters_.insert(parameters_.end(), own.begin(), own.end());
   }
-  releases_ = plan::releases(schedule_, pp_.rank());
+  own_ = order(std::make_shared<const plan::Schedule>(std::move(schedule)));
+}
+
+Executor::Order Executor::order(std::shared_ptr<const plan::Schedule> schedule) const {
+  COL_CHECK(schedule->ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}",
+            schedule->ranks, pp_.size());
+  COL_CHECK(static_cast<int>(stages_.size()) == schedule->chunks,
+            "pipeline: the schedule has {} chunks per rank; got {} stages", schedule->chunks, stages_.size());
+  auto releases = plan::releases(*schedule, pp_.rank());
+  return {std::move(schedule), std::move(releases)};
 }
 
 void Executor::open_lanes() const {
-  for (const auto& [from, to, tag] : lanes_of(schedule_.placement)) {
+  for (const auto& [from, to, tag] : lanes_of(schedule().placement)) {
     if (pp_.rank() != from && pp_.rank() != to) continue;
     at::Tensor token = at::zeros({1}, options_);
     if (pp_.rank() == from)
@@ -296,11 +307,14 @@ void Executor::open_lanes() const {
 
 Result Executor::train(const Steps& steps, double grad_scale,
                        const std::function<void(int chunk)>& before_last_backward, double block_weight) {
-  Run run(schedule_, stages_, pp_, activation_, options_, steps, parameters_, releases_);
+  const Order of_steps = steps.schedule ? order(steps.schedule) : Order{};
+  const Order& now = steps.schedule ? of_steps : own_;
+  const plan::Schedule& schedule = *now.schedule;
+  Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now.releases);
   run.grad_scale = grad_scale;
   run.block_weight = block_weight;
-  std::vector<int> passes_left(stages_.size(), schedule_.microbatches), weights_left = passes_left;
-  const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
+  std::vector<int> passes_left(stages_.size(), schedule.microbatches), weights_left = passes_left;
+  const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();
     const Action& a = program[i];
@@ -326,8 +340,11 @@ Result Executor::train(const Steps& steps, double grad_scale,
 Result Executor::evaluate(const Steps& steps, tensor::Output output,
                           const std::function<void(int microbatch, const at::Tensor& output)>& sink) {
   const at::NoGradGuard no_grad;
-  Run run(schedule_, stages_, pp_, activation_, options_, steps, parameters_, releases_);
-  const plan::Program& program = schedule_.programs[static_cast<std::size_t>(pp_.rank())];
+  const Order of_steps = steps.schedule ? order(steps.schedule) : Order{};
+  const Order& now = steps.schedule ? of_steps : own_;
+  const plan::Schedule& schedule = *now.schedule;
+  Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now.releases);
+  const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();
     const Action& a = program[i];

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,13 @@ struct Steps {
   std::function<Loss(const at::Tensor& output, const tensor::Batch& batch)> loss;
   /// Empty: stage.forward(x, pass).
   std::function<at::Tensor(tensor::Stage& stage, const at::Tensor& x, const tensor::Pass& pass)> forward;
+  /// Of these steps alone, with micro-batches of its own number; null: the executor's.
+  std::shared_ptr<const plan::Schedule> schedule = nullptr;
 };
+
+/// The shape of the activations [s, b, h] that stages hand on for a batch. Every rank of a pipeline has the
+/// batch, so a receiver knows what comes, and micro-batches may be of any lengths.
+using Activation = std::function<std::vector<std::int64_t>(const tensor::Batch& batch)>;
 
 /// What one run gave, on this rank.
 struct Result {
@@ -43,9 +50,9 @@ struct Result {
 
 class Executor {
  public:
-  /// `stages[c]` is chunk c of this rank. `activation` is the shape between stages [s, b, h].
-  Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
-           std::vector<std::int64_t> activation, at::TensorOptions options);
+  /// `stages[c]` is chunk c of this rank.
+  Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp, Activation activation,
+           at::TensorOptions options);
 
   /// One message over every lane (neighbour, activations or gradients, direction) that the schedule uses:
   /// a network that meets the peer in the first message (NCCL) would otherwise hold up a send of a schedule
@@ -66,16 +73,22 @@ class Executor {
   Result evaluate(const Steps& steps, tensor::Output output = tensor::Output::kLoss,
                   const std::function<void(int microbatch, const at::Tensor& output)>& sink = {});
 
-  [[nodiscard]] const plan::Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] const plan::Schedule& schedule() const { return *own_.schedule; }
 
  private:
-  plan::Schedule schedule_;
+  /// A schedule with what follows from it on this rank (plan::releases).
+  struct Order {
+    std::shared_ptr<const plan::Schedule> schedule;
+    std::vector<std::vector<std::size_t>> releases;
+  };
+  [[nodiscard]] Order order(std::shared_ptr<const plan::Schedule> schedule) const;
+
   std::vector<tensor::Stage*> stages_;
   comm::Group pp_;
-  std::vector<std::int64_t> activation_;
+  Activation activation_;
   at::TensorOptions options_;
   std::vector<tensor::Parameter*> parameters_;  ///< of all stages
-  std::vector<std::vector<std::size_t>> releases_;
+  Order own_;
 };
 
 }  // namespace colonnade::pipeline
