@@ -13,6 +13,7 @@
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/plan/communication.h"
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/hardware.h"
@@ -217,6 +218,9 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
         "--global-batch-size: must be given with --search, which chooses the micro-batch; got none; write "
         "--global-batch-size N");
   }
+  if (parsed.run.parallel.hybrid_context_parallel)
+    parsed.faults.emplace_back(
+        "--search: looks for one context size for all sequences; got --hybrid-context-parallel; leave it out");
   if (!parsed.extras.contains("--world-size"))
     parsed.faults.emplace_back("--world-size: must be given with --search; got none; write --world-size N");
   if (parsed.extras.contains("--dry-run"))
@@ -271,19 +275,21 @@ int plan(const Arguments& arguments) {
   check_dry_run(parsed);
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
-  fmt::print("{}{}", assumed, plan::describe(run));
+  const config::Run planned = plan::with_equal_groups(run);
+  if (run.parallel.hybrid_context_parallel) fmt::print("{}", plan::hybrid_text(run));
+  fmt::print("{}{}", assumed, plan::describe(planned));
   std::optional<plan::StepTime> time;
   if (hardware) {
-    time = plan::estimate_step(run, *hardware);
+    time = plan::estimate_step(planned, *hardware);
     fmt::print("\n{}", plan::step_time_text(*time, *hardware));
   }
   print_remarks(parsed, missing);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
-    const plan::Schedule schedule = plan::schedule_of(run);
+    const plan::Schedule schedule = plan::schedule_of(planned);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
   }
   const std::string file = extra(parsed, "--json");
-  nlohmann::json json = file.empty() ? nlohmann::json() : to_json(run);
+  nlohmann::json json = file.empty() ? nlohmann::json() : to_json(planned);
   if (time) json["estimate"] = to_json(*time);
   dry_run_ranks(parsed, json);
   if (!file.empty()) write_file_atomically(file, json.dump(2) + '\n');

@@ -381,7 +381,7 @@ TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
   training_.train_iters = 10;
   const GptSplits splits = open_gpt_batches(data_, training_, ids_);
   for (const int workers : {0, 1, 4}) {
-    Prefetcher prefetcher([&](std::int64_t i) { return splits[0]->get(4 * i, 4); }, workers);
+    Prefetcher<HostBatch> prefetcher([&](std::int64_t i) { return splits[0]->get(4 * i, 4); }, workers);
     for (std::int64_t i = 0; i < 50; ++i)
       EXPECT_EQ(prefetcher.next().tokens, splits[0]->get(4 * i, 4).tokens) << workers;
   }
@@ -389,7 +389,7 @@ TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
 
 TEST_F(GptBatchesTest, PrefetchingHandsErrorsToTheStepTheyBelongTo) {
   for (const int workers : {0, 3}) {
-    Prefetcher prefetcher(
+    Prefetcher<HostBatch> prefetcher(
         [](std::int64_t i) -> HostBatch {
           if (i == 2) throw DataError("batch 2 is damaged");
           return {.micro_batch = i};

@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numbers>
+#include <numeric>
 #include <random>
 
 #include "colonnade/base/error.h"
+#include "colonnade/plan/program.h"
 
 namespace colonnade::plan {
 namespace {
@@ -79,6 +83,152 @@ TEST(ContextGroups, LeaveTheBusiestRankFarLessThanOneSizeForAll) {
   EXPECT_GT(equal / changing, 1.40);
   EXPECT_LT(changing / ideal, 1.10);
   RecordProperty("equal_over_changing", std::to_string(equal / changing));
+}
+
+TEST(ContextGroups, AreTheListsOfTheirRanks) {
+  const auto groups = context_groups({100, 64000, 100, 16000}, 8, 8192);
+  std::vector<double> work(8, 0);
+  for (int rank = 0; rank < 8; ++rank)
+    for (const SequenceShare& share : groups.of(rank)) {
+      EXPECT_TRUE(share.first <= rank && rank < share.first + share.ranks);
+      work[static_cast<std::size_t>(rank)] += static_cast<double>(share.ranks);
+    }
+  double pieces = 0;
+  for (const double w : work) pieces += w;
+  EXPECT_EQ(pieces, 8 * 8 + 2 * 2 + 1 + 1);
+  EXPECT_DOUBLE_EQ(groups.mean() * 8, std::accumulate(groups.work.begin(), groups.work.end(), 0.0));
+}
+
+/// One rank of a pipeline of one data coordinate, going through its list of sequences by a schedule.
+struct Walker {
+  int coordinate, stage;
+  std::vector<SequenceShare> shares;
+  Schedule schedule;
+  std::size_t at = 0;
+  [[nodiscard]] const Program& program() const { return schedule.programs[static_cast<std::size_t>(stage)]; }
+  [[nodiscard]] bool done() const { return at == program().size(); }
+  [[nodiscard]] const SequenceShare& share() const {
+    return shares[static_cast<std::size_t>(program()[at].microbatch)];
+  }
+};
+
+/// Whether all get to their end when forward and backward passes of a shared sequence need all of its ranks
+/// at once, and receives their letter.
+class World {
+ public:
+  World(const ContextGroups& groups, int ranks, int stages, const std::function<Schedule(int, int)>& make)
+      : ranks_(ranks), stages_(stages) {
+    for (int d = 0; d < ranks; ++d)
+      for (int p = 0; p < stages; ++p) {
+        auto shares = groups.of(d);
+        Schedule schedule = make(stages, static_cast<int>(shares.size()));
+        walkers_.push_back({d, p, std::move(shares), std::move(schedule)});
+      }
+  }
+  bool all_end() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (Walker& w : walkers_)
+        while (!w.done() && step(w)) moved = true;
+    }
+    return std::ranges::all_of(walkers_, &Walker::done);
+  }
+
+ private:
+  Walker& walker(int coordinate, int stage) {
+    return walkers_[static_cast<std::size_t>(coordinate * stages_ + stage)];
+  }
+  bool step(Walker& w) {
+    const Action& a = w.program()[w.at];
+    auto& letters = [&]() -> std::vector<int>& {
+      const int from = w.stage + (a.act == Do::kSendActivation   ? 0
+                                  : a.act == Do::kRecvActivation ? -1
+                                  : a.act == Do::kSendGradient   ? 0
+                                                                 : 1);
+      const bool forward = a.act == Do::kSendActivation || a.act == Do::kRecvActivation;
+      return letters_[{w.coordinate, from, forward}];
+    }();
+    if (is_send(a.act)) letters.push_back(a.microbatch);
+    if (is_receive(a.act)) {
+      if (letters.empty()) return false;
+      EXPECT_EQ(letters.front(), a.microbatch);
+      letters.erase(letters.begin());
+    }
+    if (a.act != Do::kForward && !gives_input_gradient(a.act)) return ++w.at, true;
+    const SequenceShare share = w.share();
+    for (int d = share.first; d < share.first + share.ranks; ++d) {
+      const Walker& other = walker(d, w.stage);
+      if (other.done()) return false;
+      const Action& theirs = other.program()[other.at];
+      if (theirs.act != a.act || (share.ranks > 1 && other.share().sequence != share.sequence)) return false;
+    }
+    for (int d = share.first; d < share.first + share.ranks; ++d) ++walker(d, w.stage).at;
+    return true;
+  }
+
+  int ranks_, stages_;
+  std::vector<Walker> walkers_;
+  std::map<std::tuple<int, int, bool>, std::vector<int>> letters_;
+};
+
+TEST(ContextGroups, NobodyWaitsForeverInAnySchedule) {
+  const std::vector<std::pair<const char*, std::function<Schedule(int, int)>>> kinds{
+      {"1f1b", one_f_one_b},
+      {"gpipe", gpipe},
+      {"zb-h1", zb_h1},
+      {"delayed", [](int ranks, int n) { return with_delayed_weights(one_f_one_b(ranks, n)); }}};
+  std::mt19937_64 random(5);
+  int several = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    const int ranks = 2 << (random() % 4), stages = 1 << (random() % 4);
+    const auto lengths = long_tailed(random(), 1 + random() % 40);
+    const ContextGroups groups = context_groups(lengths, ranks, 131072 / ranks);
+    several += groups.of(0).size() == groups.of(ranks - 1).size() ? 0 : 1;
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_FALSE(groups.of(rank).empty()) << "rank " << rank << " of " << ranks << ", trial " << trial;
+    for (const auto& [name, make] : kinds)
+      EXPECT_TRUE(World(groups, ranks, stages, make).all_end())
+          << name << " with " << stages << " stages on " << ranks << " ranks, trial " << trial;
+  }
+  EXPECT_GT(several, 50) << "ranks have other numbers of sequences";
+}
+
+TEST(ContextGroups, SmallerGroupsFirstWouldMakeRanksWait) {
+  ContextGroups groups;
+  groups.shares = {{0, 0, 1}, {1, 0, 2}, {2, 1, 1}};
+  EXPECT_TRUE(World(groups, 2, 1, one_f_one_b).all_end()) << "one stage waits for nothing else";
+  groups.shares = {{0, 0, 2}, {1, 0, 2}, {2, 1, 1}};
+  std::swap(groups.shares[1], groups.shares[2]);
+  EXPECT_FALSE(World(groups, 2, 4, one_f_one_b).all_end());
+}
+
+TEST(ContextGroups, SequencesAreFilledUpToEqualChunksAndParts) {
+  EXPECT_EQ(filled_length(13, 1, 1), 13);
+  EXPECT_EQ(filled_length(13, 1, 4), 16);
+  EXPECT_EQ(filled_length(13, 2, 1), 16);
+  EXPECT_EQ(filled_length(17, 4, 1), 24);
+  EXPECT_EQ(filled_length(17, 2, 3), 24);
+  EXPECT_EQ(filled_length(16, 8, 1), 16);
+}
+
+TEST(ContextGroups, OfWholeSamplesAreThoseOfOneContextSize) {
+  config::Run run;
+  run.parallel.world_size = 16;
+  run.parallel.tensor_model_parallel_size = 2;
+  run.parallel.hybrid_context_parallel = true;
+  run.parallel.max_seqlen_per_dp_cp_rank = 1024;
+  run.training = {.micro_batch_size = 1, .global_batch_size = 24, .seq_length = 4096};
+  const config::Run equal = with_equal_groups(run);
+  EXPECT_FALSE(equal.parallel.hybrid_context_parallel);
+  EXPECT_EQ(equal.parallel.context_parallel_size, 4);
+  EXPECT_EQ(equal.training.seq_length, 4096);
+  EXPECT_EQ(equal.training.global_batch_size, 24);
+  const std::vector<std::int64_t> samples(24, 4096);
+  for (const SequenceShare& share : context_groups(samples, 8, 1024).shares) EXPECT_EQ(share.ranks, 4);
+  run.parallel.max_seqlen_per_dp_cp_rank = 1500;
+  EXPECT_EQ(with_equal_groups(run).training.seq_length, 4 * 1500) << "a rank may hold as many";
+  run.parallel.hybrid_context_parallel = false;
+  EXPECT_EQ(with_equal_groups(run), run);
 }
 
 TEST(ContextGroups, RefuseWhatRanksCannotHold) {

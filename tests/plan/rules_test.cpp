@@ -98,11 +98,28 @@ constexpr const char* kMoreOfExperts[] = {
     "experts-shared-overlap: moe_token_dispatcher_type=alltoall; moe_shared_expert_overlap=true",
 };
 
+constexpr const char* kMoreOfHybrid[] = {
+    "hybrid-documents: reset_position_ids=false; calculate_per_token_loss=false",
+    "hybrid-tokens: max_seqlen_per_dp_cp_rank=17",
+    "hybrid-tokens: sequence_parallel=true; tensor_model_parallel_size=4; max_seqlen_per_dp_cp_rank=34",
+    "hybrid-sequence: world_size=64; global_batch_size=16; seq_length=48",
+    "hybrid-dropout: attention_dropout=0.1",
+    "hybrid-alone: num_virtual_stages_per_pipeline_rank=2",
+    "hybrid-alone: pipeline_schedule=dualpipe-v",
+    "hybrid-alone: deterministic_mode=true; untie_embeddings_and_output_weights=true",
+    "hybrid-alone: use_megatron_fsdp=true; untie_embeddings_and_output_weights=true",
+    "hybrid-alone: num_experts=8; add_bias_linear=false; sequence_parallel=true",
+    // Rules of context parallelism hold for the largest group.
+    "context-heads: context_parallel_size=1; hybrid_context_parallel=true; world_size=64; cp_comm_type=a2a",
+    "context-soft-cap: context_parallel_size=1; hybrid_context_parallel=true; attn_logit_softcapping=30",
+};
+
 std::vector<RuleExample> all_examples() {
   std::vector<RuleExample> all = rule_examples();
   for (const char* text : kMoreOfShapes) all.push_back(example(text));
   for (const char* text : kMoreOfTraining) all.push_back(example(text));
   for (const char* text : kMoreOfExperts) all.push_back(example(text));
+  for (const char* text : kMoreOfHybrid) all.push_back(example(text));
   const auto by_hand = [&](void (*breaks)(config::Run&)) {
     RuleExample outside{"range", example_of("heads").sound, {}};
     breaks(outside.sound);
@@ -129,6 +146,19 @@ TEST(Rules, ZeroBubbleSchedulesAreTakenWithWhatTheyNeed) {
         "pipeline_schedule=zb-v; num_virtual_stages_per_pipeline_rank=2",
         "pipeline_schedule=zb-v; pipeline_model_parallel_layout=E|t*4|t*4|L", "delay_wgrad_compute=true"}) {
     const RuleExample sound{"", good(), read_edits(taken)};
+    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+  }
+}
+
+TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
+  for (const char* taken :
+       {"max_seqlen_per_dp_cp_rank=16", "context_parallel_size=2", "cp_comm_type=all_gather",
+        "cp_comm_type=a2a", "pipeline_schedule=zb-h1", "delay_wgrad_compute=true",
+        "pipeline_model_parallel_layout=Et*4|t*4L",
+        "use_distributed_optimizer=true; overlap_grad_reduce=true; overlap_param_gather=true",
+        "use_megatron_fsdp=true; data_parallel_sharding_strategy=optim", "sequence_parallel=true",
+        "world_size=4", "dataloader_type=cyclic"}) {
+    const RuleExample sound{"", example_of("hybrid-ranks").sound, read_edits(taken)};
     EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
   }
 }

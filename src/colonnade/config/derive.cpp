@@ -46,6 +46,9 @@ void derive(Run& run) {
   if (!run.training.distributed_backend)
     run.training.distributed_backend = run.training.device == "cuda" ? "nccl" : "gloo";
   derive_stages(run.model, run.parallel);
+  Parallel& p = run.parallel;
+  if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank == 0)
+    p.max_seqlen_per_dp_cp_rank = run.training.seq_length / std::max(p.context_parallel_size, 1);
   if (run.parallel.tensor_model_parallel_size == 1) run.parallel.sequence_parallel = false;
 }
 

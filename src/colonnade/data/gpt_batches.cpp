@@ -53,7 +53,8 @@ HostBatch GptBatches::get(std::int64_t first, std::int64_t count) const {
   return get(numbers);
 }
 
-HostBatch GptBatches::get(std::span<const std::int64_t> numbers) const {
+HostBatch GptBatches::get(std::span<const std::int64_t> numbers, Masks masks) const {
+  const bool with_masks = plan_.rules.reset_attention_mask && masks == Masks::kMade;
   const auto seq = static_cast<std::size_t>(plan_.seq_length);
   const std::size_t total = numbers.size() * seq;
   HostBatch batch;
@@ -63,7 +64,7 @@ HostBatch GptBatches::get(std::span<const std::int64_t> numbers) const {
   batch.labels.resize(total);
   batch.position_ids.resize(total);
   batch.loss_mask.resize(total);
-  if (plan_.rules.reset_attention_mask) batch.attention_mask.resize(total * seq);
+  if (with_masks) batch.attention_mask.resize(total * seq);
   std::vector<std::int64_t> text(seq + 1);
   for (std::size_t row = 0; row < numbers.size(); ++row) {
     const std::int64_t sample = sample_of(numbers[row]);
@@ -83,7 +84,7 @@ HostBatch GptBatches::get(std::span<const std::int64_t> numbers) const {
             "with another tokenizer, give that one or --vocab-size",
             samples_->name(), plan_.vocab_size, *bad, sample));
     }
-    if (plan_.rules.reset_attention_mask)
+    if (with_masks)
       fill_attention_mask(view.tokens, plan_.rules,
                           std::span(batch.attention_mask).subspan(row * seq * seq, seq * seq));
   }

@@ -29,10 +29,9 @@ struct HostBatch {
   std::int64_t micro_batch = 0;  ///< b
   std::int64_t seq = 0;          ///< s
   std::vector<std::int64_t> tokens, labels, position_ids;
-  std::vector<float> loss_mask;  ///< 1 where the loss counts, else 0
-  std::vector<std::uint8_t>
-      attention_mask;                 ///< [b, s, s], 1: masked; empty without --reset-attention-mask (causal)
-  std::vector<std::int64_t> samples;  ///< [b]: the rows' numbers in the run, which key their dropout
+  std::vector<float> loss_mask;              ///< 1 where the loss counts, else 0
+  std::vector<std::uint8_t> attention_mask;  ///< [b, s, s], 1: masked; empty where it is causal or left out
+  std::vector<std::int64_t> samples;         ///< [b]: the rows' numbers in the run, which key their dropout
 };
 
 /// How far a run has come.
@@ -54,6 +53,9 @@ std::int64_t evaluations(const config::Training& training, std::int64_t iteratio
 /// (last_iteration / eval_interval + 1) * eval_iters * B; eval_iters * B, with B the global batch size. The
 /// indices of a data set depend on them, so they are Megatron's, which asks for one evaluation too many.
 std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done = {});
+
+/// Whether batches say who sees whom, where --reset-attention-mask asks for more than causal attention.
+enum class Masks { kMade, kLeftOut };
 
 /// The samples of one split in the run's order. get() is safe to call from many threads.
 class GptBatches {
@@ -78,7 +80,7 @@ class GptBatches {
   /// The batch of these numbers: 0 is the first sample of the run, consumed_samples the next one after a
   /// resume. Throws DataError past the end (single), when the data is damaged, and for a token outside of the
   /// vocabulary.
-  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers) const;
+  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers, Masks masks = Masks::kMade) const;
   /// get() of `count` numbers from `first`.
   [[nodiscard]] HostBatch get(std::int64_t first, std::int64_t count) const;
 

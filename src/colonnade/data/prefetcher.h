@@ -1,6 +1,7 @@
 // Batches made ahead of the training step by threads.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -8,35 +9,69 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
-
-#include "colonnade/data/gpt_batches.h"
 
 namespace colonnade::data {
 
 /// Gives make(0), make(1), ... in order, made by `num_workers` threads that run at most two batches each
 /// ahead of next(). With 0 workers next() makes the batch itself. The batches do not depend on the number of
 /// workers.
+template <typename Batch>
 class Prefetcher {
  public:
-  using Make = std::function<HostBatch(std::int64_t index)>;
+  using Make = std::function<Batch(std::int64_t index)>;
 
   /// make must be safe to call from many threads; it may throw.
-  Prefetcher(Make make, int num_workers);
+  Prefetcher(Make make, int num_workers) : make_(std::move(make)), ahead_(2 * std::max(num_workers, 0)) {
+    for (int i = 0; i < num_workers; ++i) workers_.emplace_back([this] { work(); });
+  }
   /// Waits for the batches that are being made, drops them.
-  ~Prefetcher();
+  ~Prefetcher() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+  }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   /// The next batch; throws what make threw for it. For one caller at a time.
-  HostBatch next();
+  Batch next() {
+    if (workers_.empty()) return make_(wanted_++);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_.contains(wanted_); });
+    Slot slot = std::move(done_.extract(wanted_++).mapped());
+    changed_.notify_all();
+    lock.unlock();
+    if (slot.error != nullptr) std::rethrow_exception(slot.error);
+    return std::move(slot.batch);
+  }
 
  private:
   struct Slot {
-    HostBatch batch;
+    Batch batch;
     std::exception_ptr error;
   };
-  void work();
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stop_ || started_ < wanted_ + ahead_; });
+      if (stop_) return;
+      const std::int64_t index = started_++;
+      lock.unlock();
+      Slot slot;
+      try {
+        slot.batch = make_(index);
+      } catch (...) {
+        slot.error = std::current_exception();
+      }
+      lock.lock();
+      done_.emplace(index, std::move(slot));
+      changed_.notify_all();
+    }
+  }
 
   Make make_;
   std::mutex mutex_;

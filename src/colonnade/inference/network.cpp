@@ -39,6 +39,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
   run_.parallel.context_parallel_size = 1;  // context ranks are further replicas
+  run_.parallel.hybrid_context_parallel = false;
   layers::Context context = job::layer_context(run_, ranks_, options_);
   context.draws = false;
   model_ = job::build_gpt({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});

@@ -10,6 +10,7 @@
 
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/job/gpt_steps.h"
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/tensor/counting_allocator.h"
 
@@ -46,7 +47,8 @@ std::int64_t optimizer_bytes(Job& job) {
   return bytes;
 }
 
-tensor::Batch empty_batch(const config::Run& run) {
+tensor::Batch empty_batch(const config::Run& given) {
+  const config::Run run = plan::with_equal_groups(given);
   const auto b = run.training.micro_batch_size;
   const auto s = run.training.seq_length;
   const auto ids = at::dtype(at::kLong).device(run.training.device);
@@ -57,7 +59,9 @@ tensor::Batch empty_batch(const config::Run& run) {
   batch.set("samples", at::zeros({b}, ids));
   if (run.data.reset_attention_mask)
     batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
-  return context_part(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
+  batch = context_part(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
+  if (given.parallel.hybrid_context_parallel) batch.set_context_ranks(run.parallel.context_parallel_size);
+  return batch;
 }
 
 pipeline::Steps empty_steps(const config::Run& run) {

@@ -2,7 +2,6 @@
 #include "colonnade/job/gpt_steps.h"
 
 #include <chrono>
-#include <cstring>
 
 #include "colonnade/base/error.h"
 #include "colonnade/fault/inject.h"
@@ -23,6 +22,11 @@ at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarTyp
 std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch) {
   const std::int64_t size = job.run.training.micro_batch_size;
   return consumed + (microbatch * job.data_ranks() + job.data_rank()) * size;
+}
+
+/// Among the ranks over which --hybrid-context-parallel divides a batch.
+int shared_rank(const Job& job) {
+  return job.ranks.mesh().index(job.ranks.rank(), plan::data_axes(plan::Family::kDense));
 }
 
 /// This rank's part of a host batch.
@@ -88,18 +92,41 @@ pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bo
 }
 
 GptStream::GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples)
-    : job_(&job),
-      prefetcher_(
-          [&batches, &job, consumed_samples](std::int64_t index) {
-            const std::int64_t per_step = job.num_microbatches();
-            const std::int64_t consumed =
-                consumed_samples + index / per_step * job.run.training.global_batch_size;
-            return batches.get(first_sample(job, consumed, index % per_step),
-                               job.run.training.micro_batch_size);
-          },
-          job.run.data.num_workers) {}
+    : job_(&job) {
+  const std::int64_t each = job.run.training.global_batch_size;
+  const int workers = job.run.data.num_workers;
+  if (job.run.parallel.hybrid_context_parallel) {
+    sequences_ = std::make_unique<data::Prefetcher<SequenceStep>>(
+        [&batches, &job, consumed_samples, each, rank = shared_rank(job)](std::int64_t index) {
+          return sequence_step(batches, job.run, rank, consumed_samples + index * each);
+        },
+        workers);
+    return;
+  }
+  microbatches_ = std::make_unique<data::Prefetcher<data::HostBatch>>(
+      [&batches, &job, consumed_samples, each](std::int64_t index) {
+        const std::int64_t per_step = job.num_microbatches();
+        return batches.get(first_sample(job, consumed_samples + index / per_step * each, index % per_step),
+                           job.run.training.micro_batch_size);
+      },
+      workers);
+}
+
+template <typename Batch>
+Batch GptStream::next_of(data::Prefetcher<Batch>& prefetcher, double& waited) {
+  fault::point("data");
+  const auto begin = std::chrono::steady_clock::now();
+  Batch batch = prefetcher.next();
+  waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return batch;
+}
 
 pipeline::Steps GptStream::next() {
+  if (sequences_) {
+    const auto step = std::make_shared<const SequenceStep>(next_of(*sequences_, waited_.before));
+    longest_over_mean_ = step->longest_over_mean;
+    return sequence_steps(*job_, step);
+  }
   // Micro-batches are asked for in order by every schedule's first stage, but later chunks may ask for
   // an earlier one again: the executor keeps those.
   expected_ = 0;
@@ -107,18 +134,18 @@ pipeline::Steps GptStream::next() {
     COL_CHECK(microbatch == expected_, "GptStream: micro-batches must be asked for in order; got {} for {}",
               microbatch, expected_);
     ++expected_;
-    fault::point("data");
-    const auto begin = std::chrono::steady_clock::now();
-    tensor::Batch batch = batch_of(*job_, prefetcher_.next());
-    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    tensor::Batch batch = batch_of(*job_, next_of(*microbatches_, waited_.within));
     fault::point("forward");
     return batch;
   });
 }
 
-double GptStream::waited() { return std::exchange(waited_, 0.0); }
+Waited GptStream::waited() { return std::exchange(waited_, {}); }
 
 pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first) {
+  if (job.run.parallel.hybrid_context_parallel)
+    return sequence_steps(
+        job, std::make_shared<const SequenceStep>(sequence_step(batches, job.run, shared_rank(job), first)));
   return steps_with(job, [&batches, &job, first](int microbatch) {
     auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
     return batch_of(job, std::move(host));

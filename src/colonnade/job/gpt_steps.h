@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/prefetcher.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/sequence_steps.h"
 
 namespace colonnade::job {
 
@@ -24,25 +26,41 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
 /// part's share, so that the ranks' values add up to the mean. Reports lm_loss.
 pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
 
+/// Seconds of waiting for data.
+struct Waited {
+  double before = 0;  ///< the steps were there
+  double within = 0;  ///< them
+};
+
 /// The steps of training step after training step, batches prefetched by --num-workers threads.
-/// The micro-batch m of data-parallel rank r reads samples consumed + (m * ranks + r) * micro_batch.
+/// The micro-batch m of data-parallel rank r reads samples consumed + (m * ranks + r) * micro_batch; with
+/// --hybrid-context-parallel it is a sequence of them (sequence_step).
 class GptStream {
  public:
   GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples);
   /// Of the next global batch. The returned functions are used before the next call, and ask for the
   /// micro-batches in order; another one is an Error.
   pipeline::Steps next();
-  /// Seconds spent waiting for data since the last call.
-  double waited();
+  /// Since the last call.
+  Waited waited();
+  /// Of the last steps (SequenceStep::longest_over_mean); none without --hybrid-context-parallel.
+  [[nodiscard]] std::optional<double> longest_over_mean() const { return longest_over_mean_; }
 
  private:
+  template <typename Batch>
+  Batch next_of(data::Prefetcher<Batch>& prefetcher, double& waited);
+
   const Job* job_;
-  double waited_ = 0;
+  Waited waited_;
   int expected_ = 0;  ///< the next micro-batch of the step
-  data::Prefetcher prefetcher_;
+  std::optional<double> longest_over_mean_;
+  /// One of the two: micro-batches, or global batches as sequences.
+  std::unique_ptr<data::Prefetcher<data::HostBatch>> microbatches_;
+  std::unique_ptr<data::Prefetcher<SequenceStep>> sequences_;
 };
 
-/// The steps of the evaluation batch of a split that begins at sample `first_sample`; not prefetched.
+/// The steps of the evaluation batch of a split that begins at sample `first_sample`, as in training; not
+/// prefetched.
 pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job,
                                      std::int64_t first_sample);
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "colonnade/models/gpt/model.h"
+#include "colonnade/plan/context_groups.h"
 
 namespace colonnade::job {
 
@@ -21,7 +22,17 @@ comm::Group embedding_group(const config::Run& run, comm::Communicators& ranks) 
 
 namespace {
 
+/// Of aligned runs of the data and context ranks, of every power of two.
+layers::ContextRanks ranks_by_size(const config::Parallel& parallel, comm::Communicators& ranks) {
+  layers::ContextRanks cp{.exchange = parallel};
+  for (int size = 1; size <= plan::hybrid_ranks(parallel); size *= 2)
+    cp.by_size[size] = size == 1 ? comm::Group() : ranks.run(plan::data_axes(plan::Family::kDense), size);
+  return cp;
+}
+
 layers::ContextRanks context_ranks(const config::Parallel& parallel, comm::Communicators& ranks) {
+  if (parallel.hybrid_context_parallel) return ranks_by_size(parallel, ranks);
+  if (parallel.context_parallel_size == 1) return {};
   layers::ContextRanks cp{.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
   if (!parallel.hierarchical_context_parallel_sizes.empty())
     std::tie(cp.heads, cp.rings) =
@@ -39,7 +50,7 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .options = options,
                           .seed = static_cast<std::uint64_t>(run.training.seed),
                           .recompute = run.recompute};
-  if (run.parallel.context_parallel_size > 1) context.cp = context_ranks(run.parallel, ranks);
+  context.cp = context_ranks(run.parallel, ranks);
   if (run.model.moe.num_experts > 0) {
     context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
+
 #include "colonnade/comm/group.h"
 #include "colonnade/config/recompute.h"
 #include "colonnade/plan/context_parallel.h"
@@ -13,7 +15,9 @@ namespace colonnade::layers {
 /// The ranks that share each sequence, as attention divides them.
 struct ContextRanks {
   comm::Group all;
-  comm::Group heads, rings;   ///< of layers with a2a+p2p: neighbours, and the same place in all their groups
+  comm::Group heads, rings;  ///< of layers with a2a+p2p: neighbours, and the same place in all their groups
+  /// For batches that say how many ranks share them (tensor::Batch::context_ranks): a group of each number.
+  std::map<int, comm::Group> by_size;
   config::Parallel exchange;  ///< says how each layer exchanges (plan::context_layer)
 };
 

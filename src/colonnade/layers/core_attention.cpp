@@ -3,6 +3,7 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 
+#include "colonnade/base/error.h"
 #include "colonnade/layers/context_parallel/blocks.h"
 #include "colonnade/layers/context_parallel/heads.h"
 #include "colonnade/layers/recompute.h"
@@ -36,12 +37,29 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       sink_at_zero_(model.softmax_type == config::SoftmaxType::kOffByOne),
       dropout_key_(dropout_stream(context.seed, args.name)) {}
 
-CoreAttention::Across CoreAttention::across(const ContextRanks& cp, std::int64_t layer) {
-  if (cp.all.size() == 1) return {};
+std::map<int, CoreAttention::Across> CoreAttention::across(const ContextRanks& cp, std::int64_t layer) {
+  const auto of_one_level = [](const comm::Group& group, const plan::ContextLayer& kind) -> Across {
+    if (kind.ring == 1) return {.heads = group, .ring = {}};
+    return {.heads = {}, .ring = group, .gathers = kind.gathers};
+  };
+  std::map<int, Across> all;
+  for (const auto& [size, group] : cp.by_size)
+    all[size] = of_one_level(group, plan::context_layer(cp.exchange, layer, size));
+  if (!all.empty()) return all;
+  if (cp.all.size() == 1) return {{0, {}}};
   const plan::ContextLayer kind = plan::context_layer(cp.exchange, layer);
-  if (kind.ring == 1) return {.heads = cp.all, .ring = {}};
-  if (kind.heads == 1) return {.heads = {}, .ring = cp.all, .gathers = kind.gathers};
-  return {.heads = cp.heads, .ring = cp.rings};
+  const bool two_levels = kind.heads > 1 && kind.ring > 1;
+  return {{0, two_levels ? Across{.heads = cp.heads, .ring = cp.rings} : of_one_level(cp.all, kind)}};
+}
+
+const CoreAttention::Across& CoreAttention::across(const tensor::Pass& pass) const {
+  const auto found = across_.find(pass.batch.context_ranks());
+  COL_CHECK(
+      found != across_.end(),
+      "{}: a batch must say how many ranks share it where layers have groups of several sizes, and only "
+      "there; got {}; make it with job::sequence_batch",
+      name_, pass.batch.context_ranks());
+  return found->second;
 }
 
 at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) const {
@@ -53,25 +71,26 @@ at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) cons
 }
 
 at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const {
-  if (across_.heads.size() * across_.ring.size() == 1) return attend(heads, pass);
+  const Across& group = across(pass);
+  if (group.heads.size() * group.ring.size() == 1) return attend(heads, group, pass);
   const std::int64_t n = heads.q.size(1), width = heads.v.size(3), wide = std::max(heads.q.size(3), width);
   heads = {filled(heads.q, wide), filled(heads.k, wide), filled(heads.v, wide)};
   const at::Tensor y =
-      across_.heads.size() == 1
-          ? attend(heads, pass)
-          : positions_for_heads(attend(heads_for_positions(heads, across_.heads, name_), pass), across_.heads,
-                                name_);
+      group.heads.size() == 1
+          ? attend(heads, group, pass)
+          : positions_for_heads(attend(heads_for_positions(heads, group.heads, name_), group, pass),
+                                group.heads, name_);
   return width == wide ? y : y.unflatten(-1, {n, wide}).narrow(-1, 0, width).flatten(-2);
 }
 
-at::Tensor CoreAttention::attend(const ops::Qkv& heads, const tensor::Pass& pass) const {
+at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const {
   const at::Tensor mask = pass.batch.find("attention_mask");
-  const std::int64_t first = across_.heads.rank() * heads.q.size(1);
+  const std::int64_t first = group.heads.rank() * heads.q.size(1);
   const ops::Sinks own_sinks{sinks.get(), first, sink_at_zero_};
-  if (across_.ring.size() > 1)
+  if (group.ring.size() > 1)
     return attention_in_blocks(heads, mask,
-                               {.group = across_.ring,
-                                .gathers = across_.gathers,
+                               {.group = group.ring,
+                                .gathers = group.gathers,
                                 .scale = scale_,
                                 .window = window_,
                                 .sinks = own_sinks,

@@ -3,6 +3,7 @@
 // Source: Megatron's core/transformer/dot_product_attention.py.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "colonnade/layers/context.h"
@@ -16,7 +17,7 @@ namespace colonnade::layers {
 /// [b, max(1, g / tp), s, w] -> [s, b, n / tp * w]. While tokens are generated, keys and values of earlier
 /// ones come out of the cache of the pass. With context parallelism s counts this rank's tokens: heads are
 /// exchanged for positions (context_parallel/heads.h), keys come by in blocks (context_parallel/blocks.h), or
-/// both, as --cp-comm-type says of the layer.
+/// both, as --cp-comm-type says of the layer; among the ranks that share the batch.
 class CoreAttention {
  public:
   struct Args {
@@ -34,18 +35,21 @@ class CoreAttention {
   /// Where heads are exchanged for positions: before and after it. Context ranks know one width of heads: the
   /// narrower of keys and values are filled up with zeros.
   [[nodiscard]] at::Tensor exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const;
-  /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
-  [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const tensor::Pass& pass) const;
-
   /// How the context ranks of this layer work together; groups of one without context parallelism.
   struct Across {
     comm::Group heads, ring;
     bool gathers = false;
   };
-  static Across across(const ContextRanks& cp, std::int64_t layer);
+  /// By tensor::Batch::context_ranks.
+  static std::map<int, Across> across(const ContextRanks& cp, std::int64_t layer);
+  /// Of those that share the batch. Throws Error for a number of them that has no group.
+  [[nodiscard]] const Across& across(const tensor::Pass& pass) const;
+
+  /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
+  [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const;
 
   bool again_;  ///< made again in the backward pass
-  Across across_;
+  std::map<int, Across> across_;
   std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;
   double scale_, softcap_, dropout_;

@@ -6,6 +6,7 @@
 
 #include "colonnade/plan/activations.h"
 #include "colonnade/plan/buckets.h"
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/context_parallel.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
@@ -146,7 +147,8 @@ double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh&
 
 }  // namespace
 
-std::vector<StageTraffic> plan_traffic(const config::Run& run) {
+std::vector<StageTraffic> plan_traffic(const config::Run& given) {
+  const config::Run run = with_equal_groups(given);
   const Mesh mesh(run.parallel);
   const std::vector<StageMemory> memory = plan_memory(run);
   const Schedule schedule = schedule_of(run);

@@ -31,7 +31,7 @@ struct StageTraffic {
   double data = 0;
 };
 
-/// By pipeline coordinate. Throws as plan_memory.
-std::vector<StageTraffic> plan_traffic(const config::Run& run);
+/// By pipeline coordinate; with --hybrid-context-parallel of with_equal_groups. Throws as plan_memory.
+std::vector<StageTraffic> plan_traffic(const config::Run& given);
 
 }  // namespace colonnade::plan

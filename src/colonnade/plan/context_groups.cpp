@@ -1,6 +1,8 @@
 // See context_groups.h.
 #include "colonnade/plan/context_groups.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -38,6 +40,17 @@ void put(ContextGroups& groups, const SequenceShare& share, double pairs) {
 }  // namespace
 
 double ContextGroups::longest() const { return work.empty() ? 0 : *std::ranges::max_element(work); }
+
+double ContextGroups::mean() const {
+  return work.empty() ? 0 : std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(work.size());
+}
+
+std::vector<SequenceShare> ContextGroups::of(int rank) const {
+  std::vector<SequenceShare> own;
+  for (const SequenceShare& share : shares)
+    if (rank >= share.first && rank < share.first + share.ranks) own.push_back(share);
+  return own;
+}
 
 double attention_pairs(std::int64_t length) {
   return static_cast<double>(length) * static_cast<double>(length + 1) / 2;
@@ -88,6 +101,54 @@ ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int
     put(groups, {.sequence = i, .first = first, .ranks = size}, attention_pairs(lengths[i]));
   }
   return groups;
+}
+
+std::int64_t filled_length(std::int64_t length, int ranks, int parts) {
+  const std::int64_t step =
+      ranks == 1 ? parts : std::lcm(2 * std::int64_t{ranks}, std::int64_t{ranks} * parts);
+  return (length + step - 1) / step * step;
+}
+
+int hybrid_ranks(const config::Parallel& parallel) {
+  return parallel.data_parallel_size() * parallel.context_parallel_size;
+}
+
+int sequence_parts(const config::Parallel& parallel) {
+  return parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1;
+}
+
+config::Run with_equal_groups(config::Run run) {
+  config::Parallel& p = run.parallel;
+  if (!p.hybrid_context_parallel) return run;
+  const std::int64_t tokens =
+      std::max<std::int64_t>(std::min(p.max_seqlen_per_dp_cp_rank, run.training.seq_length), 1);
+  p.context_parallel_size = holding(run.training.seq_length, tokens);
+  p.hybrid_context_parallel = false;
+  run.training.seq_length = p.context_parallel_size * tokens;
+  const std::int64_t groups = std::max(p.data_parallel_size(), 1);
+  run.training.global_batch_size = (run.training.global_batch_size + groups - 1) / groups * groups;
+  run.data.reset_position_ids = run.data.reset_attention_mask = false;  // no batch of one sequence says it
+  return run;
+}
+
+std::string hybrid_text(const config::Run& run) {
+  constexpr int kLengths = 7;
+  const config::Run equal = with_equal_groups(run);
+  const int ranks = hybrid_ranks(run.parallel);
+  const std::int64_t sample = run.training.seq_length, most = run.parallel.max_seqlen_per_dp_cp_rank;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < run.training.global_batch_size; ++i) {
+    const std::int64_t length = std::max<std::int64_t>(sample >> (i % kLengths), 1);
+    lengths.insert(lengths.end(), static_cast<std::size_t>(sample / length), length);
+  }
+  const ContextGroups groups = context_groups(lengths, ranks, most);
+  return fmt::format(
+      "groups by length: planned is every sample as one sequence, shared by {} of {} data and context ranks with "
+      "{} tokens each at most; were samples packed of sequences of {} to {} tokens, the busiest rank had {:.2f} "
+      "times the mean of attention, and {:.2f} times with one context size\n",
+      equal.parallel.context_parallel_size, ranks, std::min(most, sample), sample,
+      std::max<std::int64_t>(sample >> (kLengths - 1), 1), groups.longest() / groups.mean(),
+      equal_context_groups(lengths, ranks, most).longest() / groups.mean());
 }
 
 }  // namespace colonnade::plan

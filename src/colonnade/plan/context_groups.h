@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "colonnade/config/run.h"
 
 namespace colonnade::plan {
 
@@ -18,6 +21,10 @@ struct ContextGroups {
   std::vector<SequenceShare> shares;  ///< in the order in which they are computed: larger groups first
   std::vector<double> work;  ///< pairs of a query and an earlier key until each rank is done, waits included
   [[nodiscard]] double longest() const;
+  [[nodiscard]] double mean() const;
+  /// What a rank computes, in order. The ranks of an aligned block of g list the same shares of g ranks and
+  /// more first: whoever goes through its list, forward and backward by one schedule, meets the others.
+  [[nodiscard]] std::vector<SequenceShare> of(int rank) const;
 };
 
 /// Pairs of a query and a key that is not later, of a sequence of `length` tokens.
@@ -25,8 +32,10 @@ double attention_pairs(std::int64_t length);
 
 /// A group is the smallest power of two of ranks of which each holds at most `tokens_per_rank` of the
 /// sequence and does not compute longer than the batch would take if it were divided evenly. Sequences then
-/// go, larger groups and longer sequences first, to the ranks that are free first. Throws Error unless
-/// `ranks` is a power of two that can hold the longest sequence.
+/// go, larger groups and longer sequences first, to the ranks that are free first. Every rank gets one: no
+/// sequence takes a smaller part of the ranks than of the work, so that all groups together are as many as
+/// the ranks, and while some are free aligned blocks of them are. Throws Error unless `ranks` is a power of
+/// two that can hold the longest sequence.
 ContextGroups context_groups(const std::vector<std::int64_t>& lengths, int ranks,
                              std::int64_t tokens_per_rank);
 
@@ -35,5 +44,24 @@ ContextGroups context_groups(const std::vector<std::int64_t>& lengths, int ranks
 /// Megatron's dp_balanced packing does. Throws as context_groups.
 ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int ranks,
                                    std::int64_t tokens_per_rank);
+
+/// Tokens to which a sequence is filled up that `ranks` ranks share: two equal chunks for each
+/// (context_chunks) unless there is one, and of what a rank holds an equal part for each of `parts` tensor
+/// ranks.
+std::int64_t filled_length(std::int64_t length, int ranks, int parts);
+
+/// What divides the work of a run with --hybrid-context-parallel: its data and context ranks, and how many
+/// tensor ranks share what one of them holds.
+int hybrid_ranks(const config::Parallel& parallel);
+int sequence_parts(const config::Parallel& parallel);
+
+/// The run whose ranks share all sequences alike and hold as many tokens at most as those of `run`, which has
+/// --hybrid-context-parallel: the fewest ranks for a whole sample share each, of --max-seqlen-per-dp-cp-rank
+/// tokens a rank. Memory and time of `run` are counted as its: every sample one sequence. Others as they are.
+config::Run with_equal_groups(config::Run run);
+
+/// For a person, of a run with --hybrid-context-parallel: what with_equal_groups assumes, and the work of the
+/// busiest rank were the samples of a batch packed of sequences of S, S / 2, ... S / 64 tokens in turn.
+std::string hybrid_text(const config::Run& run);
 
 }  // namespace colonnade::plan

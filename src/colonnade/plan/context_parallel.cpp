@@ -37,13 +37,15 @@ const std::string& context_exchange(const config::Parallel& parallel, std::int64
 
 ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer) {
   const int cp = parallel.context_parallel_size;
+  if (context_exchange(parallel, layer) != "a2a+p2p") return context_layer(parallel, layer, cp);
+  const int heads = parallel.hierarchical_context_parallel_sizes.at(0);
+  return {.heads = heads, .ring = cp / heads};
+}
+
+ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks) {
   const std::string& kind = context_exchange(parallel, layer);
-  if (kind == "a2a") return {.heads = cp, .ring = 1};
-  if (kind == "a2a+p2p") {
-    const int heads = parallel.hierarchical_context_parallel_sizes.at(0);
-    return {.heads = heads, .ring = cp / heads};
-  }
-  return {.heads = 1, .ring = cp, .gathers = kind == "all_gather"};
+  if (kind == "a2a") return {.heads = ranks, .ring = 1};
+  return {.heads = 1, .ring = ranks, .gathers = kind == "all_gather"};
 }
 
 }  // namespace colonnade::plan

@@ -44,5 +44,7 @@ struct ContextLayer {
 /// The kind that --cp-comm-type names for a layer; those behind the last one are of its kind.
 const std::string& context_exchange(const config::Parallel& parallel, std::int64_t layer);
 ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer);
+/// The same of sequences that `ranks` share; not of a2a+p2p.
+ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks);
 
 }  // namespace colonnade::plan

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/plan/buckets.h"
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
@@ -278,9 +279,13 @@ int microbatches_of(const config::Run& run) {
 }  // namespace
 
 Schedule schedule_of(const config::Run& run) {
+  return schedule_of(run, microbatches_of(with_equal_groups(run)));
+}
+
+Schedule schedule_of(const config::Run& run, int microbatches) {
   const auto stages = split_stages(run.model, run.parallel);
   const int chunks = static_cast<int>(stages.size()) / run.parallel.pipeline_model_parallel_size;
-  return make_schedule(run.parallel, chunks, microbatches_of(run));
+  return make_schedule(run.parallel, chunks, microbatches);
 }
 
 std::vector<StageMemory> plan_resident(const config::Run& run) {
@@ -325,11 +330,12 @@ void add_evaluation(const config::Run& run, const Schedule& schedule, std::vecto
 
 }  // namespace
 
-std::vector<StageMemory> plan_memory(const config::Run& run) {
-  const Schedule schedule = schedule_of(run);
+std::vector<StageMemory> plan_memory(const config::Run& given) {
+  const Schedule schedule = schedule_of(given);
   const ScheduleReport report = check(schedule);
   COL_CHECK(report.faults.empty(), "schedule: must be sound; got {}; correct its function", report.faults[0]);
-  std::vector<StageMemory> plan = plan_resident(run);
+  std::vector<StageMemory> plan = plan_resident(given);
+  const config::Run run = with_equal_groups(given);
   add_activations(run, schedule, report, plan);
   add_evaluation(run, schedule, plan);
   return plan;

@@ -52,11 +52,15 @@ struct StageMemory {
 };
 
 /// The schedule that the run executes, with global batch / (micro-batch * data size) micro-batches, 1
-/// when no global batch is set. Throws ConfigError when that is not whole.
+/// when no global batch is set; with --hybrid-context-parallel as many as with_equal_groups has, though a
+/// step has its own. Throws ConfigError when that is not whole.
 Schedule schedule_of(const config::Run& run);
+/// The same with another number of micro-batches.
+Schedule schedule_of(const config::Run& run, int microbatches);
 
-/// By pipeline coordinate. Throws ConfigError where mesh, stages or schedule do.
-std::vector<StageMemory> plan_memory(const config::Run& run);
+/// By pipeline coordinate. With --hybrid-context-parallel activations are those of with_equal_groups. Throws
+/// ConfigError where mesh, stages or schedule do.
+std::vector<StageMemory> plan_memory(const config::Run& given);
 
 /// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch,
 /// sequence parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.

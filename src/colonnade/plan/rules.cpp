@@ -56,6 +56,9 @@ std::span<const Area> areas() {
        "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; "
        "kv_lora_rank=16"},
       {"Context parallelism", context_rules(), "context_parallel_size=2; attention_dropout=0"},
+      {"Context groups by length", hybrid_rules(),
+       "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
+       "calculate_per_token_loss=true; micro_batch_size=1; hidden_dropout=0; attention_dropout=0"},
       {"Pipeline, data parallelism and communication", pipeline_rules()},
       {"Sharding over data ranks", sharding_rules()},
       {"Recomputation", recompute_rules()},

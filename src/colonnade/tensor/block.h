@@ -18,7 +18,7 @@ namespace colonnade::tensor {
 
 /// One micro-batch: named tensors, on the device when a block sees them. GPT models read `tokens` [b, s],
 /// `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
-/// numbers); with context parallelism s counts this rank's tokens, positions are always there, and
+/// numbers); where ranks share sequences s counts this rank's tokens, positions are always there, and
 /// `attention_mask` [b, 1, S, S] is of whole sequences.
 class Batch {
  public:
@@ -29,11 +29,16 @@ class Batch {
   /// Undefined where the key is missing.
   [[nodiscard]] at::Tensor find(const std::string& key) const;
   void set(const std::string& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
+  /// Ranks that share its sequences; 0: the context ranks of the layout. Another number only where layers
+  /// have groups of all sizes (layers::ContextRanks::by_size).
+  [[nodiscard]] int context_ranks() const { return context_ranks_; }
+  void set_context_ranks(int ranks) { context_ranks_ = ranks; }
   /// The same with every tensor on `device`; those that are there already are shared.
   [[nodiscard]] Batch to(at::Device device) const;
 
  private:
   std::map<std::string, at::Tensor> tensors_;
+  int context_ranks_ = 0;
 };
 
 /// What the last block gives.

@@ -70,7 +70,7 @@ class Loop {
   void show_memory();
   [[nodiscard]] at::Device device() const { return job_.options().device(); }
   Stop due_to_stop(bool asked) const;
-  void show(const job::StepReport& report, const Across& across, double rate, double data_seconds);
+  void show(const job::StepReport& report, const Across& across, double rate, const job::Waited& data);
   void write_report();
 
   [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
@@ -257,7 +257,7 @@ void Loop::one_step() {
                                         .weight_decay = weight_decay(lr_, lr_samples_),
                                         .count_zeros = job_.run.logging.log_num_zeros_in_grad});
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
-  const double data_seconds = stream_->waited();
+  const job::Waited data = stream_->waited();
   const job::Peaks& peaks = report.peaks;
   memory_.raise(MemoryPhase::kForwardBackward, peaks.forward_backward);
   memory_.raise(MemoryPhase::kOptimizer, peaks.optimizer);
@@ -267,14 +267,14 @@ void Loop::one_step() {
   report.seconds.communication += static_cast<double>(progress().communication_ns() - talked_ns) * 1e-9;
   fault::point("exchanged");
   stop_asked_ = stop_asked_ || across.stop;
-  show(report, across, rate, data_seconds);
+  show(report, across, rate, data);
 }
 
-void Loop::show(const job::StepReport& report, const Across& across, double rate, double data_seconds) {
+void Loop::show(const job::StepReport& report, const Across& across, double rate, const job::Waited& data) {
   const config::Run& run = job_.run;
   PhaseTimes times;
-  times[Phase::kData] = data_seconds;
-  times[Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data_seconds);
+  times[Phase::kData] = data.before + data.within;
+  times[Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data.within);
   times[Phase::kCommunication] = report.seconds.communication;
   times[Phase::kOptimizer] = report.seconds.optimizer;
   total_ += times;
@@ -306,6 +306,8 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   }
   if (run.logging.log_params_norm)
     record.extra_losses.emplace_back("params_norm", job_.optimizer().params_norm());
+  if (const auto ratio = stream_->longest_over_mean())
+    record.extra_losses.emplace_back("attention_longest_over_mean", *ratio);
   record.expert_load = expert_load(report.counts);
   recorder_->step(record, times, last_iteration());
 }

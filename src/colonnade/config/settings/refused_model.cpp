@@ -105,7 +105,6 @@ constexpr Flag kGradReduce[] = {{"--grad-reduce-in-bf16"}};
 constexpr Flag kReducedProducts[] = {{"--disable-bf16-reduced-precision-matmul"}};
 
 constexpr Flag kLayerKinds[] = {
-    {"--hybrid-context-parallel"},
     {"--qk-l2-norm"},
     {"--qk-clip"},
     {"--qk-clip-alpha", "number", "0.5"},

@@ -36,10 +36,6 @@ constexpr Flag kFsdp[] = {
     {"--fsdp-db-use-persist-buf-on-alloc-fail"},
 };
 
-constexpr Flag kContext[] = {
-    {"--max-seqlen-per-dp-cp-rank", "integer"},
-};
-
 constexpr Flag kOverlap[] = {
     {"--no-tp-comm-bulk-wgrad --disable-tp-comm-bulk-wgrad", "off", "", "tp_comm_bulk_wgrad"},
     {"--no-tp-comm-bulk-dgrad --disable-tp-comm-bulk-dgrad", "off", "", "tp_comm_bulk_dgrad"},
@@ -95,8 +91,6 @@ void add_refused_parallel(Table& t) {
            kWeightShards);
   t.refuse("such form of sharding over data ranks",
            "remove it; --use-megatron-fsdp with --data-parallel-sharding-strategy shards", kFsdp);
-  t.refuse("context size that changes with the sequences", "remove it and use --context-parallel-size",
-           kContext);
   t.refuse("such way of overlapping communication", "remove it; results do not depend on it", kOverlap);
   t.refuse("such control of process groups, buckets or start-up", "remove it; results do not depend on it",
            kGroups);

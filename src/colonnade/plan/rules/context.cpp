@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/context_parallel.h"
 #include "colonnade/plan/rules/table.h"
 
@@ -18,9 +19,14 @@ bool uses(const Run& r, const char* kind) {
   return std::ranges::find(r.parallel.cp_comm_type, kind) != r.parallel.cp_comm_type.end();
 }
 
+/// Most ranks that share a sequence.
+int most_ranks(const config::Parallel& p) {
+  return p.hybrid_context_parallel ? hybrid_ranks(p) : p.context_parallel_size;
+}
+
 /// Whether some layer brings keys to its queries in blocks.
 bool has_blocks(const Run& r) {
-  return r.parallel.context_parallel_size > 1 &&
+  return most_ranks(r.parallel) > 1 &&
          std::ranges::any_of(r.parallel.cp_comm_type, [](const auto& kind) { return kind != "a2a"; });
 }
 
@@ -29,7 +35,7 @@ std::string kinds_of(const Run& r) { return fmt::format("{}", fmt::join(r.parall
 Broken sequence(const Run& r) {
   const std::int64_t cp = r.parallel.context_parallel_size, seq = r.training.seq_length;
   const std::int64_t tp = r.parallel.sequence_parallel ? r.parallel.tensor_model_parallel_size : 1;
-  if (cp <= 1 || seq < 1 || tp < 1) return std::nullopt;
+  if (cp <= 1 || seq < 1 || tp < 1 || r.parallel.hybrid_context_parallel) return std::nullopt;
   const std::int64_t step = std::lcm(2 * cp, cp * tp);
   if (seq % step == 0) return std::nullopt;
   return Finding{"--seq-length",
@@ -42,8 +48,7 @@ Broken sequence(const Run& r) {
 
 Broken kinds(const Run& r) {
   const std::size_t given = r.parallel.cp_comm_type.size();
-  if (r.parallel.context_parallel_size <= 1 || given == 1 ||
-      static_cast<std::int64_t>(given) == r.model.num_layers)
+  if (most_ranks(r.parallel) <= 1 || given == 1 || static_cast<std::int64_t>(given) == r.model.num_layers)
     return std::nullopt;
   return Finding{"--cp-comm-type",
                  "must be one kind, or one for each layer",
@@ -69,7 +74,7 @@ std::string heads_text(const Run& r, std::int64_t ranks) {
 Broken levels(const Run& r) {
   const auto& sizes = r.parallel.hierarchical_context_parallel_sizes;
   const int cp = r.parallel.context_parallel_size;
-  if (cp <= 1 || !uses(r, kTwoLevels)) return std::nullopt;
+  if (cp <= 1 || !uses(r, kTwoLevels) || r.parallel.hybrid_context_parallel) return std::nullopt;
   if (sizes.size() == 2 && std::int64_t{sizes[0]} * sizes[1] == cp) return std::nullopt;
   int heads = cp / 2;
   while (heads > 1 && (cp % heads != 0 || !share_heads(r, heads))) --heads;
@@ -83,10 +88,11 @@ Broken levels(const Run& r) {
 }
 
 Broken heads(const Run& r) {
-  if (r.parallel.context_parallel_size <= 1 || levels(r)) return std::nullopt;
+  const bool by_length = r.parallel.hybrid_context_parallel;
+  if (most_ranks(r.parallel) <= 1 || levels(r)) return std::nullopt;
   std::int64_t ranks = 1;
-  if (uses(r, kTwoLevels)) ranks = r.parallel.hierarchical_context_parallel_sizes.front();
-  if (uses(r, "a2a") && (ranks == 1 || share_heads(r, ranks))) ranks = r.parallel.context_parallel_size;
+  if (uses(r, kTwoLevels) && !by_length) ranks = r.parallel.hierarchical_context_parallel_sizes.front();
+  if (uses(r, "a2a") && (ranks == 1 || share_heads(r, ranks))) ranks = most_ranks(r.parallel);
   if (share_heads(r, ranks)) return std::nullopt;
   return Finding{"--cp-comm-type",
                  "ranks that exchange heads must divide the heads of a tensor rank, and its groups or be a "
@@ -97,7 +103,8 @@ Broken heads(const Run& r) {
 }
 
 Broken dropout(const Run& r) {
-  if (!has_blocks(r) || r.model.attention_dropout <= 0) return std::nullopt;
+  if (!has_blocks(r) || r.model.attention_dropout <= 0 || r.parallel.hybrid_context_parallel)
+    return std::nullopt;
   return Finding{"--attention-dropout",
                  "must be 0 with context parallelism other than --cp-comm-type a2a",
                  fmt::format("{} with {}", r.model.attention_dropout, kinds_of(r)),

@@ -78,14 +78,19 @@ constexpr Companions kGroups{{"microbatch_group_size_per_virtual_pipeline_stage"
                              "num_virtual_stages_per_pipeline_rank",
                              "--num-virtual-stages-per-pipeline-rank",
                              is_interleaved};
-constexpr Companions kContext{{"cp_comm_type", "hierarchical_context_parallel_sizes"},
-                              "context_parallel_size",
-                              "--context-parallel-size above 1",
-                              [](const Run& r) { return r.parallel.context_parallel_size > 1; }};
+constexpr Companions kContext{
+    {"cp_comm_type", "hierarchical_context_parallel_sizes"},
+    "context_parallel_size",
+    "--context-parallel-size above 1",
+    [](const Run& r) { return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel; }};
+constexpr Companions kHybrid{
+    {"max_seqlen_per_dp_cp_rank"}, "hybrid_context_parallel", "--hybrid-context-parallel", [](const Run& r) {
+      return r.parallel.hybrid_context_parallel;
+    }};
 constexpr Companions kLevels{
     {"hierarchical_context_parallel_sizes"}, "cp_comm_type", "--cp-comm-type a2a+p2p", [](const Run& r) {
       const auto& kinds = r.parallel.cp_comm_type;
-      return r.parallel.context_parallel_size == 1 || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
+      return !kContext.work(r) || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
     }};
 constexpr Companions kLoad{
     {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
@@ -138,6 +143,8 @@ constexpr Rule kEffect[] = {
     {"idle-context-levels", true, without_companion<kLevels>,
      "context_parallel_size=2; attention_dropout=0; hierarchical_context_parallel_sizes=2 1",
      "Other kinds have one level."},
+    {"idle-hybrid", true, without_companion<kHybrid>, "max_seqlen_per_dp_cp_rank=16",
+     "A sequence has --context-parallel-size ranks, however long it is."},
     {"idle-load-optim", true, without_companion<kLoad>, "no_load_optim=true",
      "There is no optimizer to leave out."},
     {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",

@@ -1,0 +1,41 @@
+// The data step of --hybrid-context-parallel: the samples of a global batch as the sequences that they are
+// packed of, each a micro-batch of its own on the ranks that plan::context_groups chooses for it. The sums
+// over the batch are those of the samples with masks of documents, in another order.
+// Source: Megatron's core/pipeline_parallel/hybrid_cp_schedule.py.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/job/job.h"
+
+namespace colonnade::job {
+
+/// A sequence, whole, and which of its ranks this one is.
+struct SharedSequence {
+  data::HostBatch whole;  ///< of one row
+  int rank = 0, ranks = 1;
+};
+
+/// What one rank computes of a global batch.
+struct SequenceStep {
+  std::vector<SharedSequence> microbatches;  ///< in order; one at least (plan::context_groups)
+  /// Pairs of a query and an earlier key on the rank that has most, over the mean of all ranks.
+  double longest_over_mean = 1;
+};
+
+/// Of the batch that begins at sample `first`, for rank `rank` of the data and context ranks. Every rank
+/// reads all samples and comes to the same division: a function of the settings, the seed and `first`;
+/// nothing is sent. Safe to call from many threads.
+SequenceStep sequence_step(const data::GptBatches& batches, const config::Run& run, int rank,
+                           std::int64_t first);
+
+/// This rank's part: filled up to equal chunks (plan::filled_length) with tokens without loss, which no token
+/// of the sequence sees, and cut by context_part.
+tensor::Batch sequence_batch(SharedSequence sequence, int parts);
+
+/// Steps with as many micro-batches as `step` has on this rank. Ranks of one pipeline have the same ones.
+pipeline::Steps sequence_steps(const Job& job, std::shared_ptr<const SequenceStep> step);
+
+}  // namespace colonnade::job

@@ -1,0 +1,129 @@
+// A global batch as sequences: every token once, on the ranks that its length needs, with the loss of the
+// samples, and far less attention on the busiest rank than with one context size.
+#include "colonnade/job/sequence_steps.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/sequences.h"
+#include "colonnade/plan/context_groups.h"
+#include "job/runs.h"
+#include "support/long_tailed.h"
+
+namespace colonnade::job {
+namespace {
+
+constexpr const char* kModel =
+    "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --vocab-size 61 --seq-length 64 "
+    "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --hidden-dropout 0 "
+    "--attention-dropout 0 --make-vocab-size-divisible-by 1 --position-embedding-type rope "
+    "--reset-position-ids --reset-attention-mask --calculate-per-token-loss ";
+constexpr const char* kHybrid = "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 16 ";
+
+config::Run run_of(int world, const std::string& flags) {
+  return test::settings(world, test::words(kModel + flags));
+}
+
+/// Token, label and place in its sequence of everything that counts.
+using Seen = std::multiset<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
+
+Seen seen_in(const tensor::Batch& batch, bool with_positions) {
+  Seen all;
+  const at::Tensor tokens = batch.at("tokens").flatten(), labels = batch.at("labels").flatten();
+  const at::Tensor mask = batch.at("loss_mask").flatten(), positions = batch.find("position_ids");
+  EXPECT_EQ(positions.defined(), with_positions);
+  for (std::int64_t i = 0; i < tokens.numel(); ++i)
+    if (mask[i].item<float>() > 0)
+      all.emplace(tokens[i].item<std::int64_t>(), labels[i].item<std::int64_t>(),
+                  with_positions ? positions.flatten()[i].item<std::int64_t>() : i);
+  return all;
+}
+
+TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
+  for (const char* flags :
+       {"", "--context-parallel-size 2 ", "--tensor-model-parallel-size 2 --sequence-parallel"}) {
+    SCOPED_TRACE(flags);
+    const config::Run run = run_of(8, std::string(kHybrid) + flags);
+    const int ranks = plan::hybrid_ranks(run.parallel), parts = plan::sequence_parts(run.parallel);
+    const auto batches = test::long_tailed(run, 2.5);
+    std::vector<std::int64_t> numbers(8);
+    std::iota(numbers.begin(), numbers.end(), 24);
+    const Seen expected = seen_in(to_batch(batches.get(numbers), false), true);
+    EXPECT_EQ(expected.size(), 8 * 64U);
+    Seen got;
+    std::set<int> sizes;
+    for (int rank = 0; rank < ranks; ++rank)
+      for (const SharedSequence& one : sequence_step(batches, run, rank, 24).microbatches) {
+        const tensor::Batch batch = sequence_batch(one, parts);
+        sizes.insert(one.ranks);
+        EXPECT_EQ(batch.context_ranks(), one.ranks);
+        EXPECT_EQ(batch.to(at::kCPU).context_ranks(), one.ranks);
+        EXPECT_EQ(batch.at("tokens").size(1) % std::lcm(one.ranks > 1 ? 2 : 1, parts), 0);
+        EXPECT_LE(batch.at("tokens").size(1), 16);
+        EXPECT_FALSE(batch.find("attention_mask").defined());
+        got.merge(seen_in(batch, one.ranks > 1));
+      }
+    EXPECT_EQ(got, expected);
+    EXPECT_GE(sizes.size(), 3U) << "groups of several sizes";
+  }
+}
+
+// What the design promises, counted in what the ranks of a run execute: attention on the busiest rank, tokens
+// that fill up included, against one context size for all and pairs of tokens of one document alone.
+TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
+  constexpr int kRanks = 32, kSamples = 16, kTokens = 1024;
+  const config::Run run = run_of(
+      kRanks, fmt::format("--seq-length 4096 --max-position-embeddings 4096 --global-batch-size {} "
+                          "--context-parallel-size 4 --hybrid-context-parallel --cp-comm-type all_gather",
+                          kSamples));
+  EXPECT_EQ(run.parallel.max_seqlen_per_dp_cp_rank, kTokens);
+  const auto batches = test::long_tailed(run, 5);
+  double changing = 0, equal = 0;
+  for (std::int64_t first = 0; first < 8 * kSamples; first += kSamples) {
+    std::vector<double> pairs(kRanks, 0);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const SequenceStep step = sequence_step(batches, run, rank, first);
+      for (const SharedSequence& one : step.microbatches) {
+        const tensor::Batch batch = sequence_batch(one, 1);
+        pairs[static_cast<std::size_t>(rank)] +=
+            plan::attention_pairs(batch.at("tokens").size(1) * one.ranks) / one.ranks;
+      }
+      EXPECT_GE(step.longest_over_mean, 1);
+      EXPECT_LT(step.longest_over_mean, 1.3);
+    }
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t n = first; n < first + kSamples; ++n)
+      for (const data::Sequence& s : data::sequences(batches.get(std::array{n}, data::Masks::kLeftOut)))
+        lengths.push_back(s.length);
+    changing += *std::ranges::max_element(pairs);
+    equal += plan::equal_context_groups(lengths, kRanks, kTokens).longest();
+  }
+  EXPECT_GT(equal / changing, 1.40);
+  RecordProperty("equal_over_changing", std::to_string(equal / changing));
+}
+
+TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
+  const config::Run whole = run_of(1, "");
+  const auto batches = test::long_tailed(whole, 2.5);
+  double expected = 0;
+  test::on_jobs(whole, [&](Job& job) {
+    expected =
+        job.evaluate(2, [&](int i) { return gpt_evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
+  });
+  test::on_jobs(run_of(4, kHybrid), [&](Job& job) {
+    const double got =
+        job.evaluate(2, [&](int i) { return gpt_evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
+    EXPECT_NEAR(got, expected, 2e-5 * expected);
+  });
+}
+
+TEST(SequenceSteps, AreTheOnlyBatchesOfLayersWithGroupsOfSeveralSizes) {
+  test::on_jobs(run_of(2, kHybrid + std::string("--max-seqlen-per-dp-cp-rank 32")), [&](Job& job) {
+    EXPECT_THROW((void)job.evaluate(1, [&](int) { return test::steps_after(job, 0); }), Error);
+  });
+}
+
+}  // namespace
+}  // namespace colonnade::job

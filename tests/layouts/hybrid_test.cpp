@@ -1,0 +1,74 @@
+// Sequences that have as many ranks as their length needs compute what samples with masks of documents do on
+// one rank.
+#include <gtest/gtest.h>
+
+#include "layouts/models.h"
+#include "support/long_tailed.h"
+
+namespace colonnade::test {
+namespace {
+
+using train::Precision;
+
+const std::string kDocuments =
+    "--seq-length 64 --max-position-embeddings 64 --num-layers 2 --hidden-dropout 0 --reset-position-ids "
+    "--reset-attention-mask --calculate-per-token-loss --eod-mask-loss ";
+constexpr const char* kLatent =
+    "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm ";
+
+void expect_agreement(const std::string& model, int world, const std::string& cut) {
+  SCOPED_TRACE(fmt::format("{} ranks: {}{}", world, model, cut));
+  const config::Run whole = settings(1, words(kSmall + kDocuments + model));
+  const config::Run shared =
+      settings(world, words(kSmall + kDocuments + model + "--hybrid-context-parallel " + cut));
+  const auto batches = long_tailed(whole, 2.5);
+  for (const auto& [steps, precision] :
+       {std::pair{1, Precision::kFloat64}, std::pair{3, Precision::kOfSettings}}) {
+    const auto apart = train::compare(train::train_layout({.run = whole}, batches, steps, precision),
+                                      train::train_layout({.run = shared}, batches, steps, precision))
+                           .first;
+    EXPECT_FALSE(apart) << apart->what << ' ' << apart->distance;
+  }
+}
+
+TEST(Hybrid, EveryExchangeAgreesWithOneRank) {
+  for (const char* kind : {"p2p", "all_gather", "a2a", "p2p a2a"}) {
+    expect_agreement(kUntied, 4, fmt::format("--max-seqlen-per-dp-cp-rank 16 --cp-comm-type {}", kind));
+    expect_agreement(kTied, 8, fmt::format("--max-seqlen-per-dp-cp-rank 8 --cp-comm-type {}", kind));
+  }
+}
+
+TEST(Hybrid, EveryOtherCutMayStandBeside) {
+  const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
+  for (const char* cut :
+       {"--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --sequence-parallel",
+        "--context-parallel-size 2", "--context-parallel-size 4", "--pipeline-model-parallel-size 2",
+        "--pipeline-model-parallel-size 2 --pipeline-schedule gpipe",
+        "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1",
+        "--pipeline-model-parallel-size 2 --delay-wgrad-compute --context-parallel-size 2",
+        "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+        "--max-seqlen-per-dp-cp-rank 32",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000",
+        "--overlap-grad-reduce --ddp-bucket-size 3000",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "--recompute-granularity selective --recompute-modules core_attn"})
+    expect_agreement(kUntied, 8, tokens + cut);
+}
+
+TEST(Hybrid, EveryAttentionMayBeShared) {
+  const std::string cut = "--max-seqlen-per-dp-cp-rank 16 ";
+  expect_agreement(kLatent, 4, cut);
+  expect_agreement(std::string(kUntied) + "--window-size 5,0 ", 4, cut);
+  expect_agreement(std::string(kUntied) + "--softmax-type learnable ", 4, cut + "--cp-comm-type p2p a2a");
+  expect_agreement(std::string(kUntied) + "--attn-logit-softcapping 5 ", 4, cut + "--cp-comm-type a2a");
+}
+
+TEST(Hybrid, OneRankAndFewSequencesAreCasesOfIt) {
+  expect_agreement(kUntied, 1, "");
+  expect_agreement(kUntied, 2, "");
+  expect_agreement(std::string(kUntied) + "--global-batch-size 4 ", 4, "");
+}
+
+}  // namespace
+}  // namespace colonnade::test
