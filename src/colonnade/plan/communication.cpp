@@ -11,6 +11,7 @@
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/param.h"
 #include "colonnade/plan/recompute.h"
+#include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/plan/work.h"
 
 namespace colonnade::plan {
@@ -128,20 +129,27 @@ double context_bytes(const config::Run& run, const StageBlocks& stage) {
   return bytes;
 }
 
-/// Whole gradients and parameters, over the ranks that hold the same.
+/// Whole gradients and parameters, over the ranks that hold the same. Cut by block, a table goes with each of
+/// its readers; of a head that looks up its rows too and leaves its products for later it is scattered twice.
 double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches) {
   constexpr double kFp32 = 4;
   const Sharding sharding = sharding_of(run.parallel);
   const auto element = static_cast<double>(element_size(run.model));
   const auto experts = static_cast<double>(memory.expert_elements);
   const double dense = static_cast<double>(memory.building) / element - experts;
-  const auto all = [&](double bytes) {
-    return ring(dense * bytes, mesh.size(data_axes(Family::kDense))) +
+  const auto all = [&](double table, double bytes) {
+    return ring((dense + table) * bytes, mesh.size(data_axes(Family::kDense))) +
            ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
   };
-  const double scatters = sharding >= Sharding::kGradients ? microbatches : 1;
-  const double gathers = sharding == Sharding::kParameters ? 2.0 * microbatches : 1;
-  return all(kFp32) * scatters + (sharding == Sharding::kNone ? all(kFp32) : all(element) * gathers);
+  if (sharding < Sharding::kGradients)
+    return all(0, kFp32) + all(0, sharding == Sharding::kNone ? kFp32 : element);
+  const bool in_two = splits_backward(run.parallel) && run.model.mtp_num_layers > 0 &&
+                      !run.model.untie_embeddings_and_output_weights &&
+                      std::ranges::any_of(memory.stages, &StageBlocks::head);
+  const auto again = static_cast<double>(memory.read_twice());
+  const double scattered = again + (in_two ? static_cast<double>(memory.tied_elements) : 0);
+  return microbatches * all(scattered, kFp32) +
+         (sharding == Sharding::kParameters ? 2.0 * microbatches * all(again, element) : all(0, element));
 }
 
 }  // namespace
