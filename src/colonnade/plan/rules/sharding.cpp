@@ -94,7 +94,7 @@ constexpr Rule kSharding[] = {
      "deterministic_mode=true; mtp_num_layers=1; position_embedding_type=rope; delay_wgrad_compute=true",
      "The head looks up rows of the table and multiplies with it: in one pass both are added in another order "
      "than in two.",
-     "deterministic_mode mtp_num_layers"},
+     "mtp_num_layers untie_embeddings_and_output_weights delay_wgrad_compute pipeline_schedule"},
 };
 
 }  // namespace
