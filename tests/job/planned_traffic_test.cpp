@@ -117,7 +117,7 @@ TEST(PlannedTraffic, OfShardedUnitsIsExact) {
         Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
         test::forward_backward(job);
         const auto stage = static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp));
-        EXPECT_DOUBLE_EQ(sent_over(*traffic, "cp-dp", 2), plan[stage].data) << "rank " << rank;
+        EXPECT_DOUBLE_EQ(sent_over(*traffic, "dp-cp", 2), plan[stage].data) << "rank " << rank;
       }
     }
 }

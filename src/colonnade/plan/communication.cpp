@@ -11,7 +11,6 @@
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/param.h"
 #include "colonnade/plan/recompute.h"
-#include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/plan/work.h"
 
 namespace colonnade::plan {
@@ -129,9 +128,19 @@ double context_bytes(const config::Run& run, const StageBlocks& stage) {
   return bytes;
 }
 
+/// Micro-batches of which the head looks up rows of the tied table in one pass and multiplies with it in a
+/// later one.
+int tables_in_two(const config::Run& run, const StageMemory& memory, const Program& program) {
+  if (run.model.mtp_num_layers == 0 || run.model.untie_embeddings_and_output_weights) return 0;
+  return static_cast<int>(std::ranges::count_if(program, [&](const Action& a) {
+    return a.act == Do::kBackwardInput && memory.stages[static_cast<std::size_t>(a.chunk)].head;
+  }));
+}
+
 /// Whole gradients and parameters, over the ranks that hold the same. Cut by block, a table goes with each of
-/// its readers; of a head that looks up its rows too and leaves its products for later it is scattered twice.
-double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches) {
+/// its readers and passes.
+double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches,
+                  const Program& program) {
   constexpr double kFp32 = 4;
   const Sharding sharding = sharding_of(run.parallel);
   const auto element = static_cast<double>(element_size(run.model));
@@ -143,12 +152,9 @@ double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh&
   };
   if (sharding < Sharding::kGradients)
     return all(0, kFp32) + all(0, sharding == Sharding::kNone ? kFp32 : element);
-  const bool in_two = splits_backward(run.parallel) && run.model.mtp_num_layers > 0 &&
-                      !run.model.untie_embeddings_and_output_weights &&
-                      std::ranges::any_of(memory.stages, &StageBlocks::head);
   const auto again = static_cast<double>(memory.read_twice());
-  const double scattered = again + (in_two ? static_cast<double>(memory.tied_elements) : 0);
-  return microbatches * all(scattered, kFp32) +
+  const double in_two = static_cast<double>(memory.tied_elements) * tables_in_two(run, memory, program);
+  return microbatches * all(again, kFp32) + ring(in_two * kFp32, mesh.size(data_axes(Family::kDense))) +
          (sharding == Sharding::kParameters ? 2.0 * microbatches * all(again, element) : all(0, element));
 }
 
@@ -168,7 +174,7 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches);
+    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank]);
     for (const StageBlocks& stage : memory[rank].stages)
       t.experts += expert_bytes(run, stage) * schedule.microbatches;
     if (mesh.size(Axis::kCp) > 1)
