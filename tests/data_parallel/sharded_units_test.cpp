@@ -7,6 +7,7 @@
 
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/data_parallel/grad_buffers.h"
+#include "colonnade/tensor/deferred.h"
 #include "support/device.h"
 #include "support/split.h"
 
@@ -35,19 +36,57 @@ class Affine final : public tensor::Block {
   Parameter w_, b_;
 };
 
+/// y = x W + b with another block's W, whose gradient it adds by itself.
+class Reader final : public tensor::Block {
+ public:
+  explicit Reader(Parameter& other)
+      : table_(&other), b_({.name = "b", .shape = {6}}, {}, test::options(at::kDouble)) {
+    test::randomize({&b_});
+  }
+  Tensor forward(const Tensor& x, const tensor::Pass&) override {
+    whole.push_back(table_->value.storage().nbytes() > 0);
+    return Product::apply(x, table_->value, table_) + b_.value;
+  }
+  std::vector<Parameter*> parameters() override { return {&b_}; }
+  std::vector<bool> whole;
+
+ private:
+  struct Product : torch::autograd::Function<Product> {
+    static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
+                          Parameter* p) {
+      ctx->save_for_backward({x});
+      ctx->saved_data["p"] = reinterpret_cast<std::int64_t>(p);
+      return x.matmul(w);
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                   const torch::autograd::variable_list& grads) {
+      auto* p = reinterpret_cast<Parameter*>(ctx->saved_data["p"].toInt());
+      p->accumulate_product(ctx->get_saved_variables()[0], grads[0]);
+      return {grads[0].matmul(p->value.detach().t()), Tensor(), Tensor()};
+    }
+  };
+  Parameter* table_;
+  Parameter b_;
+};
+
 struct Toy {
-  Toy() {
+  explicit Toy(bool tied = false) {
     for (const char* name : {"first", "second", "third"})
       stage.blocks.push_back(std::make_unique<Affine>(name));
+    if (!tied) return;
+    table = stage.blocks.front()->parameters().front();
+    stage.blocks.push_back(std::make_unique<Reader>(*table));
+    stage.first = stage.last = true;
   }
   tensor::Stage stage;
+  Parameter* table = nullptr;
   [[nodiscard]] std::vector<std::vector<Parameter*>> chunks() const { return {stage.parameters()}; }
   [[nodiscard]] Options options(plan::Sharding sharding, bool overlap) {
     return {.bucket_elements = 1 << 20,
             .overlap_grad_reduce = overlap,
             .overlap_param_gather = overlap,
             .sharding = sharding,
-            .units = units_of({&stage})};
+            .units = units_of({&stage}, table)};
   }
 };
 
@@ -57,14 +96,8 @@ void micro_batch(Toy& toy, int number) {
   toy.stage.forward(x, {.batch = batch}).square().sum().backward();
 }
 
-/// The gradients that a rank owns after a step of two micro-batches; filling between parameters is nobody's.
-std::vector<Tensor> step(Toy& toy, GradBuffers& buffers, int rank) {
-  buffers.start_step();
-  for (int m = 0; m < 2; ++m) {
-    if (m == 1) buffers.arm(0);
-    micro_batch(toy, 2 * rank + m);
-  }
-  buffers.finish();
+/// The gradients that a rank owns; filling between parameters is nobody's.
+std::vector<Tensor> owned_parts(const GradBuffers& buffers) {
   std::vector<Tensor> own;
   for (const Owned& owned : buffers.owned())
     for (const auto& [parameter, begin] : buffers.entries()) {
@@ -73,6 +106,17 @@ std::vector<Tensor> step(Toy& toy, GradBuffers& buffers, int rank) {
       if (from < to) own.push_back(owned.grads.narrow(0, from - owned.begin, to - from).clone());
     }
   return own;
+}
+
+/// Of a step of two micro-batches.
+std::vector<Tensor> step(Toy& toy, GradBuffers& buffers, int rank) {
+  buffers.start_step();
+  for (int m = 0; m < 2; ++m) {
+    if (m == 1) buffers.arm(0);
+    micro_batch(toy, 2 * rank + m);
+  }
+  buffers.finish();
+  return owned_parts(buffers);
 }
 
 TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
@@ -93,6 +137,67 @@ TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
           for (std::size_t b = 0; b < got.size(); ++b) EXPECT_LT(test::distance(got[b], want[b]), 1e-12);
         }
       });
+}
+
+// The last block reads the first one's: its values are there for both, and gone in between.
+TEST(ShardedUnits, ATableOfTwoReadersIsWholeWithEither) {
+  for (const bool deterministic : {false, true})
+    for (const auto sharding : {plan::Sharding::kGradients, plan::Sharding::kParameters})
+      for (const bool overlap : {false, true})
+        comm::run_ranks(2, [&](comm::Communicators& ranks) {
+          Toy plain(true), cut(true);
+          GradBuffers expected(plain.chunks(), plain.table, {.data = ranks.world()},
+                               plain.options(plan::Sharding::kOptimizer, false));
+          Options options = cut.options(sharding, overlap);
+          options.deterministic = deterministic;
+          GradBuffers buffers(cut.chunks(), cut.table, {.data = ranks.world()}, options);
+          buffers.attach(cut.stage);
+          const auto want = step(plain, expected, ranks.rank()), got = step(cut, buffers, ranks.rank());
+          double all = 0, theirs = 0;
+          for (const Tensor& one : want) all += one.square().sum().item<double>();
+          for (const Tensor& one : got) theirs += one.square().sum().item<double>();
+          const Tensor sums = at::tensor({all, theirs}, at::kDouble);
+          ranks.world().all_reduce(sums, "squares").wait();
+          EXPECT_NEAR(sums[0].item<double>(), sums[1].item<double>(), 1e-9 * all);
+          EXPECT_THAT(static_cast<const Reader&>(*cut.stage.blocks.back()).whole, testing::Each(true));
+          if (sharding == plan::Sharding::kParameters) {
+            EXPECT_EQ(cut.table->value.storage().nbytes(), 0U);
+          }
+          EXPECT_EQ(cut.table->main_grad.storage().nbytes(), 0U);
+        });
+}
+
+TEST(ShardedUnits, TakeWhatABackwardPassLeftForLater) {
+  for (const bool overlap : {false, true})
+    comm::run_ranks(2, [&](comm::Communicators& ranks) {
+      Toy plain(true), cut(true);
+      Options options = plain.options(plan::Sharding::kParameters, overlap);
+      options.splits_backward = true;
+      GradBuffers expected(plain.chunks(), plain.table, {.data = ranks.world()}, options);
+      expected.attach(plain.stage);
+      options.units = units_of({&cut.stage}, cut.table);
+      GradBuffers buffers(cut.chunks(), cut.table, {.data = ranks.world()}, options);
+      buffers.attach(cut.stage);
+      const auto want = step(plain, expected, ranks.rank());
+
+      buffers.start_step();
+      std::array<tensor::DeferredProducts, 2> left;
+      const std::vector<Parameter*> all = cut.stage.parameters();
+      for (int m = 0; m < 2; ++m) {
+        const tensor::DeferScope scope(all, left.at(static_cast<std::size_t>(m)));
+        micro_batch(cut, 2 * ranks.rank() + m);
+      }
+      for (tensor::DeferredProducts& list : left) {
+        EXPECT_FALSE(list.empty());
+        buffers.enter_weights();
+        EXPECT_EQ(cut.table->value.storage().nbytes(), 0U);
+        list.run(&list == &left.back(), [&](const Parameter& p) { buffers.enter_product(p); });
+      }
+      buffers.finish();
+      const auto got = owned_parts(buffers);
+      ASSERT_EQ(got.size(), want.size());
+      for (std::size_t b = 0; b < got.size(); ++b) EXPECT_LT(test::distance(got[b], want[b]), 1e-12);
+    });
 }
 
 TEST(ShardedUnits, AreGoneBetweenUses) {

@@ -7,6 +7,7 @@
 
 #include "colonnade/models/gpt/model.h"
 #include "colonnade/plan/memory.h"
+#include "colonnade/plan/schedule_kinds.h"
 #include "job/runs.h"
 #include "support/split.h"
 
@@ -78,7 +79,8 @@ struct Rank {
                                .overlap_param_gather = run.parallel.overlap_param_gather,
                                .sharding = plan::sharding_of(run.parallel),
                                .deterministic = run.parallel.deterministic_mode,
-                               .units = data_parallel::units_of(list)});
+                               .splits_backward = plan::splits_backward(run.parallel),
+                               .units = data_parallel::units_of(list, tied)});
     for (tensor::Stage* stage : list) buffers->attach(*stage);
     const auto activation = [h = run.model.hidden_size,
                              parts = context.sequence_part().parts](const tensor::Batch& batch) {
@@ -97,7 +99,7 @@ struct Rank {
     };
     steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
     const double weight = 1.0 / (executor->schedule().microbatches * data.size());
-    executor->train(steps, weight, [this](int chunk) { buffers->arm(chunk); });
+    executor->train(steps, weight, job::gradient_events(*buffers));
     buffers->finish();
   }
 

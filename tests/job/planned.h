@@ -69,7 +69,7 @@ inline void evaluation(job::Job& job) { job.executor().evaluate(job::empty_steps
 /// Forward and backward of all micro-batches, and the gradients' sums: a step up to the optimizer's.
 inline void forward_backward(job::Job& job) {
   job.buffers().start_step();
-  job.executor().train(job::empty_steps(job.run), 1.0, [&](int chunk) { job.buffers().arm(chunk); });
+  job.executor().train(job::empty_steps(job.run), 1.0, job::gradient_events(job.buffers()));
   job.buffers().finish();
 }
 

@@ -145,6 +145,18 @@ inline constexpr Planned kSharded[] = {
      "--use-megatron-fsdp --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--micro-batch-size 1 --global-batch-size 8 "
      "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2"},
+    {"Pp2ZbH1Dp2", 4,
+     "--use-megatron-fsdp --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --micro-batch-size 1 "
+     "--global-batch-size 12"},
+    {"Pp2ZbVDp2Overlapped", 4,
+     "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --pipeline-model-parallel-size 2 "
+     "--pipeline-schedule zb-v --micro-batch-size 1 --global-batch-size 12"},
+    {"Pp2DualPipeVDp2Gradients", 4,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --pipeline-model-parallel-size 2 "
+     "--pipeline-schedule dualpipe-v --micro-batch-size 1 --global-batch-size 12"},
+    {"Pp2DelayedInOneOrder", 4,
+     "--deterministic-mode --pipeline-model-parallel-size 2 --delay-wgrad-compute --micro-batch-size 1 "
+     "--global-batch-size 12"},
 };
 
 }  // namespace colonnade::test

@@ -43,11 +43,29 @@ TEST(PlannedPeaks, PeakOfAStepThatMakesActivationsAgain) {
     }
 }
 
+// Tables of one reader and of two, with weight gradients that wait and without.
 TEST(PlannedPeaks, OfShardedUnits) {
-  for (const Planned& layout : test::kSharded) {
-    SCOPED_TRACE(layout.name);
-    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.95, 1.03);
-  }
+  for (const std::string& model : {test::llama(""), test::gpt2(""), test::llama("--mtp-num-layers 1 ")})
+    for (const Planned& layout : test::kSharded) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
+      expect_peak(test::planned_run(layout, model, "meta"), 0.95, 1.05);
+    }
+}
+
+TEST(PlannedPeaks, OfShardedUnitsPeakOfAnEvaluation) {
+  test::count();
+  for (const std::string& model : {test::llama(""), test::gpt2("")})
+    for (const Planned& layout : test::kSharded) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
+      test::on_every_rank(
+          test::planned_run(layout, model, "meta"), [&](Job& job, const plan::StageMemory& plan) {
+            const std::int64_t now = test::alive(job);
+            tensor::reset_peak(at::kMeta);
+            test::evaluation(job);
+            const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
+            EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1);
+          });
+    }
 }
 
 /// Values are made, and read or written by checkpoints, part by part: beside what stays there is never more

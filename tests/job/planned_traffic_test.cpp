@@ -99,5 +99,28 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
   }
 }
 
+/// Gathers of whole parameters and scatters of whole gradients, block by block.
+TEST(PlannedTraffic, OfShardedUnitsIsExact) {
+  for (const char* schedule : {"1f1b", "1f1b --delay-wgrad-compute", "zb-h1", "zb-v", "dualpipe-v"})
+    for (const char* model :
+         {"", "--untie-embeddings-and-output-weights ", "--mtp-num-layers 1 --position-embedding-type rope ",
+          "--mtp-num-layers 2 --position-embedding-type rope --untie-embeddings-and-output-weights "}) {
+      SCOPED_TRACE(fmt::format("{} {}", schedule, model));
+      const std::string flags = fmt::format(
+          "--use-megatron-fsdp --pipeline-model-parallel-size 2 --pipeline-schedule {} --micro-batch-size 1 "
+          "--global-batch-size 16",
+          schedule);
+      const config::Run run = test::planned_run({"Pp2Dp2", 4, flags.c_str()}, test::odd(model), "meta");
+      const auto plan = plan::plan_traffic(run);
+      for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+        const auto traffic = std::make_shared<comm::CallLog>();
+        Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
+        test::forward_backward(job);
+        const auto stage = static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp));
+        EXPECT_DOUBLE_EQ(sent_over(*traffic, "dp-cp", 2), plan[stage].data) << "rank " << rank;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace colonnade::job

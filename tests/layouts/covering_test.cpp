@@ -46,7 +46,7 @@ struct Factor {
 };
 const std::vector<Factor>& factors() {
   static const std::vector<Factor> kFactors = {
-      {"model", {kTied, kUntied, kMixture}},
+      {"model", {kTied, kUntied, kMixture, kFurther}},
       {"--tensor-model-parallel-size", {"1", "2", "4"}},
       {"", {"", "--sequence-parallel"}},
       {"--context-parallel-size", {"1", "2", "4"}},
@@ -88,9 +88,9 @@ struct Apart {
 };
 const std::vector<Apart>& never_together() {
   static const std::vector<Apart> kApart = {
-      {kModel, {0, 1}, kEp, {1, 2}, "no experts"},
-      {kModel, {0, 1}, kRows, {1}, "no experts"},
-      {kModel, {0, 1}, kEtp, {1}, "no experts", true},
+      {kModel, {0, 1, 3}, kEp, {1, 2}, "no experts"},
+      {kModel, {0, 1, 3}, kRows, {1}, "no experts"},
+      {kModel, {0, 1, 3}, kEtp, {1}, "no experts", true},
       {kTp, {0}, kSp, {1}, "nothing to share", true},
       {kCp, {0}, kKeys, {2, 3, 4}, "nobody to exchange keys with"},
       {kCp, {0}, kKeys, {1}, "nobody to exchange keys with", true},
@@ -101,9 +101,7 @@ const std::vector<Apart>& never_together() {
       {kPp, {0}, kSchedule, {5}, "no gap to fill"},
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
-      {kModel, {0}, kSharding, {6, 7, 8, 9}, "a table that two blocks read"},
-      {kModel, {0, 1}, kRecompute, {5}, "no experts"},
-      {kSchedule, {2, 3, 4, 5}, kSharding, {6, 7, 8, 9}, "weight gradients that wait"},
+      {kModel, {0, 1, 3}, kRecompute, {5}, "no experts"},
   };
   return kApart;
 }
@@ -118,12 +116,13 @@ const Apart* apart(const Pair& pair) {
   return row == never_together().end() ? nullptr : &*row;
 }
 
-/// Four layers on `stages` stages, the first with the embedding, the last with the head.
-std::string spread(int stages) {
+/// Four layers on `stages` stages, the first with the embedding, the last with the head and the layer of a
+/// further token.
+std::string spread(int stages, bool further) {
   std::vector<std::string> blocks(static_cast<std::size_t>(stages));
   blocks.front() = "E";
   for (std::size_t layer = 0; layer < 4; ++layer) blocks[1 + layer * (blocks.size() - 2) / 4] += 't';
-  blocks.back() += 'L';
+  blocks.back() += further ? "mL" : "L";
   return fmt::format("{}", fmt::join(blocks, "|"));
 }
 
@@ -153,7 +152,8 @@ struct Layout {
         flags += fmt::format("{} {} ", factors()[factor].name, word(factor));
     }
     if (pp == 1 && stages > pp) flags += fmt::format("--num-virtual-stages-per-pipeline-rank {} ", stages);
-    if (pp > 1 && stages > pp) flags += fmt::format("--pipeline-model-parallel-layout {} ", spread(stages));
+    if (pp > 1 && stages > pp)
+      flags += fmt::format("--pipeline-model-parallel-layout {} ", spread(stages, model == kFurther));
   }
   std::string model, flags;
   int world = 1;

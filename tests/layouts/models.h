@@ -29,6 +29,10 @@ inline constexpr const char* kMixture =
     "--moe-shared-expert-intermediate-size 12 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01 "
     "--moe-z-loss-coeff 0.001 ";
 
+/// One further token: the head reads the embedding's table twice.
+inline constexpr const char* kFurther =
+    "--mtp-num-layers 1 --mtp-loss-scaling-factor 0.5 --position-embedding-type rope ";
+
 /// A complete run of a small model over `world` ranks; nothing when the rules refuse it.
 inline std::optional<config::Run> small_run(int world, const std::string& flags) {
   try {

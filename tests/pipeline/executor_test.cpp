@@ -198,11 +198,11 @@ void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25
     Steps steps = steps_of(outcome, pp);
     if (of_steps) steps.schedule = std::make_shared<const plan::Schedule>(schedule);  // not its own
     if (custom) steps.forward = doubled;
-    const auto result = rank.executor->train(steps, scale, [&](int chunk) {
-      listener.arm(chunk, schedule.microbatches);
-      const std::lock_guard lock(outcome.mutex);
-      ++outcome.armed;
-    });
+    const auto result = rank.executor->train(steps, scale, {.before_last_backward = [&](int chunk) {
+                                               listener.arm(chunk, schedule.microbatches);
+                                               const std::lock_guard lock(outcome.mutex);
+                                               ++outcome.armed;
+                                             }});
     listener.expect_all_told(rank);
     EXPECT_EQ(result.report.tallies.empty(), !rank.stages.back()->last);
     const std::lock_guard lock(outcome.mutex);

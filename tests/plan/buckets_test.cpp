@@ -48,6 +48,27 @@ TEST(Buckets, CloseWhenTheyAreFullAndAreCutEvenly) {
   EXPECT_EQ(next, layout.entries.size());
 }
 
+TEST(Buckets, WhatWaitsLiesApart) {
+  const std::vector<std::vector<FlatParam>> chunks{{{.numel = 64, .waits = true},
+                                                    {64},
+                                                    {.numel = 64, .unit = 1, .waits = true},
+                                                    {.numel = 64, .unit = 1}}};
+  const FlatLayout layout = lay_out(chunks, 1'000'000, {});
+  std::vector<std::size_t> order;
+  for (const FlatEntry& e : layout.entries) order.push_back(e.index);
+  EXPECT_EQ(order, (std::vector<std::size_t>{3, 1, 2, 0}));
+  ASSERT_EQ(layout.buckets.size(), 4U);
+  for (std::size_t b = 0; b < 4; ++b) EXPECT_EQ(layout.buckets[b].waits, b >= 2);
+}
+
+TEST(Buckets, MatricesMayWait) {
+  const LayerParams layer = layer_params(test::llama3_8b(), {}, 0);
+  EXPECT_TRUE(may_wait(std::get<AttentionParams>(layer.attention).qkv.weight));
+  EXPECT_TRUE(may_wait(std::get<MlpParams>(layer.mlp).fc2.weight));
+  EXPECT_FALSE(may_wait(std::get<AttentionParams>(layer.attention).input_norm.weight));
+  EXPECT_FALSE(may_wait({.name = "experts", .shape = {4, 2}, .family = Family::kExpert}));
+}
+
 TEST(Buckets, TheLargestShardHasNoFilling) {
   const FlatLayout layout = lay_out({{{100}}}, 1'000'000, {.dense = 2});  // 100 of 128: 64 and 36
   EXPECT_EQ(largest_shard(layout, {}), 100);

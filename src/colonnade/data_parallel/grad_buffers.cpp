@@ -18,7 +18,8 @@ plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chu
       flat[c].push_back(
           {p->value.numel(),
            p == tied ? FurtherSum::kTied : plan::further_sum(p->spec, p->shard, groups.tensor.size()),
-           p->spec.family, by_unit ? options.units.at(p) : 0});
+           p->spec.family, by_unit ? options.units.at(p).front() : 0,
+           by_unit && options.splits_backward && plan::may_wait(p->spec)});
   return plan::lay_out(flat, options.bucket_elements, {groups.data.size(), groups.expert_data.size()});
 }
 
@@ -49,9 +50,14 @@ void GradBuffers::adopt(const plan::FlatLayout& layout,
     bucket.cuts_grads = (distributed(place.family) || options_.deterministic) &&
                         options_.sharding >= plan::Sharding::kGradients;
     bucket.cuts_params = distributed(place.family) && options_.sharding >= plan::Sharding::kParameters;
-    const auto unit = static_cast<std::size_t>(place.unit);
-    if (buckets_of_unit_.size() <= unit) buckets_of_unit_.resize(unit + 1);
-    buckets_of_unit_[unit].push_back(buckets_.size() - 1);
+    const bool by_unit = options_.sharding >= plan::Sharding::kGradients;
+    bucket.units = by_unit ? options_.units.at(bucket.parameters.front()) : std::vector<int>{0};
+    bucket.sums.resize(bucket.units.size());
+    for (const int reader : bucket.units) {
+      const auto unit = static_cast<std::size_t>(reader);
+      if (buckets_of_unit_.size() <= unit) buckets_of_unit_.resize(unit + 1);
+      buckets_of_unit_[unit].push_back(buckets_.size() - 1);
+    }
   }
 }
 
@@ -155,20 +161,18 @@ void GradBuffers::sum_further(std::size_t index) {
     case FurtherSum::kTensor:
       return groups_.tensor.all_reduce(needed, name).wait();
     case FurtherSum::kSharedRows:
-      return sum_shared_rows(bucket.parameters, groups_.tensor, name);
+      if (!bucket.cuts_grads) sum_shared_rows(bucket.parameters, groups_.tensor, name);
+      return;
     case FurtherSum::kTied:
       return groups_.embedding.all_reduce(needed, "tied embeddings").wait();
   }
 }
 
 void GradBuffers::finish() {
+  leave_backward();
   land();
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    Bucket& bucket = buckets_[b];
-    if (bucket.cuts_grads && bucket.grads.here()) scatter(b);  // some of it was not used
+  for (Bucket& bucket : buckets_)
     if (!bucket.cuts_grads && !bucket.launched) launch(bucket);
-  }
-  land();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].reduced.wait();
     add_up(b);

@@ -18,11 +18,13 @@
 
 namespace colonnade::data_parallel {
 
-/// A unit is what is gathered together: a block, by the parameters it holds.
-using Units = std::unordered_map<const tensor::Parameter*, int>;
+/// A unit is what is gathered together: a block. By parameter, those that read it, in ascending order, its
+/// holder first.
+using Units = std::unordered_map<const tensor::Parameter*, std::vector<int>>;
 
-/// The blocks of all stages.
-Units units_of(const std::vector<tensor::Stage*>& stages);
+/// The blocks of all stages; `tied`, where the rank has it and both ends of the model, is read by the last
+/// block too.
+Units units_of(const std::vector<tensor::Stage*>& stages, const tensor::Parameter* tied);
 
 struct Options {
   std::int64_t bucket_elements = 40'000'000;  ///< a bucket closes when it has at least so many
@@ -32,6 +34,7 @@ struct Options {
   plan::Sharding sharding = plan::Sharding::kNone;
   /// Sums over micro-batches and replicas are taken in one order for all layouts; with kGradients at least.
   bool deterministic = false;
+  bool splits_backward = false;  ///< some backward passes leave the gradients of matrices for later
   Units units = {};              ///< from kGradients up; numbered in forward order
   at::TensorOptions empty = {};  ///< dtype and device of a rank without parameters
 };
@@ -84,18 +87,25 @@ struct Here {
 /// kOptimizer, unless there is one micro-batch. Source: Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023
 /// (FSDP); Megatron's core/distributed/fsdp.
 ///
+/// A table that two blocks read (tied embeddings, further tokens) has a bucket of its own that belongs to
+/// both: it is whole while either computes, and what each adds to its gradient is scattered by itself. Where
+/// a backward pass leaves the gradients of matrices for later (split schedules), these lie in buckets of
+/// their own: their values are whole in the pass that leaves them, their gradients when they are computed.
+///
 /// deterministic: with the micro-batches of all replicas numbered m = k R + r (k of a replica, r the
 /// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, their sum with the next
 /// two, and so on, what is left over last. Of each micro-batch the replicas exchange their stretches and add
 /// them in that order, and sums of 2^i micro-batches wait for their like, at most plan::waiting_sums() of
-/// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. Another order
-/// than without.
+/// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. What each of
+/// two readers adds is summed so by itself, as if either had a copy. Another order than without.
 ///
 /// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
 /// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over
 /// further axes (norms under sequence parallelism, key-value heads held by several ranks, tied
 /// embeddings) lie in buckets of their own, which are summed over those axes after the replicas, one
-/// call for each bucket: every holder gets the result of one sum, so copies stay equal in every bit.
+/// call for each bucket: every holder gets the result of one sum, so copies stay equal in every bit. Rows
+/// of key-value heads stand at other places on each of their holders: where gradients are cut they are
+/// summed before, while they are whole.
 class GradBuffers {
  public:
   /// `chunks[c]`: the parameters of chunk c in forward order. `tied`: the table (or its copy) of tied
@@ -107,6 +117,10 @@ class GradBuffers {
   void start_step();
   /// The coming backward pass of chunk c is the last of this step: finished buckets may go.
   void arm(int chunk);
+  /// Weight gradients that a backward pass left come next, micro-batch by micro-batch.
+  void enter_weights();
+  /// The next of them is of this parameter.
+  void enter_product(const tensor::Parameter& parameter);
   /// Waits until every gradient this rank needs is summed: all of them, or the owned stretches.
   void finish();
 
@@ -156,13 +170,16 @@ class GradBuffers {
     // Where the replicas share it:
     bool cuts_params = false, cuts_grads = false;
     Whole params, grads;
-    at::Tensor arriving;           ///< memory that `gathered` fills
-    bool summed = false;           ///< own gradients hold those of an earlier micro-batch
-    std::vector<at::Tensor> sums;  ///< deterministic: [i] of 2^i micro-batches, undefined where none waits
+    at::Tensor arriving;     ///< memory that `gathered` fills
+    bool summed = false;     ///< own gradients hold those of an earlier micro-batch
+    std::vector<int> units;  ///< its readers
+    std::size_t reader = 0;  ///< whose gradients are coming
+    /// Deterministic, by reader: [i] of 2^i micro-batches, undefined where none waits.
+    std::vector<std::vector<at::Tensor>> sums;
   };
   /// Gradients on their way to the parts: their sum, or those of all replicas one after the other.
   struct Flight {
-    std::size_t bucket = 0;
+    std::size_t bucket = 0, reader = 0;
     at::Tensor part;
     comm::Work work;
   };
@@ -179,9 +196,10 @@ class GradBuffers {
   void use(int unit);  ///< whole values from here on
   void let_go(int unit);
   void enter_backward(int unit);
+  void give_gradients(std::size_t bucket, int unit);
+  void leave_backward();  ///< of the unit that was last in it
   void scatter(std::size_t bucket);
-  void land();  ///< ends the flight
-  void carry(Bucket& bucket, at::Tensor sum);
+  void land();                      ///< ends the flight
   void add_up(std::size_t bucket);  ///< what waits, into the rank's part
 
   [[nodiscard]] std::int64_t length(const Bucket& bucket) const {
@@ -197,6 +215,7 @@ class GradBuffers {
   std::unordered_map<const tensor::Parameter*, std::size_t> bucket_of_;
   std::vector<Owned> owned_;
   std::optional<Flight> flight_;
+  int backward_ = -1;  ///< the unit whose gradients are coming
   at::Tensor params_, grads_;
   std::vector<bool> armed_;
 };

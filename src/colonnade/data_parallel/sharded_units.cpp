@@ -2,8 +2,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "colonnade/data_parallel/grad_buffers.h"
+#include "colonnade/data_parallel/partial_sums.h"
 
 namespace colonnade::data_parallel {
 namespace {
@@ -18,14 +20,28 @@ at::Tensor sum_in_a_tree(const at::Tensor& stretches, std::int64_t length) {
   return count == 1 ? stretches : at(0).clone();
 }
 
+/// One more micro-batch, as a binary number grows by one.
+void carry(std::vector<at::Tensor>& sums, at::Tensor sum) {
+  std::size_t i = 0;
+  for (; i < sums.size() && sums[i].defined(); ++i) {
+    sum.add_(sums[i]);
+    sums[i].reset();
+  }
+  if (i == sums.size()) sums.emplace_back();
+  sums[i] = std::move(sum);
+}
+
 }  // namespace
 
-Units units_of(const std::vector<tensor::Stage*>& stages) {
+Units units_of(const std::vector<tensor::Stage*>& stages, const tensor::Parameter* tied) {
   Units units;
   int unit = 0;
   for (const tensor::Stage* stage : stages)
     for (const auto& block : stage->blocks) {
-      for (const tensor::Parameter* parameter : block->parameters()) units[parameter] = unit;
+      for (const tensor::Parameter* parameter : block->parameters()) units[parameter] = {unit};
+      const bool end = stage->last && block == stage->blocks.back();
+      if (const auto table = units.find(tied); end && table != units.end() && table->second.front() != unit)
+        table->second.push_back(unit);
       ++unit;
     }
   return units;
@@ -45,6 +61,7 @@ void GradBuffers::attach(tensor::Stage& stage) {
   }
   stage.before_forward = [this, last](tensor::Block& block) {
     const int unit = unit_of(block);
+    leave_backward();
     land();  // of the pass before: one bucket beside two units is all that the plan allows for
     use(unit);
     if (options_.overlap_param_gather && unit >= 0 && unit < last) start_gather(unit + 1);
@@ -54,6 +71,7 @@ void GradBuffers::attach(tensor::Stage& stage) {
     let_go(unit);
     if (unit < 0 || !at::GradMode::is_enabled() || !y.requires_grad()) return;
     y.register_hook([this, unit, first, last](const at::Tensor&) {
+      leave_backward();
       if (unit == last) land();
       enter_backward(unit);
       if (options_.overlap_param_gather && unit > first) start_gather(unit - 1);
@@ -64,7 +82,7 @@ void GradBuffers::attach(tensor::Stage& stage) {
 int GradBuffers::unit_of(tensor::Block& block) const {
   for (const tensor::Parameter* parameter : block.parameters())
     if (const auto found = options_.units.find(parameter); found != options_.units.end())
-      return found->second;
+      return found->second.front();
   return -1;
 }
 
@@ -99,12 +117,45 @@ void GradBuffers::let_go(int unit) {
 void GradBuffers::enter_backward(int unit) {
   use(unit);
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)])
-    if (Bucket& bucket = buckets_[index]; bucket.cuts_grads) {
-      if (flight_ && flight_->bucket == index) land();  // of the micro-batch before
-      if (!bucket.grads.here()) bucket.grads.give(bucket.grads.empty());
-      // Of a micro-batch before that did not use all of them the rest is not to come.
-      bucket.missing = static_cast<int>(bucket.parameters.size());
-    }
+    give_gradients(index, unit);
+}
+
+void GradBuffers::enter_weights() {
+  leave_backward();
+  land();
+}
+
+void GradBuffers::enter_product(const tensor::Parameter& parameter) {
+  const std::size_t index = bucket_of_.at(&parameter);
+  const int unit = buckets_[index].units.back();  // of two readers of a table the last one's products wait
+  if (unit != backward_) leave_backward();
+  give_gradients(index, unit);
+}
+
+/// Memory for what comes from this unit's pass.
+void GradBuffers::give_gradients(std::size_t index, int unit) {
+  Bucket& bucket = buckets_[index];
+  if (!bucket.cuts_grads) return;
+  backward_ = unit;
+  if (flight_ && flight_->bucket == index) land();  // of what was before
+  if (bucket.grads.here()) return;
+  bucket.grads.give(bucket.grads.empty());
+  bucket.missing = static_cast<int>(bucket.parameters.size());
+  bucket.reader = static_cast<std::size_t>(std::ranges::find(bucket.units, unit) - bucket.units.begin());
+}
+
+/// Of what did not end by itself: a table with another reader, parameters that were not used or left their
+/// gradients for later.
+void GradBuffers::leave_backward() {
+  if (backward_ < 0) return;
+  for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(std::exchange(backward_, -1))]) {
+    Bucket& bucket = buckets_[index];
+    if (bucket.cuts_grads && std::ranges::any_of(bucket.parameters, &tensor::Parameter::has_grad))
+      scatter(index);
+    else if (!flight_ || flight_->bucket != index)
+      bucket.grads.let_go();
+    bucket.params.let_go();
+  }
 }
 
 /// The unit's last use of these parameters is over.
@@ -112,16 +163,18 @@ void GradBuffers::scatter(std::size_t index) {
   Bucket& bucket = buckets_[index];
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // not used: its gradient is zero
+  if (bucket.place.further == plan::FurtherSum::kSharedRows)
+    sum_shared_rows(bucket.parameters, groups_.tensor, bucket.name + " / partial");
   for (tensor::Parameter* parameter : bucket.parameters) parameter->zero_grad();
   bucket.missing = static_cast<int>(bucket.parameters.size());
   bucket.params.let_go();
   land();
   const comm::Group& replicas = groups_.replicas(bucket.place.family);
   if (options_.deterministic) {
-    flight_.emplace(Flight{index, at::empty_like(bucket.grads.tensor()), {}});
+    flight_.emplace(Flight{index, bucket.reader, at::empty_like(bucket.grads.tensor()), {}});
     flight_->work = replicas.all_to_all(flight_->part, bucket.grads.tensor(), bucket.name);
   } else {
-    flight_.emplace(Flight{index, at::empty_like(owned_[index].grads), {}});
+    flight_.emplace(Flight{index, bucket.reader, at::empty_like(owned_[index].grads), {}});
     flight_->work = replicas.reduce_scatter(flight_->part, bucket.grads.tensor(), bucket.name);
   }
   if (!options_.overlap_grad_reduce) land();
@@ -134,7 +187,7 @@ void GradBuffers::land() {
   const at::Tensor& own = owned_[flight_->bucket].grads;
   const at::NoGradGuard no_grad;
   if (options_.deterministic)
-    carry(bucket, sum_in_a_tree(flight_->part, own.numel()));
+    carry(bucket.sums[flight_->reader], sum_in_a_tree(flight_->part, own.numel()));
   else if (bucket.summed)
     own.add_(flight_->part);
   else
@@ -144,24 +197,16 @@ void GradBuffers::land() {
   flight_.reset();
 }
 
-/// One more micro-batch, as a binary number grows by one.
-void GradBuffers::carry(Bucket& bucket, at::Tensor sum) {
-  std::size_t i = 0;
-  for (; i < bucket.sums.size() && bucket.sums[i].defined(); ++i) {
-    sum.add_(bucket.sums[i]);
-    bucket.sums[i].reset();
-  }
-  if (i == bucket.sums.size()) bucket.sums.emplace_back();
-  bucket.sums[i] = std::move(sum);
-}
-
 void GradBuffers::add_up(std::size_t index) {
   const at::NoGradGuard no_grad;
+  const auto add = [](at::Tensor& all, at::Tensor sum) {
+    if (sum.defined()) all = all.defined() ? all.add_(sum) : std::move(sum);
+  };
   at::Tensor all;
-  for (at::Tensor& sum : buckets_[index].sums) {
-    if (!sum.defined()) continue;
-    all = all.defined() ? all.add_(sum) : sum;
-    sum.reset();
+  for (std::vector<at::Tensor>& waiting : buckets_[index].sums) {
+    at::Tensor of_reader;
+    for (at::Tensor& sum : waiting) add(of_reader, std::exchange(sum, {}));
+    add(all, std::move(of_reader));
   }
   if (all.defined()) owned_[index].grads.copy_(all);
 }

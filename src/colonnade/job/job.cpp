@@ -14,6 +14,7 @@
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/start.h"
 #include "colonnade/plan/memory.h"
+#include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::job {
@@ -50,13 +51,14 @@ void settle(const at::Device& device) {
 
 data_parallel::Options buffer_options(const config::Run& run, int replicas,
                                       const std::vector<tensor::Stage*>& stages,
-                                      const at::TensorOptions& tensors) {
-  data_parallel::Options options{.units = data_parallel::units_of(stages), .empty = tensors};
+                                      const tensor::Parameter* tied, const at::TensorOptions& tensors) {
+  data_parallel::Options options{.units = data_parallel::units_of(stages, tied), .empty = tensors};
   const config::Parallel& p = run.parallel;
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
   options.sharding = plan::sharding_of(p);
   options.deterministic = p.deterministic_mode;
+  options.splits_backward = plan::splits_backward(p);
   options.bucket_elements = plan::bucket_elements(p, replicas);
   return options;
 }
@@ -81,6 +83,16 @@ comm::Group expert_replicas(comm::Communicators& ranks,
 }
 
 }  // namespace
+
+pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers) {
+  return {.before_last_backward =
+              [&buffers](int chunk) {
+                fault::point("backward");
+                buffers.arm(chunk);
+              },
+          .before_weights = [&buffers] { buffers.enter_weights(); },
+          .before_product = [&buffers](const tensor::Parameter& p) { buffers.enter_product(p); }};
+}
 
 at::TensorOptions tensor_options(const config::Run& run) {
   const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16  ? at::kBFloat16
@@ -113,7 +125,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
       chunks, model.tied,
       data_parallel::Groups{replicas, tp, embedding_group(run, ranks), expert_replicas(ranks, chunks)},
-      buffer_options(run, replicas.size(), stages, options_));
+      buffer_options(run, replicas.size(), stages, model.tied, options_));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
   for (tensor::Stage* stage : stages) buffers_->attach(*stage);
@@ -218,13 +230,8 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   buffers_->start_step();
   // With every token weighing the same, a mean over a micro-batch weighs as its tokens.
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
-  const auto result = executor_->train(
-      steps, report.loss_scale * weight,
-      [this](int chunk) {
-        fault::point("backward");
-        buffers_->arm(chunk);
-      },
-      per_token ? tokens : 1.0);
+  const auto result = executor_->train(steps, report.loss_scale * weight, gradient_events(*buffers_),
+                                       per_token ? tokens : 1.0);
   fault::point("forward-backward");
   progress().set_phase("gradient sync");
   buffers_->finish();

@@ -132,4 +132,7 @@ inline constexpr std::string_view kLossSums = "losses";
 /// dtype and device of a run's parameters; on CUDA the current device, which job::start has chosen.
 at::TensorOptions tensor_options(const config::Run& run);
 
+/// What the executor tells the gradients' buffers.
+pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers);
+
 }  // namespace colonnade::job

@@ -83,7 +83,7 @@ class Run {
   /// The whole backward pass, or with Do::kBackwardInput what leaves products of weights.
   void backward(const Action& a);
   /// The products that were left. `last`: of this chunk in this pass.
-  void weights(const Action& a, bool last);
+  void weights(const Action& a, bool last, const GradientEvents& events);
   /// `index` is the place of `a` in the program.
   void transfer(const Action& a, std::size_t index);
   void finish();
@@ -221,13 +221,14 @@ void Run::backward(const Action& a) {
     input_grads_[key] = grad_input.contiguous();
 }
 
-void Run::weights(const Action& a, bool last) {
+void Run::weights(const Action& a, bool last, const GradientEvents& events) {
   const auto found = left_.find({a.chunk, a.microbatch});
   COL_CHECK(found != left_.end(),
             "pipeline: weight gradients of chunk {}, micro-batch {} must follow the input's; got none; the "
             "schedule is unsound",
             a.chunk, a.microbatch);
-  found->second.run(last);
+  if (events.before_weights) events.before_weights();
+  found->second.run(last, events.before_product);
   left_.erase(found);
 }
 
@@ -305,8 +306,8 @@ void Executor::open_lanes() const {
   }
 }
 
-Result Executor::train(const Steps& steps, double grad_scale,
-                       const std::function<void(int chunk)>& before_last_backward, double block_weight) {
+Result Executor::train(const Steps& steps, double grad_scale, const GradientEvents& events,
+                       double block_weight) {
   const Order of_steps = steps.schedule ? order(steps.schedule) : Order{};
   const Order& now = steps.schedule ? of_steps : own_;
   const plan::Schedule& schedule = *now.schedule;
@@ -323,13 +324,13 @@ Result Executor::train(const Steps& steps, double grad_scale,
       run.transfer(a, i);
       continue;
     }
-    if (gives_input_gradient(a.act) && --passes_left[chunk] == 0 && before_last_backward)
-      before_last_backward(a.chunk);
+    if (gives_input_gradient(a.act) && --passes_left[chunk] == 0 && events.before_last_backward)
+      events.before_last_backward(a.chunk);
     if (ends_backward(a.act)) --weights_left[chunk];
     if (a.act == Do::kForward)
       run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
     else if (a.act == Do::kBackwardWeight)
-      run.weights(a, /*last=*/weights_left[chunk] == 0);
+      run.weights(a, /*last=*/weights_left[chunk] == 0, events);
     else
       run.backward(a);
   }

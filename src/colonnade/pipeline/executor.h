@@ -43,6 +43,16 @@ struct Steps {
 /// batch, so a receiver knows what comes, and micro-batches may be of any lengths.
 using Activation = std::function<std::vector<std::int64_t>(const tensor::Batch& batch)>;
 
+/// What a run tells of the gradients that come next (data parallelism listens). Empty functions: nobody does.
+struct GradientEvents {
+  /// The last backward pass of a chunk begins: from then on Parameter::on_grad_ready says that a gradient is
+  /// complete, be it by this pass or by the weight gradients that it leaves.
+  std::function<void(int chunk)> before_last_backward = {};
+  /// Weight gradients that a backward pass left begin, and of them the next product of a parameter.
+  std::function<void()> before_weights = {};
+  std::function<void(tensor::Parameter& parameter)> before_product = {};
+};
+
 /// What one run gave, on this rank.
 struct Result {
   tensor::Report report;  ///< of the loss step and of this rank's blocks
@@ -61,12 +71,9 @@ class Executor {
   void open_lanes() const;
 
   /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the
-  /// loss of each micro-batch is differentiated with weight `grad_scale`. `before_last_backward(c)`
-  /// is called just before the last backward pass of chunk c begins: from then on Parameter::on_grad_ready
-  /// says that a gradient is complete, be it by this pass or by the weight gradients that it leaves.
+  /// loss of each micro-batch is differentiated with weight `grad_scale`.
   /// Losses that blocks add (of experts) are differentiated with grad_scale * block_weight.
-  Result train(const Steps& steps, double grad_scale,
-               const std::function<void(int chunk)>& before_last_backward, double block_weight = 1);
+  Result train(const Steps& steps, double grad_scale, const GradientEvents& events, double block_weight = 1);
 
   /// Forward only, dropout off, no gradients. `sink`, where given, receives each micro-batch's
   /// output on the last stage instead of the loss step.

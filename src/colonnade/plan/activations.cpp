@@ -59,7 +59,8 @@ std::int64_t attention_evaluation(const config::Run& run, const Sizes& z) {
 
 // A layer holds its input, the normed input, the attention's output and the sum of both to its end, and
 // inside that what its two parts make; the projection's sum over the tensor ranks is whole before it is cut.
-std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage) {
+std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
+                              const std::vector<UnitBytes>& units) {
   const Sizes z(run);
   const std::int64_t whole = z.whole();
   const LayerCounts layers = layers_of(z.m, stage);
@@ -68,9 +69,18 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage) 
   const std::int64_t mlp = 4 * z.hidden + parts;
   const bool dense = z.m.attn_logit_softcapping > 0 || (has_sinks(z.m) && run.training.device == "cuda");
   const std::int64_t attention = 2 * z.hidden + attention_evaluation(run, z) + (dense ? 2 * scores(z) : 0);
-  const std::int64_t layer = stage.num_layers > 0 ? std::max(mlp, attention) : 0;
-  if (stage.head) return std::max(layer, 2 * z.hidden + z.gathered + z.n * z.e * z.vocabulary);
-  return std::max(layer, z.hidden + whole);
+  const auto largest = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+    std::int64_t bytes = 0;
+    for (; first < last; ++first) bytes = std::max(bytes, units[static_cast<std::size_t>(first)].forward);
+    return bytes;
+  };
+  const std::ptrdiff_t before = stage.embedding ? 1 : 0, all = std::ssize(units);
+  const std::ptrdiff_t layers_end = std::max(before, all - (stage.head ? 1 : 0));
+  const std::int64_t layer =
+      stage.num_layers > 0 ? std::max(mlp, attention) + largest(before, std::min(layers_end, all)) : 0;
+  if (stage.head)
+    return std::max(layer, 2 * z.hidden + z.gathered + z.n * z.e * z.vocabulary + largest(layers_end, all));
+  return std::max(layer, z.hidden + whole + largest(0, std::min(before, all)));
 }
 
 std::int64_t message_bytes(const config::Run& run) { return Sizes(run).hidden; }

@@ -53,24 +53,38 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 /// A test holds this to the built model.
 std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage);
 
+/// Bytes that data ranks add while one block computes, where gradients or parameters are cut by block.
+struct UnitBytes {
+  std::int64_t forward = 0;   ///< parameters that are whole in a pass that keeps nothing
+  std::int64_t backward = 0;  ///< parameters and gradients that are whole in a backward pass
+  std::int64_t input = 0;     ///< the same where the pass leaves weight gradients
+  std::int64_t weights = 0;   ///< gradients that are whole while those that waited are computed
+  std::int64_t landing = 0;   ///< behind a backward pass: whole gradients and the largest sum that arrives
+  std::int64_t landing_weights = 0;  ///< the same behind those that waited
+  std::int64_t summed = 0;           ///< a sum of its gradients that waits behind the pass for its like
+};
+
 /// What a backward pass adds to everything kept, at most: gradients that live at once in the head or in
 /// a layer after the head's memory is gone, gathered sequences, and with 16-bit parameters the weight
 /// gradient before it is added to the fp32 one; a stretch of layers that is made again. `waits`: the pass
-/// leaves the weight gradients, and the layers behind have left theirs. `units`: bytes of parameters and
-/// gradients that are whole while each block goes backward; empty: all always are.
+/// leaves the weight gradients, and the layers behind have left theirs. `units`: of each block; empty:
+/// nothing is cut.
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage, bool waits,
-                           const std::vector<std::int64_t>& units = {});
+                           const std::vector<UnitBytes>& units = {});
 
-/// What computing the weight gradients that waited adds to what waits: with 16-bit parameters the largest of
-/// them before it is added to the fp32 one.
-std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage);
+/// What computing the weight gradients that waited adds to what waits, at most: block by block, the last one
+/// first, each block's products go when they are computed; with 16-bit parameters the largest gradient before
+/// it is added to the fp32 one.
+std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage,
+                                   const std::vector<UnitBytes>& units = {});
 
 /// Bytes of the micro-batch itself: tokens, labels and loss mask, 20 for each token, 8 more with positions,
 /// and b s^2 of an attention mask. It is there from the first forward pass of a rank to its last.
 std::int64_t batch_bytes(const config::Run& run);
 
 /// Largest tensors alive at once in a forward pass that keeps nothing, the output with them.
-std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage);
+std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
+                              const std::vector<UnitBytes>& units = {});
 
 /// Bytes of what one rank sends another for a micro-batch.
 std::int64_t message_bytes(const config::Run& run);

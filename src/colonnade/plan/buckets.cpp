@@ -28,6 +28,7 @@ class Filler {
                                  .further = param.further,
                                  .family = param.family,
                                  .unit = param.unit,
+                                 .waits = param.waits,
                                  .begin = layout_.size,
                                  .first = layout_.entries.size()});
     open_ = true;
@@ -88,15 +89,20 @@ FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
   return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;
 }
 
+bool may_wait(const ParamSpec& spec) { return spec.family == Family::kDense && spec.shape.size() == 2; }
+
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
                    const Replicas& replicas) {
   Filler filler(bucket_elements, replicas);
   const auto place = [&](std::size_t chunk, Family family, FurtherSum further) {
-    for (std::size_t i = chunks[chunk].size(); i-- > 0;) {
-      const FlatParam& param = chunks[chunk][i];
-      if (param.family == family && param.further == further) filler.place(static_cast<int>(chunk), i, param);
+    for (const bool waits : {false, true}) {
+      for (std::size_t i = chunks[chunk].size(); i-- > 0;) {
+        const FlatParam& param = chunks[chunk][i];
+        if (param.family == family && param.further == further && param.waits == waits)
+          filler.place(static_cast<int>(chunk), i, param);
+      }
+      filler.close();
     }
-    filler.close();
   };
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const Family family : {Family::kDense, Family::kExpert})
@@ -139,6 +145,8 @@ int waiting_sums(int microbatches) {
   // All ones below the highest bit, or n itself.
   return std::max(std::popcount(n), static_cast<int>(std::bit_width(n)) - 1);
 }
+
+int sums_before_a_pass(int microbatches) { return microbatches > 1 ? waiting_sums(microbatches - 1) : 0; }
 
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas) {
   if (parallel.ddp_bucket_size > 0) return parallel.ddp_bucket_size;

@@ -22,6 +22,10 @@ enum class FurtherSum : std::uint8_t {
 /// Of a parameter that is not tied, on one of `tp` tensor ranks.
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp);
 
+/// Whether a split backward pass may leave its gradient for later: of matrices, which are multiplied with.
+/// Tables are matrices too, though what looks up their rows does not wait.
+bool may_wait(const ParamSpec& spec);
+
 /// How many ranks hold the same part of a parameter.
 struct Replicas {
   int dense = 1, expert = 1;
@@ -37,6 +41,7 @@ struct FlatParam {
   Family family = Family::kDense;
   int unit =
       0;  ///< those of different units lie in different buckets; the same for all: buckets know no units
+  bool waits = false;  ///< its gradient may come later than those of others; buckets are of one kind
 };
 struct FlatEntry {
   std::size_t chunk = 0;
@@ -49,6 +54,7 @@ struct FlatBucket {
   FurtherSum further = FurtherSum::kNone;  ///< of all its parameters
   Family family = Family::kDense;          ///< of all its parameters
   int unit = 0;                            ///< of all its parameters
+  bool waits = false;                      ///< of all its parameters
   std::int64_t begin = 0, end = 0;         ///< elements, filling included
   std::size_t first = 0, last = 0;         ///< entries [first, last)
 };
@@ -59,9 +65,9 @@ struct FlatLayout {
 };
 
 /// `chunks[c]`: the parameters of chunk c in forward order. They lie in the order in which the backward
-/// pass finishes them, those of one family and further sum together, each start on a multiple of 64
-/// elements. A bucket closes when it has at least `bucket_elements`, or its unit ends; its length is a
-/// multiple of lcm(replicas of its family, 128).
+/// pass finishes them, those of one family, further sum and kind of waiting together, each start on a
+/// multiple of 64 elements. A bucket closes when it has at least `bucket_elements`, or its unit ends; its
+/// length is a multiple of lcm(replicas of its family, 128).
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
                    const Replicas& replicas);
 
@@ -79,6 +85,9 @@ Sharding sharding_of(const config::Parallel& parallel);
 /// Most sums of micro-batches that wait for their like at once, when micro-batch 2i meets 2i + 1, and their
 /// sum that of the next two: the most ones in any binary number up to `microbatches`.
 int waiting_sums(int microbatches);
+
+/// The most of them that wait before a micro-batch: one less where they are most behind the last one.
+int sums_before_a_pass(int microbatches);
 
 /// --ddp-bucket-size, or Megatron's max(40e6, 1e6 * replicas).
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas);

@@ -129,20 +129,34 @@ double context_bytes(const config::Run& run, const StageBlocks& stage) {
   return bytes;
 }
 
-/// Whole gradients and parameters, over the ranks that hold the same.
-double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches) {
+/// Micro-batches of which the head looks up rows of the tied table in one pass and multiplies with it in a
+/// later one.
+int tables_in_two(const config::Run& run, const StageMemory& memory, const Program& program) {
+  if (run.model.mtp_num_layers == 0 || run.model.untie_embeddings_and_output_weights) return 0;
+  return static_cast<int>(std::ranges::count_if(program, [&](const Action& a) {
+    return a.act == Do::kBackwardInput && memory.stages[static_cast<std::size_t>(a.chunk)].head;
+  }));
+}
+
+/// Whole gradients and parameters, over the ranks that hold the same. Cut by block, a table goes with each of
+/// its readers and passes.
+double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches,
+                  const Program& program) {
   constexpr double kFp32 = 4;
   const Sharding sharding = sharding_of(run.parallel);
   const auto element = static_cast<double>(element_size(run.model));
   const auto experts = static_cast<double>(memory.expert_elements);
   const double dense = static_cast<double>(memory.building) / element - experts;
-  const auto all = [&](double bytes) {
-    return ring(dense * bytes, mesh.size(data_axes(Family::kDense))) +
+  const auto all = [&](double table, double bytes) {
+    return ring((dense + table) * bytes, mesh.size(data_axes(Family::kDense))) +
            ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
   };
-  const double scatters = sharding >= Sharding::kGradients ? microbatches : 1;
-  const double gathers = sharding == Sharding::kParameters ? 2.0 * microbatches : 1;
-  return all(kFp32) * scatters + (sharding == Sharding::kNone ? all(kFp32) : all(element) * gathers);
+  if (sharding < Sharding::kGradients)
+    return all(0, kFp32) + all(0, sharding == Sharding::kNone ? kFp32 : element);
+  const auto again = static_cast<double>(memory.read_twice());
+  const double in_two = static_cast<double>(memory.tied_elements) * tables_in_two(run, memory, program);
+  return microbatches * all(again, kFp32) + ring(in_two * kFp32, mesh.size(data_axes(Family::kDense))) +
+         (sharding == Sharding::kParameters ? 2.0 * microbatches * all(again, element) : all(0, element));
 }
 
 }  // namespace
@@ -162,7 +176,7 @@ std::vector<StageTraffic> plan_traffic(const config::Run& given) {
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches);
+    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank]);
     for (const StageBlocks& stage : memory[rank].stages)
       t.experts += expert_bytes(run, stage) * schedule.microbatches;
     if (mesh.size(Axis::kCp) > 1)

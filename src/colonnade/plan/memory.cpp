@@ -12,6 +12,7 @@
 #include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/recompute.h"
 #include "colonnade/plan/releases.h"
+#include "colonnade/plan/schedule_kinds.h"
 
 namespace colonnade::plan {
 namespace {
@@ -66,6 +67,7 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
   const auto embeds = [](const StageBlocks& s) { return s.embedding; };
   const bool has_embedding = std::any_of(stages.begin(), stages.end(), embeds);
   const bool by_unit = sharding_of(run.parallel) >= Sharding::kGradients;
+  const bool splits = by_unit && splits_backward(run.parallel);
   std::vector<std::vector<FlatParam>> chunks;
   int before = 0;
   for (const StageBlocks& stage : stages) {
@@ -74,7 +76,7 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
       if (!spec.trained) return;
       const Shard part = shard(spec, mesh.position(0));
       chunk.push_back({part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp)),
-                       spec.family, by_unit ? before + unit : 0});
+                       spec.family, by_unit ? before + unit : 0, splits && may_wait(spec)});
     });
   }
   const Replicas replicas = replicas_of(mesh);
@@ -103,47 +105,77 @@ std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>&
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
-/// Of the units of one stage: whole values and gradients where they are cut, and the most that one bucket of
-/// gradients takes on its way.
-struct UnitBytes {
-  explicit UnitBytes(int count)
-      : values(static_cast<std::size_t>(count), 0), gradients(values), flying(values) {}
-  std::vector<std::int64_t> values, gradients, flying;
+/// Adds up the buckets of one stage's units, as whole values, gradients where they are cut, those of them
+/// that may wait, and what the largest bucket of gradients takes on its way and when it arrives.
+class UnitCount {
+ public:
+  UnitCount(const config::Run& run, int units)
+      : p_(run.parallel),
+        element_(sharding_of(p_) == Sharding::kParameters ? element_size(run.model) : 0),
+        units_(static_cast<std::size_t>(units)) {}
 
-  void add(const config::Run& run, std::size_t unit, std::int64_t length, int replicas) {
-    const bool in_order = run.parallel.deterministic_mode;  // then what arrives is that of all replicas
+  void add(int unit, const FlatBucket& bucket, int replicas) {
+    const bool in_order = p_.deterministic_mode;  // then what arrives is that of all replicas
     if (replicas == 1 && !in_order) return;
-    if (replicas > 1 && sharding_of(run.parallel) == Sharding::kParameters)
-      values[unit] += length * element_size(run.model);
-    gradients[unit] += length * kFp32;
-    flying[unit] = std::max(flying[unit], (length + (in_order ? length : length / replicas)) * kFp32);
+    Unit& u = units_[static_cast<std::size_t>(unit)];
+    const std::int64_t length = bucket.end - bucket.begin, part = length / replicas;
+    if (replicas > 1) u.values += length * element_;
+    u.gradients += length * kFp32;
+    if (bucket.waits) u.waiting += length * kFp32;
+    u.parts += part * kFp32;
+    const std::int64_t flying = (length + (in_order ? length : part)) * kFp32;
+    u.flying = std::max(u.flying, flying);
+    if (!bucket.waits) u.flying_at_once = std::max(u.flying_at_once, flying);
+    u.arriving = std::max(u.arriving, (in_order ? length + part : part) * kFp32);
   }
-  /// While each goes backward, with the next one's values and the last one's gradients where they overlap.
-  [[nodiscard]] std::vector<std::int64_t> whole(const config::Parallel& p) const {
-    std::vector<std::int64_t> bytes;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      bytes.push_back(values[i] + gradients[i]);
-      if (p.overlap_param_gather && i > 0) bytes.back() += values[i - 1];
-      if (p.overlap_grad_reduce && i + 1 < values.size()) bytes.back() += flying[i + 1];
+
+  /// With the next one's values and the last one's gradients where they overlap. What an embedding has to
+  /// give does not wait.
+  [[nodiscard]] std::vector<UnitBytes> bytes(bool embedding) const {
+    std::vector<UnitBytes> all;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      const Unit& u = units_[i];
+      const bool next = i + 1 < units_.size();
+      const std::int64_t last = p_.overlap_grad_reduce && next ? units_[i + 1].flying : 0;
+      UnitBytes b{.forward = u.values, .backward = u.values + u.gradients + last};
+      if (p_.overlap_param_gather && i > 0) b.backward += units_[i - 1].values;
+      b.input = b.backward - last + (last > 0 ? units_[i + 1].flying_at_once : 0);
+      if (p_.overlap_param_gather && next) b.forward += units_[i + 1].values;
+      b.landing = u.gradients + u.arriving;
+      if (i > 0 || !embedding) b.weights = u.waiting + last;
+      if (b.weights > 0) b.landing_weights = u.waiting + u.arriving;
+      b.summed = u.parts;
+      all.push_back(b);
     }
-    return bytes;
+    return all;
   }
+
+ private:
+  struct Unit {
+    std::int64_t values = 0, gradients = 0, waiting = 0, parts = 0, flying = 0, flying_at_once = 0,
+                 arriving = 0;
+  };
+  const config::Parallel& p_;
+  std::int64_t element_;
+  std::vector<Unit> units_;
 };
 
-/// What is whole while each block of each stage goes backward.
-std::vector<std::vector<std::int64_t>> unit_bytes(const config::Run& run, const FlatLayout& layout,
-                                                  const std::vector<StageBlocks>& stages,
-                                                  const Replicas& replicas) {
-  std::vector<std::vector<std::int64_t>> all;
+/// Of each block of each stage. A table that two blocks read counts for both.
+std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const FlatLayout& layout,
+                                               const StageMemory& memory, const Replicas& replicas) {
+  std::vector<std::vector<UnitBytes>> all;
   int first = 0;
-  for (const StageBlocks& stage : stages) {
+  for (const StageBlocks& stage : memory.stages) {
     const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
-    UnitBytes bytes(count);
-    for (const FlatBucket& bucket : layout.buckets)
+    UnitCount units(run, count);
+    for (const FlatBucket& bucket : layout.buckets) {
+      const int replica = replicas.of(bucket.family);
       if (bucket.unit >= first && bucket.unit < first + count)
-        bytes.add(run, static_cast<std::size_t>(bucket.unit - first), bucket.end - bucket.begin,
-                  replicas.of(bucket.family));
-    all.push_back(bytes.whole(run.parallel));
+        units.add(bucket.unit - first, bucket, replica);
+      if (stage.head && memory.read_twice() > 0 && bucket.further == FurtherSum::kTied)
+        units.add(count - 1, bucket, replica);
+    }
+    all.push_back(units.bytes(stage.embedding));
     first += count;
   }
   return all;
@@ -153,8 +185,10 @@ std::vector<std::vector<std::int64_t>> unit_bytes(const config::Run& run, const 
 void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
   const FlatLayout layout = flat_layout(run, mesh, memory.stages);
   for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
-  for (const FlatBucket& bucket : layout.buckets)
+  for (const FlatBucket& bucket : layout.buckets) {
     if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
+    if (bucket.further == FurtherSum::kTied) memory.tied_elements += bucket.end - bucket.begin;
+  }
   const Sharding sharding = sharding_of(run.parallel);
   const auto shards = [&](Sharding least) { return sharding >= least ? replicas_of(mesh) : Replicas(); };
   const std::int64_t element = element_size(run.model);
@@ -162,8 +196,7 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.gradients = held_elements(layout, shards(Sharding::kGradients)) * kFp32;
   memory.optimizer = largest_shard(layout, shards(Sharding::kOptimizer)) * optimizer_bytes(run);
   memory.building = layout.size * element;
-  if (sharding >= Sharding::kGradients)
-    memory.units = unit_bytes(run, layout, memory.stages, replicas_of(mesh));
+  if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, replicas_of(mesh));
   memory.tables = table_bytes(run, memory.stages);
 }
 
@@ -218,14 +251,17 @@ std::vector<bool> last_readers(const config::Run& run, const Program& program, i
 
 /// What a micro-batch leaves on one virtual stage, and what passes add to all that is kept.
 struct PassBytes {
-  PassBytes(const config::Run& run, const StageBlocks& stage, const std::vector<std::int64_t>& units)
+  PassBytes(const config::Run& run, const StageBlocks& stage, const std::vector<UnitBytes>& units)
       : kept(stage_activations(run, stage)),
         waiting(stage_waiting(run, stage)),
         whole(stage_working(run, stage, /*waits=*/false, units)),
         input(stage_working(run, stage, /*waits=*/true, units)),
-        weights(stage_weights_working(run, stage)) {}
+        weights(stage_weights_working(run, stage, units)) {
+    for (const UnitBytes& unit : units) summed += unit.summed;
+  }
   std::int64_t kept, waiting;
   std::int64_t whole, input, weights;  ///< of backward passes of each kind
+  std::int64_t summed = 0;
 
   [[nodiscard]] std::int64_t working(Do act) const {
     if (act == Do::kBackwardWeight) return weights;
@@ -239,24 +275,42 @@ struct PassBytes {
   }
 };
 
-Peak peak_activations(const config::Run& run, const StageMemory& memory, const Program& program) {
+/// The passes of a stage: of the last micro-batch, and of those before, which leave nothing.
+struct StagePasses {
+  StagePasses(const config::Run& run, const StageBlocks& stage, std::vector<UnitBytes> units, bool leaves)
+      : last(run, stage, leaves ? units : without_sums(units)), others(run, stage, without_sums(units)) {}
+  PassBytes last, others;
+
+  static std::vector<UnitBytes> without_sums(std::vector<UnitBytes> units) {
+    for (UnitBytes& unit : units) unit.summed = 0;
+    return units;
+  }
+};
+
+Peak peak_activations(const config::Run& run, const StageMemory& memory, const Schedule& schedule,
+                      const Program& program) {
   const std::vector<StageBlocks>& stages = memory.stages;
-  std::vector<PassBytes> passes;
+  const bool leaves = run.parallel.deterministic_mode &&
+                      waiting_sums(schedule.microbatches) > sums_before_a_pass(schedule.microbatches);
+  std::vector<StagePasses> passes;
   for (std::size_t i = 0; i < stages.size(); ++i)
-    passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<std::int64_t>() : memory.units[i]);
+    passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
+                        leaves);
   const std::int64_t batch = batch_bytes(run);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
-  std::int64_t now = 0;
+  std::int64_t now = 0, sums = 0;
   Peak most;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
-    const PassBytes& pass = passes[static_cast<std::size_t>(a.chunk)];
+    const StagePasses& stage = passes[static_cast<std::size_t>(a.chunk)];
+    const PassBytes& pass = a.microbatch + 1 == schedule.microbatches ? stage.last : stage.others;
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + pass.working(a.act));
+    most.all = std::max(most.all, now + sums + pass.working(a.act));
     now += pass.change(a.act) - (last[i] ? batch : 0);
+    if (ends_backward(a.act)) sums += pass.summed;
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now);
+    most.all = std::max(most.all, now + sums);
   }
   return most;
 }
@@ -303,14 +357,16 @@ std::vector<StageMemory> plan_resident(const config::Run& run) {
 
 void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
                      std::vector<StageMemory>& plan) {
+  const Mesh mesh(run.parallel);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     const Program& program = schedule.programs[rank];
-    const Peak peak = peak_activations(run, memory, program);
+    const Peak peak = peak_activations(run, memory, schedule, program);
     memory.activations = peak.kept;
     memory.working = peak.all - peak.kept;
     if (run.parallel.deterministic_mode)
-      memory.working += waiting_sums(schedule.microbatches) * memory.gradients;
+      memory.working += sums_before_a_pass(schedule.microbatches) *
+                        (memory.gradients + kFp32 * memory.read_twice() / replicas_of(mesh).dense);
     memory.peak_live = report.peak_live[rank];
   }
 }
@@ -321,8 +377,11 @@ namespace {
 void add_evaluation(const config::Run& run, const Schedule& schedule, std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
-    for (const StageBlocks& stage : memory.stages)
-      memory.evaluation = std::max(memory.evaluation, stage_evaluation(run, stage));
+    for (std::size_t i = 0; i < memory.stages.size(); ++i)
+      memory.evaluation =
+          std::max(memory.evaluation,
+                   stage_evaluation(run, memory.stages[i],
+                                    memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
     memory.evaluation += most_batches(schedule.programs[rank], schedule.chunks) * batch_bytes(run) +
                          most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
   }

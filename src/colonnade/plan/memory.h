@@ -21,6 +21,7 @@ struct StageMemory {
   std::vector<StageBlocks> stages;   ///< by chunk
   std::int64_t num_parameters = 0;   ///< local elements, with filling rows and tied copies
   std::int64_t expert_elements = 0;  ///< of the flat buffer: those of experts
+  std::int64_t tied_elements = 0;    ///< of the flat buffer: of the table that both ends of the model read
   std::int64_t parameters = 0;       ///< bytes of the flat buffer, in params_dtype, with its filling; of this
                                      ///< rank's parts, where parameters are sharded
   std::int64_t gradients = 0;        ///< bytes of the flat buffer, fp32; the same
@@ -34,11 +35,15 @@ struct StageMemory {
                                      ///< wait for their like
   std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
   std::int64_t building = 0;         ///< bytes of whole parameters, as they are made
-  /// Bytes that are whole while each block of each stage goes backward, where gradients or parameters are
-  /// cut.
-  std::vector<std::vector<std::int64_t>> units;
-  int peak_live = 0;  ///< (micro-batch, chunk) pairs at that moment, at most
+  std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: nothing is cut by block
+  int peak_live = 0;                          ///< (micro-batch, chunk) pairs at that moment, at most
 
+  /// Of a table that two blocks of this rank read.
+  [[nodiscard]] std::int64_t read_twice() const {
+    const bool ends = std::ranges::any_of(stages, &StageBlocks::embedding) &&
+                      std::ranges::any_of(stages, &StageBlocks::head);
+    return ends ? tied_elements : 0;
+  }
   /// Between steps, and while the optimizer steps.
   [[nodiscard]] std::int64_t resident() const { return parameters + gradients + optimizer + tables; }
   /// In forward and backward.
@@ -62,8 +67,8 @@ Schedule schedule_of(const config::Run& run, int microbatches);
 /// ConfigError where mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& given);
 
-/// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch,
-/// sequence parallelism and schedule do not change, and what a sound `schedule` with its `report` adds.
+/// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch
+/// and sequence parallelism do not change, and what a sound `schedule` with its `report` adds.
 std::vector<StageMemory> plan_resident(const config::Run& run);
 void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
                      std::vector<StageMemory>& plan);

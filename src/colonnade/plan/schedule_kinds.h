@@ -25,6 +25,10 @@ std::span<const ScheduleKind> schedule_kinds();
 /// ConfigError where the name is none.
 const ScheduleKind& schedule_kind(const config::Parallel& parallel, int chunks);
 
+/// Whether some backward passes leave weight gradients for later: by their schedule or
+/// --delay-wgrad-compute.
+bool splits_backward(const config::Parallel& parallel);
+
 /// Whether a kind runs so many virtual stages per rank.
 [[nodiscard]] inline bool runs(const ScheduleKind& kind, int chunks) {
   return kind.chunks == 0 ? chunks > 1 : chunks == kind.chunks;

@@ -158,6 +158,12 @@ const ScheduleKind& schedule_kind(const config::Parallel& parallel, int chunks) 
   throw ConfigError(fmt::format("--pipeline-schedule: must be one of {}; got '{}'; use auto", names, asked));
 }
 
+bool splits_backward(const config::Parallel& parallel) {
+  return parallel.delay_wgrad_compute || std::ranges::any_of(kKinds, [&](const ScheduleKind& kind) {
+           return kind.splits_backward && kind.name == parallel.pipeline_schedule;
+         });
+}
+
 Schedule make_schedule(const config::Parallel& parallel, int chunks, int microbatches) {
   const ScheduleKind& kind = schedule_kind(parallel, chunks);
   if (!runs(kind, chunks)) {

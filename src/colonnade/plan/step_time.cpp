@@ -201,7 +201,8 @@ class Estimator {
     for (int rank = 0; rank < ranks_; ++rank) {
       double sum = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
-        const Elements& elements = elements_[stage(rank, chunk)];
+        Elements elements = elements_[stage(rank, chunk)];
+        if (stages_[stage(rank, chunk)].head) elements += sizes_.read_twice;
         const double gather = values ? data_seconds(elements, element_) : 0;
         const double scatter = data_seconds(elements, kFp32);
         const StageTime& t = times_[stage(rank, chunk)];
@@ -281,11 +282,11 @@ LocalSizes local_sizes(const config::Run& run) {
     for_each(layer_params(run.model, run.parallel, layer), count(sum));
     sizes.up_to_layer.push_back(sum);
   }
-  // Tied tables lie on both ends of a pipeline.
+  // Tied tables lie on both ends of a pipeline; of one rank both read the same.
   const Placement placement = placement_of(split_stages(run.model, run.parallel), run.parallel);
   const bool together = placement.place(0).rank == placement.place(placement.stages() - 1).rank;
-  if (run.model.word_embeddings_shared() && !together)
-    count(sizes.head)(embedding_params(run.model, run.parallel).word);
+  if (run.model.word_embeddings_shared())
+    count(together ? sizes.read_twice : sizes.head)(embedding_params(run.model, run.parallel).word);
   return sizes;
 }
 

@@ -28,6 +28,7 @@ struct Elements {
 struct LocalSizes {
   Elements embedding, head;
   std::vector<Elements> up_to_layer;  ///< [i]: layers 0 .. i-1 together
+  Elements read_twice;                ///< the table that both ends read, where they are on one rank
 };
 LocalSizes local_sizes(const config::Run& run);
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,10 @@ class DeferredProducts {
   void add(Parameter& parameter, at::Tensor a, at::Tensor b) {
     products_.push_back({&parameter, std::move(a), std::move(b)});
   }
-  /// Computes them in the order in which they came, and lets go of each one's factors.
+  /// Computes them in the order in which they came, and lets go of each one's factors. `before`, where given,
+  /// is called in front of each with its parameter.
   /// `last`: no more of these parameters come in this step; each is told (on_grad_ready) after its last one.
-  void run(bool last);
+  void run(bool last, const std::function<void(Parameter&)>& before = {});
   [[nodiscard]] bool empty() const { return products_.empty(); }
 
  private:

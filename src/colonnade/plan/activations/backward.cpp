@@ -1,5 +1,6 @@
 // What backward passes add to what is kept, and leave behind.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "colonnade/plan/activations.h"
@@ -17,10 +18,10 @@ std::int64_t weight_gradient(const Sizes& z, std::int64_t elements) {
 
 std::int64_t head_waiting(const Sizes& z) { return z.whole() + z.n * z.vocabulary * z.e; }
 
-std::int64_t head_working(const Sizes& z) {
+std::int64_t head_working(const Sizes& z, bool waits) {
   const std::int64_t input_gradient = z.n * z.m.hidden_size * z.e;
   return input_gradient + (z.by_sequence ? z.gathered + z.hidden : 0) +
-         weight_gradient(z, z.vocabulary * z.m.hidden_size);
+         (waits ? 0 : weight_gradient(z, z.vocabulary * z.m.hidden_size));
 }
 
 std::int64_t attention_waiting(const Sizes& z) {
@@ -123,7 +124,7 @@ std::int64_t attention_weight(const Sizes& z) {
 /// of its inputs until it is through.
 class Backward {
  public:
-  Backward(const config::Run& run, const Sizes& z, bool waits, std::vector<std::int64_t> units)
+  Backward(const config::Run& run, const Sizes& z, bool waits, std::vector<UnitBytes> units)
       : run_(run), plain_(run), z_(z), waits_(waits), units_(std::move(units)) {
     plain_.recompute = {};
   }
@@ -131,27 +132,32 @@ class Backward {
   std::int64_t most(const StageBlocks& stage) {
     if (stage.head) head();
     layers(stage);
-    if (stage.embedding) see(z_.hidden + take_unit());
+    if (stage.embedding) {
+      const UnitBytes unit = take_unit();
+      see(z_.hidden + bytes_in(unit));
+      land(unit);
+    }
     return std::max(most_, z_.hidden);
   }
 
  private:
   /// The model's own logits, then those of each further token before its layer.
   void head() {
-    const std::int64_t unit = take_unit();
+    const UnitBytes unit = take_unit();
     const std::int64_t logits = logit_activations(z_);
-    see(head_working(z_) + unit);
+    see(head_working(z_, waits_) + bytes_in(unit));
     leave(head_activations(run_, z_) - z_.m.mtp_num_layers * prediction_activations(run_, z_),
           head_waiting(z_));
     for (std::int64_t i = 0; i < z_.m.mtp_num_layers; ++i) {
-      see(z_.hidden + head_working(z_) + unit);
+      see(z_.hidden + head_working(z_, waits_) + bytes_in(unit));
       leave(logits, head_waiting(z_));
       const bool again = makes_predictions_again(run_.recompute);
       const std::int64_t layer = layer_activations(run_, z_, z_.m.num_layers);
       if (again) now_ += layer;
-      pass(again ? plain_ : run_, z_.m.num_layers, z_.hidden + unit);
+      pass(again ? plain_ : run_, z_.m.num_layers, z_.hidden + bytes_in(unit));
       leave(prediction_activations(run_, z_) - logits - (again ? 0 : layer), 3 * z_.hidden);
     }
+    land(unit);
   }
 
   void layers(const StageBlocks& stage) {
@@ -159,12 +165,17 @@ class Backward {
     const auto stretches = stretches_made_again(run_.recompute, stage.num_layers);
     std::int64_t kept = stage.num_layers;
     for (const std::int64_t length : stretches) kept -= length;
-    for (; kept > 0; --kept) pass(run_, --layer, take_unit());
+    for (; kept > 0; --kept) {
+      const UnitBytes unit = take_unit();
+      pass(run_, --layer, bytes_in(unit));
+      land(unit);
+    }
     for (auto length = stretches.rbegin(); length != stretches.rend(); ++length) {
       now_ -= z_.hidden;
       for (std::int64_t i = 1; i <= *length; ++i) now_ += layer_activations(plain_, z_, layer - i);
-      const std::int64_t unit = take_unit();
-      for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, unit);
+      const UnitBytes unit = take_unit();
+      for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, bytes_in(unit));
+      land(unit);
     }
   }
 
@@ -178,19 +189,27 @@ class Backward {
   /// Lets go of what was kept, but for what waits.
   void leave(std::int64_t kept, std::int64_t waiting) { now_ += (waits_ ? waiting : 0) - kept; }
 
-  std::int64_t take_unit() {
-    if (units_.empty()) return 0;
-    const std::int64_t bytes = units_.back();
+  UnitBytes take_unit() {
+    if (units_.empty()) return {};
+    const UnitBytes bytes = units_.back();
     units_.pop_back();
     return bytes;
+  }
+  [[nodiscard]] std::int64_t bytes_in(const UnitBytes& unit) const {
+    return waits_ ? unit.input : unit.backward;
+  }
+  /// The gradients of a block are complete and go to their owners.
+  void land(const UnitBytes& unit) {
+    see(z_.hidden + unit.landing);
+    if (!waits_) now_ += unit.summed;
   }
 
   const config::Run& run_;
   config::Run plain_;
   const Sizes& z_;
   bool waits_;
-  std::vector<std::int64_t> units_;  ///< of the blocks that are still to come
-  std::int64_t now_ = 0;             ///< beyond what is kept when the stage begins
+  std::vector<UnitBytes> units_;  ///< of the blocks that are still to come
+  std::int64_t now_ = 0;          ///< beyond what is kept when the stage begins
   std::int64_t most_ = 0;
 };
 
@@ -204,18 +223,41 @@ std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage) {
 }
 
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage, bool waits,
-                           const std::vector<std::int64_t>& units) {
+                           const std::vector<UnitBytes>& units) {
   const Sizes z(run);
   return Backward(run, z, waits, units).most(stage);
 }
 
-std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage) {
+std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage,
+                                   const std::vector<UnitBytes>& units) {
   const Sizes z(run);
-  const std::int64_t h = z.m.hidden_size;
-  std::int64_t most = stage.head ? std::max(z.vocabulary * h, z.m.mtp_num_layers > 0 ? 2 * h * h : 0) : 0;
-  if (stage.num_layers > 0 || (stage.head && z.m.mtp_num_layers > 0))
-    most = std::max({most, attention_weight(z), z.fc1 * h});
-  return weight_gradient(z, most);
+  const std::int64_t h = z.m.hidden_size, depths = stage.head ? z.m.mtp_num_layers : 0;
+  const std::int64_t of_layer = weight_gradient(z, std::max(attention_weight(z), z.fc1 * h));
+  std::int64_t now = 0, most = 0;
+  std::size_t left = units.size();
+  const auto compute = [&](std::int64_t gradient, std::int64_t waiting) {
+    const UnitBytes unit = left > 0 ? units[--left] : UnitBytes();
+    most = std::max(most, now + gradient + unit.weights);
+    now -= waiting;
+    most = std::max(most, now + unit.landing_weights);
+    now += unit.summed;
+  };
+  if (stage.head) {
+    const std::int64_t of_head = weight_gradient(z, std::max(z.vocabulary * h, depths > 0 ? 2 * h * h : 0));
+    compute(std::max(of_head, depths > 0 ? of_layer : 0), head_waiting(z) + depths * prediction_waiting(z));
+  }
+  std::int64_t layer = stage.first_layer + stage.num_layers;
+  auto lengths = stretches_made_again(run.recompute, stage.num_layers);
+  for (std::int64_t kept =
+           stage.num_layers - std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+       kept > 0; --kept)
+    lengths.push_back(1);
+  for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
+    std::int64_t waiting = *length * attention_waiting(z);
+    for (std::int64_t i = 0; i < *length; ++i) waiting += mlp_waiting(z, --layer);
+    compute(of_layer, waiting);
+  }
+  return most;
 }
 
 }  // namespace colonnade::plan
