@@ -136,7 +136,7 @@ double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh&
   const Sharding sharding = sharding_of(run.parallel);
   const auto element = static_cast<double>(element_size(run.model));
   const auto experts = static_cast<double>(memory.expert_elements);
-  const double dense = static_cast<double>(memory.building) / element - experts;
+  const double dense = static_cast<double>(memory.elements) - experts;
   const auto all = [&](double table, double bytes) {
     return ring((dense + table) * bytes, mesh.size(data_axes(Family::kDense))) +
            ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
@@ -147,9 +147,10 @@ double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh&
                       !run.model.untie_embeddings_and_output_weights &&
                       std::ranges::any_of(memory.stages, &StageBlocks::head);
   const auto again = static_cast<double>(memory.read_twice());
+  const double gathers = run.parallel.torch_fsdp2_reshard_after_forward ? 2 : 1;
   const double scattered = again + (in_two ? static_cast<double>(memory.tied_elements) : 0);
   return microbatches * all(scattered, kFp32) +
-         (sharding == Sharding::kParameters ? 2.0 * microbatches * all(again, element) : all(0, element));
+         (sharding == Sharding::kParameters ? gathers * microbatches * all(again, element) : all(0, element));
 }
 
 }  // namespace
