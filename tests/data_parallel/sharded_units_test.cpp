@@ -234,6 +234,34 @@ TEST(ShardedUnits, AreGoneBetweenUses) {
   });
 }
 
+TEST(ShardedUnits, StayFromForwardToBackwardWhereTheyAreNotReshardedInBetween) {
+  for (const bool reshards : {true, false})
+    comm::run_ranks(2, [&](comm::Communicators& ranks) {
+      Toy toy;
+      Options options = toy.options(plan::Sharding::kParameters, false);
+      options.reshard_after_forward = reshards;
+      GradBuffers buffers(toy.chunks(), nullptr, {.data = ranks.world()}, options);
+      buffers.attach(toy.stage);
+      const auto whole = [&] {
+        return std::ranges::count_if(toy.stage.parameters(),
+                                     [](const Parameter* p) { return p->value.storage().nbytes() > 0; });
+      };
+      const auto parameters = static_cast<std::ptrdiff_t>(toy.stage.parameters().size());
+      buffers.start_step();
+      buffers.arm(0);
+      const tensor::Batch batch;
+      const Tensor x = test::named_random("x", {4, 6}).requires_grad_();
+      const Tensor y = toy.stage.forward(x, {.batch = batch});
+      EXPECT_EQ(whole(), reshards ? 0 : parameters);
+      y.sum().backward();
+      EXPECT_EQ(whole(), 0);
+      buffers.finish();
+      const at::NoGradGuard no_grad;
+      toy.stage.forward(x, {.batch = batch});
+      EXPECT_EQ(whole(), 0) << "no backward pass is to come";
+    });
+}
+
 /// Whatever the cut, the parts of all ranks are the parameter, and what is whole is one rank's to save.
 TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
   for (const auto sharding : {plan::Sharding::kOptimizer, plan::Sharding::kParameters}) {

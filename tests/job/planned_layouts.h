@@ -135,6 +135,8 @@ inline constexpr Planned kSharded[] = {
     {"Dp2Gradients", 2,
      "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --micro-batch-size 1 --global-batch-size 4"},
     {"Dp2", 2, "--use-megatron-fsdp --micro-batch-size 1 --global-batch-size 4"},
+    {"Dp2Stays", 2,
+     "--use-megatron-fsdp --torch-fsdp2-no-reshard-after-forward --micro-batch-size 1 --global-batch-size 4"},
     {"Dp3Overlapped", 3,
      "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 --global-batch-size 6"},
     {"Dp2InOneOrder", 2, "--deterministic-mode --micro-batch-size 1 --global-batch-size 6"},

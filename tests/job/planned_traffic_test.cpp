@@ -122,5 +122,64 @@ TEST(PlannedTraffic, OfShardedUnitsIsExact) {
     }
 }
 
+/// What leaves a rank over `axes` when rings do it: sums go round twice.
+double sent_by_rings(const comm::CallLog& traffic, const std::string& axes, double ranks) {
+  double bytes = 0;
+  for (const auto& [key, entry] : traffic.table())
+    if (key.first == axes)
+      bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks * (key.second == "all_reduce" ? 2 : 1);
+  return bytes;
+}
+
+/// Beside activations tensor ranks sum statistics of the loss and gradients of norms, which the plan leaves
+/// out.
+void expect_traffic(const config::Run& run) {
+  const auto plan = plan::plan_traffic(run);
+  const plan::Mesh mesh(run.parallel);
+  for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+    const auto traffic = std::make_shared<comm::CallLog>();
+    Job job(run, comm::Communicators(mesh, rank, comm::null_factory(traffic)));
+    test::forward_backward(job);
+    job.buffers().gather_params();
+    const plan::StageTraffic& expected = plan[static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))];
+    const int tp = mesh.size(plan::Axis::kTp), data = mesh.size(plan::data_axes(plan::Family::kDense));
+    if (tp > 1) {
+      EXPECT_NEAR(sent_by_rings(*traffic, "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
+    }
+    if (data > 1) {
+      const std::string axes = plan::name(plan::data_axes(plan::Family::kDense));
+      EXPECT_NEAR(sent_by_rings(*traffic, axes, data) / expected.data, 1, 0.001) << "rank " << rank;
+    }
+  }
+}
+
+TEST(PlannedTraffic, OfTensorRanksThatMakeActivationsAgain) {
+  for (const char* layout :
+       {"--tensor-model-parallel-size 2 ", "--tensor-model-parallel-size 2 --sequence-parallel "})
+    for (const char* again :
+         {"", "--recompute-activations ",
+          "--recompute-granularity selective --recompute-modules layernorm mlp ",
+          "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ",
+          "--recompute-granularity full --recompute-method block --recompute-num-layers 3 "}) {
+      const std::string flags = std::string(layout) + again + "--micro-batch-size 1 --global-batch-size 2";
+      SCOPED_TRACE(flags);
+      expect_traffic(test::planned_run({"", 2, flags.c_str()}, test::llama(""), "meta"));
+    }
+}
+
+TEST(PlannedTraffic, OfDataRanksThatHoldParts) {
+  for (const char* parts :
+       {"", "--use-distributed-optimizer ",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads ", "--use-megatron-fsdp ",
+        "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather ",
+        "--use-megatron-fsdp --torch-fsdp2-no-reshard-after-forward ",
+        "--deterministic-mode --use-distributed-optimizer "})
+    for (const char* pipeline : {"", "--pipeline-model-parallel-size 2 "}) {
+      const std::string flags = std::string(parts) + pipeline + "--micro-batch-size 1 --global-batch-size 8";
+      SCOPED_TRACE(flags);
+      expect_traffic(test::planned_run({"", 4, flags.c_str()}, test::llama(""), "meta"));
+    }
+}
+
 }  // namespace
 }  // namespace colonnade::job

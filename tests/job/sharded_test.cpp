@@ -11,6 +11,7 @@ constexpr const char* kShardings[] = {
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
     "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 2000",
+    "--use-megatron-fsdp --torch-fsdp2-no-reshard-after-forward --overlap-param-gather --overlap-grad-reduce",
 };
 
 void expect_shardings_agree(const std::string& model, const std::vector<Layout>& layouts) {

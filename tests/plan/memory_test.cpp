@@ -119,7 +119,7 @@ TEST(Memory, FillingOfTheFlatBuffersIsHeldButNotUpdated) {
 
 TEST(Memory, PhasesFollowFromTheParts) {
   StageMemory m;
-  m.parameters = m.building = 100;
+  m.parameters = m.making = 100;
   m.gradients = 200;
   m.optimizer = 20;
   m.tables = 5;

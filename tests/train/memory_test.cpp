@@ -20,7 +20,7 @@ TEST(MemoryPeaks, KeepTheLargestOfEachPhase) {
 
 TEST(MemoryPeaks, FollowFromThePlan) {
   plan::StageMemory plan;
-  plan.parameters = plan.building = 10;
+  plan.parameters = plan.making = 10;
   plan.gradients = 20;
   plan.optimizer = 5;
   plan.tables = 1;

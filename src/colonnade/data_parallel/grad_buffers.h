@@ -32,6 +32,7 @@ struct Options {
   bool overlap_param_gather = false;          ///< gather in the background, wait in front of each block
   /// Of what each rank holds 1/size of every bucket; what is updated it holds at least so.
   plan::Sharding sharding = plan::Sharding::kNone;
+  bool reshard_after_forward = true;  ///< whole parameters are let go between forward and backward
   /// Sums over micro-batches and replicas are taken in one order for all layouts; with kGradients at least.
   bool deterministic = false;
   bool splits_backward = false;  ///< some backward passes leave the gradients of matrices for later
@@ -83,9 +84,10 @@ struct Here {
 /// reader of a parameter is within a pass of its block. Memory comes and goes under the same tensors (Whole),
 /// so a value that autograd has saved is found again where it was. With overlap_param_gather the next unit is
 /// gathered while one computes, and with overlap_grad_reduce the last unit's gradients travel meanwhile: two
-/// units are whole at most. Sums over micro-batches and ranks are taken in another order than with
-/// kOptimizer, unless there is one micro-batch. Source: Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023
-/// (FSDP); Megatron's core/distributed/fsdp.
+/// units are whole at most. Without reshard_after_forward whole values stay from a forward pass to the next
+/// backward pass, and n e instead of 2 n e are sent for them. Sums over micro-batches and ranks are taken in
+/// another order than with kOptimizer, unless there is one micro-batch. Source: Rajbhandari et al. 2020
+/// (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
 ///
 /// A table that two blocks read (tied embeddings, further tokens) has a bucket of its own that belongs to
 /// both: it is whole while either computes, and what each adds to its gradient is scattered by itself. Where

@@ -68,8 +68,9 @@ void GradBuffers::attach(tensor::Stage& stage) {
   };
   stage.after_forward = [this, first, last](tensor::Block& block, const at::Tensor&, const at::Tensor& y) {
     const int unit = unit_of(block);
-    let_go(unit);
-    if (unit < 0 || !at::GradMode::is_enabled() || !y.requires_grad()) return;
+    const bool comes_back = unit >= 0 && at::GradMode::is_enabled() && y.requires_grad();
+    if (!comes_back || options_.reshard_after_forward) let_go(unit);
+    if (!comes_back) return;
     y.register_hook([this, unit, first, last](const at::Tensor&) {
       leave_backward();
       if (unit == last) land();

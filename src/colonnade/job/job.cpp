@@ -58,6 +58,7 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   options.overlap_param_gather = p.overlap_param_gather;
   options.sharding = plan::sharding_of(p);
   options.deterministic = p.deterministic_mode;
+  options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
   options.splits_backward = plan::splits_backward(p);
   options.bucket_elements = plan::bucket_elements(p, replicas);
   return options;

@@ -146,7 +146,7 @@ double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh&
   const Sharding sharding = sharding_of(run.parallel);
   const auto element = static_cast<double>(element_size(run.model));
   const auto experts = static_cast<double>(memory.expert_elements);
-  const double dense = static_cast<double>(memory.building) / element - experts;
+  const double dense = static_cast<double>(memory.elements) - experts;
   const auto all = [&](double table, double bytes) {
     return ring((dense + table) * bytes, mesh.size(data_axes(Family::kDense))) +
            ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
@@ -154,9 +154,10 @@ double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh&
   if (sharding < Sharding::kGradients)
     return all(0, kFp32) + all(0, sharding == Sharding::kNone ? kFp32 : element);
   const auto again = static_cast<double>(memory.read_twice());
+  const double gathers = run.parallel.torch_fsdp2_reshard_after_forward ? 2 : 1;
   const double in_two = static_cast<double>(memory.tied_elements) * tables_in_two(run, memory, program);
   return microbatches * all(again, kFp32) + ring(in_two * kFp32, mesh.size(data_axes(Family::kDense))) +
-         (sharding == Sharding::kParameters ? 2.0 * microbatches * all(again, element) : all(0, element));
+         (sharding == Sharding::kParameters ? gathers * microbatches * all(again, element) : all(0, element));
 }
 
 }  // namespace

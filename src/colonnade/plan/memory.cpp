@@ -112,6 +112,7 @@ class UnitCount {
   UnitCount(const config::Run& run, int units)
       : p_(run.parallel),
         element_(sharding_of(p_) == Sharding::kParameters ? element_size(run.model) : 0),
+        stays_(!p_.torch_fsdp2_reshard_after_forward),
         units_(static_cast<std::size_t>(units)) {}
 
   void add(int unit, const FlatBucket& bucket, int replicas) {
@@ -137,8 +138,9 @@ class UnitCount {
       const Unit& u = units_[i];
       const bool next = i + 1 < units_.size();
       const std::int64_t last = p_.overlap_grad_reduce && next ? units_[i + 1].flying : 0;
-      UnitBytes b{.forward = u.values, .backward = u.values + u.gradients + last};
-      if (p_.overlap_param_gather && i > 0) b.backward += units_[i - 1].values;
+      const std::int64_t values = stays_ ? 0 : u.values;  // counted apart
+      UnitBytes b{.forward = u.values, .backward = values + u.gradients + last};
+      if (p_.overlap_param_gather && !stays_ && i > 0) b.backward += units_[i - 1].values;
       b.input = b.backward - last + (last > 0 ? units_[i + 1].flying_at_once : 0);
       if (p_.overlap_param_gather && next) b.forward += units_[i + 1].values;
       b.landing = u.gradients + u.arriving;
@@ -157,6 +159,7 @@ class UnitCount {
   };
   const config::Parallel& p_;
   std::int64_t element_;
+  bool stays_;
   std::vector<Unit> units_;
 };
 
@@ -195,8 +198,15 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.parameters = held_elements(layout, shards(Sharding::kParameters)) * element;
   memory.gradients = held_elements(layout, shards(Sharding::kGradients)) * kFp32;
   memory.optimizer = largest_shard(layout, shards(Sharding::kOptimizer)) * optimizer_bytes(run);
-  memory.building = layout.size * element;
+  memory.elements = layout.size;
   if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, replicas_of(mesh));
+  const Replicas cuts = shards(Sharding::kParameters);
+  for (const FlatBucket& bucket : layout.buckets) {
+    if (cuts.of(bucket.family) == 1) continue;
+    const std::int64_t values = (bucket.end - bucket.begin) * element;
+    memory.making = std::max(memory.making, values + (bucket.end - bucket.begin) * kFp32);
+    if (!run.parallel.torch_fsdp2_reshard_after_forward) memory.gathered += values;
+  }
   memory.tables = table_bytes(run, memory.stages);
 }
 
@@ -363,7 +373,7 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
     const Program& program = schedule.programs[rank];
     const Peak peak = peak_activations(run, memory, schedule, program);
     memory.activations = peak.kept;
-    memory.working = peak.all - peak.kept;
+    memory.working = peak.all - peak.kept + memory.gathered;
     if (run.parallel.deterministic_mode)
       memory.working += sums_before_a_pass(schedule.microbatches) *
                         (memory.gradients + kFp32 * memory.read_twice() / replicas_of(mesh).dense);

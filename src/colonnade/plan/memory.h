@@ -30,11 +30,13 @@ struct StageMemory {
   std::int64_t tables = 0;           ///< rotary angles
   std::int64_t activations = 0;      ///< most that the schedule keeps between forward and backward, and the
                                      ///< micro-batches in forward
+  std::int64_t gathered = 0;         ///< whole values that stay from forward to backward, where they are cut
   std::int64_t working = 0;          ///< what the fullest moment of a backward pass adds to that: gradients,
-                                     ///< activations made again, and with --deterministic-mode sums that
-                                     ///< wait for their like
+                                     ///< activations made again, with --deterministic-mode sums that
+                                     ///< wait for their like, and `gathered`
   std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
-  std::int64_t building = 0;         ///< bytes of whole parameters, as they are made
+  std::int64_t elements = 0;         ///< of the flat buffer, whole
+  std::int64_t making = 0;           ///< bytes of the largest bucket whole, where it is cut when it is made
   std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: nothing is cut by block
   int peak_live = 0;                          ///< (micro-batch, chunk) pairs at that moment, at most
 
@@ -50,9 +52,9 @@ struct StageMemory {
   [[nodiscard]] std::int64_t peak() const { return resident() + activations + working; }
   /// In forward alone.
   [[nodiscard]] std::int64_t evaluation_peak() const { return resident() + evaluation; }
-  /// While the job is built: every parameter is twice there when it moves into the flat buffer.
+  /// While the job is built: initial values are made in the flat buffer, or in a bucket that is cut then.
   [[nodiscard]] std::int64_t start_up() const {
-    return std::max(resident(), building + parameters + gradients + tables);
+    return std::max(resident(), parameters + gradients + tables + making);
   }
 };
 

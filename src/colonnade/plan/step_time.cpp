@@ -210,9 +210,10 @@ class Estimator {
         const config::Parallel& p = run_.parallel;
         const double hidden_gather = p.overlap_param_gather ? gather : 0;
         const double hidden_scatter = p.overlap_grad_reduce ? scatter : 0;
-        sum += microbatches_ * (2 * (gather - hidden_gather) + (scatter - hidden_scatter) +
+        const double again = p.torch_fsdp2_reshard_after_forward ? 1 : 0;  // for the backward pass
+        sum += microbatches_ * ((1 + again) * (gather - hidden_gather) + (scatter - hidden_scatter) +
                                 unhidden(hw_, hidden_gather, t.forward.total()) +
-                                unhidden(hw_, hidden_gather + hidden_scatter, t.backward.total()) +
+                                unhidden(hw_, again * hidden_gather + hidden_scatter, t.backward.total()) +
                                 (hidden_gather + hidden_scatter) / blocks);
       }
       most = std::max(most, sum);

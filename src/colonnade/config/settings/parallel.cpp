@@ -137,6 +137,11 @@ void data(Table& t) {
        "no_shard: nothing; optim: optimizer states, as --use-distributed-optimizer; optim_grads: gradients too; "
        "optim_grads_params: weights too, which a block gathers when it computes")
       .choices({"no_shard", "optim", "optim_grads", "optim_grads_params"});
+  t.add<kParallel, &Parallel::torch_fsdp2_reshard_after_forward>(
+       "--torch-fsdp2-reshard-after-forward",
+       "with optim_grads_params: weights that a block gathered are let go until its backward pass gathers them "
+       "again; off: they stay, for half of the messages")
+      .off("--torch-fsdp2-no-reshard-after-forward");
   t.add<kParallel, &Parallel::deterministic_mode>(
       "--deterministic-mode",
       "equal bits whatever the pipeline, the sharding and (as powers of two) the number of data ranks; every "

@@ -27,7 +27,6 @@ constexpr Flag kFsdp[] = {
     {"--suggested-communication-unit-size", "integer"},
     {"--enable-full-sharding-in-hsdp"},
     {"--num-distributed-optimizer-instances", "integer", "1"},
-    {"--torch-fsdp2-no-reshard-after-forward", "off", "", "torch_fsdp2_reshard_after_forward"},
     {"--megatron-fsdp-main-params-dtype", "text", "fp32"},
     {"--megatron-fsdp-main-grads-dtype", "text", "auto"},
     {"--megatron-fsdp-grad-comm-dtype", "text", "auto"},

@@ -4,6 +4,7 @@
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/idle.h"
 #include "colonnade/plan/rules/table.h"
 
@@ -87,6 +88,10 @@ constexpr Companions kHybrid{
     {"max_seqlen_per_dp_cp_rank"}, "hybrid_context_parallel", "--hybrid-context-parallel", [](const Run& r) {
       return r.parallel.hybrid_context_parallel;
     }};
+constexpr Companions kReshard{{"torch_fsdp2_reshard_after_forward"},
+                              "use_megatron_fsdp",
+                              "--use-megatron-fsdp that shards parameters (optim_grads_params)",
+                              [](const Run& r) { return sharding_of(r.parallel) == Sharding::kParameters; }};
 constexpr Companions kLevels{
     {"hierarchical_context_parallel_sizes"}, "cp_comm_type", "--cp-comm-type a2a+p2p", [](const Run& r) {
       const auto& kinds = r.parallel.cp_comm_type;
@@ -145,6 +150,9 @@ constexpr Rule kEffect[] = {
      "Other kinds have one level."},
     {"idle-hybrid", true, without_companion<kHybrid>, "max_seqlen_per_dp_cp_rank=16",
      "A sequence has --context-parallel-size ranks, however long it is."},
+    {"idle-reshard", true, without_companion<kReshard>,
+     "use_megatron_fsdp=true; data_parallel_sharding_strategy=optim; torch_fsdp2_reshard_after_forward=false",
+     "Only weights that are cut are gathered for a pass.", "use_megatron_fsdp"},
     {"idle-load-optim", true, without_companion<kLoad>, "no_load_optim=true",
      "There is no optimizer to leave out."},
     {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",
