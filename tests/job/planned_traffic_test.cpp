@@ -99,5 +99,74 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
   }
 }
 
+/// What leaves a rank by ring algorithms over groups of `ranks` whose axes begin and end so.
+double sent_in_rings(const comm::CallLog& traffic, const std::string& begin, const std::string& end,
+                     double ranks) {
+  double bytes = 0;
+  for (const auto& [key, entry] : traffic.table()) {
+    const auto& [axes, operation] = key;
+    if (axes.starts_with(begin) && axes.ends_with(end))
+      bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks * (operation == "all_reduce" ? 2 : 1);
+  }
+  return bytes;
+}
+
+struct DataRanks {
+  Planned layout;
+  double inner, outer, expert_inner;
+};
+
+const DataRanks kDataRanks[] = {
+    {{"Dp4", 4, ""}, 4, 1, 1},
+    {{"Dp4InBf16", 4, "--bf16 --grad-reduce-in-bf16 "}, 4, 1, 1},
+    {{"Dp4Distributed", 4, "--use-distributed-optimizer "}, 4, 1, 1},
+    {{"Dp8TwoLevels", 8, "--use-distributed-optimizer --num-distributed-optimizer-instances 2 "}, 4, 2, 1},
+    {{"Dp8TwoLevelsSharedInBf16", 8,
+      "--use-distributed-optimizer --num-distributed-optimizer-instances 4 --outer-dp-sharding-strategy optim "
+      "--bf16 --grad-reduce-in-bf16 "},
+     2,
+     4,
+     1},
+    {{"Dp4ShardedInBf16", 4, "--use-megatron-fsdp --bf16 --grad-reduce-in-bf16 "}, 4, 1, 1},
+    {{"Dp8ShardedTwoLevels", 8,
+      "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "},
+     4,
+     2,
+     1},
+    {{"Ep2Dp8TwoLevels", 8,
+      "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --expert-model-parallel-size 2 "
+      "--num-experts 4 --moe-layer-freq 2 --moe-ffn-hidden-size 40 "},
+     4,
+     2,
+     2},
+};
+
+TEST(PlannedTraffic, OfDataRanksIsExact) {
+  for (const DataRanks& one : kDataRanks) {
+    SCOPED_TRACE(one.layout.name);
+    const config::Run run = test::planned_run(
+        one.layout,
+        test::odd("--untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 "
+                  "--global-batch-size 16 "),
+        "meta");
+    const auto traffic = std::make_shared<comm::CallLog>();
+    Job job(run, comm::Communicators(plan::Mesh(run.parallel), 0, comm::null_factory(traffic)));
+    test::forward_backward(job);
+    job.buffers().gather_params();
+    const auto plan = plan::plan_traffic(run)[0];
+    const char* inner = one.outer > 1 ? ".run" : "";
+    EXPECT_DOUBLE_EQ(sent_in_rings(*traffic, "dp-cp", inner, one.inner) +
+                         sent_in_rings(*traffic, "edp", inner, one.expert_inner),
+                     plan.data);
+    EXPECT_GT(plan.data, 0);
+    EXPECT_EQ(plan.outer_data > 0, one.outer > 1);
+    if (one.outer > 1) {
+      EXPECT_DOUBLE_EQ(sent_in_rings(*traffic, "dp-cp", ".places", one.outer) +
+                           sent_in_rings(*traffic, "edp", ".places", one.outer),
+                       plan.outer_data);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::job

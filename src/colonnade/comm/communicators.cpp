@@ -23,6 +23,8 @@ std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
   const std::vector<int> all = mesh_.peers(rank_, axes);
   COL_CHECK(inner >= 1 && all.size() % static_cast<std::size_t>(inner) == 0,
             "Communicators: runs of a group must be equal; got {} of {} ranks", inner, all.size());
+  if (inner == static_cast<int>(all.size())) return {group(axes), Group()};
+  if (inner == 1) return {Group(), group(axes)};
   const int index = mesh_.index(rank_, axes);
   std::vector<int> run, places;
   for (int i = 0; i < static_cast<int>(all.size()); ++i) {

@@ -128,20 +128,28 @@ double context_bytes(const config::Run& run, const StageBlocks& stage) {
   return bytes;
 }
 
-/// Whole gradients and parameters, over the ranks that hold the same.
-double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches) {
-  constexpr double kFp32 = 4;
+/// Whole gradients and parameters over the ranks that share what is sharded, and this rank's part of them
+/// over those that hold the same.
+void add_data(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches,
+              StageTraffic& traffic) {
   const Sharding sharding = sharding_of(run.parallel);
+  const Levels levels = levels_of(run.parallel, mesh);
   const auto element = static_cast<double>(element_size(run.model));
+  const auto gradient = static_cast<double>(travelling_element(run.parallel));
   const auto experts = static_cast<double>(memory.expert_elements);
   const double dense = static_cast<double>(memory.building) / element - experts;
-  const auto all = [&](double bytes) {
-    return ring(dense * bytes, mesh.size(data_axes(Family::kDense))) +
-           ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
-  };
   const double scatters = sharding >= Sharding::kGradients ? microbatches : 1;
   const double gathers = sharding == Sharding::kParameters ? 2.0 * microbatches : 1;
-  return all(kFp32) * scatters + (sharding == Sharding::kNone ? all(kFp32) : all(element) * gathers);
+  for (const auto& [family, elements] :
+       {std::pair(Family::kDense, dense), std::pair(Family::kExpert, experts)}) {
+    const int inner = levels.inner.of(family), outer = levels.outer.of(family);
+    traffic.data += ring(elements * gradient, inner) * scatters +
+                    (sharding == Sharding::kNone ? ring(elements * gradient, inner)
+                                                 : ring(elements * element, inner) * gathers);
+    const double part = sharding == Sharding::kNone ? elements : elements / inner;
+    traffic.outer_data +=
+        ring(part * gradient, outer) + ring(part * (levels.outer_cut ? element : gradient), outer);
+  }
 }
 
 }  // namespace
@@ -160,7 +168,7 @@ std::vector<StageTraffic> plan_traffic(const config::Run& run) {
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches);
+    add_data(run, memory[rank], mesh, schedule.microbatches, t);
     for (const StageBlocks& stage : memory[rank].stages)
       t.experts += expert_bytes(run, stage) * schedule.microbatches;
     if (mesh.size(Axis::kCp) > 1)

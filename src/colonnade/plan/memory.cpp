@@ -35,10 +35,6 @@ void for_each_held(const config::Run& run, const StageBlocks& stage, bool has_em
   if (shared && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
 }
 
-Replicas replicas_of(const Mesh& mesh) {
-  return {mesh.size(data_axes(Family::kDense)), mesh.size(data_axes(Family::kExpert))};
-}
-
 /// Calls f(spec, tied, unit) as for_each_held, with the number of its block in the stage; returns how many
 /// there are.
 template <typename F>
@@ -76,8 +72,12 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
                        spec.family, by_unit ? before + unit : 0});
     });
   }
-  const Replicas replicas = replicas_of(mesh);
-  return lay_out(chunks, bucket_elements(run.parallel, replicas.dense), replicas);
+  std::int64_t parameters = 0;
+  for (const auto& chunk : chunks)
+    for (const FlatParam& param : chunk) parameters += param.numel;
+  const int replicas = mesh.size(data_axes(Family::kDense));
+  return lay_out(chunks, bucket_elements(run.parallel, replicas, parameters),
+                 levels_of(run.parallel, mesh).parts(), bucket_alignment(run.parallel));
 }
 
 /// Bytes of optimizer state per element that a rank updates.
@@ -102,6 +102,16 @@ std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>&
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
+/// Copies of `length` gradients in the type in which they travel to `parts` ranks, and of what arrives of
+/// them: nothing else where every rank needs all of their sum.
+std::int64_t travelling_copies(const config::Parallel& p, std::int64_t length, int parts) {
+  if (!p.grad_reduce_in_bf16) return 0;
+  const std::int64_t arriving = parts == 1                                    ? 0
+                                : p.ddp_reduce_scatter_with_fp32_accumulation ? length
+                                                                              : length / parts;
+  return (length + arriving) * travelling_element(p);
+}
+
 /// Of the units of one stage: whole values and gradients where they are cut, and the most that one bucket of
 /// gradients takes on its way.
 struct UnitBytes {
@@ -115,7 +125,10 @@ struct UnitBytes {
     if (replicas > 1 && sharding_of(run.parallel) == Sharding::kParameters)
       values[unit] += length * element_size(run.model);
     gradients[unit] += length * kFp32;
-    flying[unit] = std::max(flying[unit], (length + (in_order ? length : length / replicas)) * kFp32);
+    const std::int64_t part = in_order ? length : length / replicas;
+    const std::int64_t copies =
+        travelling_copies(run.parallel, length, replicas);  // in place of the gradients
+    flying[unit] = std::max(flying[unit], (copies > 0 ? copies : length * kFp32) + part * kFp32);
   }
   /// While each goes backward, with the next one's values and the last one's gradients where they overlap.
   [[nodiscard]] std::vector<std::int64_t> whole(const config::Parallel& p) const {
@@ -148,6 +161,31 @@ std::vector<std::vector<std::int64_t>> unit_bytes(const config::Run& run, const 
   return all;
 }
 
+/// Of a bucket whose gradients are summed over the data ranks once a step: one is on its way at a time.
+std::int64_t largest_travelling(const config::Run& run, const Mesh& mesh, const FlatLayout& layout,
+                                const Replicas& cut) {
+  std::int64_t most = 0;
+  for (const FlatBucket& bucket : layout.buckets) {
+    const std::int64_t length = bucket.end - bucket.begin;
+    const int parts = cut.of(bucket.family);
+    if (parts > 1 && sharding_of(run.parallel) >= Sharding::kGradients) continue;  // with its unit
+    if (mesh.size(data_axes(bucket.family)) > 1)
+      most = std::max(most, travelling_copies(run.parallel, length, parts));
+  }
+  return most;
+}
+
+/// It is on its way while each block goes backward but for the head, which goes first.
+std::vector<std::vector<std::int64_t>> beside_backward(const config::Run& run, const StageMemory& memory) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const StageBlocks& stage : memory.stages) {
+    const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
+    all.emplace_back(static_cast<std::size_t>(count), memory.travelling);
+    if (stage.head) all.back().back() = 0;
+  }
+  return all;
+}
+
 /// Fills in what lies between steps.
 void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
   const FlatLayout layout = flat_layout(run, mesh, memory.stages);
@@ -155,14 +193,19 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   for (const FlatBucket& bucket : layout.buckets)
     if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
   const Sharding sharding = sharding_of(run.parallel);
-  const auto shards = [&](Sharding least) { return sharding >= least ? replicas_of(mesh) : Replicas(); };
+  const Levels levels = levels_of(run.parallel, mesh);
+  const auto cut = [&](Sharding least, const Replicas& shards) {
+    return sharding >= least ? shards : Replicas();
+  };
   const std::int64_t element = element_size(run.model);
-  memory.parameters = held_elements(layout, shards(Sharding::kParameters)) * element;
-  memory.gradients = held_elements(layout, shards(Sharding::kGradients)) * kFp32;
-  memory.optimizer = largest_shard(layout, shards(Sharding::kOptimizer)) * optimizer_bytes(run);
+  memory.parameters = held_elements(layout, cut(Sharding::kParameters, levels.inner)) * element;
+  memory.gradients = held_elements(layout, cut(Sharding::kGradients, levels.inner)) * kFp32;
+  memory.optimizer = largest_shard(layout, cut(Sharding::kOptimizer, levels.parts())) * optimizer_bytes(run);
   memory.building = layout.size * element;
-  if (sharding >= Sharding::kGradients)
-    memory.units = unit_bytes(run, layout, memory.stages, replicas_of(mesh));
+  if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory.stages, levels.inner);
+  memory.travelling = largest_travelling(run, mesh, layout, cut(Sharding::kOptimizer, levels.inner));
+  if (run.parallel.overlap_grad_reduce && memory.travelling > 0 && memory.units.empty())
+    memory.units = beside_backward(run, memory);
   memory.tables = table_bytes(run, memory.stages);
 }
 
@@ -304,6 +347,7 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
     const Peak peak = peak_activations(run, memory, program);
     memory.activations = peak.kept;
     memory.working = peak.all - peak.kept;
+    memory.working = std::max(memory.working, memory.travelling - memory.activations);
     if (run.parallel.deterministic_mode)
       memory.working += waiting_sums(schedule.microbatches) * memory.gradients;
     memory.peak_live = report.peak_live[rank];

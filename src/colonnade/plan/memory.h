@@ -34,8 +34,11 @@ struct StageMemory {
                                      ///< wait for their like
   std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
   std::int64_t building = 0;         ///< bytes of whole parameters, as they are made
-  /// Bytes that are whole while each block of each stage goes backward, where gradients or parameters are
-  /// cut.
+  std::int64_t travelling = 0;  ///< copies of the largest bucket's gradients in another type than the sums,
+                                ///< beside backward passes with --overlap-grad-reduce, else behind them;
+                                ///< part of `working`
+  /// Bytes that are whole, or copies on their way, while each block of each stage goes backward, where
+  /// gradients or parameters are cut or copies travel beside it.
   std::vector<std::vector<std::int64_t>> units;
   int peak_live = 0;  ///< (micro-batch, chunk) pairs at that moment, at most
 
