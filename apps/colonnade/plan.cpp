@@ -158,7 +158,8 @@ nlohmann::json to_json(const config::Run& run) {
                      {"context_bytes_sent", traffic[i].context},
                      {"expert_bytes_sent", traffic[i].experts},
                      {"pipeline_bytes_sent", traffic[i].pipeline},
-                     {"data_bytes_sent", traffic[i].data}});
+                     {"data_bytes_sent", traffic[i].data},
+                     {"outer_data_bytes_sent", traffic[i].outer_data}});
   }
   const std::int64_t batch =
       run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();

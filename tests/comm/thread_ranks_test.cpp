@@ -88,6 +88,12 @@ TEST(ThreadRanks, LevelsAreRunsOfAGroupAndTheSamePlacesInThem) {
     EXPECT_EQ(run.rank(), ranks.coord(plan::Axis::kCp) % 4);
     EXPECT_EQ(places.rank(), ranks.coord(plan::Axis::kCp) / 4);
     EXPECT_THROW((void)ranks.levels({plan::Axis::kCp}, 3), Error);
+    const auto [all, alone] = ranks.levels({plan::Axis::kCp}, 8);
+    EXPECT_EQ(all.axes(), "cp");
+    EXPECT_EQ(alone.size(), 1);
+    const auto [one, others] = ranks.levels({plan::Axis::kCp}, 1);
+    EXPECT_EQ(one.size(), 1);
+    EXPECT_EQ(others.ranks(), all.ranks());
   });
 }
 

@@ -180,10 +180,10 @@ TEST(ParseScript, OfMegatronsExamplesOnlyWhatIsMissingIsRefused) {
   EXPECT_THAT(refused_in(kMegatronGpt3),
               ::testing::UnorderedElementsAre("--vocab-file", "--merge-file", "--rampup-batch-size"));
   EXPECT_THAT(refused_in(kMegatronLlama3),
-              ::testing::UnorderedElementsAre("--decoupled-lr", "--decoupled-min-lr", "--grad-reduce-in-bf16",
-                                              "--fp8-format", "--fp8-amax-history-len",
-                                              "--fp8-amax-compute-algo", "--fp8-param-gather", "--profile",
-                                              "--profile-step-start", "--profile-step-end"));
+              ::testing::UnorderedElementsAre("--decoupled-lr", "--decoupled-min-lr", "--fp8-format",
+                                              "--fp8-amax-history-len", "--fp8-amax-compute-algo",
+                                              "--fp8-param-gather", "--profile", "--profile-step-start",
+                                              "--profile-step-end"));
 }
 
 /// A YAML file that goes away with the test.
@@ -379,9 +379,6 @@ INSTANTIATE_TEST_SUITE_P(
               "--flash-attention-version: must be an integer; got \"two\"; leave it out: the attention "
               "kernel is "
               "picked by device and shape; results do not depend on it"},
-        Wrong{"--grad-reduce-in-bf16",
-              "--grad-reduce-in-bf16: this version has no gradients that are reduced in bf16; got \"true\"; "
-              "remove it; they are summed and reduced in fp32"},
         Wrong{
             "--decoupled-lr 5e-4",
             "--decoupled-lr: this version has no learning rate of their own for the embedding and the output "

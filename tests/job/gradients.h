@@ -74,7 +74,7 @@ struct Rank {
         chunks, tied,
         data_parallel::Groups{replicas, tp, job::embedding_group(run, ranks),
                               ranks.group({plan::Axis::kEdp})},
-        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, replicas.size()),
+        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, replicas.size(), 0),
                                .overlap_grad_reduce = run.parallel.overlap_grad_reduce,
                                .overlap_param_gather = run.parallel.overlap_param_gather,
                                .sharding = plan::sharding_of(run.parallel),

@@ -111,7 +111,7 @@ class Gradients {
       if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
       specs_.emplace(p->spec.name, p->spec);
       const Tensor flat = p->main_grad.reshape({-1}).cpu() / scale;
-      const bool first = job.buffers().groups().replicas(p->spec.family).rank() == 0;
+      const bool first = job.buffers().groups().replicas(p->spec.family).first();
       for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, first)) {
         Tensor box = whole;
         for (std::size_t d = 0; d < slice.offset.size(); ++d)

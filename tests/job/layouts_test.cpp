@@ -1,5 +1,6 @@
 // Three steps of a model 512 wide, with an odd vocabulary and 1,024 tokens a step, are the same on one
 // rank and in every layout.
+#include <cmath>
 #include <numeric>
 
 #include "job/runs.h"
@@ -55,6 +56,30 @@ TEST(Layouts, OfALlamaWithSharedSequencesAgree) {
                      "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
                      "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
                      "--use-distributed-optimizer --cp-comm-type p2p a2a all_gather a2a"}});
+}
+
+// The norm is of sums that were rounded; rounded numbers differ, and their norm hardly.
+TEST(Layouts, WithGradientsThatTravelInBf16StayNearOthers) {
+  const auto flags = test::words(fmt::format("{}{}{}--bf16 ", kCommon, kLlama, kUntied));
+  const auto trained = [&](const std::string& more) {
+    return test::train(test::settings(4, flags + test::words("--overlap-grad-reduce " + more)), 3);
+  };
+  const test::Curve exact = trained("");
+  for (const char* cut :
+       {"", "--use-distributed-optimizer ",
+        "--use-distributed-optimizer --ddp-reduce-scatter-with-fp32-accumulation ",
+        "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --ddp-num-buckets 5 ",
+        "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim ",
+        "--use-megatron-fsdp --ddp-reduce-scatter-with-fp32-accumulation "
+        "--ddp-pad-buckets-for-high-nccl-busbw "}) {
+    SCOPED_TRACE(cut);
+    const test::Curve got = trained(std::string(cut) + "--grad-reduce-in-bf16 ");
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(got.loss[i], exact.loss[i], 2e-3 * exact.loss[i]) << "step " << i + 1;
+      EXPECT_NEAR(got.grad_norm[i], exact.grad_norm[i], 4e-3 * exact.grad_norm[i]) << "step " << i + 1;
+    }
+    EXPECT_GT(std::abs(got.grad_norm[0] / exact.grad_norm[0] - 1), 1e-8) << "rounded";
+  }
 }
 
 TEST(Layouts, OfATiedLlamaAgree) { expect_all_agree(kLlama); }

@@ -143,6 +143,18 @@ inline constexpr Planned kSharded[] = {
     {"Dp2InOneOrderOverlapped", 2,
      "--deterministic-mode --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
      "--micro-batch-size 1 --global-batch-size 4"},
+    {"Dp4TwoLevels", 4,
+     "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --overlap-grad-reduce --overlap-param-gather "
+     "--micro-batch-size 1 --global-batch-size 8"},
+    {"Dp4TwoLevelsShared", 4,
+     "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "
+     "--micro-batch-size 1 --global-batch-size 8"},
+    {"Dp4DistributedTwoLevels", 4,
+     "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --overlap-grad-reduce "
+     "--micro-batch-size 1 --global-batch-size 8"},
+    {"Dp6DistributedTwoLevelsShared", 6,
+     "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "
+     "--micro-batch-size 1 --global-batch-size 6"},
     {"Tp2SpPp2Dp2Recomputed", 8,
      "--use-megatron-fsdp --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--micro-batch-size 1 --global-batch-size 8 "
@@ -159,6 +171,21 @@ inline constexpr Planned kSharded[] = {
     {"Pp2DelayedInOneOrder", 4,
      "--deterministic-mode --pipeline-model-parallel-size 2 --delay-wgrad-compute --micro-batch-size 1 "
      "--global-batch-size 12"},
+};
+
+/// Gradients that travel in bf16; the runs are in bf16.
+inline constexpr Planned kTravelling[] = {
+    {"Dp2", 2, "--grad-reduce-in-bf16 --micro-batch-size 1 --global-batch-size 4"},
+    {"Dp4TwoLevelsOverlapped", 4,
+     "--grad-reduce-in-bf16 --use-distributed-optimizer --num-distributed-optimizer-instances 2 "
+     "--overlap-grad-reduce --micro-batch-size 1 --global-batch-size 8"},
+    {"Dp2Gradients", 2,
+     "--grad-reduce-in-bf16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads "
+     "--micro-batch-size 1 --global-batch-size 4"},
+    {"Dp4TwoLevelsParametersOverlapped", 4,
+     "--grad-reduce-in-bf16 --use-megatron-fsdp --num-distributed-optimizer-instances 2 "
+     "--outer-dp-sharding-strategy optim --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 "
+     "--global-batch-size 8"},
 };
 
 }  // namespace colonnade::test

@@ -278,5 +278,13 @@ TEST(PlannedMemory, OfShardedUnits) {
   }
 }
 
+TEST(PlannedMemory, OfInstancesThatExpertsHaveToo) {
+  const Planned layout{
+      "Ep2Dp8", 8,
+      "--use-distributed-optimizer --num-distributed-optimizer-instances 2 "
+      "--outer-dp-sharding-strategy optim --expert-model-parallel-size 2 --micro-batch-size 1"};
+  expect_resident(test::planned_run(layout, test::odd(test::kExpertModels[0]), "meta"));
+}
+
 }  // namespace
 }  // namespace colonnade::job

@@ -87,6 +87,13 @@ TEST(PlannedPeaks, BuildingWithShardedWeightsHoldsOneBlockAtATime) {
   EXPECT_EQ(tensor::take_peak(at::kMeta) - before, stays);
 }
 
+TEST(PlannedPeaks, OfGradientsThatTravelInBf16) {
+  for (const Planned& layout : test::kTravelling) {
+    SCOPED_TRACE(layout.name);
+    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.95, 1.03);
+  }
+}
+
 TEST(PlannedPeaks, OfExpertsPeakOfAStepAndOfAnEvaluation) {
   test::count();
   for (const char* dispatcher : {"allgather", "alltoall"})

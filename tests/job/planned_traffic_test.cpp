@@ -122,13 +122,73 @@ TEST(PlannedTraffic, OfShardedUnitsIsExact) {
     }
 }
 
-/// What leaves a rank over `axes` when rings do it: sums go round twice.
-double sent_by_rings(const comm::CallLog& traffic, const std::string& axes, double ranks) {
+/// What leaves a rank by ring algorithms over groups of `ranks` whose axes begin and end so.
+double sent_in_rings(const comm::CallLog& traffic, const std::string& begin, const std::string& end,
+                     double ranks) {
   double bytes = 0;
-  for (const auto& [key, entry] : traffic.table())
-    if (key.first == axes)
-      bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks * (key.second == "all_reduce" ? 2 : 1);
+  for (const auto& [key, entry] : traffic.table()) {
+    const auto& [axes, operation] = key;
+    if (axes.starts_with(begin) && axes.ends_with(end))
+      bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks * (operation == "all_reduce" ? 2 : 1);
+  }
   return bytes;
+}
+
+struct DataRanks {
+  Planned layout;
+  double inner, outer, expert_inner;
+};
+
+const DataRanks kDataRanks[] = {
+    {{"Dp4", 4, ""}, 4, 1, 1},
+    {{"Dp4InBf16", 4, "--bf16 --grad-reduce-in-bf16 "}, 4, 1, 1},
+    {{"Dp4Distributed", 4, "--use-distributed-optimizer "}, 4, 1, 1},
+    {{"Dp8TwoLevels", 8, "--use-distributed-optimizer --num-distributed-optimizer-instances 2 "}, 4, 2, 1},
+    {{"Dp8TwoLevelsSharedInBf16", 8,
+      "--use-distributed-optimizer --num-distributed-optimizer-instances 4 --outer-dp-sharding-strategy optim "
+      "--bf16 --grad-reduce-in-bf16 "},
+     2,
+     4,
+     1},
+    {{"Dp4ShardedInBf16", 4, "--use-megatron-fsdp --bf16 --grad-reduce-in-bf16 "}, 4, 1, 1},
+    {{"Dp8ShardedTwoLevels", 8,
+      "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "},
+     4,
+     2,
+     1},
+    {{"Ep2Dp8TwoLevels", 8,
+      "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --expert-model-parallel-size 2 "
+      "--num-experts 4 --moe-layer-freq 2 --moe-ffn-hidden-size 40 "},
+     4,
+     2,
+     2},
+};
+
+TEST(PlannedTraffic, OfDataRanksIsExact) {
+  for (const DataRanks& one : kDataRanks) {
+    SCOPED_TRACE(one.layout.name);
+    const config::Run run = test::planned_run(
+        one.layout,
+        test::odd("--untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 "
+                  "--global-batch-size 16 "),
+        "meta");
+    const auto traffic = std::make_shared<comm::CallLog>();
+    Job job(run, comm::Communicators(plan::Mesh(run.parallel), 0, comm::null_factory(traffic)));
+    test::forward_backward(job);
+    job.buffers().gather_params();
+    const auto plan = plan::plan_traffic(run)[0];
+    const char* inner = one.outer > 1 ? ".run" : "";
+    EXPECT_DOUBLE_EQ(sent_in_rings(*traffic, "dp-cp", inner, one.inner) +
+                         sent_in_rings(*traffic, "edp", inner, one.expert_inner),
+                     plan.data);
+    EXPECT_GT(plan.data, 0);
+    EXPECT_EQ(plan.outer_data > 0, one.outer > 1);
+    if (one.outer > 1) {
+      EXPECT_DOUBLE_EQ(sent_in_rings(*traffic, "dp-cp", ".places", one.outer) +
+                           sent_in_rings(*traffic, "edp", ".places", one.outer),
+                       plan.outer_data);
+    }
+  }
 }
 
 /// Beside activations tensor ranks sum statistics of the loss and gradients of norms, which the plan leaves
@@ -144,11 +204,11 @@ void expect_traffic(const config::Run& run) {
     const plan::StageTraffic& expected = plan[static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))];
     const int tp = mesh.size(plan::Axis::kTp), data = mesh.size(plan::data_axes(plan::Family::kDense));
     if (tp > 1) {
-      EXPECT_NEAR(sent_by_rings(*traffic, "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
+      EXPECT_NEAR(sent_in_rings(*traffic, "tp", "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
     }
     if (data > 1) {
       const std::string axes = plan::name(plan::data_axes(plan::Family::kDense));
-      EXPECT_NEAR(sent_by_rings(*traffic, axes, data) / expected.data, 1, 0.001) << "rank " << rank;
+      EXPECT_NEAR(sent_in_rings(*traffic, axes, "", data) / expected.data, 1, 0.001) << "rank " << rank;
     }
   }
 }

@@ -34,7 +34,8 @@ enum : std::size_t {
   kSchedule,
   kDp,
   kSharding,
-  kRecompute
+  kRecompute,
+  kInstances
 };
 
 constexpr int kInOrder = 8;  // the first choice of kSharding that has an effect on one replica
@@ -73,6 +74,7 @@ const std::vector<Factor>& factors() {
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
         "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
         "--recompute-granularity selective --recompute-modules core_attn moe"}},
+      {"--num-distributed-optimizer-instances", {"1", "2", "2 --outer-dp-sharding-strategy optim"}},
   };
   return kFactors;
 }
@@ -102,6 +104,8 @@ const std::vector<Apart>& never_together() {
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
       {kModel, {0, 1, 3}, kRecompute, {5}, "no experts"},
+      {kSharding, {0, 1, 4}, kInstances, {1, 2}, "nobody shares"},
+      {kSharding, {8, 9}, kInstances, {1, 2}, "sums in one order"},
   };
   return kApart;
 }
@@ -126,11 +130,22 @@ std::string spread(int stages, bool further) {
   return fmt::format("{}", fmt::join(blocks, "|"));
 }
 
+/// Whether a mixture's experts, where their cuts are chosen, are held by two ranks at least.
+bool has_twin_experts(const Choice& choice) {
+  int twins = 1;
+  for (const std::size_t factor : {kTp, kCp, kDp}) twins <<= std::max(choice[factor], 0);
+  for (const std::size_t factor : {kEp, kEtp}) twins >>= std::max(choice[factor], 0);
+  return twins > 1;
+}
+
 /// Whether the ranks are few enough, a mixture's sequences are shared with tensor parallelism, and there are
 /// replicas where something is done among them.
 bool fits(const Choice& choice) {
   const bool alone = choice[kDp] == 0 && choice[kCp] == 0;
   if (alone && choice[kSharding] > 0 && choice[kSharding] < kInOrder) return false;
+  if (alone && choice[kInstances] > 0) return false;
+  const bool sized = choice[kTp] >= 0 && choice[kCp] >= 0 && choice[kDp] >= 0;
+  if (choice[kModel] == 2 && choice[kInstances] > 0 && sized && !has_twin_experts(choice)) return false;
   int world = 1;
   for (const std::size_t factor : {kTp, kCp, kPp, kDp})
     if (choice[factor] > 0) world *= 1 << choice[factor];
@@ -192,12 +207,13 @@ std::string command(const Layout& layout) {
                      layout.world);
 }
 
-/// Without the numbers of layers and buckets.
+/// Without the numbers of layers and buckets, and of the ranks of a level.
 Reduction kind_of(Reduction reduction) {
   std::string& what = reduction.what;
   if (const auto list = what.find(" ("); list != std::string::npos)
     what.erase(list, what.find(')') + 1 - list);
-  std::erase_if(what, [](char c) { return c >= '0' && c <= '9'; });
+  for (std::string* text : {&what, &reduction.axes})
+    std::erase_if(*text, [](char c) { return c >= '0' && c <= '9'; });
   return reduction;
 }
 

@@ -29,6 +29,9 @@ inline const std::vector<Small>& small_layouts() {
                               "--moe-router-load-balancing-type none --moe-aux-loss-coeff 0 --num-experts 8 ";
   const std::string tp2 = "--tensor-model-parallel-size 2 ", sp = tp2 + "--sequence-parallel ",
                     ep2 = "--expert-model-parallel-size 2 ", cp2 = "--context-parallel-size 2 ";
+  const std::string instances = "--num-distributed-optimizer-instances 2 ", whole = "--use-megatron-fsdp ",
+                    shared = instances + "--outer-dp-sharding-strategy optim ",
+                    optimizer = "--use-distributed-optimizer ";
   static const std::vector<Small> kLayouts = {
       {kTied, 2, ""},
       {kTied, 2, "--use-distributed-optimizer"},
@@ -62,6 +65,16 @@ inline const std::vector<Small>& small_layouts() {
       {kMixture, 4, ep2 + "--deterministic-mode"},
       {kMixture, 4, ep2 + "--use-distributed-optimizer"},
       {kMixture, 4, sp + ep2},
+      {kTied, 2, optimizer + instances},
+      {kTied, 2, optimizer + shared},
+      {kTied, 4, optimizer + instances},
+      {kTied, 4, optimizer + shared},
+      {kUntied, 4, whole + instances},
+      {kUntied, 4, whole + shared},
+      {kMixture, 4, ep2 + optimizer + instances},
+      {kMixture, 4, ep2 + optimizer + shared},
+      {kMixture, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + instances},
+      {kMixture, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + shared},
       {kUntied, 4,
        "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
   };

@@ -89,10 +89,44 @@ TEST(Buckets, ExpertsLieApartAndAreCutOverTheirOwnReplicas) {
 
 TEST(Buckets, SizesAreTheFlagOrMegatrons) {
   config::Parallel p;
-  EXPECT_EQ(bucket_elements(p, 1), 40'000'000);
-  EXPECT_EQ(bucket_elements(p, 64), 64'000'000);
+  EXPECT_EQ(bucket_elements(p, 1, 100), 40'000'000);
+  EXPECT_EQ(bucket_elements(p, 64, 100), 64'000'000);
   p.ddp_bucket_size = 7;
-  EXPECT_EQ(bucket_elements(p, 64), 7);
+  EXPECT_EQ(bucket_elements(p, 64, 100), 7);
+  p.ddp_bucket_size = 0;
+  p.ddp_num_buckets = 3;
+  EXPECT_EQ(bucket_elements(p, 64, 100), 33);
+  EXPECT_EQ(bucket_elements(p, 64, 2), 1);
+}
+
+TEST(Buckets, AreFilledUpWhereNcclIsToBeFast) {
+  config::Parallel p;
+  const auto size = [&p](const Replicas& parts) {
+    return lay_out({{{100}}}, 1'000'000, parts, bucket_alignment(p)).size;
+  };
+  EXPECT_EQ(size({.dense = 3}), 384);
+  p.ddp_pad_buckets_for_high_nccl_busbw = true;
+  EXPECT_EQ(size({.dense = 3}), 3 * 65'536);
+  EXPECT_EQ(size({.dense = 4}), 65'536);
+}
+
+TEST(Buckets, ReplicasStandOnTwoLevels) {
+  config::Parallel p;
+  p.world_size = 32;
+  p.tensor_model_parallel_size = 2;
+  p.context_parallel_size = 2;
+  p.expert_model_parallel_size = 4;
+  p.expert_tensor_parallel_size = 1;
+  p.num_distributed_optimizer_instances = 4;
+  Levels levels = levels_of(p, Mesh(p));
+  EXPECT_EQ(levels.inner.dense, 4) << "dp 8 x cp 2 in 4 instances";
+  EXPECT_EQ(levels.inner.expert, 2) << "edp 8 in 4 instances";
+  EXPECT_EQ(levels.outer.dense, 4);
+  EXPECT_EQ(levels.parts().dense, 4);
+  p.outer_dp_sharding_strategy = "optim";
+  levels = levels_of(p, Mesh(p));
+  EXPECT_EQ(levels.parts().dense, 16);
+  EXPECT_EQ(levels.parts().expert, 8);
 }
 
 TEST(Buckets, ExpertsHaveNoFurtherSums) {

@@ -122,8 +122,35 @@ TEST(Communication, BytesByHand) {
   EXPECT_DOUBLE_EQ(traffic[1].tensor, activation / 2 * (10 * 16 + 3) * 4);
   EXPECT_DOUBLE_EQ(traffic[1].pipeline, activation / 2 * 4);
   EXPECT_DOUBLE_EQ(traffic[1].data, static_cast<double>(memory[1].gradients + memory[1].parameters) / 2);
+  run.parallel.grad_reduce_in_bf16 = true;
+  traffic = plan_traffic(run);
+  EXPECT_DOUBLE_EQ(traffic[1].data, static_cast<double>(memory[1].gradients / 2 + memory[1].parameters) / 2);
   const auto alone = plan_traffic(run_of(test::layout(1, 1, 1)));
   EXPECT_EQ(alone[0].tensor + alone[0].pipeline + alone[0].data, 0);
+}
+
+TEST(Communication, OfTwoLevelsByHand) {
+  config::Run run = run_of(test::layout(32, 2, 2));
+  run.parallel.use_distributed_optimizer = true;
+  run.parallel.num_distributed_optimizer_instances = 2;
+  const auto memory = plan_memory(run);
+  const auto gradients = static_cast<double>(memory[0].gradients),
+             parameters = static_cast<double>(memory[0].parameters);
+  StageTraffic traffic = plan_traffic(run)[0];
+  EXPECT_DOUBLE_EQ(traffic.data, (gradients + parameters) * 3 / 4) << "2 instances of 4 of 8 data ranks";
+  EXPECT_DOUBLE_EQ(traffic.outer_data, 2 * gradients / 4 / 2) << "an all-reduce of a quarter";
+  EXPECT_NEAR(static_cast<double>(memory[0].optimizer), 12.0 * parameters / 2 / 4, 1e5);
+  run.parallel.outer_dp_sharding_strategy = "optim";
+  traffic = plan_traffic(run)[0];
+  EXPECT_DOUBLE_EQ(traffic.outer_data, (gradients + parameters) / 4 / 2);
+  EXPECT_NEAR(static_cast<double>(plan_memory(run)[0].optimizer), 12.0 * parameters / 2 / 8, 1e5);
+  const std::string text = describe(run);
+  EXPECT_THAT(text, HasSubstr("data ranks: 2 instances of 4, which share updates"));
+  EXPECT_THAT(text, HasSubstr("data, outer"));
+  EXPECT_THAT(text, HasSubstr(bytes_text(traffic.outer_data)));
+  run.parallel.num_distributed_optimizer_instances = 1;
+  EXPECT_EQ(plan_traffic(run)[0].outer_data, 0);
+  EXPECT_THAT(describe(run), testing::Not(HasSubstr("outer")));
 }
 
 }  // namespace

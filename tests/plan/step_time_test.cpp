@@ -112,6 +112,26 @@ TEST(StepTime, CutGradientsAndWeightsHideOnlyWhereTheyOverlap) {
   EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4.0 / 34 + 2), 0.1) << "but for one block of 34";
 }
 
+TEST(StepTime, InstancesTalkWithinANodeAndSendPartsBeyond) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(16, 1, 1), 2048, 1, 16);
+  run.parallel.use_distributed_optimizer = true;
+  run.parallel.num_distributed_optimizer_instances = 2;
+  const double elements = 8.03;  // in units of 1e9, as bandwidths are
+  Hardware h = ideal();
+  h.intra_node.bandwidth = 1e9;
+  EXPECT_NEAR(estimate_step(run, h).data, elements * (4 + 2) * 7 / 8, 0.1) << "8 within the node";
+  h = ideal();
+  h.inter_node.bandwidth = 1e9;
+  EXPECT_NEAR(estimate_step(run, h).data, 2 * elements / 8 * 4 / 2, 0.01) << "an eighth, between two nodes";
+  h.memory_bandwidth = 1e12;
+  const double own = estimate_step(run, h).optimizer;
+  run.parallel.outer_dp_sharding_strategy = "optim";
+  EXPECT_NEAR(estimate_step(run, h).data, elements / 8 * (4 + 2) / 2, 0.01);
+  EXPECT_NEAR(own - estimate_step(run, h).optimizer, 34e-3 * elements / 16, 1e-4);
+  run.parallel.grad_reduce_in_bf16 = true;
+  EXPECT_NEAR(estimate_step(run, h).data, elements / 8 * (2 + 2) / 2, 0.01);
+}
+
 TEST(StepTime, TheOptimizerIsCutOverTheDataRanks) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
   Hardware h = ideal();

@@ -29,8 +29,10 @@ Group Communicators::run(plan::AxisSet axes, int size) {
 }
 
 std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
+  if (inner == 1) return {Group(), group(axes)};
   Group own = run(axes, inner);
   const std::vector<int> all = mesh_.peers(rank_, axes);
+  if (inner == static_cast<int>(all.size())) return {std::move(own), Group()};
   std::vector<int> places;
   for (int i = mesh_.index(rank_, axes) % inner; i < static_cast<int>(all.size()); i += inner)
     places.push_back(all[static_cast<std::size_t>(i)]);

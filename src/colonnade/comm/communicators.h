@@ -35,7 +35,8 @@ class Communicators {
   /// Collective as group().
   Group run(plan::AxisSet axes, int size);
   /// The members of group(axes) in order, cut into runs of `inner`: this rank's run, and the members at its
-  /// place in all runs. `inner` divides them. Collective as group().
+  /// place in all runs; one of the two is group(axes) where the other is a group of one. `inner` divides
+  /// them. Collective as group().
   std::pair<Group, Group> levels(plan::AxisSet axes, int inner);
   /// All ranks.
   Group world();

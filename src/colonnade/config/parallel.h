@@ -42,6 +42,8 @@ struct Parallel {
   bool overlap_grad_reduce = false;        ///< --overlap-grad-reduce
   bool overlap_param_gather = false;       ///< --overlap-param-gather
   std::int64_t ddp_bucket_size = 0;        ///< --ddp-bucket-size, elements; 0: max(40e6, 1e6 * dp)
+  int ddp_num_buckets = 0;                 ///< --ddp-num-buckets: says the same by their number; 0: unset
+  bool ddp_pad_buckets_for_high_nccl_busbw = false;  ///< same name: lengths are multiples of 2^16 too
 
   bool use_megatron_fsdp = false;  ///< --use-megatron-fsdp: data ranks hold parts, by the strategy
   /// --data-parallel-sharding-strategy no_shard|optim|optim_grads|optim_grads_params
@@ -53,6 +55,8 @@ struct Parallel {
   /// --outer-dp-sharding-strategy no_shard|optim: what is cut once more over the instances
   std::string outer_dp_sharding_strategy = "no_shard";
   bool grad_reduce_in_bf16 = false;  ///< --grad-reduce-in-bf16: gradients travel so; sums stay fp32
+  /// --ddp-reduce-scatter-with-fp32-accumulation: of those, who needs a sum adds it up
+  bool ddp_reduce_scatter_with_fp32_accumulation = false;
   /// --deterministic-mode: gradients are summed micro-batch by micro-batch over the data ranks, in one order
   /// for all layouts.
   bool deterministic_mode = false;

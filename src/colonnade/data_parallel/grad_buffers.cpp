@@ -20,7 +20,18 @@ plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chu
            p == tied ? FurtherSum::kTied : plan::further_sum(p->spec, p->shard, groups.tensor.size()),
            p->spec.family, by_unit ? options.units.at(p).front() : 0,
            by_unit && options.splits_backward && plan::may_wait(p->spec)});
-  return plan::lay_out(flat, options.bucket_elements, {groups.data.size(), groups.expert_data.size()});
+  const auto parts = [&](const Levels& replicas) {
+    return replicas.inner.size() * (options.cut_outer ? replicas.outer.size() : 1);
+  };
+  return plan::lay_out(flat, options.bucket_elements, {parts(groups.data), parts(groups.expert_data)},
+                       options.bucket_alignment);
+}
+
+/// The equal part of a stretch that falls to this member.
+Owned share_of(const Owned& all, const comm::Group& group) {
+  const std::int64_t length = (all.end - all.begin) / group.size(), first = length * group.rank();
+  return {all.begin + first, all.begin + first + length, all.params.narrow(0, first, length),
+          all.grads.narrow(0, first, length)};
 }
 
 }  // namespace
@@ -62,7 +73,7 @@ void GradBuffers::adopt(const plan::FlatLayout& layout,
 }
 
 std::int64_t GradBuffers::held(const Bucket& bucket, bool cut) const {
-  return length(bucket) / (cut ? groups_.replicas(bucket.place.family).size() : 1);
+  return length(bucket) / (cut ? groups_.replicas(bucket.place.family).inner.size() : 1);
 }
 
 /// Flat memory for what lies between steps; values and gradients of parameters become views of it, or of
@@ -79,21 +90,22 @@ void GradBuffers::move_into_buffers() {
   grads_ = at::zeros({grads}, params_.options().dtype(type == at::kDouble ? at::kDouble : at::kFloat));
   params = grads = 0;
   for (Bucket& bucket : buckets_) {
-    const comm::Group& replicas = groups_.replicas(bucket.place.family);
+    const comm::Group& inner = groups_.replicas(bucket.place.family).inner;
     const bool shared = distributed(bucket.place.family);
-    const std::int64_t part = length(bucket) / (shared ? replicas.size() : 1);
-    const std::int64_t first = shared ? part * replicas.rank() : 0;
+    const std::int64_t part = length(bucket) / (shared ? inner.size() : 1);
+    const std::int64_t first = shared ? part * inner.rank() : 0;
     bucket.held_params = params_.narrow(0, params, held(bucket, bucket.cuts_params));
     bucket.held_grads = grads_.narrow(0, grads, held(bucket, bucket.cuts_grads));
-    owned_.push_back({bucket.place.begin + first, bucket.place.begin + first + part,
-                      bucket.held_params.narrow(0, bucket.cuts_params ? 0 : first, part),
-                      bucket.held_grads.narrow(0, bucket.cuts_grads ? 0 : first, part)});
+    bucket.part = {bucket.place.begin + first, bucket.place.begin + first + part,
+                   bucket.held_params.narrow(0, bucket.cuts_params ? 0 : first, part),
+                   bucket.held_grads.narrow(0, bucket.cuts_grads ? 0 : first, part)};
+    owned_.push_back(share_of(bucket.part, sharers(bucket.place.family)));
     if (bucket.cuts_params) bucket.params = Whole(length(bucket), params_.options());
     if (bucket.cuts_grads) bucket.grads = Whole(length(bucket), grads_.options());
     move_parameters(bucket, bucket.cuts_params ? bucket.params.tensor() : bucket.held_params,
                     bucket.cuts_grads ? bucket.grads.tensor() : bucket.held_grads);
     if (bucket.cuts_params) {
-      owned_.back().params.copy_(bucket.params.tensor().narrow(0, first, part));
+      bucket.part.params.copy_(bucket.params.tensor().narrow(0, first, part));
       bucket.params.let_go();
     }
     bucket.grads.let_go();
@@ -132,21 +144,31 @@ void GradBuffers::on_ready(std::size_t index) {
     return;
   }
   if (!options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.place.chunk)]) return;
-  if (--bucket.missing == 0) launch(bucket);
+  if (--bucket.missing == 0) launch(index);
 }
 
-void GradBuffers::launch(Bucket& bucket) {
+/// Sums that travel as copies travel one by one: where these end is bounded, and so is their memory.
+void GradBuffers::make_way(std::size_t index) {
+  if (options_.travel.in && travelling_) buckets_[*travelling_].reduced.wait();
+  travelling_ = index;
+}
+
+void GradBuffers::launch(std::size_t index) {
+  Bucket& bucket = buckets_[index];
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // an unused parameter: its gradient is zero
   bucket.launched = true;
-  const at::Tensor& all = bucket.held_grads;
-  const comm::Group& replicas = groups_.replicas(bucket.place.family);
-  if (!distributed(bucket.place.family)) {
-    bucket.reduced = replicas.all_reduce(all, bucket.name);
-    return;
-  }
-  const std::int64_t part = all.numel() / replicas.size();
-  bucket.reduced = replicas.reduce_scatter(all.narrow(0, part * replicas.rank(), part), all, bucket.name);
+  make_way(index);
+  bucket.reduced = sum_over(groups_.replicas(bucket.place.family).inner, bucket.held_grads, bucket.part.grads,
+                            options_.travel, bucket.name);
+}
+
+/// The inner replicas' sum of a bucket over the outer ones.
+void GradBuffers::sum_outer(std::size_t index) {
+  Bucket& bucket = buckets_[index];
+  make_way(index);
+  bucket.reduced = sum_over(groups_.replicas(bucket.place.family).outer, bucket.part.grads,
+                            owned_[index].grads, options_.travel, bucket.name + " / outer");
 }
 
 /// What this rank needs of a bucket, over the axes beside the replicas. Those it is summed with need the
@@ -171,26 +193,33 @@ void GradBuffers::sum_further(std::size_t index) {
 void GradBuffers::finish() {
   leave_backward();
   land();
-  for (Bucket& bucket : buckets_)
-    if (!bucket.cuts_grads && !bucket.launched) launch(bucket);
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    if (!buckets_[b].cuts_grads && !buckets_[b].launched) launch(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].reduced.wait();
     add_up(b);
-    if (buckets_[b].cuts_grads && !buckets_[b].summed) owned_[b].grads.zero_();
+    if (buckets_[b].cuts_grads && !buckets_[b].summed) buckets_[b].part.grads.zero_();
+    sum_outer(b);
   }
+  for (Bucket& bucket : buckets_) bucket.reduced.wait();
+  travelling_.reset();
   for (std::size_t b = 0; b < buckets_.size(); ++b) sum_further(b);
 }
 
 void GradBuffers::gather_params() {
   // First needed, first gathered: the buffers are in backward order.
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    Bucket& bucket = buckets_[b];
+    bucket.params.let_go();  // what it held is old
+    bucket.gathered = sharers(bucket.place.family)
+                          .all_gather(bucket.part.params, owned_[b].params, bucket.name + " / outer");
+  }
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
-    if (!distributed(bucket->place.family)) continue;
-    bucket->params.let_go();  // what it held is old
-    if (bucket->cuts_params) continue;
-    const comm::Group& replicas = groups_.replicas(bucket->place.family);
-    const at::Tensor& all = bucket->held_params;
-    const std::int64_t part = all.numel() / replicas.size();
-    bucket->gathered = replicas.all_gather(all, all.narrow(0, part * replicas.rank(), part), bucket->name);
+    if (distributed(bucket->place.family) && !bucket->cuts_params) {
+      bucket->gathered.wait();
+      bucket->gathered = groups_.replicas(bucket->place.family)
+                             .inner.all_gather(bucket->held_params, bucket->part.params, bucket->name);
+    }
     if (!options_.overlap_param_gather) bucket->gathered.wait();
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colonnade/comm/group.h"
+#include "colonnade/data_parallel/travel.h"
 #include "colonnade/data_parallel/whole.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/tensor/block.h"
@@ -27,12 +28,16 @@ using Units = std::unordered_map<const tensor::Parameter*, std::vector<int>>;
 Units units_of(const std::vector<tensor::Stage*>& stages, const tensor::Parameter* tied);
 
 struct Options {
-  std::int64_t bucket_elements = 40'000'000;  ///< a bucket closes when it has at least so many
-  bool overlap_grad_reduce = false;           ///< reduce a bucket as soon as its last gradient is there
-  bool overlap_param_gather = false;          ///< gather in the background, wait in front of each block
+  std::int64_t bucket_elements = 40'000'000;               ///< a bucket closes when it has at least so many
+  std::int64_t bucket_alignment = plan::kBucketAlignment;  ///< its length is a multiple of it
+  bool overlap_grad_reduce = false;   ///< reduce a bucket as soon as its last gradient is there
+  bool overlap_param_gather = false;  ///< gather in the background, wait in front of each block
   /// Of what each rank holds 1/size of every bucket; what is updated it holds at least so.
   plan::Sharding sharding = plan::Sharding::kNone;
   bool reshard_after_forward = true;  ///< whole parameters are let go between forward and backward
+  /// --outer-dp-sharding-strategy optim: the outer groups share the update of what they hold.
+  bool cut_outer = false;
+  Travel travel = {};  ///< over the replicas
   /// Sums over micro-batches and replicas are taken in one order for all layouts; with kGradients at least.
   bool deterministic = false;
   bool splits_backward = false;  ///< some backward passes leave the gradients of matrices for later
@@ -40,14 +45,23 @@ struct Options {
   at::TensorOptions empty = {};  ///< dtype and device of a rank without parameters
 };
 
+/// Replicas on two levels: `inner` share what is sharded, `outer` stand at the same place in all inner groups
+/// and hold the same (--num-distributed-optimizer-instances; one rank without).
+struct Levels {
+  Levels(comm::Group inner_group = {}, comm::Group outer_group = {})  // NOLINT(google-explicit-constructor)
+      : inner(std::move(inner_group)), outer(std::move(outer_group)) {}
+  comm::Group inner, outer;
+  [[nodiscard]] bool first() const { return inner.rank() == 0 && outer.rank() == 0; }
+};
+
 /// The groups a gradient may have to be summed over.
 struct Groups {
-  comm::Group data;         ///< replicas of dense parameters that see other samples (dp and cp)
-  comm::Group tensor;       ///< tp
-  comm::Group embedding;    ///< first and last stage, where tied embeddings live on both
-  comm::Group expert_data;  ///< replicas of experts (edp)
+  Levels data;            ///< replicas of dense parameters that see other samples (dp and cp)
+  comm::Group tensor;     ///< tp
+  comm::Group embedding;  ///< first and last stage, where tied embeddings live on both
+  Levels expert_data;     ///< replicas of experts (edp)
 
-  [[nodiscard]] const comm::Group& replicas(plan::Family family) const {
+  [[nodiscard]] const Levels& replicas(plan::Family family) const {
     return family == plan::Family::kDense ? data : expert_data;
   }
 };
@@ -69,13 +83,21 @@ struct Here {
 /// Takes all parameters of a rank: values and gradients become views of flat memory, laid out alike
 /// (plan::lay_out). A stage of a pipeline may have none: its buffers are empty.
 ///
-/// With R replicas and n elements of element size e in a bucket, by what is sharded (ZeRO 0 to 3):
+/// With R inner replicas and n elements of element size e in a bucket, by what is sharded (ZeRO 0 to 3):
 ///
 ///                  held between uses            sent per step with M micro-batches, ring algorithms
 ///     kNone        n e + 4 n                    2 x 4 n (R-1)/R
 ///     kOptimizer   n e + 4 n                    (4 n + n e) (R-1)/R
 ///     kGradients   n e + 4 n/R                  (4 n M + n e) (R-1)/R
 ///     kParameters  n e/R + 4 n/R                (4 n + 2 n e) M (R-1)/R
+///
+/// Over N outer groups the rank's stretch of the sums, n/R elements (n with kNone), is summed once a step
+/// when the inner sums are there: 2 x 4 n/R (N-1)/N sent. With cut_outer each of them keeps and updates 1/N
+/// of that: 4 n/R (N-1)/N, and n e/R (N-1)/N when parameters are gathered, over the outer groups first. With
+/// travel.in bf16 the 4 of what is sent becomes 2: what travels is a copy, rounded once before each sum, and
+/// what arrives is added in fp32; further sums and those of micro-batches are fp32 as without. Where buckets
+/// are summed once a step one copy is there at a time. Not with deterministic. Source: Megatron's partial
+/// distributed optimizer and hybrid FSDP; Zhao et al. 2023, section 3.2.2.
 ///
 /// From kGradients up a bucket belongs to one unit (a block), and whole gradients are there from the begin of
 /// the unit's backward pass until its last gradient: then they are scattered, and the sum over the replicas
@@ -147,11 +169,13 @@ class GradBuffers {
   [[nodiscard]] bool deterministic() const { return options_.deterministic; }
   /// Whether the replicas of a family share the update of its parameters.
   [[nodiscard]] bool distributed(plan::Family family) const {
-    return options_.sharding >= plan::Sharding::kOptimizer && groups_.replicas(family).size() > 1;
+    return options_.sharding >= plan::Sharding::kOptimizer && groups_.replicas(family).inner.size() > 1;
   }
   /// Whether what this rank updates counts: among replicas that update the same, the first one's does.
   [[nodiscard]] bool counts(plan::Family family) const {
-    return distributed(family) || groups_.replicas(family).rank() == 0;
+    const Levels& replicas = groups_.replicas(family);
+    return (distributed(family) || replicas.inner.rank() == 0) &&
+           (options_.cut_outer || replicas.outer.rank() == 0);
   }
 
   struct Entry {
@@ -169,6 +193,7 @@ class GradBuffers {
     comm::Work reduced, gathered;
     std::string name;
     at::Tensor held_params, held_grads;  ///< stretches of the flat memory
+    Owned part;                          ///< what of them the inner replicas leave to this rank
     // Where the replicas share it:
     bool cuts_params = false, cuts_grads = false;
     Whole params, grads;
@@ -190,7 +215,9 @@ class GradBuffers {
   void move_into_buffers();
   void move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads);
   void on_ready(std::size_t bucket);
-  void launch(Bucket& bucket);
+  void launch(std::size_t bucket);
+  void sum_outer(std::size_t bucket);
+  void make_way(std::size_t bucket);
   void sum_further(std::size_t bucket);
 
   [[nodiscard]] int unit_of(tensor::Block& block) const;  ///< -1: has no trained parameters
@@ -204,6 +231,10 @@ class GradBuffers {
   void land();                      ///< ends the flight
   void add_up(std::size_t bucket);  ///< what waits, into the rank's part
 
+  /// Those who share the update of a part.
+  [[nodiscard]] comm::Group sharers(plan::Family family) const {
+    return options_.cut_outer ? groups_.replicas(family).outer : comm::Group();
+  }
   [[nodiscard]] std::int64_t length(const Bucket& bucket) const {
     return bucket.place.end - bucket.place.begin;
   }
@@ -217,7 +248,8 @@ class GradBuffers {
   std::unordered_map<const tensor::Parameter*, std::size_t> bucket_of_;
   std::vector<Owned> owned_;
   std::optional<Flight> flight_;
-  int backward_ = -1;  ///< the unit whose gradients are coming
+  int backward_ = -1;                      ///< the unit whose gradients are coming
+  std::optional<std::size_t> travelling_;  ///< the bucket whose sum began last
   at::Tensor params_, grads_;
   std::vector<bool> armed_;
 };

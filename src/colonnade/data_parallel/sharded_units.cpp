@@ -91,9 +91,11 @@ void GradBuffers::start_gather(int unit) {
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)]) {
     Bucket& bucket = buckets_[index];
     if (!bucket.cuts_params || bucket.params.here() || bucket.arriving.defined()) continue;
+    bucket.gathered.wait();  // its part
     bucket.arriving = bucket.params.empty();
-    bucket.gathered = groups_.replicas(bucket.place.family)
-                          .all_gather(bucket.arriving, owned_[index].params, bucket.name + " / parameters");
+    bucket.gathered =
+        groups_.replicas(bucket.place.family)
+            .inner.all_gather(bucket.arriving, bucket.part.params, bucket.name + " / parameters");
   }
 }
 
@@ -170,13 +172,18 @@ void GradBuffers::scatter(std::size_t index) {
   bucket.missing = static_cast<int>(bucket.parameters.size());
   bucket.params.let_go();
   land();
-  const comm::Group& replicas = groups_.replicas(bucket.place.family);
+  const comm::Group& replicas = groups_.replicas(bucket.place.family).inner;
   if (options_.deterministic) {
     flight_.emplace(Flight{index, bucket.reader, at::empty_like(bucket.grads.tensor()), {}});
     flight_->work = replicas.all_to_all(flight_->part, bucket.grads.tensor(), bucket.name);
   } else {
-    flight_.emplace(Flight{index, bucket.reader, at::empty_like(owned_[index].grads), {}});
-    flight_->work = replicas.reduce_scatter(flight_->part, bucket.grads.tensor(), bucket.name);
+    at::Tensor all = bucket.grads.tensor();
+    if (options_.travel.in) {
+      all = all.to(*options_.travel.in);
+      bucket.grads.let_go();
+    }
+    flight_.emplace(Flight{index, bucket.reader, at::empty_like(bucket.part.grads), {}});
+    flight_->work = sum_over(replicas, all, flight_->part, options_.travel, bucket.name);
   }
   if (!options_.overlap_grad_reduce) land();
 }
@@ -185,7 +192,7 @@ void GradBuffers::land() {
   if (!flight_) return;
   flight_->work.wait();
   Bucket& bucket = buckets_[flight_->bucket];
-  const at::Tensor& own = owned_[flight_->bucket].grads;
+  const at::Tensor& own = bucket.part.grads;
   const at::NoGradGuard no_grad;
   if (options_.deterministic)
     carry(bucket.sums[flight_->reader], sum_in_a_tree(flight_->part, own.numel()));
@@ -209,21 +216,22 @@ void GradBuffers::add_up(std::size_t index) {
     for (at::Tensor& sum : waiting) add(of_reader, std::exchange(sum, {}));
     add(all, std::move(of_reader));
   }
-  if (all.defined()) owned_[index].grads.copy_(all);
+  if (all.defined()) buckets_[index].part.grads.copy_(all);
 }
 
 Here GradBuffers::here(const tensor::Parameter& parameter) {
   const auto found = bucket_of_.find(&parameter);
   const std::int64_t numel = parameter.value.numel();
-  if (found == bucket_of_.end() || !buckets_[found->second].cuts_params) {
-    wait_for(parameter);
-    return {0, parameter.value.detach().view(-1), groups_.replicas(parameter.spec.family).rank() == 0};
-  }
-  const Owned& owned = owned_[found->second];
+  const Levels& replicas = groups_.replicas(parameter.spec.family);
+  wait_for(parameter);
+  if (found == bucket_of_.end() || !buckets_[found->second].cuts_params)
+    return {0, parameter.value.detach().view(-1), replicas.first()};
+  const Owned& part = buckets_[found->second].part;
+  const bool saves = replicas.outer.rank() == 0;
   const std::int64_t begin = std::ranges::find(entries_, &parameter, &Entry::parameter)->begin;
-  const std::int64_t from = std::max(owned.begin, begin), to = std::min(owned.end, begin + numel);
-  if (from >= to) return {0, owned.params.narrow(0, 0, 0), true};
-  return {from - begin, owned.params.narrow(0, from - owned.begin, to - from), true};
+  const std::int64_t from = std::max(part.begin, begin), to = std::min(part.end, begin + numel);
+  if (from >= to) return {0, part.params.narrow(0, 0, 0), saves};
+  return {from - begin, part.params.narrow(0, from - part.begin, to - from), saves};
 }
 
 }  // namespace colonnade::data_parallel

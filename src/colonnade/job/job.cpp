@@ -60,8 +60,22 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   options.deterministic = p.deterministic_mode;
   options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
   options.splits_backward = plan::splits_backward(p);
-  options.bucket_elements = plan::bucket_elements(p, replicas);
+  options.cut_outer = p.outer_dp_sharding_strategy == "optim";
+  if (p.grad_reduce_in_bf16) options.travel.in = at::kBFloat16;
+  options.travel.exchanged = p.ddp_reduce_scatter_with_fp32_accumulation;
+  std::int64_t parameters = 0;
+  for (const tensor::Stage* stage : stages)
+    for (const tensor::Parameter* parameter : stage->trained_parameters())
+      parameters += parameter->value.numel();
+  options.bucket_elements = plan::bucket_elements(p, replicas, parameters);
+  options.bucket_alignment = plan::bucket_alignment(p);
   return options;
+}
+
+data_parallel::Levels replicas(comm::Communicators& ranks, const config::Run& run, plan::Family family) {
+  const int inner = plan::levels_of(run.parallel, ranks.mesh()).inner.of(family);
+  auto [instance, places] = ranks.levels(plan::data_axes(family), inner);
+  return {std::move(instance), std::move(places)};
 }
 
 /// Of a batch with tokens [b, s] their rows of this rank, else those of the settings.
@@ -75,11 +89,11 @@ pipeline::Activation activation_of(const config::Run& run, const plan::SequenceP
 }
 
 /// None is made for a model without experts.
-comm::Group expert_replicas(comm::Communicators& ranks,
-                            const std::vector<std::vector<tensor::Parameter*>>& chunks) {
+data_parallel::Levels expert_replicas(comm::Communicators& ranks, const config::Run& run,
+                                      const std::vector<std::vector<tensor::Parameter*>>& chunks) {
   for (const auto& chunk : chunks)
     for (const tensor::Parameter* p : chunk)
-      if (p->spec.family == plan::Family::kExpert) return ranks.group(plan::data_axes(plan::Family::kExpert));
+      if (p->spec.family == plan::Family::kExpert) return replicas(ranks, run, plan::Family::kExpert);
   return {};
 }
 
@@ -122,11 +136,12 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
     chunks.push_back(stage->trained_parameters());
     stages.push_back(stage.get());
   }
-  const comm::Group replicas = ranks.group(kReplicas);
   buffers_ = std::make_unique<data_parallel::GradBuffers>(
       chunks, model.tied,
-      data_parallel::Groups{replicas, tp, embedding_group(run, ranks), expert_replicas(ranks, chunks)},
-      buffer_options(run, replicas.size(), stages, model.tied, options_));
+      data_parallel::Groups{replicas(ranks, run, plan::Family::kDense), tp, embedding_group(run, ranks),
+                            expert_replicas(ranks, run, chunks)},
+      buffer_options(run, ranks.mesh().size(plan::data_axes(plan::Family::kDense)), stages, model.tied,
+                     options_));
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
   for (tensor::Stage* stage : stages) buffers_->attach(*stage);

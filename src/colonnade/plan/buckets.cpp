@@ -11,15 +11,14 @@ namespace colonnade::plan {
 namespace {
 
 constexpr std::int64_t kStartAlignment = 64;
-constexpr std::int64_t kBucketAlignment = 128;
 
 std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
 /// Fills a layout bucket by bucket.
 class Filler {
  public:
-  Filler(std::int64_t bucket_elements, const Replicas& replicas)
-      : bucket_elements_(bucket_elements), replicas_(replicas) {}
+  Filler(std::int64_t bucket_elements, const Replicas& parts, std::int64_t alignment)
+      : bucket_elements_(bucket_elements), parts_(parts), alignment_(alignment) {}
 
   void place(int chunk, std::size_t index, const FlatParam& param) {
     if (open_ && layout_.buckets.back().unit != param.unit) close();
@@ -42,7 +41,7 @@ class Filler {
     if (!open_) return;
     FlatBucket& bucket = layout_.buckets.back();
     bucket.last = layout_.entries.size();
-    const std::int64_t alignment = std::lcm(std::int64_t{replicas_.of(bucket.family)}, kBucketAlignment);
+    const std::int64_t alignment = std::lcm(std::int64_t{parts_.of(bucket.family)}, alignment_);
     bucket.end = layout_.size = bucket.begin + round_up(layout_.size - bucket.begin, alignment);
     open_ = false;
   }
@@ -51,7 +50,8 @@ class Filler {
 
  private:
   std::int64_t bucket_elements_;
-  Replicas replicas_;
+  Replicas parts_;
+  std::int64_t alignment_;
   FlatLayout layout_;
   bool open_ = false;
 };
@@ -75,6 +75,14 @@ std::int64_t owned_by(const FlatLayout& layout, Family family, int rank, int sha
 
 }  // namespace
 
+Levels levels_of(const config::Parallel& parallel, const Mesh& mesh) {
+  const int instances = parallel.num_distributed_optimizer_instances;
+  const auto inner = [&](Family family) { return std::max(1, mesh.size(data_axes(family)) / instances); };
+  return {.inner = {inner(Family::kDense), inner(Family::kExpert)},
+          .outer = {instances, instances},
+          .outer_cut = parallel.outer_dp_sharding_strategy == "optim"};
+}
+
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
   if (spec.family == Family::kExpert) {
     COL_CHECK(
@@ -92,8 +100,8 @@ FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
 bool may_wait(const ParamSpec& spec) { return spec.family == Family::kDense && spec.shape.size() == 2; }
 
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
-                   const Replicas& replicas) {
-  Filler filler(bucket_elements, replicas);
+                   const Replicas& parts, std::int64_t alignment) {
+  Filler filler(bucket_elements, parts, alignment);
   const auto place = [&](std::size_t chunk, Family family, FurtherSum further) {
     for (const bool waits : {false, true}) {
       for (std::size_t i = chunks[chunk].size(); i-- > 0;) {
@@ -140,6 +148,10 @@ Sharding sharding_of(const config::Parallel& p) {
   return strategy == "optim" ? Sharding::kOptimizer : Sharding::kNone;
 }
 
+std::int64_t travelling_element(const config::Parallel& parallel) {
+  return parallel.grad_reduce_in_bf16 ? 2 : 4;
+}
+
 int waiting_sums(int microbatches) {
   const auto n = static_cast<unsigned>(microbatches);
   // All ones below the highest bit, or n itself.
@@ -148,9 +160,14 @@ int waiting_sums(int microbatches) {
 
 int sums_before_a_pass(int microbatches) { return microbatches > 1 ? waiting_sums(microbatches - 1) : 0; }
 
-std::int64_t bucket_elements(const config::Parallel& parallel, int replicas) {
+std::int64_t bucket_elements(const config::Parallel& parallel, int replicas, std::int64_t parameters) {
   if (parallel.ddp_bucket_size > 0) return parallel.ddp_bucket_size;
+  if (parallel.ddp_num_buckets > 0) return std::max<std::int64_t>(1, parameters / parallel.ddp_num_buckets);
   return std::max<std::int64_t>(40'000'000, 1'000'000LL * replicas);
+}
+
+std::int64_t bucket_alignment(const config::Parallel& parallel) {
+  return parallel.ddp_pad_buckets_for_high_nccl_busbw ? kWideBucketAlignment : kBucketAlignment;
 }
 
 }  // namespace colonnade::plan

@@ -32,8 +32,24 @@ struct Replicas {
   [[nodiscard]] int of(Family family) const { return family == Family::kDense ? dense : expert; }
 };
 
+/// The replicas on two levels: `inner` of them next to each other share what the sharding cuts, and `outer`
+/// (--num-distributed-optimizer-instances) such groups hold the same. With outer_cut
+/// (--outer-dp-sharding-strategy optim) the groups share the update of what they hold.
+struct Levels {
+  Replicas inner, outer;
+  bool outer_cut = false;
+  /// Equal parts that a bucket is cut into.
+  [[nodiscard]] Replicas parts() const {
+    return {inner.dense * (outer_cut ? outer.dense : 1), inner.expert * (outer_cut ? outer.expert : 1)};
+  }
+};
+Levels levels_of(const config::Parallel& parallel, const Mesh& mesh);
+
 /// What replicas hold a part each of, instead of all (--use-megatron-fsdp's strategies, ZeRO 0 to 3).
 enum class Sharding : std::uint8_t { kNone, kOptimizer, kGradients, kParameters };
+
+/// What the length of a bucket is a multiple of; with --ddp-pad-buckets-for-high-nccl-busbw.
+inline constexpr std::int64_t kBucketAlignment = 128, kWideBucketAlignment = 65'536;
 
 struct FlatParam {
   std::int64_t numel = 0;  ///< local elements
@@ -67,9 +83,9 @@ struct FlatLayout {
 /// `chunks[c]`: the parameters of chunk c in forward order. They lie in the order in which the backward
 /// pass finishes them, those of one family, further sum and kind of waiting together, each start on a
 /// multiple of 64 elements. A bucket closes when it has at least `bucket_elements`, or its unit ends; its
-/// length is a multiple of lcm(replicas of its family, 128).
+/// length is a multiple of lcm(parts that those of its family are cut into, `alignment`).
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
-                   const Replicas& replicas);
+                   const Replicas& parts, std::int64_t alignment = kBucketAlignment);
 
 /// Elements of parameters that a rank owns when each bucket is cut into as many equal parts as its family has
 /// `shards`: at most, over the ranks. Filling belongs to nobody.
@@ -82,6 +98,9 @@ std::int64_t held_elements(const FlatLayout& layout, const Replicas& shards);
 /// What the settings shard. With --deterministic-mode gradients at least.
 Sharding sharding_of(const config::Parallel& parallel);
 
+/// Bytes of a gradient's element on its way over the data ranks.
+std::int64_t travelling_element(const config::Parallel& parallel);
+
 /// Most sums of micro-batches that wait for their like at once, when micro-batch 2i meets 2i + 1, and their
 /// sum that of the next two: the most ones in any binary number up to `microbatches`.
 int waiting_sums(int microbatches);
@@ -89,7 +108,10 @@ int waiting_sums(int microbatches);
 /// The most of them that wait before a micro-batch: one less where they are most behind the last one.
 int sums_before_a_pass(int microbatches);
 
-/// --ddp-bucket-size, or Megatron's max(40e6, 1e6 * replicas).
-std::int64_t bucket_elements(const config::Parallel& parallel, int replicas);
+/// --ddp-bucket-size, or by --ddp-num-buckets of a rank's `parameters`, or Megatron's
+/// max(40e6, 1e6 * replicas).
+std::int64_t bucket_elements(const config::Parallel& parallel, int replicas, std::int64_t parameters);
+
+std::int64_t bucket_alignment(const config::Parallel& parallel);
 
 }  // namespace colonnade::plan

@@ -138,26 +138,34 @@ int tables_in_two(const config::Run& run, const StageMemory& memory, const Progr
   }));
 }
 
-/// Whole gradients and parameters, over the ranks that hold the same. Cut by block, a table goes with each of
-/// its readers and passes.
-double data_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches,
-                  const Program& program) {
-  constexpr double kFp32 = 4;
+/// Whole gradients and parameters over the ranks that share what is sharded, and this rank's part of them
+/// over those that hold the same. Cut by block, a table goes with each of its readers and passes.
+void add_data(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int microbatches,
+              const Program& program, StageTraffic& traffic) {
   const Sharding sharding = sharding_of(run.parallel);
+  const Levels levels = levels_of(run.parallel, mesh);
   const auto element = static_cast<double>(element_size(run.model));
+  const auto gradient = static_cast<double>(travelling_element(run.parallel));
   const auto experts = static_cast<double>(memory.expert_elements);
-  const double dense = static_cast<double>(memory.elements) - experts;
-  const auto all = [&](double table, double bytes) {
-    return ring((dense + table) * bytes, mesh.size(data_axes(Family::kDense))) +
-           ring(experts * bytes, mesh.size(data_axes(Family::kExpert)));
+  const bool by_unit = sharding >= Sharding::kGradients, values = sharding == Sharding::kParameters;
+  const double again = by_unit ? static_cast<double>(memory.read_twice()) : 0;
+  const double in_two =
+      by_unit ? static_cast<double>(memory.tied_elements) * tables_in_two(run, memory, program) : 0;
+  const double scatters = by_unit ? microbatches : 1;
+  const double gathers =
+      values ? (run.parallel.torch_fsdp2_reshard_after_forward ? 2.0 : 1.0) * microbatches : 1;
+  const auto add = [&](Family family, double elements, double table, double late) {
+    const int inner = levels.inner.of(family), outer = levels.outer.of(family);
+    traffic.data +=
+        ring(((elements + table) * scatters + late) * gradient, inner) +
+        (sharding == Sharding::kNone ? ring(elements * gradient, inner)
+                                     : ring((elements + (values ? table : 0)) * element, inner) * gathers);
+    const double part = sharding == Sharding::kNone ? elements : elements / inner;
+    traffic.outer_data +=
+        ring(part * gradient, outer) + ring(part * (levels.outer_cut ? element : gradient), outer);
   };
-  if (sharding < Sharding::kGradients)
-    return all(0, kFp32) + all(0, sharding == Sharding::kNone ? kFp32 : element);
-  const auto again = static_cast<double>(memory.read_twice());
-  const double gathers = run.parallel.torch_fsdp2_reshard_after_forward ? 2 : 1;
-  const double in_two = static_cast<double>(memory.tied_elements) * tables_in_two(run, memory, program);
-  return microbatches * all(again, kFp32) + ring(in_two * kFp32, mesh.size(data_axes(Family::kDense))) +
-         (sharding == Sharding::kParameters ? gathers * microbatches * all(again, element) : all(0, element));
+  add(Family::kDense, static_cast<double>(memory.elements) - experts, again, in_two);
+  add(Family::kExpert, experts, 0, 0);
 }
 
 }  // namespace
@@ -177,7 +185,7 @@ std::vector<StageTraffic> plan_traffic(const config::Run& given) {
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += by_sequence ? activation / tp : activation;
-    t.data = data_bytes(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank]);
+    add_data(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank], t);
     for (const StageBlocks& stage : memory[rank].stages)
       t.experts += expert_bytes(run, stage) * schedule.microbatches;
     if (mesh.size(Axis::kCp) > 1)

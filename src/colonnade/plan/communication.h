@@ -25,10 +25,14 @@ struct StageTraffic {
   /// gathered and sums scattered, with the choices that go before them (work_experts.cpp); rows spread
   /// evenly.
   double experts = 0;
-  /// Gradients in fp32, all-reduced over the ranks that hold the same; with the distributed optimizer
-  /// reduce-scattered, and parameters gathered. Where gradients are sharded they are scattered once a
-  /// micro-batch, and sharded parameters gathered twice.
+  /// Gradients in fp32, or as --grad-reduce-in-bf16 says, all-reduced over the ranks that hold the same; with
+  /// the distributed optimizer reduce-scattered, and parameters gathered. Where gradients are sharded they
+  /// are scattered once a micro-batch, and sharded parameters gathered twice.
   double data = 0;
+  /// With --num-distributed-optimizer-instances `data` are bytes within an instance; these are those between
+  /// them: the rank's part of the gradients all-reduced once a step, or with --outer-dp-sharding-strategy
+  /// optim reduce-scattered, and its part of the parameters gathered.
+  double outer_data = 0;
 };
 
 /// By pipeline coordinate; with --hybrid-context-parallel of with_equal_groups. Throws as plan_memory.

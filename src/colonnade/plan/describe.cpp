@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/mesh.h"
@@ -120,12 +121,15 @@ Table memory_table(const config::Run& run) {
 }
 
 Table traffic_table(const config::Run& run) {
+  const bool levels = run.parallel.num_distributed_optimizer_instances > 1;
   Table table{{"pipeline rank", "tensor", "context", "experts", "pipeline", "data"}};
+  if (levels) table[0].insert(table[0].end(), "data, outer");
   const auto plan = plan_traffic(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     table.push_back({number(rank), bytes_text(plan[rank].tensor), bytes_text(plan[rank].context),
                      bytes_text(plan[rank].experts), bytes_text(plan[rank].pipeline),
                      bytes_text(plan[rank].data)});
+    if (levels) table.back().push_back(bytes_text(plan[rank].outer_data));
   }
   return table;
 }
@@ -162,6 +166,10 @@ std::string describe(const config::Run& run) {
   std::string out =
       fmt::format("{}: tensor {} x context {} x data {} x pipeline {}\n", counted(mesh.world_size(), "rank"),
                   mesh.size(Axis::kTp), mesh.size(Axis::kCp), mesh.size(Axis::kDp), mesh.size(Axis::kPp));
+  if (const int instances = run.parallel.num_distributed_optimizer_instances; instances > 1)
+    out += fmt::format("data ranks: {} instances of {}{}\n", instances,
+                       levels_of(run.parallel, mesh).inner.dense,
+                       run.parallel.outer_dp_sharding_strategy == "optim" ? ", which share updates" : "");
   out += fmt::format("batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
                      counted(run.training.seq_length, "token"), run.training.micro_batch_size,
                      counted(run.parallel.data_parallel_size(), "data rank"),

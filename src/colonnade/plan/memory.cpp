@@ -37,10 +37,6 @@ void for_each_held(const config::Run& run, const StageBlocks& stage, bool has_em
   if (shared && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
 }
 
-Replicas replicas_of(const Mesh& mesh) {
-  return {mesh.size(data_axes(Family::kDense)), mesh.size(data_axes(Family::kExpert))};
-}
-
 /// Calls f(spec, tied, unit) as for_each_held, with the number of its block in the stage; returns how many
 /// there are.
 template <typename F>
@@ -79,8 +75,12 @@ FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vect
                        spec.family, by_unit ? before + unit : 0, splits && may_wait(spec)});
     });
   }
-  const Replicas replicas = replicas_of(mesh);
-  return lay_out(chunks, bucket_elements(run.parallel, replicas.dense), replicas);
+  std::int64_t parameters = 0;
+  for (const auto& chunk : chunks)
+    for (const FlatParam& param : chunk) parameters += param.numel;
+  const int replicas = mesh.size(data_axes(Family::kDense));
+  return lay_out(chunks, bucket_elements(run.parallel, replicas, parameters),
+                 levels_of(run.parallel, mesh).parts(), bucket_alignment(run.parallel));
 }
 
 /// Bytes of optimizer state per element that a rank updates.
@@ -105,6 +105,16 @@ std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>&
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
+/// Copies of `length` gradients in the type in which they travel to `parts` ranks, and of what arrives of
+/// them: nothing else where every rank needs all of their sum.
+std::int64_t travelling_copies(const config::Parallel& p, std::int64_t length, int parts) {
+  if (!p.grad_reduce_in_bf16) return 0;
+  const std::int64_t arriving = parts == 1                                    ? 0
+                                : p.ddp_reduce_scatter_with_fp32_accumulation ? length
+                                                                              : length / parts;
+  return (length + arriving) * travelling_element(p);
+}
+
 /// Adds up the buckets of one stage's units, as whole values, gradients where they are cut, those of them
 /// that may wait, and what the largest bucket of gradients takes on its way and when it arrives.
 class UnitCount {
@@ -124,10 +134,11 @@ class UnitCount {
     u.gradients += length * kFp32;
     if (bucket.waits) u.waiting += length * kFp32;
     u.parts += part * kFp32;
-    const std::int64_t flying = (length + (in_order ? length : part)) * kFp32;
+    const std::int64_t copies = travelling_copies(p_, length, replicas);  // in place of the gradients
+    const std::int64_t flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32;
     u.flying = std::max(u.flying, flying);
     if (!bucket.waits) u.flying_at_once = std::max(u.flying_at_once, flying);
-    u.arriving = std::max(u.arriving, (in_order ? length + part : part) * kFp32);
+    u.arriving = std::max(u.arriving, copies + (in_order ? length + part : part) * kFp32);
   }
 
   /// With the next one's values and the last one's gradients where they overlap. What an embedding has to
@@ -184,6 +195,33 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const Fla
   return all;
 }
 
+/// Of a bucket whose gradients are summed over the data ranks once a step: one is on its way at a time.
+std::int64_t largest_travelling(const config::Run& run, const Mesh& mesh, const FlatLayout& layout,
+                                const Replicas& cut) {
+  std::int64_t most = 0;
+  for (const FlatBucket& bucket : layout.buckets) {
+    const std::int64_t length = bucket.end - bucket.begin;
+    const int parts = cut.of(bucket.family);
+    if (parts > 1 && sharding_of(run.parallel) >= Sharding::kGradients) continue;  // with its unit
+    if (mesh.size(data_axes(bucket.family)) > 1)
+      most = std::max(most, travelling_copies(run.parallel, length, parts));
+  }
+  return most;
+}
+
+/// It is on its way while each block goes backward but for the head, which goes first.
+std::vector<std::vector<UnitBytes>> beside_backward(const config::Run& run, const StageMemory& memory) {
+  const std::int64_t bytes = memory.travelling;
+  std::vector<std::vector<UnitBytes>> all;
+  for (const StageBlocks& stage : memory.stages) {
+    const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
+    all.emplace_back(static_cast<std::size_t>(count),
+                     UnitBytes{.backward = bytes, .input = bytes, .weights = bytes});
+    if (stage.head) all.back().back() = {};
+  }
+  return all;
+}
+
 /// Fills in what lies between steps.
 void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
   const FlatLayout layout = flat_layout(run, mesh, memory.stages);
@@ -193,20 +231,26 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
     if (bucket.further == FurtherSum::kTied) memory.tied_elements += bucket.end - bucket.begin;
   }
   const Sharding sharding = sharding_of(run.parallel);
-  const auto shards = [&](Sharding least) { return sharding >= least ? replicas_of(mesh) : Replicas(); };
+  const Levels levels = levels_of(run.parallel, mesh);
+  const auto cut = [&](Sharding least, const Replicas& shards) {
+    return sharding >= least ? shards : Replicas();
+  };
   const std::int64_t element = element_size(run.model);
-  memory.parameters = held_elements(layout, shards(Sharding::kParameters)) * element;
-  memory.gradients = held_elements(layout, shards(Sharding::kGradients)) * kFp32;
-  memory.optimizer = largest_shard(layout, shards(Sharding::kOptimizer)) * optimizer_bytes(run);
+  const Replicas cuts = cut(Sharding::kParameters, levels.inner);
+  memory.parameters = held_elements(layout, cuts) * element;
+  memory.gradients = held_elements(layout, cut(Sharding::kGradients, levels.inner)) * kFp32;
+  memory.optimizer = largest_shard(layout, cut(Sharding::kOptimizer, levels.parts())) * optimizer_bytes(run);
   memory.elements = layout.size;
-  if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, replicas_of(mesh));
-  const Replicas cuts = shards(Sharding::kParameters);
   for (const FlatBucket& bucket : layout.buckets) {
     if (cuts.of(bucket.family) == 1) continue;
     const std::int64_t values = (bucket.end - bucket.begin) * element;
     memory.making = std::max(memory.making, values + (bucket.end - bucket.begin) * kFp32);
     if (!run.parallel.torch_fsdp2_reshard_after_forward) memory.gathered += values;
   }
+  if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, levels.inner);
+  memory.travelling = largest_travelling(run, mesh, layout, cut(Sharding::kOptimizer, levels.inner));
+  if (run.parallel.overlap_grad_reduce && memory.travelling > 0 && memory.units.empty())
+    memory.units = beside_backward(run, memory);
   memory.tables = table_bytes(run, memory.stages);
 }
 
@@ -373,10 +417,11 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
     const Program& program = schedule.programs[rank];
     const Peak peak = peak_activations(run, memory, schedule, program);
     memory.activations = peak.kept;
-    memory.working = peak.all - peak.kept + memory.gathered;
+    memory.working = std::max(peak.all - peak.kept + memory.gathered, memory.travelling - memory.activations);
     if (run.parallel.deterministic_mode)
-      memory.working += sums_before_a_pass(schedule.microbatches) *
-                        (memory.gradients + kFp32 * memory.read_twice() / replicas_of(mesh).dense);
+      memory.working +=
+          sums_before_a_pass(schedule.microbatches) *
+          (memory.gradients + kFp32 * memory.read_twice() / mesh.size(data_axes(Family::kDense)));
     memory.peak_live = report.peak_live[rank];
   }
 }

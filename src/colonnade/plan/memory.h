@@ -37,7 +37,11 @@ struct StageMemory {
   std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
   std::int64_t elements = 0;         ///< of the flat buffer, whole
   std::int64_t making = 0;           ///< bytes of the largest bucket whole, where it is cut when it is made
-  std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: nothing is cut by block
+  std::int64_t travelling = 0;  ///< copies of the largest bucket's gradients in another type than the sums,
+                                ///< beside backward passes with --overlap-grad-reduce, else behind them;
+                                ///< part of `working`
+  std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: nothing is cut by block, and no
+                                              ///< copies travel beside it
   int peak_live = 0;                          ///< (micro-batch, chunk) pairs at that moment, at most
 
   /// Of a table that two blocks of this rank read.

@@ -127,6 +127,8 @@ config::Run without_layout(config::Run run) {
   p.decoder_first_pipeline_num_layers = p.decoder_last_pipeline_num_layers = 0;
   p.pipeline_model_parallel_layout.clear();
   p.hierarchical_context_parallel_sizes.clear();
+  p.num_distributed_optimizer_instances = 1;  // one level of data ranks is tried
+  p.outer_dp_sharding_strategy = config::Parallel().outer_dp_sharding_strategy;
   return run;
 }
 

@@ -39,9 +39,10 @@ class Estimator {
         placement_(placement_of(run.parallel, chunks_)),
         microbatches_(static_cast<int>(std::max<std::int64_t>(1, num_microbatches(run)))),
         sharding_(sharding_of(run.parallel)),
-        data_(ring_of(hardware, mesh_, data_axes(Family::kDense))),
-        expert_data_(ring_of(hardware, mesh_, data_axes(Family::kExpert))),
-        bucket_(static_cast<double>(bucket_elements(run.parallel, data_.ranks))),
+        levels_(levels_of(run.parallel, mesh_)),
+        data_(rings(Family::kDense)),
+        expert_data_(rings(Family::kExpert)),
+        gradient_(static_cast<double>(travelling_element(run.parallel))),
         element_(static_cast<double>(element_size(run.model))) {}
 
   StepTime estimate() {
@@ -62,7 +63,7 @@ class Estimator {
     t.context = most.context;
     t.experts = most.experts;
     t.bubble = std::max(0.0, pipeline_.makespan - most.total());
-    t.data = by_unit() ? sharded_data() : gradients() + parameters();
+    t.data = (by_unit() ? sharded_data() : gradients() + parameters()) + between_instances();
     t.optimizer = optimizer();
     t.other = hw_.step_seconds;
     t.step = most.total() + t.bubble + t.data + t.optimizer + t.other;
@@ -95,12 +96,54 @@ class Estimator {
     return sum;
   }
 
-  /// Of a gather, or of a sum and scatter, of `bytes` each, over the ranks that hold the same.
-  [[nodiscard]] double data_seconds(const Elements& elements, double bytes) const {
-    const double experts = elements.expert > 0 ? expert_data_.seconds(bytes * elements.expert) : 0;
-    return data_.seconds(bytes * elements.dense) + experts;
+  /// Data ranks next to each other that share what is sharded, and those at one place in all such groups.
+  struct Rings {
+    Ring inner, outer;
+    Exchange exchange;  ///< of the inner ones
+  };
+  [[nodiscard]] Rings rings(Family family) const {
+    const std::vector<int> all = mesh_.peers(0, data_axes(family));
+    const auto inner = static_cast<std::size_t>(levels_.inner.of(family));
+    std::vector<int> places;
+    for (std::size_t i = 0; i < all.size(); i += inner) places.push_back(all[i]);
+    const std::vector<int> near(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(inner));
+    return {ring_of(hw_, near), ring_of(hw_, places), exchange_of(hw_, near)};
   }
-  [[nodiscard]] bool alone() const { return data_.ranks < 2 && expert_data_.ranks < 2; }
+
+  /// Of a gather, or of a sum and scatter, of `bytes` each, over the ranks that share what is sharded.
+  [[nodiscard]] double data_seconds(const Elements& elements, double bytes) const {
+    const double experts = elements.expert > 0 ? expert_data_.inner.seconds(bytes * elements.expert) : 0;
+    return data_.inner.seconds(bytes * elements.dense) + experts;
+  }
+  /// Of gradients that are summed and scattered, or exchanged and added up.
+  [[nodiscard]] double scatter_seconds(const Elements& elements) const {
+    if (!run_.parallel.ddp_reduce_scatter_with_fp32_accumulation) return data_seconds(elements, gradient_);
+    const double experts =
+        elements.expert > 0 ? expert_data_.exchange.seconds(gradient_ * elements.expert) : 0;
+    return data_.exchange.seconds(gradient_ * elements.dense) + experts;
+  }
+  [[nodiscard]] bool alone() const { return data_.inner.ranks < 2 && expert_data_.inner.ranks < 2; }
+
+  /// Sums of the parts between instances, behind the backward passes, and where these share updates the
+  /// gather of what they updated; of the rank that holds most.
+  [[nodiscard]] double between_instances() const {
+    const double bytes = gradient_ + (levels_.outer_cut ? element_ : gradient_);
+    double most = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const Elements held = held_by(rank);
+      most =
+          std::max(most, data_.outer.seconds(bytes * held.dense / data_.inner.ranks) +
+                             (held.expert > 0
+                                  ? expert_data_.outer.seconds(bytes * held.expert / expert_data_.inner.ranks)
+                                  : 0));
+    }
+    return most;
+  }
+  [[nodiscard]] Elements held_by(int rank) const {
+    Elements held;
+    for (int chunk = 0; chunk < chunks_; ++chunk) held += elements_[stage(rank, chunk)];
+    return held;
+  }
 
   /// One activation from a stage to the next.
   [[nodiscard]] double transfer() const {
@@ -129,9 +172,12 @@ class Estimator {
     return pipeline_.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)];
   }
 
-  /// What is left of `seconds` when only the last bucket cannot hide.
-  [[nodiscard]] double last_bucket(double seconds, double elements) const {
-    return elements > bucket_ ? seconds * bucket_ / elements : seconds;
+  /// What is left of `seconds` when only the last bucket of a rank cannot hide.
+  [[nodiscard]] double last_bucket(int rank, double seconds, double elements) const {
+    const auto bucket =
+        static_cast<double>(bucket_elements(run_.parallel, mesh_.size(data_axes(Family::kDense)),
+                                            static_cast<std::int64_t>(held_by(rank).all())));
+    return elements > bucket ? seconds * bucket / elements : seconds;
   }
 
   /// The sum of gradients over the data ranks: what of it lies behind the last backward pass of all ranks.
@@ -150,11 +196,11 @@ class Estimator {
       double hidden = 0;
       for (const int chunk : order) {
         const Elements& elements = elements_[stage(rank, chunk)];
-        const double seconds = (scattered ? 1 : 2) * data_seconds(elements, kFp32);
+        const double seconds = scattered ? scatter_seconds(elements) : 2 * data_seconds(elements, gradient_);
         const ChunkTimes& at = times(rank, chunk);
         if (run_.parallel.overlap_grad_reduce) {
           const double begun = std::max(end, -at.last_backward_begin);
-          end = std::max(begun + seconds, -at.last_backward_end + last_bucket(seconds, elements.all()));
+          end = std::max(begun + seconds, -at.last_backward_end + last_bucket(rank, seconds, elements.all()));
           hidden += std::max(0.0, seconds - std::max(0.0, end));
         } else {
           end = std::max(end, -times(rank, order.back()).last_backward_end) + seconds;
@@ -180,7 +226,7 @@ class Estimator {
         if (!run_.parallel.overlap_param_gather) continue;
         const double forward = times_[stage(rank, chunk)].forward.total();
         const double begin = times(rank, chunk).first_forward_end - forward;
-        const double first = end - seconds + last_bucket(seconds, elements.all());
+        const double first = end - seconds + last_bucket(rank, seconds, elements.all());
         late = std::max({late, first - begin, end - begin - forward});
         slowed = std::max(slowed, hw_.overlap_cost * std::min(end, forward));
       }
@@ -204,7 +250,7 @@ class Estimator {
         Elements elements = elements_[stage(rank, chunk)];
         if (stages_[stage(rank, chunk)].head) elements += sizes_.read_twice;
         const double gather = values ? data_seconds(elements, element_) : 0;
-        const double scatter = data_seconds(elements, kFp32);
+        const double scatter = scatter_seconds(elements);
         const StageTime& t = times_[stage(rank, chunk)];
         const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].num_layers + 2);
         const config::Parallel& p = run_.parallel;
@@ -227,10 +273,10 @@ class Estimator {
     const bool cut = sharding_ >= Sharding::kOptimizer;
     double most = 0, own = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
-      Elements held;
-      for (int chunk = 0; chunk < chunks_; ++chunk) held += elements_[stage(rank, chunk)];
+      const Elements held = held_by(rank);
+      const Replicas parts = levels_.parts();
       most = std::max(most, held.all());
-      own = std::max(own, cut ? held.dense / data_.ranks + held.expert / expert_data_.ranks : held.all());
+      own = std::max(own, cut ? held.dense / parts.dense + held.expert / parts.expert : held.all());
     }
     const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
     const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + element_;
@@ -249,9 +295,9 @@ class Estimator {
   Placement placement_;
   int microbatches_;
   Sharding sharding_;
-  Ring data_, expert_data_;         ///< replicas of dense parameters and of experts
-  double bucket_;                   ///< elements
-  double element_;                  ///< bytes
+  Levels levels_;
+  Rings data_, expert_data_;        ///< replicas of dense parameters and of experts
+  double gradient_, element_;       ///< bytes: of a gradient on its way, and of a parameter
   std::vector<StageTime> times_;    ///< by virtual stage
   std::vector<StageCost> costs_;    ///< the same, summed
   std::vector<Elements> elements_;  ///< the same

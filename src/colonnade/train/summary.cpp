@@ -41,12 +41,14 @@ RunSummary summarize(job::Job& job) {
                   mesh.world_size(), mesh.world_size() == 1 ? "" : "s");
   const int cp = mesh.size(Axis::kCp);
   const std::string context = cp > 1 ? fmt::format("context {} x ", cp) : "";
+  const int instances = run.parallel.num_distributed_optimizer_instances;
+  const std::string optimizer = !job.buffers().distributed(plan::Family::kDense) ? ""
+                                : instances > 1 ? fmt::format(", {} distributed optimizers", instances)
+                                                : ", distributed optimizer";
   summary.facts = {
-      {"layout",
-       fmt::format("tensor {} x {}pipeline {} x data {}{}{}", mesh.size(Axis::kTp), context,
-                   mesh.size(Axis::kPp), job.data_ranks(),
-                   run.parallel.sequence_parallel ? ", sequence parallel" : "",
-                   job.buffers().distributed(plan::Family::kDense) ? ", distributed optimizer" : "")},
+      {"layout", fmt::format("tensor {} x {}pipeline {} x data {}{}{}", mesh.size(Axis::kTp), context,
+                             mesh.size(Axis::kPp), job.data_ranks(),
+                             run.parallel.sequence_parallel ? ", sequence parallel" : "", optimizer)},
       {"batch",
        fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
                    run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())},

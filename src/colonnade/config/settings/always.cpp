@@ -76,7 +76,8 @@ void always_of_model_and_steps(Table& t) {
   t.always({"--ckpt-fully-parallel-save"}, "all ranks write", {"true"});
   t.group("mixed precision");
   t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
-  t.always({"--accumulate-allreduce-grads-in-fp32"}, "gradients are summed and reduced in fp32");
+  t.always({"--accumulate-allreduce-grads-in-fp32"},
+           "gradients are summed in fp32, and travel so without --grad-reduce-in-bf16");
 }
 
 void always_of_the_system(Table& t) {

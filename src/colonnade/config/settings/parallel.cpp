@@ -142,6 +142,22 @@ void data(Table& t) {
        "with optim_grads_params: weights that a block gathered are let go until its backward pass gathers them "
        "again; off: they stay, for half of the messages")
       .off("--torch-fsdp2-no-reshard-after-forward");
+  t.add<kParallel, &Parallel::num_distributed_optimizer_instances>(
+       "--num-distributed-optimizer-instances",
+       "equal groups of neighbouring data ranks, each of which shares what is sharded by itself; gradients are "
+       "summed within them, then once a step between them")
+      .range(1, 100'000);
+  t.add<kParallel, &Parallel::outer_dp_sharding_strategy>(
+       "--outer-dp-sharding-strategy",
+       "between those groups no_shard: each holds the same; optim: they share optimizer states and updates too")
+      .choices({"no_shard", "optim"});
+  t.add<kParallel, &Parallel::grad_reduce_in_bf16>(
+      "--grad-reduce-in-bf16",
+      "gradients travel over the data ranks in bf16; sums over micro-batches stay in fp32, where Megatron's are "
+      "bf16 too");
+  t.add<kParallel, &Parallel::ddp_reduce_scatter_with_fp32_accumulation>(
+      "--ddp-reduce-scatter-with-fp32-accumulation",
+      "gradients in bf16 that are scattered are sent as they are to who needs their sum, who adds them up in fp32");
   t.add<kParallel, &Parallel::deterministic_mode>(
       "--deterministic-mode",
       "equal bits whatever the pipeline, the sharding and (as powers of two) the number of data ranks; every "
@@ -156,6 +172,14 @@ void data(Table& t) {
       .alias("--dp-comm-overlap-bucket-size")
       .unit("elements")
       .at_least(0);
+  t.add<kParallel, &Parallel::ddp_num_buckets>(
+       "--ddp-num-buckets",
+       "says the bucket size by their number: a rank's parameters divided by it; what is reduced or held apart lies "
+       "in buckets of its own; 0: unset")
+      .at_least(0);
+  t.add<kParallel, &Parallel::ddp_pad_buckets_for_high_nccl_busbw>(
+      "--ddp-pad-buckets-for-high-nccl-busbw",
+      "buckets are filled up to multiples of 65,536 elements, which NCCL moves faster over many ranks");
   t.add<&Run::training, &Training::distributed_backend>(
        "--distributed-backend",
        "nccl: a GPU for each rank; gloo: through host memory, ranks may share GPUs; unset: nccl on cuda, "

@@ -100,8 +100,6 @@ constexpr Flag kLowPrecision[] = {
     {"--kitchen-recipe-number", "integer"},
 };
 
-constexpr Flag kGradReduce[] = {{"--grad-reduce-in-bf16"}};
-
 constexpr Flag kReducedProducts[] = {{"--disable-bf16-reduced-precision-matmul"}};
 
 constexpr Flag kLayerKinds[] = {
@@ -202,8 +200,6 @@ void add_refused_model(Table& t) {
   t.refuse("such form of multi-latent attention", "remove it", kMla);
   t.refuse("such form of multi-token prediction", "remove it", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
-  t.refuse("gradients that are reduced in bf16", "remove it; they are summed and reduced in fp32",
-           kGradReduce);
   t.refuse("choice of how LibTorch sums products of bf16", "remove it; LibTorch's own choice holds",
            kReducedProducts);
   t.refuse("such kind of layer", "remove it; docs/reference/settings.md lists the kinds there are",

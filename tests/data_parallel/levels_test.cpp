@@ -1,0 +1,284 @@
+// Replicas on two levels: sums, owners and gathered values are those of one level, whatever is cut within the
+// inner groups and between them, and what crosses the outer level does so once a step.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "colonnade/comm/null_backend.h"
+#include "colonnade/data_parallel/grad_buffers.h"
+#include "support/split.h"
+
+namespace colonnade::data_parallel {
+namespace {
+
+using at::Tensor;
+using plan::Sharding;
+using tensor::Parameter;
+
+/// y = x W + b by plain autograd.
+class Affine final : public tensor::Block {
+ public:
+  Affine(const std::string& name, std::int64_t width)
+      : w_({.name = name + ".w", .shape = {5, width}}, {}, at::dtype(at::kDouble)),
+        b_({.name = name + ".b", .shape = {width}}, {}, at::dtype(at::kDouble)) {
+    test::randomize({&w_, &b_});
+  }
+  Tensor forward(const Tensor& x, const tensor::Pass&) override {
+    return at::cat({x.matmul(w_.value) + b_.value, x}, 1).narrow(1, 0, 5);
+  }
+  std::vector<Parameter*> parameters() override { return {&w_, &b_}; }
+
+ private:
+  Parameter w_, b_;
+};
+
+/// Blocks of uneven sizes: 24, 6 and 108 elements.
+struct Toy {
+  Toy() {
+    stage.blocks.push_back(std::make_unique<Affine>("first", 4));
+    stage.blocks.push_back(std::make_unique<Affine>("second", 1));
+    stage.blocks.push_back(std::make_unique<Affine>("third", 18));
+  }
+  tensor::Stage stage;
+  [[nodiscard]] std::vector<std::vector<Parameter*>> chunks() const { return {stage.parameters()}; }
+
+  void micro_batch(int number) {
+    const tensor::Batch batch;
+    const Tensor x = test::named_random(fmt::format("x {}", number), {3, 5}).requires_grad_();
+    stage.forward(x, {.batch = batch}).square().sum().backward();
+  }
+};
+
+struct Case {
+  int ranks, instances;
+  Sharding sharding;
+  bool cut_outer, overlap;
+  std::int64_t bucket;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto& [ranks, instances] : {std::pair(4, 1), {4, 2}, {4, 4}, {6, 2}, {6, 3}})
+    for (const Sharding sharding : {Sharding::kOptimizer, Sharding::kGradients, Sharding::kParameters})
+      for (const bool cut_outer : {false, true})
+        for (const bool overlap : {false, true})
+          all.push_back({ranks, instances, sharding, cut_outer, overlap, overlap ? 1 : 1 << 20});
+  return all;
+}
+
+std::string text(const Case& c) {
+  return fmt::format("{} ranks in {} instances, sharding {}, {}{}", c.ranks, c.instances,
+                     static_cast<int>(c.sharding), c.cut_outer ? "cut between them, " : "",
+                     c.overlap ? "overlapped" : "");
+}
+
+Options options(const Case& c, Toy& toy) {
+  return {.bucket_elements = c.bucket,
+          .overlap_grad_reduce = c.overlap,
+          .overlap_param_gather = c.overlap,
+          .sharding = c.sharding,
+          .cut_outer = c.cut_outer,
+          .units = units_of({&toy.stage})};
+}
+
+Levels levels(comm::Communicators& ranks, plan::Axis axis, int instances) {
+  auto [inner, outer] = ranks.levels({axis}, ranks.mesh().size(axis) / instances);
+  return {inner, outer};
+}
+
+/// body(parameter, first element in it, the owned stretch of it, as places in Owned).
+template <typename Body>
+void each_owned(const GradBuffers& buffers, const Body& body) {
+  for (const Owned& owned : buffers.owned())
+    for (const auto& [parameter, begin] : buffers.entries()) {
+      const std::int64_t from = std::max(owned.begin, begin);
+      const std::int64_t to = std::min(owned.end, begin + parameter->value.numel());
+      if (from < to) body(*parameter, from - begin, owned, from - owned.begin, to - from);
+    }
+}
+
+constexpr int kMicroBatches = 3;
+
+TEST(Levels, GiveTheSumsOfAllReplicas) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(text(c));
+    Toy alone;  // all micro-batches of all ranks
+    for (int m = 0; m < c.ranks * kMicroBatches; ++m) alone.micro_batch(m);
+    comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+                          options(c, toy));
+      buffers.attach(toy.stage);
+      const auto parameters = toy.stage.parameters(), whole = alone.stage.parameters();
+      for (int step = 0; step < 2; ++step) {  // the second one begins with what the first has left
+        buffers.start_step();
+        for (int m = 0; m < kMicroBatches; ++m) {
+          if (m == kMicroBatches - 1) buffers.arm(0);
+          toy.micro_batch(ranks.rank() * kMicroBatches + m);
+        }
+        buffers.finish();
+        each_owned(buffers, [&](Parameter& p, std::int64_t first, const Owned& owned, std::int64_t at,
+                                std::int64_t length) {
+          const auto number = std::ranges::find(parameters, &p) - parameters.begin();
+          const Tensor want =
+              whole[static_cast<std::size_t>(number)]->main_grad.flatten().narrow(0, first, length);
+          EXPECT_LT(test::distance(owned.grads.narrow(0, at, length), want), 1e-12) << p.spec.name;
+        });
+      }
+    });
+  }
+}
+
+TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
+  for (const Case& c : cases()) {
+    if (c.overlap) continue;
+    SCOPED_TRACE(text(c));
+    std::mutex mutex;
+    std::map<std::string, Tensor> owners, counted, saved;
+    comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+                          options(c, toy));
+      const std::lock_guard lock(mutex);
+      const auto mark = [](auto& sums, const Parameter& p, std::int64_t first, std::int64_t length) {
+        Tensor& sum = sums[p.spec.name];
+        if (!sum.defined()) sum = at::zeros({p.value.numel()});
+        sum.narrow(0, first, length).add_(1);
+      };
+      each_owned(buffers,
+                 [&](Parameter& p, std::int64_t first, const Owned&, std::int64_t, std::int64_t length) {
+                   mark(owners, p, first, length);
+                   if (buffers.counts(p.spec.family)) mark(counted, p, first, length);
+                 });
+      for (const Parameter* p : toy.stage.parameters())
+        if (const Here here = buffers.here(*p); here.saves) mark(saved, *p, here.begin, here.values.numel());
+    });
+    EXPECT_EQ(owners.size(), 6U);
+    for (const auto& [name, sum] : owners) {
+      EXPECT_TRUE((sum == (c.cut_outer ? 1 : c.instances)).all().item<bool>()) << name;
+      EXPECT_TRUE((counted[name] == 1).all().item<bool>()) << name;
+      EXPECT_TRUE((saved[name] == 1).all().item<bool>()) << name;
+    }
+  }
+}
+
+TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(text(c));
+    comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
+      Toy toy;
+      GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+                          options(c, toy));
+      buffers.attach(toy.stage);
+      const at::NoGradGuard no_grad;
+      for (const double value : {1.0, 2.0}) {
+        each_owned(buffers, [&](Parameter&, std::int64_t first, const Owned& owned, std::int64_t at,
+                                std::int64_t length) {
+          owned.params.narrow(0, at, length).copy_(at::arange(first, first + length, at::kDouble) * value);
+        });
+        buffers.gather_params();
+        buffers.wait_for(toy.stage.parameters());
+        for (const auto& block : toy.stage.blocks) {
+          if (toy.stage.before_forward) toy.stage.before_forward(*block);
+          for (const Parameter* p : block->parameters())
+            EXPECT_TRUE(at::equal(p->value.flatten(), at::arange(p->value.numel(), at::kDouble) * value))
+                << p->spec.name;
+          if (toy.stage.after_forward) toy.stage.after_forward(*block, {}, at::zeros({}));
+        }
+      }
+      // What a checkpoint writes is what is updated then.
+      for (const Parameter* p : toy.stage.parameters()) buffers.here(*p).values.fill_(7);
+      each_owned(buffers,
+                 [&](Parameter& p, std::int64_t, const Owned& owned, std::int64_t at, std::int64_t length) {
+                   EXPECT_TRUE((owned.params.narrow(0, at, length) == 7).all().item<bool>()) << p.spec.name;
+                 });
+    });
+  }
+}
+
+TEST(Levels, ExpertsHaveInstancesOfTheirOwn) {
+  config::Parallel parallel;
+  parallel.world_size = 8;
+  parallel.expert_model_parallel_size = 2;
+  plan::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = plan::Family::kExpert};
+  spec.cuts = {{.dim = 0, .axis = plan::Axis::kEp, .pieces = {{.size = 4}}}};
+  for (const int instances : {1, 2, 4})
+    for (const bool cut_outer : {false, true})
+      comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+        Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
+        Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
+        GradBuffers buffers({{&dense, &experts}}, nullptr,
+                            {.data = levels(ranks, plan::Axis::kDp, instances),
+                             .expert_data = levels(ranks, plan::Axis::kEdp, instances)},
+                            {.sharding = Sharding::kOptimizer, .cut_outer = cut_outer});
+        const double own = std::pow(10, ranks.rank());
+        for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
+        buffers.finish();
+        // Even ranks hold the first two experts, odd ones the others.
+        const double of_experts = ranks.rank() % 2 == 0 ? 1010101 : 10101010;
+        each_owned(buffers, [&](Parameter& p, std::int64_t, const Owned& owned, std::int64_t at,
+                                std::int64_t length) {
+          const double want = &p == &dense ? 11111111 : of_experts;
+          EXPECT_TRUE((owned.grads.narrow(0, at, length) == want).all().item<bool>()) << p.spec.name;
+        });
+      });
+}
+
+TEST(Levels, BucketsAreCutEvenlyByAllWhoShareAnUpdate) {
+  for (const bool cut_outer : {false, true})
+    comm::run_ranks(6, [&](comm::Communicators& ranks) {
+      Toy toy;
+      const Case c{.ranks = 6,
+                   .instances = 2,
+                   .sharding = Sharding::kOptimizer,
+                   .cut_outer = cut_outer,
+                   .bucket = 1 << 20};
+      const GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, 2)},
+                                options(c, toy));
+      EXPECT_EQ(buffers.params().numel() % (cut_outer ? 6 * 64 : 3 * 128), 0);
+      for (const Owned& owned : buffers.owned())
+        EXPECT_EQ(owned.params.numel() * (cut_outer ? 6 : 3), buffers.params().numel());
+    });
+}
+
+/// Bytes that rank 0 of `ranks` hands to its groups in a step, by axes and operation.
+comm::CallLog::Table calls_of(const Case& c) {
+  config::Parallel parallel;
+  parallel.world_size = c.ranks;
+  const auto log = std::make_shared<comm::CallLog>();
+  comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
+  Toy toy;
+  GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+                      options(c, toy));
+  buffers.attach(toy.stage);
+  for (int m = 0; m < kMicroBatches; ++m) toy.micro_batch(m);
+  buffers.finish();
+  buffers.gather_params();
+  return log->table();
+}
+
+TEST(Levels, OnlyPartsCrossTheOuterLevelAndOnceAStep) {
+  const std::string inner = "dp.2.run", outer = "dp.2.places";
+  const std::int64_t bytes = (128 + 128 + 256) * 8;  // a bucket for each block, in float64
+  Case c{.ranks = 4, .instances = 2, .sharding = Sharding::kParameters, .bucket = 1 << 20};
+  auto calls = calls_of(c);
+  EXPECT_EQ((calls[{inner, "reduce_scatter"}].bytes), kMicroBatches * bytes);
+  EXPECT_EQ((calls[{inner, "all_gather"}].bytes), 2 * kMicroBatches * bytes);
+  EXPECT_EQ((calls[{outer, "all_reduce"}].bytes), bytes / 2);
+  EXPECT_EQ((calls[{outer, "all_gather"}].calls), 0);
+  c.cut_outer = true;
+  calls = calls_of(c);
+  EXPECT_EQ((calls[{outer, "reduce_scatter"}].bytes), bytes / 2);
+  EXPECT_EQ((calls[{outer, "all_gather"}].bytes), bytes / 2);
+  EXPECT_EQ((calls[{outer, "all_reduce"}].calls), 0);
+  c.sharding = Sharding::kOptimizer;  // one bucket, 138 numbers and gaps between six parameters
+  calls = calls_of(c);
+  const std::int64_t flat = calls[{inner, "reduce_scatter"}].bytes;
+  EXPECT_EQ((calls[{inner, "all_gather"}].bytes), flat);
+  EXPECT_EQ((calls[{outer, "reduce_scatter"}].bytes), flat / 2);
+  EXPECT_EQ((calls[{outer, "all_gather"}].bytes), flat / 2);
+}
+
+}  // namespace
+}  // namespace colonnade::data_parallel
