@@ -78,6 +78,9 @@ TEST(Deterministic, GradientsOfFurtherTokensHaveTheSameBits) {
 TEST(Deterministic, GradientsThatWaitHaveTheSameBits) {
   expect_same_bits(kPlain,
                    {{2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
+                    {4,
+                     "--pipeline-model-parallel-size 4 --pipeline-schedule zb-h1 "
+                     "--pipeline-model-parallel-layout Et|tt|t|L"},
                     {4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --use-megatron-fsdp"},
                     {4, "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v"},
                     {4, "--pipeline-model-parallel-size 2 --delay-wgrad-compute --overlap-grad-reduce"}});

@@ -50,6 +50,7 @@ inline const std::vector<Small>& small_layouts() {
       {latent, 2, tp2},
       {latent, 2, sp},
       {std::string(kUntied) + "--mtp-num-layers 1 ", 2, sp},
+      {kFurther, 2, tp2},
       {kTied, 2, cp2},
       {latent, 2, cp2},
       {std::string(kUntied) + "--mtp-num-layers 1 --softmax-type learnable ", 2, cp2},
@@ -75,7 +76,10 @@ inline const std::vector<Small>& small_layouts() {
       {kMixture, 4, ep2 + optimizer + shared},
       {kMixture, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + instances},
       {kMixture, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + shared},
+      {kFurther, 2, cp2 + "--cp-comm-type all_gather"},
       {kUntied, 4,
+       "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
+      {kFurther, 4,
        "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
   };
   return kLayouts;
