@@ -1,5 +1,4 @@
-// Every gradient tensor has the same bits whether activations are kept or made again, dropout on; sharding it
-// over data ranks changes nothing but the order of sums.
+// Every gradient tensor has the same bits whether activations are kept or made again, dropout on.
 #include "job/gradients.h"
 
 namespace colonnade::job {
