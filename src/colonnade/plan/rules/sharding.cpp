@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "colonnade/config/parse.h"
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/rules/table.h"
 #include "colonnade/plan/schedule_kinds.h"
 
