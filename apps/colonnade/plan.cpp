@@ -277,7 +277,7 @@ int plan(const Arguments& arguments) {
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
   const config::Run planned = plan::with_equal_groups(run);
-  if (run.parallel.hybrid_context_parallel) fmt::print("{}", plan::hybrid_text(run));
+  if (run.parallel.hybrid_context_parallel) fmt::print("groups by length: {}\n", plan::hybrid_text(run));
   fmt::print("{}{}", assumed, plan::describe(planned));
   std::optional<plan::StepTime> time;
   if (hardware) {

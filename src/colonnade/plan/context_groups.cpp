@@ -143,9 +143,9 @@ std::string hybrid_text(const config::Run& run) {
   }
   const ContextGroups groups = context_groups(lengths, ranks, most);
   return fmt::format(
-      "groups by length: planned is every sample as one sequence, shared by {} of {} data and context ranks with "
+      "planned is every sample as one sequence, shared by {} of {} data and context ranks with "
       "{} tokens each at most; were samples packed of sequences of {} to {} tokens, the busiest rank had {:.2f} "
-      "times the mean of attention, and {:.2f} times with one context size\n",
+      "times the mean of attention, and {:.2f} times with one context size",
       equal.parallel.context_parallel_size, ranks, std::min(most, sample), sample,
       std::max<std::int64_t>(sample >> (kLengths - 1), 1), groups.longest() / groups.mean(),
       equal_context_groups(lengths, ranks, most).longest() / groups.mean());

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/params/gpt.h"
@@ -57,6 +58,8 @@ RunSummary summarize(job::Job& job) {
                                                                     run.training.global_batch_size,
                                                                     run.parallel.tensor_model_parallel_size) /
                                                    1e12)}};
+  if (run.parallel.hybrid_context_parallel)
+    summary.facts.emplace_back("groups by length", plan::hybrid_text(run));
   if (run.parallel.deterministic_mode)
     summary.facts.emplace_back("deterministic mode", plan::determinism_text(run));
   const auto counts = job.ranks.world().all_gather_text(std::to_string(mine), "parameters of every rank");
