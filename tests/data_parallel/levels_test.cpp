@@ -79,7 +79,7 @@ Options options(const Case& c, Toy& toy) {
           .overlap_param_gather = c.overlap,
           .sharding = c.sharding,
           .cut_outer = c.cut_outer,
-          .units = units_of({&toy.stage})};
+          .units = units_of({&toy.stage}, nullptr)};
 }
 
 Levels levels(comm::Communicators& ranks, plan::Axis axis, int instances) {

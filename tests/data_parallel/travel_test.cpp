@@ -94,7 +94,7 @@ struct Toy {
   /// Micro-batches with these gradients; what the rank owns of the sums.
   Tensor step(const Groups& groups, Options options, const std::vector<double>& gradients) {
     options.travel.in = at::kBFloat16;
-    options.units = units_of({&stage});
+    options.units = units_of({&stage}, nullptr);
     GradBuffers buffers({stage.parameters()}, nullptr, groups, options);
     buffers.attach(stage);
     buffers.start_step();

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "colonnade/job/buffers.h"
 #include "colonnade/models/gpt/model.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/schedule_kinds.h"
@@ -55,33 +56,18 @@ inline constexpr const char* kFurther =
 struct Rank {
   Rank(const config::Run& given, comm::Communicators& ranks) : run(given) {
     const auto options = at::dtype(at::kDouble);
-    const comm::Group tp = ranks.group({plan::Axis::kTp});
     const layers::Context context = job::layer_context(run, ranks, options);
     tensor::Parameter* tied = nullptr;
-    std::vector<std::vector<tensor::Parameter*>> chunks;
     std::vector<tensor::Stage*> list;
     built = models::gpt::build(job::blocks_of(run, ranks.coord(plan::Axis::kPp)), run.model, run.parallel,
                                context, run.training.seq_length);
     for (auto& one : built) {
       if (one.word_table != nullptr) tied = one.word_table;
-      chunks.push_back(one.stage.trained_parameters());
       list.push_back(&one.stage);
     }
-    replicas = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
     data = ranks.group({plan::Axis::kDp});
     parts = ranks.group({plan::Axis::kCp});
-    buffers = std::make_unique<data_parallel::GradBuffers>(
-        chunks, tied,
-        data_parallel::Groups{replicas, tp, job::embedding_group(run, ranks),
-                              ranks.group({plan::Axis::kEdp})},
-        data_parallel::Options{.bucket_elements = plan::bucket_elements(run.parallel, replicas.size(), 0),
-                               .overlap_grad_reduce = run.parallel.overlap_grad_reduce,
-                               .overlap_param_gather = run.parallel.overlap_param_gather,
-                               .sharding = plan::sharding_of(run.parallel),
-                               .deterministic = run.parallel.deterministic_mode,
-                               .splits_backward = plan::splits_backward(run.parallel),
-                               .units = data_parallel::units_of(list, tied)});
-    for (tensor::Stage* stage : list) buffers->attach(*stage);
+    buffers = job::make_buffers(run, ranks, list, tied, options);
     const auto activation = [h = run.model.hidden_size,
                              parts = context.sequence_part().parts](const tensor::Batch& batch) {
       const at::Tensor& tokens = batch.at("tokens");
@@ -105,7 +91,7 @@ struct Rank {
 
   const config::Run& run;
   std::vector<models::gpt::BuiltStage> built;
-  comm::Group replicas, data, parts;
+  comm::Group data, parts;
   std::unique_ptr<data_parallel::GradBuffers> buffers;
   std::unique_ptr<pipeline::Executor> executor;
 };

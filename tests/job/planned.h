@@ -3,6 +3,7 @@
 #pragma once
 
 #include "colonnade/comm/null_backend.h"
+#include "colonnade/job/buffers.h"
 #include "colonnade/job/dry_run.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "job/runs.h"

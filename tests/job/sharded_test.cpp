@@ -1,5 +1,7 @@
 // Data ranks that hold parts of gradients and weights compute what one rank does: plain blocks, tables that
 // two blocks read, rows that tensor ranks share, weight gradients that wait.
+#include <span>
+
 #include "job/gradients.h"
 
 namespace colonnade::job {
@@ -14,11 +16,20 @@ constexpr const char* kShardings[] = {
     "--use-megatron-fsdp --torch-fsdp2-no-reshard-after-forward --overlap-param-gather --overlap-grad-reduce",
 };
 
-void expect_shardings_agree(const std::string& model, const std::vector<Layout>& layouts) {
+constexpr const char* kTwoLevels[] = {
+    "--use-distributed-optimizer --num-distributed-optimizer-instances 2",
+    "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim",
+    "--use-megatron-fsdp --num-distributed-optimizer-instances 2",
+    "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "
+    "--torch-fsdp2-no-reshard-after-forward --overlap-param-gather --overlap-grad-reduce",
+};
+
+void expect_shardings_agree(const std::string& model, const std::vector<Layout>& layouts,
+                            std::span<const char* const> shardings = kShardings) {
   const auto flags = words(kCommon + model);
   const Gradients one = gradients(settings(1, flags));
   for (const Layout& layout : layouts)
-    for (const char* sharding : kShardings) {
+    for (const char* sharding : shardings) {
       SCOPED_TRACE(fmt::format("{} {}", layout.name, sharding));
       const Gradients got = gradients(settings(layout.world, flags + words(layout.flags) + words(sharding)));
       ASSERT_EQ(got.size(), one.size());
@@ -40,6 +51,17 @@ TEST(Sharded, GradientsAgree) {
   expect_shardings_agree(std::string(kUntied) + "--attention-dropout 0 ",
                          {{"Cp2Dp2", 4, "--context-parallel-size 2"}});
   expect_shardings_agree(fmt::format("{}{}", kLatent, kUntied), {{"Dp2", 2, ""}});
+}
+
+TEST(Sharded, GradientsOfTwoLevelsAgree) {
+  const char* data = "--micro-batch-size 1";
+  expect_shardings_agree("", {{"Dp4", 4, data}, {"Dp8", 8, data}}, kTwoLevels);
+  expect_shardings_agree(
+      kFurther,
+      {{"Pp2ZbVDp4", 8, "--micro-batch-size 1 --pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}},
+      kTwoLevels);
+  expect_shardings_agree(fmt::format("{}{}", kExperts, kUntied),
+                         {{"Ep2Dp4", 4, "--micro-batch-size 1 --expert-model-parallel-size 2"}}, kTwoLevels);
 }
 
 constexpr const char* kTp2Sp = "--tensor-model-parallel-size 2 --sequence-parallel ";

@@ -154,8 +154,7 @@ TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
   for (const char* taken :
        {"max_seqlen_per_dp_cp_rank=16", "context_parallel_size=2", "cp_comm_type=all_gather",
         "cp_comm_type=a2a", "pipeline_schedule=zb-h1", "delay_wgrad_compute=true",
-        "pipeline_model_parallel_layout=Et*4|t*4L",
-        "use_distributed_optimizer=true; overlap_grad_reduce=true; overlap_param_gather=true",
+        "pipeline_model_parallel_layout=Et*4|t*4L", "use_distributed_optimizer=true",
         "use_megatron_fsdp=true; data_parallel_sharding_strategy=optim", "sequence_parallel=true",
         "world_size=4", "dataloader_type=cyclic"}) {
     const RuleExample sound{"", example_of("hybrid-ranks").sound, read_edits(taken)};

@@ -106,15 +106,16 @@ struct Here {
 /// reader of a parameter is within a pass of its block. Memory comes and goes under the same tensors (Whole),
 /// so a value that autograd has saved is found again where it was. With overlap_param_gather the next unit is
 /// gathered while one computes, and with overlap_grad_reduce the last unit's gradients travel meanwhile: two
-/// units are whole at most. Without reshard_after_forward whole values stay from a forward pass to the next
-/// backward pass, and n e instead of 2 n e are sent for them. Sums over micro-batches and ranks are taken in
-/// another order than with kOptimizer, unless there is one micro-batch. Source: Rajbhandari et al. 2020
-/// (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
+/// units are whole at most. Without reshard_after_forward whole values of all units stay from a forward pass
+/// to the next backward pass, and n e instead of 2 n e are sent for them. Sums over micro-batches and ranks
+/// are taken in another order than with kOptimizer, unless there is one micro-batch. Source: Rajbhandari et
+/// al. 2020 (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
 ///
 /// A table that two blocks read (tied embeddings, further tokens) has a bucket of its own that belongs to
 /// both: it is whole while either computes, and what each adds to its gradient is scattered by itself. Where
 /// a backward pass leaves the gradients of matrices for later (split schedules), these lie in buckets of
-/// their own: their values are whole in the pass that leaves them, their gradients when they are computed.
+/// their own: their values are whole in the pass that leaves them, and there is memory for their gradients
+/// then and while they are computed.
 ///
 /// deterministic: with the micro-batches of all replicas numbered m = k R + r (k of a replica, r the
 /// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, their sum with the next
@@ -128,8 +129,8 @@ struct Here {
 /// further axes (norms under sequence parallelism, key-value heads held by several ranks, tied
 /// embeddings) lie in buckets of their own, which are summed over those axes after the replicas, one
 /// call for each bucket: every holder gets the result of one sum, so copies stay equal in every bit. Rows
-/// of key-value heads stand at other places on each of their holders: where gradients are cut they are
-/// summed before, while they are whole.
+/// of key-value heads that ranks share are some of a parameter's: where gradients are cut they are summed
+/// before, while they are whole, once a micro-batch.
 class GradBuffers {
  public:
   /// `chunks[c]`: the parameters of chunk c in forward order. `tied`: the table (or its copy) of tied

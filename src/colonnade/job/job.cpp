@@ -12,17 +12,15 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/fault/inject.h"
+#include "colonnade/job/buffers.h"
 #include "colonnade/job/start.h"
 #include "colonnade/plan/memory.h"
-#include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::job {
 namespace {
 
 using plan::Axis;
-/// Ranks that hold the same parameters. Those of one context group read parts of the same samples.
-const plan::AxisSet kReplicas = plan::data_axes(plan::Family::kDense);
 
 /// Splits time into laps: seconds since the last call without communication, which is counted apart.
 class Laps {
@@ -49,35 +47,6 @@ void settle(const at::Device& device) {
   guard.synchronizeStream(guard.getStream(device));
 }
 
-data_parallel::Options buffer_options(const config::Run& run, int replicas,
-                                      const std::vector<tensor::Stage*>& stages,
-                                      const tensor::Parameter* tied, const at::TensorOptions& tensors) {
-  data_parallel::Options options{.units = data_parallel::units_of(stages, tied), .empty = tensors};
-  const config::Parallel& p = run.parallel;
-  options.overlap_grad_reduce = p.overlap_grad_reduce;
-  options.overlap_param_gather = p.overlap_param_gather;
-  options.sharding = plan::sharding_of(p);
-  options.deterministic = p.deterministic_mode;
-  options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
-  options.splits_backward = plan::splits_backward(p);
-  options.cut_outer = p.outer_dp_sharding_strategy == "optim";
-  if (p.grad_reduce_in_bf16) options.travel.in = at::kBFloat16;
-  options.travel.exchanged = p.ddp_reduce_scatter_with_fp32_accumulation;
-  std::int64_t parameters = 0;
-  for (const tensor::Stage* stage : stages)
-    for (const tensor::Parameter* parameter : stage->trained_parameters())
-      parameters += parameter->value.numel();
-  options.bucket_elements = plan::bucket_elements(p, replicas, parameters);
-  options.bucket_alignment = plan::bucket_alignment(p);
-  return options;
-}
-
-data_parallel::Levels replicas(comm::Communicators& ranks, const config::Run& run, plan::Family family) {
-  const int inner = plan::levels_of(run.parallel, ranks.mesh()).inner.of(family);
-  auto [instance, places] = ranks.levels(plan::data_axes(family), inner);
-  return {std::move(instance), std::move(places)};
-}
-
 /// Of a batch with tokens [b, s] their rows of this rank, else those of the settings.
 pipeline::Activation activation_of(const config::Run& run, const plan::SequencePart& part) {
   return [b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(), parts = part.parts,
@@ -88,26 +57,7 @@ pipeline::Activation activation_of(const config::Run& run, const plan::SequenceP
   };
 }
 
-/// None is made for a model without experts.
-data_parallel::Levels expert_replicas(comm::Communicators& ranks, const config::Run& run,
-                                      const std::vector<std::vector<tensor::Parameter*>>& chunks) {
-  for (const auto& chunk : chunks)
-    for (const tensor::Parameter* p : chunk)
-      if (p->spec.family == plan::Family::kExpert) return replicas(ranks, run, plan::Family::kExpert);
-  return {};
-}
-
 }  // namespace
-
-pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers) {
-  return {.before_last_backward =
-              [&buffers](int chunk) {
-                fault::point("backward");
-                buffers.arm(chunk);
-              },
-          .before_weights = [&buffers] { buffers.enter_weights(); },
-          .before_product = [&buffers](const tensor::Parameter& p) { buffers.enter_product(p); }};
-}
 
 at::TensorOptions tensor_options(const config::Run& run) {
   const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16  ? at::kBFloat16
@@ -126,25 +76,14 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   layers::Context context = layer_context(run, ranks, options_);
   context.draws = values == InitialValues::kDrawn;
   context.puts_off = true;
-  const comm::Group tp = context.tp;
   const plan::SequencePart part = context.sequence_part();
   model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
 
-  std::vector<std::vector<tensor::Parameter*>> chunks;
   std::vector<tensor::Stage*> stages;
-  for (const auto& stage : model.stages) {
-    chunks.push_back(stage->trained_parameters());
-    stages.push_back(stage.get());
-  }
-  buffers_ = std::make_unique<data_parallel::GradBuffers>(
-      chunks, model.tied,
-      data_parallel::Groups{replicas(ranks, run, plan::Family::kDense), tp, embedding_group(run, ranks),
-                            expert_replicas(ranks, run, chunks)},
-      buffer_options(run, ranks.mesh().size(plan::data_axes(plan::Family::kDense)), stages, model.tied,
-                     options_));
+  for (const auto& stage : model.stages) stages.push_back(stage.get());
+  buffers_ = make_buffers(run, ranks, stages, model.tied, options_);
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
-  for (tensor::Stage* stage : stages) buffers_->attach(*stage);
 
   executor_ = std::make_unique<pipeline::Executor>(plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, part), options_);

@@ -91,7 +91,7 @@ class Job {
   Counters counters;
   Model model;
 
-  /// Of all chunks. With --overlap-param-gather their values may be read after buffers().wait_for().
+  /// Of all chunks. Between steps buffers().here() has what lies on this rank of their values.
   [[nodiscard]] std::vector<tensor::Parameter*> parameters() const;
   [[nodiscard]] optim::Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] data_parallel::GradBuffers& buffers() { return *buffers_; }
@@ -131,8 +131,5 @@ inline constexpr std::string_view kLossSums = "losses";
 
 /// dtype and device of a run's parameters; on CUDA the current device, which job::start has chosen.
 at::TensorOptions tensor_options(const config::Run& run);
-
-/// What the executor tells the gradients' buffers.
-pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers);
 
 }  // namespace colonnade::job

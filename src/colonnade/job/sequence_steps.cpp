@@ -5,6 +5,7 @@
 #include <map>
 
 #include "colonnade/data/sequences.h"
+#include "colonnade/fault/inject.h"
 #include "colonnade/job/gpt_steps.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
@@ -73,6 +74,7 @@ pipeline::Steps sequence_steps(const Job& job, std::shared_ptr<const SequenceSte
   steps.schedule = std::make_shared<const plan::Schedule>(
       plan::schedule_of(job.run, static_cast<int>(step->microbatches.size())));
   steps.batch = [step, parts = plan::sequence_parts(job.run.parallel)](int microbatch) {
+    fault::point("forward");
     return sequence_batch(step->microbatches.at(static_cast<std::size_t>(microbatch)), parts);
   };
   steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {

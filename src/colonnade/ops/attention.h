@@ -45,11 +45,10 @@ struct BlockMask {
 
 /// Attention of the queries to one block of keys, for rules that have the keys of a sequence block by block:
 /// not differentiable. A query that sees no key of the block gets a sum of nearly nothing. LibTorch's flash
-/// kernels on the CPU, and on CUDA for 16 bits, heads of 8 to 256 channels and no hidden keys; else by
-/// scores.
+/// kernels on the CPU, and on CUDA (Ampere and later) for 16 bits, heads of 8, 16, ... 256 channels and no
+/// hidden keys; else by scores.
 BlockOutput attention_block(const Qkv& qkv, double scale, const BlockMask& mask);
-/// The same by products, on any device: scores in fp32 (float64 for float64), at most 256 MiB of them at
-/// once.
+/// The same by products, on any device, some queries at a time: scores in fp32 (float64 for float64).
 BlockOutput attention_block_by_scores(const Qkv& qkv, double scale, const BlockMask& mask);
 
 /// Joins another block of keys for the same queries: lse = log(exp(into.lse) + exp(more.lse)) and the outputs

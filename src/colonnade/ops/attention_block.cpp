@@ -25,7 +25,8 @@ bool has_flash_of_cuda(const Qkv& qkv, const BlockMask& mask) {
          qkv.q.size(3) <= 256 && !mask.hidden.defined();
 }
 
-/// Queries [b, g, n/g, s, d] some rows at a time, so that their scores stay below 256 MiB.
+/// Queries [b, g, n/g, s, d] some rows at a time, so that a tensor of their scores stays below 256 MiB in
+/// fp32.
 struct Pieces {
   explicit Pieces(const HeadSizes& sizes)
       : z(sizes), rows(std::clamp<std::int64_t>((std::int64_t{1} << 26) / (z.b * z.n * z.t), 1, z.s)) {}

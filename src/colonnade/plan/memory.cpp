@@ -195,23 +195,30 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const Fla
   return all;
 }
 
-/// Of a bucket whose gradients are summed over the data ranks once a step: one is on its way at a time.
-std::int64_t largest_travelling(const config::Run& run, const Mesh& mesh, const FlatLayout& layout,
-                                const Replicas& cut) {
-  std::int64_t most = 0;
+/// Of a bucket whose gradients are summed over the data ranks once a step, one on its way at a time: within
+/// an instance, which may be beside backward passes, and between instances behind them.
+struct Travelling {
+  std::int64_t within = 0, between = 0;
+};
+Travelling largest_travelling(const config::Run& run, const FlatLayout& layout, const Levels& levels) {
+  const Sharding sharding = sharding_of(run.parallel);
+  Travelling most;
   for (const FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
-    const int parts = cut.of(bucket.family);
-    if (parts > 1 && sharding_of(run.parallel) >= Sharding::kGradients) continue;  // with its unit
-    if (mesh.size(data_axes(bucket.family)) > 1)
-      most = std::max(most, travelling_copies(run.parallel, length, parts));
+    const int inner = levels.inner.of(bucket.family), outer = levels.outer.of(bucket.family);
+    const int parts = sharding >= Sharding::kOptimizer ? inner : 1;
+    if (inner > 1 && sharding < Sharding::kGradients)  // else with its unit
+      most.within = std::max(most.within, travelling_copies(run.parallel, length, parts));
+    if (outer > 1)
+      most.between = std::max(most.between,
+                              travelling_copies(run.parallel, length / parts, levels.outer_cut ? outer : 1));
   }
   return most;
 }
 
-/// It is on its way while each block goes backward but for the head, which goes first.
-std::vector<std::vector<UnitBytes>> beside_backward(const config::Run& run, const StageMemory& memory) {
-  const std::int64_t bytes = memory.travelling;
+/// They are on their way while each block goes backward but for the head, which goes first.
+std::vector<std::vector<UnitBytes>> beside_backward(const config::Run& run, const StageMemory& memory,
+                                                    std::int64_t bytes) {
   std::vector<std::vector<UnitBytes>> all;
   for (const StageBlocks& stage : memory.stages) {
     const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
@@ -242,15 +249,18 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.optimizer = largest_shard(layout, cut(Sharding::kOptimizer, levels.parts())) * optimizer_bytes(run);
   memory.elements = layout.size;
   for (const FlatBucket& bucket : layout.buckets) {
-    if (cuts.of(bucket.family) == 1) continue;
-    const std::int64_t values = (bucket.end - bucket.begin) * element;
-    memory.making = std::max(memory.making, values + (bucket.end - bucket.begin) * kFp32);
+    const std::int64_t length = bucket.end - bucket.begin;
+    const std::int64_t values = cuts.of(bucket.family) > 1 ? length * element : 0;
+    const bool cuts_gradients = sharding >= Sharding::kGradients &&
+                                (levels.inner.of(bucket.family) > 1 || run.parallel.deterministic_mode);
+    memory.making = std::max(memory.making, values + (cuts_gradients ? length * kFp32 : 0));
     if (!run.parallel.torch_fsdp2_reshard_after_forward) memory.gathered += values;
   }
   if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, levels.inner);
-  memory.travelling = largest_travelling(run, mesh, layout, cut(Sharding::kOptimizer, levels.inner));
-  if (run.parallel.overlap_grad_reduce && memory.travelling > 0 && memory.units.empty())
-    memory.units = beside_backward(run, memory);
+  const Travelling travelling = largest_travelling(run, layout, levels);
+  memory.travelling = std::max(travelling.within, travelling.between);
+  if (run.parallel.overlap_grad_reduce && travelling.within > 0 && memory.units.empty())
+    memory.units = beside_backward(run, memory, travelling.within);
   memory.tables = table_bytes(run, memory.stages);
 }
 

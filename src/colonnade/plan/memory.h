@@ -36,7 +36,7 @@ struct StageMemory {
                                      ///< wait for their like, and `gathered`
   std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
   std::int64_t elements = 0;         ///< of the flat buffer, whole
-  std::int64_t making = 0;           ///< bytes of the largest bucket whole, where it is cut when it is made
+  std::int64_t making = 0;           ///< bytes of the largest bucket whole: what is cut of it when it is made
   std::int64_t travelling = 0;  ///< copies of the largest bucket's gradients in another type than the sums,
                                 ///< beside backward passes with --overlap-grad-reduce, else behind them;
                                 ///< part of `working`

@@ -149,6 +149,7 @@ config::Run run_of(const config::Run& base, const Choices& c, const Choice& choi
   p.use_distributed_optimizer = choice.distributed;
   p.overlap_grad_reduce = replicas_of(base, c) > 1;
   p.overlap_param_gather = choice.distributed;
+  p.ddp_reduce_scatter_with_fp32_accumulation &= sharding_of(p) >= Sharding::kOptimizer;
   run.training.micro_batch_size = choice.micro_batch;
   if (base.model.moe.num_experts > 0) run.model.moe.token_dispatcher_type = c.dispatcher;
   return run;

@@ -142,7 +142,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   require_enough_data();
   // Data of another tokenizer is told before anything is written.
   if (!job_.run.training.skip_train && iteration() < last_iteration())
-    std::ignore = data_[0]->get(job_.counters.consumed_samples, 1);
+    std::ignore = data_[0]->get(std::array{job_.counters.consumed_samples}, data::Masks::kLeftOut);
   memory_.raise(MemoryPhase::kStartUp, tensor::take_peak(device()));
   summary_ = summarize(job_);
   const Loaded loaded{iteration(), job_.counters.consumed_samples};

@@ -60,13 +60,13 @@ void sizes(Table& t) {
   t.add<kParallel, &Parallel::hybrid_context_parallel>(
       "--hybrid-context-parallel",
       "each sequence of a batch, from one end of document to the next, on as many data and context ranks as its "
-      "length needs; ranks are kept equally busy");
+      "length needs; ranks get equal shares of the attention");
   t.add<kParallel, &Parallel::max_seqlen_per_dp_cp_rank>(
        "--max-seqlen-per-dp-cp-rank",
        "most tokens of a sequence on one rank with --hybrid-context-parallel; 0: --seq-length / "
        "--context-parallel-size")
       .unit("tokens")
-      .at_least(0);
+      .range(0, 1'000'000'000);
   t.add<kParallel, &Parallel::expert_model_parallel_size>("--expert-model-parallel-size",
                                                           "ranks that share the experts of a layer")
       .unit("ranks")

@@ -105,8 +105,12 @@ class Transfer {
   void start(const Tensor& buffer) {
     received_ = at::empty_like(buffer);
     const int k = ring_->size(), rank = ring_->rank();
-    sending_ = ring_->send(buffer, (rank + 1) % k, tag_, name_);
-    receiving_ = ring_->recv(received_, (rank + k - 1) % k, tag_, name_);
+    const auto send = [&] { sending_ = ring_->send(buffer, (rank + 1) % k, tag_, name_); };
+    const auto receive = [&] { receiving_ = ring_->recv(received_, (rank + k - 1) % k, tag_, name_); };
+    // The first message between two ranks may hold up both until the other comes (NCCL): neighbours meet.
+    if (rank % 2 == 0) send();
+    receive();
+    if (rank % 2 != 0) send();
   }
   Tensor wait() {
     receiving_.wait();

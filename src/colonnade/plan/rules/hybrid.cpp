@@ -138,6 +138,17 @@ Broken equal_counts(const Run& r) {
                  fmt::format("{}", fmt::join(beside, ", ")));
 }
 
+Broken overlap(const Run& r) {
+  const config::Parallel& p = r.parallel;
+  if (!hybrid(r) || (!p.overlap_grad_reduce && !p.overlap_param_gather)) return std::nullopt;
+  Finding found{"", "must be false with --hybrid-context-parallel", "", {}, ""};
+  for (const char* key : {"overlap_grad_reduce", "overlap_param_gather"}) {
+    const config::Setting& s = config::setting(key);
+    if (config::text_of(r, s) == "true") found.add(s, "true", "false");
+  }
+  return found;
+}
+
 constexpr Rule kHybrid[] = {
     {"hybrid-documents", true, documents, "reset_attention_mask=false",
      "Sequences are what lies between ends of documents: each is computed by itself, and weighs as its tokens.",
@@ -154,6 +165,9 @@ constexpr Rule kHybrid[] = {
      "context_parallel_size tensor_model_parallel_size"},
     {"hybrid-dropout", true, dropout, "hidden_dropout=0.1",
      "What is dropped is drawn by the place in the sample, which a sequence does not know."},
+    {"hybrid-overlap", true, overlap, "overlap_grad_reduce=true",
+     "The last sequence of one rank is not that of another with which it is shared: sums of gradients behind it "
+     "would come before or after the exchange of its keys."},
     {"hybrid-levels", true, levels, "cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=1 2",
      "Two levels would be other ones for each size of a group."},
     {"hybrid-alone", true, equal_counts, "pipeline_schedule=zb-v",

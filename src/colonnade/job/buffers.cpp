@@ -1,0 +1,77 @@
+// See buffers.h.
+#include "colonnade/job/buffers.h"
+
+#include "colonnade/fault/inject.h"
+#include "colonnade/job/model.h"
+#include "colonnade/plan/buckets.h"
+#include "colonnade/plan/schedule_kinds.h"
+
+namespace colonnade::job {
+namespace {
+
+data_parallel::Options buffer_options(const config::Run& run, int replicas,
+                                      const std::vector<tensor::Stage*>& stages,
+                                      const tensor::Parameter* tied, const at::TensorOptions& tensors) {
+  data_parallel::Options options{.units = data_parallel::units_of(stages, tied), .empty = tensors};
+  const config::Parallel& p = run.parallel;
+  options.overlap_grad_reduce = p.overlap_grad_reduce;
+  options.overlap_param_gather = p.overlap_param_gather;
+  options.sharding = plan::sharding_of(p);
+  options.deterministic = p.deterministic_mode;
+  options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
+  options.splits_backward = plan::splits_backward(p);
+  options.cut_outer = p.outer_dp_sharding_strategy == "optim";
+  if (p.grad_reduce_in_bf16) options.travel.in = at::kBFloat16;
+  options.travel.exchanged = p.ddp_reduce_scatter_with_fp32_accumulation;
+  std::int64_t parameters = 0;
+  for (const tensor::Stage* stage : stages)
+    for (const tensor::Parameter* parameter : stage->trained_parameters())
+      parameters += parameter->value.numel();
+  options.bucket_elements = plan::bucket_elements(p, replicas, parameters);
+  options.bucket_alignment = plan::bucket_alignment(p);
+  return options;
+}
+
+data_parallel::Levels replicas(comm::Communicators& ranks, const config::Run& run, plan::Family family) {
+  const int inner = plan::levels_of(run.parallel, ranks.mesh()).inner.of(family);
+  auto [instance, places] = ranks.levels(plan::data_axes(family), inner);
+  return {std::move(instance), std::move(places)};
+}
+
+/// None is made for a model without experts.
+data_parallel::Levels expert_replicas(comm::Communicators& ranks, const config::Run& run,
+                                      const std::vector<std::vector<tensor::Parameter*>>& chunks) {
+  for (const auto& chunk : chunks)
+    for (const tensor::Parameter* p : chunk)
+      if (p->spec.family == plan::Family::kExpert) return replicas(ranks, run, plan::Family::kExpert);
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run, comm::Communicators& ranks,
+                                                         const std::vector<tensor::Stage*>& stages,
+                                                         tensor::Parameter* tied,
+                                                         const at::TensorOptions& tensors) {
+  std::vector<std::vector<tensor::Parameter*>> chunks;
+  for (tensor::Stage* stage : stages) chunks.push_back(stage->trained_parameters());
+  auto buffers = std::make_unique<data_parallel::GradBuffers>(
+      chunks, tied,
+      data_parallel::Groups{replicas(ranks, run, plan::Family::kDense), ranks.group({plan::Axis::kTp}),
+                            embedding_group(run, ranks), expert_replicas(ranks, run, chunks)},
+      buffer_options(run, ranks.mesh().size(plan::data_axes(plan::Family::kDense)), stages, tied, tensors));
+  for (tensor::Stage* stage : stages) buffers->attach(*stage);
+  return buffers;
+}
+
+pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers) {
+  return {.before_last_backward =
+              [&buffers](int chunk) {
+                fault::point("backward");
+                buffers.arm(chunk);
+              },
+          .before_weights = [&buffers] { buffers.enter_weights(); },
+          .before_product = [&buffers](const tensor::Parameter& p) { buffers.enter_product(p); }};
+}
+
+}  // namespace colonnade::job
