@@ -51,6 +51,7 @@ TEST(Hybrid, EveryOtherCutMayStandBeside) {
         "--max-seqlen-per-dp-cp-rank 32",
         "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000",
         "--overlap-grad-reduce --ddp-bucket-size 3000",
+        "--use-distributed-optimizer --num-distributed-optimizer-instances 2",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
         "--recompute-granularity selective --recompute-modules core_attn"})
     expect_agreement(kUntied, 8, tokens + cut);
