@@ -2,8 +2,10 @@
 // one rank.
 #include <gtest/gtest.h>
 
+#include "colonnade/base/error.h"
 #include "layouts/models.h"
 #include "support/long_tailed.h"
+#include "support/reductions.h"
 
 namespace colonnade::test {
 namespace {
@@ -49,12 +51,39 @@ TEST(Hybrid, EveryOtherCutMayStandBeside) {
         "--pipeline-model-parallel-size 2 --delay-wgrad-compute --context-parallel-size 2",
         "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
         "--max-seqlen-per-dp-cp-rank 32",
-        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000",
-        "--overlap-grad-reduce --ddp-bucket-size 3000",
+        "--use-distributed-optimizer --ddp-bucket-size 3000",
         "--use-distributed-optimizer --num-distributed-optimizer-instances 2",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
         "--recompute-granularity selective --recompute-modules core_attn"})
     expect_agreement(kUntied, 8, tokens + cut);
+}
+
+TEST(Hybrid, EveryReductionLeftOutIsSeen) {
+  const config::Run whole = settings(1, words(kSmall + kDocuments + kUntied));
+  const auto batches = long_tailed(whole, 2.5);
+  const train::Trained one = train::train_layout({.run = whole}, batches, 1, Precision::kFloat64);
+  for (const char* kind : {"all_gather", "a2a"}) {
+    const config::Run shared =
+        settings(4, words(kSmall + kDocuments + kUntied +
+                          "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 16 --cp-comm-type " + kind));
+    const auto agree = [&](Reductions& reductions) {
+      try {
+        const train::Side cut{.run = shared, .between = between(reductions)};
+        return !train::compare(one, train::train_layout(cut, batches, 1, Precision::kFloat64)).first;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    Reductions all;
+    EXPECT_TRUE(agree(all)) << "nothing is left out";
+    EXPECT_GE(all.seen.size(), 4U);
+    for (const Reduction& reduction : all.seen) {
+      Reductions less;
+      less.dropped = reduction;
+      EXPECT_FALSE(agree(less)) << kind << ": " << reduction.operation << " over " << reduction.axes << ": "
+                                << reduction.what;
+    }
+  }
 }
 
 TEST(Hybrid, EveryAttentionMayBeShared) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/schedule_kinds.h"
 
 namespace colonnade::plan {

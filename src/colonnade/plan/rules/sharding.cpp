@@ -113,21 +113,6 @@ Broken instances_of_nothing(const Run& r) {
   return found;
 }
 
-/// Every rank an instance.
-Broken instances_alone(const Run& r) {
-  const auto& p = r.parallel;
-  const int data = p.data_parallel_size() * p.context_parallel_size;
-  const bool shares =
-      p.outer_dp_sharding_strategy == "optim" || p.num_distributed_optimizer_instances != data;
-  if (data < 2 || shares || p.deterministic_mode || sharding_of(p) < Sharding::kOptimizer)
-    return std::nullopt;
-  return Finding{kInstances,
-                 fmt::format("leaves nobody to share with unless {} is optim", kOuterStrategy),
-                 fmt::format("{} for {} data ranks", p.num_distributed_optimizer_instances, data),
-                 {{"num_distributed_optimizer_instances", "1"}},
-                 ""};
-}
-
 Broken instances_of_ranks(const Run& r) {
   const auto& p = r.parallel;
   const int n = p.num_distributed_optimizer_instances,
@@ -218,10 +203,6 @@ constexpr Rule kSharding[] = {
      "use_distributed_optimizer=true; num_distributed_optimizer_instances=3",
      "Instances are equal groups of the ranks that hold the same.",
      "world_size expert_model_parallel_size num_experts"},
-    {"instances-alone", true, instances_alone,
-     "use_distributed_optimizer=true; num_distributed_optimizer_instances=8; world_size=8",
-     "An instance is a group of data ranks that shares what is sharded, and one rank holds all.",
-     "world_size outer_dp_sharding_strategy"},
     {"instances-deterministic", true, instances_in_one_order,
      "deterministic_mode=true; untie_embeddings_and_output_weights=true; num_distributed_optimizer_instances=2",
      "Sums within instances and between them would be another tree for every number of instances.",
