@@ -54,14 +54,13 @@ TEST(Sharded, GradientsAgree) {
 }
 
 TEST(Sharded, GradientsOfTwoLevelsAgree) {
-  const char* data = "--micro-batch-size 1";
-  expect_shardings_agree("", {{"Dp4", 4, data}, {"Dp8", 8, data}}, kTwoLevels);
-  expect_shardings_agree(
-      kFurther,
-      {{"Pp2ZbVDp4", 8, "--micro-batch-size 1 --pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}},
-      kTwoLevels);
-  expect_shardings_agree(fmt::format("{}{}", kExperts, kUntied),
-                         {{"Ep2Dp4", 4, "--micro-batch-size 1 --expert-model-parallel-size 2"}}, kTwoLevels);
+  const std::string one = "--micro-batch-size 1 ";
+  expect_shardings_agree(one, {{"Dp4", 4, ""}, {"Dp8", 8, ""}}, kTwoLevels);
+  expect_shardings_agree(one + kFurther,
+                         {{"Pp2ZbVDp4", 8, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}},
+                         kTwoLevels);
+  expect_shardings_agree(one + kExperts + kUntied, {{"Ep2Dp4", 4, "--expert-model-parallel-size 2"}},
+                         kTwoLevels);
 }
 
 constexpr const char* kTp2Sp = "--tensor-model-parallel-size 2 --sequence-parallel ";

@@ -24,7 +24,7 @@ void read_weights(const job::Model& model, const config::Model& settings, const 
   const auto naming = models::gpt::hf_naming(settings);
   for (const auto& stage : model.stages)
     for (const tensor::Parameter* parameter : stage->parameters())
-      for (const auto& slice : convert::model_slices(*parameter, naming, /*replica_owner=*/true))
+      for (const auto& slice : convert::model_slices(*parameter, naming, /*owner=*/true))
         source.read_into(slice);
 }
 
