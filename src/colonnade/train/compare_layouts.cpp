@@ -86,16 +86,13 @@ void look(job::Job& job, const job::StepReport& report, Seen& seen) {
   seen.skipped = report.optimizer.skipped;
   for (const tensor::Parameter* p : job.parameters())
     if (!p->spec.trained)
-      for (const auto& slice :
-           convert::state_slices(p->spec.name, *p, 0, p->value.flatten(), /*owner=*/true))
+      for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, p->value.flatten(), /*owner=*/true))
         put(seen.parameters, seen.replicas, slice);
   for (const optim::Segment& s : job.optimizer().segments()) {
     const std::string& name = s.parameter->spec.name;
-    for (const auto& slice :
-         convert::state_slices(name, *s.parameter, s.begin, s.grad, /*owner=*/true))
+    for (const auto& slice : convert::state_slices(name, *s.parameter, s.begin, s.grad, /*owner=*/true))
       put(seen.gradients, seen.replicas, slice);
-    for (const auto& slice :
-         convert::state_slices(name, *s.parameter, s.begin, s.main, /*owner=*/true))
+    for (const auto& slice : convert::state_slices(name, *s.parameter, s.begin, s.main, /*owner=*/true))
       put(seen.parameters, seen.replicas, slice);
   }
 }
