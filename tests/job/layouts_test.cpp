@@ -70,8 +70,8 @@ TEST(Layouts, WithGradientsThatTravelInBf16StayNearOthers) {
         "--use-distributed-optimizer --ddp-reduce-scatter-with-fp32-accumulation ",
         "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --ddp-num-buckets 5 ",
         "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim ",
-        "--use-megatron-fsdp --ddp-reduce-scatter-with-fp32-accumulation "
-        "--ddp-pad-buckets-for-high-nccl-busbw "}) {
+        ("--use-megatron-fsdp --ddp-reduce-scatter-with-fp32-accumulation "
+         "--ddp-pad-buckets-for-high-nccl-busbw ")}) {
     SCOPED_TRACE(cut);
     const test::Curve got = trained(std::string(cut) + "--grad-reduce-in-bf16 ");
     for (std::size_t i = 0; i < 3; ++i) {

@@ -20,8 +20,8 @@ constexpr const char* kTwoLevels[] = {
     "--use-distributed-optimizer --num-distributed-optimizer-instances 2",
     "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim",
     "--use-megatron-fsdp --num-distributed-optimizer-instances 2",
-    "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "
-    "--torch-fsdp2-no-reshard-after-forward --overlap-param-gather --overlap-grad-reduce",
+    ("--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim "
+     "--torch-fsdp2-no-reshard-after-forward --overlap-param-gather --overlap-grad-reduce"),
 };
 
 void expect_shardings_agree(const std::string& model, const std::vector<Layout>& layouts,
