@@ -49,8 +49,8 @@ TEST(Hybrid, EveryOtherCutMayStandBeside) {
         "--pipeline-model-parallel-size 2 --pipeline-schedule gpipe",
         "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1",
         "--pipeline-model-parallel-size 2 --delay-wgrad-compute --context-parallel-size 2",
-        "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
-        "--max-seqlen-per-dp-cp-rank 32",
+        ("--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+         "--max-seqlen-per-dp-cp-rank 32"),
         "--use-distributed-optimizer --ddp-bucket-size 3000",
         "--use-distributed-optimizer --num-distributed-optimizer-instances 2",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
