@@ -28,10 +28,23 @@ const Exchange kExchanges[] = {
      2},
 };
 
+/// What a rank asks its groups to move in a step up to the optimizer's, and in the gather behind it.
+struct Said {
+  comm::CallLog::Table table;
+  std::size_t stage = 0;  ///< its pipeline coordinate
+};
+Said said_by(const config::Run& run, int rank) {
+  const auto traffic = std::make_shared<comm::CallLog>();
+  Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
+  test::forward_backward(job);
+  job.buffers().gather_params();
+  return {traffic->table(), static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))};
+}
+
 /// What leaves a rank: of what a call moves over k ranks all but its own part, of a message all.
-double sent(const comm::CallLog& traffic, const Exchange& exchange) {
+double sent(const comm::CallLog::Table& traffic, const Exchange& exchange) {
   double bytes = 0;
-  for (const auto& [key, entry] : traffic.table()) {
+  for (const auto& [key, entry] : traffic) {
     const auto& [axes, operation] = key;
     if (!axes.starts_with("cp")) continue;
     const double ranks = operation == "all_to_all" ? exchange.heads : exchange.ring;
@@ -54,20 +67,17 @@ TEST(PlannedTraffic, OfContextRanksIsExact) {
       const config::Run run = test::planned_run(exchange.layout, model, "meta");
       const auto plan = plan::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-        const auto traffic = std::make_shared<comm::CallLog>();
-        Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
-        test::forward_backward(job);
-        const auto stage = static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp));
+        const auto [traffic, stage] = said_by(run, rank);
         EXPECT_GT(plan[stage].context, 0);
-        EXPECT_DOUBLE_EQ(sent(*traffic, exchange), plan[stage].context) << "rank " << rank;
+        EXPECT_DOUBLE_EQ(sent(traffic, exchange), plan[stage].context) << "rank " << rank;
       }
     }
 }
 
 /// What leaves a rank in collectives over `axes`, of `ranks`: all but its own part.
-double sent_over(const comm::CallLog& traffic, const std::string& axes, double ranks) {
+double sent_over(const comm::CallLog::Table& traffic, const std::string& axes, double ranks) {
   double bytes = 0;
-  for (const auto& [key, entry] : traffic.table())
+  for (const auto& [key, entry] : traffic)
     if (key.first == axes) bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks;
   return bytes;
 }
@@ -88,13 +98,11 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
             "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
             "--micro-batch-size 2 "),
         "meta");
-    const auto traffic = std::make_shared<comm::CallLog>();
-    Job job(run, comm::Communicators(plan::Mesh(run.parallel), 0, comm::null_factory(traffic)));
-    test::forward_backward(job);
-    const auto plan = plan::plan_traffic(run)[0];
+    const auto [traffic, stage] = said_by(run, 0);
+    const auto plan = plan::plan_traffic(run)[stage];
     EXPECT_GT(plan.experts, 0);
     double experts = 0;
-    for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(*traffic, axes, 4);
+    for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 4);
     EXPECT_DOUBLE_EQ(experts, plan.experts);
   }
 }
@@ -113,20 +121,17 @@ TEST(PlannedTraffic, OfShardedUnitsIsExact) {
       const config::Run run = test::planned_run({"Pp2Dp2", 4, flags.c_str()}, test::odd(model), "meta");
       const auto plan = plan::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-        const auto traffic = std::make_shared<comm::CallLog>();
-        Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
-        test::forward_backward(job);
-        const auto stage = static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp));
-        EXPECT_DOUBLE_EQ(sent_over(*traffic, "dp-cp", 2), plan[stage].data) << "rank " << rank;
+        const auto [traffic, stage] = said_by(run, rank);
+        EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 2), plan[stage].data) << "rank " << rank;
       }
     }
 }
 
 /// What leaves a rank by ring algorithms over groups of `ranks` whose axes begin and end so.
-double sent_in_rings(const comm::CallLog& traffic, const std::string& begin, const std::string& end,
+double sent_in_rings(const comm::CallLog::Table& traffic, const std::string& begin, const std::string& end,
                      double ranks) {
   double bytes = 0;
-  for (const auto& [key, entry] : traffic.table()) {
+  for (const auto& [key, entry] : traffic) {
     const auto& [axes, operation] = key;
     if (axes.starts_with(begin) && axes.ends_with(end))
       bytes += static_cast<double>(entry.bytes) * (ranks - 1) / ranks * (operation == "all_reduce" ? 2 : 1);
@@ -172,20 +177,17 @@ TEST(PlannedTraffic, OfDataRanksIsExact) {
         test::odd("--untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 "
                   "--global-batch-size 16 "),
         "meta");
-    const auto traffic = std::make_shared<comm::CallLog>();
-    Job job(run, comm::Communicators(plan::Mesh(run.parallel), 0, comm::null_factory(traffic)));
-    test::forward_backward(job);
-    job.buffers().gather_params();
-    const auto plan = plan::plan_traffic(run)[0];
+    const auto [traffic, stage] = said_by(run, 0);
+    const auto plan = plan::plan_traffic(run)[stage];
     const char* inner = one.outer > 1 ? ".run" : "";
-    EXPECT_DOUBLE_EQ(sent_in_rings(*traffic, "dp-cp", inner, one.inner) +
-                         sent_in_rings(*traffic, "edp", inner, one.expert_inner),
+    EXPECT_DOUBLE_EQ(sent_in_rings(traffic, "dp-cp", inner, one.inner) +
+                         sent_in_rings(traffic, "edp", inner, one.expert_inner),
                      plan.data);
     EXPECT_GT(plan.data, 0);
     EXPECT_EQ(plan.outer_data > 0, one.outer > 1);
     if (one.outer > 1) {
-      EXPECT_DOUBLE_EQ(sent_in_rings(*traffic, "dp-cp", ".places", one.outer) +
-                           sent_in_rings(*traffic, "edp", ".places", one.outer),
+      EXPECT_DOUBLE_EQ(sent_in_rings(traffic, "dp-cp", ".places", one.outer) +
+                           sent_in_rings(traffic, "edp", ".places", one.outer),
                        plan.outer_data);
     }
   }
@@ -197,18 +199,15 @@ void expect_traffic(const config::Run& run) {
   const auto plan = plan::plan_traffic(run);
   const plan::Mesh mesh(run.parallel);
   for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-    const auto traffic = std::make_shared<comm::CallLog>();
-    Job job(run, comm::Communicators(mesh, rank, comm::null_factory(traffic)));
-    test::forward_backward(job);
-    job.buffers().gather_params();
-    const plan::StageTraffic& expected = plan[static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))];
+    const auto [traffic, stage] = said_by(run, rank);
+    const plan::StageTraffic& expected = plan[stage];
     const int tp = mesh.size(plan::Axis::kTp), data = mesh.size(plan::data_axes(plan::Family::kDense));
     if (tp > 1) {
-      EXPECT_NEAR(sent_in_rings(*traffic, "tp", "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
+      EXPECT_NEAR(sent_in_rings(traffic, "tp", "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
     }
     if (data > 1) {
       const std::string axes = plan::name(plan::data_axes(plan::Family::kDense));
-      EXPECT_NEAR(sent_in_rings(*traffic, axes, "", data) / expected.data, 1, 0.001) << "rank " << rank;
+      EXPECT_NEAR(sent_in_rings(traffic, axes, "", data) / expected.data, 1, 0.001) << "rank " << rank;
     }
   }
 }

@@ -18,13 +18,15 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 /// Rules that are broken, and notes, of a good run with more words.
-std::pair<std::vector<std::string>, std::vector<std::string>> judged(const std::vector<std::string>& more) {
+std::pair<std::vector<std::string>, std::vector<std::string>> judged(const std::vector<std::string>& more,
+                                                                     int world = 1) {
   std::istringstream text(
       "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 --max-position-embeddings 8 "
       "--seq-length 8 --micro-batch-size 2 --train-iters 100 --lr 1e-3");
   std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
   words.insert(words.end(), more.begin(), more.end());
   config::Parsed parsed = config::parse_all(words);
+  parsed.run.parallel.world_size = world;
   config::derive(parsed.run);
   std::vector<std::string> ids;
   for (const Problem& problem : check(parsed.run)) ids.push_back(problem.id);
@@ -57,6 +59,19 @@ TEST(IdleHabits, OfLayoutsOfOneRank) {
   EXPECT_THAT(broken, IsEmpty());
   EXPECT_THAT(notes, ElementsAre("--expert-tensor-parallel-size: does nothing without --num-experts; got 1",
                                  "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
+}
+
+TEST(IdleHabits, OfInstancesOfOneRank) {
+  const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer",
+                                       "--num-distributed-optimizer-instances", "2"};
+  EXPECT_THAT(
+      judged(words, 2).second,
+      ElementsAre(testing::HasSubstr("--use-distributed-optimizer: does nothing where every data rank is an "
+                                     "instance")));
+  EXPECT_THAT(judged(words, 4).second, IsEmpty());
+  std::vector<std::string> shared = words;
+  shared.insert(shared.end(), {"--outer-dp-sharding-strategy", "optim"});
+  EXPECT_THAT(judged(shared, 2).second, IsEmpty());
 }
 
 TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {

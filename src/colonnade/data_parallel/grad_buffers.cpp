@@ -149,7 +149,8 @@ void GradBuffers::on_ready(std::size_t index) {
 
 /// Sums that travel as copies travel one by one: where these end is bounded, and so is their memory.
 void GradBuffers::make_way(std::size_t index) {
-  if (options_.travel.in && travelling_) buckets_[*travelling_].reduced.wait();
+  if (!options_.travel.in) return;
+  if (travelling_) buckets_[*travelling_].reduced.wait();
   travelling_ = index;
 }
 

@@ -286,13 +286,13 @@ Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, 
   own_ = order(std::make_shared<const plan::Schedule>(std::move(schedule)));
 }
 
-Executor::Order Executor::order(std::shared_ptr<const plan::Schedule> schedule) const {
+std::shared_ptr<const Executor::Order> Executor::order(std::shared_ptr<const plan::Schedule> schedule) const {
   COL_CHECK(schedule->ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}",
             schedule->ranks, pp_.size());
   COL_CHECK(static_cast<int>(stages_.size()) == schedule->chunks,
             "pipeline: the schedule has {} chunks per rank; got {} stages", schedule->chunks, stages_.size());
   auto releases = plan::releases(*schedule, pp_.rank());
-  return {std::move(schedule), std::move(releases)};
+  return std::make_shared<const Order>(Order{std::move(schedule), std::move(releases)});
 }
 
 void Executor::open_lanes() const {
@@ -308,10 +308,9 @@ void Executor::open_lanes() const {
 
 Result Executor::train(const Steps& steps, double grad_scale, const GradientEvents& events,
                        double block_weight) {
-  const Order of_steps = steps.schedule ? order(steps.schedule) : Order{};
-  const Order& now = steps.schedule ? of_steps : own_;
-  const plan::Schedule& schedule = *now.schedule;
-  Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now.releases);
+  const auto now = order_of(steps);
+  const plan::Schedule& schedule = *now->schedule;
+  Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
   run.grad_scale = grad_scale;
   run.block_weight = block_weight;
   std::vector<int> passes_left(stages_.size(), schedule.microbatches), weights_left = passes_left;
@@ -341,10 +340,9 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
 Result Executor::evaluate(const Steps& steps, tensor::Output output,
                           const std::function<void(int microbatch, const at::Tensor& output)>& sink) {
   const at::NoGradGuard no_grad;
-  const Order of_steps = steps.schedule ? order(steps.schedule) : Order{};
-  const Order& now = steps.schedule ? of_steps : own_;
-  const plan::Schedule& schedule = *now.schedule;
-  Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now.releases);
+  const auto now = order_of(steps);
+  const plan::Schedule& schedule = *now->schedule;
+  Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
   const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();

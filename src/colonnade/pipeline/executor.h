@@ -80,7 +80,7 @@ class Executor {
   Result evaluate(const Steps& steps, tensor::Output output = tensor::Output::kLoss,
                   const std::function<void(int microbatch, const at::Tensor& output)>& sink = {});
 
-  [[nodiscard]] const plan::Schedule& schedule() const { return *own_.schedule; }
+  [[nodiscard]] const plan::Schedule& schedule() const { return *own_->schedule; }
 
  private:
   /// A schedule with what follows from it on this rank (plan::releases).
@@ -88,14 +88,18 @@ class Executor {
     std::shared_ptr<const plan::Schedule> schedule;
     std::vector<std::vector<std::size_t>> releases;
   };
-  [[nodiscard]] Order order(std::shared_ptr<const plan::Schedule> schedule) const;
+  [[nodiscard]] std::shared_ptr<const Order> order(std::shared_ptr<const plan::Schedule> schedule) const;
+  /// Of these steps: theirs, or the executor's.
+  [[nodiscard]] std::shared_ptr<const Order> order_of(const Steps& steps) const {
+    return steps.schedule ? order(steps.schedule) : own_;
+  }
 
   std::vector<tensor::Stage*> stages_;
   comm::Group pp_;
   Activation activation_;
   at::TensorOptions options_;
   std::vector<tensor::Parameter*> parameters_;  ///< of all stages
-  Order own_;
+  std::shared_ptr<const Order> own_;
 };
 
 }  // namespace colonnade::pipeline

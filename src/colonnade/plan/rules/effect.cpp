@@ -212,6 +212,15 @@ constexpr Habit kHabits[] = {
      [](const Run& r) {
        return !r.training.eval_interval && !r.training.skip_train && r.training.eval_iters > 0;
      }},
+    {{"use_distributed_optimizer", "use_megatron_fsdp"},
+     "where every data rank is an instance of --num-distributed-optimizer-instances, unless "
+     "--outer-dp-sharding-strategy is optim",
+     [](const Run& r) {
+       const auto& p = r.parallel;
+       const int data = p.data_parallel_size() * p.context_parallel_size;
+       return data > 1 && p.num_distributed_optimizer_instances == data &&
+              p.outer_dp_sharding_strategy != "optim";
+     }},
     {{"expert_tensor_parallel_size"},
      "without --num-experts",
      [](const Run& r) { return r.model.moe.num_experts == 0; }},
