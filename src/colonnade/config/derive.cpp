@@ -7,7 +7,14 @@ namespace colonnade::config {
 
 namespace {
 
+/// Encoder and decoder have as many layers unless both are told.
+void derive_encoder(Model& m) {
+  if (m.num_layers == 0) m.num_layers = m.encoder_num_layers;
+  if (m.encoder_num_layers == 0) m.encoder_num_layers = m.num_layers;
+}
+
 void derive_model(Model& m) {
+  if (!m.output_layer_bias) m.output_layer_bias = m.has_encoder() && !m.untie_embeddings_and_output_weights;
   if (m.ffn_hidden_size == 0) {
     m.ffn_hidden_size =
         m.activation == Activation::kSwiglu ? m.hidden_size * 8 / 3 / 64 * 64 : m.hidden_size * 4;
@@ -22,7 +29,7 @@ void derive_model(Model& m) {
 /// Virtual stages out of layers per virtual stage; left alone where the layers do not divide.
 void derive_stages(const Model& m, Parallel& p) {
   if (p.num_layers_per_virtual_pipeline_stage == 0 || p.num_virtual_stages_per_pipeline_rank != 0) return;
-  const std::int64_t layers = m.num_layers + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
+  const std::int64_t layers = m.all_layers() + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
                               (p.account_for_loss_in_pipeline_split ? 1 : 0);
   const std::int64_t piece =
       std::int64_t{p.pipeline_model_parallel_size} * p.num_layers_per_virtual_pipeline_stage;
@@ -34,6 +41,7 @@ void derive_stages(const Model& m, Parallel& p) {
 }  // namespace
 
 void derive(Run& run) {
+  if (run.family == "t5") derive_encoder(run.model);
   derive_model(run.model);
   if (run.model.max_position_embeddings == 0 &&
       run.model.position_embedding != PositionEmbedding::kLearnedAbsolute) {

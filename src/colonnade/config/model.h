@@ -1,4 +1,4 @@
-// The settings that decide what is computed: sizes and switches of a GPT-class model.
+// The settings that decide what is computed: sizes and switches of a transformer.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,17 @@
 
 namespace colonnade::config {
 
-enum class PositionEmbedding { kLearnedAbsolute, kRope, kYarn, kNone };
+enum class PositionEmbedding { kLearnedAbsolute, kRope, kYarn, kRelative, kNone };
 enum class Normalization { kLayerNorm, kRmsNorm };
 enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class ParamsDtype { kFloat32, kBfloat16, kFloat16 };
 
-/// What a GPT-class model is. After `config::derive` no optional that has a default is empty.
+/// What a model is: a decoder (GPT), or with encoder_num_layers an encoder and a decoder (T5). After
+/// `config::derive` no optional that has a default is empty.
 struct Model {
-  std::int64_t num_layers = 0;               ///< --num-layers
+  std::int64_t num_layers = 0;               ///< --num-layers; of the decoder
+  std::int64_t encoder_num_layers = 0;       ///< --encoder-num-layers; 0: there is no encoder
   std::int64_t hidden_size = 0;              ///< --hidden-size
   std::int64_t ffn_hidden_size = 0;          ///< --ffn-hidden-size; 0: 4h, with SwiGLU int(4h*2/3/64)*64
   std::int64_t num_attention_heads = 0;      ///< --num-attention-heads
@@ -44,8 +46,10 @@ struct Model {
   double mscale_all_dim = 0.0;         ///< --mscale-all-dim: the one below the line
   std::int64_t yarn_original_max_position_embeddings = 4096;  ///< old context length
   double yarn_beta_fast = 32;                                 ///< turns over the old length that are kept
-  double yarn_beta_slow = 1;                       ///< turns over the old length that are stretched
-  bool yarn_correction_range_round_to_int = true;  ///< the blend begins and ends at whole frequencies
+  double yarn_beta_slow = 1;                           ///< turns over the old length that are stretched
+  bool yarn_correction_range_round_to_int = true;      ///< the blend begins and ends at whole frequencies
+  std::int64_t relative_attention_num_buckets = 32;    ///< --relative-attention-num-buckets
+  std::int64_t relative_attention_max_distance = 128;  ///< --relative-attention-max-distance
   std::optional<double> rotary_base_local;  ///< unscaled base of layers with a window; unset: one for all
 
   Normalization normalization = Normalization::kLayerNorm;  ///< --normalization
@@ -68,6 +72,8 @@ struct Model {
   Moe moe;                        ///< experts in place of some MLPs
   LatentAttention latent;         ///< in place of projections from the hidden state to every head
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
+  std::optional<bool> output_layer_bias;  ///< of the logits; unset: with an encoder and tied tables only
+  bool scale_decoder_outputs = false;     ///< logits are made of hidden states over sqrt(hidden_size)
 
   std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: further tokens that training predicts
   double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean of their losses
@@ -78,6 +84,9 @@ struct Model {
   std::optional<double> embedding_init_method_std;   ///< --embedding-init-method-std
   ParamsDtype params_dtype = ParamsDtype::kFloat32;  ///< --bf16, --fp16
 
+  [[nodiscard]] bool has_encoder() const { return encoder_num_layers > 0; }
+  /// Of encoder and decoder; a number of a layer counts those of the encoder first.
+  [[nodiscard]] std::int64_t all_layers() const { return encoder_num_layers + num_layers; }
   [[nodiscard]] bool gated() const {
     return activation == Activation::kSwiglu || activation == Activation::kGeglu ||
            activation == Activation::kGegluTanh || activation == Activation::kQuickGeglu;

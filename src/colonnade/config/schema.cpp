@@ -64,7 +64,7 @@ std::string range_rule(const Setting& s, const Words& words) {
 
 template <>
 const Names& enum_words<PositionEmbedding>() {
-  static const Names names{"learned_absolute", "rope", "yarn", "none"};
+  static const Names names{"learned_absolute", "rope", "yarn", "relative", "none"};
   return names;
 }
 template <>

@@ -13,7 +13,8 @@ namespace colonnade::config {
 struct Training {
   std::int64_t micro_batch_size = 0;          ///< --micro-batch-size
   std::int64_t global_batch_size = 0;         ///< --global-batch-size; 0: micro-batch * data parallel size
-  std::int64_t seq_length = 0;                ///< --seq-length
+  std::int64_t seq_length = 0;                ///< --seq-length; of an encoder, where there is one
+  std::int64_t decoder_seq_length = 0;        ///< --decoder-seq-length, with an encoder
   std::optional<std::int64_t> train_iters;    ///< --train-iters
   std::optional<std::int64_t> train_samples;  ///< --train-samples
   std::int64_t seed = 1234;                   ///< --seed
@@ -88,6 +89,9 @@ struct Data {
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
   double mid_level_dataset_surplus = 0.005;
+  double mask_prob = 0.15;           ///< --mask-prob, of t5
+  double short_seq_prob = 0.1;       ///< --short-seq-prob, of t5
+  std::int64_t vocab_extra_ids = 0;  ///< --vocab-extra-ids: sentinels behind the tokenizer's ids
   std::string tokenizer_type;   ///< --tokenizer-type NullTokenizer|SentencePieceTokenizer|Llama2Tokenizer
   std::string tokenizer_model;  ///< --tokenizer-model
 

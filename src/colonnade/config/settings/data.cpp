@@ -31,6 +31,10 @@ void data(Table& t) {
   t.add<kData, &Data::reset_attention_mask>("--reset-attention-mask",
                                             "no attention over the end of a document");
   t.add<kData, &Data::eod_mask_loss>("--eod-mask-loss", "no loss at the end of a document");
+  t.add<kData, &Data::mask_prob>("--mask-prob", "of t5: share of the tokens that are masked").range(0, 1);
+  t.add<kData, &Data::short_seq_prob>("--short-seq-prob",
+                                      "of t5: share of samples that are made shorter than they could be")
+      .range(0, 1);
   t.add<kData, &Data::mid_level_dataset_surplus>("--mid-level-dataset-surplus",
                                                  "share of samples that parts of a blend hold in reserve")
       .at_least(0);
@@ -42,6 +46,9 @@ void data(Table& t) {
   t.add<&Run::model, &Model::vocab_size>("--vocab-size", "ids of the vocabulary; 0: from the tokenizer")
       .range(0, 1'000'000'000)
       .common();
+  t.add<kData, &Data::vocab_extra_ids>("--vocab-extra-ids",
+                                       "of t5: sentinel ids behind the tokenizer's, one for each masked span")
+      .range(0, 1'000'000);
 }
 
 void checkpoints(Table& t) {

@@ -42,13 +42,20 @@ void run_itself(Table& t) {
       .common();
   t.special("--model", "family of models; also the word after `pretrain`")
       .how(Kind::kText, &set_family, &get_family)
-      .choices({"gpt"})
+      .choices({"gpt", "t5"})
       .own();
 }
 
 void sizes(Table& t) {
   t.group("network size");
-  t.add<kModel, &Model::num_layers>("--num-layers", "transformer layers").range(0, 1'000'000).common();
+  t.add<kModel, &Model::num_layers>("--num-layers", "transformer layers; of t5 those of the decoder")
+      .alias("--decoder-num-layers")
+      .range(0, 1'000'000)
+      .common();
+  t.add<kModel, &Model::encoder_num_layers>("--encoder-num-layers",
+                                            "of t5: layers of the encoder; 0: as many as the decoder")
+      .range(0, 1'000'000)
+      .megatron_default("unset");
   t.add<kModel, &Model::hidden_size>("--hidden-size", "width of the model").range(0, 1'000'000'000).common();
   t.add<kModel, &Model::ffn_hidden_size>(
        "--ffn-hidden-size",
@@ -145,6 +152,14 @@ void positions(Table& t) {
       .at_least(1)
       .own();
   yarn(t);
+  t.add<kModel, &Model::relative_attention_num_buckets>(
+       "--relative-attention-num-buckets",
+       "of relative positions: distances that have a bias of their own, those of both directions together")
+      .range(4, 1'000'000);
+  t.add<kModel, &Model::relative_attention_max_distance>(
+       "--relative-attention-max-distance", "of relative positions: from here on all distances share a bias")
+      .unit("tokens")
+      .range(2, 1'000'000'000);
 }
 
 void switches(Table& t) {
@@ -204,6 +219,14 @@ void switches(Table& t) {
   t.add<kModel, &Model::untie_embeddings_and_output_weights>("--untie-embeddings-and-output-weights",
                                                              "the output layer has its own weights")
       .common();
+  t.add<kModel, &Model::output_layer_bias>(
+       "--output-layer-bias",
+       "logits have a bias; unset: those of t5 do where the output layer is tied, as Megatron's")
+      .own();
+  t.add<kModel, &Model::scale_decoder_outputs>(
+       "--scale-decoder-outputs",
+       "logits are made of hidden states over the root of the hidden size, as the first T5's")
+      .own();
   t.add<kModel, &Model::hidden_dropout>("--hidden-dropout", "dropout of hidden states").range(0, 1);
   t.add<kModel, &Model::attention_dropout>("--attention-dropout",
                                            "dropout of attention weights; above 0 a slower path is taken")

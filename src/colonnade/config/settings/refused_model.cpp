@@ -160,8 +160,6 @@ constexpr Flag kLayerKinds[] = {
 
 constexpr Flag kPositions[] = {
     {"--mrope-section", "list"},
-    {"--relative-attention-num-buckets", "integer", "32"},
-    {"--relative-attention-max-distance", "integer", "128"},
     {"--rope-type", "text"},
 };
 

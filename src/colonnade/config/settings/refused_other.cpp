@@ -155,8 +155,6 @@ constexpr Flag kInference[] = {
 };
 
 constexpr Flag kOtherModels[] = {
-    {"--encoder-num-layers", "integer"},
-    {"--decoder-num-layers", "integer"},
     {"--bert-no-binary-head", "off", "", "bert_binary_head"},
     {"--ict-head-size", "integer"},
     {"--biencoder-projection-dim", "integer", "0"},
@@ -264,7 +262,7 @@ void add_refused_other(Table& t) {
   t.refuse("reinforcement learning", "remove it", kRl);
   t.refuse("such engine of inference and CUDA graphs",
            "remove it; `colonnade generate` writes text from a checkpoint", kInference);
-  t.refuse("vision, BERT, T5 and retrieval models", "train `gpt`", kOtherModels);
+  t.refuse("vision, BERT and retrieval models", "train `gpt` or `t5`", kOtherModels);
   t.refuse("such service of a cluster", "remove it; `colonnade launch` watches and restarts the ranks",
            kCluster);
   t.refuse("nested YAML of Megatron's kind", "use --config with a flat YAML file", kYaml);

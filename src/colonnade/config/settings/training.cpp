@@ -22,10 +22,17 @@ void batches(Table& t) {
       .unit("sequences")
       .range(0, 1'000'000'000'000)
       .common();
-  t.add<kTraining, &Training::seq_length>("--seq-length", "tokens of a sequence")
+  t.add<kTraining, &Training::seq_length>("--seq-length",
+                                          "tokens of a sequence; of t5 those that the encoder reads")
+      .alias("--encoder-seq-length")
       .unit("tokens")
       .range(0, 1'000'000'000'000)
       .common();
+  t.add<kTraining, &Training::decoder_seq_length>("--decoder-seq-length",
+                                                  "of t5: tokens that the decoder reads")
+      .unit("tokens")
+      .range(0, 1'000'000'000'000)
+      .megatron_default("unset");
   t.add<kTraining, &Training::train_iters>("--train-iters", "steps of the run")
       .unit("steps")
       .at_least(0)
