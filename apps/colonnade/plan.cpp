@@ -143,7 +143,8 @@ nlohmann::json to_json(const config::Run& run) {
   nlohmann::json ranks = nlohmann::json::array();
   for (std::size_t i = 0; i < memory.size(); ++i) {
     nlohmann::json blocks = nlohmann::json::array();
-    for (const auto& stage : memory[i].stages) blocks.push_back(plan::blocks_text(stage));
+    for (const auto& stage : memory[i].stages)
+      blocks.push_back(plan::blocks_text(stage, run.model.encoder_num_layers));
     ranks.push_back({{"pipeline_rank", i},
                      {"blocks", blocks},
                      {"num_parameters", memory[i].num_parameters},
@@ -171,7 +172,7 @@ nlohmann::json to_json(const config::Run& run) {
           {"schedule", schedule.kind},
           {"microbatches", schedule.microbatches},
           {"idle_fraction", plan::simulate(schedule, plan::kRelativeCosts).bubble_fraction},
-          {"flops_per_step", plan::training_flops(run.model, run.training.seq_length, batch,
+          {"flops_per_step", plan::training_flops(run.model, plan::sample_length(run), batch,
                                                   run.parallel.tensor_model_parallel_size)},
           {"ranks", ranks}};
 }

@@ -58,19 +58,21 @@ TEST(ThreadRanks, GroupsFollowTheMesh) {
       EXPECT_EQ(bits.item<std::int64_t>(), expected);
     }
     EXPECT_EQ(ranks.world().size(), 8);
-    EXPECT_EQ(ranks.embedding().size(), 2);
+    EXPECT_EQ(ranks.stages({0, 1}, "ends").size(), 2);
     EXPECT_EQ(at::get_num_threads(), 1);
   });
   EXPECT_EQ(bodies, 8);
 }
 
-TEST(ThreadRanks, TheEmbeddingGroupIsFirstAndLastStage) {
+TEST(ThreadRanks, StagesAreThoseOfThePipelineThatAreAskedFor) {
   run_ranks(layout(1, 4, 1), [](Communicators& ranks) {
+    const Group ends = ranks.stages({0, 3}, "ends"), middle = ranks.stages({0, 1, 2}, "front");
     const bool edge = ranks.rank() == 0 || ranks.rank() == 3;
-    EXPECT_EQ(ranks.embedding().size(), edge ? 2 : 1);
+    EXPECT_EQ(ends.size(), edge ? 2 : 1);
     if (edge) {
-      EXPECT_EQ(ranks.embedding().ranks(), (std::vector<int>{0, 3}));
+      EXPECT_EQ(ends.ranks(), (std::vector<int>{0, 3}));
     }
+    EXPECT_EQ(middle.size(), ranks.rank() < 3 ? 3 : 1);
   });
 }
 

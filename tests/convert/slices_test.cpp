@@ -59,7 +59,7 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
                                                          const plan::Position& position) {
   const at::NoGradGuard no_grad;
   std::vector<std::unique_ptr<tensor::Parameter>> all;
-  for (const auto& spec : plan::gpt_params(model, parallel)) {
+  for (const auto& spec : plan::model_params(model, parallel)) {
     auto& p =
         all.emplace_back(std::make_unique<tensor::Parameter>(spec, position, test::options(at::kDouble)));
     p->value.fill_(-1);
@@ -213,7 +213,7 @@ TEST(ModelSlices, EachExpertHasTensorsOfItsOwn) {
 TEST(ModelSlices, ExpertsWithoutAFamilyAreOneTensor) {
   for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 2}}) {
     Assembly all = assembled_experts(mixtral(), std::nullopt, ep, etp);
-    for (const auto& spec : plan::gpt_params(mixtral(), {}))
+    for (const auto& spec : plan::model_params(mixtral(), {}))
       EXPECT_TRUE(at::equal(all.whole(spec.name),
                             at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
@@ -223,7 +223,7 @@ TEST(ModelSlices, ExpertsWithoutAFamilyAreOneTensor) {
 TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
   for (const int tp : {1, 2, 4}) {
     Assembly all = assembled(llama(), std::nullopt, tp);
-    for (const auto& spec : plan::gpt_params(llama(), {}))
+    for (const auto& spec : plan::model_params(llama(), {}))
       EXPECT_TRUE(at::equal(all.whole(spec.name),
                             at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
@@ -291,7 +291,7 @@ TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
               }
             }
           }
-        for (const auto& spec : plan::gpt_params(model, {}))
+        for (const auto& spec : plan::model_params(model, {}))
           EXPECT_TRUE(at::equal(all.whole("state of " + spec.name),
                                 at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
               << spec.name;

@@ -68,7 +68,7 @@ TEST(GradBuffers, LieAlignedInBackwardOrder) {
   for (const int replicas : {1, 3}) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+      GradBuffers buffers(toy.chunks, {.data = ranks.world()},
                           {.bucket_elements = 100, .sharding = plan::Sharding::kOptimizer});
       std::vector<std::string> order;
       std::int64_t end = 0;
@@ -90,7 +90,7 @@ TEST(GradBuffers, LieAlignedInBackwardOrder) {
 
 TEST(GradBuffers, HoldValuesAndGradientsAsViews) {
   Toy toy;
-  const GradBuffers buffers(toy.chunks, nullptr, {}, {});
+  const GradBuffers buffers(toy.chunks, {}, {});
   for (const auto& [p, begin] : buffers.entries()) {
     const Tensor flat = buffers.params().narrow(0, begin, p->value.numel());
     EXPECT_TRUE(at::equal(flat, test::whole_value(p->spec).view(-1))) << p->spec.name;
@@ -113,7 +113,7 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(
-          toy.chunks, nullptr, {.data = ranks.world()},
+          toy.chunks, {.data = ranks.world()},
           {.bucket_elements = mode.bucket,
            .overlap_grad_reduce = mode.overlap,
            .sharding = mode.distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
@@ -141,7 +141,7 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
 TEST(GradBuffers, ReduceWhileTheBackwardPassRunsWhenArmed) {
   comm::run_ranks(2, [&](comm::Communicators& ranks) {
     Toy toy;
-    GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+    GradBuffers buffers(toy.chunks, {.data = ranks.world()},
                         {.bucket_elements = 100, .overlap_grad_reduce = true});
     buffers.start_step();
     backward(toy.chunks[0], ranks.rank(), 0);
@@ -166,7 +166,7 @@ TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
     std::vector<int> owners;
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      const GradBuffers buffers(toy.chunks, nullptr, {.data = ranks.world()},
+      const GradBuffers buffers(toy.chunks, {.data = ranks.world()},
                                 {.bucket_elements = 100, .sharding = plan::Sharding::kOptimizer});
       const std::lock_guard lock(mutex);
       owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
@@ -183,7 +183,7 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
     comm::run_ranks(test::thread_ranks(3), [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(
-          toy.chunks, nullptr, {.data = ranks.world()},
+          toy.chunks, {.data = ranks.world()},
           {.bucket_elements = 100, .overlap_param_gather = overlap, .sharding = plan::Sharding::kOptimizer});
       const Tensor numbers = at::arange(buffers.params().numel(), test::options(at::kDouble));
       for (const Owned& owned : buffers.owned())
@@ -201,7 +201,7 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
 /// Three buckets on rank 0 of two that owns a half of each, and what it asks of the other.
 struct Gathers {
   explicit Gathers(bool overlap)
-      : buffers(toy.chunks, nullptr, {.data = comm::Group(backend, "dp")},
+      : buffers(toy.chunks, {.data = comm::Group(backend, "dp")},
                 {.bucket_elements = 100,
                  .overlap_param_gather = overlap,
                  .sharding = plan::Sharding::kOptimizer}) {}
@@ -248,7 +248,7 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
       Parameter dense(plain("dense", {30}), {}, at::dtype(at::kDouble));
       Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
       GradBuffers buffers(
-          {{&dense, &experts}}, nullptr,
+          {{&dense, &experts}},
           {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
           {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
       const double own = std::pow(10, ranks.rank());
@@ -276,8 +276,8 @@ TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
   plan::ParamSpec spec = plain("norm", {6});
   spec.partial = {plan::Axis::kTp};
   Parameter norm(spec, {}, at::dtype(at::kDouble));
-  GradBuffers buffers({{&norm}}, nullptr,
-                      {.data = comm::Group(backend, "dp"), .tensor = comm::Group(backend, "tp")}, {});
+  GradBuffers buffers({{&norm}}, {.data = comm::Group(backend, "dp"), .tensor = comm::Group(backend, "tp")},
+                      {});
   buffers.finish();
   const std::string bucket = "all_reduce gradient bucket 0 (norm ... norm)";
   EXPECT_THAT(backend->events,
@@ -294,14 +294,16 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         // The stages differ in what else they hold; the table must still be cut in the same places.
         const int stage = ranks.coord(plan::Axis::kPp);
-        Parameter table(plain("table", {30, 10}), {}, at::dtype(at::kDouble));
+        plan::ParamSpec spec = plain("table", {30, 10});
+        spec.held_by = plan::HeldBy::kEnds;
+        Parameter table(spec, {}, at::dtype(at::kDouble));
         Parameter other(plain("other", {stage == 0 ? 17 : 333}), {}, at::dtype(at::kDouble));
         table.is_copy = stage == 1;
-        GradBuffers buffers(
-            {{&table, &other}}, &table,
-            {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}), .embedding = ranks.embedding()},
-            {.overlap_grad_reduce = overlap,
-             .sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
+        GradBuffers buffers({{&table, &other}},
+                            {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}),
+                             .stages = {{plan::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}},
+                            {.overlap_grad_reduce = overlap,
+                             .sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
         buffers.arm(0);
         backward({&table, &other}, ranks.rank(), 0);
         buffers.finish();
@@ -350,7 +352,7 @@ TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const comm::Group tp = ranks.group({plan::Axis::kTp});
     const Layers layers(layers_of(2), parallel, tp);
-    GradBuffers buffers({layers.list}, nullptr, {.tensor = tp}, {.overlap_grad_reduce = true});
+    GradBuffers buffers({layers.list}, {.tensor = tp}, {.overlap_grad_reduce = true});
     buffers.arm(0);
     backward(layers.list, tp.rank(), 0);
     buffers.finish();
@@ -375,7 +377,7 @@ TEST(PartialSums, OneCallCompletesABucket) {
     comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
     const comm::Group tp = ranks.group({plan::Axis::kTp});
     const Layers layers(layers_of(groups), parallel, tp);
-    GradBuffers buffers({layers.list}, nullptr, {.tensor = tp}, {.bucket_elements = bucket});
+    GradBuffers buffers({layers.list}, {.tensor = tp}, {.bucket_elements = bucket});
     buffers.finish();
     return log->table()[{"tp", "all_reduce"}];
   };
@@ -389,7 +391,7 @@ TEST(PartialSums, OneCallCompletesABucket) {
 TEST(GradBuffers, ParametersOfTwoTypesAreRefused) {
   Parameter a(plain("a", {4}), {}, at::dtype(at::kDouble));
   Parameter b(plain("b", {4}), {}, at::dtype(at::kFloat));
-  EXPECT_THROW(GradBuffers({{&a, &b}}, nullptr, {}, {}), Error);
+  EXPECT_THROW(GradBuffers({{&a, &b}}, {}, {}), Error);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ Options options(const Case& c, Toy& toy) {
           .overlap_param_gather = c.overlap,
           .sharding = c.sharding,
           .cut_outer = c.cut_outer,
-          .units = units_of({&toy.stage}, nullptr)};
+          .units = units_of({&toy.stage})};
 }
 
 Levels levels(comm::Communicators& ranks, plan::Axis axis, int instances) {
@@ -107,7 +107,7 @@ TEST(Levels, GiveTheSumsOfAllReplicas) {
     for (int m = 0; m < c.ranks * kMicroBatches; ++m) alone.micro_batch(m);
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
                           options(c, toy));
       buffers.attach(toy.stage);
       const auto parameters = toy.stage.parameters(), whole = alone.stage.parameters();
@@ -138,7 +138,7 @@ TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
     std::map<std::string, Tensor> owners, counted, saved;
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
                           options(c, toy));
       const std::lock_guard lock(mutex);
       const auto mark = [](auto& sums, const Parameter& p, std::int64_t first, std::int64_t length) {
@@ -168,7 +168,7 @@ TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
     SCOPED_TRACE(text(c));
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
                           options(c, toy));
       buffers.attach(toy.stage);
       const at::NoGradGuard no_grad;
@@ -208,7 +208,7 @@ TEST(Levels, ExpertsHaveInstancesOfTheirOwn) {
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
         Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
-        GradBuffers buffers({{&dense, &experts}}, nullptr,
+        GradBuffers buffers({{&dense, &experts}},
                             {.data = levels(ranks, plan::Axis::kDp, instances),
                              .expert_data = levels(ranks, plan::Axis::kEdp, instances)},
                             {.sharding = Sharding::kOptimizer, .cut_outer = cut_outer});
@@ -234,8 +234,7 @@ TEST(Levels, BucketsAreCutEvenlyByAllWhoShareAnUpdate) {
                    .sharding = Sharding::kOptimizer,
                    .cut_outer = cut_outer,
                    .bucket = 1 << 20};
-      const GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, 2)},
-                                options(c, toy));
+      const GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, 2)}, options(c, toy));
       EXPECT_EQ(buffers.params().numel() % (cut_outer ? 6 * 64 : 3 * 128), 0);
       for (const Owned& owned : buffers.owned())
         EXPECT_EQ(owned.params.numel() * (cut_outer ? 6 : 3), buffers.params().numel());
@@ -249,8 +248,7 @@ comm::CallLog::Table calls_of(const Case& c) {
   const auto log = std::make_shared<comm::CallLog>();
   comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
   Toy toy;
-  GradBuffers buffers(toy.chunks(), nullptr, {.data = levels(ranks, plan::Axis::kDp, c.instances)},
-                      options(c, toy));
+  GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)}, options(c, toy));
   buffers.attach(toy.stage);
   for (int m = 0; m < kMicroBatches; ++m) toy.micro_batch(m);
   buffers.finish();

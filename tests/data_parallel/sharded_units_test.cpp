@@ -20,8 +20,8 @@ using tensor::Parameter;
 /// y = x W + b by plain autograd.
 class Affine final : public tensor::Block {
  public:
-  explicit Affine(const std::string& name)
-      : w_({.name = name + ".w", .shape = {6, 6}}, {}, test::options(at::kDouble)),
+  explicit Affine(const std::string& name, plan::HeldBy held_by = plan::HeldBy::kOneStage)
+      : w_({.name = name + ".w", .shape = {6, 6}, .held_by = held_by}, {}, test::options(at::kDouble)),
         b_({.name = name + ".b", .shape = {6}}, {}, test::options(at::kDouble)) {
     test::randomize({&w_, &b_});
   }
@@ -48,6 +48,7 @@ class Reader final : public tensor::Block {
     return Product::apply(x, table_->value, table_) + b_.value;
   }
   std::vector<Parameter*> parameters() override { return {&b_}; }
+  std::vector<Parameter*> reads() override { return {table_}; }
   std::vector<bool> whole;
 
  private:
@@ -71,8 +72,9 @@ class Reader final : public tensor::Block {
 
 struct Toy {
   explicit Toy(bool tied = false) {
-    for (const char* name : {"first", "second", "third"})
-      stage.blocks.push_back(std::make_unique<Affine>(name));
+    stage.blocks.push_back(
+        std::make_unique<Affine>("first", tied ? plan::HeldBy::kEnds : plan::HeldBy::kOneStage));
+    for (const char* name : {"second", "third"}) stage.blocks.push_back(std::make_unique<Affine>(name));
     if (!tied) return;
     table = stage.blocks.front()->parameters().front();
     stage.blocks.push_back(std::make_unique<Reader>(*table));
@@ -86,7 +88,7 @@ struct Toy {
             .overlap_grad_reduce = overlap,
             .overlap_param_gather = overlap,
             .sharding = sharding,
-            .units = units_of({&stage}, table)};
+            .units = units_of({&stage})};
   }
 };
 
@@ -126,10 +128,10 @@ TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
         Toy plain, cut;
         Options options = plain.options(plan::Sharding::kOptimizer, false);
         options.bucket_elements = 1;  // a bucket for each parameter
-        GradBuffers expected(plain.chunks(), nullptr, {.data = ranks.world()}, options);
+        GradBuffers expected(plain.chunks(), {.data = ranks.world()}, options);
         options = cut.options(sharding, overlap);
         options.bucket_elements = 1;
-        GradBuffers buffers(cut.chunks(), nullptr, {.data = ranks.world()}, options);
+        GradBuffers buffers(cut.chunks(), {.data = ranks.world()}, options);
         buffers.attach(cut.stage);
         for (int i = 0; i < 2; ++i) {  // the second step begins anew
           const auto want = step(plain, expected, ranks.rank()), got = step(cut, buffers, ranks.rank());
@@ -146,11 +148,11 @@ TEST(ShardedUnits, ATableOfTwoReadersIsWholeWithEither) {
       for (const bool overlap : {false, true})
         comm::run_ranks(2, [&](comm::Communicators& ranks) {
           Toy plain(true), cut(true);
-          GradBuffers expected(plain.chunks(), plain.table, {.data = ranks.world()},
+          GradBuffers expected(plain.chunks(), {.data = ranks.world()},
                                plain.options(plan::Sharding::kOptimizer, false));
           Options options = cut.options(sharding, overlap);
           options.deterministic = deterministic;
-          GradBuffers buffers(cut.chunks(), cut.table, {.data = ranks.world()}, options);
+          GradBuffers buffers(cut.chunks(), {.data = ranks.world()}, options);
           buffers.attach(cut.stage);
           const auto want = step(plain, expected, ranks.rank()), got = step(cut, buffers, ranks.rank());
           double all = 0, theirs = 0;
@@ -173,10 +175,10 @@ TEST(ShardedUnits, TakeWhatABackwardPassLeftForLater) {
       Toy plain(true), cut(true);
       Options options = plain.options(plan::Sharding::kParameters, overlap);
       options.splits_backward = true;
-      GradBuffers expected(plain.chunks(), plain.table, {.data = ranks.world()}, options);
+      GradBuffers expected(plain.chunks(), {.data = ranks.world()}, options);
       expected.attach(plain.stage);
-      options.units = units_of({&cut.stage}, cut.table);
-      GradBuffers buffers(cut.chunks(), cut.table, {.data = ranks.world()}, options);
+      options.units = units_of({&cut.stage});
+      GradBuffers buffers(cut.chunks(), {.data = ranks.world()}, options);
       buffers.attach(cut.stage);
       const auto want = step(plain, expected, ranks.rank());
 
@@ -204,7 +206,7 @@ TEST(ShardedUnits, AreGoneBetweenUses) {
   comm::run_ranks(2, [&](comm::Communicators& ranks) {
     Toy toy;
     const Tensor before = toy.stage.parameters()[0]->value.detach().clone();
-    GradBuffers buffers(toy.chunks(), nullptr, {.data = ranks.world()},
+    GradBuffers buffers(toy.chunks(), {.data = ranks.world()},
                         toy.options(plan::Sharding::kParameters, true));
     buffers.attach(toy.stage);
     const auto gone = [&] {
@@ -240,7 +242,7 @@ TEST(ShardedUnits, StayFromForwardToBackwardWhereTheyAreNotReshardedInBetween) {
       Toy toy;
       Options options = toy.options(plan::Sharding::kParameters, false);
       options.reshard_after_forward = reshards;
-      GradBuffers buffers(toy.chunks(), nullptr, {.data = ranks.world()}, options);
+      GradBuffers buffers(toy.chunks(), {.data = ranks.world()}, options);
       buffers.attach(toy.stage);
       const auto whole = [&] {
         return std::ranges::count_if(toy.stage.parameters(),
@@ -274,7 +276,7 @@ TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
     }
     comm::run_ranks(3, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks(), nullptr, {.data = ranks.world()}, toy.options(sharding, false));
+      GradBuffers buffers(toy.chunks(), {.data = ranks.world()}, toy.options(sharding, false));
       const std::lock_guard lock(mutex);
       for (const Parameter* p : toy.stage.parameters()) {
         const Here here = buffers.here(*p);
@@ -290,7 +292,7 @@ TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
 
 TEST(ShardedUnits, OneReplicaCutsNothing) {
   Toy toy;
-  GradBuffers buffers(toy.chunks(), nullptr, {}, toy.options(plan::Sharding::kParameters, false));
+  GradBuffers buffers(toy.chunks(), {}, toy.options(plan::Sharding::kParameters, false));
   buffers.attach(toy.stage);
   step(toy, buffers, 0);
   EXPECT_EQ(buffers.params().numel(), 3 * 128);

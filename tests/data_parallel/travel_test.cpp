@@ -94,8 +94,8 @@ struct Toy {
   /// Micro-batches with these gradients; what the rank owns of the sums.
   Tensor step(const Groups& groups, Options options, const std::vector<double>& gradients) {
     options.travel.in = at::kBFloat16;
-    options.units = units_of({&stage}, nullptr);
-    GradBuffers buffers({stage.parameters()}, nullptr, groups, options);
+    options.units = units_of({&stage});
+    GradBuffers buffers({stage.parameters()}, groups, options);
     buffers.attach(stage);
     buffers.start_step();
     for (std::size_t m = 0; m < gradients.size(); ++m) {
@@ -158,7 +158,7 @@ TEST(Travel, OneCopyIsOnItsWayAtATime) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   Parameter a({.name = "a", .shape = {100}}, {}, at::dtype(at::kFloat));
   Parameter b({.name = "b", .shape = {100}}, {}, at::dtype(at::kFloat));
-  GradBuffers buffers({{&a, &b}}, nullptr, {.data = comm::Group(backend, "dp")},
+  GradBuffers buffers({{&a, &b}}, {.data = comm::Group(backend, "dp")},
                       {.bucket_elements = 1, .overlap_grad_reduce = true, .travel = {.in = at::kBFloat16}});
   buffers.arm(0);
   a.value.requires_grad_();

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "colonnade/job/buffers.h"
-#include "colonnade/models/gpt/model.h"
+#include "colonnade/job/model.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/schedule_kinds.h"
 #include "job/runs.h"
@@ -29,6 +29,11 @@ inline constexpr const char* kExperts =
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 20 --moe-shared-expert-intermediate-size 12 "
     "--disable-bias-linear --swiglu --moe-router-load-balancing-type aux_loss seq_aux_loss "
     "--moe-aux-loss-coeff 0.05 0.03 --moe-z-loss-coeff 0.02 ";
+
+// Encoder and decoder with relative positions, of which each has a table.
+inline constexpr const char* kT5 =
+    "t5 --encoder-num-layers 4 --decoder-seq-length 8 --vocab-extra-ids 5 --position-embedding-type relative "
+    "--relative-attention-num-buckets 8 --relative-attention-max-distance 12 --init-method-std 0.2 ";
 
 // As GPT-OSS: sinks, windows in every second layer, YaRN, biases of all linears, bounded quick-geglu.
 inline constexpr const char* kGptOss =
@@ -57,21 +62,17 @@ struct Rank {
   Rank(const config::Run& given, comm::Communicators& ranks) : run(given) {
     const auto options = at::dtype(at::kDouble);
     const layers::Context context = job::layer_context(run, ranks, options);
-    tensor::Parameter* tied = nullptr;
     std::vector<tensor::Stage*> list;
-    built = models::gpt::build(job::blocks_of(run, ranks.coord(plan::Axis::kPp)), run.model, run.parallel,
-                               context, run.training.seq_length);
-    for (auto& one : built) {
-      if (one.word_table != nullptr) tied = one.word_table;
-      list.push_back(&one.stage);
-    }
+    model = job::build_model({run, ranks, job::blocks_of(run, ranks.coord(plan::Axis::kPp)), context});
+    for (const auto& stage : model.stages) list.push_back(stage.get());
     data = ranks.group({plan::Axis::kDp});
     parts = ranks.group({plan::Axis::kCp});
-    buffers = job::make_buffers(run, ranks, list, tied, options);
+    buffers = job::make_buffers(run, ranks, list, options);
     const auto activation = [h = run.model.hidden_size,
                              parts = context.sequence_part().parts](const tensor::Batch& batch) {
-      const at::Tensor& tokens = batch.at("tokens");
-      return std::vector<std::int64_t>{tokens.size(1) / parts, tokens.size(0), h};
+      const at::Tensor &tokens = batch.at("tokens"), encoder = batch.find("encoder_tokens");
+      const std::int64_t more = encoder.defined() ? encoder.size(1) : 0;
+      return std::vector<std::int64_t>{(tokens.size(1) + more) / parts, tokens.size(0), h};
     };
     executor = std::make_unique<pipeline::Executor>(plan::schedule_of(run), list,
                                                     ranks.group({plan::Axis::kPp}), activation, options);
@@ -90,7 +91,7 @@ struct Rank {
   }
 
   const config::Run& run;
-  std::vector<models::gpt::BuiltStage> built;
+  job::Model model;
   comm::Group data, parts;
   std::unique_ptr<data_parallel::GradBuffers> buffers;
   std::unique_ptr<pipeline::Executor> executor;

@@ -34,6 +34,42 @@ TEST(Gradients, OfAGptWithSharedKeysAndDropoutAgree) {
   expect_all_agree(fmt::format("{}{}", kGroups, kUntied));
 }
 
+/// Stages of the encoder, of the decoder, and with layers of both.
+const std::vector<Layout> kEncoderLayouts = with_model_cuts({
+    {"Pp4", 4, "--pipeline-model-parallel-size 4"},
+    {"Pp3LayersOfBothInOne", 3,
+     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ee*3|ett|ttL"},
+    {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
+    {"Pp2GpipeDelayed", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule gpipe --delay-wgrad-compute"},
+    {"Pp2Virtual2Dp2Overlapped", 4,
+     "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --use-distributed-optimizer "
+     "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 5000"},
+    {"Dp2Sharded", 2,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --overlap-grad-reduce "
+     "--overlap-param-gather"},
+    {"Pp2Dp2ShardedGradients", 4,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --pipeline-model-parallel-size 2 "
+     "--pipeline-schedule zb-h1"},
+    {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
+    {"Pp2Dp2MadeAgain", 4,
+     "--pipeline-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
+     "--recompute-num-layers 1 --overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Tp2SpMadeAgainInPart", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --recompute-granularity selective --recompute-modules "
+     "core_attn layernorm mlp"},
+});
+
+TEST(Gradients, OfAnEncoderAndADecoderWithDropoutAgree) { expect_all_agree(kT5, kEncoderLayouts); }
+
+TEST(Gradients, OfAnUntiedEncoderAndDecoderAgree) {
+  expect_all_agree(
+      fmt::format("{}{}--position-embedding-type rope --output-layer-bias --normalization RMSNorm "
+                  "--swiglu --disable-bias-linear ",
+                  kT5, kUntied),
+      kEncoderLayouts);
+}
+
 constexpr const char* kNoAttentionDropout = "--attention-dropout 0 ";
 
 const std::vector<Layout> kContextLayouts = {

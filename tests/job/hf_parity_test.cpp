@@ -60,6 +60,21 @@ constexpr Layout kExpertLayouts[] = {
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1 --moe-token-dispatcher-type alltoall"}};
 
+/// Encoder and decoder; one stage holds layers of both.
+constexpr Layout kEncoderLayouts[] = {
+    {"Tp1", 1, ""},
+    {"Tp2", 2, "--tensor-model-parallel-size 2"},
+    {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+    {"Tp4Sp", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
+    {"Pp2", 2, "--pipeline-model-parallel-size 2"},
+    {"Pp3LayersOfBothInOne", 3, "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ee|et|tL"},
+    {"Dp2PerToken", 2, "--micro-batch-size 1 --calculate-per-token-loss"},
+    {"Tp2SpPp4", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 --micro-batch-size 1 "
+     "--calculate-per-token-loss"}};
+/// The labels' length, filled up to what tensor ranks share.
+constexpr std::int64_t kDecoderLength = 20;
+
 class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> {
  protected:
   [[nodiscard]] static std::string folder() {
@@ -71,10 +86,28 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
                            "--micro-batch-size 2 --global-batch-size 2 --seq-length 32 --hidden-dropout 0 "
                            "--attention-dropout 0 --device ") +
                        test::words(test::device_flag()) + test::words(layout.flags);
+    const bool t5 = std::string(std::get<0>(GetParam())) == "t5";
+    const auto more =
+        test::words(t5 ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength) : "");
     const std::string file = folder() + "/config.json";
-    return test::settings(layout.world, flags, [&](config::Run& run) {
+    return test::settings(layout.world, flags + more, [&](config::Run& run) {
       config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
     });
+  }
+
+  /// The decoder reads its labels one place later, behind id 0, and 0 for those that are ignored.
+  [[nodiscard]] tensor::Batch encoder_batch(const Tensor& tokens, const Tensor& given,
+                                            std::int64_t first) const {
+    const Tensor mask = vectors_.view("in.attention_mask").to(at::kLong).narrow(0, first, tokens.size(0));
+    Tensor labels = at::full({tokens.size(0), kDecoderLength}, -100, at::kLong);
+    labels.narrow(1, 0, given.size(1)).copy_(given);
+    Tensor read = at::zeros_like(labels);
+    read.narrow(1, 1, kDecoderLength - 1).copy_(labels.narrow(1, 0, kDecoderLength - 1).clamp_min(0));
+    return tensor::Batch({{"encoder_tokens", tokens.to(test::device())},
+                          {"encoder_padding", (mask == 0).to(test::device())},
+                          {"tokens", read.to(test::device())},
+                          {"labels", labels.to(test::device())},
+                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
   }
 
   const checkpoint::SafetensorsFile vectors_{folder() + "/vectors.safetensors"};
@@ -89,6 +122,7 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * size;
       const Tensor tokens = vectors_.view("in.input_ids").to(at::kLong).narrow(0, first, size);
       const Tensor given = vectors_.view("in.labels").to(at::kLong).narrow(0, first, size);
+      if (job.run.model.has_encoder()) return encoder_batch(tokens, given, first);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
       return tensor::Batch({{"tokens", tokens.to(test::device())},
@@ -144,7 +178,10 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   Gradients gradients;
   const config::Run run = settings();
   const Tensor logits = vectors_.view("logits");
-  const double tokens = (vectors_.view("in.labels").narrow(1, 1, 31) >= 0).sum().item<double>();
+  const Tensor labels = vectors_.view("in.labels");
+  const std::int64_t first_label = run.model.has_encoder() ? 0 : 1;  // a GPT is not asked for its first token
+  const double tokens =
+      (labels.narrow(1, first_label, labels.size(1) - first_label) >= 0).sum().item<double>();
   double norm_of_step = 0;
   test::on_jobs(run, [&](Job& job) {
     restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
@@ -156,8 +193,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     }
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * got.size(0);
-      EXPECT_TRUE(
-          at::allclose(got.cpu(), logits.narrow(0, first, got.size(0)), /*rtol=*/1e-4, /*atol=*/2e-5));
+      EXPECT_TRUE(at::allclose(got.cpu().narrow(1, 0, logits.size(1)), logits.narrow(0, first, got.size(0)),
+                               /*rtol=*/1e-4, /*atol=*/2e-5));
     });
     const auto evaluated = job.evaluate(1, [&](int) { return steps(job); });
     EXPECT_NEAR(evaluated.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
@@ -193,6 +230,9 @@ INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
                                                           "qwen3", "gemma3_text"),
                                           testing::ValuesIn(kLayouts)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,
+                         testing::Combine(testing::Values("t5"), testing::ValuesIn(kEncoderLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mixtures, HfParity,
                          testing::Combine(testing::Values("mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),

@@ -151,7 +151,7 @@ std::map<std::string, std::vector<double>> counts_of_a_step(int world, const std
                   kLlama + kUntied + more));
   std::map<std::string, std::vector<double>> counts;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    Job job(run, ranks, build_gpt, InitialValues::kDrawn, at::kDouble);
+    Job job(run, ranks, build_model, InitialValues::kDrawn, at::kDouble);
     auto report = job.train_step(test::steps_after(job, 0), {.learning_rate = 1e-3, .weight_decay = 0.1});
     if (ranks.rank() == 0) counts = std::move(report.counts);
   });

@@ -55,11 +55,14 @@ inline std::vector<Layout> with_model_cuts(std::vector<Layout> more) {
   return more;
 }
 
-/// A complete, checked run. Later flags win over earlier ones.
+/// A complete, checked run. Later flags win over earlier ones; the word t5 among them asks for that family.
 inline config::Run settings(
-    int world, const Words& flags, const std::function<void(config::Run&)>& fill = [](config::Run&) {}) {
+    int world, Words flags, const std::function<void(config::Run&)>& fill = [](config::Run&) {}) {
+  const bool t5 = std::erase(flags, "t5") > 0;
   config::Run run = config::parse(
-      words("gpt --mock-data --tokenizer-type NullTokenizer --train-iters 10 --lr 0.001") + flags);
+      words(fmt::format("{} --mock-data --tokenizer-type NullTokenizer --train-iters 10 --lr 0.001",
+                        t5 ? "t5" : "gpt")) +
+      flags);
   run.parallel.world_size = world;
   fill(run);
   config::derive(run);
@@ -67,20 +70,30 @@ inline config::Run settings(
   return run;
 }
 
-/// Sample `number`: s + 1 random tokens.
-inline at::Tensor sample(const config::Run& run, std::int64_t number) {
+/// Sample `number`: random tokens, as many as `length`.
+inline at::Tensor sample(const config::Run& run, std::int64_t number, std::int64_t length) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number) + 99);
-  return at::randint(0, run.model.vocab_size, {run.training.seq_length + 1}, generator, at::kLong);
+  return at::randint(0, run.model.vocab_size, {length}, generator, at::kLong);
 }
 
 /// The micro-batch of samples [first, first + micro_batch_size); every seventh token counts for nothing.
+/// Those of an encoder are others, of which sample i lacks the last i % 4.
 inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
-  std::vector<at::Tensor> rows;
+  std::vector<at::Tensor> rows, encoder_rows, padding;
   const auto size = run.training.micro_batch_size;
-  for (std::int64_t i = 0; i < size; ++i) rows.push_back(sample(run, first + i));
+  const bool encoder = run.model.has_encoder();
+  const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
+  for (std::int64_t i = first; i < first + size; ++i) {
+    rows.push_back(sample(run, i, s + 1));
+    encoder_rows.push_back(sample(run, i + 1000, run.training.seq_length));
+    padding.push_back(at::arange(run.training.seq_length) >= run.training.seq_length - i % 4);
+  }
   const at::Tensor all = at::stack(rows);
-  const auto s = run.training.seq_length;
   tensor::Batch batch;
+  if (encoder) {
+    batch.set("encoder_tokens", at::stack(encoder_rows));
+    batch.set("encoder_padding", at::stack(padding));
+  }
   batch.set("tokens", all.narrow(1, 0, s).contiguous());
   batch.set("labels", all.narrow(1, 1, s).contiguous());
   batch.set("loss_mask", (all.narrow(1, 1, s) % 7 != 0).to(at::kFloat));

@@ -36,7 +36,7 @@ test::MakeBlock head(const config::Model& model, Tensor labels) {
     const std::shared_ptr<tensor::Parameter> w = context.make(plan::embedding_params(model, parallel).word);
     return std::make_unique<test::FunctionBlock>(
         std::vector<tensor::Parameter*>{w.get()}, [=](const Tensor& x, const tensor::Pass&) {
-          return vocab_loss(x, *w, labels, context.tp, context.sequence_parallel);
+          return vocab_loss(x, {w.get()}, labels, context.tp, context.sequence_parallel);
         });
   };
 }
@@ -83,7 +83,7 @@ TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
           const auto w = context.make(plan::embedding_params(model, parallel).word);
           test::randomize({w.get()});
           const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
-          const Tensor logits = vocab_logits(mine, *w, context.tp, split.sequence_parallel);
+          const Tensor logits = vocab_logits(mine, {w.get()}, context.tp, split.sequence_parallel);
           EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << split.tp;
         });
 }

@@ -52,7 +52,7 @@ config::Run run_of(const std::string& folder) { return run_from(config_of(folder
 
 std::set<std::string> names_of(const config::Run& run) {
   std::set<std::string> names;
-  for (const auto& spec : plan::gpt_params(run.model, run.parallel))
+  for (const auto& spec : plan::model_params(run.model, run.parallel))
     for (const auto& tensor : hf_tensors(spec, hf_naming(run.model))) names.insert(tensor.name);
   return names;
 }
@@ -73,7 +73,7 @@ Shapes recorded_shapes(const std::string& folder) {
 
 Shapes shapes_of(const config::Run& run) {
   Shapes shapes;
-  for (const auto& spec : plan::gpt_params(run.model, run.parallel))
+  for (const auto& spec : plan::model_params(run.model, run.parallel))
     for (const auto& tensor : hf_tensors(spec, hf_naming(run.model))) {
       auto shape = spec.shape;
       if (tensor.expert) shape.erase(shape.begin());
@@ -94,7 +94,7 @@ TEST(HfNames, AndShapesAreThoseOfEveryCheckpoint) {
 
 TEST(HfNames, OfExpertsNumberThemWithTheirRows) {
   const auto run = run_of("mixtral");
-  for (const auto& spec : plan::gpt_params(run.model, run.parallel)) {
+  for (const auto& spec : plan::model_params(run.model, run.parallel)) {
     if (spec.name != "decoder.layers.1.mlp.experts.linear_fc1.weight") continue;
     const auto tensors = hf_tensors(spec, HfFamily::kMixtral);
     ASSERT_EQ(tensors.size(), 2U * 4);

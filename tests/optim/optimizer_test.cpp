@@ -27,9 +27,9 @@ struct Toy {
       list.push_back(all.back().get());
     }
     test::randomize(list);
-    buffers = std::make_unique<data_parallel::GradBuffers>(
-        std::vector<std::vector<Parameter*>>{list}, nullptr,
-        data_parallel::Groups{.data = data, .tensor = tp}, options);
+    buffers = std::make_unique<data_parallel::GradBuffers>(std::vector<std::vector<Parameter*>>{list},
+                                                           data_parallel::Groups{.data = data, .tensor = tp},
+                                                           options);
   }
 };
 
@@ -263,11 +263,13 @@ TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
   parallel.world_size = parallel.pipeline_model_parallel_size = 2;
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const int stage = ranks.coord(plan::Axis::kPp);
-    Parameter table({.name = "table", .shape = {4, 3}}, {}, at::dtype(at::kDouble));
+    Parameter table({.name = "table", .shape = {4, 3}, .held_by = plan::HeldBy::kEnds}, {},
+                    at::dtype(at::kDouble));
     Parameter other({.name = fmt::format("other {}", stage), .shape = {10}}, {}, at::dtype(at::kDouble));
     test::randomize({&table, &other});
     table.is_copy = stage == 1;
-    data_parallel::GradBuffers buffers({{&table, &other}}, &table, {.embedding = ranks.embedding()}, {});
+    data_parallel::GradBuffers buffers(
+        {{&table, &other}}, {.stages = {{plan::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}}, {});
     Optimizer optimizer(adam(), buffers, ranks.world(), false);
     table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // 3 in all
     other.accumulate(at::full({10}, 2.0, at::kDouble));
@@ -291,7 +293,7 @@ TEST(Optimizer, ExpertsCountOnce) {
       Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
       test::randomize({&dense, &experts});
       data_parallel::GradBuffers buffers(
-          {{&dense, &experts}}, nullptr,
+          {{&dense, &experts}},
           {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
           {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
       Optimizer optimizer(adam(), buffers, ranks.world(), false);

@@ -14,7 +14,7 @@ using Kind = FurtherSum;
 
 TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
   const std::vector<std::vector<FlatParam>> chunks{
-      {{100, Kind::kTied}, {10, Kind::kTensor}, {70}, {20, Kind::kSharedRows}, {30}, {40, Kind::kTensor}},
+      {{100, Kind::kStages}, {10, Kind::kTensor}, {70}, {20, Kind::kSharedRows}, {30}, {40, Kind::kTensor}},
       {{5, Kind::kTensor}}};
   const FlatLayout layout = lay_out(chunks, 1'000'000, {});
   std::vector<std::size_t> order;
@@ -29,7 +29,7 @@ TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
   // 30 and 70 from 64 on fill 134, up to 256; 40 and 10 from 64 on fill 74, up to 128; and so on.
   EXPECT_EQ(ends, (std::vector<std::int64_t>{256, 384, 512, 640, 768}));
   EXPECT_EQ(kinds,
-            (std::vector<Kind>{Kind::kNone, Kind::kTensor, Kind::kSharedRows, Kind::kTied, Kind::kTensor}));
+            (std::vector<Kind>{Kind::kNone, Kind::kTensor, Kind::kSharedRows, Kind::kStages, Kind::kTensor}));
   EXPECT_EQ(layout.buckets[4].chunk, 1);
   EXPECT_EQ(layout.size, 768);
 }

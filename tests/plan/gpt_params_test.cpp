@@ -14,13 +14,13 @@ namespace {
 
 std::int64_t count(const config::Model& model) {
   std::int64_t sum = 0;
-  for (const ParamSpec& spec : gpt_params(model, {})) sum += spec.numel();
+  for (const ParamSpec& spec : model_params(model, {})) sum += spec.numel();
   return sum;
 }
 
 std::vector<std::string> names(const config::Model& model) {
   std::vector<std::string> all;
-  for (const ParamSpec& spec : gpt_params(model, {})) all.push_back(spec.name);
+  for (const ParamSpec& spec : model_params(model, {})) all.push_back(spec.name);
   return all;
 }
 
@@ -139,7 +139,7 @@ TEST(GptParams, SwitchesAddAndRemoveParameters) {
 /// Elements of the parameters whose name has `part` in it.
 double elements(const config::Model& model, const std::string& part) {
   double sum = 0;
-  for (const ParamSpec& spec : gpt_params(model, {}))
+  for (const ParamSpec& spec : model_params(model, {}))
     if (spec.name.find(part) != std::string::npos) sum += static_cast<double>(spec.numel());
   return sum;
 }
@@ -217,7 +217,7 @@ TEST(GptParams, TheVocabularyIsFilledInMemoryOnly) {
 /// Names of the parameters of one layer, embedding and head whose gradient is partial over tp.
 std::set<std::string> partial(const config::Model& model, const config::Parallel& parallel) {
   std::set<std::string> all;
-  for (const ParamSpec& spec : gpt_params(model, parallel)) {
+  for (const ParamSpec& spec : model_params(model, parallel)) {
     if (spec.partial == AxisSet{Axis::kTp})
       all.insert(spec.name);
     else
@@ -256,7 +256,7 @@ TEST(GptParams, StartValuesAndWeightDecay) {
   m.init_method_std = 0.04;
   m.embedding_init_method_std = 0.5;
   m.untie_embeddings_and_output_weights = true;
-  for (const ParamSpec& spec : gpt_params(m, {})) {
+  for (const ParamSpec& spec : model_params(m, {})) {
     const bool matrix = spec.shape.size() == 2;
     EXPECT_EQ(spec.weight_decay, matrix) << spec.name;
     const auto has = [&](const char* part) { return spec.name.find(part) != std::string::npos; };

@@ -60,7 +60,7 @@ class Bent final : public tensor::Block {
 
 /// GPT whose first layer goes wrong on rank 1.
 job::Model with_a_defect(const job::Site& site) {
-  job::Model model = job::build_gpt(site);
+  job::Model model = job::build_model(site);
   auto& layer = model.stages[0]->blocks.at(1);
   if (site.ranks.rank() == 1) layer = std::make_unique<Bent>(std::move(layer));
   return model;

@@ -45,10 +45,12 @@ Group Communicators::world() {
   return make(ranks, "world");
 }
 
-Group Communicators::embedding() {
-  const std::vector<int> stages = mesh_.peers(rank_, {plan::Axis::kPp});
-  if (stages.size() == 1 || (rank_ != stages.front() && rank_ != stages.back())) return {};
-  return make({stages.front(), stages.back()}, "embedding");
+Group Communicators::stages(const std::vector<int>& places, const std::string& name) {
+  if (std::ranges::count(places, coord(plan::Axis::kPp)) == 0) return {};
+  const std::vector<int> all = mesh_.peers(rank_, {plan::Axis::kPp});
+  std::vector<int> members;
+  for (const int place : places) members.push_back(all.at(static_cast<std::size_t>(place)));
+  return make(members, name);
 }
 
 Group Communicators::make(const std::vector<int>& ranks, const std::string& name) {

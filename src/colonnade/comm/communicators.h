@@ -4,7 +4,9 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "colonnade/comm/group.h"
 #include "colonnade/plan/mesh.h"
@@ -40,8 +42,9 @@ class Communicators {
   std::pair<Group, Group> levels(plan::AxisSet axes, int inner);
   /// All ranks.
   Group world();
-  /// First and last pipeline rank of this rank's pp group; a group of one on the ranks between.
-  Group embedding();
+  /// Those of this rank's pipeline ranks whose coordinates are `places` (ascending); a group of one where
+  /// this rank is none of them. Collective over its members the first time.
+  Group stages(const std::vector<int>& places, const std::string& name);
 
  private:
   Group make(const std::vector<int>& ranks, const std::string& name);

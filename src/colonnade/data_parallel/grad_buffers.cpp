@@ -9,17 +9,15 @@ namespace {
 
 using plan::FurtherSum;
 
-plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks,
-                         const tensor::Parameter* tied, const Groups& groups, const Options& options) {
+plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks, const Groups& groups,
+                         const Options& options) {
   std::vector<std::vector<plan::FlatParam>> flat(chunks.size());
   const bool by_unit = options.sharding >= plan::Sharding::kGradients;
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const tensor::Parameter* p : chunks[c])
-      flat[c].push_back(
-          {p->value.numel(),
-           p == tied ? FurtherSum::kTied : plan::further_sum(p->spec, p->shard, groups.tensor.size()),
-           p->spec.family, by_unit ? options.units.at(p).front() : 0,
-           by_unit && options.splits_backward && plan::may_wait(p->spec)});
+      flat[c].push_back({p->value.numel(), plan::further_sum(p->spec, p->shard, groups.tensor.size()),
+                         p->spec.family, by_unit ? options.units.at(p).front() : 0,
+                         by_unit && options.splits_backward && plan::may_wait(p->spec), p->spec.held_by});
   const auto parts = [&](const Levels& replicas) {
     return replicas.inner.size() * (options.cut_outer ? replicas.outer.size() : 1);
   };
@@ -36,10 +34,10 @@ Owned share_of(const Owned& all, const comm::Group& group) {
 
 }  // namespace
 
-GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, tensor::Parameter* tied,
-                         Groups groups, Options options)
+GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, Groups groups,
+                         Options options)
     : groups_(std::move(groups)), options_(std::move(options)), armed_(chunks.size(), false) {
-  adopt(lay_out(chunks, tied, groups_, options_), chunks);
+  adopt(lay_out(chunks, groups_, options_), chunks);
   move_into_buffers();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     for (tensor::Parameter* parameter : buckets_[b].parameters) {
@@ -144,6 +142,9 @@ void GradBuffers::on_ready(std::size_t index) {
     return;
   }
   if (!options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.place.chunk)]) return;
+  // Layers that are made again end a backward pass each: what many of them read is complete behind the last.
+  if (bucket.place.held_by == plan::HeldBy::kEncoder || bucket.place.held_by == plan::HeldBy::kDecoder)
+    return;
   if (--bucket.missing == 0) launch(index);
 }
 
@@ -186,9 +187,17 @@ void GradBuffers::sum_further(std::size_t index) {
     case FurtherSum::kSharedRows:
       if (!bucket.cuts_grads) sum_shared_rows(bucket.parameters, groups_.tensor, name);
       return;
-    case FurtherSum::kTied:
-      return groups_.embedding.all_reduce(needed, "tied embeddings").wait();
+    case FurtherSum::kStages:
+      return;  // in an order of its own
   }
+}
+
+/// Kind by kind: stages hold the kinds in different orders, and some hold two that others hold alone.
+void GradBuffers::sum_over_stages() {
+  for (const auto& [held_by, group] : groups_.stages)
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+      if (buckets_[b].place.held_by == held_by)
+        group.all_reduce(owned_[b].grads, buckets_[b].parameters.front()->spec.name + " / stages").wait();
 }
 
 void GradBuffers::finish() {
@@ -205,6 +214,7 @@ void GradBuffers::finish() {
   for (Bucket& bucket : buckets_) bucket.reduced.wait();
   travelling_.reset();
   for (std::size_t b = 0; b < buckets_.size(); ++b) sum_further(b);
+  sum_over_stages();
 }
 
 void GradBuffers::gather_params() {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -23,9 +24,8 @@ namespace colonnade::data_parallel {
 /// holder first.
 using Units = std::unordered_map<const tensor::Parameter*, std::vector<int>>;
 
-/// The blocks of all stages; `tied`, where the rank has it and both ends of the model, is read by the last
-/// block too.
-Units units_of(const std::vector<tensor::Stage*>& stages, const tensor::Parameter* tied);
+/// The blocks of all stages.
+Units units_of(const std::vector<tensor::Stage*>& stages);
 
 struct Options {
   std::int64_t bucket_elements = 40'000'000;               ///< a bucket closes when it has at least so many
@@ -56,10 +56,11 @@ struct Levels {
 
 /// The groups a gradient may have to be summed over.
 struct Groups {
-  Levels data;            ///< replicas of dense parameters that see other samples (dp and cp)
-  comm::Group tensor;     ///< tp
-  comm::Group embedding;  ///< first and last stage, where tied embeddings live on both
-  Levels expert_data;     ///< replicas of experts (edp)
+  Levels data;         ///< replicas of dense parameters that see other samples (dp and cp)
+  comm::Group tensor;  ///< tp
+  /// The stages that hold a parameter together; none: one does.
+  std::map<plan::HeldBy, comm::Group> stages;
+  Levels expert_data;  ///< replicas of experts (edp)
 
   [[nodiscard]] const Levels& replicas(plan::Family family) const {
     return family == plan::Family::kDense ? data : expert_data;
@@ -133,10 +134,8 @@ struct Here {
 /// before, while they are whole, once a micro-batch.
 class GradBuffers {
  public:
-  /// `chunks[c]`: the parameters of chunk c in forward order. `tied`: the table (or its copy) of tied
-  /// embeddings on this rank, or null.
-  GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, tensor::Parameter* tied,
-              Groups groups, Options options);
+  /// `chunks[c]`: the parameters of chunk c in forward order.
+  GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, Groups groups, Options options);
 
   /// Forgets all gradients.
   void start_step();
@@ -220,6 +219,7 @@ class GradBuffers {
   void sum_outer(std::size_t bucket);
   void make_way(std::size_t bucket);
   void sum_further(std::size_t bucket);
+  void sum_over_stages();
 
   [[nodiscard]] int unit_of(tensor::Block& block) const;  ///< -1: has no trained parameters
   void start_gather(int unit);

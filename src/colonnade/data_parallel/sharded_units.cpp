@@ -33,15 +33,14 @@ void carry(std::vector<at::Tensor>& sums, at::Tensor sum) {
 
 }  // namespace
 
-Units units_of(const std::vector<tensor::Stage*>& stages, const tensor::Parameter* tied) {
+Units units_of(const std::vector<tensor::Stage*>& stages) {
   Units units;
   int unit = 0;
   for (const tensor::Stage* stage : stages)
     for (const auto& block : stage->blocks) {
       for (const tensor::Parameter* parameter : block->parameters()) units[parameter] = {unit};
-      const bool end = stage->last && block == stage->blocks.back();
-      if (const auto table = units.find(tied); end && table != units.end() && table->second.front() != unit)
-        table->second.push_back(unit);
+      for (const tensor::Parameter* parameter : block->reads())
+        if (units.at(parameter).back() != unit) units.at(parameter).push_back(unit);
       ++unit;
     }
   return units;

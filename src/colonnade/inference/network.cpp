@@ -42,7 +42,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
   run_.parallel.hybrid_context_parallel = false;
   layers::Context context = job::layer_context(run_, ranks_, options_);
   context.draws = false;
-  model_ = job::build_gpt({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});
+  model_ = job::build_model({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});
   read_weights(model_, run_.model, source);
 }
 

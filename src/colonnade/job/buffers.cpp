@@ -11,8 +11,8 @@ namespace {
 
 data_parallel::Options buffer_options(const config::Run& run, int replicas,
                                       const std::vector<tensor::Stage*>& stages,
-                                      const tensor::Parameter* tied, const at::TensorOptions& tensors) {
-  data_parallel::Options options{.units = data_parallel::units_of(stages, tied), .empty = tensors};
+                                      const at::TensorOptions& tensors) {
+  data_parallel::Options options{.units = data_parallel::units_of(stages), .empty = tensors};
   const config::Parallel& p = run.parallel;
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
@@ -51,15 +51,14 @@ data_parallel::Levels expert_replicas(comm::Communicators& ranks, const config::
 
 std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run, comm::Communicators& ranks,
                                                          const std::vector<tensor::Stage*>& stages,
-                                                         tensor::Parameter* tied,
                                                          const at::TensorOptions& tensors) {
   std::vector<std::vector<tensor::Parameter*>> chunks;
   for (tensor::Stage* stage : stages) chunks.push_back(stage->trained_parameters());
   auto buffers = std::make_unique<data_parallel::GradBuffers>(
-      chunks, tied,
+      chunks,
       data_parallel::Groups{replicas(ranks, run, plan::Family::kDense), ranks.group({plan::Axis::kTp}),
-                            embedding_group(run, ranks), expert_replicas(ranks, run, chunks)},
-      buffer_options(run, ranks.mesh().size(plan::data_axes(plan::Family::kDense)), stages, tied, tensors));
+                            stage_groups(run, ranks), expert_replicas(ranks, run, chunks)},
+      buffer_options(run, ranks.mesh().size(plan::data_axes(plan::Family::kDense)), stages, tensors));
   for (tensor::Stage* stage : stages) buffers->attach(*stage);
   return buffers;
 }

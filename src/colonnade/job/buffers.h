@@ -11,12 +11,10 @@
 
 namespace colonnade::job {
 
-/// Of the parameters of `stages`, which from now on tell them when blocks begin and end. `tied`: as
-/// GradBuffers. `tensors`: type and device of a rank without parameters. Makes the groups of all replicas;
-/// collective.
+/// Of the parameters of `stages`, which from now on tell them when blocks begin and end. `tensors`: type and
+/// device of a rank without parameters. Makes the groups of all replicas and stages; collective.
 std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run, comm::Communicators& ranks,
                                                          const std::vector<tensor::Stage*>& stages,
-                                                         tensor::Parameter* tied,
                                                          const at::TensorOptions& tensors);
 
 /// What the executor tells the gradients' buffers.

@@ -50,13 +50,18 @@ std::int64_t optimizer_bytes(Job& job) {
 tensor::Batch empty_batch(const config::Run& given) {
   const config::Run run = plan::with_equal_groups(given);
   const auto b = run.training.micro_batch_size;
-  const auto s = run.training.seq_length;
+  const bool encoder = run.model.has_encoder();
+  const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
   const auto ids = at::dtype(at::kLong).device(run.training.device);
   tensor::Batch batch;
   batch.set("tokens", at::zeros({b, s}, ids));
   batch.set("labels", at::zeros({b, s}, ids));
   batch.set("loss_mask", at::ones({b, s}, ids.dtype(at::kFloat)));
   batch.set("samples", at::zeros({b}, ids));
+  if (encoder) {
+    batch.set("encoder_tokens", at::zeros({b, run.training.seq_length}, ids));
+    batch.set("encoder_padding", at::zeros({b, run.training.seq_length}, ids.dtype(at::kBool)));
+  }
   if (run.data.reset_attention_mask)
     batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
   batch = context_part(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);

@@ -47,13 +47,14 @@ void settle(const at::Device& device) {
   guard.synchronizeStream(guard.getStream(device));
 }
 
-/// Of a batch with tokens [b, s] their rows of this rank, else those of the settings.
+/// Of a batch with tokens [b, s] their rows of this rank, those of an encoder's tokens with them; else those
+/// of the settings.
 pipeline::Activation activation_of(const config::Run& run, const plan::SequencePart& part) {
   return [b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(), parts = part.parts,
           h = run.model.hidden_size](const tensor::Batch& batch) -> std::vector<std::int64_t> {
-    const at::Tensor tokens = batch.find("tokens");
+    const at::Tensor tokens = batch.find("tokens"), encoder = batch.find("encoder_tokens");
     if (!tokens.defined()) return {s, b, h};
-    return {tokens.size(1) / parts, tokens.size(0), h};
+    return {(tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0)) / parts, tokens.size(0), h};
   };
 }
 
@@ -81,7 +82,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
 
   std::vector<tensor::Stage*> stages;
   for (const auto& stage : model.stages) stages.push_back(stage.get());
-  buffers_ = make_buffers(run, ranks, stages, model.tied, options_);
+  buffers_ = make_buffers(run, ranks, stages, options_);
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
 

@@ -67,7 +67,7 @@ class Job {
   /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check); `type` of
   /// parameters and activations, where it is not the settings', is float64 for comparisons. Collective. On
   /// CUDA it forbids LibTorch's kernels that do not give equal bits twice, in the whole process.
-  Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_gpt,
+  Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_model,
       InitialValues values = InitialValues::kDrawn, std::optional<at::ScalarType> type = {});
   Job(const Job&) = delete;  ///< its stages know where it is
   Job& operator=(const Job&) = delete;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "colonnade/models/gpt/model.h"
+#include "colonnade/models/t5/model.h"
 #include "colonnade/plan/context_groups.h"
 
 namespace colonnade::job {
@@ -13,11 +14,16 @@ std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
   return plan::stages_of_rank(run.model, run.parallel, pp_rank);
 }
 
-comm::Group embedding_group(const config::Run& run, comm::Communicators& ranks) {
-  const plan::Placement placement =
-      plan::placement_of(plan::split_stages(run.model, run.parallel), run.parallel);
-  const bool together = placement.place(0).rank == placement.place(placement.stages() - 1).rank;
-  return together ? comm::Group() : ranks.embedding();
+std::map<plan::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks) {
+  const auto stages = plan::split_stages(run.model, run.parallel);
+  std::map<plan::HeldBy, comm::Group> groups;
+  for (const auto& [held_by, name] :
+       {std::pair(plan::HeldBy::kEnds, "embedding"), std::pair(plan::HeldBy::kEncoder, "encoder"),
+        std::pair(plan::HeldBy::kDecoder, "decoder")}) {
+    const std::vector<int> places = plan::holders(run.model, run.parallel, stages, held_by);
+    if (places.size() > 1) groups[held_by] = ranks.stages(places, name);
+  }
+  return groups;
 }
 
 namespace {
@@ -61,13 +67,15 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
   return context;
 }
 
-Model build_gpt(const Site& site) {
+Model build_model(const Site& site) {
+  auto stages =
+      site.run.model.has_encoder()
+          ? models::t5::build(site.blocks, site.run.model, site.run.parallel, site.layers, site.run.training)
+          : models::gpt::build(site.blocks, site.run.model, site.run.parallel, site.layers,
+                               site.run.training.seq_length);
   Model model;
-  for (auto& built : models::gpt::build(site.blocks, site.run.model, site.run.parallel, site.layers,
-                                        site.run.training.seq_length)) {
-    model.stages.push_back(std::make_unique<tensor::Stage>(std::move(built.stage)));
-    if (built.word_table != nullptr) model.tied = built.word_table;
-  }
+  for (tensor::Stage& stage : stages)
+    model.stages.push_back(std::make_unique<tensor::Stage>(std::move(stage)));
   return model;
 }
 

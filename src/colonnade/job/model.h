@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -20,12 +21,11 @@ std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
                               const at::TensorOptions& options);
 
-/// The ranks of the first and the last stage, where these are two: what holds tied embeddings twice.
-comm::Group embedding_group(const config::Run& run, comm::Communicators& ranks);
+/// The stages that hold parameters together with this one (plan::holders). Collective.
+std::map<plan::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks);
 
 struct Model {
   std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
-  tensor::Parameter* tied = nullptr;  ///< tied embeddings: the table or its copy, where this rank holds one
 };
 
 /// Where a model is built: settings, groups, and the blocks that this rank's stages hold.
@@ -38,7 +38,8 @@ struct Site {
 
 using ModelBuilder = std::function<Model(const Site& site)>;
 
-/// The GPT family (models/gpt), the default builder.
-Model build_gpt(const Site& site);
+/// The model that the settings describe, the default builder: a GPT (models/gpt), or with an encoder T5
+/// (models/t5).
+Model build_model(const Site& site);
 
 }  // namespace colonnade::job

@@ -37,7 +37,7 @@ bool says_what_the_model_is(const config::Setting& s) {
                                                        "moe_pad_expert_input_to_capacity",
                                                        "moe_token_drop_policy",
                                                        "mtp_loss_scaling_factor"};
-  return s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
+  return s.key == "model" || s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
 }
 
 /// What a native checkpoint's or a Hugging Face folder's own settings say of the model.

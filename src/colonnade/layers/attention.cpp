@@ -5,22 +5,21 @@
 #include <cmath>
 
 namespace colonnade::layers {
-namespace {
 
 double score_scale(const config::Model& model) {
   return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(static_cast<double>(model.kv_channels)));
 }
 
-}  // namespace
-
 Attention::Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
-                     std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer)
+                     std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer, const Sight& sight)
     : qkv(params.qkv.weight, params.qkv.bias, context),
       proj(params.proj.weight, params.proj.bias, context),
       q_norm_(make_norm(params.q_norm, model, context)),
       k_norm_(make_norm(params.k_norm, model, context)),
       rotary_(std::move(rotary)),
-      core_(model, context, {layer, score_scale(model), params.qkv.weight.name, params.sinks}),
+      core_(model, context,
+            {layer, score_scale(model), params.qkv.weight.name, params.sinks, sight.causal, sight.mask,
+             sight.bias}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
       head_dim_(model.kv_channels) {}

@@ -14,6 +14,16 @@
 
 namespace colonnade::layers {
 
+/// Whom a token sees besides what windows and sinks of the settings say.
+struct Sight {
+  bool causal = true;
+  std::string mask = "attention_mask";  ///< as CoreAttention::Args
+  RelativeBias bias = {};
+};
+
+/// What scores are multiplied by.
+double score_scale(const config::Model& model);
+
 /// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank holds heads / tp
 /// query heads and max(1, groups / tp) key-value heads; where tp is larger than the groups,
 /// neighbours hold the same key-value head and its gradients are summed over them.
@@ -22,7 +32,7 @@ class Attention {
   /// `rotary` may be null (learned or no positions) and is shared by the layers of a stage that have its
   /// base.
   Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
-            std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
+            std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer, const Sight& sight = {});
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 

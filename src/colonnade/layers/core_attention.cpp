@@ -3,6 +3,8 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "colonnade/layers/context_parallel/blocks.h"
 #include "colonnade/layers/context_parallel/heads.h"
@@ -15,6 +17,12 @@
 namespace colonnade::layers {
 namespace {
 
+/// Of keys that no query sees, the same for all of them.
+at::Tensor for_each_query(const at::Tensor& mask, std::int64_t queries) {
+  if (!mask.defined() || mask.dim() == 4) return mask;
+  return mask.view({mask.size(0), 1, 1, mask.size(1)}).expand({mask.size(0), 1, queries, mask.size(1)});
+}
+
 /// The last dimension filled up with zeros, which no sum of products sees.
 at::Tensor filled(const at::Tensor& x, std::int64_t to) {
   return x.size(-1) == to ? x : at::constant_pad_nd(x, {0, to - x.size(-1)});
@@ -25,6 +33,9 @@ at::Tensor filled(const at::Tensor& x, std::int64_t to) {
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
     : sinks(context.make(args.sinks)),
       again_(context.recompute.selects("core_attn")),
+      causal_(args.causal),
+      mask_(args.mask),
+      bias_(args.bias),
       across_(across(context.cp, args.layer)),
       name_(args.name),
       layer_(args.layer),
@@ -84,7 +95,7 @@ at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass
 }
 
 at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const {
-  const at::Tensor mask = pass.batch.find("attention_mask");
+  const at::Tensor mask = for_each_query(pass.batch.find(mask_), heads.q.size(2));
   const std::int64_t first = group.heads.rank() * heads.q.size(1);
   const ops::Sinks own_sinks{sinks.get(), first, sink_at_zero_};
   if (group.ring.size() > 1)
@@ -101,11 +112,14 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, con
   args.softcap = softcap_;
   args.sinks = own_sinks;
   args.mask = mask;
+  args.causal = causal_;
+  if (bias_.table != nullptr)
+    args.bias = ops::relative_bias(*bias_.table, heads.q.size(2), heads.k.size(2), bias_.distances);
   if (pass.training && dropout_ > 0) {
     args.dropout = dropout_;
     args.key.key = dropout_key_;
     args.key.samples = pass.batch.at("samples");
-    args.key.sequence_length = heads.q.size(2);
+    args.key.sequence_length = std::max(heads.q.size(2), heads.k.size(2));
     args.key.hidden_offset = first_head_ + first;
     args.key.hidden_size = all_heads_;
   }

@@ -7,10 +7,17 @@
 #include <string>
 
 #include "colonnade/layers/context.h"
+#include "colonnade/ops/relative_bias.h"
 #include "colonnade/ops/rotary.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::layers {
+
+/// What relative positions add to the scores of this rank's heads.
+struct RelativeBias {
+  tensor::Parameter* table = nullptr;  ///< null: nothing
+  ops::Distances distances;
+};
 
 /// softmax(scale * q k^T + masks) v, with the window of the layer, a soft cap of scores and sinks where the
 /// settings have them, over the heads of this rank: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d] and v
@@ -25,6 +32,10 @@ class CoreAttention {
     double scale = 1.0;                         ///< of the scores
     std::string name;                           ///< keys the dropout; the same in every layout
     std::optional<plan::ParamSpec> sinks = {};  ///< of the heads
+    bool causal = true;
+    /// Of the batch, bool and true where hidden: [b or 1, 1, s, t], or [b, t] of keys that no query sees.
+    std::string mask = "attention_mask";
+    RelativeBias bias = {};
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
   [[nodiscard]] at::Tensor forward(ops::Qkv heads, const tensor::Pass& pass) const;
@@ -49,6 +60,9 @@ class CoreAttention {
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const;
 
   bool again_;  ///< made again in the backward pass
+  bool causal_;
+  std::string mask_;
+  RelativeBias bias_;
   std::map<int, Across> across_;
   std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;

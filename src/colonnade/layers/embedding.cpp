@@ -36,10 +36,10 @@ Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& m
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
       scale_(embedding_scale(model, word->value.scalar_type())),
-      dropout_(params.word.name, model.hidden_dropout, context) {}
+      dropout_(params.word.name, model.hidden_dropout, context),
+      encoder_dropout_(params.word.name + " of the encoder", model.hidden_dropout, context) {}
 
-at::Tensor Embedding::position_rows(const at::Tensor& tokens, const tensor::Pass& pass) const {
-  at::Tensor ids = pass.batch.find("position_ids");
+at::Tensor Embedding::position_rows(const at::Tensor& tokens, at::Tensor ids) const {
   if (!ids.defined()) ids = at::arange(tokens.size(1), tokens.options()).expand(tokens.sizes());
   if (sequence_parallel_) {
     const auto part = ids.size(1) / tp_.size();
@@ -48,11 +48,17 @@ at::Tensor Embedding::position_rows(const at::Tensor& tokens, const tensor::Pass
   return ops::embedding(ids.contiguous(), *position_, 0, position_->value.size(0));
 }
 
+at::Tensor Embedding::rows(const at::Tensor& tokens, const at::Tensor& position_ids) const {
+  const at::Tensor x = word_rows(tokens, *word, tp_, sequence_parallel_, scale_);
+  return position_ ? x + position_rows(tokens, position_ids) : x;
+}
+
 at::Tensor Embedding::forward(const tensor::Pass& pass) const {
-  const at::Tensor& tokens = pass.batch.at("tokens");
-  at::Tensor x = word_rows(tokens, *word, tp_, sequence_parallel_, scale_);
-  if (position_) x = x + position_rows(tokens, pass);
-  return dropout_.drop(x, pass);
+  return dropout_.drop(rows(pass.batch.at("tokens"), pass.batch.find("position_ids")), pass);
+}
+
+at::Tensor Embedding::forward_encoder(const tensor::Pass& pass) const {
+  return encoder_dropout_.drop(rows(pass.batch.at("encoder_tokens"), {}), pass);
 }
 
 void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {

@@ -13,17 +13,21 @@ class Embedding {
  public:
   Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context);
   [[nodiscard]] at::Tensor forward(const tensor::Pass& pass) const;
+  /// The same of the tokens that an encoder reads, `encoder_tokens`; what is dropped is drawn for itself.
+  [[nodiscard]] at::Tensor forward_encoder(const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 
   std::unique_ptr<tensor::Parameter> word;
 
  private:
-  [[nodiscard]] at::Tensor position_rows(const at::Tensor& tokens, const tensor::Pass& pass) const;
+  /// `position_ids` may be undefined.
+  [[nodiscard]] at::Tensor rows(const at::Tensor& tokens, const at::Tensor& position_ids) const;
+  [[nodiscard]] at::Tensor position_rows(const at::Tensor& tokens, at::Tensor position_ids) const;
   std::unique_ptr<tensor::Parameter> position_;
   comm::Group tp_;
   bool sequence_parallel_;
   double scale_;
-  Residual dropout_;
+  Residual dropout_, encoder_dropout_;
 };
 
 /// What embeddings of `type` are multiplied by: 1, or with --scale-embeddings sqrt(hidden size) in that type,

@@ -4,10 +4,12 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/plan/recompute.h"
 #include "colonnade/tensor/kept.h"
 #include "colonnade/tensor/storage.h"
 
@@ -64,8 +66,7 @@ struct RecomputeRule : torch::autograd::Function<RecomputeRule> {
 
 class RecomputedBlocks final : public tensor::Block {
  public:
-  explicit RecomputedBlocks(std::vector<std::unique_ptr<tensor::Block>> blocks)
-      : blocks_(std::move(blocks)) {}
+  explicit RecomputedBlocks(Blocks blocks) : blocks_(std::move(blocks)) {}
 
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
     return recompute({x}, pass, [this](const Tensors& inputs, const tensor::Pass& now) {
@@ -82,12 +83,21 @@ class RecomputedBlocks final : public tensor::Block {
     }
     return all;
   }
+  std::vector<tensor::Parameter*> reads() override {
+    const auto own = parameters();
+    std::vector<tensor::Parameter*> all;
+    for (const auto& block : blocks_)
+      for (tensor::Parameter* parameter : block->reads())
+        if (std::ranges::count(own, parameter) + std::ranges::count(all, parameter) == 0)
+          all.push_back(parameter);
+    return all;
+  }
   void finish_step() override {
     for (const auto& block : blocks_) block->finish_step();
   }
 
  private:
-  std::vector<std::unique_ptr<tensor::Block>> blocks_;
+  Blocks blocks_;
 };
 
 }  // namespace
@@ -122,8 +132,18 @@ void make_again(const Tensors& made, const at::Tensor& behind, std::function<Ten
   for (const c10::Storage& storage : state->storages) tensor::release(storage);
 }
 
-std::unique_ptr<tensor::Block> recomputed(std::vector<std::unique_ptr<tensor::Block>> blocks) {
+std::unique_ptr<tensor::Block> recomputed(Blocks blocks) {
   return std::make_unique<RecomputedBlocks>(std::move(blocks));
+}
+
+void append_with_recomputation(Blocks& all, Blocks layers, const config::Recompute& recompute) {
+  auto layer = layers.begin();
+  for (const std::int64_t length : plan::stretches_made_again(recompute, std::ssize(layers))) {
+    const auto end = layer + length;
+    all.push_back(recomputed({std::move_iterator(layer), std::move_iterator(end)}));
+    layer = end;
+  }
+  std::move(layer, layers.end(), std::back_inserter(all));
 }
 
 }  // namespace colonnade::layers

@@ -7,8 +7,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "colonnade/config/recompute.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::layers {
@@ -30,7 +32,12 @@ at::Tensor recompute(const Tensors& inputs, const tensor::Pass& pass,
 /// leads to, is there. Each of `made` lies alone in its memory. Does nothing without a graph.
 void make_again(const Tensors& made, const at::Tensor& behind, std::function<Tensors()> again);
 
+using Blocks = std::vector<std::unique_ptr<tensor::Block>>;
+
 /// Blocks that are one block, made again as a whole: only what it reads is kept.
-std::unique_ptr<tensor::Block> recomputed(std::vector<std::unique_ptr<tensor::Block>> blocks);
+std::unique_ptr<tensor::Block> recomputed(Blocks blocks);
+
+/// Appends the layers of a virtual stage, those that are made again together as one block.
+void append_with_recomputation(Blocks& all, Blocks layers, const config::Recompute& recompute);
 
 }  // namespace colonnade::layers

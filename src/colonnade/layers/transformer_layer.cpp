@@ -28,7 +28,7 @@ const std::string& output_name(const plan::LayerParams& params) {
 
 TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config::Model& model,
                                    const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
-                                   std::int64_t layer)
+                                   std::int64_t layer, const Sight& sight)
     : norms_again_(context.recompute.selects("layernorm")),
       mlp_again_(
           context.recompute.selects(std::holds_alternative<plan::MlpParams>(params.mlp) ? "mlp" : "moe")),
@@ -36,35 +36,58 @@ TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config
       post_attention_norm_(make_norm(params.post_attention_norm, model, context)),
       mlp_norm_(norm_of(params), model, context),
       post_mlp_norm_(make_norm(params.post_mlp_norm, model, context)),
+      final_norm_(make_norm(params.final_norm, model, context)),
       after_attention_(proj_of(params).weight.name, model.hidden_dropout, context),
       after_mlp_(output_name(params), model.hidden_dropout, context) {
   if (const auto* latent = std::get_if<plan::LatentAttentionParams>(&params.attention))
     latent_ = std::make_unique<LatentAttention>(*latent, model, context, std::move(rotary), layer);
   else
     attention_ = std::make_unique<Attention>(std::get<plan::AttentionParams>(params.attention), model,
-                                             context, std::move(rotary), layer);
+                                             context, std::move(rotary), layer, sight);
+  if (params.cross)
+    cross_ = std::make_unique<Cross>(
+        Cross{.norm = {params.cross->norm, model, context},
+              .attention = {*params.cross, model, context, layer},
+              .after = {params.cross->proj.weight.name, model.hidden_dropout, context}});
   if (const auto* mlp = std::get_if<plan::MlpParams>(&params.mlp))
     mlp_ = std::make_unique<Mlp>(mlp->fc1, mlp->fc2, model, context);
   else
     moe_ = std::make_unique<Moe>(std::get<plan::MoeParams>(params.mlp), model, context);
 }
 
-at::Tensor TransformerLayer::forward(const at::Tensor& x, const tensor::Pass& pass) {
+ops::Added TransformerLayer::join(const Residual& residual, const Norm& norm, const at::Tensor& y,
+                                  tensor::Parameter* bias, const at::Tensor& x, const tensor::Pass& pass) {
+  if (residual.only_adds(bias, pass)) return norm.add_forward(y, x);
+  ops::Added added;
+  added.sum = residual.forward(y, bias, x, pass);
+  added.normed = norm.forward(added.sum);
+  return added;
+}
+
+ops::Added TransformerLayer::cross(const at::Tensor& attended, const at::Tensor& x, const at::Tensor& encoded,
+                                   const tensor::Pass& pass) const {
+  tensor::Parameter* bias = attention_->proj.bias.get();
+  const ops::Added before = join(after_attention_, cross_->norm, attended, bias, x, pass);
+  const at::Tensor crossed = cross_->attention.forward(before.normed, encoded, pass);
+  if (norms_again_)
+    make_again({before.normed}, crossed,
+               [this, sum = before.sum.detach()] { return Tensors{cross_->norm.forward(sum)}; });
+  return join(cross_->after, mlp_norm_, crossed, cross_->attention.proj.bias.get(), before.sum, pass);
+}
+
+at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& encoded,
+                                     const tensor::Pass& pass) {
   const at::Tensor attended = attend(x, pass);
   tensor::Parameter* bias = (latent_ ? latent_->proj : attention_->proj).bias.get();
-  ops::Added added;
-  if (after_attention_.only_adds(bias, pass)) {
-    added = mlp_norm_.add_forward(attended, x);
-  } else {
-    added.sum = after_attention_.forward(attended, bias, x, pass);
-    added.normed = mlp_norm_.forward(added.sum);
-  }
+  const ops::Added added =
+      cross_ ? cross(attended, x, encoded, pass) : join(after_attention_, mlp_norm_, attended, bias, x, pass);
   at::Tensor y = feed_forward(added.normed, pass);
   if (norms_again_)
     make_again({added.normed}, y,
                [this, sum = added.sum.detach()] { return Tensors{mlp_norm_.forward(sum)}; });
   if (post_mlp_norm_) y = post_mlp_norm_->forward(y);
-  return after_mlp_.forward(y, mlp_ ? mlp_->fc2.bias.get() : nullptr, added.sum, pass);
+  y = after_mlp_.forward(y, mlp_ ? mlp_->fc2.bias.get() : nullptr, added.sum, pass);
+  return final_norm_ ? final_norm_->forward(y) : y;
 }
 
 at::Tensor TransformerLayer::attend(const at::Tensor& x, const tensor::Pass& pass) const {
@@ -94,12 +117,17 @@ std::vector<tensor::Parameter*> TransformerLayer::parameters() {
   else
     attention_->add_parameters(all);
   add_norm(all, post_attention_norm_);
+  if (cross_) {
+    collect(all, {cross_->norm.weight.get(), cross_->norm.bias.get()});
+    cross_->attention.add_parameters(all);
+  }
   collect(all, {mlp_norm_.weight.get(), mlp_norm_.bias.get()});
   if (moe_)
     moe_->add_parameters(all);
   else
     mlp_->add_parameters(all);
   add_norm(all, post_mlp_norm_);
+  add_norm(all, final_norm_);
   return all;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "colonnade/layers/attention.h"
+#include "colonnade/layers/cross_attention.h"
 #include "colonnade/layers/latent_attention.h"
 #include "colonnade/layers/mlp.h"
 #include "colonnade/layers/moe/moe.h"
@@ -10,17 +11,28 @@
 namespace colonnade::layers {
 
 /// h = x + drop(attention(norm(x))); y = h + drop(mlp(norm(h))). Attention may be multi-latent, the MLP a
-/// mixture of experts. With sandwich norms attention and MLP are followed by a norm each.
+/// mixture of experts. With sandwich norms attention and MLP are followed by a norm each. A decoder's layer
+/// adds drop(cross_attention(norm(h), encoded)) to h before the MLP; the last one of an encoder ends with a
+/// norm.
 class TransformerLayer final : public tensor::Block {
  public:
   TransformerLayer(const plan::LayerParams& params, const config::Model& model, const Context& context,
-                   std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
-  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
+                   std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer,
+                   const Sight& sight = {});
+  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override { return forward(x, {}, pass); }
+  /// `encoded`: what the encoder gives; undefined where there is none.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& encoded, const tensor::Pass& pass);
   std::vector<tensor::Parameter*> parameters() override;
   void finish_step() override;
 
  private:
   [[nodiscard]] at::Tensor attend(const at::Tensor& x, const tensor::Pass& pass) const;
+  /// A sub-layer's output added to the residual stream, and the next one's norm of the sum.
+  static ops::Added join(const Residual& residual, const Norm& norm, const at::Tensor& y,
+                         tensor::Parameter* bias, const at::Tensor& x, const tensor::Pass& pass);
+  /// Attention to the encoder, between the sum behind attention and the MLP's norm.
+  [[nodiscard]] ops::Added cross(const at::Tensor& attended, const at::Tensor& x, const at::Tensor& encoded,
+                                 const tensor::Pass& pass) const;
   [[nodiscard]] at::Tensor feed_forward(const at::Tensor& normed, const tensor::Pass& pass) const;
 
   bool norms_again_, mlp_again_;  ///< made again in the backward pass
@@ -32,7 +44,15 @@ class TransformerLayer final : public tensor::Block {
   std::unique_ptr<Mlp> mlp_;  ///< one of these two
   std::unique_ptr<Moe> moe_;
   std::optional<Norm> post_mlp_norm_;
+  std::optional<Norm> final_norm_;
   Residual after_attention_, after_mlp_;
+  /// Attention to an encoder, where there is one.
+  struct Cross {
+    Norm norm;
+    CrossAttention attention;
+    Residual after;
+  };
+  std::unique_ptr<Cross> cross_;
 };
 
 }  // namespace colonnade::layers

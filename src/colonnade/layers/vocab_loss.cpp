@@ -2,6 +2,7 @@
 #include "colonnade/layers/vocab_loss.h"
 
 #include "colonnade/layers/regions.h"
+#include "colonnade/ops/column_sum.h"
 #include "colonnade/ops/product.h"
 #include "colonnade/ops/vocab_loss.h"
 #include "colonnade/tensor/kept.h"
@@ -14,7 +15,7 @@ using torch::autograd::variable_list;
 
 /// What the two passes share besides tensors.
 struct Site {
-  tensor::Parameter* weight;
+  OutputLayer output;
   comm::Group tp;
   bool sequence_parallel;
 };
@@ -33,11 +34,12 @@ ops::LogitStats combine(ops::LogitStats local, const comm::Group& tp) {
 
 struct LinearLoss : torch::autograd::Function<LinearLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
-                            const at::Tensor& labels_n, const Site& site) {
+                            const std::optional<at::Tensor>& b, const at::Tensor& labels_n,
+                            const Site& site) {
     const at::Tensor whole =
         site.sequence_parallel ? gather_sequence(x, site.tp, "vocabulary loss / activations") : x;
-    const VocabRange held = vocab_range(*site.weight);
-    const at::Tensor logits = ops::product(rows_of(whole), w);
+    const VocabRange held = vocab_range(*site.output.weight);
+    const at::Tensor logits = ops::product(rows_of(whole), w, b);
     const auto stats = combine(ops::logit_stats(logits, labels_n, held.first, held.rows), site.tp);
     tensor::keep(ctx, site);
     ctx->save_for_backward({x, logits, labels_n, stats.max, stats.sum_exp});
@@ -51,7 +53,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     at::Tensor dlogits = saved[1];
     const at::Tensor& labels_n = saved[2];
     const comm::Group& tp = site.tp;
-    const VocabRange held = vocab_range(*site.weight);
+    const VocabRange held = vocab_range(*site.output.weight);
     const at::Tensor grad_n = grads[0].contiguous().masked_fill(labels_n < 0, 0);
     ops::logit_gradient(dlogits, saved[3], saved[4], labels_n, grad_n, held.first, held.rows);
 
@@ -65,7 +67,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     }
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
-      dx = ops::product_input_grad(dlogits, site.weight->value.detach()).view(whole.sizes());
+      dx = ops::product_input_grad(dlogits, site.output.weight->value.detach()).view(whole.sizes());
       if (site.sequence_parallel && tp.size() > 1) {
         const at::Tensor partial = dx;
         dx = at::empty_like(x, at::MemoryFormat::Contiguous);
@@ -75,27 +77,28 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
       }
     }
     gathered.wait();
-    site.weight->accumulate_product(dlogits, rows_of(whole));
+    site.output.weight->accumulate_product(dlogits, rows_of(whole));
+    if (site.output.bias != nullptr) site.output.bias->accumulate(ops::column_sum(dlogits));
     reduced.wait();
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels,
+at::Tensor vocab_loss(const at::Tensor& x, const OutputLayer& output, const at::Tensor& labels,
                       const comm::Group& tp, bool sequence_parallel) {
   const at::Tensor labels_n = labels.t().contiguous().view(-1);
-  const at::Tensor loss_n =
-      LinearLoss::apply(x, weight.value, labels_n, Site{&weight, tp, sequence_parallel});
+  const at::Tensor loss_n = LinearLoss::apply(x, output.weight->value, output.bias_value(), labels_n,
+                                              Site{output, tp, sequence_parallel});
   return loss_n.view({labels.size(1), labels.size(0)}).t();
 }
 
-at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, const comm::Group& tp,
+at::Tensor vocab_logits(const at::Tensor& x, const OutputLayer& output, const comm::Group& tp,
                         bool sequence_parallel) {
   const at::NoGradGuard no_grad;
   const at::Tensor whole = sequence_parallel ? gather_sequence(x, tp, "logits / activations") : x;
-  const at::Tensor local = ops::product(rows_of(whole), weight.value.detach());
+  const at::Tensor local = ops::product(rows_of(whole), output.weight->value.detach(), output.bias_value());
   at::Tensor vocab_major = local.t().to(at::kFloat).contiguous();
   if (local.scalar_type() == at::kDouble) vocab_major = local.t().contiguous();
   if (tp.size() > 1) {
@@ -103,7 +106,7 @@ at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, co
     tp.all_gather(all, vocab_major, "logits / vocabulary").wait();
     vocab_major = all;
   }
-  const std::int64_t vocabulary = weight.spec.shape[0];
+  const std::int64_t vocabulary = output.weight->spec.shape[0];
   return vocab_major.narrow(0, 0, vocabulary)
       .view({vocabulary, whole.size(0), whole.size(1)})
       .permute({2, 1, 0})

@@ -3,24 +3,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "colonnade/comm/group.h"
 #include "colonnade/layers/embedding.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::layers {
 
-/// loss[t] = log(sum_v exp(x_t . W_v)) - x_t . W_label(t), in fp32 (float64 for float64).
+/// What logits x W^T + b are made of.
+struct OutputLayer {
+  tensor::Parameter* weight;          ///< this rank's rows [v, h]
+  tensor::Parameter* bias = nullptr;  ///< [v]; null: none
+  [[nodiscard]] std::optional<at::Tensor> bias_value() const {
+    return bias == nullptr ? std::nullopt : std::optional(bias->value);
+  }
+};
+
+/// loss[t] = log(sum_v exp(z_v)) - z_label(t) of the logits z_v = x_t . W_v + b_v, in fp32 (float64 for
+/// float64).
 ///
-/// Shapes: x [s, b, h] ([s / tp, b, h] with sequence parallelism), W this rank's rows [v, h], labels
-/// int64 [b, s] (negative: loss and gradient are 0) -> loss [b, s].
-/// Communication: forward, one maximum and one sum of 2 s b numbers; backward, the gradient of x is
-/// summed over tp while the weight gradient is computed. Memory: the logits are kept for the
-/// backward pass, which turns them into their gradient in place.
-at::Tensor vocab_loss(const at::Tensor& x, tensor::Parameter& weight, const at::Tensor& labels,
+/// Shapes: x [s, b, h] ([s / tp, b, h] with sequence parallelism), labels int64 [b, s] (negative: loss and
+/// gradient are 0) -> loss [b, s]. Communication: forward, one maximum and one sum of 2 s b numbers;
+/// backward, the gradient of x is summed over tp while the weight gradient is computed. Memory: the logits
+/// are kept for the backward pass, which turns them into their gradient in place.
+at::Tensor vocab_loss(const at::Tensor& x, const OutputLayer& output, const at::Tensor& labels,
                       const comm::Group& tp, bool sequence_parallel);
 
 /// logits [b, s, vocabulary] of all ranks' rows, without filling, in fp32. Not differentiable.
-at::Tensor vocab_logits(const at::Tensor& x, const tensor::Parameter& weight, const comm::Group& tp,
+at::Tensor vocab_logits(const at::Tensor& x, const OutputLayer& output, const comm::Group& tp,
                         bool sequence_parallel);
 
 }  // namespace colonnade::layers

@@ -146,6 +146,7 @@ Tensor attention_with_scores(const Qkv& qkv, const Tensor& mask, const HeadSizes
     scores.tanh_();
     scores = scores * args.softcap;
   }
+  if (args.bias.defined()) scores = scores + args.bias;
   if (mask.defined()) scores = scores + mask;
   Tensor v = qkv.v;
   const std::int64_t w = v.size(3);
@@ -176,6 +177,9 @@ void check(const Qkv& qkv, const AttentionArgs& args) {
   COL_CHECK(sinks.learned == nullptr || sinks.learned->value.numel() >= sinks.first + qkv.q.size(1),
             "attention: there must be a sink for each of {} heads from {} on; got {}", qkv.q.size(1),
             sinks.first, c10::str(sinks.learned->value.sizes()));
+  COL_CHECK(!args.bias.defined() ||
+                args.bias.sizes() == at::IntArrayRef({1, qkv.q.size(1), qkv.q.size(2), qkv.k.size(2)}),
+            "attention: the bias of scores must be [1, n, s, t]; got {}", c10::str(args.bias.sizes()));
   const Tensor& mask = args.mask;
   COL_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool && mask.dim() == 4 &&
                                 (mask.size(0) == 1 || mask.size(0) == qkv.q.size(0)) && mask.size(1) == 1 &&
@@ -193,7 +197,7 @@ Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
   const bool slanted = args.causal && z.s != z.t && z.s > 1;
   const bool masked = windowed || slanted || args.mask.defined();
   const bool sinks = args.sinks.any();
-  if (args.dropout > 0 || args.softcap > 0 || (sinks && qkv.q.is_cuda())) {
+  if (args.dropout > 0 || args.softcap > 0 || args.bias.defined() || (sinks && qkv.q.is_cuda())) {
     const Tensor mask = masked || triangle ? added_mask(qkv.q, z, args) : Tensor();
     return attention_with_scores(qkv, mask, z, args, sinks);
   }

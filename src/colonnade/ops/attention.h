@@ -23,9 +23,10 @@ struct AttentionArgs {
   double scale = 1.0;       ///< scores are multiplied by it; 1 / sqrt(d) as a rule
   bool causal = true;       ///< a query sees its own and earlier positions, aligned at the end of the keys
   std::int64_t window = 0;  ///< W > 0: only W earlier positions and itself; needs causal
-  at::Tensor mask;          ///< bool [b or 1, 1, q, k], true = hidden, on top of causal; or undefined
-  double dropout = 0;       ///< > 0 takes a path that keeps all scores in memory, and says so once
-  DropoutKey key;           ///< read when dropout > 0; sequence offset and length, first head, samples
+  at::Tensor bias;  ///< [1, n, s, t], added to the scaled scores; differentiated; keeps all scores in memory
+  at::Tensor mask;  ///< bool [b or 1, 1, q, k], true = hidden, on top of causal; or undefined
+  double dropout = 0;  ///< > 0 takes a path that keeps all scores in memory, and says so once
+  DropoutKey key;      ///< read when dropout > 0; sequence offset and length, first head, samples
   Sinks sinks;
   double softcap = 0;  ///< c > 0: scores become c tanh(scores / c) before masks; keeps all scores in memory
 };

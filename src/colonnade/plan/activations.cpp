@@ -13,22 +13,24 @@ std::int64_t element_size(const config::Model& model) {
 }
 
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage) {
-  const Sizes z(run);
+  const Sequences s(run);
   std::int64_t kept = 0, first = stage.first_layer;
   for (const std::int64_t length : stretches_made_again(run.recompute, stage.num_layers)) {
-    kept += z.hidden;
+    kept += s.hidden();
     first += length;
   }
-  for (std::int64_t i = first; i < stage.first_layer + stage.num_layers; ++i)
-    kept += layer_activations(run, z, i);
-  if (stage.embedding) kept += embedding_activations(run, z);
-  return kept + (stage.head ? head_activations(run, z) : z.hidden);
+  for (std::int64_t i = first; i < stage.first_layer + stage.num_layers; ++i) kept += layer_activations(s, i);
+  if (stage.embedding) kept += embedding_activations(run, s.tokens());
+  if (stage.embedding && s.encoder() != nullptr) kept += embedding_activations(run, *s.encoder());
+  return kept + (stage.head ? head_activations(s) : s.hidden());
 }
 
 std::int64_t batch_bytes(const config::Run& run) {
-  const Sizes z(run);
+  const Sequences s(run);
+  const Sizes& z = s.tokens();
+  const std::int64_t encoder = s.encoder() != nullptr ? s.encoder()->n * (kInt64 + 1) : 0;
   const std::int64_t further = z.cp > 1 ? z.m.mtp_num_layers : 0;  // what they read is of other ranks
-  return (1 + further) * z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
+  return encoder + (1 + further) * z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
          (run.data.reset_attention_mask ? z.b * z.length * z.length : 0);
 }
 
@@ -57,18 +59,32 @@ std::int64_t attention_evaluation(const config::Run& run, const Sizes& z) {
 
 }  // namespace
 
+/// Keys and values of the encoder beside the queries, on top of what attention makes.
+std::int64_t cross_evaluation(const Sequences& s) {
+  const Sizes &z = s.tokens(), &t = *s.encoder();
+  const bool dense = z.m.attn_logit_softcapping > 0;
+  return 2 * z.hidden + z.whole() + t.whole() + z.n * z.e * 2 * z.q + t.n * z.e * 4 * z.q +
+         (dense ? 2 * cross_scores(s) : 0);
+}
+
 // A layer holds its input, the normed input, the attention's output and the sum of both to its end, and
 // inside that what its two parts make; the projection's sum over the tensor ranks is whole before it is cut.
 std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
                               const std::vector<UnitBytes>& units) {
-  const Sizes z(run);
-  const std::int64_t whole = z.whole();
-  const LayerCounts layers = layers_of(z.m, stage);
-  const std::int64_t parts = std::max(layers.dense > 0 ? whole + mlp_activations(z) : 0,
-                                      layers.experts > 0 ? expert_evaluation(z) : 0);
-  const std::int64_t mlp = 4 * z.hidden + parts;
-  const bool dense = z.m.attn_logit_softcapping > 0 || (has_sinks(z.m) && run.training.device == "cuda");
-  const std::int64_t attention = 2 * z.hidden + attention_evaluation(run, z) + (dense ? 2 * scores(z) : 0);
+  const Sequences s(run);
+  const config::Model& m = run.model;
+  const bool dense = m.attn_logit_softcapping > 0 || (has_sinks(m) && run.training.device == "cuda") ||
+                     m.position_embedding == config::PositionEmbedding::kRelative;
+  const auto layer_bytes = [&](std::int64_t i) {
+    const Sizes& z = s.of(i);
+    const std::int64_t mlp =
+        4 * z.hidden + (z.has_experts(i) ? expert_evaluation(z) : z.whole() + mlp_activations(z));
+    const std::int64_t attention = 2 * z.hidden + attention_evaluation(run, z) + (dense ? 2 * scores(z) : 0);
+    return std::max({mlp, attention, s.crosses(i) ? cross_evaluation(s) : 0}) + s.beside(i);
+  };
+  std::int64_t layers = 0;
+  for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i)
+    layers = std::max(layers, layer_bytes(i));
   const auto largest = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
     std::int64_t bytes = 0;
     for (; first < last; ++first) bytes = std::max(bytes, units[static_cast<std::size_t>(first)].forward);
@@ -76,13 +92,15 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
   };
   const std::ptrdiff_t before = stage.embedding ? 1 : 0, all = std::ssize(units);
   const std::ptrdiff_t layers_end = std::max(before, all - (stage.head ? 1 : 0));
-  const std::int64_t layer =
-      stage.num_layers > 0 ? std::max(mlp, attention) + largest(before, std::min(layers_end, all)) : 0;
+  if (stage.num_layers > 0) layers += largest(before, std::min(layers_end, all));
+  const Sizes& z = s.tokens();
   if (stage.head)
-    return std::max(layer, 2 * z.hidden + z.gathered + z.n * z.e * z.vocabulary + largest(layers_end, all));
-  return std::max(layer, z.hidden + whole + largest(0, std::min(before, all)));
+    return std::max(layers,
+                    z.hidden + s.hidden() + z.gathered + z.n * z.e * z.vocabulary + largest(layers_end, all));
+  return std::max(layers, s.hidden() + (s.encoder() != nullptr ? s.hidden() : z.whole()) +
+                              largest(0, std::min(before, all)));
 }
 
-std::int64_t message_bytes(const config::Run& run) { return Sizes(run).hidden; }
+std::int64_t message_bytes(const config::Run& run) { return Sequences(run).hidden(); }
 
 }  // namespace colonnade::plan

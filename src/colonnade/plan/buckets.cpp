@@ -28,13 +28,16 @@ class Filler {
                                  .family = param.family,
                                  .unit = param.unit,
                                  .waits = param.waits,
+                                 .held_by = param.held_by,
                                  .begin = layout_.size,
                                  .first = layout_.entries.size()});
     open_ = true;
     layout_.size = round_up(layout_.size, kStartAlignment);
     layout_.entries.push_back({static_cast<std::size_t>(chunk), index, layout_.size, param.numel});
     layout_.size += param.numel;
-    if (layout_.size - layout_.buckets.back().begin >= bucket_elements_) close();
+    if (param.further == FurtherSum::kStages ||
+        layout_.size - layout_.buckets.back().begin >= bucket_elements_)
+      close();
   }
 
   void close() {
@@ -92,6 +95,14 @@ FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
         spec.name);
     return FurtherSum::kNone;
   }
+  if (spec.held_by != HeldBy::kOneStage) {
+    COL_CHECK(
+        spec.partial.empty() && !shard.shared,
+        "{}: gradients of what several stages hold must be whole but for the sum over them; got one that is "
+        "partial or shared; correct the placement",
+        spec.name);
+    return FurtherSum::kStages;
+  }
   if (tp == 1) return FurtherSum::kNone;
   if (spec.cut(Axis::kTp) != nullptr) return shard.shared ? FurtherSum::kSharedRows : FurtherSum::kNone;
   return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;
@@ -115,7 +126,7 @@ FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const Family family : {Family::kDense, Family::kExpert})
       for (const FurtherSum further :
-           {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kTied})
+           {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kStages})
         place(c, family, further);
   return filler.take();
 }

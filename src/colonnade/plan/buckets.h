@@ -16,10 +16,10 @@ enum class FurtherSum : std::uint8_t {
   kNone,
   kTensor,      ///< the sum over the tensor ranks: the spec calls the gradient partial
   kSharedRows,  ///< the sum over the tensor ranks that hold the same rows (key-value heads, tp > groups)
-  kTied,        ///< the sum over first and last stage: tied embeddings
+  kStages,      ///< the sum over the stages that hold it
 };
 
-/// Of a parameter that is not tied, on one of `tp` tensor ranks.
+/// Of a parameter on one of `tp` tensor ranks.
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp);
 
 /// Whether a split backward pass may leave its gradient for later: of matrices, which are multiplied with.
@@ -58,6 +58,7 @@ struct FlatParam {
   int unit =
       0;  ///< those of different units lie in different buckets; the same for all: buckets know no units
   bool waits = false;  ///< its gradient may come later than those of others; buckets are of one kind
+  HeldBy held_by = HeldBy::kOneStage;
 };
 struct FlatEntry {
   std::size_t chunk = 0;
@@ -71,6 +72,7 @@ struct FlatBucket {
   Family family = Family::kDense;          ///< of all its parameters
   int unit = 0;                            ///< of all its parameters
   bool waits = false;                      ///< of all its parameters
+  HeldBy held_by = HeldBy::kOneStage;      ///< of its parameter, which is alone where several stages hold it
   std::int64_t begin = 0, end = 0;         ///< elements, filling included
   std::size_t first = 0, last = 0;         ///< entries [first, last)
 };

@@ -8,6 +8,7 @@
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/context_parallel.h"
+#include "colonnade/plan/flops.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/param.h"
@@ -72,6 +73,38 @@ double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stag
     if (run.recompute.selects("mla_up_proj") && by_sequence) passes += attention.again * layers;
   }
   return ring(activation, tp) * passes;
+}
+
+/// The same of an encoder and its decoder, whose layers work on sequences of two lengths. Attention to the
+/// encoder opens its stretch with both and closes it with the decoder's.
+double encoder_tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stages, int tp,
+                            bool by_sequence) {
+  const SampleLength length = sample_length(run);
+  const double row =
+      static_cast<double>(run.training.micro_batch_size * run.model.hidden_size * element_size(run.model));
+  const double decoder = row * static_cast<double>(length.tokens);
+  const double encoder = row * static_cast<double>(length.encoder);
+  const double twice = by_sequence ? 3 : 2;  // forward and backward, and once more for weights
+  double bytes = 0;
+  for (const StageBlocks& stage : stages) {
+    if (stage.embedding) bytes += 2 * (encoder + decoder);
+    if (stage.head) bytes += twice * decoder;
+    std::int64_t again = 0;
+    for (const std::int64_t stretch : stretches_made_again(run.recompute, stage.num_layers)) again += stretch;
+    for (std::int64_t i = 0; i < stage.num_layers; ++i) {
+      const bool of_encoder = stage.first_layer + i < run.model.encoder_num_layers;
+      const double own = of_encoder ? encoder : decoder;
+      const double opened = 2 * own + (of_encoder ? 0 : decoder + encoder);
+      const double closed = (of_encoder ? 2 : 3) * own;
+      bytes += twice * opened + 2 * closed;
+      // A sum at the end of a stretch is as long as two cut passes.
+      if (i < again)
+        bytes += by_sequence ? opened + closed : 2 * closed;
+      else if (run.recompute.selects("mlp"))
+        bytes += 2 * own;
+    }
+  }
+  return ring(bytes, tp);
 }
 
 /// Of all layers with experts of a stage, for one micro-batch.
@@ -181,10 +214,13 @@ std::vector<StageTraffic> plan_traffic(const config::Run& given) {
   std::vector<StageTraffic> traffic;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     StageTraffic t;
-    t.tensor = tensor_bytes(run, memory[rank].stages, activation, tp, by_sequence) * schedule.microbatches;
+    const double of_tensor = run.model.has_encoder()
+                                 ? encoder_tensor_bytes(run, memory[rank].stages, tp, by_sequence)
+                                 : tensor_bytes(run, memory[rank].stages, activation, tp, by_sequence);
+    t.tensor = of_tensor * schedule.microbatches;
     for (const Action& a : schedule.programs[rank])
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
-        t.pipeline += by_sequence ? activation / tp : activation;
+        t.pipeline += static_cast<double>(message_bytes(run));
     add_data(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank], t);
     for (const StageBlocks& stage : memory[rank].stages)
       t.experts += expert_bytes(run, stage) * schedule.microbatches;

@@ -57,13 +57,28 @@ std::string bytes_text(double bytes) {
 }
 std::string count_text(double count) { return scaled(count, 1000, {"", " k", " M", " B", " T"}); }
 
-std::string blocks_text(const StageBlocks& blocks) {
+std::string length_text(const config::Run& run) {
+  const SampleLength length = sample_length(run);
+  return run.model.has_encoder() ? fmt::format("{} + {}", length.encoder, length.tokens)
+                                 : std::to_string(length.tokens);
+}
+
+std::string blocks_text(const StageBlocks& blocks, std::int64_t encoder_layers) {
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  const auto layers = [&](std::string_view what, std::int64_t first, std::int64_t end) {
+    if (end == first + 1) add(fmt::format("layer{} {}", what, first));
+    if (end > first + 1) add(fmt::format("layers{} {}-{}", what, first, end - 1));
+  };
   if (blocks.embedding) add("embedding");
-  const std::int64_t last = blocks.first_layer + blocks.num_layers - 1;
-  if (blocks.num_layers == 1) add(fmt::format("layer {}", last));
-  if (blocks.num_layers > 1) add(fmt::format("layers {}-{}", blocks.first_layer, last));
+  const std::int64_t first = blocks.first_layer, end = first + blocks.num_layers;
+  if (encoder_layers == 0) {
+    layers("", first, end);
+  } else {
+    layers(" of the encoder", std::min(first, encoder_layers), std::min(end, encoder_layers));
+    layers(" of the decoder", std::max(first, encoder_layers) - encoder_layers,
+           std::max(end, encoder_layers) - encoder_layers);
+  }
   if (blocks.head) add("head");
   return out.empty() ? "nothing" : out;
 }
@@ -99,7 +114,8 @@ Table layout_table(const config::Run& run) {
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     const auto stages = stages_of_rank(run.model, run.parallel, static_cast<int>(rank));
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk)
-      table.push_back({number(rank), ranks_text(members[rank]), number(chunk), blocks_text(stages[chunk])});
+      table.push_back({number(rank), ranks_text(members[rank]), number(chunk),
+                       blocks_text(stages[chunk], run.model.encoder_num_layers)});
   }
   return table;
 }
@@ -152,17 +168,28 @@ std::string determinism_text(const config::Run& run) {
       bytes_text(data), bytes_text(data_before), bytes_text(peak), bytes_text(peak_before));
 }
 
+namespace {
+
+/// It knows decoders alone.
+std::string estimate_text(const config::Run& run) {
+  const TheoreticalMemory estimate = theoretical_memory(run, run.parallel.sequence_parallel);
+  return fmt::format("Megatron's estimate of the fullest rank{}: weights and optimizer {}, activations {}\n",
+                     run.parallel.sequence_parallel ? " (selective recomputation)" : "",
+                     bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
+}
+
+}  // namespace
+
 std::string describe(const config::Run& run) {
   const Mesh mesh(run.parallel);
   const Schedule schedule = schedule_of(run);
   const Timeline timeline = simulate(schedule, kRelativeCosts);
   double parameters = 0;
-  for (const ParamSpec& spec : gpt_params(run.model, run.parallel))
+  for (const ParamSpec& spec : model_params(run.model, run.parallel))
     parameters += static_cast<double>(spec.numel());
   const std::int64_t batch =
       run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();
-  const double flops = training_flops(run.model, run.training.seq_length, batch, mesh.size(Axis::kTp));
-  const TheoreticalMemory estimate = theoretical_memory(run, run.parallel.sequence_parallel);
+  const double flops = training_flops(run.model, sample_length(run), batch, mesh.size(Axis::kTp));
   std::string out =
       fmt::format("{}: tensor {} x context {} x data {} x pipeline {}\n", counted(mesh.world_size(), "rank"),
                   mesh.size(Axis::kTp), mesh.size(Axis::kCp), mesh.size(Axis::kDp), mesh.size(Axis::kPp));
@@ -170,19 +197,18 @@ std::string describe(const config::Run& run) {
     out += fmt::format("data ranks: {} instances of {}{}\n", instances,
                        levels_of(run.parallel, mesh).inner.dense,
                        run.parallel.outer_dp_sharding_strategy == "optim" ? ", which share updates" : "");
-  out += fmt::format("batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
-                     counted(run.training.seq_length, "token"), run.training.micro_batch_size,
-                     counted(run.parallel.data_parallel_size(), "data rank"),
-                     counted(schedule.microbatches, "micro-batch", "es"));
+  out += fmt::format(
+      "batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
+      run.model.has_encoder() ? length_text(run) + " tokens" : counted(run.training.seq_length, "token"),
+      run.training.micro_batch_size, counted(run.parallel.data_parallel_size(), "data rank"),
+      counted(schedule.microbatches, "micro-batch", "es"));
   const double again = recomputed_flops(run, batch).total();
   out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters),
                      flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += "memory of each rank\n" + table_text(memory_table(run));
-  out +=
-      fmt::format("Megatron's estimate of the fullest rank{}: weights and optimizer {}, activations {}\n\n",
-                  run.parallel.sequence_parallel ? " (selective recomputation)" : "",
-                  bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
+  if (!run.model.has_encoder()) out += estimate_text(run);
+  out += '\n';
   out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';
   if (run.parallel.deterministic_mode)
     out += fmt::format("deterministic mode: {}\n\n", determinism_text(run));

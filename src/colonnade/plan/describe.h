@@ -14,8 +14,11 @@ namespace colonnade::plan {
 std::string bytes_text(double bytes);
 /// "8.03 B", "124 M", "4.10 k" for counts of parameters.
 std::string count_text(double count);
-/// "embedding, layers 0-3"; "nothing" for an empty stage.
-std::string blocks_text(const StageBlocks& blocks);
+/// Tokens of a sample: "512", with an encoder "512 + 128".
+std::string length_text(const config::Run& run);
+/// "embedding, layers 0-3", with an encoder "layers of the encoder 4-5, of the decoder 0-1"; "nothing" for an
+/// empty stage.
+std::string blocks_text(const StageBlocks& blocks, std::int64_t encoder_layers = 0);
 
 /// A table; the first line holds the titles.
 using Table = std::vector<std::vector<std::string>>;

@@ -51,17 +51,14 @@ AttentionFlops attention_flops(const config::Model& m) {
 /// What all layers of a model share is counted once.
 class LayerCounter {
  public:
-  LayerCounter(const config::Model& m, std::int64_t seq_length)
-      : m_(m),
-        length_(static_cast<double>(seq_length)),
-        attention_(attention_flops(m)),
-        experts_(layers_with_experts(m)) {}
+  LayerCounter(const config::Model& m, const SampleLength& length)
+      : m_(m), length_(length), attention_(attention_flops(m)), experts_(layers_with_experts(m)) {}
   [[nodiscard]] LayerFlops of(std::int64_t layer) const;
   [[nodiscard]] double norms() const { return attention_.norms; }
 
  private:
   const config::Model& m_;
-  double length_;
+  SampleLength length_;
   AttentionFlops attention_;
   std::vector<bool> experts_;
 };
@@ -73,41 +70,58 @@ LayerFlops LayerCounter::of(std::int64_t layer) const {
   const double shared = experts ? column * static_cast<double>(m.moe.shared_expert_intermediate_size) : 0;
   const double routed =
       column * static_cast<double>(experts ? m.moe.router_topk * m.moe.ffn_hidden_size : m.ffn_hidden_size);
-  return {.projections = attention_.projections,
-          .heads = attention_.heads,
-          .mlp = routed + shared,
-          .shared = shared,
-          .attention = attention_.scores * twice_seen(window_of(m, layer), length_)};
+  const auto tokens = static_cast<double>(length_.of_layer(m, layer));
+  LayerFlops flops{.projections = tokens * attention_.projections,
+                   .heads = tokens * attention_.heads,
+                   .mlp = tokens * (routed + shared),
+                   .shared = tokens * shared,
+                   .attention = tokens * attention_.scores * twice_seen(window_of(m, layer), tokens)};
+  if (!m.has_encoder()) return flops;
+  if (layer < m.encoder_num_layers) {
+    flops.attention *= 2;  // every token sees all of them
+  } else {
+    // Queries and the projection of its tokens, keys and values of the encoder's.
+    const auto read = static_cast<double>(length_.encoder);
+    flops.projections += attention_.projections / 2 * (tokens + read);
+    flops.attention += tokens * attention_.scores * 2 * read;
+  }
+  return flops;
 }
 
 }  // namespace
 
-LayerFlops layer_flops(const config::Model& m, std::int64_t layer, std::int64_t seq_length) {
-  return LayerCounter(m, seq_length).of(layer);
+SampleLength sample_length(const config::Run& run) {
+  if (!run.model.has_encoder()) return run.training.seq_length;
+  return {run.training.decoder_seq_length, run.training.seq_length};
 }
 
-TrainingFlops training_flops_by_part(const config::Model& m, std::int64_t seq_length, std::int64_t sequences,
-                                     int tensor) {
+LayerFlops layer_flops(const config::Model& m, std::int64_t layer, const SampleLength& length) {
+  return LayerCounter(m, length).of(layer);
+}
+
+TrainingFlops training_flops_by_part(const config::Model& m, const SampleLength& length,
+                                     std::int64_t sequences, int tensor) {
   const auto hidden = static_cast<double>(m.hidden_size);
   const auto depths = static_cast<double>(m.mtp_num_layers);
-  const std::int64_t layers = m.num_layers + m.mtp_num_layers;
+  const std::int64_t layers = m.all_layers() + m.mtp_num_layers;
   const auto vocabulary = static_cast<double>(padded_vocab_size(m, tensor));
-  const double tokens = static_cast<double>(seq_length * sequences);
-  double linears = 4 * hidden * hidden * depths + 2 * hidden * vocabulary * (1 + depths);
+  const auto tokens = static_cast<double>(length.tokens);
+  double linears = tokens * (4 * hidden * hidden * depths + 2 * hidden * vocabulary * (1 + depths));
   double attention = 0;
-  const LayerCounter counter(m, seq_length);
+  const LayerCounter counter(m, length);
   for (std::int64_t i = 0; i < layers; ++i) {
     const LayerFlops layer = counter.of(i);
     linears += layer.projections + layer.mlp;
     attention += layer.attention;
   }
-  const double norms = static_cast<double>(layers) * counter.norms() + 6 * hidden * depths;
-  return {.linears = 3 * tokens * linears, .attention = 3 * tokens * attention, .norms = 3 * tokens * norms};
+  const double norms = tokens * (static_cast<double>(layers) * counter.norms() + 6 * hidden * depths);
+  const double passes = 3 * static_cast<double>(sequences);
+  return {.linears = passes * linears, .attention = passes * attention, .norms = passes * norms};
 }
 
-double training_flops(const config::Model& model, std::int64_t seq_length, std::int64_t sequences,
+double training_flops(const config::Model& model, const SampleLength& length, std::int64_t sequences,
                       int tensor) {
-  return training_flops_by_part(model, seq_length, sequences, tensor).total();
+  return training_flops_by_part(model, length, sequences, tensor).total();
 }
 
 }  // namespace colonnade::plan

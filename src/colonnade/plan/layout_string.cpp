@@ -70,11 +70,10 @@ std::string expand_letters(std::string_view text) {
   return out;
 }
 
-void check_letters(const std::string& letters, std::string_view text, std::int64_t num_layers,
-                   std::int64_t num_predictions) {
+void check_letters(const std::string& letters, std::string_view text, const LayoutCounts& counts) {
   for (const char c : letters) {
-    if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
-      refuse(fmt::format("letters are E, t, m, L and |, not '{}'", c), text, "remove it");
+    if (std::string_view("EetmL|").find(c) == std::string_view::npos) {
+      refuse(fmt::format("letters are E, e, t, m, L and |, not '{}'", c), text, "remove it");
     }
   }
   std::string blocks = letters;
@@ -92,17 +91,25 @@ void check_letters(const std::string& letters, std::string_view text, std::int64
   if (letters.front() != 'E') refuse("E must lie in the first stage", text, "remove the | before it");
   if (letters.back() != 'L') refuse("L must lie in the last stage", text, "remove the | after it");
   const auto predictions = std::count(blocks.begin(), blocks.end(), 'm');
-  if (predictions != num_predictions) {
+  if (predictions != counts.predictions) {
     refuse(fmt::format("m must appear once per further token, {} times for --mtp-num-layers {}", predictions,
-                       num_predictions),
+                       counts.predictions),
            text, "add or remove m");
   }
   if (!letters.ends_with(std::string(static_cast<std::size_t>(predictions), 'm') + "L"))
     refuse("m must lie in front of L, in its stage", text, "move m there");
-  if (layers != num_layers) {
-    refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, num_layers),
+  if (layers != counts.layers) {
+    refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, counts.layers),
            text, "add or remove t");
   }
+  const auto encoder_layers = std::count(blocks.begin(), blocks.end(), 'e');
+  if (encoder_layers != counts.encoder_layers) {
+    refuse(fmt::format("e must appear once per layer of the encoder, {} times for {} of them", encoder_layers,
+                       counts.encoder_layers),
+           text, counts.encoder_layers == 0 ? "remove e" : "add or remove e");
+  }
+  if (encoder_layers > 0 && blocks.rfind('e') > blocks.find('t'))
+    refuse("layers of the encoder, e, must come before those of the decoder, t", text, "move e to the front");
 }
 
 }  // namespace
@@ -113,15 +120,14 @@ std::string expand_layout(std::string_view text) {
   return expand_letters(expand_groups(plain));
 }
 
-std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers,
-                                      std::int64_t num_predictions, int ranks) {
+std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts& counts, int ranks) {
   const std::string letters = expand_layout(text);
-  check_letters(letters, text, num_layers, num_predictions);
+  check_letters(letters, text, counts);
   std::vector<StageBlocks> stages(1);
   for (const char c : letters) {
     StageBlocks& stage = stages.back();
     if (c == 'E') stage.embedding = true;
-    if (c == 't') ++stage.num_layers;
+    if (c == 'e' || c == 't') ++stage.num_layers;
     if (c == 'L') stage.head = true;
     if (c == '|') stages.push_back({.first_layer = stage.first_layer + stage.num_layers});
   }

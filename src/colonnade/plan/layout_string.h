@@ -16,10 +16,15 @@ namespace colonnade::plan {
 /// brackets without partner or factor, nested groups, and results beyond 1,000,000 letters.
 std::string expand_layout(std::string_view text);
 
-/// The stages of a layout, E first and once, L last and once, `t` num_layers times; stages between
-/// those of E and L may be empty; `m` num_predictions times, in front of L in its stage. Throws ConfigError
-/// with the counts it got unless the number of stages is a multiple of `ranks`. Other letters are refused.
-std::vector<StageBlocks> parse_layout(std::string_view text, std::int64_t num_layers,
-                                      std::int64_t num_predictions, int ranks);
+/// How often each kind of layer must appear.
+struct LayoutCounts {
+  std::int64_t encoder_layers = 0, layers = 0, predictions = 0;
+};
+
+/// The stages of a layout, E first and once, L last and once, `t` for each layer, in front of them `e` for
+/// each layer of an encoder; stages between those of E and L may be empty; `m` for each further token, in
+/// front of L in its stage. Throws ConfigError with the counts it got unless the number of stages is a
+/// multiple of `ranks`. Other letters are refused.
+std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts& counts, int ranks);
 
 }  // namespace colonnade::plan

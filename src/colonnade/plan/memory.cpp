@@ -19,28 +19,25 @@ namespace {
 
 constexpr std::int64_t kFp32 = 4;
 
-/// Calls f(spec, tied) for every parameter of a stage, copies of the word embeddings included, in forward
-/// order.
+/// Calls f(spec) for every parameter of a stage, copies included, in forward order. `first`: of its rank.
 template <typename F>
-void for_each_held(const config::Run& run, const StageBlocks& stage, bool has_embedding, F&& f) {
-  const bool shared = run.model.word_embeddings_shared();
-  const auto plain = [&](const ParamSpec& spec) { f(spec, false); };
-  if (stage.embedding) {
-    const EmbeddingParams embedding = embedding_params(run.model, run.parallel);
-    f(embedding.word, shared);
-    for_each(embedding.position, plain);
+void for_each_held(const config::Run& run, const StageBlocks& stage, const FirstReaders& first, F&& f) {
+  if (stage.embedding) for_each(embedding_params(run.model, run.parallel), f);
+  for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
+    if (i == first.encoder || i == first.decoder)
+      for_each(relative_bias(run.model, i < run.model.encoder_num_layers), f);
+    for_each(layer_params(run.model, run.parallel, i), f);
   }
-  for (std::int64_t i = 0; i < stage.num_layers; ++i)
-    for_each(layer_params(run.model, run.parallel, stage.first_layer + i), plain);
   if (!stage.head) return;
-  for_each(head_params(run.model, run.parallel), plain);
-  if (shared && !has_embedding) f(embedding_params(run.model, run.parallel).word, true);
+  for_each(head_params(run.model, run.parallel), f);
+  if (run.model.word_embeddings_shared() && !first.embedding)
+    f(embedding_params(run.model, run.parallel).word);
 }
 
-/// Calls f(spec, tied, unit) as for_each_held, with the number of its block in the stage; returns how many
-/// there are.
+/// Calls f(spec, unit) as for_each_held, with the number of its block in the stage; returns how many there
+/// are.
 template <typename F>
-int for_each_in_units(const config::Run& run, const StageBlocks& stage, bool has_embedding, F&& f) {
+int for_each_in_units(const config::Run& run, const StageBlocks& stage, const FirstReaders& first, F&& f) {
   std::vector<StageBlocks> units;
   if (stage.embedding) units.push_back({.embedding = true});
   std::int64_t layer = stage.first_layer, left = stage.num_layers;
@@ -53,26 +50,28 @@ int for_each_in_units(const config::Run& run, const StageBlocks& stage, bool has
   }
   if (stage.head) units.push_back({.head = true});
   for (std::size_t i = 0; i < units.size(); ++i)
-    for_each_held(run, units[i], has_embedding,
-                  [&](const ParamSpec& spec, bool tied) { f(spec, tied, static_cast<int>(i)); });
+    for_each_held(run, units[i], first, [&](const ParamSpec& spec) { f(spec, static_cast<int>(i)); });
   return static_cast<int>(units.size());
+}
+
+int number_of_units(const config::Run& run, const StageBlocks& stage) {
+  return for_each_in_units(run, stage, {.embedding = true}, [](const ParamSpec&, int) {});
 }
 
 /// The flat buffers of the rank that holds `stages`.
 FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vector<StageBlocks>& stages) {
-  const auto embeds = [](const StageBlocks& s) { return s.embedding; };
-  const bool has_embedding = std::any_of(stages.begin(), stages.end(), embeds);
+  const FirstReaders first = first_readers(run.model, stages);
   const bool by_unit = sharding_of(run.parallel) >= Sharding::kGradients;
   const bool splits = by_unit && splits_backward(run.parallel);
   std::vector<std::vector<FlatParam>> chunks;
   int before = 0;
   for (const StageBlocks& stage : stages) {
     std::vector<FlatParam>& chunk = chunks.emplace_back();
-    before += for_each_in_units(run, stage, has_embedding, [&](const ParamSpec& spec, bool tied, int unit) {
+    before += for_each_in_units(run, stage, first, [&](const ParamSpec& spec, int unit) {
       if (!spec.trained) return;
       const Shard part = shard(spec, mesh.position(0));
-      chunk.push_back({part.numel(), tied ? FurtherSum::kTied : further_sum(spec, part, mesh.size(Axis::kTp)),
-                       spec.family, by_unit ? before + unit : 0, splits && may_wait(spec)});
+      chunk.push_back({part.numel(), further_sum(spec, part, mesh.size(Axis::kTp)), spec.family,
+                       by_unit ? before + unit : 0, splits && may_wait(spec), spec.held_by});
     });
   }
   std::int64_t parameters = 0;
@@ -180,13 +179,13 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const Fla
   std::vector<std::vector<UnitBytes>> all;
   int first = 0;
   for (const StageBlocks& stage : memory.stages) {
-    const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
+    const int count = number_of_units(run, stage);
     UnitCount units(run, count);
     for (const FlatBucket& bucket : layout.buckets) {
       const int replica = replicas.of(bucket.family);
       if (bucket.unit >= first && bucket.unit < first + count)
         units.add(bucket.unit - first, bucket, replica);
-      if (stage.head && memory.read_twice() > 0 && bucket.further == FurtherSum::kTied)
+      if (stage.head && memory.read_twice() > 0 && bucket.held_by == HeldBy::kEnds)
         units.add(count - 1, bucket, replica);
     }
     all.push_back(units.bytes(stage.embedding));
@@ -221,7 +220,7 @@ std::vector<std::vector<UnitBytes>> beside_backward(const config::Run& run, cons
                                                     std::int64_t bytes) {
   std::vector<std::vector<UnitBytes>> all;
   for (const StageBlocks& stage : memory.stages) {
-    const int count = for_each_in_units(run, stage, true, [](const ParamSpec&, bool, int) {});
+    const int count = number_of_units(run, stage);
     all.emplace_back(static_cast<std::size_t>(count),
                      UnitBytes{.backward = bytes, .input = bytes, .weights = bytes});
     if (stage.head) all.back().back() = {};
@@ -235,7 +234,7 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
   for (const FlatBucket& bucket : layout.buckets) {
     if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
-    if (bucket.further == FurtherSum::kTied) memory.tied_elements += bucket.end - bucket.begin;
+    if (bucket.held_by == HeldBy::kEnds) memory.tied_elements += bucket.end - bucket.begin;
   }
   const Sharding sharding = sharding_of(run.parallel);
   const Levels levels = levels_of(run.parallel, mesh);

@@ -49,6 +49,15 @@ enum class Family : std::uint8_t {
 AxisSet model_axes(Family family);
 AxisSet data_axes(Family family);
 
+/// The pipeline stages that hold a parameter. Where there are several, all have the same values, and the sum
+/// of their gradients is the gradient.
+enum class HeldBy : std::uint8_t {
+  kOneStage,
+  kEnds,     ///< first and last: embeddings that both read
+  kEncoder,  ///< those with layers of the encoder
+  kDecoder,  ///< those with layers of the decoder
+};
+
 struct ParamSpec {
   std::string name;                 ///< global name, e.g. "decoder.layers.3.mlp.linear_fc1.weight"
   std::vector<std::int64_t> shape;  ///< global shape without filling
@@ -57,6 +66,7 @@ struct ParamSpec {
   AxisSet partial;        ///< axes besides the data axes over which the gradient must be summed
   Family family = Family::kDense;
   Init init;
+  HeldBy held_by = HeldBy::kOneStage;
   bool weight_decay = true;  ///< false for biases and norms
   bool trained = true;       ///< false: state that no gradient reaches, in fp32, the same on all ranks
 

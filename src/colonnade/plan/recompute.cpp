@@ -57,9 +57,9 @@ bool keeps_batches(const config::Run& run) {
 
 namespace {
 
-/// Of one token and layer; `whole`: the layer is made again.
+/// Of one sample and layer; `whole`: the layer is made again.
 TrainingFlops flops_again(const config::Run& run, std::int64_t layer, bool whole) {
-  const LayerFlops flops = layer_flops(run.model, layer, run.training.seq_length);
+  const LayerFlops flops = layer_flops(run.model, layer, sample_length(run));
   const bool experts =
       layers_with_experts(run.model)[static_cast<std::size_t>(std::min(layer, run.model.num_layers - 1))];
   const auto picked = [&](const char* module) { return run.recompute.selects(module); };
@@ -76,12 +76,12 @@ TrainingFlops flops_again(const config::Run& run, std::int64_t layer, bool whole
 
 TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences) {
   const config::Model& m = run.model;
-  const double tokens = static_cast<double>(run.training.seq_length * sequences);
+  const auto samples = static_cast<double>(sequences);
   TrainingFlops sum;
   const auto add = [&](std::int64_t layer, bool whole) {
     const TrainingFlops one = flops_again(run, layer, whole);
-    sum.linears += tokens * one.linears;
-    sum.attention += tokens * one.attention;
+    sum.linears += samples * one.linears;
+    sum.attention += samples * one.attention;
   };
   for (const StageBlocks& stage : split_stages(m, run.parallel)) {
     const LayerCounts again = layers_made_again(run, stage);
@@ -92,7 +92,8 @@ TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences) {
   const auto hidden = static_cast<double>(m.hidden_size);
   for (std::int64_t i = 0; i < m.mtp_num_layers; ++i) {
     add(m.num_layers + i, predictions);
-    if (predictions) sum.linears += tokens * 4 * hidden * hidden;
+    if (predictions)
+      sum.linears += samples * static_cast<double>(run.training.seq_length) * 4 * hidden * hidden;
   }
   return sum;
 }

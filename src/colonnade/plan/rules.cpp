@@ -55,6 +55,8 @@ std::span<const Area> areas() {
       {"Multi-latent attention and multi-token prediction", latent_rules(),
        "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; "
        "kv_lora_rank=16"},
+      {"Encoder and decoder", encoder_rules(),
+       "model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10"},
       {"Context parallelism", context_rules(), "context_parallel_size=2; attention_dropout=0"},
       {"Context groups by length", hybrid_rules(),
        "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "

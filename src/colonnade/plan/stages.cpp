@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "colonnade/base/error.h"
@@ -30,7 +31,7 @@ int chunks_of_even_split(const Model& model, const Parallel& p) {
         "layers; use --num-virtual-stages-per-pipeline-rank",
         p.decoder_first_pipeline_num_layers, p.decoder_last_pipeline_num_layers));
   }
-  const std::int64_t slots = model.num_layers + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
+  const std::int64_t slots = model.all_layers() + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
                              (p.account_for_loss_in_pipeline_split ? 1 : 0);
   const std::int64_t block =
       std::int64_t{p.num_layers_per_virtual_pipeline_stage} * p.pipeline_model_parallel_size;
@@ -48,7 +49,7 @@ std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int
   const int stages = p.pipeline_model_parallel_size * chunks;
   const std::int64_t embedding = p.account_for_embedding_in_pipeline_split ? 1 : 0;
   const std::int64_t loss = p.account_for_loss_in_pipeline_split ? 1 : 0;
-  const std::int64_t slots = model.num_layers + embedding + loss;
+  const std::int64_t slots = model.all_layers() + embedding + loss;
   if (slots % stages != 0) {
     throw ConfigError(fmt::format(
         "pipeline split: pipeline size * virtual stages must divide the layers (with embedding and loss "
@@ -77,7 +78,7 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
     throw ConfigError(
         fmt::format("uneven pipeline split: {}; got {} layers on the first, {} on the last of {} ranks, {} "
                     "layers in all, {} virtual stages per rank (0 layers: unset); {}",
-                    rule, first, last, ranks, model.num_layers, chunks, remedy));
+                    rule, first, last, ranks, model.all_layers(), chunks, remedy));
   };
   if (p.account_for_embedding_in_pipeline_split || p.account_for_loss_in_pipeline_split) {
     refuse("embedding and loss cannot count as layers as well",
@@ -85,7 +86,7 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
   }
   if (ranks < 2) refuse("it needs at least two pipeline ranks", "raise --pipeline-model-parallel-size");
   const int middle_ranks = ranks - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
-  const std::int64_t middle = model.num_layers - first - last;
+  const std::int64_t middle = model.all_layers() - first - last;
   if (middle < 0 || (middle_ranks == 0 && middle > 0)) {
     refuse("the ranks' layers must add up to all layers", "correct the numbers");
   }
@@ -148,12 +149,48 @@ std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
   }
   if (!p.pipeline_model_parallel_layout.empty()) {
     refuse_beside_layout(p);
-    return parse_layout(p.pipeline_model_parallel_layout, model.num_layers, model.mtp_num_layers,
+    return parse_layout(p.pipeline_model_parallel_layout,
+                        {model.encoder_num_layers, model.num_layers, model.mtp_num_layers},
                         p.pipeline_model_parallel_size);
   }
   const int chunks = chunks_of_even_split(model, p);
   const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;
   return from_counts(uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks));
+}
+
+std::vector<int> holders(const Model& model, const Parallel& p, const std::vector<StageBlocks>& stages,
+                         HeldBy held_by) {
+  const Placement placement = placement_of(stages, p);
+  const auto holds = [&](const StageBlocks& s) {
+    const std::int64_t end = s.first_layer + s.num_layers;
+    switch (held_by) {
+      case HeldBy::kOneStage:
+        return false;
+      case HeldBy::kEnds:
+        return s.embedding || s.head;
+      case HeldBy::kEncoder:
+        return s.num_layers > 0 && s.first_layer < model.encoder_num_layers;
+      case HeldBy::kDecoder:
+        return s.num_layers > 0 && end > model.encoder_num_layers;
+    }
+    return false;
+  };
+  std::set<int> ranks;
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    if (holds(stages[static_cast<std::size_t>(stage)])) ranks.insert(placement.place(stage).rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+FirstReaders first_readers(const Model& model, const std::vector<StageBlocks>& stages) {
+  FirstReaders first;
+  for (const StageBlocks& stage : stages) {
+    first.embedding = first.embedding || stage.embedding;
+    for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
+      auto& of_stack = i < model.encoder_num_layers ? first.encoder : first.decoder;
+      if (!of_stack) of_stack = i;
+    }
+  }
+  return first;
 }
 
 Placement placement_of(const std::vector<StageBlocks>& stages, const Parallel& p) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
+#include "colonnade/plan/param.h"
 #include "colonnade/plan/placement.h"
 
 namespace colonnade::plan {
@@ -14,7 +16,7 @@ namespace colonnade::plan {
 /// The blocks of one virtual stage.
 struct StageBlocks {
   bool embedding = false;
-  std::int64_t first_layer = 0;  ///< 0-based global number
+  std::int64_t first_layer = 0;  ///< 0-based global number; those of an encoder come first
   std::int64_t num_layers = 0;
   bool head = false;  ///< final norm, output layer and loss
 };
@@ -28,6 +30,19 @@ std::vector<StageBlocks> split_stages(const config::Model& model, const config::
 /// Those of pipeline rank `rank`, by chunk.
 std::vector<StageBlocks> stages_of_rank(const config::Model& model, const config::Parallel& parallel,
                                         int rank);
+
+/// The pipeline ranks, ascending, that hold a parameter which `held_by` says of; `stages` as split_stages.
+/// One where the model has no such part, or one rank holds it.
+std::vector<int> holders(const config::Model& model, const config::Parallel& parallel,
+                         const std::vector<StageBlocks>& stages, HeldBy held_by);
+
+/// The parts of a rank that hold what several blocks read: the first of its stages' blocks that reads it.
+struct FirstReaders {
+  bool embedding = false;
+  std::optional<std::int64_t> encoder, decoder;  ///< layers; none: the rank has none of them
+};
+/// `stages`: those of a rank, by chunk.
+FirstReaders first_readers(const config::Model& model, const std::vector<StageBlocks>& stages);
 
 /// Where `stages`, those of split_stages, are.
 Placement placement_of(const std::vector<StageBlocks>& stages, const config::Parallel& parallel);

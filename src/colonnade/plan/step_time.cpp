@@ -72,8 +72,8 @@ class Estimator {
     const double devices = mesh_.world_size();
     t.tokens_per_second_per_device =
         sequences * static_cast<double>(run_.training.seq_length) / t.step / devices;
-    const double flops = training_flops(run_.model, run_.training.seq_length,
-                                        static_cast<std::int64_t>(sequences), mesh_.size(Axis::kTp));
+    const double flops = training_flops(run_.model, sample_length(run_), static_cast<std::int64_t>(sequences),
+                                        mesh_.size(Axis::kTp));
     t.mfu = flops / t.step / devices / hw_.peak_flops;
     return t;
   }
@@ -338,6 +338,9 @@ LocalSizes local_sizes(const config::Run& run) {
 }
 
 std::string why_not_estimated(const config::Run& run) {
+  if (run.model.has_encoder())
+    return "--hardware: times are estimated of models whose layers all work on the same tokens; got an encoder and a "
+           "decoder; leave --hardware and --search out, the table of memory and bytes is there";
   if (run.model.params_dtype == config::ParamsDtype::kFloat32)
     return "--hardware: speeds of devices are those of 16-bit products; got --params-dtype fp32; add --bf16, or leave "
            "--hardware and --search out";

@@ -67,6 +67,8 @@ class Block {
   virtual at::Tensor forward(const at::Tensor& x, const Pass& pass) = 0;
   /// In order of use in the forward pass.
   virtual std::vector<Parameter*> parameters() = 0;
+  /// Those of earlier blocks of this rank that it computes with too.
+  virtual std::vector<Parameter*> reads() { return {}; }
   /// Called once a step, when all its gradients are there: blocks move state that is not trained. All ranks
   /// of a stage call it in the same order.
   virtual void finish_step() {}

@@ -190,7 +190,7 @@ class Step {
 
 std::vector<Apart> distances(const Trained& a, const Trained& b) {
   std::vector<std::string> names;
-  for (const plan::ParamSpec& spec : plan::gpt_params(a.run.model, a.run.parallel))
+  for (const plan::ParamSpec& spec : plan::model_params(a.run.model, a.run.parallel))
     names.push_back(spec.name);
   std::vector<Apart> all;
   Rounding rounding(a.precision);

@@ -42,7 +42,7 @@ struct Comparison {
 /// the one that makes groups of threads. None: that one itself.
 struct Side {
   config::Run run;
-  job::ModelBuilder builder = job::build_gpt;
+  job::ModelBuilder builder = job::build_model;
   std::function<std::shared_ptr<comm::GroupFactory>(std::shared_ptr<comm::GroupFactory>)> between = {};
 };
 

@@ -125,7 +125,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
       stop_(stop),
       folder_(agree_on_folder(started.run, started.ranks)),
       beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
-      job_(std::move(started.run), std::move(started.ranks), job::build_gpt,
+      job_(std::move(started.run), std::move(started.ranks), job::build_model,
            beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
       lr_(job_.run.training.skip_train
               ? LrPlan{}
@@ -282,19 +282,19 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   StepRecord record;
   record.iteration = iteration();
   record.consumed_samples = job_.counters.consumed_samples;
-  record.consumed_tokens = job_.counters.consumed_samples * run.training.seq_length;
+  const plan::SampleLength length = plan::sample_length(run);
+  record.consumed_tokens = job_.counters.consumed_samples * length.all();
   record.grad_norm = report.optimizer.grad_norm;
   record.learning_rate = rate;
   record.loss_scale = report.loss_scale;
   if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
   record.skipped = report.optimizer.skipped;
   record.step_ms = across.step_ms;
-  record.tokens_per_second =
-      tokens_per_second(run.training.global_batch_size * run.training.seq_length, across.step_ms);
-  record.tflops_per_device = tflops_per_device(
-      plan::training_flops(run.model, run.training.seq_length, run.training.global_batch_size,
-                           run.parallel.tensor_model_parallel_size),
-      across.step_ms, run.parallel.world_size);
+  record.tokens_per_second = tokens_per_second(run.training.global_batch_size * length.all(), across.step_ms);
+  record.tflops_per_device =
+      tflops_per_device(plan::training_flops(run.model, length, run.training.global_batch_size,
+                                             run.parallel.tensor_model_parallel_size),
+                        across.step_ms, run.parallel.world_size);
   record.mfu = model_flops_utilisation(record.tflops_per_device, peak_tflops_);
   record.peak_memory_bytes = static_cast<std::uint64_t>(across.peak_memory);
   record.peak_memory_rank = across.peak_rank;

@@ -17,13 +17,13 @@ using plan::Axis;
 std::string owned_blocks(const config::Run& run, int pp_rank) {
   std::vector<std::string> parts;
   for (const plan::StageBlocks& stage : plan::stages_of_rank(run.model, run.parallel, pp_rank))
-    parts.push_back(plan::blocks_text(stage));
+    parts.push_back(plan::blocks_text(stage, run.model.encoder_num_layers));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 std::int64_t all_parameters(const config::Run& run) {
   std::int64_t total = 0;
-  for (const auto& spec : plan::gpt_params(run.model, run.parallel)) total += spec.numel();
+  for (const auto& spec : plan::model_params(run.model, run.parallel)) total += spec.numel();
   return total;
 }
 
@@ -53,8 +53,8 @@ RunSummary summarize(job::Job& job) {
       {"batch",
        fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
                    run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())},
-      {"sequence length", std::to_string(run.training.seq_length)},
-      {"TFLOP per step", fmt::format("{:.4g}", plan::training_flops(run.model, run.training.seq_length,
+      {"sequence length", plan::length_text(run)},
+      {"TFLOP per step", fmt::format("{:.4g}", plan::training_flops(run.model, plan::sample_length(run),
                                                                     run.training.global_batch_size,
                                                                     run.parallel.tensor_model_parallel_size) /
                                                    1e12)}};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "colonnade/layers/prediction.h"
+#include "colonnade/layers/vocab_loss.h"
 
 namespace colonnade::models::gpt {
 
@@ -19,20 +20,21 @@ class HeadBlock final : public tensor::Block {
             const std::shared_ptr<const ops::RotaryTable>& rotary, tensor::Parameter* word);
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
   std::vector<tensor::Parameter*> parameters() override;
+  std::vector<tensor::Parameter*> reads() override;
   void finish_step() override;
-  /// The copy of the embedding's table; null: there is none.
-  [[nodiscard]] tensor::Parameter* word_copy() const { return own_word_.get(); }
 
  private:
   [[nodiscard]] at::Tensor predict(at::Tensor normed, const tensor::Pass& pass);
+  [[nodiscard]] layers::OutputLayer output() const;
 
   layers::Norm norm_;
   std::vector<std::unique_ptr<layers::Prediction>> predictions_;
   double factor_;                                  ///< of each of their losses
   std::unique_ptr<tensor::Parameter> own_output_;  ///< null: the embedding's table is read
+  std::unique_ptr<tensor::Parameter> output_bias_;
   std::unique_ptr<tensor::Parameter> own_word_;
   tensor::Parameter* word_;  ///< null: nothing reads it
-  tensor::Parameter* output_;
+  double scale_;             ///< of what logits are made of
   comm::Group tp_;
   bool sequence_parallel_;
 };

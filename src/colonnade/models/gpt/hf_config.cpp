@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/t5/hf_config.h"
 #include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
@@ -199,6 +200,11 @@ json gpt2_config(const config::Model& m) {
 json hf_config(const config::Model& model) {
   const auto family = hf_family(model);
   if (!family) return nullptr;
+  if (*family == HfFamily::kT5) {
+    json c = t5::hf_config(model);
+    c["torch_dtype"] = dtype_name(model.params_dtype);
+    return c;
+  }
   return *family == HfFamily::kGpt2 ? gpt2_config(model) : llama_config(model, *family);
 }
 

@@ -7,26 +7,18 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/gpt/hf_json.h"
 #include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/t5/hf_config.h"
 
 namespace colonnade::models::gpt {
 namespace {
 
 using nlohmann::json;
-using Settings = std::map<std::string, std::string>;
+using Settings = HfSettings;
 
 constexpr std::array<std::string_view, 7> kLlamaLike = {"llama",   "mistral",   "qwen2",      "qwen3",
                                                         "mixtral", "qwen3_moe", "deepseek_v3"};
-
-/// A value of the config as text; `fallback` where it is missing or null.
-std::string text(const json& c, const char* key, const std::string& fallback) {
-  if (!c.contains(key) || c[key].is_null()) return fallback;
-  return c[key].is_string() ? c[key].get<std::string>() : c[key].dump();
-}
-
-[[noreturn]] void refuse(const std::string& source, const std::string& what, const std::string& got) {
-  throw ConfigError(fmt::format("{}: {}; got {}; convert the model or choose another", source, what, got));
-}
 
 /// Without weights of its own the attention factor is 1 + 0.1 ln factor: that of mscale 1 over that of 0.
 void read_yarn(const json& c, const json& scaling, const std::string& source, Settings& s) {
@@ -322,19 +314,26 @@ Settings gpt2_settings(const json& c, const std::string& source) {
            text(c, "tie_word_embeddings", "true") == "true" ? "false" : "true"}};
 }
 
-}  // namespace
-
-Settings settings_of(const json& config, const std::string& source) {
-  if (!config.is_object()) refuse(source, "it must be a JSON object", config.type_name());
-  const std::string type = text(config, "model_type", "");
+Settings gpt_settings(const json& config, const std::string& source, const std::string& type) {
   if (type == "gpt2") return gpt2_settings(config, source);
   if (type == "gpt_oss") return gpt_oss_settings(config, source);
   if (type == "gemma3_text") return gemma3_settings(config, source);
   if (std::ranges::find(kLlamaLike, type) != std::end(kLlamaLike))
     return llama_settings(config, source, type);
   refuse(source,
-         fmt::format("model_type must be one of {}, gpt_oss, gemma3_text, gpt2", fmt::join(kLlamaLike, ", ")),
+         fmt::format("model_type must be one of {}, gpt_oss, gemma3_text, gpt2, t5",
+                     fmt::join(kLlamaLike, ", ")),
          type.empty() ? "none" : type);
+}
+
+}  // namespace
+
+Settings settings_of(const json& config, const std::string& source) {
+  if (!config.is_object()) refuse(source, "it must be a JSON object", config.type_name());
+  const std::string type = text(config, "model_type", "");
+  Settings settings = type == "t5" ? t5::settings_of(config, source) : gpt_settings(config, source, type);
+  settings["model"] = type == "t5" ? "t5" : "gpt";
+  return settings;
 }
 
 }  // namespace colonnade::models::gpt

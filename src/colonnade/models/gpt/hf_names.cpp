@@ -1,193 +1,22 @@
-// See hf_names.h. Patterns hold {} where the number of the layer stands, and a second one for the expert's.
+// See hf_names.h.
 #include "colonnade/models/gpt/hf_names.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <set>
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/models/gpt/hf_tables.h"
 #include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
 namespace {
 
-/// One row of a family's table. `theirs` has one name per piece of our parameter, or one for all.
-struct Row {
-  std::string ours;
-  std::vector<std::string_view> theirs;
-  bool transposed = false;
-};
-
-using Table = std::vector<Row>;
-
-Table llama_table() {
-  return {
-      {"embedding.word_embeddings.weight", {"model.embed_tokens.weight"}},
-      {"decoder.layers.{}.input_layernorm.weight", {"model.layers.{}.input_layernorm.weight"}},
-      {"decoder.layers.{}.self_attention.linear_qkv.weight",
-       {"model.layers.{}.self_attn.q_proj.weight", "model.layers.{}.self_attn.k_proj.weight",
-        "model.layers.{}.self_attn.v_proj.weight"}},
-      {"decoder.layers.{}.self_attention.linear_proj.weight", {"model.layers.{}.self_attn.o_proj.weight"}},
-      {"decoder.layers.{}.pre_mlp_layernorm.weight", {"model.layers.{}.post_attention_layernorm.weight"}},
-      {"decoder.layers.{}.mlp.linear_fc1.weight",
-       {"model.layers.{}.mlp.gate_proj.weight", "model.layers.{}.mlp.up_proj.weight"}},
-      {"decoder.layers.{}.mlp.linear_fc2.weight", {"model.layers.{}.mlp.down_proj.weight"}},
-      {"decoder.final_layernorm.weight", {"model.norm.weight"}},
-      {"output_layer.weight", {"lm_head.weight"}},
-  };
-}
-
-/// `table` and what a family has besides.
-Table with(Table table, const Table& more) {
-  table.insert(table.end(), more.begin(), more.end());
-  return table;
-}
-
-Table qwen2_table() {
-  return with(llama_table(),
-              {{"decoder.layers.{}.self_attention.linear_qkv.bias",
-                {"model.layers.{}.self_attn.q_proj.bias", "model.layers.{}.self_attn.k_proj.bias",
-                 "model.layers.{}.self_attn.v_proj.bias"}}});
-}
-
-Table qwen3_table() {
-  return with(
-      llama_table(),
-      {{"decoder.layers.{}.self_attention.q_layernorm.weight", {"model.layers.{}.self_attn.q_norm.weight"}},
-       {"decoder.layers.{}.self_attention.k_layernorm.weight", {"model.layers.{}.self_attn.k_norm.weight"}}});
-}
-
-Table mixtral_table() {
-  return with(llama_table(),
-              {{"decoder.layers.{}.mlp.router.weight", {"model.layers.{}.block_sparse_moe.gate.weight"}},
-               {"decoder.layers.{}.mlp.experts.linear_fc1.weight",
-                {"model.layers.{}.block_sparse_moe.experts.{}.w1.weight",
-                 "model.layers.{}.block_sparse_moe.experts.{}.w3.weight"}},
-               {"decoder.layers.{}.mlp.experts.linear_fc2.weight",
-                {"model.layers.{}.block_sparse_moe.experts.{}.w2.weight"}}});
-}
-
-Table qwen3_moe_table() {
-  return with(
-      qwen3_table(),
-      {{"decoder.layers.{}.mlp.router.weight", {"model.layers.{}.mlp.gate.weight"}},
-       {"decoder.layers.{}.mlp.experts.linear_fc1.weight",
-        {"model.layers.{}.mlp.experts.{}.gate_proj.weight", "model.layers.{}.mlp.experts.{}.up_proj.weight"}},
-       {"decoder.layers.{}.mlp.experts.linear_fc2.weight",
-        {"model.layers.{}.mlp.experts.{}.down_proj.weight"}}});
-}
-
-Table gpt_oss_table() {
-  return with(
-      qwen2_table(),
-      {{"decoder.layers.{}.self_attention.linear_proj.bias", {"model.layers.{}.self_attn.o_proj.bias"}},
-       {"decoder.layers.{}.self_attention.core_attention.softmax_offset",
-        {"model.layers.{}.self_attn.sinks"}},
-       {"decoder.layers.{}.mlp.router.weight", {"model.layers.{}.mlp.router.weight"}},
-       {"decoder.layers.{}.mlp.router.bias", {"model.layers.{}.mlp.router.bias"}},
-       {"decoder.layers.{}.mlp.experts.linear_fc1.weight",
-        {"model.layers.{}.mlp.experts.gate_up_proj"},
-        true},
-       {"decoder.layers.{}.mlp.experts.linear_fc1.bias", {"model.layers.{}.mlp.experts.gate_up_proj_bias"}},
-       {"decoder.layers.{}.mlp.experts.linear_fc2.weight", {"model.layers.{}.mlp.experts.down_proj"}, true},
-       {"decoder.layers.{}.mlp.experts.linear_fc2.bias", {"model.layers.{}.mlp.experts.down_proj_bias"}}});
-}
-
-/// What the others call the norm after attention stands before the MLP; here it stands where its name says.
-Table gemma3_table() {
-  Table table = qwen3_table();
-  std::erase_if(table, [](const Row& row) { return row.ours.ends_with("pre_mlp_layernorm.weight"); });
-  return with(table, {{"decoder.layers.{}.post_attention_layernorm.weight",
-                       {"model.layers.{}.post_attention_layernorm.weight"}},
-                      {"decoder.layers.{}.pre_mlp_layernorm.weight",
-                       {"model.layers.{}.pre_feedforward_layernorm.weight"}},
-                      {"decoder.layers.{}.post_mlp_layernorm.weight",
-                       {"model.layers.{}.post_feedforward_layernorm.weight"}}});
-}
-
-/// The name of a layer of the model, and of one that predicts a further token.
-void add_layer(Table& table, std::string_view part, const std::vector<std::string_view>& theirs) {
-  for (const char* prefix : {"decoder.layers.{}.", "mtp.layers.{}.transformer_layer."})
-    table.push_back({prefix + std::string(part), theirs});
-}
-
-Table deepseek_v3_table() {
-  Table table = {
-      {"embedding.word_embeddings.weight", {"model.embed_tokens.weight"}},
-      {"mtp.layers.{}.enorm.weight", {"model.layers.{}.enorm.weight"}},
-      {"mtp.layers.{}.hnorm.weight", {"model.layers.{}.hnorm.weight"}},
-      {"mtp.layers.{}.eh_proj.weight", {"model.layers.{}.eh_proj.weight"}},
-      {"mtp.layers.{}.final_layernorm.weight", {"model.layers.{}.shared_head.norm.weight"}},
-      {"decoder.final_layernorm.weight", {"model.norm.weight"}},
-      {"output_layer.weight", {"lm_head.weight"}},
-  };
-  add_layer(table, "input_layernorm.weight", {"model.layers.{}.input_layernorm.weight"});
-  add_layer(table, "self_attention.linear_q_proj.weight", {"model.layers.{}.self_attn.q_proj.weight"});
-  add_layer(table, "self_attention.linear_q_down_proj.weight", {"model.layers.{}.self_attn.q_a_proj.weight"});
-  add_layer(table, "self_attention.q_layernorm.weight", {"model.layers.{}.self_attn.q_a_layernorm.weight"});
-  add_layer(table, "self_attention.linear_q_up_proj.weight", {"model.layers.{}.self_attn.q_b_proj.weight"});
-  add_layer(table, "self_attention.linear_kv_down_proj.weight",
-            {"model.layers.{}.self_attn.kv_a_proj_with_mqa.weight"});
-  add_layer(table, "self_attention.kv_layernorm.weight", {"model.layers.{}.self_attn.kv_a_layernorm.weight"});
-  add_layer(table, "self_attention.linear_kv_up_proj.weight", {"model.layers.{}.self_attn.kv_b_proj.weight"});
-  add_layer(table, "self_attention.linear_proj.weight", {"model.layers.{}.self_attn.o_proj.weight"});
-  add_layer(table, "pre_mlp_layernorm.weight", {"model.layers.{}.post_attention_layernorm.weight"});
-  add_layer(table, "mlp.linear_fc1.weight",
-            {"model.layers.{}.mlp.gate_proj.weight", "model.layers.{}.mlp.up_proj.weight"});
-  add_layer(table, "mlp.linear_fc2.weight", {"model.layers.{}.mlp.down_proj.weight"});
-  add_layer(table, "mlp.router.weight", {"model.layers.{}.mlp.gate.weight"});
-  add_layer(table, "mlp.router.expert_bias", {"model.layers.{}.mlp.gate.e_score_correction_bias"});
-  add_layer(
-      table, "mlp.experts.linear_fc1.weight",
-      {"model.layers.{}.mlp.experts.{}.gate_proj.weight", "model.layers.{}.mlp.experts.{}.up_proj.weight"});
-  add_layer(table, "mlp.experts.linear_fc2.weight", {"model.layers.{}.mlp.experts.{}.down_proj.weight"});
-  add_layer(table, "mlp.shared_experts.linear_fc1.weight",
-            {"model.layers.{}.mlp.shared_experts.gate_proj.weight",
-             "model.layers.{}.mlp.shared_experts.up_proj.weight"});
-  add_layer(table, "mlp.shared_experts.linear_fc2.weight",
-            {"model.layers.{}.mlp.shared_experts.down_proj.weight"});
-  return table;
-}
-
-Table gpt2_table() {
-  return {
-      {"embedding.word_embeddings.weight", {"transformer.wte.weight"}},
-      {"embedding.position_embeddings.weight", {"transformer.wpe.weight"}},
-      {"decoder.layers.{}.input_layernorm.weight", {"transformer.h.{}.ln_1.weight"}},
-      {"decoder.layers.{}.input_layernorm.bias", {"transformer.h.{}.ln_1.bias"}},
-      {"decoder.layers.{}.self_attention.linear_qkv.weight", {"transformer.h.{}.attn.c_attn.weight"}, true},
-      {"decoder.layers.{}.self_attention.linear_qkv.bias", {"transformer.h.{}.attn.c_attn.bias"}},
-      {"decoder.layers.{}.self_attention.linear_proj.weight", {"transformer.h.{}.attn.c_proj.weight"}, true},
-      {"decoder.layers.{}.self_attention.linear_proj.bias", {"transformer.h.{}.attn.c_proj.bias"}},
-      {"decoder.layers.{}.pre_mlp_layernorm.weight", {"transformer.h.{}.ln_2.weight"}},
-      {"decoder.layers.{}.pre_mlp_layernorm.bias", {"transformer.h.{}.ln_2.bias"}},
-      {"decoder.layers.{}.mlp.linear_fc1.weight", {"transformer.h.{}.mlp.c_fc.weight"}, true},
-      {"decoder.layers.{}.mlp.linear_fc1.bias", {"transformer.h.{}.mlp.c_fc.bias"}},
-      {"decoder.layers.{}.mlp.linear_fc2.weight", {"transformer.h.{}.mlp.c_proj.weight"}, true},
-      {"decoder.layers.{}.mlp.linear_fc2.bias", {"transformer.h.{}.mlp.c_proj.bias"}},
-      {"decoder.final_layernorm.weight", {"transformer.ln_f.weight"}},
-      {"decoder.final_layernorm.bias", {"transformer.ln_f.bias"}},
-      {"output_layer.weight", {"lm_head.weight"}},
-  };
-}
-
-const Table& table_of(HfFamily family) {
-  static const std::map<HfFamily, Table> kTables = {
-      {HfFamily::kLlama, llama_table()},     {HfFamily::kMistral, llama_table()},
-      {HfFamily::kQwen2, qwen2_table()},     {HfFamily::kQwen3, qwen3_table()},
-      {HfFamily::kMixtral, mixtral_table()}, {HfFamily::kQwen3Moe, qwen3_moe_table()},
-      {HfFamily::kGptOss, gpt_oss_table()},  {HfFamily::kGemma3, gemma3_table()},
-      {HfFamily::kGpt2, gpt2_table()},       {HfFamily::kDeepseekV3, deepseek_v3_table()},
-  };
-  return kTables.at(family);
-}
-
 /// "decoder.layers.12.mlp..." -> ("decoder.layers.{}.mlp...", "12"); "mtp.layers.0..." with the number behind
 /// those of `layers`.
 std::pair<std::string, std::string> without_number(const std::string& name, std::int64_t layers) {
-  for (const std::string_view prefix : {"decoder.layers.", "mtp.layers."}) {
+  for (const std::string_view prefix : {"decoder.layers.", "encoder.layers.", "mtp.layers."}) {
     if (!name.starts_with(prefix)) continue;
     const auto dot = name.find('.', prefix.size());
     const auto number = std::stoll(name.substr(prefix.size(), dot - prefix.size()));
@@ -216,6 +45,11 @@ std::vector<std::int64_t> rows_of(const plan::ParamSpec& spec, std::size_t dim, 
   std::vector<std::int64_t> rows;
   for (const plan::Piece& piece : cut->pieces) rows.push_back(piece.size);
   return rows;
+}
+
+/// What no family has besides T5, or none at all.
+bool has_parts_of_its_own(const config::Model& m) {
+  return m.has_encoder() || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs;
 }
 
 /// Whole heads turn, by frequencies that config.json has words for.
@@ -328,6 +162,16 @@ bool has_gpt2_layers(const config::Model& m) {
          m.kv_channels * m.num_attention_heads == m.hidden_size && !m.latent.enabled && m.mtp_num_layers == 0;
 }
 
+bool is_t5(const config::Model& m) {
+  return m.has_encoder() && m.position_embedding == config::PositionEmbedding::kRelative &&
+         m.normalization == config::Normalization::kRmsNorm && !m.apply_layernorm_1p &&
+         m.activation == config::Activation::kGegluTanh && !m.qkv_bias() &&
+         !m.output_layer_bias.value_or(false) && m.query_pre_attn_scalar == 1 &&
+         m.num_query_groups == m.num_attention_heads && !m.qk_layernorm &&
+         m.softmax_type == config::SoftmaxType::kVanilla && m.attn_logit_softcapping == 0 &&
+         !m.sandwich_norm && !m.scale_embeddings && m.moe.num_experts == 0;
+}
+
 /// Of a layer that predicts a further token: one that the model has not, or a copy of a table.
 bool is_further(const std::string& name, const config::Model& m) {
   constexpr std::string_view kLayers = "model.layers.";
@@ -340,6 +184,8 @@ bool is_further(const std::string& name, const config::Model& m) {
 }  // namespace
 
 std::optional<HfFamily> hf_family(const config::Model& m) {
+  if (is_t5(m)) return HfFamily::kT5;
+  if (has_parts_of_its_own(m)) return std::nullopt;
   if (is_gpt_oss(m)) return HfFamily::kGptOss;
   if (is_gemma3(m)) return HfFamily::kGemma3;
   const bool experts = m.moe.num_experts > 0;
@@ -357,8 +203,8 @@ std::optional<HfNaming> hf_naming(const config::Model& model) {
 std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfNaming> naming) {
   if (!naming) return {{spec.name, 0, rows_of(spec, 0, 1)[0]}};
   const auto [pattern, layer] = without_number(spec.name, naming->layers);
-  const Table& table = table_of(naming->family);
-  const auto row = std::ranges::find(table, pattern, &Row::ours);
+  const HfTable& table = hf_table(naming->family);
+  const auto row = std::ranges::find(table, pattern, &HfRow::ours);
   COL_CHECK(row != table.end(), "{}: the family's name table must hold every parameter; got no row for it",
             spec.name);
   // A tensor for each index of dimension 0 has its rows in the next one.
@@ -379,9 +225,13 @@ std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfNa
 
 std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names) {
   std::set<std::string> known;
-  for (const plan::ParamSpec& spec : plan::gpt_params(model, {}))
+  for (const plan::ParamSpec& spec : plan::model_params(model, {}))
     for (HfTensor& tensor : hf_tensors(spec, hf_naming(model))) known.insert(std::move(tensor.name));
   if (!model.untie_embeddings_and_output_weights) known.insert("lm_head.weight");
+  // Copies of the shared table, and biases of the first T5's cross attention, which nothing reads.
+  if (hf_family(model) == HfFamily::kT5)
+    known.insert({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+                  "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"});
   constexpr std::string_view kBuffers[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
   std::vector<std::string> rest;
   const bool predicts = hf_family(model) == HfFamily::kDeepseekV3;

@@ -1,4 +1,4 @@
-// Names of the GPT family's tensors in Hugging Face checkpoints: tables of names only.
+// Names of our models' tensors in Hugging Face checkpoints: tables of names only.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ enum class HfFamily {
   kGptOss,
   kGemma3,
   kGpt2,
-  kDeepseekV3
+  kDeepseekV3,
+  kT5
 };
 
 /// The family that can express `model`; nothing when none can (then our names are used).
@@ -41,6 +42,9 @@ enum class HfFamily {
 ///              with experts and shared ones, a sigmoid router with a bias that only selects, groups worth
 ///              their best two scores; further predicted tokens too
 ///   GPT-2      learned positions, LayerNorm, GELU, biases, as many groups as heads
+///   T5         (1.1) encoder and decoder, relative positions, RMSNorm, GELU with a gate, no biases, scores
+///   as they
+///              are, as many groups as heads
 /// Other shared experts, routers, biases, activations, norms or positions fit none. How
 /// experts are kept busy (losses, jitter, capacity) belongs to the training, not to the family.
 std::optional<HfFamily> hf_family(const config::Model& model);

@@ -8,7 +8,6 @@
 #include "colonnade/layers/transformer_layer.h"
 #include "colonnade/models/gpt/head_block.h"
 #include "colonnade/plan/params/gpt.h"
-#include "colonnade/plan/recompute.h"
 
 namespace colonnade::models::gpt {
 namespace {
@@ -57,51 +56,32 @@ struct Rotary {
   SharedTable whole, local;
 };
 
-using Blocks = std::vector<std::unique_ptr<tensor::Block>>;
-
-/// The layers of a virtual stage, those that are made again together as one block.
-Blocks with_recomputation(Blocks stack, const config::Recompute& recompute) {
-  Blocks blocks;
-  auto layer = stack.begin();
-  for (const std::int64_t length : plan::stretches_made_again(recompute, std::ssize(stack))) {
-    const auto end = layer + length;
-    blocks.push_back(layers::recomputed({std::move_iterator(layer), std::move_iterator(end)}));
-    layer = end;
-  }
-  std::move(layer, stack.end(), std::back_inserter(blocks));
-  return blocks;
-}
-
 }  // namespace
 
-std::vector<BuiltStage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
-                              const config::Parallel& parallel, const layers::Context& context,
-                              std::int64_t max_sequence) {
+std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
+                                 const config::Parallel& parallel, const layers::Context& context,
+                                 std::int64_t max_sequence) {
   const Rotary rotary(model, context, max_sequence);
-  std::vector<BuiltStage> built;
+  std::vector<tensor::Stage> built;
   tensor::Parameter* word = nullptr;
   for (const plan::StageBlocks& part : blocks) {
-    BuiltStage& out = built.emplace_back();
-    auto& list = out.stage.blocks;
+    tensor::Stage& stage = built.emplace_back();
     if (part.embedding) {
       auto block = std::make_unique<EmbeddingBlock>(model, parallel, context);
       word = block->word();
-      if (model.word_embeddings_shared()) out.word_table = word;
-      list.push_back(std::move(block));
+      stage.blocks.push_back(std::move(block));
     }
-    Blocks stack;
+    layers::Blocks stack;
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
       stack.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i),
                                                                  model, context, rotary.of(model, i), i));
-    std::ranges::move(with_recomputation(std::move(stack), context.recompute), std::back_inserter(list));
-    if (part.head) {
-      auto block = std::make_unique<HeadBlock>(model, parallel, context, rotary.of(model, model.num_layers),
-                                               model.word_embeddings_shared() ? word : nullptr);
-      if (block->word_copy() != nullptr) out.word_table = block->word_copy();
-      list.push_back(std::move(block));
-    }
-    out.stage.first = part.embedding;
-    out.stage.last = part.head;
+    layers::append_with_recomputation(stage.blocks, std::move(stack), context.recompute);
+    if (part.head)
+      stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context,
+                                                         rotary.of(model, model.num_layers),
+                                                         model.word_embeddings_shared() ? word : nullptr));
+    stage.first = part.embedding;
+    stage.last = part.head;
   }
   return built;
 }

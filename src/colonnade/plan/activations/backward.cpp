@@ -24,6 +24,13 @@ std::int64_t head_working(const Sizes& z, bool waits) {
          (waits ? 0 : weight_gradient(z, z.vocabulary * z.m.hidden_size));
 }
 
+/// Inputs and output gradients of the projections for queries, for keys and values, and of the result.
+std::int64_t cross_waiting(const Sequences& s, std::int64_t layer) {
+  if (!s.crosses(layer)) return 0;
+  const Sizes &z = s.tokens(), &t = *s.encoder();
+  return 2 * z.whole() + 2 * z.n * z.e * z.q + t.whole() + 2 * t.n * z.e * z.q;
+}
+
 std::int64_t attention_waiting(const Sizes& z) {
   if (!z.m.latent.enabled) return 2 * z.whole() + 2 * z.n * z.e * (z.q + z.kv);
   const config::LatentAttention& latent = z.m.latent;
@@ -48,6 +55,11 @@ std::int64_t mlp_waiting(const Sizes& z, std::int64_t layer) {
   const std::int64_t gate =
       z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (gate_apart ? z.m.hidden_size : 0)) : 0;
   return router + gate + (shared ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
+}
+
+/// Of a layer.
+std::int64_t layer_waiting(const Sequences& s, std::int64_t layer) {
+  return attention_waiting(s.of(layer)) + cross_waiting(s, layer) + mlp_waiting(s.of(layer), layer);
 }
 
 /// Of a further token: the projection of the token and of what is predicted so far, a layer and logits.
@@ -96,9 +108,20 @@ std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t l
   return std::max(z.n * z.e * gradients + scored, blocks_working(z, across(run, layer)));
 }
 
+/// Of attention to an encoder: gradients of queries, keys, values and of the result, and those of the scores
+/// where these are kept.
+std::int64_t cross_working(const Sequences& s, const Again& again) {
+  const Sizes &z = s.tokens(), &t = *s.encoder();
+  const bool dense = z.m.attention_dropout > 0 || z.m.attn_logit_softcapping > 0;
+  return z.n * z.e * (z.q + z.out) + t.n * z.e * 2 * z.q + (dense ? 2 * cross_scores(s) : 0) + again.norm;
+}
+
 /// On top of what is kept while a layer goes backward: the gradient of the residual stream, and inside it
-/// what the MLP needs, then attention, when the MLP has let go of what it kept but for what waits.
-std::int64_t layer_working(const config::Run& run, const Sizes& z, std::int64_t layer, bool waits) {
+/// what the MLP needs, then attention to an encoder and attention, when those behind have let go of what they
+/// kept but for what waits.
+std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
+  const config::Run& run = s.run(layer);
+  const Sizes& z = s.of(layer);
   const Again again(run, z, layer);
   const std::int64_t mlp = z.has_experts(layer) ? expert_working(z, again) : mlp_working(z, again);
   const std::int64_t freed = mlp_part(z, layer, again) + 2 * z.hidden - again.norm;
@@ -106,9 +129,15 @@ std::int64_t layer_working(const config::Run& run, const Sizes& z, std::int64_t 
   // more lie beside those they are made of.
   const bool exchanges = across(run, layer).heads > 1;
   const std::int64_t beside = again.core > 0 ? z.n * z.e * (z.out + (exchanges ? z.q + z.kv + z.v : 0)) : 0;
-  const std::int64_t attention = core_working(run, z, layer) + again.core + beside + again.heads +
-                                 again.norm - freed + (waits ? mlp_waiting(z, layer) : 0);
-  return z.hidden + std::max(mlp, attention);
+  const std::int64_t behind = (waits ? mlp_waiting(z, layer) : 0) - freed;
+  std::int64_t cross = 0, behind_cross = behind;
+  if (s.crosses(layer)) {
+    cross = cross_working(s, again) + behind;
+    behind_cross += s.encoder()->hidden + (waits ? cross_waiting(s, layer) : 0) - cross_activations(s, layer);
+  }
+  const std::int64_t attention =
+      core_working(run, z, layer) + again.core + beside + again.heads + again.norm + behind_cross;
+  return s.hidden() + std::max({mlp, attention, cross});
 }
 
 /// Elements of the largest weight of attention.
@@ -124,38 +153,46 @@ std::int64_t attention_weight(const Sizes& z) {
 /// of its inputs until it is through.
 class Backward {
  public:
-  Backward(const config::Run& run, const Sizes& z, bool waits, std::vector<UnitBytes> units)
-      : run_(run), plain_(run), z_(z), waits_(waits), units_(std::move(units)) {
-    plain_.recompute = {};
-  }
+  Backward(const config::Run& run, bool waits, std::vector<UnitBytes> units)
+      : run_(run),
+        plain_run_(without_recomputation(run)),
+        s_(run),
+        plain_(plain_run_),
+        z_(s_.tokens()),
+        waits_(waits),
+        units_(std::move(units)) {}
 
   std::int64_t most(const StageBlocks& stage) {
     if (stage.head) head();
     layers(stage);
     if (stage.embedding) {
       const UnitBytes unit = take_unit();
-      see(z_.hidden + bytes_in(unit));
+      see(s_.hidden() + bytes_in(unit));
       land(unit);
     }
-    return std::max(most_, z_.hidden);
+    return std::max(most_, s_.hidden());
   }
 
  private:
+  static config::Run without_recomputation(config::Run run) {
+    run.recompute = {};
+    return run;
+  }
+
   /// The model's own logits, then those of each further token before its layer.
   void head() {
     const UnitBytes unit = take_unit();
     const std::int64_t logits = logit_activations(z_);
     see(head_working(z_, waits_) + bytes_in(unit));
-    leave(head_activations(run_, z_) - z_.m.mtp_num_layers * prediction_activations(run_, z_),
-          head_waiting(z_));
+    leave(head_activations(s_) - z_.m.mtp_num_layers * prediction_activations(s_), head_waiting(z_));
     for (std::int64_t i = 0; i < z_.m.mtp_num_layers; ++i) {
       see(z_.hidden + head_working(z_, waits_) + bytes_in(unit));
       leave(logits, head_waiting(z_));
       const bool again = makes_predictions_again(run_.recompute);
-      const std::int64_t layer = layer_activations(run_, z_, z_.m.num_layers);
+      const std::int64_t layer = layer_activations(s_, z_.m.num_layers);
       if (again) now_ += layer;
-      pass(again ? plain_ : run_, z_.m.num_layers, z_.hidden + bytes_in(unit));
-      leave(prediction_activations(run_, z_) - logits - (again ? 0 : layer), 3 * z_.hidden);
+      pass(again ? plain_ : s_, z_.m.num_layers, z_.hidden + bytes_in(unit));
+      leave(prediction_activations(s_) - logits - (again ? 0 : layer), 3 * z_.hidden);
     }
     land(unit);
   }
@@ -167,21 +204,21 @@ class Backward {
     for (const std::int64_t length : stretches) kept -= length;
     for (; kept > 0; --kept) {
       const UnitBytes unit = take_unit();
-      pass(run_, --layer, bytes_in(unit));
+      pass(s_, --layer, bytes_in(unit));
       land(unit);
     }
     for (auto length = stretches.rbegin(); length != stretches.rend(); ++length) {
-      now_ -= z_.hidden;
-      for (std::int64_t i = 1; i <= *length; ++i) now_ += layer_activations(plain_, z_, layer - i);
+      now_ -= s_.hidden();
+      for (std::int64_t i = 1; i <= *length; ++i) now_ += layer_activations(plain_, layer - i);
       const UnitBytes unit = take_unit();
       for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, bytes_in(unit));
       land(unit);
     }
   }
 
-  void pass(const config::Run& run, std::int64_t layer, std::int64_t beside) {
-    see(beside + layer_working(run, z_, layer, waits_));
-    leave(layer_activations(run, z_, layer), attention_waiting(z_) + mlp_waiting(z_, layer));
+  void pass(const Sequences& s, std::int64_t layer, std::int64_t beside) {
+    see(beside + layer_working(s, layer, waits_));
+    leave(layer_activations(s, layer), layer_waiting(s, layer));
   }
 
   /// A moment with `bytes` on top of what is kept.
@@ -200,13 +237,14 @@ class Backward {
   }
   /// The gradients of a block are complete and go to their owners.
   void land(const UnitBytes& unit) {
-    see(z_.hidden + unit.landing);
+    see(s_.hidden() + unit.landing);
     if (!waits_) now_ += unit.summed;
   }
 
   const config::Run& run_;
-  config::Run plain_;
-  const Sizes& z_;
+  config::Run plain_run_;
+  Sequences s_, plain_;
+  const Sizes& z_;  ///< of the head
   bool waits_;
   std::vector<UnitBytes> units_;  ///< of the blocks that are still to come
   std::int64_t now_ = 0;          ///< beyond what is kept when the stage begins
@@ -216,21 +254,22 @@ class Backward {
 }  // namespace
 
 std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage) {
-  const Sizes z(run);
-  std::int64_t bytes = stage.num_layers * attention_waiting(z);
-  for (std::int64_t i = 0; i < stage.num_layers; ++i) bytes += mlp_waiting(z, stage.first_layer + i);
+  const Sequences s(run);
+  const Sizes& z = s.tokens();
+  std::int64_t bytes = 0;
+  for (std::int64_t i = 0; i < stage.num_layers; ++i) bytes += layer_waiting(s, stage.first_layer + i);
   return bytes + (stage.head ? head_waiting(z) + z.m.mtp_num_layers * prediction_waiting(z) : 0);
 }
 
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage, bool waits,
                            const std::vector<UnitBytes>& units) {
-  const Sizes z(run);
-  return Backward(run, z, waits, units).most(stage);
+  return Backward(run, waits, units).most(stage);
 }
 
 std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& stage,
                                    const std::vector<UnitBytes>& units) {
-  const Sizes z(run);
+  const Sequences s(run);
+  const Sizes& z = s.tokens();
   const std::int64_t h = z.m.hidden_size, depths = stage.head ? z.m.mtp_num_layers : 0;
   const std::int64_t of_layer = weight_gradient(z, std::max(attention_weight(z), z.fc1 * h));
   std::int64_t now = 0, most = 0;
@@ -253,8 +292,8 @@ std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& st
        kept > 0; --kept)
     lengths.push_back(1);
   for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
-    std::int64_t waiting = *length * attention_waiting(z);
-    for (std::int64_t i = 0; i < *length; ++i) waiting += mlp_waiting(z, --layer);
+    std::int64_t waiting = 0;
+    for (std::int64_t i = 0; i < *length; ++i) waiting += layer_waiting(s, --layer);
     compute(of_layer, waiting);
   }
   return most;

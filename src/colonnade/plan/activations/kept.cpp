@@ -25,8 +25,9 @@ std::int64_t output_copies(const config::Run& run, const Sizes& z, const Context
   return (run.training.device == "cuda" ? z.b : z.b * z.heads) > 1 ? 2 : 1;
 }
 
-/// Of blocks of keys the mask is made again.
+/// Of blocks of keys the mask is made again. An encoder's hides what fills its sequences up.
 std::int64_t mask_bytes(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  if (layer < z.m.encoder_num_layers) return z.b * z.length * z.length * z.e;
   if (across(run, layer).ring > 1) return 0;
   const std::int64_t window = window_of(z.m, layer);
   const bool windowed = window > 0 && window < z.length - 1;
@@ -120,11 +121,37 @@ std::int64_t mlp_part(const Sizes& z, std::int64_t layer, const Again& again) {
          again.shared;
 }
 
-std::int64_t layer_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
+std::int64_t cross_scores(const Sequences& s) {
+  const Sizes &z = s.tokens(), &t = *s.encoder();
+  return z.n * t.length * z.heads * z.e;
+}
+
+std::int64_t cross_activations(const Sequences& s, std::int64_t layer) {
+  if (!s.crosses(layer)) return 0;
+  const config::Run& run = s.run(layer);
+  const Sizes &z = s.tokens(), &t = *s.encoder();
   const Again again(run, z, layer);
-  const std::int64_t norms = z.m.sandwich_norm ? 4 : 2;
+  std::int64_t core = 0;
+  if (z.m.attention_dropout > 0 || z.m.attn_logit_softcapping > 0) {
+    const std::int64_t cap = z.m.attn_logit_softcapping > 0 ? 1 : 0;
+    core = (cap + (z.m.attention_dropout > 0 ? 2 : 1)) * cross_scores(s);
+  } else {
+    core =
+        z.n * kFp32 * z.heads + z.b * z.length * t.length * z.e + (z.b * z.heads > 1 ? z.n * z.e * z.out : 0);
+  }
+  const std::int64_t norm = 2 * z.hidden + norm_statistics(z.m, z.r) - again.norm;
+  return norm + z.n * z.e * (z.q + z.out) + t.n * z.e * 2 * z.q +
+         (run.recompute.selects("core_attn") ? 0 : core);
+}
+
+std::int64_t layer_activations(const Sequences& s, std::int64_t layer) {
+  const config::Run& run = s.run(layer);
+  const Sizes& z = s.of(layer);
+  const Again again(run, z, layer);
+  const std::int64_t norms = (z.m.sandwich_norm ? 4 : 2) + (s.ends_encoder(layer) ? 1 : 0);
   return (2 + norms) * z.hidden + norms * norm_statistics(z.m, z.r) + attention_activations(run, z, layer) +
-         mlp_part(z, layer, again) - again.core - again.heads - 2 * again.norm;
+         mlp_part(z, layer, again) - again.core - again.heads - 2 * again.norm + s.beside(layer) +
+         cross_activations(s, layer);
 }
 
 std::int64_t logit_activations(const Sizes& z) {
@@ -132,19 +159,22 @@ std::int64_t logit_activations(const Sizes& z) {
          z.n * kFp32 * (z.tp > 1 ? 3 : 2);
 }
 
-std::int64_t prediction_activations(const config::Run& run, const Sizes& z) {
+std::int64_t prediction_activations(const Sequences& s) {
+  const Sizes& z = s.tokens();
   if (z.m.mtp_num_layers == 0) return 0;
   const std::int64_t layer =
-      makes_predictions_again(run.recompute) ? 0 : layer_activations(run, z, z.m.num_layers);
+      makes_predictions_again(s.run(z.m.num_layers).recompute) ? 0 : layer_activations(s, z.m.num_layers);
   // Of a cut sequence they are the batch's, and labels in the order (s, b) a copy.
   const std::int64_t labels = z.b > 1 ? z.n * kInt64 : 0;
   const std::int64_t moved = z.cp > 1 ? labels : z.n * (2 * kInt64 + kFp32);
   return moved + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer + logit_activations(z);
 }
 
-std::int64_t head_activations(const config::Run& run, const Sizes& z) {
+std::int64_t head_activations(const Sequences& s) {
+  const Sizes& z = s.tokens();
   const std::int64_t labels = z.b > 1 ? z.n * kInt64 : 0;  // in the order (s, b)
-  return logit_activations(z) + labels + z.m.mtp_num_layers * prediction_activations(run, z);
+  return logit_activations(z) + labels + z.m.mtp_num_layers * prediction_activations(s) +
+         s.beside(z.m.all_layers());
 }
 
 std::int64_t embedding_activations(const config::Run& run, const Sizes& z) {

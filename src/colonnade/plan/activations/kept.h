@@ -2,7 +2,7 @@
 // says of a stage, part by part.
 #pragma once
 
-#include "colonnade/plan/activations/sizes.h"
+#include "colonnade/plan/activations/sequences.h"
 
 namespace colonnade::plan {
 
@@ -24,17 +24,25 @@ std::int64_t mlp_activations(const Sizes& z);
 /// Kept of a layer's MLP or mixture, between its norm and the residual sum.
 std::int64_t mlp_part(const Sizes& z, std::int64_t layer, const Again& again);
 
-/// Of the layer with a number; those behind the last one are of its kind.
-std::int64_t layer_activations(const config::Run& run, const Sizes& z, std::int64_t layer);
+/// Of the layer with a number; those behind the last one are of its kind. With an encoder the copy of the
+/// other sequence's rows is of it.
+std::int64_t layer_activations(const Sequences& s, std::int64_t layer);
+
+/// Scores of all heads of a decoder's tokens for those of its encoder.
+std::int64_t cross_scores(const Sequences& s);
+
+/// Of attention to an encoder: norm and sum, queries, keys and values, what the kernel keeps, and the
+/// projection's input. Nothing in other layers.
+std::int64_t cross_activations(const Sequences& s, std::int64_t layer);
 
 /// Final norm, logits and their statistics; combined ones are longer.
 std::int64_t logit_activations(const Sizes& z);
 
 /// Of one further token: its tokens, labels and mask, moved by their distance; the embedded tokens, what is
 /// projected, and norms of both; a layer and what the head keeps.
-std::int64_t prediction_activations(const config::Run& run, const Sizes& z);
+std::int64_t prediction_activations(const Sequences& s);
 
-std::int64_t head_activations(const config::Run& run, const Sizes& z);
+std::int64_t head_activations(const Sequences& s);
 
 /// Positions of one sequence lie where they were made; those of several, or of a cut one, are copied. Those
 /// of the batch are copied where the part of a tensor rank does not lie together.

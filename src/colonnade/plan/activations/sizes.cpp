@@ -69,6 +69,7 @@ bool has_sinks(const config::Model& m) { return m.softmax_type != config::Softma
 bool keeps_scores(const config::Run& run) {
   const config::Model& m = run.model;
   return m.attention_dropout > 0 || m.attn_logit_softcapping > 0 ||
+         m.position_embedding == config::PositionEmbedding::kRelative ||
          (has_sinks(m) && run.training.device == "cuda");
 }
 

@@ -17,8 +17,10 @@ namespace colonnade::plan {
 /// What the parts have in common.
 class ParamBuilder {
  public:
-  ParamBuilder(const config::Model& model, const config::Parallel& parallel)
+  /// `layers` of the residual stream, which the start of output layers depends on; 0: the model's.
+  ParamBuilder(const config::Model& model, const config::Parallel& parallel, std::int64_t layers = 0)
       : m_(model),
+        layers_(layers > 0 ? layers : model.num_layers),
         tp_(parallel.tensor_model_parallel_size),
         sequence_parallel_(parallel.sequence_parallel && tp_ > 1) {
     COL_CHECK(
@@ -80,9 +82,16 @@ class ParamBuilder {
   [[nodiscard]] ParamSpec vocabulary(const std::string& name, double std) const {
     return {.name = name,
             .shape = {m_.vocab_size, m_.hidden_size},
-            .cuts = {{.dim = 0,
-                      .pieces = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}}}},
+            .cuts = vocabulary_cut(),
             .init = {.std = std}};
+  }
+  /// [vocabulary], cut and filled up alike.
+  [[nodiscard]] ParamSpec vocabulary_bias(const std::string& name) const {
+    return {.name = name,
+            .shape = {m_.vocab_size},
+            .cuts = vocabulary_cut(),
+            .init = Init::zeros(),
+            .weight_decay = false};
   }
 
   /// Matrices of all experts [experts, piece, in] or [experts, h, piece], cut by experts and along `dim`.
@@ -124,7 +133,7 @@ class ParamBuilder {
 
   [[nodiscard]] const config::Model& model() const { return m_; }
   [[nodiscard]] double output_std() const {
-    return m_.init_method_std / std::sqrt(2.0 * static_cast<double>(m_.num_layers));
+    return m_.init_method_std / std::sqrt(2.0 * static_cast<double>(layers_));
   }
   [[nodiscard]] double embedding_std() const {
     return m_.embedding_init_method_std.value_or(m_.init_method_std);
@@ -134,6 +143,9 @@ class ParamBuilder {
   }
 
  private:
+  [[nodiscard]] std::vector<Cut> vocabulary_cut() const {
+    return {{.dim = 0, .pieces = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}}}};
+  }
   [[nodiscard]] std::int64_t width(std::int64_t given) const { return given > 0 ? given : m_.hidden_size; }
   [[nodiscard]] NormParams norm_of(const std::string& name, std::int64_t size, AxisSet partial) const {
     NormParams p{.weight = {.name = name + ".weight",
@@ -153,6 +165,7 @@ class ParamBuilder {
   }
 
   const config::Model& m_;
+  std::int64_t layers_;
   int tp_;
   bool sequence_parallel_;
 };

@@ -1,4 +1,4 @@
-// Lists the parameters of a GPT-class model.
+// Lists the parameters of a model.
 #include "colonnade/plan/params/gpt.h"
 
 #include <algorithm>
@@ -99,6 +99,16 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
   return p;
 }
 
+CrossAttentionParams cross_attention_params(const Model& m, const Builder& build, const std::string& layer) {
+  const std::int64_t d = m.kv_channels, width = m.num_attention_heads * d;
+  const std::string name = layer + ".cross_attention.";
+  const Piece keys{.role = "k", .size = width, .unit = d}, values{.role = "v", .size = width, .unit = d};
+  return {.norm = build.norm(layer + ".pre_cross_attn_layernorm"),
+          .q = build.column(name + "linear_q", {{.size = width, .unit = d}}, m.qkv_bias()),
+          .kv = build.column(name + "linear_kv", {keys, values}, m.qkv_bias()),
+          .proj = build.row(name + "linear_proj", {.size = width, .unit = d})};
+}
+
 /// A layer named `name`, with experts or without.
 LayerParams named_layer(const Model& m, const Builder& build, const std::string& name, bool experts) {
   LayerParams p;
@@ -138,7 +148,7 @@ std::int64_t window_of(const Model& model, std::int64_t layer) {
 }
 
 std::vector<bool> layers_with_experts(const Model& model) {
-  if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.num_layers));
+  if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.all_layers()));
   auto kinds = config::layers_of_kind(model.moe.layer_freq, model.num_layers);
   COL_CHECK(kinds, "--moe-layer-freq: must say which of {} layers have experts; got {}", model.num_layers,
             model.moe.layer_freq);
@@ -149,6 +159,7 @@ EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
   EmbeddingParams p{.word = build.vocabulary("embedding.word_embeddings.weight", build.embedding_std()),
                     .position = std::nullopt};
+  if (model.word_embeddings_shared()) p.word.held_by = HeldBy::kEnds;
   if (model.position_embedding == config::PositionEmbedding::kLearnedAbsolute) {
     p.position = ParamSpec{.name = "embedding.position_embeddings.weight",
                            .shape = {model.max_position_embeddings, model.hidden_size},
@@ -159,28 +170,50 @@ EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
 }
 
 LayerParams layer_params(const Model& model, const Parallel& parallel, std::int64_t layer) {
-  const Builder build(model, parallel);
-  return named_layer(model, build, fmt::format("decoder.layers.{}", layer),
-                     layers_with_experts(model)[static_cast<std::size_t>(layer)]);
+  const bool encoder = layer < model.encoder_num_layers;
+  const std::int64_t number = encoder ? layer : layer - model.encoder_num_layers;
+  const Builder build(model, parallel, encoder ? model.encoder_num_layers : model.num_layers);
+  const std::string name = fmt::format("{}.layers.{}", encoder ? "encoder" : "decoder", number);
+  LayerParams p =
+      named_layer(model, build, name, layers_with_experts(model)[static_cast<std::size_t>(layer)]);
+  if (!model.has_encoder()) return p;
+  if (!encoder) p.cross = cross_attention_params(model, build, name);
+  if (layer + 1 == model.encoder_num_layers) p.final_norm = build.norm("encoder.final_layernorm");
+  return p;
+}
+
+std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
+  if (model.position_embedding != config::PositionEmbedding::kRelative) return std::nullopt;
+  return ParamSpec{.name = fmt::format("{}_relative_pos_emb.relative_attention_bias.weight",
+                                       encoder ? "encoder" : "decoder"),
+                   .shape = {model.relative_attention_num_buckets, model.num_attention_heads},
+                   .cuts = {{.dim = 1, .pieces = {{.size = model.num_attention_heads}}}},
+                   .init = {.std = model.init_method_std},
+                   .held_by = encoder ? HeldBy::kEncoder : HeldBy::kDecoder};
 }
 
 HeadParams head_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
-  HeadParams p{
-      .final_norm = build.norm("decoder.final_layernorm"), .predictions = {}, .output = std::nullopt};
+  HeadParams p{.final_norm = build.norm("decoder.final_layernorm"),
+               .predictions = {},
+               .output = std::nullopt,
+               .output_bias = std::nullopt};
   for (std::int64_t depth = 0; depth < model.mtp_num_layers; ++depth)
     p.predictions.push_back(prediction_params(model, build, depth));
-  if (model.untie_embeddings_and_output_weights) {
-    p.output = build.vocabulary("output_layer.weight", model.init_method_std);
-  }
+  const std::string output = model.has_encoder() ? "lm_head.output_layer" : "output_layer";
+  if (model.untie_embeddings_and_output_weights)
+    p.output = build.vocabulary(output + ".weight", model.init_method_std);
+  if (model.output_layer_bias.value_or(false)) p.output_bias = build.vocabulary_bias(output + ".bias");
   return p;
 }
 
-std::vector<ParamSpec> gpt_params(const Model& model, const Parallel& parallel) {
+std::vector<ParamSpec> model_params(const Model& model, const Parallel& parallel) {
   std::vector<ParamSpec> all;
   const auto add = [&all](const ParamSpec& spec) { all.push_back(spec); };
   for_each(embedding_params(model, parallel), add);
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
+  for (std::int64_t layer = 0; layer < model.all_layers(); ++layer) {
+    if (layer == 0 || layer == model.encoder_num_layers)
+      for_each(relative_bias(model, layer < model.encoder_num_layers), add);
     for_each(layer_params(model, parallel, layer), add);
   }
   for_each(head_params(model, parallel), add);

@@ -1,7 +1,8 @@
-// The parameters of a GPT-class model, one function per part: names, shapes, cuts, start. Layers are
-// built from these structs; checkpoints, converters and the memory plan read the same ones.
+// The parameters of a GPT-class model, or of an encoder and a decoder (T5), one function per part: names,
+// shapes, cuts, start. Layers are built from these structs; checkpoints, converters and the memory plan read
+// the same ones.
 // Names are Megatron's global names with layer numbers: "decoder.layers.3.mlp.linear_fc1.weight".
-// Source: Megatron's core/models/gpt, core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
+// Source: Megatron's core/models/{gpt,T5}, core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
 //
 // Cut over tp: qkv and fc1 by rows, with their biases; proj and fc2 by columns, their biases whole;
 // word embeddings and output layer by rows of the vocabulary, filled up to a multiple of
@@ -38,6 +39,13 @@ struct AttentionParams {
   std::optional<ParamSpec> sinks;  ///< [heads], a logit that each head's scores compete with
   LinearParams proj;
 };
+/// Attention of a decoder's tokens to those of its encoder: as many groups as heads.
+struct CrossAttentionParams {
+  NormParams norm;
+  LinearParams q;   ///< rows [heads]
+  LinearParams kv;  ///< rows [all k heads | all v heads]
+  LinearParams proj;
+};
 struct MlpParams {
   NormParams norm;
   LinearParams fc1;  ///< rows [gate | up] when gated; by turns with --quick-geglu
@@ -59,8 +67,10 @@ struct MoeParams {
 struct LayerParams {
   std::variant<AttentionParams, LatentAttentionParams> attention;
   std::optional<NormParams> post_attention_norm;  ///< of what attention gives
+  std::optional<CrossAttentionParams> cross;      ///< of a decoder that has an encoder
   std::variant<MlpParams, MoeParams> mlp;
   std::optional<NormParams> post_mlp_norm;  ///< of what the MLP gives
+  std::optional<NormParams> final_norm;     ///< behind the last layer of an encoder
 };
 /// One further token that training predicts: x = W [norm(embedding) | norm(hidden)], then a layer.
 struct PredictionParams {
@@ -77,13 +87,17 @@ struct HeadParams {
   NormParams final_norm;
   std::vector<PredictionParams> predictions;  ///< one per further token
   std::optional<ParamSpec> output;            ///< [vocabulary, h]; empty: tied to the word embeddings
+  std::optional<ParamSpec> output_bias;       ///< [vocabulary]
 };
 
 /// The model must be complete (config::derive): every size above 0. Throws Error otherwise.
 EmbeddingParams embedding_params(const config::Model& model, const config::Parallel& parallel);
-/// `layer` is the 0-based global number.
+/// `layer` is the 0-based global number, those of an encoder first.
 LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
 HeadParams head_params(const config::Model& model, const config::Parallel& parallel);
+/// [buckets, heads], cut by heads: the bias of each distance, which all layers of the encoder, or of the
+/// decoder, read. Empty without relative positions.
+std::optional<ParamSpec> relative_bias(const config::Model& model, bool encoder);
 
 /// Which layers have experts in place of their MLP; all false without --num-experts. Throws Error where
 /// --moe-layer-freq cannot be read, which plan::check tells before.
@@ -94,7 +108,7 @@ std::vector<bool> layers_with_experts(const config::Model& model);
 std::int64_t window_of(const config::Model& model, std::int64_t layer);
 
 /// Every parameter of the model once, in block order: embedding, layers, head.
-std::vector<ParamSpec> gpt_params(const config::Model& model, const config::Parallel& parallel);
+std::vector<ParamSpec> model_params(const config::Model& model, const config::Parallel& parallel);
 
 // for_each(part, f) calls f(spec) for each parameter that exists, in the order of the struct.
 template <typename F>
@@ -104,6 +118,13 @@ void for_each(const AttentionParams& p, F&& f) {
   for_each(p.q_norm, f);
   for_each(p.k_norm, f);
   for_each(p.sinks, f);
+  for_each(p.proj, f);
+}
+template <typename F>
+void for_each(const CrossAttentionParams& p, F&& f) {
+  for_each(p.norm, f);
+  for_each(p.q, f);
+  for_each(p.kv, f);
   for_each(p.proj, f);
 }
 template <typename F>
@@ -130,8 +151,10 @@ template <typename F>
 void for_each(const LayerParams& p, F&& f) {
   std::visit([&](const auto& attention) { for_each(attention, f); }, p.attention);
   for_each(p.post_attention_norm, f);
+  if (p.cross) for_each(*p.cross, f);
   std::visit([&](const auto& mlp) { for_each(mlp, f); }, p.mlp);
   for_each(p.post_mlp_norm, f);
+  for_each(p.final_norm, f);
 }
 template <typename F>
 void for_each(const PredictionParams& p, F&& f) {
@@ -151,6 +174,7 @@ void for_each(const HeadParams& p, F&& f) {
   for_each(p.final_norm, f);
   for (const PredictionParams& prediction : p.predictions) for_each(prediction, f);
   for_each(p.output, f);
+  for_each(p.output_bias, f);
 }
 
 }  // namespace colonnade::plan

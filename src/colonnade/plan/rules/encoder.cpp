@@ -1,0 +1,169 @@
+// Rules of models with an encoder (T5).
+#include <algorithm>
+
+#include "colonnade/config/schema.h"
+#include "colonnade/plan/rules/table.h"
+
+namespace colonnade::plan {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+
+bool t5(const Run& r) { return r.family == "t5"; }
+
+/// A checkpoint or a file may bring an encoder to `pretrain gpt`.
+Broken family(const Run& r) {
+  if (t5(r) == r.model.has_encoder() || (t5(r) && r.model.num_layers == 0)) return std::nullopt;
+  return Finding{
+      "--encoder-num-layers",
+      "belongs to t5",
+      fmt::format("{} with {}", r.model.encoder_num_layers, r.family),
+      {{"model", "t5"}, {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 4, 1))}},
+      "write `pretrain t5`, or leave it out"};
+}
+
+Broken decoder_length(const Run& r) {
+  if (t5(r) == (r.training.decoder_seq_length > 0)) return std::nullopt;
+  if (t5(r))
+    return Finding{"--decoder-seq-length",
+                   "must be at least 1 with t5",
+                   text(r.training.decoder_seq_length),
+                   {{"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 4, 1))}},
+                   "",
+                   true};
+  return Finding{"--decoder-seq-length",
+                 "belongs to t5",
+                 fmt::format("{} with {}", r.training.decoder_seq_length, r.family),
+                 {{"decoder_seq_length", "0"}},
+                 "leave it out"};
+}
+
+Broken positions(const Run& r) {
+  const bool relative = r.model.position_embedding == config::PositionEmbedding::kRelative;
+  if (!relative || t5(r)) return std::nullopt;
+  return Finding{"--position-embedding-type",
+                 "relative belongs to t5",
+                 fmt::format("relative with {}", r.family),
+                 {{"position_embedding_type", "rope"}},
+                 "choose rope or learned_absolute"};
+}
+
+Broken buckets(const Run& r) {
+  const config::Model& m = r.model;
+  if (m.position_embedding != config::PositionEmbedding::kRelative) return std::nullopt;
+  const std::int64_t buckets = m.relative_attention_num_buckets;
+  // The decoder counts half of its buckets one by one, the encoder half of each direction's.
+  if (buckets % 4 == 0 && m.relative_attention_max_distance > buckets / 2) return std::nullopt;
+  const std::int64_t mended = round_up(std::max<std::int64_t>(buckets, 4), 4);
+  return Finding{"--relative-attention-num-buckets",
+                 "must be a multiple of 4, and less than twice --relative-attention-max-distance",
+                 fmt::format("{} and {}", buckets, m.relative_attention_max_distance),
+                 {{"relative_attention_num_buckets", text(mended)},
+                  {"relative_attention_max_distance",
+                   text(std::max(m.relative_attention_max_distance, mended / 2 + 1))}},
+                 ""};
+}
+
+Broken learned_positions(const Run& r) {
+  const std::int64_t longest = std::max(r.training.seq_length, r.training.decoder_seq_length);
+  if (!t5(r) || r.model.position_embedding != config::PositionEmbedding::kLearnedAbsolute ||
+      r.training.decoder_seq_length <= r.model.max_position_embeddings)
+    return std::nullopt;
+  return Finding{"--max-position-embeddings",
+                 "must be at least --decoder-seq-length",
+                 fmt::format("{} and {}", r.model.max_position_embeddings, r.training.decoder_seq_length),
+                 {{"max_position_embeddings", text(longest)}},
+                 ""};
+}
+
+Broken decoder_tensor(const Run& r) {
+  const std::int64_t tp = r.parallel.tensor_model_parallel_size, length = r.training.decoder_seq_length;
+  if (!t5(r) || !r.parallel.sequence_parallel || tp < 2 || length % tp == 0) return std::nullopt;
+  return Finding{
+      "--decoder-seq-length",
+      "must be a multiple of --tensor-model-parallel-size with --sequence-parallel",
+      fmt::format("{} and {}", length, tp),
+      {{"decoder_seq_length", text(round_up(length, tp))},
+       {"max_position_embeddings", text(std::max(round_up(length, tp), r.model.max_position_embeddings))}},
+      ""};
+}
+
+Broken groups(const Run& r) {
+  const config::Model& m = r.model;
+  if (!t5(r) || m.num_query_groups == m.num_attention_heads || m.num_attention_heads == 0)
+    return std::nullopt;
+  return Finding{"--num-query-groups",
+                 "must be the number of heads with t5",
+                 fmt::format("{} of {} heads", m.num_query_groups, m.num_attention_heads),
+                 {{"num_query_groups", text(m.num_attention_heads)}},
+                 "leave out --group-query-attention"};
+}
+
+/// What no layer of an encoder, or beside cross attention, has here.
+Broken parts(const Run& r) {
+  if (!t5(r)) return std::nullopt;
+  const config::Model& m = r.model;
+  Finding found{"", "is not there with t5", "", {}, "leave it out, or train `gpt`"};
+  const auto refuse = [&](bool given, const char* key, const char* mended) {
+    if (!given) return;
+    const config::Setting& s = config::setting(key);
+    found.add(s, config::text_of(r, s), mended);
+  };
+  refuse(m.moe.num_experts > 0, "num_experts", "0");
+  refuse(m.latent.enabled, "multi_latent_attention", "false");
+  refuse(m.mtp_num_layers > 0, "mtp_num_layers", "0");
+  refuse(m.window_size > 0, "window_size", "0,0");
+  refuse(m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
+  refuse(r.parallel.context_parallel_size > 1, "context_parallel_size", "1");
+  refuse(r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
+  refuse(r.parallel.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
+  refuse(r.parallel.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
+  refuse(r.data.reset_position_ids, "reset_position_ids", "false");
+  refuse(r.data.reset_attention_mask, "reset_attention_mask", "false");
+  refuse(r.data.eod_mask_loss, "eod_mask_loss", "false");
+  return found.edits.empty() ? Broken{} : found;
+}
+
+Broken sentinels(const Run& r) {
+  if (!t5(r) || r.data.vocab_extra_ids > 0 ||
+      (!r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer"))
+    return std::nullopt;
+  return Finding{"--vocab-extra-ids",
+                 "must be above 0 with t5, unless the tokenizer's file has sentinels",
+                 text(r.data.vocab_extra_ids),
+                 {{"vocab_extra_ids", "100"}},
+                 "set --vocab-extra-ids 100, the last so many ids of the vocabulary",
+                 true};
+}
+
+constexpr Rule kEncoder[] = {
+    {"encoder-family", false, family, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0",
+     "A GPT has no encoder, and a T5 has one.", "num_layers"},
+    {"decoder-length", true, decoder_length, "decoder_seq_length=0",
+     "The decoder's sequences have a length of their own.", "model"},
+    {"relative-positions", false, positions,
+     "model=gpt; encoder_num_layers=0; decoder_seq_length=0; vocab_extra_ids=0; position_embedding_type=relative",
+     "Biases of distances lie beside the layers of a T5.", "model"},
+    {"relative-buckets", false, buckets,
+     "position_embedding_type=relative; relative_attention_num_buckets=30",
+     "Near distances have half of the buckets of a direction, further ones the others by their logarithm.",
+     "position_embedding_type"},
+    {"decoder-positions", true, learned_positions, "decoder_seq_length=64", "Every token needs a position.",
+     "model seq_length position_embedding_type"},
+    {"decoder-tensor", true, decoder_tensor, "sequence_parallel=true; decoder_seq_length=15",
+     "Tensor ranks share both sequences evenly.", "model tensor_model_parallel_size sequence_parallel"},
+    {"encoder-groups", false, groups, "num_query_groups=4",
+     "Attention to the encoder has as many heads of keys as of queries.", "model num_attention_heads"},
+    {"encoder-alone", false, parts, "mtp_num_layers=1",
+     "Layers of an encoder see both ways, and those of a decoder have a second attention.", "model"},
+    {"sentinels", true, sentinels, "vocab_extra_ids=0", "Every masked span is told by an id of its own.",
+     "model tokenizer_type"},
+};
+
+}  // namespace
+
+std::span<const Rule> encoder_rules() { return kEncoder; }
+
+}  // namespace colonnade::plan
