@@ -46,6 +46,7 @@ TEST(Derive, GivenSizesStay) {
   r.model.num_query_groups = 4;
   r.training.global_batch_size = 6;
   r.training.distributed_backend = "gloo";
+  r.model.output_layer_bias = true;
   const config::Run before = r;
   derive(r);
   EXPECT_EQ(r, before);

@@ -233,7 +233,7 @@ TEST(ParseShorthand, SwitchedOffItContradictsACheckpoint) {
 
 TEST(Parse, AFamilyThatDoesNotExistIsAllThatIsSaid) {
   const Parsed parsed = parse_all(shell("bert --bert-no-binary-heads --num-layers x"));
-  EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("must be one of gpt; got \"bert\"")));
+  EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("must be one of gpt, t5; got \"bert\"")));
   EXPECT_TRUE(parsed.cut_short);
 }
 
@@ -390,7 +390,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"--num-attention-heads x --num-query-groups 8",
               "--num-attention-heads: must be an integer; got \"x\"; see `colonnade help "
               "--num-attention-heads`"},
-        Wrong{"bert", "pretrain: must be one of gpt; got \"bert\"; see `colonnade help --model`"}));
+        Wrong{"bert", "pretrain: must be one of gpt, t5; got \"bert\"; see `colonnade help --model`"}));
 
 TEST(Parse, ReportsAllFaultsAtOnce) {
   try {

@@ -16,12 +16,13 @@ bool t5(const Run& r) { return r.family == "t5"; }
 /// A checkpoint or a file may bring an encoder to `pretrain gpt`.
 Broken family(const Run& r) {
   if (t5(r) == r.model.has_encoder() || (t5(r) && r.model.num_layers == 0)) return std::nullopt;
-  return Finding{
-      "--encoder-num-layers",
-      "belongs to t5",
-      fmt::format("{} with {}", r.model.encoder_num_layers, r.family),
-      {{"model", "t5"}, {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 4, 1))}},
-      "write `pretrain t5`, or leave it out"};
+  return Finding{"--encoder-num-layers",
+                 "belongs to t5",
+                 fmt::format("{} with {}", r.model.encoder_num_layers, r.family),
+                 {{"model", "t5"},
+                  {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 4, 1))},
+                  {"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
+                 "write `pretrain t5`, or leave it out"};
 }
 
 Broken decoder_length(const Run& r) {
@@ -156,7 +157,7 @@ constexpr Rule kEncoder[] = {
      "Tensor ranks share both sequences evenly.", "model tensor_model_parallel_size sequence_parallel"},
     {"encoder-groups", false, groups, "num_query_groups=4",
      "Attention to the encoder has as many heads of keys as of queries.", "model num_attention_heads"},
-    {"encoder-alone", false, parts, "mtp_num_layers=1",
+    {"encoder-alone", false, parts, "window_size=4,0",
      "Layers of an encoder see both ways, and those of a decoder have a second attention.", "model"},
     {"sentinels", true, sentinels, "vocab_extra_ids=0", "Every masked span is told by an id of its own.",
      "model tokenizer_type"},
