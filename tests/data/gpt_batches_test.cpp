@@ -246,56 +246,6 @@ TEST_F(GptBatchesTest, GivesTheTokensOfTheRecordedTrainingRun) {
   }
 }
 
-TEST_F(GptBatchesTest, CountsSamplesAsMegatron) {
-  training_.train_iters = 100;
-  training_.eval_interval = 30;
-  training_.eval_iters = 5;
-  EXPECT_EQ(sample_counts(training_), (std::array<std::int64_t, 3>{800, 4 * 5 * 8, 5 * 8}));
-  training_.train_iters.reset();
-  training_.train_samples = 500;
-  EXPECT_EQ(sample_counts(training_), (std::array<std::int64_t, 3>{500, 3 * 5 * 8, 5 * 8}));
-}
-
-TEST_F(GptBatchesTest, CountsWhatIsLeftWhateverTheBatchWasBefore) {
-  training_.train_samples = 160;
-  training_.global_batch_size = 8;
-  training_.eval_interval = 5;
-  training_.eval_iters = 1;
-  EXPECT_EQ(last_iteration(training_, {}), 20);
-  const SoFar half{.iteration = 10, .samples = 80};
-  EXPECT_EQ(last_iteration(training_, half), 20);
-  training_.global_batch_size = 16;
-  EXPECT_EQ(last_iteration(training_, half), 15);
-  EXPECT_EQ(last_iteration(training_, {.iteration = 11, .samples = 96}), 15);
-  EXPECT_EQ(sample_counts(training_, half), (std::array<std::int64_t, 3>{160, 4 * 16, 16}));
-  training_.global_batch_size = 4;
-  EXPECT_EQ(last_iteration(training_, half), 30);
-  training_.global_batch_size = 48;  // what is left of the samples is no whole batch
-  EXPECT_EQ(last_iteration(training_, half), 11);
-  EXPECT_EQ(last_iteration(training_, {.iteration = 12, .samples = 176}), 12);
-}
-
-TEST_F(GptBatchesTest, AsksForAllEvaluationsOfARun) {
-  training_.eval_iters = 2;
-  for (const bool skip_train : {false, true})
-    for (std::int64_t interval = 1; interval <= 7; ++interval)
-      for (std::int64_t iteration = 1; iteration <= 20; ++iteration) {
-        training_.skip_train = skip_train;
-        training_.eval_interval = interval;
-        training_.train_iters.reset();
-        if (!skip_train) training_.train_iters = iteration;
-        const SoFar done{.iteration = skip_train ? iteration : 0};
-        std::int64_t by_hand = iteration / interval;  // after each interval, and at the end of the run
-        if (iteration % interval != 0) ++by_hand;
-        EXPECT_EQ(evaluations(training_, iteration), by_hand);
-        EXPECT_GE(sample_counts(training_, done)[1], by_hand * 2 * training_.global_batch_size);
-      }
-  training_.eval_interval.reset();
-  EXPECT_EQ(evaluations(training_, 5), 1);  // a validation alone
-  training_.skip_train = false;
-  EXPECT_EQ(evaluations(training_, 5), 0);
-}
-
 // The first samples of MockGPTDataset, computed with NumPy from its definition (seed 1234, 20 samples of 16).
 TEST_F(GptBatchesTest, MockDataEqualsMegatrons) {
   data_.mock_data = true;

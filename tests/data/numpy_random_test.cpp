@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "colonnade/data/sampler.h"
@@ -32,6 +33,18 @@ TEST(RandomState, DrawsBoundedIntegersAsNumpy) {
   values.clear();
   for (int i = 0; i < 4; ++i) values.push_back(wide.randint(0, std::int64_t{1} << 40));
   EXPECT_EQ(values, (Ints{752595690692, 108744157686, 291964244179, 650496783975}));
+}
+
+TEST(RandomState, DrawsLengthsAsNumpy) {
+  RandomState random(1234);
+  Ints values;
+  for (int i = 0; i < 8; ++i) values.push_back(random.geometric(0.2));
+  EXPECT_EQ(values, (Ints{1, 5, 3, 7, 7, 2, 2, 8}));
+  RandomState again(1234);  // choice([1, 2, 3], p=[6/11, 3/11, 2/11])
+  values.clear();
+  for (int i = 0; i < 8; ++i)
+    values.push_back(static_cast<std::int64_t>(again.choice(std::array{6.0 / 11, 3.0 / 11, 2.0 / 11})) + 1);
+  EXPECT_EQ(values, (Ints{1, 2, 1, 2, 2, 1, 1, 2}));
 }
 
 TEST(Pcg64, DrawsBoundedIntegersAsNumpy) {

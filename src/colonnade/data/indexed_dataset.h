@@ -52,14 +52,13 @@ class IndexedDataset final : public TokenSource {
   explicit IndexedDataset(const std::string& prefix, bool multimodal = false);
 
   [[nodiscard]] std::int64_t num_sequences() const override { return num_sequences_; }
-  [[nodiscard]] std::int64_t num_documents() const { return num_document_starts_ - 1; }
+  [[nodiscard]] std::int64_t num_documents() const override { return num_document_starts_ - 1; }
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
   [[nodiscard]] TokenType type() const { return type_; }
   [[nodiscard]] std::string name() const override { return prefix_; }
 
   [[nodiscard]] std::int64_t length(std::int64_t sequence) const override;
-  /// First sequence of a document; document num_documents() gives num_sequences(). Not checked.
-  [[nodiscard]] std::int64_t document_start(std::int64_t document) const;
+  [[nodiscard]] std::int64_t document_start(std::int64_t document) const override;
   /// The mode of a sequence in multimodal data. Not checked.
   [[nodiscard]] std::int8_t mode(std::int64_t sequence) const;
 

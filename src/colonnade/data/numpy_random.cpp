@@ -1,8 +1,10 @@
 // See numpy_random.h.
 #include "colonnade/data/numpy_random.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -55,6 +57,18 @@ double RandomState::random_sample() {
   const std::uint32_t high = draw_() >> 5;
   const std::uint32_t low = draw_() >> 6;
   return (high * 67108864.0 + low) / 9007199254740992.0;
+}
+
+std::int64_t RandomState::geometric(double p) {
+  return static_cast<std::int64_t>(std::ceil(std::log1p(-random_sample()) / std::log(1 - p)));
+}
+
+std::size_t RandomState::choice(std::span<const double> probabilities) {
+  std::vector<double> sums(probabilities.size());
+  std::partial_sum(probabilities.begin(), probabilities.end(), sums.begin());
+  for (double& sum : sums) sum /= sums.back();
+  const auto found = std::upper_bound(sums.begin(), sums.end(), random_sample());
+  return static_cast<std::size_t>(found - sums.begin());
 }
 
 Pcg64::Pcg64(std::uint32_t seed) {

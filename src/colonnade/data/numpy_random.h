@@ -27,6 +27,12 @@ class RandomState {
   /// random_sample(): uniform in [0, 1) with 53 bits.
   double random_sample();
 
+  /// geometric(p), p below 1/3: trials up to the first success, by inversion.
+  std::int64_t geometric(double p);
+
+  /// choice(n, p=probabilities): the first number whose summed probabilities exceed one draw.
+  std::size_t choice(std::span<const double> probabilities);
+
   /// shuffle(values): Fisher-Yates from the back.
   template <typename T>
   void shuffle(std::span<T> values) {

@@ -55,6 +55,10 @@ class SentencePiece final : public Tokenizer {
   [[nodiscard]] SpecialIds special() const override {
     return {processor_.bos_id(), processor_.eos_id(), processor_.unk_id(), processor_.pad_id()};
   }
+  [[nodiscard]] std::int32_t id_of(std::string_view piece) const override {
+    const int id = processor_.PieceToId({piece.data(), piece.size()});  // the unknown id for what it has not
+    return processor_.IdToPiece(id) == piece ? id : -1;
+  }
   [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
 
  private:

@@ -20,6 +20,11 @@ class TokenSource {
   /// Tokens of a sequence. Not checked: 0 <= sequence < num_sequences().
   [[nodiscard]] virtual std::int64_t length(std::int64_t sequence) const = 0;
 
+  /// Documents, each of which is some sequences that follow each other; here every sequence is one.
+  [[nodiscard]] virtual std::int64_t num_documents() const { return num_sequences(); }
+  /// First sequence of a document; document num_documents() gives num_sequences(). Not checked.
+  [[nodiscard]] virtual std::int64_t document_start(std::int64_t document) const { return document; }
+
   /// Copies tokens [offset, offset + out.size()) of a sequence. Throws DataError outside of it.
   virtual void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const = 0;
 

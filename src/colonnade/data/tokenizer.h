@@ -29,6 +29,8 @@ class Tokenizer {
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
   [[nodiscard]] virtual SpecialIds special() const = 0;
+  /// The id of a piece of the vocabulary; -1: it has no such piece.
+  [[nodiscard]] virtual std::int32_t id_of(std::string_view /*piece*/) const { return -1; }
   /// What ends a document (--append-eod); -1: none.
   [[nodiscard]] virtual std::int32_t eod() const = 0;
 

@@ -1,0 +1,75 @@
+// See batches.h: from sample numbers to batches, and how many numbers a run has.
+#include "colonnade/data/batches.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data {
+
+std::int64_t last_iteration(const config::Training& t, const SoFar& done) {
+  if (t.train_iters) return t.skip_train ? std::max(*t.train_iters, done.iteration) : *t.train_iters;
+  const std::int64_t left = std::max<std::int64_t>(t.train_samples.value_or(0) - done.samples, 0);
+  return done.iteration + left / t.global_batch_size;
+}
+
+std::int64_t evaluations(const config::Training& t, std::int64_t iteration) {
+  if (!t.eval_interval || *t.eval_interval < 1) return t.skip_train ? 1 : 0;
+  const bool one_at_the_end = iteration % *t.eval_interval > 0 || iteration == 0;
+  return iteration / *t.eval_interval + (one_at_the_end ? 1 : 0);
+}
+
+std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done) {
+  const std::int64_t batch = training.global_batch_size;
+  COL_CHECK(batch > 0, "sample_counts: the global batch size must be derived first; got {}", batch);
+  const std::int64_t train = training.train_samples.value_or(training.train_iters.value_or(0) * batch);
+  const bool validates = training.eval_interval && *training.eval_interval > 0;
+  const std::int64_t regular = validates ? last_iteration(training, done) / *training.eval_interval : 0;
+  return {train, (regular + 1) * training.eval_iters * batch, training.eval_iters * batch};
+}
+
+Batches::Batches(std::shared_ptr<const SampleSource> samples, std::int64_t cyclic_step)
+    : samples_(std::move(samples)), cyclic_step_(cyclic_step) {}
+
+std::shared_ptr<const Batches::Epoch> Batches::epoch(const CyclicOrder& cyclic, std::int64_t number) const {
+  const std::lock_guard lock(mutex_);
+  if (epoch_ == nullptr || epoch_->number != number)
+    epoch_ = std::make_shared<const Epoch>(Epoch{number, cyclic.order(number)});
+  return epoch_;
+}
+
+std::int64_t Batches::sample_of(std::int64_t number) const {
+  if (cyclic_step_ == 0) return number;
+  COL_CHECK(number >= 0, "Batches: sample numbers start at 0; got {}", number);
+  const CyclicOrder cyclic(samples_->size(), cyclic_step_);
+  return epoch(cyclic, cyclic.epoch(number))->order[static_cast<std::size_t>(cyclic.position(number))];
+}
+
+HostBatch Batches::get(std::int64_t first, std::int64_t count) const {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return get(numbers);
+}
+
+HostBatch Batches::get(std::span<const std::int64_t> numbers, Masks masks) const {
+  std::vector<std::int64_t> samples;
+  for (const std::int64_t number : numbers) samples.push_back(sample_of(number));
+  HostBatch batch = make(samples, masks);
+  batch.micro_batch = static_cast<std::int64_t>(numbers.size());
+  batch.samples.assign(numbers.begin(), numbers.end());
+  return batch;
+}
+
+void Batches::check_vocabulary(std::span<const std::int64_t> ids, std::int64_t vocab_size,
+                               std::int64_t sample) const {
+  if (vocab_size == 0) return;
+  for (const std::int64_t id : ids)
+    if (id < 0 || id >= vocab_size)
+      throw DataError(fmt::format(
+          "{}: token ids must be below the vocabulary size {}; got {} in sample {}; the data was made "
+          "with another tokenizer, give that one or --vocab-size",
+          samples_->name(), vocab_size, id, sample));
+}
+
+}  // namespace colonnade::data

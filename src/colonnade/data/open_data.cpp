@@ -1,0 +1,151 @@
+// See open_data.h.
+#include "colonnade/data/open_data.h"
+
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/data/indexed_dataset.h"
+
+namespace colonnade::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What all splits share.
+struct Context {
+  const config::Data& data;
+  const SampleMaker& maker;
+};
+
+Opened open_prefix(const std::string& prefix, const Context& context) {
+  Opened opened;
+  opened.source = std::make_shared<IndexedDataset>(prefix);
+  for (const fs::path& path : {idx_path(prefix), bin_path(prefix)})
+    opened.identity += fmt::format("{} {} bytes, changed {}\n", fs::canonical(path).string(),
+                                   fs::file_size(path), fs::last_write_time(path).time_since_epoch().count());
+  opened.cache = IndexCache(context.data.data_cache_path.empty()
+                                ? fs::absolute(idx_path(prefix)).parent_path() / "colonnade_cache"
+                                : fs::path(context.data.data_cache_path));
+  return opened;
+}
+
+/// `part.num_samples`: of the whole blend.
+std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<Opened>& opened,
+                                               const Context& context, Part part) {
+  const std::int64_t target = *part.num_samples;
+  if (target == 0) return nullptr;
+  if (opened.size() == 1 && blend.weights.empty()) return context.maker.open(opened[0], part);
+  const bool weighted = !blend.weights.empty();
+  std::vector<std::int64_t> asked;
+  if (weighted) asked = samples_per_dataset(blend.weights, target, context.data.mid_level_dataset_surplus);
+  std::vector<std::shared_ptr<const SampleSource>> parts;
+  std::vector<double> weights = blend.weights;
+  std::int64_t size = 0;
+  for (std::size_t i = 0; i < opened.size(); ++i) {
+    part.num_samples = weighted ? std::optional(asked[i]) : std::nullopt;
+    parts.push_back(context.maker.open(opened[i], part));
+    if (parts.back() == nullptr) return nullptr;
+    if (!weighted) weights.push_back(static_cast<double>(parts.back()->size()));
+    size += weighted ? 0 : parts.back()->size();
+  }
+  if (weighted) {
+    const auto exact = samples_per_dataset(blend.weights, target, 0.0);
+    size = std::accumulate(exact.begin(), exact.end(), std::int64_t{0});
+  } else {
+    size = std::min(size, target);
+  }
+  return std::make_shared<BlendedDataset>(std::move(parts),
+                                          blend_by_weight(normalize(weights), size, opened[0].cache));
+}
+
+std::vector<Opened> open_all(const Blend& blend, const Context& context) {
+  std::vector<Opened> opened;
+  for (const std::string& prefix : blend.prefixes) opened.push_back(open_prefix(prefix, context));
+  return opened;
+}
+
+Sources open_paths(const Context& context, const std::array<std::int64_t, 3>& counts) {
+  const Blend blend = parse_blend(context.data.data_path);
+  const std::vector<Opened> opened = open_all(blend, context);
+  const SplitFractions fractions = parse_split(context.data.split);
+  Sources sources;
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (fractions[i])
+      sources[i] = open_blend(blend, opened, context, {static_cast<Split>(i), *fractions[i], counts[i]});
+  return sources;
+}
+
+Sources open_paths_per_split(const Context& context, const std::array<std::int64_t, 3>& counts) {
+  Sources sources;
+  const std::array paths{&context.data.train_data_path, &context.data.valid_data_path,
+                         &context.data.test_data_path};
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (paths[i]->empty()) continue;
+    Blend blend = parse_blend(*paths[i]);
+    if (blend.prefixes.size() == 1) blend.weights.clear();
+    sources[i] = open_blend(blend, open_all(blend, context), context,
+                            {static_cast<Split>(i), Fraction{0, 1}, counts[i]});
+  }
+  return sources;
+}
+
+Sources open_mock(const Context& context, const std::array<std::int64_t, 3>& counts) {
+  Opened mock;
+  mock.source = context.maker.mock();
+  const SplitFractions thirds = parse_split("1,1,1");
+  Sources sources;
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (counts[i] > 0) sources[i] = context.maker.open(mock, {static_cast<Split>(i), *thirds[i], counts[i]});
+  return sources;
+}
+
+}  // namespace
+
+Sources open_sources(const config::Data& data, const std::array<std::int64_t, 3>& counts,
+                     const SampleMaker& maker) {
+  const bool per_split =
+      !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
+  const int given = (data.mock_data ? 1 : 0) + (data.data_path.empty() ? 0 : 1) + (per_split ? 1 : 0);
+  if (given != 1)
+    throw ConfigError(fmt::format(
+        "data: exactly one of --data-path, --train/--valid/--test-data-path and --mock-data must be "
+        "given; got {}; {}",
+        given, given == 0 ? "add --mock-data to try without data" : "leave the others out"));
+  const Context context{data, maker};
+  if (data.mock_data) return open_mock(context, counts);
+  return per_split ? open_paths_per_split(context, counts) : open_paths(context, counts);
+}
+
+std::uint32_t numpy_seed(std::int64_t seed) {
+  if (seed < 0 || seed > std::int64_t{0xffffffff})
+    throw ConfigError(
+        fmt::format("--seed: must be 0 to 4294967295, as NumPy takes it; got {}; choose another", seed));
+  return static_cast<std::uint32_t>(seed);
+}
+
+std::int64_t cyclic_step(const config::Data& data, const config::Training& training) {
+  if (data.dataloader_type != "single" && data.dataloader_type != "cyclic")
+    throw ConfigError(fmt::format("--dataloader-type: must be single or cyclic; got '{}'; choose one",
+                                  data.dataloader_type));
+  return data.dataloader_type == "cyclic" ? training.global_batch_size : 0;
+}
+
+void require_epochs(const Sources& sources, std::int64_t cyclic_step, const config::Training& training,
+                    const SoFar& done) {
+  if (cyclic_step == 0) return;
+  const bool validates = evaluations(training, last_iteration(training, done)) > 0;
+  const std::int64_t batch = training.global_batch_size;
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if ((i == 0 ? !training.skip_train : validates) && sources[i] != nullptr && sources[i]->size() < batch)
+      found.push_back(
+          fmt::format("--dataloader-type cyclic: the {} data must hold one global batch of {} samples; got "
+                      "{}; add data, change --split, or lower --global-batch-size",
+                      kSplitNames[i], batch, sources[i]->size()));
+  config::require_none(found);
+}
+
+}  // namespace colonnade::data

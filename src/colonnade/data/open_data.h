@@ -1,0 +1,60 @@
+// Opening the data of a run, whatever a sample is: from settings to one sample source per split.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "colonnade/data/batches.h"
+#include "colonnade/data/index_cache.h"
+#include "colonnade/data/split.h"
+#include "colonnade/data/token_source.h"
+
+namespace colonnade::data {
+
+/// train, valid, test; null where the split is empty or no samples of it are wanted.
+using Sources = std::array<std::shared_ptr<const SampleSource>, 3>;
+
+/// A data set with what tells this state of it from any other.
+struct Opened {
+  std::shared_ptr<const TokenSource> source;
+  std::string identity;
+  IndexCache cache{std::filesystem::path()};
+};
+
+/// Which part of a data set is wanted, and how much of it.
+struct Part {
+  Split split = Split::kTrain;
+  Fraction fraction;
+  std::optional<std::int64_t> num_samples;  ///< empty: one pass
+  [[nodiscard]] const char* name() const { return kSplitNames[static_cast<std::size_t>(split)]; }
+};
+
+/// How samples are made.
+struct SampleMaker {
+  /// Of a part of one data set; null, after a warning, where an evaluation split has none.
+  std::function<std::shared_ptr<const SampleSource>(const Opened&, const Part&)> open;
+  /// The data set behind --mock-data.
+  std::function<std::shared_ptr<const TokenSource>()> mock;
+};
+
+/// Opens --data-path with --split, or paths per split, or --mock-data, and blends what is more than one data
+/// set. `counts`: samples wanted of each split. Throws ConfigError unless exactly one of the three is given,
+/// DataError for missing or damaged data.
+Sources open_sources(const config::Data& data, const std::array<std::int64_t, 3>& counts,
+                     const SampleMaker& maker);
+
+/// The run's --seed as NumPy takes it. Throws ConfigError outside of 0 to 4294967295.
+std::uint32_t numpy_seed(std::int64_t seed);
+
+/// What Batches are told of the order: 0 for --dataloader-type single, the global batch size for cyclic.
+/// Throws ConfigError for another type.
+std::int64_t cyclic_step(const config::Data& data, const config::Training& training);
+
+/// Throws ConfigError when a split that the run reads holds no epoch of cyclic: the validation comes late.
+void require_epochs(const Sources& sources, std::int64_t cyclic_step, const config::Training& training,
+                    const SoFar& done);
+
+}  // namespace colonnade::data

@@ -1,0 +1,73 @@
+// See sample_source.h.
+#include "colonnade/data/sample_source.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data {
+
+std::int64_t SampleSource::passes() const {
+  std::int64_t most = 1;
+  for (const SampleOrder& order : orders()) most = std::max(most, order.passes);
+  return most;
+}
+
+void SampleSource::check_number(std::int64_t number) const {
+  if (number < 0 || number >= size())
+    throw DataError(
+        fmt::format("{}: holds samples 0 to {}; asked for sample {}; train for fewer steps or add data",
+                    name(), size() - 1, number));
+}
+
+BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets, BlendIndex index)
+    : datasets_(std::move(datasets)), index_(std::move(index)) {
+  if (index_.dataset.rows() != index_.sample.rows())
+    throw DataError(fmt::format(
+        "{}: index caches must fit each other; got {} data set numbers for {} samples; delete the cache",
+        name(), index_.dataset.rows(), index_.sample.rows()));
+  // From the end: the last sample of a data set is its highest, and most data sets come soon.
+  std::vector<std::int64_t> taken(datasets_.size(), 0);
+  std::size_t unseen = datasets_.size();
+  for (std::int64_t i = size() - 1; i >= 0 && unseen > 0; --i) {
+    auto& most = taken[dataset_of(i)];
+    if (most > 0) continue;
+    most = index_.sample[i] + 1;
+    --unseen;
+  }
+  for (std::size_t i = 0; i < datasets_.size(); ++i)
+    if (taken[i] > datasets_[i]->size())
+      throw DataError(
+          fmt::format("{}: the blend takes {} samples of it; got {}; raise --mid-level-dataset-surplus",
+                      datasets_[i]->name(), taken[i], datasets_[i]->size()));
+}
+
+void BlendedDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
+  check_number(number);
+  datasets_[dataset_of(number)]->tokens(index_.sample[number], pad, out);
+}
+
+std::size_t BlendedDataset::dataset_of(std::int64_t number) const {
+  const std::int64_t dataset = index_.dataset[number];
+  if (dataset >= 0 && dataset < static_cast<std::int64_t>(datasets_.size()))
+    return static_cast<std::size_t>(dataset);
+  throw DataError(
+      fmt::format("{}: the index cache must fit the data; got sample {} of data set {}; delete the cache",
+                  name(), number, dataset));
+}
+
+std::vector<SampleOrder> BlendedDataset::orders() const {
+  std::vector<SampleOrder> all;
+  for (const auto& dataset : datasets_) {
+    auto orders = dataset->orders();
+    all.insert(all.end(), orders.begin(), orders.end());
+  }
+  return all;
+}
+
+std::string BlendedDataset::name() const {
+  return fmt::format("blend of {} data sets ({}, ...)", datasets_.size(),
+                     datasets_.empty() ? "" : datasets_[0]->name());
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,69 @@
+// Numbered samples: what batches are made of, from one data set or blended of several.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "colonnade/data/blend.h"
+
+namespace colonnade::data {
+
+/// What decides the order of one data set's samples besides its tokens, the seed and the cut into samples.
+/// Equal passes and last_apart give equal orders, however many samples are asked for.
+struct SampleOrder {
+  std::string name;
+  std::int64_t tokens = 0;            ///< of one pass
+  std::int64_t passes = 1;            ///< how often it is read for all samples
+  bool last_apart = false;            ///< the last pass is shuffled on its own
+  std::optional<std::int64_t> asked;  ///< samples that were asked for; empty: one pass
+};
+
+/// Numbered samples of equal length. Const functions are safe to call from many threads.
+class SampleSource {
+ public:
+  SampleSource() = default;
+  SampleSource(const SampleSource&) = delete;
+  SampleSource& operator=(const SampleSource&) = delete;
+  virtual ~SampleSource() = default;
+
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// Writes the tokens of sample `number`; where the data ends early the rest becomes `pad`. out.size() is
+  /// the length the source was made for. Throws DataError for a number that does not exist.
+  virtual void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const = 0;
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Of its data sets, in their order.
+  [[nodiscard]] virtual std::vector<SampleOrder> orders() const = 0;
+  /// How often its data is read for all samples; of a blend, that of the most read data set.
+  [[nodiscard]] std::int64_t passes() const;
+
+ protected:
+  /// Throws DataError for a number that does not exist.
+  void check_number(std::int64_t number) const;
+};
+
+/// Samples of several data sets in the order of a BlendIndex.
+class BlendedDataset final : public SampleSource {
+ public:
+  /// Throws DataError when the index asks a data set for more samples than it has. The samples of a data set
+  /// must come in ascending order.
+  BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets, BlendIndex index);
+
+  [[nodiscard]] std::int64_t size() const override { return index_.dataset.rows(); }
+  void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::vector<SampleOrder> orders() const override;
+  [[nodiscard]] const BlendIndex& index() const { return index_; }
+  [[nodiscard]] const std::vector<std::shared_ptr<const SampleSource>>& datasets() const { return datasets_; }
+
+ private:
+  [[nodiscard]] std::size_t dataset_of(std::int64_t number) const;
+
+  std::vector<std::shared_ptr<const SampleSource>> datasets_;
+  BlendIndex index_;
+};
+
+}  // namespace colonnade::data

@@ -1,0 +1,129 @@
+// See sentence_index.h.
+#include "colonnade/data/sentence_index.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data {
+namespace {
+
+constexpr std::int64_t kLongSentence = 512;
+
+/// Lengths that samples are made for.
+class Lengths {
+ public:
+  explicit Lengths(const SentencePlan& plan)
+      : draw_(plan.seed),
+        max_(static_cast<std::uint32_t>(plan.max_length)),
+        one_of_(plan.short_seq_prob > 0
+                    ? static_cast<std::uint32_t>(std::min(std::round(1 / plan.short_seq_prob), 2147483647.0))
+                    : 0) {}
+
+  std::int64_t next() {
+    if (one_of_ == 0) return max_;
+    const auto value = static_cast<std::uint32_t>(draw_());
+    return value % one_of_ == 0 ? 2 + value % (max_ - 1) : max_;
+  }
+
+ private:
+  std::mt19937 draw_;
+  std::uint32_t max_;
+  std::uint32_t one_of_;  ///< draws that a short length comes of; 0: none is short
+};
+
+bool is_usable(const TokenSource& source, std::int64_t begin, std::int64_t end, const SentencePlan& plan) {
+  if (end - begin < plan.min_sentences || end == begin) return false;
+  if (end - begin == 1) return true;
+  for (std::int64_t sentence = begin; sentence < end; ++sentence)
+    if (source.length(sentence) > kLongSentence) return false;
+  return true;
+}
+
+/// Gives emit(first, end, length) the samples of sentences [begin, end), a document.
+template <typename Emit>
+void walk_document(const TokenSource& source, std::int64_t begin, std::int64_t end, const SentencePlan& plan,
+                   Lengths& lengths, const Emit& emit) {
+  std::int64_t first = begin, tokens = 0;
+  std::int64_t wanted = lengths.next();
+  for (std::int64_t sentence = begin; sentence < end; ++sentence) {
+    tokens += source.length(sentence);
+    const std::int64_t left = end - sentence - 1;
+    const bool full = tokens >= wanted && left > 1 && sentence + 1 - first >= plan.min_sentences;
+    if (!full && left > 0) continue;
+    emit(first, sentence + 1, wanted);
+    first = sentence + 1;
+    tokens = 0;
+    wanted = lengths.next();  // drawn behind the last sample too
+  }
+}
+
+/// Gives emit all samples; the number of passes.
+template <typename Emit>
+std::int64_t walk(const TokenSource& source, const SentencePlan& plan, const Emit& emit) {
+  Lengths lengths(plan);
+  std::int64_t samples = 0;
+  for (std::int64_t passes = 1;; ++passes) {
+    for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d) {
+      const std::int64_t begin = source.document_start(d);
+      const std::int64_t end = source.document_start(d + 1);
+      if (!is_usable(source, begin, end, plan)) continue;
+      walk_document(source, begin, end, plan, lengths,
+                    [&](std::int64_t first, std::int64_t last, std::int64_t length) {
+                      ++samples;
+                      emit(first, last, length);
+                    });
+    }
+    if (!plan.num_samples || samples >= *plan.num_samples) return passes;
+  }
+}
+
+template <typename Int>
+SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
+  std::int64_t samples = 0;  // counted first, so that memory holds nothing but them
+  walk(source, plan, [&samples](auto...) { ++samples; });
+  std::vector<Int> rows;
+  rows.reserve(3 * static_cast<std::size_t>(samples));
+  SentenceIndex index;
+  index.passes = walk(source, plan, [&rows](std::int64_t first, std::int64_t end, std::int64_t length) {
+    for (const std::int64_t value : {first, end, length}) rows.push_back(static_cast<Int>(value));
+  });
+  std::mt19937_64 draw(std::uint64_t{plan.seed} + 1);
+  const auto row = [&rows](std::uint64_t i) { return rows.begin() + static_cast<std::ptrdiff_t>(3 * i); };
+  for (auto i = static_cast<std::uint64_t>(samples); i-- > 1;)
+    std::swap_ranges(row(i), row(i + 1), row(draw() % (i + 1)));
+  index.sample = IntArray(std::move(rows), 3);
+  return index;
+}
+
+}  // namespace
+
+std::int64_t count_usable_documents(const TokenSource& source, const SentencePlan& plan) {
+  std::int64_t usable = 0;
+  for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d)
+    if (is_usable(source, source.document_start(d), source.document_start(d + 1), plan)) ++usable;
+  return usable;
+}
+
+SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan& plan) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  COL_CHECK(plan.documents.begin >= 0 && plan.documents.end <= source.num_documents() &&
+                plan.max_length >= 2 && plan.max_length <= kMost,
+            "{}: the plan must name documents 0 to {} and a length from 2 to {}; got {} to {} and {}",
+            source.name(), source.num_documents(), kMost, plan.documents.begin, plan.documents.end,
+            plan.max_length);
+  if (count_usable_documents(source, plan) == 0)
+    throw DataError(fmt::format(
+        "{}: a document must have {} or more sentences, none of more than {} tokens beside others; got none "
+        "such in documents {} to {}; add data, change --split, or split text into sentences (`colonnade "
+        "preprocess --split-sentences`)",
+        source.name(), plan.min_sentences, kLongSentence, plan.documents.begin, plan.documents.end));
+  return source.num_sequences() > std::int64_t{0xffffffff} ? build<std::int64_t>(source, plan)
+                                                           : build<std::uint32_t>(source, plan);
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,114 @@
+// See t5_batches.h.
+#include "colonnade/data/t5_batches.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/mock_source.h"
+#include "colonnade/data/open_data.h"
+#include "colonnade/data/t5_dataset.h"
+
+namespace colonnade::data {
+namespace {
+
+T5Plan plan_of(const config::Data& data, const config::Training& training, const T5Ids& ids) {
+  constexpr std::int64_t kMost = 0x7fffffff;
+  if (training.seq_length < 4 || training.seq_length > kMost)
+    throw ConfigError(fmt::format(
+        "--seq-length: the encoder's must be 4 to {}: two tokens of it stay free; got {}; give it", kMost,
+        training.seq_length));
+  if (training.decoder_seq_length < 1 || training.decoder_seq_length > kMost)
+    throw ConfigError(fmt::format(
+        "--decoder-seq-length: must be 1 to {}; got {}; give it, a quarter of --seq-length usually "
+        "does",
+        kMost, training.decoder_seq_length));
+  if (ids.sentinels.empty())
+    throw ConfigError("--vocab-extra-ids: masked spans need sentinels; got none; give 100 as T5 has");
+  T5Plan plan{.encoder_length = training.seq_length,
+              .decoder_length = training.decoder_seq_length,
+              .sentences = {.max_length = training.seq_length - 2,
+                            .short_seq_prob = data.short_seq_prob,
+                            .seed = numpy_seed(training.seed)},
+              .masking = {.probability = data.mask_prob,
+                          .max_words = 10,
+                          .geometric = true,
+                          .cls = ids.cls,
+                          .sep = ids.sep},
+              .ids = ids};
+  return plan;
+}
+
+std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& part, T5Plan plan) {
+  plan.sentences.documents = range_of(part.fraction, opened.source->num_documents());
+  plan.sentences.num_samples = part.num_samples;
+  if (part.split != Split::kTrain && count_usable_documents(*opened.source, plan.sentences) == 0) {
+    log::warning("{}: the {} split has no usable document among {}; there will be no {} batches",
+                 opened.source->name(), part.name(), plan.sentences.documents.size(), part.name());
+    return nullptr;
+  }
+  return std::make_shared<T5Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
+}
+
+/// Puts token 0 where `row` has the pad.
+void replace_pads(std::span<std::int64_t> row, std::int64_t pad) {
+  std::ranges::replace(row, pad, std::int64_t{0});
+}
+
+}  // namespace
+
+T5Batches::T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
+    : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
+
+HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/) const {
+  const auto encoder = static_cast<std::size_t>(plan_.encoder_length);
+  const auto decoder = static_cast<std::size_t>(plan_.decoder_length);
+  HostBatch batch;
+  batch.seq = plan_.decoder_length;
+  batch.encoder_seq = plan_.encoder_length;
+  std::vector<std::int64_t> numbers(encoder + 2 * decoder);
+  for (const std::int64_t sample : chosen) {
+    samples().tokens(sample, plan_.pad, numbers);
+    const std::span<std::int64_t> text = std::span(numbers).first(encoder);
+    const std::span<std::int64_t> labels = std::span(numbers).last(decoder);
+    for (const std::int64_t id : text) batch.encoder_padding.push_back(id == plan_.pad ? 1 : 0);
+    for (std::int64_t& label : labels) {
+      batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
+      if (label == -1) label = plan_.pad;
+    }
+    if (std::ranges::all_of(text, [this](std::int64_t id) { return id == plan_.pad; }))
+      throw DataError(fmt::format(
+          "{}: a sample must have tokens; got none in sample {}; a document of the data is empty, make the "
+          "data again with `colonnade preprocess`, which leaves such out",
+          samples().name(), sample));
+    replace_pads(numbers, plan_.pad);
+    check_vocabulary(numbers, plan_.vocab_size, sample);
+    const auto tokens = std::span(numbers).subspan(encoder, decoder);
+    batch.encoder_tokens.insert(batch.encoder_tokens.end(), text.begin(), text.end());
+    batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
+    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
+  }
+  return batch;
+}
+
+Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
+                       const SoFar& done) {
+  const std::int64_t step = cyclic_step(data, training);
+  const T5Plan plan = plan_of(data, training, ids);
+  const auto open = [&plan](const Opened& opened, const Part& part) { return open_part(opened, part, plan); };
+  const auto mock = [&ids] { return std::make_shared<MockSource>(std::ranges::min(ids.sentinels), ids.eos); };
+  const Sources sources = open_sources(data, sample_counts(training, done), {open, mock});
+  require_epochs(sources, step, training, done);
+  Splits splits;
+  for (std::size_t i = 0; i < splits.size(); ++i)
+    if (sources[i] != nullptr)
+      splits[i] =
+          std::make_unique<T5Batches>(sources[i], T5Batches::Plan{.encoder_length = plan.encoder_length,
+                                                                  .decoder_length = plan.decoder_length,
+                                                                  .pad = ids.pad,
+                                                                  .vocab_size = ids.vocab_size,
+                                                                  .cyclic_step = step});
+  return splits;
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,40 @@
+// Batches of a T5, and opening its data.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "colonnade/data/batches.h"
+#include "colonnade/data/t5_ids.h"
+
+namespace colonnade::data {
+
+/// Batches of T5Dataset's samples. `tokens`, `labels` and `loss_mask` [b, D] are the decoder's; position_ids
+/// and attention_mask are empty: the decoder is causal, and who sees the encoder's tokens is what
+/// encoder_padding does not hide. loss_mask is 1 on labels, 0 behind them, where `labels` is 0. Pads become
+/// token 0. Source: Megatron's core/datasets/t5_dataset.py, whose labels without a loss are -1.
+class T5Batches final : public Batches {
+ public:
+  struct Plan {
+    std::int64_t encoder_length = 0;
+    std::int64_t decoder_length = 0;
+    std::int64_t pad = -1;         ///< as T5Ids
+    std::int64_t vocab_size = 0;   ///< as T5Ids
+    std::int64_t cyclic_step = 0;  ///< as Batches
+  };
+  T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan);
+
+ private:
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const override;
+
+  Plan plan_;
+};
+
+/// As open_gpt_batches. Documents are split over train, valid and test, and should consist of sentences
+/// (`colonnade preprocess --split-sentences`); one sequence a document does too. Spans have up to 10 words,
+/// in the geometric distribution, as Megatron trains T5; seq_length is the encoder's. Megatron has no mock
+/// data for T5: here it is that of a GPT, ids below the sentinels, each sequence a document of one sentence.
+Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
+                       const SoFar& done = {});
+
+}  // namespace colonnade::data

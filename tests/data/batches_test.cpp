@@ -1,0 +1,152 @@
+// How many samples a run reads, and the rules that batches of every family share.
+#include "colonnade/data/batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "colonnade/base/error.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::HasSubstr;
+using Ints = std::vector<std::int64_t>;
+
+class RunLength : public ::testing::Test {
+ protected:
+  RunLength() {
+    training_.global_batch_size = 8;
+    training_.eval_iters = 0;
+  }
+  config::Training training_;
+};
+
+TEST_F(RunLength, CountsSamplesAsMegatron) {
+  training_.train_iters = 100;
+  training_.eval_interval = 30;
+  training_.eval_iters = 5;
+  EXPECT_EQ(sample_counts(training_), (std::array<std::int64_t, 3>{800, 4 * 5 * 8, 5 * 8}));
+  training_.train_iters.reset();
+  training_.train_samples = 500;
+  EXPECT_EQ(sample_counts(training_), (std::array<std::int64_t, 3>{500, 3 * 5 * 8, 5 * 8}));
+}
+
+TEST_F(RunLength, CountsWhatIsLeftWhateverTheBatchWasBefore) {
+  training_.train_samples = 160;
+  training_.global_batch_size = 8;
+  training_.eval_interval = 5;
+  training_.eval_iters = 1;
+  EXPECT_EQ(last_iteration(training_, {}), 20);
+  const SoFar half{.iteration = 10, .samples = 80};
+  EXPECT_EQ(last_iteration(training_, half), 20);
+  training_.global_batch_size = 16;
+  EXPECT_EQ(last_iteration(training_, half), 15);
+  EXPECT_EQ(last_iteration(training_, {.iteration = 11, .samples = 96}), 15);
+  EXPECT_EQ(sample_counts(training_, half), (std::array<std::int64_t, 3>{160, 4 * 16, 16}));
+  training_.global_batch_size = 4;
+  EXPECT_EQ(last_iteration(training_, half), 30);
+  training_.global_batch_size = 48;  // what is left of the samples is no whole batch
+  EXPECT_EQ(last_iteration(training_, half), 11);
+  EXPECT_EQ(last_iteration(training_, {.iteration = 12, .samples = 176}), 12);
+}
+
+TEST_F(RunLength, AsksForAllEvaluationsOfARun) {
+  training_.eval_iters = 2;
+  for (const bool skip_train : {false, true})
+    for (std::int64_t interval = 1; interval <= 7; ++interval)
+      for (std::int64_t iteration = 1; iteration <= 20; ++iteration) {
+        training_.skip_train = skip_train;
+        training_.eval_interval = interval;
+        training_.train_iters.reset();
+        if (!skip_train) training_.train_iters = iteration;
+        const SoFar done{.iteration = skip_train ? iteration : 0};
+        std::int64_t by_hand = iteration / interval;  // after each interval, and at the end of the run
+        if (iteration % interval != 0) ++by_hand;
+        EXPECT_EQ(evaluations(training_, iteration), by_hand);
+        EXPECT_GE(sample_counts(training_, done)[1], by_hand * 2 * training_.global_batch_size);
+      }
+  training_.eval_interval.reset();
+  EXPECT_EQ(evaluations(training_, 5), 1);  // a validation alone
+  training_.skip_train = false;
+  EXPECT_EQ(evaluations(training_, 5), 0);
+}
+
+/// Sample i is the token i.
+class Numbered final : public SampleSource {
+ public:
+  explicit Numbered(std::int64_t size) : size_(size) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  void tokens(std::int64_t number, std::int64_t /*pad*/, std::span<std::int64_t> out) const override {
+    check_number(number);
+    std::ranges::fill(out, number);
+  }
+  [[nodiscard]] std::string name() const override { return "numbers"; }
+  [[nodiscard]] std::vector<SampleOrder> orders() const override { return {}; }
+
+ private:
+  std::int64_t size_;
+};
+
+/// Rows of one token, below 20.
+class Rows final : public Batches {
+ public:
+  Rows(std::int64_t size, std::int64_t cyclic_step)
+      : Batches(std::make_shared<Numbered>(size), cyclic_step) {}
+
+ private:
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const override {
+    HostBatch batch{.seq = masks == Masks::kMade ? 1 : 0, .tokens = Ints(chosen.size())};
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      samples().tokens(chosen[i], 0, std::span(batch.tokens).subspan(i, 1));
+      check_vocabulary(std::span(batch.tokens).subspan(i, 1), 20, chosen[i]);
+    }
+    return batch;
+  }
+};
+
+TEST(Batches, SingleReadsSamplesAsTheyCome) {
+  const Rows rows(30, 0);
+  EXPECT_FALSE(rows.endless());
+  EXPECT_EQ(rows.size(), 30);
+  EXPECT_EQ(rows.permuted(), 0);
+  const HostBatch batch = rows.get(5, 3);
+  EXPECT_EQ(batch.micro_batch, 3);
+  EXPECT_EQ(batch.tokens, (Ints{5, 6, 7}));
+  EXPECT_EQ(batch.samples, (Ints{5, 6, 7}));
+  EXPECT_EQ(batch.seq, 1);
+  EXPECT_EQ(rows.get(Ints{9, 2}, Masks::kLeftOut).tokens, (Ints{9, 2}));
+  EXPECT_EQ(rows.get(Ints{9, 2}, Masks::kLeftOut).seq, 0);
+  EXPECT_THAT(message_of<DataError>([&] { (void)rows.get(18, 3); }),
+              HasSubstr("must be below the vocabulary size 20; got 20 in sample 20"));
+  EXPECT_THAT(message_of<DataError>([&] { (void)rows.get(30, 1); }), HasSubstr("holds samples 0 to 29"));
+}
+
+TEST(Batches, CyclicBeginsEpochsWithoutEnd) {
+  const Rows rows(19, 4);
+  EXPECT_TRUE(rows.endless());
+  EXPECT_EQ(rows.size(), 19);
+  EXPECT_EQ(rows.permuted(), 16);
+  const HostBatch batch = rows.get(16 * 3, 16);
+  EXPECT_EQ(batch.tokens, CyclicOrder(19, 4).order(3));
+  EXPECT_EQ(batch.samples.front(), 48);
+  const auto of_epoch = [](std::int64_t number) { return CyclicOrder(19, 4).order(number); };
+  EXPECT_EQ(rows.get(Ints{15, 16, 0}).tokens, (Ints{of_epoch(0)[15], of_epoch(1)[0], of_epoch(0)[0]}));
+}
+
+TEST(Batches, ThreadsInDifferentEpochsReadTheSame) {
+  const Rows rows(19, 4);
+  std::vector<std::jthread> threads;
+  for (std::int64_t epoch = 0; epoch < 4; ++epoch)
+    threads.emplace_back([&rows, epoch] {
+      const Ints expected = CyclicOrder(19, 4).order(epoch);
+      for (int i = 0; i < 200; ++i) EXPECT_EQ(rows.get(16 * epoch, 16).tokens, expected);
+    });
+}
+
+}  // namespace
+}  // namespace colonnade::data

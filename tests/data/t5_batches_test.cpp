@@ -1,0 +1,265 @@
+// Batches of a T5: orders, splits, blends, mock data, hostile data, errors.
+#include "colonnade/data/t5_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/prefetcher.h"
+#include "colonnade/data/t5_dataset.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::HasSubstr;
+using Ints = std::vector<std::int64_t>;
+
+class T5BatchesTest : public ::testing::Test {
+ protected:
+  T5BatchesTest() {
+    log::set_level(log::Level::kError);
+    data_.data_cache_path = folder_ / "cache";
+    data_.data_path = {vector_path("indexed/bert_uint16")};
+    data_.split = "80,20,0";
+    training_.seq_length = 64;
+    training_.decoder_seq_length = 32;
+    training_.global_batch_size = 8;
+    training_.train_iters = 30;
+    training_.eval_iters = 2;
+    training_.seed = 99;
+  }
+  ~T5BatchesTest() override { log::set_level(log::Level::kInfo); }
+
+  [[nodiscard]] Splits open() const { return open_t5_batches(data_, training_, ids_); }
+  template <typename E>
+  [[nodiscard]] std::string refusal() const {
+    return message_of<E>([this] {
+      const Splits splits = open();
+      if (splits[0] != nullptr) (void)splits[0]->get(0, 8);
+    });
+  }
+  /// Writes a data set whose documents have sentences of these lengths; its prefix.
+  [[nodiscard]] std::string write(const std::vector<std::vector<std::int32_t>>& documents) const {
+    IndexedDatasetBuilder builder(folder_ / "made", TokenType::kInt32);
+    for (const std::vector<std::int32_t>& lengths : documents) {
+      std::size_t tokens = 0;
+      for (const std::int32_t length : lengths) tokens += static_cast<std::size_t>(length);
+      builder.add_document(std::vector<std::int32_t>(tokens, 7), lengths);
+    }
+    builder.finalize();
+    return folder_ / "made";
+  }
+
+  TempFolder folder_;
+  config::Data data_;
+  config::Training training_;
+  T5Ids ids_ = t5_ids(nullptr, 2100, 100);
+};
+
+void expect_same(const HostBatch& part, const HostBatch& whole, std::size_t row) {
+  const auto equal = [&](const auto& some, const auto& all, std::int64_t width) {
+    return std::equal(some.begin(), some.end(),
+                      all.begin() + static_cast<std::ptrdiff_t>(row) * static_cast<std::ptrdiff_t>(width));
+  };
+  EXPECT_TRUE(equal(part.tokens, whole.tokens, whole.seq)) << row;
+  EXPECT_TRUE(equal(part.labels, whole.labels, whole.seq)) << row;
+  EXPECT_TRUE(equal(part.loss_mask, whole.loss_mask, whole.seq)) << row;
+  EXPECT_TRUE(equal(part.encoder_tokens, whole.encoder_tokens, whole.encoder_seq)) << row;
+  EXPECT_TRUE(equal(part.encoder_padding, whole.encoder_padding, whole.encoder_seq)) << row;
+  EXPECT_TRUE(equal(part.samples, whole.samples, 1)) << row;
+}
+
+TEST_F(T5BatchesTest, HoldWhatAnEncoderAndADecoderRead) {
+  const Splits splits = open();
+  ASSERT_NE(splits[0], nullptr);
+  ASSERT_NE(splits[1], nullptr);
+  EXPECT_EQ(splits[2], nullptr);
+  EXPECT_GE(splits[0]->size(), 240);
+  EXPECT_FALSE(splits[0]->endless());
+  const HostBatch batch = splits[0]->get(8, 4);
+  EXPECT_EQ(batch.micro_batch, 4);
+  EXPECT_EQ(batch.seq, 32);
+  EXPECT_EQ(batch.encoder_seq, 64);
+  EXPECT_EQ(batch.tokens.size(), 4U * 32);
+  EXPECT_EQ(batch.labels.size(), 4U * 32);
+  EXPECT_EQ(batch.loss_mask.size(), 4U * 32);
+  EXPECT_EQ(batch.encoder_tokens.size(), 4U * 64);
+  EXPECT_EQ(batch.encoder_padding.size(), 4U * 64);
+  EXPECT_TRUE(batch.position_ids.empty());
+  EXPECT_TRUE(batch.attention_mask.empty());
+  EXPECT_EQ(batch.samples, (Ints{8, 9, 10, 11}));
+  for (std::size_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(batch.tokens[32 * row], ids_.bos);
+    const auto labels = std::span(batch.labels).subspan(32 * row, 32);
+    const auto end = std::ranges::find(labels, ids_.eos) - labels.begin();
+    for (std::ptrdiff_t i = 0; i < 32; ++i)
+      EXPECT_EQ(batch.loss_mask[32 * row + static_cast<std::size_t>(i)], i <= end ? 1 : 0);
+    EXPECT_EQ(batch.encoder_padding[64 * row], 0);
+    EXPECT_EQ(batch.encoder_padding[64 * row + 63], 1);
+    EXPECT_EQ(batch.encoder_tokens[64 * row + 63], 0);
+  }
+}
+
+TEST_F(T5BatchesTest, DependOnTheirNumbersOnly) {
+  for (const char* type : {"single", "cyclic"}) {
+    data_.dataloader_type = type;
+    const Splits splits = open();
+    EXPECT_EQ(splits[0]->endless(), std::string(type) == "cyclic");
+    const HostBatch whole = splits[0]->get(200, 16);
+    // Resumed at any number, in parts of any size and by other processes' objects.
+    const Splits again = open();
+    for (std::size_t row = 0; row < 16; row += 4)
+      expect_same(again[0]->get(200 + static_cast<std::int64_t>(row), 4), whole, row);
+    expect_same(again[0]->get(std::array<std::int64_t, 1>{215}), whole, 15);
+    for (const int workers : {0, 1, 4}) {
+      Prefetcher<HostBatch> prefetcher([&](std::int64_t i) { return splits[0]->get(200 + 2 * i, 2); },
+                                       workers);
+      for (std::size_t row = 0; row < 16; row += 2) expect_same(prefetcher.next(), whole, row);
+    }
+  }
+}
+
+TEST_F(T5BatchesTest, CyclicEpochsHoldEachSampleOnce) {
+  data_.dataloader_type = "cyclic";
+  const Splits splits = open();
+  const std::int64_t epoch = splits[0]->permuted();
+  EXPECT_EQ(epoch, splits[0]->size() / 8 * 8);
+  data_.dataloader_type = "single";
+  const Splits in_order = open();
+  for (const std::int64_t number : {0, 2}) {
+    const Ints order = CyclicOrder(splits[0]->size(), 8).order(number);
+    const HostBatch got = splits[0]->get(number * epoch, epoch);
+    const HostBatch expected = in_order[0]->get(order);
+    EXPECT_EQ(got.encoder_tokens, expected.encoder_tokens);
+    EXPECT_EQ(got.labels, expected.labels);
+  }
+  EXPECT_THAT(message_of<DataError>([&] { (void)in_order[0]->get(in_order[0]->size(), 1); }),
+              HasSubstr("train for fewer steps or add data"));
+  data_.dataloader_type = "cyclic";
+  training_.global_batch_size = 100000;
+  training_.train_iters = 1;
+  data_.data_path = {write({{30}, {20}})};
+  data_.split = "1,0,0";
+  EXPECT_EQ(refusal<ConfigError>(), "");  // read again and again until there are enough
+}
+
+TEST_F(T5BatchesTest, BlendsAndPathsPerSplit) {
+  const std::string first = data_.data_path[0];
+  const std::string second = write({{30, 12}, {20, 14, 17}, {60}});
+  data_.data_path = {"0.25", first, "0.75", second};
+  data_.split = "1,0,0";
+  const Splits blend = open();
+  EXPECT_EQ(blend[0]->size(), 240);
+  const auto& samples = dynamic_cast<const BlendedDataset&>(blend[0]->samples());
+  EXPECT_EQ(samples.orders()[1].tokens, 30 + 12 + 20 + 14 + 17 + 60);
+  EXPECT_GE(samples.datasets()[1]->size(), 180);
+  EXPECT_GT(samples.orders()[1].passes, 10);
+  EXPECT_EQ(samples.passes(), samples.orders()[1].passes);
+  Ints of_part(64 + 2 * 32), of_blend(64 + 2 * 32);
+  for (std::int64_t i = 0; i < 100; ++i) {
+    samples.tokens(i, -1, of_blend);
+    const auto part = static_cast<std::size_t>(samples.index().dataset[i]);
+    samples.datasets()[part]->tokens(samples.index().sample[i], -1, of_part);
+    EXPECT_EQ(of_blend, of_part) << i;
+  }
+  data_.data_path = {first, second};
+  EXPECT_EQ(open()[0]->samples().orders()[1].asked, std::nullopt);
+  data_.data_path.clear();
+  data_.train_data_path = {first};
+  data_.valid_data_path = {second};
+  const Splits splits = open();
+  EXPECT_EQ(splits[0]->samples().name(), first);
+  EXPECT_EQ(splits[1]->samples().name(), second);
+  EXPECT_EQ(splits[2], nullptr);
+}
+
+TEST_F(T5BatchesTest, MockDataHoldNoSentinels) {
+  data_.data_path.clear();
+  data_.mock_data = true;
+  const Splits splits = open();
+  const HostBatch batch = splits[0]->get(0, 32);
+  EXPECT_EQ(batch.samples.size(), 32U);
+  std::int64_t sentinels = 0;
+  for (const std::int64_t id : batch.encoder_tokens) {
+    EXPECT_TRUE(id >= 0 && id < 2100);
+    if (id < 2000) continue;
+    EXPECT_LT(id, 2000 + 10);  // a row has few spans
+    ++sentinels;
+  }
+  EXPECT_GT(sentinels, 32);
+  const auto documents = [](const Batches& batches) {
+    return dynamic_cast<const T5Dataset&>(batches.samples()).orders()[0].tokens;
+  };
+  EXPECT_GT(documents(*splits[0]), std::int64_t{33000} * 2000);
+  EXPECT_NE(splits[2], nullptr);
+}
+
+TEST_F(T5BatchesTest, SettingsChangeTheSamples) {
+  const auto first = [this] { return open()[0]->get(0, 16); };
+  const auto masked = [](const HostBatch& batch) { return std::ranges::count(batch.loss_mask, 1.0F); };
+  const HostBatch usual = first();
+  data_.mask_prob = 0.3;
+  EXPECT_GT(masked(first()), masked(usual));
+  data_.mask_prob = 0;
+  EXPECT_EQ(masked(first()), 16);  // eos alone
+  data_.mask_prob = 0.15;
+  data_.short_seq_prob = 1;
+  EXPECT_NE(first().encoder_tokens, usual.encoder_tokens);
+  data_.short_seq_prob = 0.1;
+  training_.seed = 100;
+  EXPECT_NE(first().encoder_tokens, usual.encoder_tokens);
+}
+
+TEST_F(T5BatchesTest, SaysWhatIsWrongWithTheSettings) {
+  training_.decoder_seq_length = 0;
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--decoder-seq-length: must be 1 to"));
+  training_.decoder_seq_length = 5;
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("--decoder-seq-length 5; raise it"));
+  training_.decoder_seq_length = 32;
+  training_.seq_length = 3;
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seq-length: the encoder's must be 4 to"));
+  training_.seq_length = 64;
+  training_.seed = -1;
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seed"));
+  training_.seed = 99;
+  data_.dataloader_type = "external";
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--dataloader-type"));
+  data_.dataloader_type = "single";
+  ids_.sentinels.clear();
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--vocab-extra-ids"));
+  ids_ = t5_ids(nullptr, 2100, 1);
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("and 1 sentinels; raise --vocab-extra-ids"));
+  ids_ = t5_ids(nullptr, 1000, 100);
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below the vocabulary size 1000"));
+  data_.mock_data = true;
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("exactly one of"));
+}
+
+TEST_F(T5BatchesTest, HostileDataAreRefusedOrPassedOver) {
+  data_.split = "1,0,0";
+  data_.data_path = {write({})};
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("a document must have 1 or more sentences"));
+  data_.data_path = {write({{}, {}})};
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("got none such in documents 0 to 2"));
+  data_.data_path = {write({{600, 3}})};
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("none of more than 512 tokens"));
+  data_.data_path = {write({{0}, {30}})};
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("a sample must have tokens"));
+  data_.data_path = {write({{}, {600, 3}, {700}, {4, 4}, {}})};
+  EXPECT_EQ(refusal<DataError>(), "");
+  // An evaluation without data is left out, training without data is an error.
+  data_.split = "80,20,0";
+  EXPECT_EQ(open()[1], nullptr);
+  data_.data_path = {write({{}, {5}})};
+  data_.split = "50,50,0";
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("documents 0 to 1"));
+}
+
+}  // namespace
+}  // namespace colonnade::data

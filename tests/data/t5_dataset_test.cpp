@@ -1,0 +1,180 @@
+// Samples of a T5 against Megatron's, and what cannot be a sample.
+#include "colonnade/data/t5_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/t5_batches.h"
+#include "data/sentences.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::HasSubstr;
+using Ints = std::vector<std::int64_t>;
+
+/// As the vectors are made: seed 13, 128 tokens in, 64 out.
+T5Plan megatrons_plan(const TokenSource& source) {
+  T5Plan plan{.encoder_length = 128,
+              .decoder_length = 64,
+              .sentences = {.documents = range_of(*parse_split("90,10,0")[0], source.num_documents()),
+                            .max_length = 126,
+                            .num_samples = 400,
+                            .seed = 13},
+              .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
+              .ids = {.vocab_size = 2102, .bos = 2100, .eos = 2101, .pad = 0, .sentinels = Ints(100)}};
+  std::iota(plan.ids.sentinels.begin(), plan.ids.sentinels.end(), 2000);
+  return plan;
+}
+
+T5Dataset small(const std::vector<Ints>& documents, const std::function<void(T5Plan&)>& change = {}) {
+  const auto source = std::make_shared<Sentences>(documents);
+  T5Plan plan = megatrons_plan(*source);
+  plan.sentences.documents = {0, source->num_documents()};
+  plan.sentences.num_samples.reset();
+  if (change) change(plan);
+  return {source, plan, IndexCache({}), ""};
+}
+
+/// The numbers of one row of a tensor.
+void expect_row(std::span<const std::int64_t> got, const std::vector<double>& tensor, std::size_t row,
+                const char* what) {
+  const auto begin = tensor.begin() + static_cast<std::ptrdiff_t>(row * got.size());
+  EXPECT_TRUE(std::equal(got.begin(), got.end(), begin)) << what << " of sample " << row;
+}
+
+TEST(T5Dataset, GivesMegatronsSamples) {
+  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
+  const auto dataset = std::make_shared<T5Dataset>(source, megatrons_plan(*source), IndexCache({}), "");
+  ASSERT_EQ(dataset->size(), 486);
+  const auto expected = read_tensors("indexed/masked/t5_span.first.safetensors");
+  for (std::size_t i = 0; i < 50; ++i) {
+    Ints numbers(128 + 64 + 64);
+    const auto sample = static_cast<std::int64_t>(i);
+    dataset->tokens(sample, 0, numbers);
+    const std::span<const std::int64_t> all(numbers);
+    expect_row(all.first(128), expected.at("text_enc"), i, "text_enc");
+    expect_row(all.subspan(128, 64), expected.at("text_dec"), i, "text_dec");
+    expect_row(all.last(64), expected.at("labels"), i, "labels");
+    expect_row(Ints{dataset->text(sample).truncated ? 1 : 0}, expected.at("truncated"), i, "truncated");
+    Ints decoder_mask;
+    for (const std::int64_t token : all.subspan(128, 64)) decoder_mask.push_back(token == 0 ? 0 : 1);
+    expect_row(decoder_mask, expected.at("dec_mask"), i, "dec_mask");
+  }
+  const T5Batches batches(dataset,
+                          {.encoder_length = 128, .decoder_length = 64, .pad = 0, .vocab_size = 2102});
+  const HostBatch batch = batches.get(0, 50);
+  for (std::size_t i = 0; i < 50 * 128; ++i) {
+    EXPECT_EQ(static_cast<double>(batch.encoder_tokens[i]), expected.at("text_enc")[i]);
+    EXPECT_EQ(batch.encoder_padding[i], 1 - expected.at("enc_mask")[i]);
+  }
+  for (std::size_t i = 0; i < 50 * 64; ++i) {
+    EXPECT_EQ(static_cast<double>(batch.tokens[i]), expected.at("text_dec")[i]);
+    EXPECT_EQ(batch.loss_mask[i], expected.at("loss_mask")[i]);
+    // Megatron's -1, which no vocabulary holds, is 0 here.
+    EXPECT_EQ(static_cast<double>(batch.labels[i]), std::max(expected.at("labels")[i], 0.0));
+  }
+}
+
+TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
+  log::set_level(log::Level::kError);
+  const TempFolder folder;
+  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
+  const IndexCache cache(folder / "cache");
+  const T5Dataset built(source, megatrons_plan(*source), cache, "same");
+  std::size_t entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache")) {
+    ++entries;
+    EXPECT_EQ(read_file(entry.path() / "sample_index.npy"),
+              read_file(vector_path("indexed/masked/t5_span.sample_index.npy")));
+  }
+  EXPECT_EQ(entries, 1U);
+  const SampleOrder order = built.orders()[0];
+  EXPECT_EQ(order.passes, 2);
+  EXPECT_EQ(order.asked, 400);
+  EXPECT_EQ(T5Dataset(source, megatrons_plan(*source), cache, "same").orders()[0].passes, 2);
+  // Whatever decides the index has an entry of its own.
+  std::vector<T5Plan> others(5, megatrons_plan(*source));
+  others[0].sentences.seed = 14;
+  others[1].sentences.max_length = 100;
+  others[2].sentences.short_seq_prob = 0.2;
+  others[3].sentences.num_samples = 500;
+  others[4].sentences.documents.begin = 1;
+  for (const T5Plan& plan : others) (void)T5Dataset(source, plan, cache, "same");
+  (void)T5Dataset(source, megatrons_plan(*source), cache, "other");
+  const std::filesystem::directory_iterator all(folder / "cache");
+  EXPECT_EQ(std::distance(begin(all), end(all)), 7);
+  // Data that the index was not made for.
+  const auto less = std::make_shared<Sentences>(std::vector<Ints>(300, Ints{4}));
+  T5Plan plan = megatrons_plan(*source);
+  EXPECT_THAT(message_of<DataError>([&] {
+                const T5Dataset wrong(less, plan, cache, "same");
+                for (std::int64_t i = 0; i < wrong.size(); ++i) (void)wrong.text(i);
+              }),
+              HasSubstr("delete the cache"));
+  log::set_level(log::Level::kInfo);
+}
+
+TEST(T5Dataset, SplitsTextBetweenEncoderAndDecoder) {
+  const T5Dataset dataset = small({Ints(1, 40)});
+  Ints numbers(128 + 64 + 64);
+  dataset.tokens(0, -5, numbers);
+  Ints text, hidden;
+  for (const std::int64_t id : std::span(numbers).first(128))
+    if (id >= 0 && id < 2000) text.push_back(id);
+  const std::span<const std::int64_t> decoder = std::span(numbers).subspan(128, 64);
+  const std::span<const std::int64_t> labels = std::span(numbers).last(64);
+  EXPECT_EQ(decoder[0], 2100);
+  const auto count = static_cast<std::size_t>(std::ranges::find(labels, 2101) - labels.begin());
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(labels[i], decoder[i + 1]) << i;
+    if (labels[i] < 2000) hidden.push_back(labels[i]);
+  }
+  EXPECT_TRUE(std::ranges::all_of(decoder.subspan(count + 1), [](auto id) { return id == -5; }));
+  EXPECT_TRUE(std::ranges::all_of(labels.subspan(count + 1), [](auto id) { return id == -1; }));
+  EXPECT_EQ(hidden.size(), 6U);  // 15 % of 40
+  text.insert(text.end(), hidden.begin(), hidden.end());
+  std::ranges::sort(text);
+  Ints whole(40);
+  std::iota(whole.begin(), whole.end(), 10);
+  EXPECT_EQ(text, whole);
+}
+
+TEST(T5Dataset, CutsTextToItsLength) {
+  const T5Dataset dataset = small({{1000000000}, {100, 26}, {100, 27}, {0}},
+                                  [](T5Plan& plan) { plan.sentences.short_seq_prob = 0; });
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    const std::int64_t first = dataset.index().sample[3 * i];
+    const T5Dataset::Text text = dataset.text(i);
+    EXPECT_EQ(text.tokens.size(), first == 5 ? 0U : 126U);
+    EXPECT_EQ(text.truncated, first == 0 || first == 3) << first;
+  }
+}
+
+TEST(T5Dataset, SaysWhatIsTooSmallForItsSpans) {
+  const auto refusal = [](const std::function<void(T5Plan&)>& change) {
+    const T5Dataset dataset = small(std::vector<Ints>(50, Ints{120}), change);
+    return message_of<DataError>([&] {
+      Ints numbers(128 + 2 * 20);
+      for (std::int64_t i = 0; i < dataset.size(); ++i) dataset.tokens(i, 0, numbers);
+    });
+  };
+  EXPECT_THAT(refusal([](T5Plan& plan) { plan.decoder_length = 20; }),
+              HasSubstr("--decoder-seq-length 20; raise it"));
+  EXPECT_THAT(refusal([](T5Plan& plan) {
+                plan.decoder_length = 20;
+                plan.ids.sentinels.resize(2);
+              }),
+              HasSubstr("raise --vocab-extra-ids"));
+  const T5Dataset dataset = small({{5}});
+  EXPECT_THAT(message_of<DataError>([&] { (void)dataset.text(1); }), HasSubstr("asked for sample 1"));
+}
+
+}  // namespace
+}  // namespace colonnade::data
