@@ -43,8 +43,8 @@ inline std::optional<config::Run> small_run(int world, const std::string& flags)
 }
 
 /// What the run of a small model trains on, layouts and models alike.
-inline const data::GptBatches& samples() {
-  static const std::unique_ptr<data::GptBatches> kSamples = train::samples_of(*small_run(1, ""));
+inline const data::Batches& samples() {
+  static const std::unique_ptr<data::Batches> kSamples = train::samples_of(*small_run(1, ""));
   return *kSamples;
 }
 

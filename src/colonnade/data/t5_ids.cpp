@@ -45,7 +45,7 @@ T5Ids t5_ids(const Tokenizer* tokenizer, std::int64_t vocab_size, std::int64_t v
         "--vocab-extra-ids: the tokenizer's model must have pieces <extra_id_0>, <extra_id_1>, ... or sentinels "
         "must be added; got 0; give one for each span that may be masked in a sample, 100 as T5 has");
   const std::int64_t needed = std::max(tokenizer->vocab_size(), std::ranges::max(ids.sentinels) + 1);
-  if (vocab_size < needed)
+  if (vocab_size > 0 && vocab_size < needed)
     throw ConfigError(fmt::format(
         "--vocab-size: must hold the tokenizer's {} ids and the sentinels behind them, {} in all; got {}; "
         "give --vocab-size {}",

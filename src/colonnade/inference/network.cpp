@@ -36,6 +36,11 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
       pp_(ranks_.group({Axis::kPp})),
       placement_(plan::placement_of(plan::split_stages(run_.model, run_.parallel), run_.parallel)),
       options_(job::tensor_options(run_)) {
+  if (run_.model.has_encoder())
+    throw ConfigError(
+        fmt::format("{}: a model that reads or writes text here must have no encoder; got t5; `pretrain t5 "
+                    "--skip-train --eval-iters N` tells the loss on its data",
+                    source.folder().string()));
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
   run_.parallel.context_parallel_size = 1;  // context ranks are further replicas

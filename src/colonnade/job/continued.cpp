@@ -12,6 +12,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
+#include "colonnade/data/split.h"
 
 namespace colonnade::job {
 namespace {
@@ -197,7 +198,7 @@ std::vector<std::string> changed_settings(const config::Run& run, const json& st
   return changes;
 }
 
-json data_state(const data::GptSplits& splits) {
+json data_state(const data::Splits& splits) {
   json state = json::object();
   for (std::size_t i = 0; i < splits.size(); ++i) {
     if (splits[i] == nullptr) continue;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/data/tokenizer.h"
 
 namespace colonnade::job {
@@ -24,8 +24,8 @@ void keep_settings(config::Run& run, const nlohmann::json& state, const std::str
 std::vector<std::string> changed_settings(const config::Run& run, const nlohmann::json& state);
 
 /// What decides the order of samples and follows the number of samples asked for: by split, {"permuted"
-/// (GptBatches::permuted), "sets": [data::SampleOrder, ...]}. A checkpoint keeps it as "data".
-nlohmann::json data_state(const data::GptSplits& splits);
+/// (Batches::permuted), "sets": [data::SampleOrder, ...]}. A checkpoint keeps it as "data".
+nlohmann::json data_state(const data::Splits& splits);
 
 /// A sentence for each data set whose samples come in another order, or out of other tokens, than `state`
 /// says, and for each split that is permuted otherwise. None for a split whose paths have changed:

@@ -53,8 +53,13 @@ tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
   batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong));
   batch.set("loss_mask", tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat));
   batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong));
-  if (!default_positions)
+  if (!default_positions && !host.position_ids.empty())
     batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong));
+  if (host.encoder_seq > 0) {
+    const std::int64_t t = host.encoder_seq;
+    batch.set("encoder_tokens", tensor_of(std::move(host.encoder_tokens), {b, t}, at::kLong));
+    batch.set("encoder_padding", tensor_of(std::move(host.encoder_padding), {b, t}, at::kByte).to(at::kBool));
+  }
   if (!host.attention_mask.empty())
     batch.set("attention_mask",
               tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte).to(at::kBool));
@@ -91,7 +96,7 @@ pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bo
   return loss;
 }
 
-GptStream::GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples)
+GptStream::GptStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples)
     : job_(&job) {
   const std::int64_t each = job.run.training.global_batch_size;
   const int workers = job.run.data.num_workers;
@@ -142,7 +147,7 @@ pipeline::Steps GptStream::next() {
 
 Waited GptStream::waited() { return std::exchange(waited_, {}); }
 
-pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job, std::int64_t first) {
+pipeline::Steps gpt_evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {
   if (job.run.parallel.hybrid_context_parallel)
     return sequence_steps(
         job, std::make_shared<const SequenceStep>(sequence_step(batches, job.run, shared_rank(job), first)));

@@ -1,10 +1,10 @@
-// The data step and the loss reduction of GPT pretraining.
+// The data step and the loss reduction of pretraining, of a GPT or of a T5.
 #pragma once
 
 #include <memory>
 #include <optional>
 
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/data/prefetcher.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/sequence_steps.h"
@@ -12,7 +12,8 @@
 namespace colonnade::job {
 
 /// A host batch as named tensors on the CPU: tokens, labels, loss_mask, position_ids, samples, and
-/// attention_mask where the data has one. Positions 0 .. s-1 are left out: they are the default.
+/// attention_mask, encoder_tokens and encoder_padding where the data has them. Positions 0 .. s-1 are left
+/// out: they are the default.
 tensor::Batch to_batch(data::HostBatch host, bool default_positions);
 
 /// What a context rank reads of a whole micro-batch: its tokens of each row (plan::context_chunks) with their
@@ -37,7 +38,7 @@ struct Waited {
 /// --hybrid-context-parallel it is a sequence of them (sequence_step).
 class GptStream {
  public:
-  GptStream(const data::GptBatches& batches, const Job& job, std::int64_t consumed_samples);
+  GptStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples);
   /// Of the next global batch. The returned functions are used before the next call, and ask for the
   /// micro-batches in order; another one is an Error.
   pipeline::Steps next();
@@ -61,7 +62,6 @@ class GptStream {
 
 /// The steps of the evaluation batch of a split that begins at sample `first_sample`, as in training; not
 /// prefetched.
-pipeline::Steps gpt_evaluation_steps(const data::GptBatches& batches, const Job& job,
-                                     std::int64_t first_sample);
+pipeline::Steps gpt_evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample);
 
 }  // namespace colonnade::job

@@ -1,6 +1,7 @@
 // See prepare.h.
 #include "colonnade/job/prepare.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -11,6 +12,8 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/t5_batches.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
 #include "colonnade/models/gpt/hf_config.h"
@@ -37,7 +40,8 @@ bool says_what_the_model_is(const config::Setting& s) {
                                                        "moe_pad_expert_input_to_capacity",
                                                        "moe_token_drop_policy",
                                                        "mtp_loss_scaling_factor"};
-  return s.key == "model" || s.key == "vocab_size" || (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
+  return s.key == "model" || s.key == "vocab_size" ||
+         (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
 }
 
 /// What a native checkpoint's or a Hugging Face folder's own settings say of the model.
@@ -133,6 +137,30 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
   return data::make_tokenizer({run.data.tokenizer_type, run.data.tokenizer_model, run.model.vocab_size});
 }
 
+data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer, const data::SoFar& done) {
+  if (run.model.has_encoder())
+    return data::open_t5_batches(run.data, run.training,
+                                 data::t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids),
+                                 done);
+  data::TokenIds ids{.vocab_size = run.model.vocab_size};
+  if (tokenizer != nullptr) {
+    ids.eod = tokenizer->eod();
+    ids.pad = tokenizer->special().pad;
+  }
+  return data::open_gpt_batches(run.data, run.training, ids, done);
+}
+
+namespace {
+
+/// Of the tokenizer, with the sentinels that lie behind its ids.
+std::int64_t vocabulary(const config::Run& run, const data::Tokenizer& tokenizer) {
+  if (run.family != "t5") return tokenizer.vocab_size();
+  const data::T5Ids ids = data::t5_ids(&tokenizer, 0, run.data.vocab_extra_ids);
+  return std::max(tokenizer.vocab_size(), std::ranges::max(ids.sentinels) + 1);
+}
+
+}  // namespace
+
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (!c.pretrained_checkpoint.empty()) {
@@ -145,7 +173,7 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
   try {
     const auto tokenizer = tokenizer_of(run);
-    if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = tokenizer->vocab_size();
+    if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
     if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
       faults.push_back(
           fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size "

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "colonnade/config/run.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/data/tokenizer.h"
 #include "colonnade/plan/rules.h"
 
@@ -18,5 +19,10 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
 
 /// The tokenizer of the settings; null when none is named.
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run);
+
+/// The batches of the run's family, which is so far as `done`; `tokenizer` may be null. Throws as
+/// data::open_gpt_batches and data::open_t5_batches.
+data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer,
+                          const data::SoFar& done = {});
 
 }  // namespace colonnade::job

@@ -13,7 +13,7 @@
 namespace colonnade::job {
 namespace {
 
-data::HostBatch sample(const data::GptBatches& batches, std::int64_t number) {
+data::HostBatch sample(const data::Batches& batches, std::int64_t number) {
   return batches.get(std::array{number}, data::Masks::kLeftOut);
 }
 
@@ -35,7 +35,7 @@ data::HostBatch cut(const data::HostBatch& from, const data::Sequence& sequence)
 
 }  // namespace
 
-SequenceStep sequence_step(const data::GptBatches& batches, const config::Run& run, int rank,
+SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
                            std::int64_t first) {
   std::vector<data::Sequence> all;  // by number of the sample in the batch
   std::vector<std::int64_t> lengths;

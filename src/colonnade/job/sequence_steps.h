@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/job/job.h"
 
 namespace colonnade::job {
@@ -28,7 +28,7 @@ struct SequenceStep {
 /// Of the batch that begins at sample `first`, for rank `rank` of the data and context ranks. Every rank
 /// reads all samples and comes to the same division: a function of the settings, the seed and `first`;
 /// nothing is sent. Safe to call from many threads.
-SequenceStep sequence_step(const data::GptBatches& batches, const config::Run& run, int rank,
+SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
                            std::int64_t first);
 
 /// This rank's part: filled up to equal chunks (plan::filled_length) with tokens without loss, which no token

@@ -16,7 +16,6 @@
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/convert/slices.h"
-#include "colonnade/data/gpt_batches.h"
 #include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/plan/params/gpt.h"
@@ -254,19 +253,14 @@ std::vector<std::string> unlike_settings(const config::Run& a, const config::Run
   return flags;
 }
 
-std::unique_ptr<data::GptBatches> samples_of(const config::Run& run) {
+std::unique_ptr<data::Batches> samples_of(const config::Run& run) {
   const auto tokenizer = job::tokenizer_of(run);
-  data::TokenIds ids{.vocab_size = run.model.vocab_size};
-  if (tokenizer) {
-    ids.eod = tokenizer->eod();
-    ids.pad = tokenizer->special().pad;
-  }
-  data::GptSplits data = data::open_gpt_batches(run.data, run.training, ids, {});
+  data::Splits data = job::open_batches(run, tokenizer.get());
   if (!data[0]) throw ConfigError("data: the training split must hold samples; got none; correct --split");
   return std::move(data[0]);
 }
 
-Trained train_layout(const Side& side, const data::GptBatches& samples, int steps, Precision precision) {
+Trained train_layout(const Side& side, const data::Batches& samples, int steps, Precision precision) {
   config::Run run = side.run;
   run.training.device = "cpu";
   std::optional<at::ScalarType> type;

@@ -9,7 +9,7 @@
 
 #include "colonnade/comm/communicators.h"
 #include "colonnade/config/run.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/job/model.h"
 
 namespace colonnade::train {
@@ -59,10 +59,10 @@ struct Trained {
 };
 
 /// The training samples of a run, which are those of all its layouts.
-std::unique_ptr<data::GptBatches> samples_of(const config::Run& run);
+std::unique_ptr<data::Batches> samples_of(const config::Run& run);
 
 /// Trains `steps` steps from the weights of the seed, ranks as threads of this process on the CPU.
-Trained train_layout(const Side& side, const data::GptBatches& samples, int steps,
+Trained train_layout(const Side& side, const data::Batches& samples, int steps,
                      Precision precision = Precision::kOfSettings);
 
 /// Compares every loss, gradient and updated parameter by its global name, of as many steps as both have;

@@ -59,7 +59,7 @@ class Loop {
   void open_data();
   void require_enough_data() const;
   void one_step();
-  double evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample);
+  double evaluate(const data::Batches& batches, const std::string& set, std::int64_t first_sample);
   void require_finite(const std::map<std::string, double>& losses);
   void spent(Phase phase, double seconds);
   void save();
@@ -93,7 +93,7 @@ class Loop {
   std::int64_t saved_iteration_ = -1;
   std::int64_t tried_iteration_ = -1;  ///< of the last save, whether it was written or not
   nlohmann::json tokenizer_;           ///< what checkpoints keep of it
-  data::GptSplits data_;
+  data::Splits data_;
   std::unique_ptr<job::GptStream> stream_;
   std::unique_ptr<Recorder> recorder_;
   RunSummary summary_;
@@ -160,13 +160,8 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
 void Loop::open_data() {
   progress().set_phase("data");
   const auto tokenizer = job::tokenizer_of(job_.run);
-  data::TokenIds ids{.vocab_size = job_.run.model.vocab_size};
-  if (tokenizer) {
-    ids.eod = tokenizer->eod();
-    ids.pad = tokenizer->special().pad;
-  }
   tokenizer_ = job::tokenizer_state(job_.run, tokenizer.get());
-  data_ = data::open_gpt_batches(job_.run.data, job_.run.training, ids, so_far());
+  data_ = job::open_batches(job_.run, tokenizer.get(), so_far());
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
   if (!data_[0] || job_.run.data.mock_data || job_.ranks.rank() != 0) return;
@@ -313,7 +308,7 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
 }
 
 /// The loss, written down.
-double Loop::evaluate(const data::GptBatches& batches, const std::string& set, std::int64_t first_sample) {
+double Loop::evaluate(const data::Batches& batches, const std::string& set, std::int64_t first_sample) {
   const auto begin = Clock::now();
   progress().set_phase("evaluate");
   fault::point("evaluate-begin");
