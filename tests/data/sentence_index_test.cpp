@@ -117,7 +117,7 @@ TEST(SentenceIndex, RefusesDataThatNoSampleCanBeTakenOf) {
     });
   };
   EXPECT_THAT(refusal({}), HasSubstr("got none such in documents 0 to 0"));
-  EXPECT_THAT(refusal({{}, {}}), HasSubstr("preprocess --split-sentences"));
+  EXPECT_THAT(refusal({{}, {}}), HasSubstr("every text as a list of sentences"));
   EXPECT_THAT(refusal({{600, 1}}), HasSubstr("none of more than 512 tokens beside others"));
 }
 

@@ -119,8 +119,8 @@ SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan
   if (count_usable_documents(source, plan) == 0)
     throw DataError(fmt::format(
         "{}: a document must have {} or more sentences, none of more than {} tokens beside others; got none "
-        "such in documents {} to {}; add data, change --split, or split text into sentences (`colonnade "
-        "preprocess --split-sentences`)",
+        "such in documents {} to {}; add data, change --split, or give `colonnade preprocess` every text as a "
+        "list of sentences",
         source.name(), plan.min_sentences, kLongSentence, plan.documents.begin, plan.documents.end));
   return source.num_sequences() > std::int64_t{0xffffffff} ? build<std::int64_t>(source, plan)
                                                            : build<std::uint32_t>(source, plan);

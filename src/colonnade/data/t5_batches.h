@@ -30,10 +30,11 @@ class T5Batches final : public Batches {
   Plan plan_;
 };
 
-/// As open_gpt_batches. Documents are split over train, valid and test, and should consist of sentences
-/// (`colonnade preprocess --split-sentences`); one sequence a document does too. Spans have up to 10 words,
-/// in the geometric distribution, as Megatron trains T5; seq_length is the encoder's. Megatron has no mock
-/// data for T5: here it is that of a GPT, ids below the sentinels, each sequence a document of one sentence.
+/// As open_gpt_batches, for the tokens that `ids` tells. Documents are split over train, valid and test, and
+/// should consist of sentences (`colonnade preprocess` of texts that are lists of them); one sequence a
+/// document does too. Spans have up to 10 tokens, in the geometric distribution, as Megatron trains T5; no
+/// tokenizer here has pieces ("##...") that continue a word. Megatron has no mock data for T5: here it is
+/// that of a GPT, ids below the sentinels, each sequence a document of one sentence.
 Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
                        const SoFar& done = {});
 
