@@ -56,5 +56,31 @@ TEST(Releases, OfTwoRanksAreAsWorkedOutByHand) {
   }
 }
 
+// Every receive but those in front of the first computation, and gradients of the micro-batch that has just
+// gone forward, is open beside exactly one computation, the one before its own.
+TEST(ReceivesBeside, AreThoseOfWhatIsComputedNext) {
+  for (const Schedule& schedule : {gpipe(4, 6), one_f_one_b(4, 6), interleaved(4, 2, 8, 4), zb_v(4, 8)})
+    for (const bool forward_only : {false, true})
+      for (const Program& program : schedule.programs) {
+        const auto beside = receives_beside(program, forward_only);
+        std::vector<int> opened(program.size());
+        std::size_t computed = program.size();
+        for (std::size_t i = 0; i < program.size(); ++i) {
+          if (forward_only && !is_forward_part(program[i].act)) continue;
+          if (!is_transfer(program[i].act)) {
+            computed = i;
+            for (const std::size_t receive : beside[i]) ++opened[receive];
+            continue;
+          }
+          if (!is_receive(program[i].act)) continue;
+          const bool known =
+              computed < program.size() &&
+              !(program[computed] == Action{Do::kForward, program[i].chunk, program[i].microbatch} &&
+                program[i].act == Do::kRecvGradient);
+          EXPECT_EQ(opened[i], known ? 1 : 0) << schedule.kind << " action " << i;
+        }
+      }
+}
+
 }  // namespace
 }  // namespace colonnade::plan

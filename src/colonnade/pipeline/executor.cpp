@@ -1,4 +1,5 @@
-// See executor.h. A pass keeps, per (chunk, micro-batch), the input and the autograd edge of the
+// See executor.h. While something is computed, the messages that the next computation needs may arrive: their
+// receives are opened before. A pass keeps, per (chunk, micro-batch), the input and the autograd edge of the
 // output; the output itself is dropped as soon as it is sent. Between the gradient of an input and those of
 // the weights it keeps the products that the layers left.
 #include "colonnade/pipeline/executor.h"
@@ -19,6 +20,7 @@ namespace {
 
 using plan::Action;
 using plan::Do;
+using plan::is_forward_part;
 using plan::is_transfer;
 
 struct Key {
@@ -86,6 +88,9 @@ class Run {
   void weights(const Action& a, bool last, const GradientEvents& events);
   /// `index` is the place of `a` in the program.
   void transfer(const Action& a, std::size_t index);
+  /// Opens the receive at a place in the program, so that its message may arrive beside what is computed
+  /// until then.
+  void open_receive(const Action& a, std::size_t index);
   void finish();
 
   double grad_scale = 1;
@@ -98,7 +103,11 @@ class Run {
   [[nodiscard]] int chunk_of(int stage) const { return schedule_.placement.place(stage).chunk; }
   at::Tensor take(std::map<Key, at::Tensor>& from, const Key& key, const char* what);
   void hand_over(const Key& key, const at::Tensor& output);
-  at::Tensor receive(const std::vector<std::int64_t>& shape, int from, int tag, const std::string& what);
+  /// What has arrived; blocks until it has.
+  at::Tensor received(const Action& a, std::size_t index);
+  [[nodiscard]] std::string name_of(const Action& a, const char* kind) const {
+    return fmt::format("pipeline / {} / stage {} micro-batch {}", kind, stage_number(a.chunk), a.microbatch);
+  }
   /// Of a micro-batch that is between its forward and its backward pass.
   const Live& live(const Key& key);
   const tensor::Batch& batch(int microbatch);
@@ -118,7 +127,12 @@ class Run {
   std::map<Key, at::Tensor> inputs_, outputs_, output_grads_, input_grads_;
   std::map<Key, Live> live_;
   std::map<Key, tensor::DeferredProducts> left_;
-  std::map<std::size_t, comm::Work> sent_;  ///< by place in the program
+  struct Arriving {
+    at::Tensor tensor;
+    comm::Work work;
+  };
+  std::map<std::size_t, Arriving> arriving_;  ///< by place in the program
+  std::map<std::size_t, comm::Work> sent_;    ///< the same
 };
 
 const tensor::Batch& Run::batch(int microbatch) {
@@ -232,33 +246,46 @@ void Run::weights(const Action& a, bool last, const GradientEvents& events) {
   left_.erase(found);
 }
 
-at::Tensor Run::receive(const std::vector<std::int64_t>& shape, int from, int tag, const std::string& what) {
-  at::Tensor tensor = at::empty(shape, options_);
-  pp_.recv(tensor, from, tag, what).wait();
-  return tensor;
+void Run::open_receive(const Action& a, std::size_t index) {
+  if (arriving_.contains(index)) return;
+  const int stage = stage_number(a.chunk);
+  Arriving arriving;
+  if (a.act == Do::kRecvActivation) {
+    arriving.tensor = at::empty(activation_(batch(a.microbatch)), options_);
+    arriving.work =
+        pp_.recv(arriving.tensor, rank_of(stage - 1), kActivations, name_of(a, "receive activation"));
+  } else {
+    arriving.tensor = at::empty(live({a.chunk, a.microbatch}).shape, options_);
+    arriving.work = pp_.recv(arriving.tensor, rank_of(stage + 1), kGradients, name_of(a, "receive gradient"));
+  }
+  arriving_.emplace(index, std::move(arriving));
+}
+
+at::Tensor Run::received(const Action& a, std::size_t index) {
+  open_receive(a, index);
+  Arriving arriving = std::move(arriving_.at(index));
+  arriving_.erase(index);
+  arriving.work.wait();
+  return std::move(arriving.tensor);
 }
 
 void Run::transfer(const Action& a, std::size_t index) {
   const Key key{a.chunk, a.microbatch};
   const int stage = stage_number(a.chunk);
-  const auto what = [&](const char* kind) {
-    return fmt::format("pipeline / {} / stage {} micro-batch {}", kind, stage, a.microbatch);
-  };
   switch (a.act) {
     case Do::kSendActivation:
       sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), kActivations,
-                              what("send activation"));
+                              name_of(a, "send activation"));
       break;
     case Do::kRecvActivation:
-      inputs_[key] = receive(activation_(batch(a.microbatch)), rank_of(stage - 1), kActivations,
-                             what("receive activation"));
+      inputs_[key] = received(a, index);
       break;
     case Do::kSendGradient:
       sent_[index] = pp_.send(take(input_grads_, key, "the gradient"), rank_of(stage - 1), kGradients,
-                              what("send gradient"));
+                              name_of(a, "send gradient"));
       break;
     case Do::kRecvGradient:
-      output_grads_[key] = receive(live(key).shape, rank_of(stage + 1), kGradients, what("receive gradient"));
+      output_grads_[key] = received(a, index);
       break;
     default:
       break;
@@ -268,10 +295,6 @@ void Run::transfer(const Action& a, std::size_t index) {
 
 void Run::finish() {
   for (auto& [index, work] : sent_) work.wait();
-}
-
-bool is_forward_part(Do act) {
-  return act == Do::kForward || act == Do::kSendActivation || act == Do::kRecvActivation;
 }
 
 }  // namespace
@@ -291,8 +314,13 @@ std::shared_ptr<const Executor::Order> Executor::order(std::shared_ptr<const pla
             schedule->ranks, pp_.size());
   COL_CHECK(static_cast<int>(stages_.size()) == schedule->chunks,
             "pipeline: the schedule has {} chunks per rank; got {} stages", schedule->chunks, stages_.size());
-  auto releases = plan::releases(*schedule, pp_.rank());
-  return std::make_shared<const Order>(Order{std::move(schedule), std::move(releases)});
+  const plan::Program& program = schedule->programs[static_cast<std::size_t>(pp_.rank())];
+  Order order{.schedule = {},
+              .releases = plan::releases(*schedule, pp_.rank()),
+              .beside = plan::receives_beside(program),
+              .beside_forward = plan::receives_beside(program, /*forward_only=*/true)};
+  order.schedule = std::move(schedule);
+  return std::make_shared<const Order>(std::move(order));
 }
 
 void Executor::open_lanes() const {
@@ -323,6 +351,7 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
       run.transfer(a, i);
       continue;
     }
+    for (const std::size_t receive : now->beside[i]) run.open_receive(program[receive], receive);
     if (gives_input_gradient(a.act) && --passes_left[chunk] == 0 && events.before_last_backward)
       events.before_last_backward(a.chunk);
     if (ends_backward(a.act)) --weights_left[chunk];
@@ -348,10 +377,12 @@ Result Executor::evaluate(const Steps& steps, tensor::Output output,
     progress().alive();
     const Action& a = program[i];
     if (!is_forward_part(a.act)) continue;
-    if (is_transfer(a.act))
+    if (is_transfer(a.act)) {
       run.transfer(a, i);
-    else
-      run.forward(a, /*training=*/false, output, sink);
+      continue;
+    }
+    for (const std::size_t receive : now->beside_forward[i]) run.open_receive(program[receive], receive);
+    run.forward(a, /*training=*/false, output, sink);
   }
   run.finish();
   return std::move(run.result);

@@ -83,10 +83,10 @@ class Executor {
   [[nodiscard]] const plan::Schedule& schedule() const { return *own_->schedule; }
 
  private:
-  /// A schedule with what follows from it on this rank (plan::releases).
+  /// A schedule with what follows from it on this rank (plan::releases, plan::receives_beside).
   struct Order {
     std::shared_ptr<const plan::Schedule> schedule;
-    std::vector<std::vector<std::size_t>> releases;
+    std::vector<std::vector<std::size_t>> releases, beside, beside_forward;
   };
   [[nodiscard]] std::shared_ptr<const Order> order(std::shared_ptr<const plan::Schedule> schedule) const;
   /// Of these steps: theirs, or the executor's.

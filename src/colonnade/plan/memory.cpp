@@ -350,6 +350,20 @@ struct StagePasses {
   }
 };
 
+/// By place in the program: bytes that arrive beside what is computed there, with the batch of a micro-batch
+/// that is new on the rank.
+std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& program,
+                                         bool forward_only = false) {
+  const std::int64_t message = message_bytes(run), batch = batch_bytes(run);
+  std::vector<std::int64_t> bytes;
+  for (const auto& receives : receives_beside(program, forward_only)) {
+    std::int64_t& sum = bytes.emplace_back();
+    for (const std::size_t i : receives)
+      sum += message + (program[i].act == Do::kRecvActivation && program[i].chunk == 0 ? batch : 0);
+  }
+  return bytes;
+}
+
 Peak peak_activations(const config::Run& run, const StageMemory& memory, const Schedule& schedule,
                       const Program& program) {
   const std::vector<StageBlocks>& stages = memory.stages;
@@ -360,6 +374,7 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         leaves);
   const std::int64_t batch = batch_bytes(run);
+  const std::vector<std::int64_t> arriving = arriving_bytes(run, program);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
   Peak most;
@@ -369,11 +384,11 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
     const PassBytes& pass = a.microbatch + 1 == schedule.microbatches ? stage.last : stage.others;
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + pass.working(a.act));
+    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i]);
     now += pass.change(a.act) - (last[i] ? batch : 0);
     if (ends_backward(a.act)) sums += pass.summed;
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums);
+    most.all = std::max(most.all, now + sums + arriving[i]);
   }
   return most;
 }
@@ -446,6 +461,8 @@ void add_evaluation(const config::Run& run, const Schedule& schedule, std::vecto
           std::max(memory.evaluation,
                    stage_evaluation(run, memory.stages[i],
                                     memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
+    memory.evaluation +=
+        std::ranges::max(arriving_bytes(run, schedule.programs[rank], /*forward_only=*/true));
     memory.evaluation += most_batches(schedule.programs[rank], schedule.chunks) * batch_bytes(run) +
                          most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
   }

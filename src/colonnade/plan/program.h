@@ -40,6 +40,10 @@ enum class Do : std::uint8_t {
   return act == Do::kRecvActivation || act == Do::kRecvGradient;
 }
 [[nodiscard]] constexpr bool is_transfer(Do act) { return is_send(act) || is_receive(act); }
+/// What a run without gradients does.
+[[nodiscard]] constexpr bool is_forward_part(Do act) {
+  return act == Do::kForward || act == Do::kSendActivation || act == Do::kRecvActivation;
+}
 
 /// One action. `chunk` counts the virtual stages of this rank from 0; Schedule::placement says which stages
 /// these are. Of a transfer, `chunk` is the own chunk of the rank that performs the action: the one that made

@@ -67,4 +67,23 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
   return release;
 }
 
+std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only) {
+  const auto taken = [&](Do act) { return !forward_only || is_forward_part(act); };
+  std::vector<std::vector<std::size_t>> beside(program.size());
+  std::size_t computed = program.size();  // none yet
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
+    if (!taken(a.act)) continue;
+    if (!is_transfer(a.act)) {
+      computed = i;
+      continue;
+    }
+    if (!is_receive(a.act) || computed == program.size()) continue;
+    const Action& now = program[computed];
+    const bool of_it = now.act == Do::kForward && now.chunk == a.chunk && now.microbatch == a.microbatch;
+    if (a.act == Do::kRecvActivation || !of_it) beside[computed].push_back(i);
+  }
+  return beside;
+}
+
 }  // namespace colonnade::plan

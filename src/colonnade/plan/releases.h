@@ -13,4 +13,10 @@ namespace colonnade::plan {
 /// costs nothing, and their memory can go. Sends that nothing answers appear nowhere.
 std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int rank);
 
+/// By place in a program: the receives that may be open while what stands there is computed, so that their
+/// messages travel beside it. They are those up to the next computation, but for a gradient of the
+/// micro-batch whose forward pass stands there: its shape is not known yet. `forward_only`: of a run that
+/// takes forward passes alone.
+std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only = false);
+
 }  // namespace colonnade::plan

@@ -89,7 +89,7 @@ void always_of_the_system(Table& t) {
            "groups are made when they are first used");
   t.always({"--disable-jit-fuser"}, "nothing is compiled at run time");
   t.always({"--no-overlap-p2p-communication", "off", "", "overlap_p2p_comm"},
-           "sends never wait; results do not depend on it");
+           "messages travel beside what is computed; results do not depend on it");
   t.always({"--no-align-param-gather", "off", "", "align_param_gather"},
            "when pipeline ranks gather changes no result");
   t.always({"--no-use-layer-wise-param-layout", "off", "", "use_layer_wise_param_layout"},
