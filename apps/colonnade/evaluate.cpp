@@ -85,8 +85,9 @@ void write_logits(inference::Network& network, const std::string& file, const in
 }
 
 void evaluate_tokens(job::Started started, const Asked& asked) {
-  const auto rows = inference::read_token_file(asked.tokens, started.run.model.vocab_size,
-                                               inference::longest_sequence(started.run.model));
+  const config::Model& model = started.run.model;
+  const auto read = model.has_encoder() ? inference::read_encoder_token_file : inference::read_token_file;
+  const auto rows = read(asked.tokens, model.vocab_size, inference::longest_sequence(model));
   inference::Network network = build(std::move(started));
   const auto scored = inference::score_rows(network, rows, !asked.logits_out.empty());
   if (!asked.logits_out.empty()) write_logits(network, asked.logits_out, scored);

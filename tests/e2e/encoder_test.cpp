@@ -75,11 +75,14 @@ TEST(Encoder, ThePlanNamesTheLayersOfEachAndItsDryRunAgrees) {
       << planned.text;
 }
 
-TEST(Encoder, TextIsNotGeneratedAndSaysSo) {
-  const Result text =
-      run(colonnade({"generate", "--load", std::string(COLONNADE_VECTORS) + "/hf/t5", "--prompt", "1"}));
-  EXPECT_NE(text.code, 0);
-  EXPECT_EQ(text.text.find("terminate"), std::string::npos) << text.text;
+TEST(Encoder, WhatReadsNoEncoderSaysSo) {
+  const std::string folder = std::string(COLONNADE_VECTORS) + "/hf/t5";
+  const Result text = run(colonnade({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"}));
+  EXPECT_EQ(text.code, 2) << text.text;
+  EXPECT_NE(text.text.find("generate: text is written by models without an encoder"), std::string::npos);
+  const Result data = run(colonnade({"evaluate", "--pretrained-checkpoint", folder, "--mock-data"}));
+  EXPECT_EQ(data.code, 2) << data.text;
+  EXPECT_NE(data.text.find("write --tokens FILE"), std::string::npos) << data.text;
 }
 
 }  // namespace

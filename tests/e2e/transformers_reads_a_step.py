@@ -2,7 +2,7 @@
 
 usage: transformers_reads_a_step.py COLONNADE SCRATCH
 For each family trains a small model for two steps on two ranks, evaluates it with `colonnade evaluate
---logits-out`, loads the same folder with AutoModelForCausalLM and compares in fp32.
+--logits-out`, loads the same folder with Transformers and compares in fp32.
 """
 import os
 import pathlib
@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, T5ForConditionalGeneration
 
 SETTINGS = """gpt --num-layers 2 --hidden-size 64 --ffn-hidden-size 160 --num-attention-heads 4 --group-query-attention
 --num-query-groups 2 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 4 --train-iters 2
@@ -32,24 +32,45 @@ FAMILIES = {
     "Qwen3MoeForCausalLM": """--expert-model-parallel-size 2 --num-experts 8 --moe-router-topk 3 --qk-layernorm
         --moe-layer-freq [0,1] --moe-ffn-hidden-size 80 --moe-router-pre-softmax""",
 }
-tokens = torch.arange(2 * 32).reshape(2, 32).remainder(331).to(torch.int64)
-save_file({"input_ids": tokens}, scratch / "tokens.safetensors")
+ENCODER = """t5 --encoder-num-layers 2 --num-layers 2 --hidden-size 64 --ffn-hidden-size 160 --num-attention-heads 4
+--kv-channels 24 --query-pre-attn-scalar 1 --seq-length 32 --decoder-seq-length 16 --micro-batch-size 2
+--global-batch-size 4 --train-iters 2 --lr 1e-2 --mock-data --tokenizer-type NullTokenizer --vocab-size 331
+--vocab-extra-ids 31 --position-embedding-type relative --activation geglu-tanh --normalization RMSNorm
+--norm-epsilon 1e-6 --disable-bias-linear --no-output-layer-bias --hidden-dropout 0 --attention-dropout 0
+--pipeline-model-parallel-size 2"""
 
-for architecture, flags in FAMILIES.items():
-    run, logits = scratch / architecture, scratch / f"{architecture}.safetensors"
+
+def train_and_evaluate(name, settings, tokens):
+    """The step folder, and the logits that we give for the tensors of `tokens`."""
+    run, file, logits = scratch / name, scratch / f"{name}.tokens", scratch / f"{name}.safetensors"
+    save_file(tokens, file)
     subprocess.run([colonnade, "launch", "--nproc-per-node", "2", "--log-dir", scratch / "logs", "--", "pretrain",
-                    *SETTINGS.split(), *flags.split(), "--save", run, "--save-interval", "2"], check=True)
-    subprocess.run([colonnade, "evaluate", "--load", run, "--tokens", scratch / "tokens.safetensors",
-                    "--logits-out", logits], check=True)
-    ours = load_file(logits)["logits"]
+                    *settings, "--save", run, "--save-interval", "2"], check=True)
+    subprocess.run([colonnade, "evaluate", "--load", run, "--tokens", file, "--logits-out", logits], check=True)
+    return run / "checkpoints" / "step_00000002", load_file(logits)["logits"]
 
-    model, loading = AutoModelForCausalLM.from_pretrained(run / "checkpoints" / "step_00000002",
-                                                          output_loading_info=True)
+
+def compare(architecture, kind, step, ours, **inputs):
+    model, loading = kind.from_pretrained(step, output_loading_info=True)
     assert type(model).__name__ == architecture, type(model)
     assert not loading["missing_keys"] and not loading["unexpected_keys"], loading
     with torch.no_grad():
-        theirs = model.float()(input_ids=tokens).logits
+        theirs = model.float()(**inputs).logits
     worst = (ours - theirs).abs().max().item()
     print(f"{architecture}: logits {tuple(ours.shape)}, largest difference {worst:.2e}")
     assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
     assert torch.allclose(ours, theirs, atol=2e-5, rtol=1e-4), worst
+
+
+tokens = torch.arange(2 * 32).reshape(2, 32).remainder(331).to(torch.int64)
+for architecture, flags in FAMILIES.items():
+    step, ours = train_and_evaluate(architecture, SETTINGS.split() + flags.split(), {"input_ids": tokens})
+    compare(architecture, AutoModelForCausalLM, step, ours, input_ids=tokens)
+
+mask = torch.ones_like(tokens)
+mask[1, 20:] = 0
+labels = torch.arange(100, 100 + 2 * 13).reshape(2, 13)
+labels[0, 9:] = -100
+asked = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
+step, ours = train_and_evaluate("T5ForConditionalGeneration", ENCODER.split(), asked)
+compare("T5ForConditionalGeneration", T5ForConditionalGeneration, step, ours, **asked)

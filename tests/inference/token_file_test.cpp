@@ -50,6 +50,39 @@ TEST_F(TokenFile, WithoutLabelsTheTokensAreThem) {
   EXPECT_TRUE(read_token_file(path_, 10, 4).labels.equal(ids({-100})));
 }
 
+TEST_F(TokenFile, OfAnEncoderTheDecoderReadsItsLabelsOnePlaceLater) {
+  write({{"input_ids", ids({1, 2, 3, 4})},
+         {"attention_mask", ids({1, 1, 1, 0})},
+         {"labels", ids({5, 6, -100})}});
+  const TokenRows rows = read_encoder_token_file(path_, 10, 4);
+  EXPECT_TRUE(rows.encoder_tokens.equal(ids({1, 2, 3, 4})));
+  EXPECT_TRUE(rows.encoder_padding.equal(ids({0, 0, 0, 1}).to(at::kBool)));
+  EXPECT_TRUE(rows.tokens.equal(ids({0, 5, 6})));
+  EXPECT_TRUE(rows.labels.equal(ids({5, 6, -100})));
+  write({{"input_ids", ids({1, 2})}, {"labels", ids({-100, 9})}});
+  EXPECT_FALSE(read_encoder_token_file(path_, 10, 4).encoder_padding.any().item<bool>());
+  EXPECT_TRUE(read_encoder_token_file(path_, 10, 4).tokens.equal(ids({0, 0})));
+}
+
+TEST_F(TokenFile, OfAnEncoderRefusesWhatDoesNotFit) {
+  const auto refusal_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
+    write(tensors);
+    try {
+      read_encoder_token_file(path_, 10, 4);
+    } catch (const DataError& e) {
+      return e.what();
+    }
+    return "read without an error";
+  };
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1})}}), HasSubstr("labels"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1})}, {"attention_mask", ids({1})}}),
+              HasSubstr("attention_mask must have the shape of input_ids, [1, 2]"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1})}, {"labels", ids({1, 2, 3, 4, 5})}}),
+              HasSubstr("labels must fit the 4 positions of the model; got 5"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1})}, {"labels", at::ones({2, 3}, at::kLong)}}),
+              HasSubstr("labels as many rows"));
+}
+
 TEST_F(TokenFile, RefusesWhatIsNotRowsOfTokens) {
   EXPECT_THAT(refusal(), HasSubstr(path_.string()));
   write({{"tokens", ids({1})}});

@@ -88,14 +88,19 @@ void require_finite(const Score& score) {
 RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
   progress().set_phase("evaluate");
   const std::int64_t batch = rows.tokens.size(0);
-  const std::int64_t step = rows_per_pass(network.run(), rows.tokens.size(1));
+  const bool encoder = rows.encoder_tokens.defined();
+  const std::int64_t length = rows.tokens.size(1) + (encoder ? rows.encoder_tokens.size(1) : 0);
+  const std::int64_t step = rows_per_pass(network.run(), length);
   at::Tensor sums = at::zeros({2}, at::dtype(at::kDouble));
   std::vector<at::Tensor> kept;
   for (std::int64_t row = 0; row < batch; row += step) {
     const std::int64_t count = std::min(step, batch - row);
-    tensor::Batch part;
-    part.set("tokens", rows.tokens.narrow(0, row, count).to(network.options().device()));
-    const at::Tensor logits = network.forward(part, {});
+    tensor::Batch part({{"tokens", rows.tokens.narrow(0, row, count)}});
+    if (encoder) {
+      part.set("encoder_tokens", rows.encoder_tokens.narrow(0, row, count));
+      part.set("encoder_padding", rows.encoder_padding.narrow(0, row, count));
+    }
+    const at::Tensor logits = network.forward(part.to(network.options().device()), {});
     if (!network.is_speaker()) continue;
     sums += summed(logits, rows.labels.narrow(0, row, count));
     if (keep_logits) kept.push_back(logits.cpu());
@@ -132,6 +137,10 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
 }
 
 SplitData open_split(const config::Run& run, data::Split split) {
+  if (run.model.has_encoder())
+    throw ConfigError(
+        "evaluate: data of t5 is read by its training alone; got a t5; write --tokens FILE, or `pretrain t5 "
+        "--skip-train --eval-iters N`");
   progress().set_phase("data");
   const auto index = static_cast<std::size_t>(split);
   const config::Data& data = run.data;

@@ -36,11 +36,6 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
       pp_(ranks_.group({Axis::kPp})),
       placement_(plan::placement_of(plan::split_stages(run_.model, run_.parallel), run_.parallel)),
       options_(job::tensor_options(run_)) {
-  if (run_.model.has_encoder())
-    throw ConfigError(
-        fmt::format("{}: a model that reads or writes text here must have no encoder; got t5; `pretrain t5 "
-                    "--skip-train --eval-iters N` tells the loss on its data",
-                    source.folder().string()));
   progress().set_phase("weights");
   run_.parallel.sequence_parallel = false;
   run_.parallel.context_parallel_size = 1;  // context ranks are further replicas
@@ -63,8 +58,10 @@ at::Tensor Network::pass_chunk(std::size_t chunk, at::Tensor x, const tensor::Pa
   return x;
 }
 
-at::Tensor Network::receive(int stage, const at::Tensor& tokens) {
-  at::Tensor x = at::empty({tokens.size(1), tokens.size(0), run_.model.hidden_size}, options_);
+at::Tensor Network::receive(int stage, const tensor::Batch& batch) {
+  const at::Tensor &tokens = batch.at("tokens"), encoder = batch.find("encoder_tokens");
+  const std::int64_t rows = tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0);
+  at::Tensor x = at::empty({rows, tokens.size(0), run_.model.hidden_size}, options_);
   pp_.recv(x, placement_.place(stage - 1).rank, kActivations,
            fmt::format("inference / activation into stage {}", stage))
       .wait();
@@ -78,7 +75,7 @@ at::Tensor Network::forward(const tensor::Batch& batch, const Want& want) {
   for (std::size_t chunk = 0; chunk < model_.stages.size(); ++chunk) {
     progress().alive();
     const int stage = placement_.stage(pp_.rank(), static_cast<int>(chunk));
-    if (placement_.crosses(stage - 1)) x = receive(stage, batch.at("tokens"));
+    if (placement_.crosses(stage - 1)) x = receive(stage, batch);
     x = pass_chunk(chunk, x, pass, want.last_token);
     if (placement_.crosses(stage))
       sent_ = pp_.send(x.contiguous(), placement_.place(stage + 1).rank, kActivations,
@@ -100,7 +97,8 @@ void Network::tell(const at::Tensor& tensor, std::string_view what) {
 }
 
 std::int64_t longest_sequence(const config::Model& model) {
-  if (model.position_embedding == config::PositionEmbedding::kNone)
+  if (model.position_embedding == config::PositionEmbedding::kNone ||
+      model.position_embedding == config::PositionEmbedding::kRelative)
     return std::numeric_limits<std::int64_t>::max();
   return model.max_position_embeddings;
 }

@@ -47,7 +47,7 @@ class Network {
 
  private:
   at::Tensor pass_chunk(std::size_t chunk, at::Tensor x, const tensor::Pass& pass, bool last_token) const;
-  at::Tensor receive(int stage, const at::Tensor& tokens);
+  at::Tensor receive(int stage, const tensor::Batch& batch);
 
   config::Run run_;
   comm::Communicators ranks_;

@@ -34,28 +34,64 @@ at::Tensor outside(const at::Tensor& ids, std::int64_t vocab_size) {
   return ids.lt(0).logical_or(ids.ge(vocab_size));
 }
 
+/// Those that a model reads.
+at::Tensor read_tokens(const checkpoint::SafetensorsFile& file, const std::string& path,
+                       std::int64_t vocab_size, std::int64_t longest) {
+  at::Tensor tokens = read_ids(file, path, "input_ids");
+  check_ids(tokens, outside(tokens, vocab_size), path, "input_ids", vocab_size);
+  if (tokens.size(1) > longest)
+    throw DataError(fmt::format("{}: rows must fit the {} positions of the model; got {} tokens; cut them",
+                                path, longest, tokens.size(1)));
+  return tokens;
+}
+
+at::Tensor read_labels(const checkpoint::SafetensorsFile& file, const std::string& path,
+                       std::int64_t vocab_size) {
+  at::Tensor labels = read_ids(file, path, "labels");
+  check_ids(labels, outside(labels, vocab_size).logical_and(labels.ne(kIgnoredLabel)), path, "labels",
+            vocab_size);
+  return labels;
+}
+
 }  // namespace
 
 TokenRows read_token_file(const std::filesystem::path& path, std::int64_t vocab_size, std::int64_t longest) {
   const checkpoint::SafetensorsFile file(path);
-  TokenRows rows;
-  rows.tokens = read_ids(file, path.string(), "input_ids");
-  check_ids(rows.tokens, outside(rows.tokens, vocab_size), path.string(), "input_ids", vocab_size);
-  if (rows.tokens.size(1) > longest)
-    throw DataError(fmt::format("{}: rows must fit the {} positions of the model; got {} tokens; cut them",
-                                path.string(), longest, rows.tokens.size(1)));
+  TokenRows rows{.tokens = read_tokens(file, path.string(), vocab_size, longest), .labels = {}};
   at::Tensor labels = rows.tokens;
   if (file.has("labels")) {
-    labels = read_ids(file, path.string(), "labels");
+    labels = read_labels(file, path.string(), vocab_size);
     if (labels.sizes() != rows.tokens.sizes())
       throw DataError(
           fmt::format("{}: labels must have the shape of input_ids, [{}]; got [{}]; make them equal",
                       path.string(), fmt::join(rows.tokens.sizes(), ", "), fmt::join(labels.sizes(), ", ")));
-    check_ids(labels, outside(labels, vocab_size).logical_and(labels.ne(kIgnoredLabel)), path.string(),
-              "labels", vocab_size);
   }
   rows.labels = at::full_like(rows.tokens, kIgnoredLabel);
   rows.labels.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
+  return rows;
+}
+
+TokenRows read_encoder_token_file(const std::filesystem::path& path, std::int64_t vocab_size,
+                                  std::int64_t longest) {
+  const checkpoint::SafetensorsFile file(path);
+  TokenRows rows{.tokens = {}, .labels = read_labels(file, path.string(), vocab_size)};
+  rows.encoder_tokens = read_tokens(file, path.string(), vocab_size, longest);
+  rows.encoder_padding = at::zeros_like(rows.encoder_tokens, at::kBool);
+  if (file.has("attention_mask"))
+    rows.encoder_padding = read_ids(file, path.string(), "attention_mask").eq(0);
+  if (rows.encoder_padding.sizes() != rows.encoder_tokens.sizes() ||
+      rows.labels.size(0) != rows.encoder_tokens.size(0))
+    throw DataError(fmt::format(
+        "{}: attention_mask must have the shape of input_ids, [{}], and labels as many rows; got [{}] and {}; "
+        "make them equal",
+        path.string(), fmt::join(rows.encoder_tokens.sizes(), ", "),
+        fmt::join(rows.encoder_padding.sizes(), ", "), rows.labels.size(0)));
+  if (rows.labels.size(1) > longest)
+    throw DataError(fmt::format("{}: labels must fit the {} positions of the model; got {}; cut them",
+                                path.string(), longest, rows.labels.size(1)));
+  rows.tokens = at::zeros_like(rows.labels);
+  const std::int64_t behind = rows.labels.size(1) - 1;
+  rows.tokens.narrow(1, 1, behind).copy_(rows.labels.narrow(1, 0, behind).clamp_min(0));
   return rows;
 }
 

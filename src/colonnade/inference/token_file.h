@@ -15,6 +15,8 @@ struct TokenRows {
   at::Tensor tokens;
   /// labels[b, t] is the token that follows tokens[b, t], or kIgnoredLabel: already shifted.
   at::Tensor labels;
+  /// What an encoder reads, and bool, true where there is no token; undefined without one.
+  at::Tensor encoder_tokens = {}, encoder_padding = {};
 };
 
 /// Reads `input_ids` and, where there is one, `labels` of a safetensors file; both int32 or int64
@@ -23,5 +25,12 @@ struct TokenRows {
 /// Throws DataError for a missing or damaged file, a missing tensor, another type or shape, an id outside
 /// of [0, vocab_size), and rows longer than `longest`.
 TokenRows read_token_file(const std::filesystem::path& path, std::int64_t vocab_size, std::int64_t longest);
+
+/// Of a model with an encoder: `input_ids` and, where there is one, `attention_mask` [batch, length] (0: no
+/// token) are the encoder's; `labels` [batch, sequence] are what the decoder is to write. As in Hugging
+/// Face's T5 the decoder reads them one place later, behind id 0 and with 0 for -100. Throws as
+/// read_token_file.
+TokenRows read_encoder_token_file(const std::filesystem::path& path, std::int64_t vocab_size,
+                                  std::int64_t longest);
 
 }  // namespace colonnade::inference
