@@ -31,7 +31,8 @@ constexpr std::pair<const char*, HfFamily> kFolders[] = {{"llama", HfFamily::kLl
                                                          {"qwen3_moe", HfFamily::kQwen3Moe},
                                                          {"gpt_oss", HfFamily::kGptOss},
                                                          {"gemma3_text", HfFamily::kGemma3},
-                                                         {"deepseek_v3", HfFamily::kDeepseekV3}};
+                                                         {"deepseek_v3", HfFamily::kDeepseekV3},
+                                                         {"t5", HfFamily::kT5}};
 
 std::string path_of(const std::string& folder, const std::string& file) {
   return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
@@ -407,6 +408,37 @@ TEST(HfConfig, OfGptOssAndGemmaWithOtherSwitchesIsRefused) {
   EXPECT_THAT(refusal("gemma3_text", {{"final_logit_softcapping", 30.0}}), HasSubstr("must be null; got 30"));
   EXPECT_THAT(refusal("gemma3_text", {{"use_bidirectional_attention", true}}), HasSubstr("must be false"));
   EXPECT_THAT(refusal("gemma3_text", {{"hidden_activation", "gelu"}}), HasSubstr("got gelu"));
+}
+
+TEST(HfConfig, OfT5SaysWhatTransformersWouldDo) {
+  EXPECT_THAT(refusal("t5", {{"feed_forward_proj", "relu"}}),
+              HasSubstr("must be gated-gelu, as T5 1.1 has it; got relu"));
+  auto config = config_of("t5");
+  config.erase("scale_decoder_outputs");
+  EXPECT_TRUE(run_from(config).model.scale_decoder_outputs) << "of the first T5, whose output layer is tied";
+  config["tie_word_embeddings"] = false;
+  const auto apart = run_from(config);
+  EXPECT_FALSE(apart.model.scale_decoder_outputs);
+  EXPECT_EQ(names_of(apart).count("lm_head.weight"), 1U);
+  config["num_decoder_layers"] = nullptr;
+  config["num_layers"] = 5;
+  EXPECT_EQ(run_from(config).model.num_layers, 5) << "as many as the encoder";
+  EXPECT_EQ(settings_of(config, "x").at("model"), "t5");
+}
+
+TEST(HfNames, OfT5LeaveCopiesAlone) {
+  const auto run = run_of("t5");
+  EXPECT_TRUE(left_over(run.model, {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+                                    "lm_head.weight", "shared.weight"})
+                  .empty());
+  EXPECT_EQ(left_over(run.model, {"decoder.block.7.layer.0.layer_norm.weight"}).size(), 1U);
+}
+
+TEST(HfNames, NoFamilyHasAnotherEncoderOrABiasOfLogits) {
+  EXPECT_EQ(family_after("t5", [](config::Model& m) { m.query_pre_attn_scalar = {}; }), std::nullopt);
+  EXPECT_EQ(family_after("t5", [](config::Model& m) { m.output_layer_bias = true; }), std::nullopt);
+  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.output_layer_bias = true; }), std::nullopt);
+  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.encoder_num_layers = 2; }), std::nullopt);
 }
 
 TEST(HfConfig, OfAnotherArchitectureIsRefusedByName) {

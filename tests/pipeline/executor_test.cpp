@@ -8,98 +8,11 @@
 #include <set>
 
 #include "colonnade/base/progress.h"
-#include "colonnade/tensor/kept.h"
+#include "pipeline/toy.h"
 #include "support/backends.h"
-#include "support/device.h"
-#include "support/recording_backend.h"
-#include "support/split.h"
 
 namespace colonnade::pipeline {
 namespace {
-
-using at::Tensor;
-using tensor::Parameter;
-
-constexpr std::int64_t kS = 3, kB = 2, kH = 5;
-constexpr int kMiddle = 24;  // divides into 1 .. 4 ranks with 1 .. 3 chunks
-
-std::unique_ptr<Parameter> matrix(const std::string& name) {
-  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, plan::Position(),
-                                          test::options(at::kDouble));
-  test::randomize({made.get()});
-  return made;
-}
-
-/// x w^T as layers do it: the gradient of w is a product that may wait.
-struct Product : torch::autograd::Function<Product> {
-  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
-                        Parameter* weight) {
-    ctx->save_for_backward({x});
-    tensor::keep(ctx, weight);
-    return at::linear(x, w);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 const torch::autograd::variable_list& grads) {
-    auto* weight = tensor::kept<Parameter*>(ctx);
-    weight->accumulate_product(grads[0].reshape({-1, kH}), ctx->get_saved_variables()[0].reshape({-1, kH}));
-    return {at::matmul(grads[0], weight->value.detach()), Tensor(), Tensor()};
-  }
-};
-
-/// First: batch -> activation; middle: residual; last: loss per token. Notes how it was called. Every second
-/// one in the middle computes its weight gradient as a product of its own, the others leave it to autograd.
-class Toy final : public tensor::Block {
- public:
-  enum class Kind { kFirst, kMiddle, kSplitMiddle, kLast };
-  Toy(Kind kind, const std::string& name) : weight(matrix(name)), kind_(kind) {}
-  Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
-    trained = pass.training;
-    if (kind_ == Kind::kFirst) return at::linear(pass.batch.at("x"), weight->value);
-    if (kind_ == Kind::kMiddle) return x + at::linear(x, weight->value).tanh();
-    if (kind_ == Kind::kSplitMiddle) return x + Product::apply(x, weight->value, weight.get()).tanh();
-    if (pass.output == tensor::Output::kLogits) return at::linear(x, weight->value);
-    return (at::linear(x, weight->value) * pass.batch.at("probe")).sum(-1).square().t();
-  }
-  std::vector<Parameter*> parameters() override { return {weight.get()}; }
-  [[nodiscard]] bool splits() const { return kind_ == Kind::kSplitMiddle; }
-
-  std::unique_ptr<Parameter> weight;
-  bool trained = false;
-
- private:
-  Kind kind_;
-};
-
-/// The stages of one rank.
-std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const plan::Schedule& schedule) {
-  std::vector<std::unique_ptr<tensor::Stage>> stages;
-  const int each = kMiddle / schedule.stages();
-  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-    const int v = schedule.placement.stage(rank, chunk);
-    auto& stage = *stages.emplace_back(std::make_unique<tensor::Stage>());
-    stage.first = v == 0;
-    stage.last = v == schedule.stages() - 1;
-    if (stage.first) stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kFirst, "first"));
-    for (int i = v * each; i < (v + 1) * each; ++i)
-      stage.blocks.push_back(std::make_unique<Toy>(i % 2 == 0 ? Toy::Kind::kMiddle : Toy::Kind::kSplitMiddle,
-                                                   fmt::format("middle {}", i)));
-    if (stage.last) stage.blocks.push_back(std::make_unique<Toy>(Toy::Kind::kLast, "last"));
-  }
-  return stages;
-}
-
-tensor::Batch batch_of(int microbatch) {
-  const std::int64_t s = kS + microbatch % 3;  // another length than the one before
-  return tensor::Batch({{"x", test::named_random(fmt::format("x {}", microbatch), {s, kB, kH})},
-                        {"probe", test::named_random(fmt::format("probe {}", microbatch), {s, kB, kH})}});
-}
-
-std::vector<std::int64_t> shape_of(const tensor::Batch& batch) { return batch.at("x").sizes().vec(); }
-
-Loss mean_loss(const Tensor& output, const tensor::Batch&) {
-  return {.value = output.mean(),
-          .report = {{"loss", tally(output.sum(), at::tensor(output.numel(), test::options(at::kDouble)))}}};
-}
 
 /// What a run of all ranks gave.
 struct Outcome {
@@ -110,23 +23,6 @@ struct Outcome {
   std::map<int, int> batches;     ///< calls of the batch step by rank
   int armed = 0;                  ///< chunks announced as last
 };
-
-/// One rank with its executor.
-struct Rank {
-  std::vector<std::unique_ptr<tensor::Stage>> owned;
-  std::vector<tensor::Stage*> stages;
-  std::unique_ptr<Executor> executor;
-  Rank(const plan::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
-    for (const auto& stage : owned) stages.push_back(stage.get());
-    executor = std::make_unique<Executor>(schedule, stages, pp, shape_of, test::options(at::kDouble));
-  }
-};
-
-void on_ranks(int ranks, const std::function<void(const comm::Group&)>& body) {
-  config::Parallel parallel;
-  parallel.world_size = parallel.pipeline_model_parallel_size = ranks;
-  comm::run_ranks(parallel, [&](comm::Communicators& all) { body(all.group({plan::Axis::kPp})); });
-}
 
 void keep_report(Outcome& outcome, const Result& result) {
   for (const auto& [name, one] : result.report.tallies) {
@@ -318,28 +214,6 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
   }
 }
 
-// But for the next one's, where a rank receives its input beside what it computes.
-TEST(Executor, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
-  const auto schedule = plan::gpipe(2, 8);
-  on_ranks(2, [&](const comm::Group& pp) {
-    Rank rank(schedule, pp);
-    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> masks;
-    Steps steps;
-    steps.loss = mean_loss;
-    steps.batch = [&](int microbatch) {
-      EXPECT_LE(std::ranges::count_if(masks, [](const auto& mask) { return !mask.expired(); }), pp.rank());
-      tensor::Batch batch = batch_of(microbatch);
-      const Tensor mask = at::ones({1});
-      masks.emplace_back(mask.getIntrusivePtr());
-      batch.set("mask", mask);
-      return batch;
-    };
-    rank.executor->train(steps, 1, {});
-    rank.executor->evaluate(steps);
-    EXPECT_EQ(masks.size(), 16U);
-  });
-}
-
 TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
   for (const auto& schedule : {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2),
                                plan::interleaved(1, 3, 4, 1), plan::zb_v(2, 4)}) {
@@ -496,25 +370,6 @@ TEST(Executor, StepsMayHaveAScheduleOfTheirOwn) {
   Outcome expected, got;
   train(got, plan::one_f_one_b(2, 5), 0.25, /*custom=*/false, /*of_steps=*/true);
   expect_same(got, unsplit(expected, 5, 0.25));
-}
-
-// Rank 0 of two computes 0 and 1 forward, then 0 backward: the gradient of 0 may come while 1 is computed.
-TEST(Executor, MessagesArriveBesideWhatIsComputedBeforeTheirUse) {
-  const auto backend = std::make_shared<test::RecordingBackend>(2);
-  Rank rank(plan::one_f_one_b(2, 3), comm::Group(backend, "pp"));
-  Steps steps;
-  steps.batch = [](int microbatch) { return batch_of(microbatch); };
-  steps.forward = [&](tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
-    backend->events.emplace_back("forward");
-    return stage.forward(x, pass);
-  };
-  rank.executor->train(steps, 1.0, {});
-  std::vector<std::string> seen;
-  for (const std::string& event : backend->events)
-    if (event == "forward" || event.find("receive gradient") != std::string::npos)
-      seen.push_back(event.substr(0, event.find(' ')) + event.substr(event.size() - 1));
-  EXPECT_EQ(seen, (std::vector<std::string>{"forwardd", "start0", "forwardd", "wait0", "start1", "forwardd",
-                                            "wait1", "start2", "wait2"}));
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+// When messages between stages travel, and what is kept for them.
+#include "pipeline/toy.h"
+#include "support/recording_backend.h"
+
+namespace colonnade::pipeline {
+namespace {
+
+// But for the next one's, where a rank receives its input beside what it computes.
+TEST(Messages, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
+  const auto schedule = plan::gpipe(2, 8);
+  on_ranks(2, [&](const comm::Group& pp) {
+    Rank rank(schedule, pp);
+    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> masks;
+    Steps steps;
+    steps.loss = mean_loss;
+    steps.batch = [&](int microbatch) {
+      EXPECT_LE(std::ranges::count_if(masks, [](const auto& mask) { return !mask.expired(); }), pp.rank());
+      tensor::Batch batch = batch_of(microbatch);
+      const Tensor mask = at::ones({1});
+      masks.emplace_back(mask.getIntrusivePtr());
+      batch.set("mask", mask);
+      return batch;
+    };
+    rank.executor->train(steps, 1, {});
+    rank.executor->evaluate(steps);
+    EXPECT_EQ(masks.size(), 16U);
+  });
+}
+
+// Rank 0 of two computes 0 and 1 forward, then 0 backward: the gradient of 0 may come while 1 is computed.
+TEST(Messages, ArriveBesideWhatIsComputedBeforeTheirUse) {
+  const auto backend = std::make_shared<test::RecordingBackend>(2);
+  Rank rank(plan::one_f_one_b(2, 3), comm::Group(backend, "pp"));
+  Steps steps;
+  steps.batch = [](int microbatch) { return batch_of(microbatch); };
+  steps.forward = [&](tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
+    backend->events.emplace_back("forward");
+    return stage.forward(x, pass);
+  };
+  rank.executor->train(steps, 1.0, {});
+  std::vector<std::string> seen;
+  for (const std::string& event : backend->events)
+    if (event == "forward" || event.find("receive gradient") != std::string::npos)
+      seen.push_back(event.substr(0, event.find(' ')) + event.substr(event.size() - 1));
+  EXPECT_EQ(seen, (std::vector<std::string>{"forwardd", "start0", "forwardd", "wait0", "start1", "forwardd",
+                                            "wait1", "start2", "wait2"}));
+}
+
+}  // namespace
+}  // namespace colonnade::pipeline
