@@ -1,7 +1,7 @@
 // See exact_squares.h.
 #include "colonnade/optim/exact_squares.h"
 
-#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 
 #include <array>
@@ -27,13 +27,19 @@ void add_parts(const at::Tensor& x, int exponent, const at::Tensor& sums) {
   }
 }
 
+/// Of this rank's elements, without a copy of them; infinite where one is not a number, as not every
+/// backend's maximum over ranks keeps a NaN and all keep infinity.
+void take_largest(const std::vector<at::Tensor>& tensors, const at::Tensor& largest) {
+  for (const at::Tensor& x : tensors)
+    if (x.numel() > 0)
+      largest.copy_(at::maximum(largest, at::maximum(x.max(), x.min().neg()).to(at::kDouble)));
+  largest.nan_to_num_(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity());
+}
+
 double largest_of(const std::vector<at::Tensor>& tensors, const comm::Group& ranks,
                   const at::Device& device) {
   const at::Tensor largest = at::zeros({1}, at::dtype(at::kDouble).device(device));
-  for (const at::Tensor& x : tensors)
-    if (x.numel() > 0) largest.copy_(at::maximum(largest, x.abs().max().to(at::kDouble)));
-  // Not every backend's maximum keeps a NaN; all keep infinity.
-  largest.nan_to_num_(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity());
+  if (!device.is_meta()) take_largest(tensors, largest);
   ranks.all_reduce(largest, "largest gradient", comm::Reduce::kMax).wait();
   return device.is_meta() ? 0 : tensor::to_host(largest).item<double>();
 }
