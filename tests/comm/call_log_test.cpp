@@ -84,8 +84,16 @@ TEST(Differences, OfRanksOfOneStageAreSeenByAxes) {
   elsewhere.ranks = members({6, 7});
   EXPECT_THAT(differences(0, {sum("a")}, 6, {elsewhere}), IsEmpty());
   elsewhere.what = "b";
-  EXPECT_THAT(differences(0, {sum("a")}, 6, {elsewhere}), ElementsAre(HasSubstr("call 1 is")));
+  EXPECT_THAT(differences(0, {sum("a")}, 6, {elsewhere}), ElementsAre(HasSubstr("collective 1 is")));
   EXPECT_THAT(differences(0, {sum("a")}, 6, {}), ElementsAre(HasSubstr("and none")));
+}
+
+TEST(Differences, NeighboursInARingTakeTurnsAtSendingFirst) {
+  const LoggedCall send = message("send", 1, 0), receive = message("recv", 1, 0);
+  EXPECT_THAT(differences(0, {send, receive}, 1, {receive, send}), IsEmpty());
+  EXPECT_THAT(differences(0, {send, receive}, 1, {receive}), ElementsAre(HasSubstr("send 1 is")));
+  EXPECT_THAT(differences(0, {send, receive}, 1, {receive, message("send", 1, 0, {6})}),
+              ElementsAre(HasSubstr("send 1 is")));
 }
 
 }  // namespace

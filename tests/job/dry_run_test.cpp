@@ -50,6 +50,30 @@ TEST(DryRun, HoldsWhatWasPlannedAndRanksUnderstandEachOther) {
   }
 }
 
+/// Two ranks for each sequence, and sums over data ranks and stages beside them.
+TEST(DryRun, OfContextRanksOfEveryKind) {
+  for (
+      const char* kind :
+      {"--cp-comm-type p2p", "--cp-comm-type all_gather", "--cp-comm-type a2a",
+       "--cp-comm-type a2a+p2p --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2",
+       "--cp-comm-type p2p --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --reset-attention-mask "
+       "--reset-position-ids --calculate-per-token-loss"}) {
+    SCOPED_TRACE(kind);
+    const std::string flags = fmt::format(
+        "--context-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 "
+        "--use-distributed-optimizer {}",
+        kind);
+    expect_as_planned(test::planned_run({"", 8, flags.c_str()}, test::llama(""), "cpu"));
+  }
+}
+
+TEST(DryRun, OfSumsThatNoOrderRounds) {
+  for (const Planned& layout : {kLayouts[0], kLayouts[1]}) {
+    SCOPED_TRACE(layout.name);
+    expect_as_planned(test::planned_run(layout, test::llama("--deterministic-mode "), "cpu"));
+  }
+}
+
 TEST(DryRun, OfExpertsExchangesEqualShares) {
   const std::string experts =
       "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 1024 --moe-aux-loss-coeff 0.01 --moe-z-loss-coeff "

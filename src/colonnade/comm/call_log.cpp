@@ -208,11 +208,15 @@ std::vector<std::string> misfits(const CallsOfRanks& ranks) {
 
 std::vector<std::string> differences(int rank, const std::vector<LoggedCall>& calls, int other,
                                      const std::vector<LoggedCall>& other_calls) {
-  std::map<std::string, std::pair<Calls, Calls>> by_axes;
-  for (const LoggedCall& call : calls) by_axes[call.axes].first.push_back(&call);
-  for (const LoggedCall& call : other_calls) by_axes[call.axes].second.push_back(&call);
+  // Neighbours in a ring take turns at sending first, so either end of messages has an order of its own.
+  const auto line_of = [](const LoggedCall& call) {
+    return std::pair(call.axes, is_message(call) ? call.operation : "collective");
+  };
+  std::map<std::pair<std::string, std::string>, std::pair<Calls, Calls>> lines;
+  for (const LoggedCall& call : calls) lines[line_of(call)].first.push_back(&call);
+  for (const LoggedCall& call : other_calls) lines[line_of(call)].second.push_back(&call);
   std::vector<std::string> faults;
-  for (const auto& [axes, both] : by_axes) {
+  for (const auto& [line, both] : lines) {
     const auto& [mine, theirs] = both;
     const auto unlike = [](const LoggedCall* a, const LoggedCall* b) {
       return a->operation == b->operation && a->what == b->what && a->dtype == b->dtype &&
@@ -221,9 +225,9 @@ std::vector<std::string> differences(int rank, const std::vector<LoggedCall>& ca
     const auto [a, b] = std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end(), unlike);
     if (a == mine.end() && b == theirs.end()) continue;
     faults.push_back(
-        fmt::format("group {}: ranks {} and {} of one stage must make the same calls; call {} is {} and {}",
-                    axes, rank, other, a - mine.begin() + 1, a == mine.end() ? "none" : in_words(**a),
-                    b == theirs.end() ? "none" : in_words(**b)));
+        fmt::format("group {}: ranks {} and {} of one stage must make the same calls; {} {} is {} and {}",
+                    line.first, rank, other, line.second, a - mine.begin() + 1,
+                    a == mine.end() ? "none" : in_words(**a), b == theirs.end() ? "none" : in_words(**b)));
   }
   return faults;
 }

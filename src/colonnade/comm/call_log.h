@@ -59,7 +59,8 @@ using CallsOfRanks = std::map<int, std::vector<LoggedCall>>;
 std::vector<std::string> misfits(const CallsOfRanks& ranks);
 
 /// Where two ranks that stand for the same kind of rank (a stage, seen from other data or tensor ranks)
-/// differ: calls by axes, whoever the members are. Empty when they are alike.
+/// differ: by axes, whoever the members are, the collectives, what is sent and what is received, each in one
+/// order; which of these comes first is a rank's own choice. Empty when they are alike.
 std::vector<std::string> differences(int rank, const std::vector<LoggedCall>& calls, int other,
                                      const std::vector<LoggedCall>& other_calls);
 

@@ -121,7 +121,7 @@ struct Here {
 /// deterministic: with the micro-batches of all replicas numbered m = k R + r (k of a replica, r the
 /// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, their sum with the next
 /// two, and so on, what is left over last. Of each micro-batch the replicas exchange their stretches and add
-/// them in that order, and sums of 2^i micro-batches wait for their like, at most plan::waiting_sums() of
+/// them in that order, and sums of 2^i micro-batches wait for their like, plan::waiting_sums() of
 /// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. What each of
 /// two readers adds is summed so by itself, as if either had a copy. Another order than without.
 ///

@@ -165,8 +165,9 @@ std::map<std::string, double> Job::means(const std::map<std::string, Sum>& sums)
   return means;
 }
 
-double Job::tokens_of(const std::map<std::string, Sum>& sums) {
+double Job::tokens_of(const std::map<std::string, Sum>& sums) const {
   const auto found = sums.find("lm_loss");
+  if (found == sums.end() && options_.device().is_meta()) return 0;  // a rank alone knows its own losses only
   if (found == sums.end())
     throw ConfigError(
         "--calculate-per-token-loss: the loss must report lm_loss, whose count gradients are divided by; got "

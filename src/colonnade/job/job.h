@@ -116,7 +116,7 @@ class Job {
   /// The mean of nothing is its sum: 0.
   static std::map<std::string, double> means(const std::map<std::string, Sum>& sums);
   /// What the gradients of --calculate-per-token-loss are divided by.
-  static double tokens_of(const std::map<std::string, Sum>& sums);
+  [[nodiscard]] double tokens_of(const std::map<std::string, Sum>& sums) const;
   void check_finite(const StepReport& report) const;
 
   at::TensorOptions options_;

@@ -163,13 +163,7 @@ std::int64_t travelling_element(const config::Parallel& parallel) {
   return parallel.grad_reduce_in_bf16 ? 2 : 4;
 }
 
-int waiting_sums(int microbatches) {
-  const auto n = static_cast<unsigned>(microbatches);
-  // All ones below the highest bit, or n itself.
-  return std::max(std::popcount(n), static_cast<int>(std::bit_width(n)) - 1);
-}
-
-int sums_before_a_pass(int microbatches) { return microbatches > 1 ? waiting_sums(microbatches - 1) : 0; }
+int waiting_sums(int microbatches) { return std::popcount(static_cast<unsigned>(microbatches)); }
 
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas, std::int64_t parameters) {
   if (parallel.ddp_bucket_size > 0) return parallel.ddp_bucket_size;

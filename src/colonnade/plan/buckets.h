@@ -103,12 +103,9 @@ Sharding sharding_of(const config::Parallel& parallel);
 /// Bytes of a gradient's element on its way over the data ranks.
 std::int64_t travelling_element(const config::Parallel& parallel);
 
-/// Most sums of micro-batches that wait for their like at once, when micro-batch 2i meets 2i + 1, and their
-/// sum that of the next two: the most ones in any binary number up to `microbatches`.
+/// Sums of micro-batches that wait for their like behind so many of them, when micro-batch 2i meets 2i + 1,
+/// and their sum that of the next two: the ones in the binary number.
 int waiting_sums(int microbatches);
-
-/// The most of them that wait before a micro-batch: one less where they are most behind the last one.
-int sums_before_a_pass(int microbatches);
 
 /// --ddp-bucket-size, or by --ddp-num-buckets of a rank's `parameters`, or Megatron's
 /// max(40e6, 1e6 * replicas).

@@ -2,6 +2,7 @@
 #include "colonnade/plan/memory.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "colonnade/base/error.h"
@@ -137,7 +138,8 @@ class UnitCount {
     const std::int64_t flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32;
     u.flying = std::max(u.flying, flying);
     if (!bucket.waits) u.flying_at_once = std::max(u.flying_at_once, flying);
-    u.arriving = std::max(u.arriving, copies + (in_order ? length + part : part) * kFp32);
+    const std::int64_t arriving = !in_order ? part : replicas > 1 ? length + part : length;
+    u.arriving = std::max(u.arriving, copies + arriving * kFp32);
   }
 
   /// With the next one's values and the last one's gradients where they overlap. What an embedding has to
@@ -338,16 +340,28 @@ struct PassBytes {
   }
 };
 
-/// The passes of a stage: of the last micro-batch, and of those before, which leave nothing.
-struct StagePasses {
-  StagePasses(const config::Run& run, const StageBlocks& stage, std::vector<UnitBytes> units, bool leaves)
-      : last(run, stage, leaves ? units : without_sums(units)), others(run, stage, without_sums(units)) {}
-  PassBytes last, others;
+/// How many more sums of micro-batches wait for their like behind this one than before it (waiting_sums).
+int more_sums(const config::Run& run, int microbatch) {
+  return run.parallel.deterministic_mode ? waiting_sums(microbatch + 1) - waiting_sums(microbatch) : 0;
+}
 
-  static std::vector<UnitBytes> without_sums(std::vector<UnitBytes> units) {
-    for (UnitBytes& unit : units) unit.summed = 0;
+/// The passes of a stage, by how many sums they leave.
+class StagePasses {
+ public:
+  StagePasses(const config::Run& run, const StageBlocks& stage, const std::vector<UnitBytes>& units,
+              int microbatches) {
+    for (int i = 0; i < microbatches; ++i)
+      if (const int more = more_sums(run, i); !passes_.contains(more))
+        passes_.emplace(more, PassBytes(run, stage, leaving(units, more)));
+  }
+  [[nodiscard]] const PassBytes& that_leave(int more) const { return passes_.at(more); }
+
+ private:
+  static std::vector<UnitBytes> leaving(std::vector<UnitBytes> units, int more) {
+    for (UnitBytes& unit : units) unit.summed *= more;
     return units;
   }
+  std::map<int, PassBytes> passes_;
 };
 
 /// By place in the program: bytes that arrive beside what is computed there, with the batch of a micro-batch
@@ -367,12 +381,10 @@ std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& 
 Peak peak_activations(const config::Run& run, const StageMemory& memory, const Schedule& schedule,
                       const Program& program) {
   const std::vector<StageBlocks>& stages = memory.stages;
-  const bool leaves = run.parallel.deterministic_mode &&
-                      waiting_sums(schedule.microbatches) > sums_before_a_pass(schedule.microbatches);
   std::vector<StagePasses> passes;
   for (std::size_t i = 0; i < stages.size(); ++i)
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
-                        leaves);
+                        schedule.microbatches);
   const std::int64_t batch = batch_bytes(run);
   const std::vector<std::int64_t> arriving = arriving_bytes(run, program);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
@@ -380,8 +392,8 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
   Peak most;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
-    const StagePasses& stage = passes[static_cast<std::size_t>(a.chunk)];
-    const PassBytes& pass = a.microbatch + 1 == schedule.microbatches ? stage.last : stage.others;
+    const PassBytes& pass =
+        passes[static_cast<std::size_t>(a.chunk)].that_leave(more_sums(run, a.microbatch));
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
     most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i]);
@@ -435,17 +447,12 @@ std::vector<StageMemory> plan_resident(const config::Run& run) {
 
 void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
                      std::vector<StageMemory>& plan) {
-  const Mesh mesh(run.parallel);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     const Program& program = schedule.programs[rank];
     const Peak peak = peak_activations(run, memory, schedule, program);
     memory.activations = peak.kept;
     memory.working = std::max(peak.all - peak.kept + memory.gathered, memory.travelling - memory.activations);
-    if (run.parallel.deterministic_mode)
-      memory.working +=
-          sums_before_a_pass(schedule.microbatches) *
-          (memory.gradients + kFp32 * memory.read_twice() / mesh.size(data_axes(Family::kDense)));
     memory.peak_live = report.peak_live[rank];
   }
 }
