@@ -78,28 +78,35 @@ nlohmann::json to_json(const train::Apart& one) {
   return {{"step", one.step}, {"what", one.what}, {"distance", one.distance}, {"bound", one.bound}};
 }
 
-nlohmann::json to_json(const train::Comparison& found) {
-  nlohmann::json json{{"agree", !found.first}, {"farthest", nlohmann::json::array()}};
+nlohmann::json to_json(const train::Comparison& found, const Arguments& by_definition) {
+  nlohmann::json json{
+      {"agree", !found.first}, {"farthest", nlohmann::json::array()}, {"notes", by_definition}};
   for (const train::Apart& one : found.farthest) json["farthest"].push_back(to_json(one));
   if (!found.first) return json;
   json["first"] = to_json(*found.first);
-  json["verdict"] = found.first_in_float64 ? "defect" : "rounding";
+  json["verdict"] = !found.first_in_float64 ? "rounding" : by_definition.empty() ? "defect" : "by definition";
   if (found.first_in_float64) json["first_in_float64"] = to_json(*found.first_in_float64);
   return json;
 }
 
-void print(const train::Comparison& found, int steps) {
+/// `by_definition`: of train::apart_by_definition.
+void print(const train::Comparison& found, const Arguments& by_definition, int steps) {
+  for (const std::string& line : by_definition) fmt::print("note: {}\n", line);
   for (const train::Apart& one : found.farthest) fmt::print("farthest: {}\n", in_words(one));
   if (!found.first) {
     fmt::print("the layouts agree over {} {}\n", steps, steps == 1 ? "step" : "steps");
     return;
   }
   fmt::print("the first value beyond its bound: {}\n", in_words(*found.first));
-  if (found.first_in_float64)
-    fmt::print("this is a defect: in float64 they part too, first at {}\n",
-               in_words(*found.first_in_float64));
-  else
+  if (!found.first_in_float64)
     fmt::print("this looks like rounding: in float64 everything agrees within 1e-9\n");
+  else
+    fmt::print(
+        "{}: in float64 they part too, first at {}\n",
+        by_definition.empty()
+            ? "this is a defect"
+            : "this need not be a defect, for the layouts compute different things by definition (note above)",
+        in_words(*found.first_in_float64));
 }
 
 }  // namespace
@@ -118,8 +125,9 @@ int verify_layout(const Arguments& arguments) {
   const config::Run a = run_of(arguments[0], more, 0, asked), b = run_of(arguments[1], more, 1, asked);
   require_writable("--json", asked.json);
   const train::Comparison found = train::compare_layouts({a}, {b}, asked.steps);
-  print(found, asked.steps);
-  if (!asked.json.empty()) write_file_atomically(asked.json, to_json(found).dump(2) + '\n');
+  const Arguments by_definition = train::apart_by_definition(a, b);
+  print(found, by_definition, asked.steps);
+  if (!asked.json.empty()) write_file_atomically(asked.json, to_json(found, by_definition).dump(2) + '\n');
   return found.first ? kExitFailed : kExitDone;
 }
 

@@ -335,6 +335,28 @@ TEST(Cli, VerifyLayoutComparesTwoFiles) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Cli, VerifyLayoutEndsWithOneWhereLayoutsPartAndSaysWhy) {
+  const std::string folder = ::testing::TempDir() + "verify_layout_apart";
+  std::filesystem::create_directories(folder);
+  const std::string experts = std::string(kSmallRun) +
+                              "num_experts: 4\nmoe_router_topk: 2\nmoe_expert_capacity_factor: 1.0\n"
+                              "moe_router_load_balancing_type: none\n";
+  std::ofstream(folder + "/a.yaml") << experts;
+  std::ofstream(folder + "/b.yaml") << experts << "tensor_model_parallel_size: 2\nsequence_parallel: true\n";
+  const Result apart = colonnade("verify-layout " + folder + "/a.yaml " + folder +
+                                 "/b.yaml --steps 1 --json " + folder + "/found.json");
+  EXPECT_EQ(apart.code, 1) << apart.text;
+  EXPECT_THAT(apart.text, AllOf(HasSubstr("note: --moe-expert-capacity-factor counts the tokens"),
+                                HasSubstr("the first value beyond its bound: step 1, lm_loss: apart by"),
+                                HasSubstr("this need not be a defect"),
+                                HasSubstr("in float64 they part too, first at step 1, lm_loss"),
+                                Not(HasSubstr("this is a defect"))));
+  std::ifstream json(folder + "/found.json");
+  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}),
+              AllOf(HasSubstr("\"agree\": false"), HasSubstr("\"verdict\": \"by definition\"")));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
   const fs::path folder = fs::temp_directory_path() / ("cli-flags-" + std::to_string(::getpid()));
   fs::create_directories(folder);

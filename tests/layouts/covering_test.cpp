@@ -238,7 +238,7 @@ void expect_agreement(const Layout& layout) {
   for (const auto& [steps, precision] :
        {std::pair{1, Precision::kFloat64}, std::pair{3, Precision::kOfSettings}}) {
     const auto apart = train::compare(unsplit(layout.model, steps, precision),
-                                      train::train_layout(cut, samples(), steps, precision))
+                                      train::train_layout(cut, samples(cut.run), steps, precision))
                            .first;
     EXPECT_FALSE(apart) << apart->what << ' ' << apart->distance << '\n' << command(layout);
   }

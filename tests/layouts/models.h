@@ -33,6 +33,11 @@ inline constexpr const char* kMixture =
 inline constexpr const char* kFurther =
     "--mtp-num-layers 1 --mtp-loss-scaling-factor 0.5 --position-embedding-type rope ";
 
+/// Encoder and decoder, with a table of relative positions each.
+inline constexpr const char* kEncoder =
+    "t5 --encoder-num-layers 2 --decoder-seq-length 8 --vocab-extra-ids 5 --position-embedding-type relative "
+    "--relative-attention-num-buckets 8 --relative-attention-max-distance 12 ";
+
 /// A complete run of a small model over `world` ranks; nothing when the rules refuse it.
 inline std::optional<config::Run> small_run(int world, const std::string& flags) {
   try {
@@ -42,10 +47,12 @@ inline std::optional<config::Run> small_run(int world, const std::string& flags)
   }
 }
 
-/// What the run of a small model trains on, layouts and models alike.
-inline const data::Batches& samples() {
-  static const std::unique_ptr<data::Batches> kSamples = train::samples_of(*small_run(1, ""));
-  return *kSamples;
+/// What the small models of a family train on, layouts and models alike.
+inline const data::Batches& samples(const config::Run& run) {
+  static std::map<std::string, std::unique_ptr<data::Batches>> known;
+  auto& of_family = known[run.family];
+  if (!of_family) of_family = train::samples_of(run);
+  return *of_family;
 }
 
 /// What `model` computes on one rank, computed once.
@@ -53,10 +60,10 @@ inline const train::Trained& unsplit(const std::string& model, int steps, train:
   static std::map<std::tuple<std::string, int, train::Precision>, train::Trained> known;
   const std::tuple key{model, steps, precision};
   auto found = known.find(key);
-  if (found == known.end())
-    found =
-        known.emplace(key, train::train_layout({.run = *small_run(1, model)}, samples(), steps, precision))
-            .first;
+  if (found == known.end()) {
+    const config::Run run = *small_run(1, model);
+    found = known.emplace(key, train::train_layout({.run = run}, samples(run), steps, precision)).first;
+  }
   return found->second;
 }
 

@@ -27,6 +27,7 @@ inline const std::vector<Small>& small_layouts() {
   const std::string steered = std::string(kMixture) +
                               "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
                               "--moe-router-load-balancing-type none --moe-aux-loss-coeff 0 --num-experts 8 ";
+  const std::string of_step = std::string(kMixture) + "--moe-router-load-balancing-type global_aux_loss ";
   const std::string tp2 = "--tensor-model-parallel-size 2 ", sp = tp2 + "--sequence-parallel ",
                     ep2 = "--expert-model-parallel-size 2 ", cp2 = "--context-parallel-size 2 ";
   const std::string instances = "--num-distributed-optimizer-instances 2 ", whole = "--use-megatron-fsdp ",
@@ -56,11 +57,13 @@ inline const std::vector<Small>& small_layouts() {
       {std::string(kUntied) + "--mtp-num-layers 1 --softmax-type learnable ", 2, cp2},
       {kTied, 2, cp2 + "--cp-comm-type all_gather"},
       {kTied, 2, "--pipeline-model-parallel-size 2"},
+      {kEncoder, 4, "--pipeline-model-parallel-size 4"},
       {kMixture, 2, ep2},
       {kMixture, 2, ep2 + "--use-distributed-optimizer --moe-token-dispatcher-type alltoall"},
       {kMixture, 2, "--expert-tensor-parallel-size 2"},
       {kMixture, 2, sp},
       {kMixture, 2, cp2},
+      {of_step, 2, sp},
       {steered, 2, ep2},
       {kMixture, 4, ep2},
       {kMixture, 4, ep2 + "--deterministic-mode"},
@@ -97,7 +100,7 @@ inline plan::Sharding sharding_of(const Small& layout) {
 /// One step in float64 with these reductions between the ranks.
 inline train::Trained one_step(const Small& layout, Reductions& reductions) {
   const config::Run run = settings(layout.world, words(kSmall + of_two_layers(layout.model) + layout.cut));
-  return train::train_layout({.run = run, .between = between(reductions)}, samples(), 1,
+  return train::train_layout({.run = run, .between = between(reductions)}, samples(run), 1,
                              train::Precision::kFloat64);
 }
 

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/plan/params/gpt.h"
 #include "plan/presets.h"
 
@@ -29,6 +31,24 @@ TEST(GptParams, CountsAreThePublishedOnes) {
   EXPECT_EQ(count(test::llama3_70b()), 70'553'706'496);
   EXPECT_EQ(count(test::gpt2_124m()), 124'439'808);
   EXPECT_EQ(count(test::gpt3_175b()), 174'604'259'328);
+}
+
+/// The model of a recipe that ships.
+config::Model of_recipe(const std::string& name) {
+  config::Parsed parsed =
+      config::parse_all({"--config", std::string(COLONNADE_VECTORS) + "/../../recipes/" + name + ".yaml"});
+  config::derive(parsed.run);
+  return parsed.run.model;
+}
+
+// Elements of the checkpoints on Hugging Face.
+TEST(GptParams, CountsOfTheRecipesAreThePublishedOnes) {
+  EXPECT_EQ(count(of_recipe("llama3-8b")), 8'030'261'248);
+  EXPECT_EQ(count(of_recipe("llama3-70b")), 70'553'706'496);
+  EXPECT_EQ(count(of_recipe("llama3-405b")), 405'853'388'800);
+  EXPECT_EQ(count(of_recipe("mixtral-8x7b")), 46'702'792'704);
+  EXPECT_EQ(count(of_recipe("mixtral-8x22b")), 140'620'634'112);
+  EXPECT_EQ(count(of_recipe("qwen3-235b-a22b")), 235'093'634'560);
 }
 
 /// Of the embeddings alone.

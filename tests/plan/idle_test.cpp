@@ -74,6 +74,16 @@ TEST(IdleHabits, OfInstancesOfOneRank) {
   EXPECT_THAT(judged(shared, 2).second, IsEmpty());
 }
 
+TEST(IdleHabits, EqualBitsHoldAmongPowersOfTwo) {
+  const std::vector<std::string> words{"--mock-data", "--deterministic-mode"};
+  EXPECT_THAT(
+      judged(words, 3).second,
+      ElementsAre("--deterministic-mode: equal bits hold among numbers of data ranks that are powers of "
+                  "two; got 3"));
+  EXPECT_THAT(judged(words, 4).second, IsEmpty());
+  EXPECT_THAT(judged({"--mock-data"}, 3).second, IsEmpty());
+}
+
 TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {
   const auto [broken, notes] = judged({"--mock-data",
                                        "--tokenizer-type",

@@ -15,7 +15,7 @@
 namespace colonnade::plan {
 namespace {
 
-using test::example;
+using test::all_examples;
 using test::example_of;
 using test::ids_of;
 using test::problems_of;
@@ -25,111 +25,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// Sizes and splits that break rules besides the examples of the table: "rule: key=value; key=value".
-constexpr const char* kMoreOfShapes[] = {
-    "heads-tensor: num_attention_heads=6; hidden_size=96; tensor_model_parallel_size=4",
-    "world: world_size=1",
-    "world: tensor_model_parallel_size=8; world_size=12",
-    "batch: global_batch_size=2",
-    "rotary-dims: position_embedding_type=rope; rotary_percent=0",
-    "pipeline-split: num_layers=1",
-    "pipeline-split: pipeline_model_parallel_layout=Ett|tL",
-    "pipeline-split: pipeline_model_parallel_layout=Et*8L|",
-    "pipeline-split: num_virtual_stages_per_pipeline_rank=3",
-    "pipeline-split: num_layers_per_virtual_pipeline_stage=3",
-    "pipeline-split: pipeline_model_parallel_layout=Et*4|t*4L; decoder_last_pipeline_num_layers=4",
-    "pipeline-split: decoder_first_pipeline_num_layers=3; account_for_loss_in_pipeline_split=true",
-    "pipeline-split: num_virtual_stages_per_pipeline_rank=2; num_layers_per_virtual_pipeline_stage=2",
-    "pipeline-schedule: pipeline_schedule=gpipe; num_virtual_stages_per_pipeline_rank=2",
-    "pipeline-schedule: pipeline_schedule=zb-h1; num_virtual_stages_per_pipeline_rank=2",
-    "pipeline-schedule: pipeline_schedule=zb-v; num_layers_per_virtual_pipeline_stage=1",
-    "pipeline-schedule: pipeline_schedule=dualpipe-v; pipeline_model_parallel_layout=Et*4|t*4L",
-    "pipeline-split: pipeline_schedule=zb-v; num_layers=6",
-    "delay-wgrad: delay_wgrad_compute=true; pipeline_model_parallel_size=1",
-    "idle-microbatch-group: pipeline_schedule=zb-v; microbatch_group_size_per_virtual_pipeline_stage=2",
-    "microbatch-group: num_virtual_stages_per_pipeline_rank=2; global_batch_size=4",
-    ("microbatch-group: num_virtual_stages_per_pipeline_rank=2; "
-     "microbatch_group_size_per_virtual_pipeline_stage=1"),
-};
-
-constexpr const char* kMoreOfTraining[] = {
-    "train-length-zero: train_iters=unset; train_samples=0",
-    "warmup-decay: lr_warmup_fraction=1",
-    "warmup-decay: train_iters=unset; train_samples=100; lr_warmup_samples=100",
-    "wsd-length: lr_decay_style=WSD; lr_wsd_decay_iters=101",
-    "loss-scale: initial_loss_scale=8; min_loss_scale=16",
-    "data-once: data_path=a",
-    "data-once: mock_data=false; data_path=a; train_data_path=b",
-    "data-paths: mock_data=false; train_data_path=1 a -1 b",
-    "vocabulary: vocab_size=0; tokenizer_type=NullTokenizer",
-    "retain-interval: save_retain_interval=15",
-    "idle-rope-scaling: rope_original_max_position_embeddings=4096",
-    "idle-rotary: rotary_interleaved=true",
-};
-
-/// With what the examples of experts have besides.
-constexpr const char* kMoreOfExperts[] = {
-    "experts-without: num_experts=0; expert_tensor_parallel_size=4",
-    "experts-without: num_experts=0; expert_tensor_parallel_size=1",
-    "idle-experts: num_experts=0; moe_router_topk=4; moe_layer_freq=2; moe_token_dispatcher_type=alltoall",
-    "experts-ranks: expert_model_parallel_size=16; world_size=64; global_batch_size=64",
-    "experts-world: expert_tensor_parallel_size=4; expert_model_parallel_size=2",
-    "experts-world: expert_tensor_parallel_size=8",
-    ("experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=8; tensor_model_parallel_size=1; "
-     "sequence_parallel=false; world_size=8"),
-    "experts-rank-order: use_tp_pp_dp_mapping=true; expert_tensor_parallel_size=1",
-    "experts-layers: moe_layer_freq=0",
-    "experts-layers: moe_layer_freq=[0]*8",
-    "experts-layers: moe_layer_freq=([0]*3+[1]*58)",
-    "experts-layers: moe_layer_freq=every",
-    "experts-ffn: ffn_hidden_size=98; tensor_model_parallel_size=1; expert_tensor_parallel_size=4",
-    "router-topk: moe_router_num_groups=4; moe_router_group_topk=1; moe_router_topk=3",
-    "router-topk: num_experts=1; moe_router_topk=2",
-    "router-groups: moe_router_group_topk=2",
-    "router-groups: moe_router_num_groups=2; moe_router_group_topk=4; moe_router_topk=4",
-    "router-groups-experts: num_experts=256; moe_router_num_groups=128; moe_router_group_topk=2",
-    "router-groups-topk: moe_router_num_groups=4; moe_router_group_topk=4; moe_router_topk=2",
-    "balancing-kinds: moe_router_load_balancing_type=aux_loss aux_loss; moe_aux_loss_coeff=0.1 0.1",
-    "balancing-weights: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1",
-    "balancing-zero: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0",
-    "capacity-needed: moe_pad_expert_input_to_capacity=true; moe_token_drop_policy=position",
-    "capacity-idle: moe_expert_capacity_factor=5; moe_token_drop_policy=position",
-    "experts-shared-overlap: moe_token_dispatcher_type=alltoall; moe_shared_expert_overlap=true",
-};
-
-constexpr const char* kMoreOfHybrid[] = {
-    "hybrid-documents: reset_position_ids=false; calculate_per_token_loss=false",
-    "hybrid-tokens: max_seqlen_per_dp_cp_rank=17",
-    "hybrid-tokens: sequence_parallel=true; tensor_model_parallel_size=4; max_seqlen_per_dp_cp_rank=34",
-    "hybrid-sequence: world_size=64; global_batch_size=16; seq_length=48",
-    "hybrid-dropout: attention_dropout=0.1",
-    "hybrid-alone: num_virtual_stages_per_pipeline_rank=2",
-    "hybrid-alone: pipeline_schedule=dualpipe-v",
-    "hybrid-alone: deterministic_mode=true; untie_embeddings_and_output_weights=true",
-    "hybrid-alone: use_megatron_fsdp=true; untie_embeddings_and_output_weights=true",
-    "hybrid-alone: num_experts=8; add_bias_linear=false; sequence_parallel=true",
-    // Rules of context parallelism hold for the largest group.
-    "context-heads: context_parallel_size=1; hybrid_context_parallel=true; world_size=64; cp_comm_type=a2a",
-    "context-soft-cap: context_parallel_size=1; hybrid_context_parallel=true; attn_logit_softcapping=30",
-};
-
-std::vector<RuleExample> all_examples() {
-  std::vector<RuleExample> all = rule_examples();
-  for (const char* text : kMoreOfShapes) all.push_back(example(text));
-  for (const char* text : kMoreOfTraining) all.push_back(example(text));
-  for (const char* text : kMoreOfExperts) all.push_back(example(text));
-  for (const char* text : kMoreOfHybrid) all.push_back(example(text));
-  const auto by_hand = [&](void (*breaks)(config::Run&)) {
-    RuleExample outside{"range", example_of("heads").sound, {}};
-    breaks(outside.sound);
-    all.push_back(outside);
-  };
-  by_hand([](config::Run& r) { r.model.hidden_dropout = 1.5; });
-  by_hand([](config::Run& r) { r.data.num_workers = -1; });
-  by_hand([](config::Run& r) { r.parallel.pipeline_schedule = "zigzag"; });
-  return all;
-}
 
 config::Run good() { return example_of("heads").sound; }
 

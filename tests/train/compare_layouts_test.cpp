@@ -12,6 +12,7 @@ namespace {
 
 using test::words;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -43,27 +44,44 @@ TEST(CompareLayouts, AgreeInFp32WhereGradientsAreRounding) {
 
 constexpr const char* kTp2Sp = "--tensor-model-parallel-size 2 --sequence-parallel";
 
-/// A block whose gradient is wrong: one rank scales it on the way back.
+using Bend = at::Tensor (*)(const at::Tensor& grad);
+
+/// A block whose gradient is bent on the way back.
 class Bent final : public tensor::Block {
  public:
-  explicit Bent(std::unique_ptr<tensor::Block> inner) : inner_(std::move(inner)) {}
+  Bent(std::unique_ptr<tensor::Block> inner, Bend bend) : inner_(std::move(inner)), bend_(bend) {}
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
     const at::Tensor y = inner_->forward(x, pass);
-    y.register_hook([](const at::Tensor& grad) { return grad * 1.01; });
+    y.register_hook(bend_);
     return y;
   }
   std::vector<tensor::Parameter*> parameters() override { return inner_->parameters(); }
 
  private:
   std::unique_ptr<tensor::Block> inner_;
+  Bend bend_;
 };
 
-/// GPT whose first layer goes wrong on rank 1.
-job::Model with_a_defect(const job::Site& site) {
+/// GPT whose first layer is bent.
+job::Model with_bent_layer(const job::Site& site, Bend bend) {
   job::Model model = job::build_model(site);
   auto& layer = model.stages[0]->blocks.at(1);
-  if (site.ranks.rank() == 1) layer = std::make_unique<Bent>(std::move(layer));
+  layer = std::make_unique<Bent>(std::move(layer), bend);
   return model;
+}
+
+/// It goes wrong on rank 1.
+job::Model with_a_defect(const job::Site& site) {
+  if (site.ranks.rank() != 1) return job::build_model(site);
+  return with_bent_layer(site, [](const at::Tensor& grad) { return grad * 1.01; });
+}
+
+/// The right thing, in an order of sums that costs five digits of whatever type it is in.
+job::Model with_lost_digits(const job::Site& site) {
+  return with_bent_layer(site, [](const at::Tensor& grad) {
+    const at::Tensor large = grad.detach().abs().max() * 1e5;
+    return grad + large - large;
+  });
 }
 
 TEST(CompareLayouts, ADefectIsOneInFloat64TooAndNamed) {
@@ -73,6 +91,39 @@ TEST(CompareLayouts, ADefectIsOneInFloat64TooAndNamed) {
   EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is right";
   ASSERT_TRUE(found.first_in_float64);
   EXPECT_EQ(found.first_in_float64->what, found.first->what);
+}
+
+TEST(CompareLayouts, ADifferenceThatFloat64DoesNotShowIsRounding) {
+  const Comparison found = compare_layouts({run_of(1, "")}, {run_of(2, kTp2Sp), with_lost_digits}, 2);
+  ASSERT_TRUE(found.first);
+  EXPECT_EQ(found.first->step, 1);
+  EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is right";
+  EXPECT_FALSE(found.first_in_float64) << found.first_in_float64->what;
+}
+
+TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
+  const std::string experts =
+      "--num-experts 4 --moe-router-topk 2 --disable-bias-linear --moe-router-load-balancing-type none ";
+  const std::string capacity = experts + "--moe-expert-capacity-factor 1 ";
+  const auto lines = [](const std::string& model, const std::string& other) {
+    return apart_by_definition(run_of(2, model), run_of(2, model + other));
+  };
+  for (const char* cut :
+       {kTp2Sp, "--context-parallel-size 2 --attention-dropout 0", "--micro-batch-size 2"}) {
+    EXPECT_THAT(lines(capacity, cut), ElementsAre(HasSubstr("--moe-expert-capacity-factor counts"))) << cut;
+    EXPECT_THAT(lines(experts, cut), IsEmpty()) << cut;
+  }
+  for (const char* cut : {"--pipeline-model-parallel-size 2", "--expert-model-parallel-size 2"})
+    EXPECT_THAT(lines(capacity, cut), IsEmpty()) << cut;
+  const std::string global =
+      experts + "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.01 ";
+  EXPECT_THAT(lines(global, "--pipeline-model-parallel-size 2"), ElementsAre(HasSubstr("global_aux_loss")));
+  EXPECT_THAT(lines(global, "--expert-model-parallel-size 2"), IsEmpty());
+  const std::string local = experts + "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01 ";
+  EXPECT_THAT(lines(local, "--micro-batch-size 2"), ElementsAre(HasSubstr("aux_loss is a loss of each")));
+  EXPECT_THAT(lines(local, "--pipeline-model-parallel-size 2"), IsEmpty());
+  EXPECT_THAT(lines("--eod-mask-loss ", "--micro-batch-size 2"), ElementsAre(HasSubstr("--eod-mask-loss")));
+  EXPECT_THAT(lines("--eod-mask-loss --calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
 }
 
 TEST(CompareLayouts, OtherSettingsThanTheLayoutsAreRefused) {

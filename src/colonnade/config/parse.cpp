@@ -162,6 +162,9 @@ void refused_or_always(const Setting& s, const Given& g, GivenSet& given) {
         fmt::format("{}: {}; got {}; leave it out: {}", g.spelled, broken, shown(g.words), s.help));
   } else if (!asks_for_default(s, g.words)) {
     given.notes.push_back(fmt::format("{}: {}", s.flag, s.help));
+  } else if (g.where == kTyped && g.words == Words{"false"}) {
+    given.notes.push_back(
+        fmt::format("{}: is not followed, for {} is always so here: {}", g.spelled, s.flag, s.help));
   }
 }
 
@@ -255,9 +258,25 @@ void group_queries(GivenSet& given, Run& run) {
   }
 }
 
+/// Where 0 stands for what was not given. Files that hold all settings say it so; who types it means a
+/// number.
+void refuse_typed_zeros(GivenSet& given) {
+  for (const char* key :
+       {"global_batch_size", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"}) {
+    const Given* g = given.find(key);
+    std::int64_t value = -1;
+    if (g == nullptr || g->where != kTyped || g->words.size() != 1 || !read_number(g->words[0], value))
+      continue;
+    if (value != 0) continue;
+    const Setting& s = setting(key);
+    given.fault(s, fmt::format("{}: must be above 0; got 0; leave it out: {}", g->spelled, s.help));
+  }
+}
+
 void translate(GivenSet& given, Run& run) {
   choose_gelu(given, run);
   group_queries(given, run);
+  refuse_typed_zeros(given);
   const Given* positions = given.find("add_position_embedding");
   if (positions != nullptr && positions->words == Words{"false"} &&
       run.model.position_embedding == PositionEmbedding::kLearnedAbsolute) {

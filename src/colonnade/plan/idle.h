@@ -1,4 +1,4 @@
-// Settings that do nothing in a run and are let through all the same.
+// Settings that do nothing in a run, or less than they say, and are let through all the same.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 namespace colonnade::plan {
 
 /// One line for each given setting that does nothing in training but that scripts for Megatron give by habit,
-/// such as --min-lr beside a constant rate. Others that do nothing are refused (plan/rules.h).
+/// such as --min-lr beside a constant rate, and one where --deterministic-mode holds less. Others that do
+/// nothing are refused (plan/rules.h).
 std::vector<std::string> idle_habits(const config::Run& run);
 
 }  // namespace colonnade::plan

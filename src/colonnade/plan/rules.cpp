@@ -24,6 +24,7 @@ std::string one_edit(const Edit& edit) {
   const config::Setting& s = config::setting(edit.key);
   if (s.kind == config::Kind::kSwitch)
     return fmt::format("add {}", edit.value == "true" ? s.flag : s.off_flag());
+  if (edit.value.empty() || edit.value == "unset") return fmt::format("leave out {}", s.flag);
   return fmt::format("set {} {}", s.flag, edit.value);
 }
 

@@ -53,9 +53,10 @@ std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int
   if (slots % stages != 0) {
     throw ConfigError(fmt::format(
         "pipeline split: pipeline size * virtual stages must divide the layers (with embedding and loss "
-        "where they count); got {} * {} for {}; use --decoder-first-pipeline-num-layers, "
-        "--decoder-last-pipeline-num-layers or --pipeline-model-parallel-layout",
-        p.pipeline_model_parallel_size, chunks, slots));
+        "where they count); got {} * {} for {}; use {}--pipeline-model-parallel-layout",
+        p.pipeline_model_parallel_size, chunks, slots,
+        model.has_encoder() ? ""
+                            : "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers or "));
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), slots / stages);
   counts.front() -= embedding;

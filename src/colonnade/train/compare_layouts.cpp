@@ -233,6 +233,38 @@ void require_one_run(const config::Run& a, const config::Run& b) {
 
 }  // namespace
 
+std::vector<std::string> apart_by_definition(const config::Run& a, const config::Run& b) {
+  const config::Moe& moe = a.model.moe;
+  const auto parts_of_sequence = [](const config::Parallel& p) {
+    return std::pair(p.context_parallel_size, p.sequence_parallel ? p.tensor_model_parallel_size : 1);
+  };
+  const auto balances = [&](const char* kind) {
+    return moe.num_experts > 0 &&
+           std::ranges::find(moe.router_load_balancing_type, kind) != moe.router_load_balancing_type.end();
+  };
+  const bool micro_batch = a.training.micro_batch_size != b.training.micro_batch_size;
+  const bool data_ranks = a.parallel.data_parallel_size() != b.parallel.data_parallel_size();
+  std::vector<std::string> lines;
+  if (moe.num_experts > 0 && moe.expert_capacity_factor &&
+      (micro_batch || parts_of_sequence(a.parallel) != parts_of_sequence(b.parallel)))
+    lines.emplace_back(
+        "--moe-expert-capacity-factor counts the tokens that one rank's router sees of a micro-batch, which "
+        "--micro-batch-size, --context-parallel-size and --sequence-parallel change");
+  if (balances("global_aux_loss") && (micro_batch || data_ranks))
+    lines.emplace_back(
+        "--moe-router-load-balancing-type global_aux_loss counts the tokens of the micro-batches so far on all "
+        "data ranks, which --micro-batch-size and the number of data ranks change");
+  if (balances("aux_loss") && micro_batch)
+    lines.emplace_back(
+        "--moe-router-load-balancing-type aux_loss is a loss of each micro-batch, which --micro-batch-size "
+        "changes");
+  if (a.data.eod_mask_loss && !a.training.calculate_per_token_loss && micro_batch)
+    lines.emplace_back(
+        "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
+        "--micro-batch-size changes");
+  return lines;
+}
+
 std::vector<std::string> unlike_settings(const config::Run& a, const config::Run& b) {
   config::Run same = b;
   same.parallel = a.parallel;

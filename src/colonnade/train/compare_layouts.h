@@ -75,6 +75,10 @@ Comparison compare(const Trained& a, const Trained& b);
 /// Trains `steps` steps of both and compares them, in float64 too when they part.
 Comparison compare_layouts(const Side& a, const Side& b, int steps);
 
+/// A line for each setting by whose definition the two layouts compute different things, such as a capacity
+/// that counts the tokens of one rank; empty when a difference beyond rounding is a defect.
+std::vector<std::string> apart_by_definition(const config::Run& a, const config::Run& b);
+
 /// Flags of settings that are not of the layout and differ; both runs must have none.
 std::vector<std::string> unlike_settings(const config::Run& a, const config::Run& b);
 

@@ -7,12 +7,15 @@ namespace {
 
 constexpr auto kParallel = &Run::parallel;
 
-std::string set_exchanges(Run& run, const Words& words) {
+/// Megatron's help says allgather, its code all_gather.
+std::string set_exchanges(Run& run, const Words& given) {
+  Words words = given;
+  std::ranges::replace(words, "allgather", "all_gather");
   for (const std::string& word : words)
     if (std::ranges::find(kContextExchanges, word) == std::end(kContextExchanges))
       return fmt::format("must be of {}", fmt::join(kContextExchanges, ", "));
   if (words.empty()) return "must be one kind, or one for each layer";
-  run.parallel.cp_comm_type = words;
+  run.parallel.cp_comm_type = std::move(words);
   return "";
 }
 
@@ -109,11 +112,11 @@ void pipeline(Table& t) {
       .alias("--microbatch-group-size-per-vp-stage")
       .at_least(0);
   t.add<kParallel, &Parallel::decoder_first_pipeline_num_layers>(
-       "--decoder-first-pipeline-num-layers", "layers of the first pipeline rank; 0: even split")
+       "--decoder-first-pipeline-num-layers", "layers of the first pipeline rank; 0 (in files): even split")
       .unit("layers")
       .range(0, 1'000'000);
   t.add<kParallel, &Parallel::decoder_last_pipeline_num_layers>(
-       "--decoder-last-pipeline-num-layers", "layers of the last pipeline rank; 0: even split")
+       "--decoder-last-pipeline-num-layers", "layers of the last pipeline rank; 0 (in files): even split")
       .unit("layers")
       .range(0, 1'000'000);
   t.add<kParallel, &Parallel::account_for_embedding_in_pipeline_split>(

@@ -183,13 +183,14 @@ constexpr Flag kOffload[] = {
     {"--delta-offload-bytes-across-pp-ranks", "integer", "0"},
     {"--activation-offload-fraction", "number", "1.0"},
     {"--fine-grained-offloading-max-inflight-offloads", "integer"},
-    {"--checkpoint-activations"},
     {"--optimizer-cpu-offload --cpu-offload-optimizer"},
     {"--optimizer-offload-fraction", "number", "1.0"},
     {"--use-torch-optimizer-for-cpu-offload"},
     {"--rl-offload-optimizer-during-inference"},
     {"--rl-offload-inference-model-weights-when-idle"},
 };
+
+constexpr Flag kOldRecomputation[] = {{"--checkpoint-activations"}};
 
 }  // namespace
 
@@ -207,6 +208,10 @@ void add_refused_model(Table& t) {
   t.refuse("muP scaling", "set --init-method-std and --lr by hand", kMup);
   t.refuse("offloading of activations and states",
            "remove it; --recompute-granularity saves memory, and so do larger parallel sizes", kOffload);
+  t.refuse("old name of recomputation, as Megatron has none any more",
+           "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1, or "
+           "--recompute-activations for the selective form",
+           kOldRecomputation);
 }
 
 }  // namespace colonnade::config

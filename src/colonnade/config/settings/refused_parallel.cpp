@@ -70,13 +70,14 @@ constexpr Flag kGroups[] = {
      "flight_recorder_include_only_active"},
     {"--no-flight-recorder-extra-dump-on-exec --disable-flight-recorder-extra-dump-on-exec", "off", "",
      "flight_recorder_extra_dump_on_exec"},
-    {"--model-parallel-size", "integer"},
     {"--ddp-param-name-patterns-for-fp32-local-accumulation", "list"},
     {"--ddp-average-in-collective"},
     {"--overlap-param-gather-with-optimizer-step"},
     {"--no-gradient-reduce-div-fusion", "off", "", "gradient_reduce_div_fusion"},
     {"--fake-process-group"},
 };
+
+constexpr Flag kOldSizes[] = {{"--model-parallel-size", "integer"}};
 
 }  // namespace
 
@@ -88,6 +89,8 @@ void add_refused_parallel(Table& t) {
   t.refuse("such way of overlapping communication", "remove it; results do not depend on it", kOverlap);
   t.refuse("such control of process groups, buckets or start-up", "remove it; results do not depend on it",
            kGroups);
+  t.refuse("size of all model parallelism together, as Megatron has none any more",
+           "write --tensor-model-parallel-size, which it was", kOldSizes);
 }
 
 }  // namespace colonnade::config

@@ -18,7 +18,7 @@ void batches(Table& t) {
       .common();
   t.add<kTraining, &Training::global_batch_size>(
        "--global-batch-size",
-       "sequences of one step = micro-batch x data ranks x accumulation; 0: no accumulation")
+       "sequences of one step = micro-batch x data ranks x accumulation; 0 (in files): no accumulation")
       .unit("sequences")
       .range(0, 1'000'000'000'000)
       .common();

@@ -120,14 +120,14 @@ Broken retain(const Run& r) {
 }
 
 Broken load_given(const Run& r) {
-  const auto& c = r.checkpoint;
-  const bool wanted = c.ckpt_step || c.finetune || c.exit_on_missing_checkpoint;
-  if (!wanted || !c.load.empty() || !c.pretrained_checkpoint.empty()) return std::nullopt;
-  return Finding{"--load",
-                 "--ckpt-step, --finetune and --exit-on-missing-checkpoint need it",
-                 "none",
-                 {{"ckpt_step", "unset"}, {"finetune", "false"}, {"exit_on_missing_checkpoint", "false"}},
-                 "write --load DIR, or leave them out"};
+  if (!r.checkpoint.load.empty() || !r.checkpoint.pretrained_checkpoint.empty()) return std::nullopt;
+  Finding found{"", "needs --load", "", {}, "leave it out, or write --load DIR"};
+  for (const char* key : {"ckpt_step", "finetune", "exit_on_missing_checkpoint"}) {
+    const config::Setting& s = config::setting(key);
+    const std::string given = config::text_of(r, s);
+    if (given != s.default_text()) found.add(s, given, s.default_text());
+  }
+  return found.edits.empty() ? Broken{} : found;
 }
 
 constexpr Rule kData[] = {
@@ -145,7 +145,7 @@ constexpr Rule kData[] = {
     {"retain-interval", true, retain, "save_interval=10; save_retain_interval=15",
      "Only steps that are saved can be retained.", "save_interval"},
     {"load-given", true, load_given, "ckpt_step=3", "There is no checkpoint that it could be about.",
-     "load pretrained_checkpoint"},
+     "load pretrained_checkpoint ckpt_step finetune exit_on_missing_checkpoint"},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Settings that were given and would do nothing: rules that refuse them, and notes of those that scripts for
 // Megatron give by habit.
 #include <array>
+#include <bit>
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
@@ -240,6 +241,13 @@ bool gives_idle(const Run& r, const config::Setting& s, const char* other) {
 
 std::vector<std::string> idle_habits(const Run& run) {
   std::vector<std::string> notes;
+  const int data_ranks = run.parallel.data_parallel_size();
+  if (run.parallel.deterministic_mode && data_ranks > 0 &&
+      !std::has_single_bit(static_cast<unsigned>(data_ranks)))
+    notes.push_back(fmt::format(
+        "--deterministic-mode: equal bits hold among numbers of data ranks that are powers of two; "
+        "got {}",
+        data_ranks));
   for (const Habit& habit : kHabits) {
     if (!habit.idle(run)) continue;
     for (const char* key : habit.keys) {

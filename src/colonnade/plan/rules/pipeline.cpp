@@ -25,17 +25,69 @@ int virtual_stages(const Run& r) {
   }
 }
 
-/// Embedding, layers as evenly as they go, head, over `stages`.
-std::string even_layout(std::int64_t layers, int stages) {
-  std::string layout = "E";
-  for (int s = 0; s < stages; ++s) {
-    const std::int64_t count = layers / stages + (s < layers % stages ? 1 : 0);
-    layout += fmt::format("{}{}", s == 0 ? "" : "|",
-                          count == 0   ? ""
-                          : count == 1 ? "t"
-                                       : fmt::format("t*{}", count));
+/// The schedule that is asked for; null where its name is none.
+const ScheduleKind* kind_of(const Run& r, int stages) {
+  try {
+    return &schedule_kind(r.parallel, stages);
+  } catch (const ConfigError&) {
+    return nullptr;
   }
-  return layout + "L";
+}
+
+/// Virtual stages of a rank in a layout that is proposed: as many as are asked for, where there are layers
+/// for them and the schedule runs so many.
+int proposed_chunks(const Run& r) {
+  const config::Parallel& p = r.parallel;
+  const std::int64_t per_rank = r.model.all_layers() / p.pipeline_model_parallel_size;
+  const std::int64_t asked = p.num_layers_per_virtual_pipeline_stage > 0
+                                 ? per_rank / p.num_layers_per_virtual_pipeline_stage
+                                 : p.num_virtual_stages_per_pipeline_rank;
+  const std::int64_t room = p.pipeline_model_parallel_size > 1 ? std::max<std::int64_t>(per_rank, 1) : 1;
+  const auto chunks = static_cast<int>(std::clamp<std::int64_t>(asked, 1, room));
+  const ScheduleKind* kind = kind_of(r, chunks);
+  if (kind == nullptr || runs(*kind, chunks)) return chunks;
+  return kind->chunks == 0 ? 2 : kind->chunks;
+}
+
+/// "", "t" or "t*4".
+std::string letters(char letter, std::int64_t count) {
+  return count < 1 ? "" : count == 1 ? std::string(1, letter) : fmt::format("{}*{}", letter, count);
+}
+
+/// Embedding, layers as evenly as they go, further tokens and head, over `stages`.
+std::string even_layout(const config::Model& m, int stages) {
+  std::string layout = "E";
+  std::int64_t encoder = m.encoder_num_layers;
+  for (int s = 0; s < stages; ++s) {
+    const std::int64_t count = m.all_layers() / stages + (s < m.all_layers() % stages ? 1 : 0);
+    const std::int64_t of_encoder = std::min(count, encoder);
+    encoder -= of_encoder;
+    layout +=
+        fmt::format("{}{}{}", s == 0 ? "" : "|", letters('e', of_encoder), letters('t', count - of_encoder));
+  }
+  return layout + letters('m', m.mtp_num_layers) + "L";
+}
+
+/// A layout that passes, and what cannot stand beside it.
+Finding with_even_layout(const Run& r, const std::string& fault) {
+  const config::Parallel& p = r.parallel;
+  const std::string layout = even_layout(r.model, p.pipeline_model_parallel_size * proposed_chunks(r));
+  Finding found{fault, "", "", {{"pipeline_model_parallel_layout", layout}}, ""};
+  std::vector<std::string> beside;
+  const auto leave_out = [&](bool given, const char* key, const char* unset) {
+    if (!given) return;
+    found.edits.push_back({key, unset});
+    beside.push_back(config::setting(key).flag);
+  };
+  leave_out(p.num_virtual_stages_per_pipeline_rank > 0, "num_virtual_stages_per_pipeline_rank", "0");
+  leave_out(p.num_layers_per_virtual_pipeline_stage > 0, "num_layers_per_virtual_pipeline_stage", "0");
+  leave_out(p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
+  leave_out(p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
+  leave_out(p.account_for_embedding_in_pipeline_split, "account_for_embedding_in_pipeline_split", "false");
+  leave_out(p.account_for_loss_in_pipeline_split, "account_for_loss_in_pipeline_split", "false");
+  found.way_out = fmt::format("set --pipeline-model-parallel-layout \"{}\"{}{}", layout,
+                              beside.empty() ? "" : " and leave out ", fmt::join(beside, " and "));
+  return found;
 }
 
 Broken split(const Run& r) {
@@ -44,14 +96,7 @@ Broken split(const Run& r) {
     split_stages(r.model, r.parallel);
     return std::nullopt;
   } catch (const ConfigError& error) {
-    const std::string layout = even_layout(r.model.num_layers, r.parallel.pipeline_model_parallel_size);
-    std::vector<Edit> edits{
-        {"pipeline_model_parallel_layout", layout},      {"num_virtual_stages_per_pipeline_rank", "0"},
-        {"num_layers_per_virtual_pipeline_stage", "0"},  {"decoder_first_pipeline_num_layers", "0"},
-        {"decoder_last_pipeline_num_layers", "0"},       {"account_for_embedding_in_pipeline_split", "false"},
-        {"account_for_loss_in_pipeline_split", "false"}, {"pipeline_schedule", "auto"}};
-    return Finding{error.what(), "", "", std::move(edits),
-                   fmt::format("--pipeline-model-parallel-layout \"{}\" alone would do", layout)};
+    return with_even_layout(r, error.what());
   }
 }
 
@@ -67,15 +112,6 @@ Broken virtual_needs_pipeline(const Run& r) {
                   p.pipeline_model_parallel_size),
       {{"num_virtual_stages_per_pipeline_rank", "0"}, {"num_layers_per_virtual_pipeline_stage", "0"}},
       "leave it out"};
-}
-
-/// The schedule that is asked for; null where its name is none.
-const ScheduleKind* kind_of(const Run& r, int stages) {
-  try {
-    return &schedule_kind(r.parallel, stages);
-  } catch (const ConfigError&) {
-    return nullptr;
-  }
 }
 
 Broken schedule_name(const Run& r) {
@@ -157,7 +193,10 @@ Broken backend(const Run& r) {
 constexpr Rule kPipeline[] = {
     {"pipeline-split", false, split, "num_layers=7",
      "Every layer belongs to one stage, none is left out, and the embedding is first and the loss last.",
-     "num_layers pipeline_model_parallel_size"},
+     "num_layers encoder_num_layers mtp_num_layers pipeline_model_parallel_size pipeline_schedule "
+     "num_virtual_stages_per_pipeline_rank num_layers_per_virtual_pipeline_stage "
+     "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers "
+     "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split"},
     {"virtual-stages", false, virtual_needs_pipeline,
      "pipeline_model_parallel_size=1; num_virtual_stages_per_pipeline_rank=2",
      "Virtual stages are turns that pipeline ranks take.", "pipeline_model_parallel_size"},

@@ -82,27 +82,44 @@ Broken ffn_tensor(const Run& r) {
                  ""};
 }
 
+/// Ranks that tensor, pipeline and context parallelism take together.
+std::int64_t ranks_of_a_model(const config::Parallel& p) {
+  return std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size *
+         p.context_parallel_size;
+}
+
+/// The ranks that `world` proposes; those that there are where it has nothing to say.
+std::int64_t whole_ranks(const config::Parallel& p) {
+  const std::int64_t block = ranks_of_a_model(p);
+  return block < 1 ? p.world_size : round_up(std::max(p.world_size, 1), block);
+}
+
 Broken world(const Run& r) {
   const auto& p = r.parallel;
-  const std::int64_t block =
-      std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size * p.context_parallel_size;
-  if (block < 1 || (p.world_size >= 1 && p.world_size % block == 0)) return std::nullopt;
+  const std::int64_t block = ranks_of_a_model(p);
+  if (block < 1 || p.world_size == whole_ranks(p)) return std::nullopt;
   return Finding{"ranks",
                  "must be a multiple of tensor x pipeline x context size",
                  fmt::format("{} ranks for {} x {} x {} = {}", p.world_size, p.tensor_model_parallel_size,
                              p.pipeline_model_parallel_size, p.context_parallel_size, block),
-                 {{"world_size", text(round_up(std::max(p.world_size, 1), block))}},
+                 {{"world_size", text(whole_ranks(p))}},
                  ""};
 }
 
+/// Where the number of ranks is wrong, the proposed one is judged.
 Broken batch(const Run& r) {
-  const std::int64_t step = r.training.micro_batch_size * r.parallel.data_parallel_size();
+  const config::Parallel& p = r.parallel;
+  const std::int64_t block = ranks_of_a_model(p), micro = r.training.micro_batch_size;
+  const std::int64_t data_ranks = block < 1 ? 0 : whole_ranks(p) / block, step = micro * data_ranks;
   const std::int64_t global = r.training.global_batch_size;
   if (step < 1 || (global >= step && global % step == 0)) return std::nullopt;
+  const bool mended = whole_ranks(p) != p.world_size;
+  // Not given, it was made of a number of data ranks that will not be.
+  if (mended && global == micro * std::max(p.data_parallel_size(), 1)) return std::nullopt;
   return Finding{"--global-batch-size",
                  "must be micro-batch x data ranks x accumulation",
-                 fmt::format("{} for {} x {} data ranks", global, r.training.micro_batch_size,
-                             r.parallel.data_parallel_size()),
+                 fmt::format("{} for {} x {} data ranks{}", global, micro, data_ranks,
+                             mended ? fmt::format(" of {} ranks", whole_ranks(p)) : ""),
                  {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},
                  ""};
 }

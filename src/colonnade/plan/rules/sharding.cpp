@@ -153,13 +153,15 @@ Broken added_up_in_fp32(const Run& r) {
   const config::Setting& s = config::setting("ddp_reduce_scatter_with_fp32_accumulation");
   const bool scatters = sharding_of(p) >= Sharding::kOptimizer;
   if ((p.grad_reduce_in_bf16 && scatters) || !gives_idle(r, s, "grad_reduce_in_bf16")) return std::nullopt;
-  return Finding{s.flag,
-                 p.grad_reduce_in_bf16 ? "does nothing where no gradients are scattered"
-                                       : "does nothing without --grad-reduce-in-bf16",
-                 "true",
-                 {{s.key, "false"}},
-                 p.grad_reduce_in_bf16 ? "leave it out, or add --use-distributed-optimizer"
-                                       : "leave it out, or add --grad-reduce-in-bf16"};
+  return Finding{
+      s.flag,
+      p.grad_reduce_in_bf16 ? "does nothing where no gradients are scattered"
+                            : "does nothing without --grad-reduce-in-bf16",
+      "true",
+      {{s.key, "false"}},
+      fmt::format("leave it out, or add {}{}{}", p.grad_reduce_in_bf16 ? "" : "--grad-reduce-in-bf16",
+                  p.grad_reduce_in_bf16 || scatters ? "" : " and add ",
+                  scatters ? "" : "--use-distributed-optimizer")};
 }
 
 Broken two_bucket_sizes(const Run& r) {

@@ -1,0 +1,54 @@
+// What is typed is never passed over in silence: switches against what is always so, zeros, names of old.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "colonnade/base/files.h"
+#include "colonnade/config/parse.h"
+
+namespace colonnade::config {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> words(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+config::Run run_of(const std::string& line) { return parse(words(line)); }
+std::vector<std::string> faults_of(const std::string& line) { return parse_all(words(line)).faults; }
+
+TEST(Typed, FlagsThatAreAlwaysSoAreNotSwitchedOffInSilence) {
+  EXPECT_THAT(run_of("--no-attention-softmax-in-fp32 --no-accumulate-allreduce-grads-in-fp32").notes,
+              ::testing::UnorderedElementsAre(
+                  AllOf(HasSubstr("--no-attention-softmax-in-fp32: is not followed"),
+                        HasSubstr("softmax is computed in fp32")),
+                  AllOf(HasSubstr("--no-accumulate-allreduce-grads-in-fp32: is not followed"),
+                        HasSubstr("gradients are summed in fp32"))));
+}
+
+TEST(Typed, AZeroThatStandsForWhatWasNotGivenMayNotBeTyped) {
+  for (const char* flag :
+       {"--global-batch-size", "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}) {
+    EXPECT_THAT(faults_of(std::string(flag) + " 0"),
+                ElementsAre(HasSubstr(std::string(flag) + ": must be above 0; got 0; leave it out")));
+    EXPECT_THAT(faults_of(std::string(flag) + " 1"), IsEmpty());
+  }
+  const std::string file = ::testing::TempDir() + "zeros.yaml";
+  write_file_atomically(file, "global_batch_size: 0\ndecoder_first_pipeline_num_layers: 0\n");
+  EXPECT_THAT(faults_of("--config " + file), IsEmpty()) << "as in a file of all settings";
+}
+
+TEST(Typed, OldNamesThatAreRefusedNameTheNewOnes) {
+  EXPECT_THAT(faults_of("--model-parallel-size 4"),
+              ElementsAre(HasSubstr("got \"4\"; write --tensor-model-parallel-size")));
+  EXPECT_THAT(faults_of("--checkpoint-activations"), ElementsAre(HasSubstr("write --recompute-granularity")));
+  EXPECT_THAT(run_of("--cp-comm-type allgather p2p").parallel.cp_comm_type, ElementsAre("all_gather", "p2p"));
+}
+
+}  // namespace
+}  // namespace colonnade::config
