@@ -1,5 +1,5 @@
-// The executable: finds the verb and runs it; base/program.h turns exceptions into `error:` lines and exit
-// codes.
+// The executable: finds the verb and runs it; tensor/torch_errors.h and base/program.h turn exceptions into
+// `error:` lines and exit codes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
+#include "colonnade/tensor/torch_errors.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -60,5 +61,9 @@ int dispatch(Arguments words) {
 }  // namespace colonnade::app
 
 int main(int argc, char** argv) {
-  return colonnade::run_as_program([&] { return colonnade::app::dispatch({argv + 1, argv + argc}); });
+  return colonnade::run_as_program([&] {
+    return colonnade::tensor::retell_torch_errors([&] {
+      return colonnade::app::dispatch({argv + 1, argv + argc});
+    });
+  });
 }

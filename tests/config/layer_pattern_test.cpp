@@ -20,12 +20,13 @@ TEST(LayerPattern, ListsAreWhatPythonMakesOfThem) {
   EXPECT_EQ(read_list("[1]*-1"), Numbers{});
   EXPECT_EQ(read_list("[1,0,]"), (Numbers{1, 0}));
   EXPECT_EQ(read_list("[]"), Numbers{});
+  EXPECT_EQ(read_list("1,0, 1"), (Numbers{1, 0, 1})) << "as a list of YAML";
 }
 
 TEST(LayerPattern, WhatIsNoListIsNone) {
   for (const char* text :
-       {"", "3", "[1", "1]", "[1]+2", "[1]*[1]", "[1]]", "[[1]]", "[,]", "[1 0", "a", "[1]*",
-        "[1]*9999999999", "[1]*999999999999999999999", "__import__('os')", "[1]**2"})
+       {"", "3", "[1", "1]", "[1]+2", "[1]*[1]", "[1]]", "[[1]]", "[,]", "[1 0", "a", ",1", "1,[0]", "1],[0",
+        "[1]*", "[1]*9999999999", "[1]*999999999999999999999", "__import__('os')", "[1]**2"})
     EXPECT_EQ(read_list(text), std::nullopt) << text;
   EXPECT_EQ(read_list(std::string(100'000, '(')), std::nullopt);
   EXPECT_EQ(read_list(std::string(100'000, '[')), std::nullopt);

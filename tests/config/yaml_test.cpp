@@ -77,6 +77,19 @@ tokenizer_model: ~
   EXPECT_THAT(p.run.given.at("num_layers"), HasSubstr("run.yaml:3"));
 }
 
+TEST_F(Yaml, ListsOfTextSettingsAreTheirText) {
+  const Parsed p = read(R"(
+moe_layer_freq: [0, 1, 1, 1]
+pipeline_model_parallel_layout: [["embedding", "decoder"], [decoder, "loss"], []]
+)");
+  EXPECT_THAT(p.faults, IsEmpty());
+  EXPECT_EQ(p.run.model.moe.layer_freq, "0,1,1,1");
+  EXPECT_EQ(p.run.parallel.pipeline_model_parallel_layout, "[[embedding,decoder],[decoder,loss],[]]");
+  EXPECT_THAT(read("pipeline_model_parallel_layout: [[a: 1]]\n").faults,
+              ElementsAre(HasSubstr("got a list of lists or maps")));
+  EXPECT_THAT(read("num_layers: [[1]]\n").faults, ElementsAre(HasSubstr("got a list of lists or maps")));
+}
+
 TEST_F(Yaml, MergesMapsAndLetsOwnKeysWin) {
   const Parsed p = read(R"(
 x-base: &base

@@ -95,6 +95,19 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
   }
 }
 
+// Ranks without a head know no loss whose tokens they could divide by.
+TEST(DryRun, OfALossPerTokenNeedsNoHead) {
+  for (const char* more : {"", "--context-parallel-size 2 --cp-comm-type all_gather ",
+                           ("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --cp-comm-type "
+                            "all_gather --reset-position-ids --reset-attention-mask ")}) {
+    SCOPED_TRACE(more);
+    expect_as_planned(test::planned_run(
+        {"", 4,
+         "--pipeline-model-parallel-size 2 --calculate-per-token-loss --micro-batch-size 1 --global-batch-size 8 "},
+        test::llama(more), "cpu"));
+  }
+}
+
 TEST(DryRun, SeesAPlanThatIsWrong) {
   const config::Run run = test::planned_run(kLayouts[0], test::gpt2(""), "cpu");
   std::vector<DryRun> seen = all_of(run);

@@ -127,6 +127,12 @@ TEST(Gradients, OfEachKindOfAttentionWithSharedSequencesAgree) {
                    {kContextLayouts[0], kContextLayouts[1], kContextLayouts[2], kContextLayouts[3]});
 }
 
+// Every rank has the sink of each head that it computes, whoever made it.
+TEST(Gradients, OfASinkAtZeroWithSharedSequencesAgree) {
+  expect_all_agree(fmt::format("{}{}--softmax-type off-by-one ", kNoAttentionDropout, kGroups),
+                   kContextLayouts);
+}
+
 TEST(Gradients, OfFurtherTokensWithSharedSequencesAgree) {
   for (const char* documents : {"", "--reset-attention-mask --reset-position-ids "})
     expect_all_agree(

@@ -9,6 +9,7 @@
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/plan/context_parallel.h"
 #include "job/runs.h"
 #include "support/device.h"
 
@@ -72,6 +73,23 @@ constexpr Layout kEncoderLayouts[] = {
     {"Tp2SpPp4", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 --micro-batch-size 1 "
      "--calculate-per-token-loss"}};
+/// What cuts sequences, splits backward or runs it twice; chunks and micro-batches of two each.
+constexpr Layout kFurtherLayouts[] = {
+    {"Cp2", 2, "--context-parallel-size 2"},
+    {"Cp2AllGather", 2, "--context-parallel-size 2 --cp-comm-type all_gather"},
+    {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"},
+    {"Cp2Pp2", 4, "--context-parallel-size 2 --pipeline-model-parallel-size 2"},
+    {"Pp2Virtual2", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t|t|L --micro-batch-size 1 "
+     "--calculate-per-token-loss"},
+    {"Pp2ZbH1", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --micro-batch-size 1 "
+     "--calculate-per-token-loss"},
+    {"Pp2ZbV", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
+     "--micro-batch-size 1 --calculate-per-token-loss"},
+    {"MadeAgain", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
+
 /// The labels' length, filled up to what tensor ranks share.
 constexpr std::int64_t kDecoderLength = 20;
 
@@ -114,6 +132,15 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
 
   [[nodiscard]] double number(const std::string& name) const { return vectors_.view(name).item<double>(); }
 
+  /// The positions of this rank, of x [b, s, ...].
+  [[nodiscard]] static Tensor part_of(const Tensor& x, const Job& job) {
+    std::vector<Tensor> own;
+    for (const plan::Chunk& chunk : plan::context_chunks(x.size(1), job.ranks.coord(plan::Axis::kCp),
+                                                         job.run.parallel.context_parallel_size))
+      own.push_back(x.narrow(1, chunk.begin, chunk.length));
+    return at::cat(own, 1);
+  }
+
   /// Transformers compares the logits of token t with label t + 1.
   [[nodiscard]] pipeline::Steps steps(const Job& job) const {
     pipeline::Steps steps = test::steps_after(job, 0);
@@ -125,9 +152,10 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
       if (job.run.model.has_encoder()) return encoder_batch(tokens, given, first);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
-      return tensor::Batch({{"tokens", tokens.to(test::device())},
-                            {"labels", labels.to(test::device())},
-                            {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
+      return context_part(tensor::Batch({{"tokens", tokens.to(test::device())},
+                                         {"labels", labels.to(test::device())},
+                                         {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}}),
+                          job.ranks.coord(plan::Axis::kCp), job.run.parallel.context_parallel_size);
     };
     return steps;
   }
@@ -193,7 +221,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     }
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * got.size(0);
-      EXPECT_TRUE(at::allclose(got.cpu().narrow(1, 0, logits.size(1)), logits.narrow(0, first, got.size(0)),
+      const Tensor expected = part_of(logits.narrow(0, first, got.size(0)), job);
+      EXPECT_TRUE(at::allclose(got.cpu().narrow(1, 0, expected.size(1)), expected,
                                /*rtol=*/1e-4, /*atol=*/2e-5));
     });
     const auto evaluated = job.evaluate(1, [&](int) { return steps(job); });
@@ -230,6 +259,10 @@ INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
                                                           "qwen3", "gemma3_text"),
                                           testing::ValuesIn(kLayouts)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
+                         testing::Combine(testing::Values("llama", "gemma3_text", "gpt_oss", "deepseek_v3"),
+                                          testing::ValuesIn(kFurtherLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,
                          testing::Combine(testing::Values("t5"), testing::ValuesIn(kEncoderLayouts)),

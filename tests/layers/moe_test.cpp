@@ -248,6 +248,36 @@ TEST(Moe, RoutersReadNoiseInTrainingAlone) {
   EXPECT_TRUE(at::equal(scores(noisy, x, evaluation), scores(plain, x, evaluation)));
 }
 
+/// Logits, scores and weights of 16-bit inputs are those of fp32: the products of bf16 would choose others.
+TEST(Moe, ARouterOf16BitInputsThinksInFp32) {
+  constexpr std::int64_t kWide = 256;
+  config::Model m = model(config::TokenDispatcher::kAllGather);
+  m.hidden_size = kWide;
+  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  Router router(params, m, {.options = test::options(at::kBFloat16)});
+  test::randomize({router.weight.get()});
+  router.weight->main_grad = at::zeros(router.weight->value.sizes(), at::kFloat);
+  const Tensor x = test::named_random("x", {64, kBatch, kWide}).to(at::kBFloat16).set_requires_grad(true);
+  const tensor::Batch none;
+  const ops::Routing routing = router.forward(x, {.batch = none});
+
+  const Tensor w = router.weight->value.detach().to(at::kDouble).requires_grad_();
+  const Tensor leaf = x.detach().to(at::kDouble).requires_grad_();
+  const auto [top, experts] = at::linear(leaf.view({-1, kWide}), w).topk(m.moe.router_topk, -1);
+  const Tensor weights = top.softmax(-1);
+  EXPECT_EQ(routing.weights.scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(routing.experts, experts));
+  EXPECT_LT(test::distance(routing.weights, weights), 1e-5);
+  const Tensor rounded = at::linear(x.detach(), router.weight->value.detach()).view({-1, kExperts});
+  EXPECT_GT(test::distance(std::get<0>(rounded.topk(m.moe.router_topk, -1)).softmax(-1), weights), 1e-3);
+
+  const Tensor probe = test::named_random("probe", weights.sizes());
+  routing.weights.backward(probe.to(at::kFloat));
+  weights.backward(probe);
+  EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-5);
+  EXPECT_LT(test::distance(x.grad(), leaf.grad()), 1e-2) << "of bf16";
+}
+
 /// The outcome of every rank with shared experts beside the exchange is that of shared experts after it.
 TEST(Moe, SharedExpertsBesideTheExchangeGiveEqualBits) {
   for (const Cut& cut : {kCuts[0], kCuts[1], kCuts[4], kCuts[6], kCuts[7]}) {

@@ -135,6 +135,21 @@ TEST(Attention, ASinkAtZeroIsOneOfLogitZero) {
   }
 }
 
+// As a rank that exchanges heads has them.
+TEST(Attention, SinksOfLaterHeadsAreTheirOwn) {
+  at::manual_seed(7);
+  const Qkv qkv{test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8})};
+  const auto four = test::parameter(test::random({4}));
+  const auto two = test::parameter(four->value.detach().narrow(0, 2, 2).clone());
+  AttentionArgs of_four{.scale = 0.4}, of_two{.scale = 0.4};
+  of_four.sinks = {.learned = four.get(), .first = 2};
+  of_two.sinks = {.learned = two.get()};
+  EXPECT_LT(distance(attention(qkv, of_four), attention(qkv, of_two)), 1e-15);
+  of_four.sinks = {.first = 2, .at_zero = true};
+  of_two.sinks = {.at_zero = true};
+  EXPECT_LT(distance(attention(qkv, of_four), attention(qkv, of_two)), 1e-15);
+}
+
 TEST(Attention, TakesValuesOfAnotherSize) {
   at::manual_seed(4);
   for (const std::int64_t value : {5, 12})

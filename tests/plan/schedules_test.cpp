@@ -67,8 +67,8 @@ TEST(Schedules, OneRankNeedsNoTransfer) {
 
 // Narayanan et al. 2021: (p - 1)/m of the ideal time is idle, with v virtual stages (p - 1)/(m v).
 TEST(Schedules, TimesAreThePublishedFormulas) {
-  for (int p = 1; p <= 8; ++p) {
-    for (int m = p; m <= 4 * p; m += p) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int m = p; m <= 64; m += p) {
       const double forward = 1.0, backward = 2.0;
       const Timeline flat = simulate(one_f_one_b(p, m), {forward, backward, 0});
       EXPECT_DOUBLE_EQ(flat.makespan, (m + p - 1) * (forward + backward));

@@ -96,10 +96,16 @@ TEST(Stages, LayoutsOfMegatron) {
   EXPECT_EQ(show(split({.layers = 2, .pp = 4, .layout = "Et||t|L"})), "E1 0 1 0L");
   EXPECT_EQ(expand_layout("Et*2|(t*2|)*2L"), "Ett|tt|tt|L");
   EXPECT_EQ(expand_layout("Et*12|L"), "Etttttttttttt|L");
+  EXPECT_EQ(expand_layout("[['embedding', \"decoder\"], [decoder, loss]]"), "Et|tL");
+  EXPECT_EQ(expand_layout("[[embedding]+[decoder]*2]+[[decoder]*2]*2+[[],[mtp,loss],]"), "Ett|tt|tt||mL");
 }
 
 TEST(Stages, RefusesLayoutsWithTheReason) {
   const auto layout = [](const std::string& text) { return message({.layers = 2, .pp = 2, .layout = text}); };
+  for (const char* list : {"[embedding,loss]", "[[embedding,[decoder]]]", "[[embedding]", "[[embeding,loss]]",
+                           "[]x", "[[decoder]*99999999]", "[[decoder]*-1]", "[[embedding]+decoder]"})
+    EXPECT_THAT(layout(list), HasSubstr("a list must hold a list for each stage"));
+  EXPECT_THAT(layout("[[embedding,decoder,loss]]"), HasSubstr("1 times for --num-layers 2"));
   EXPECT_THAT(layout("tt|L"), HasSubstr("E must appear once and first, it appears 0 times"));
   EXPECT_THAT(layout("tE|tL"), HasSubstr("E must appear once and first"));
   EXPECT_THAT(layout("Et|tLL"), HasSubstr("L must appear once and last, it appears 2 times"));

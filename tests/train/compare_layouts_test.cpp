@@ -131,6 +131,12 @@ TEST(CompareLayouts, OtherSettingsThanTheLayoutsAreRefused) {
   EXPECT_THAT(unlike_settings(one, other), Contains(HasSubstr("--seed (1234 and 4321)")));
   EXPECT_THROW(compare_layouts({one}, {other}, 1), ConfigError);
   EXPECT_THAT(unlike_settings(one, run_of(2, kTp2Sp)), IsEmpty());
+  const std::string experts =
+      "--num-experts 4 --moe-token-dispatcher-type alltoall --moe-shared-expert-intermediate-size 8 "
+      "--moe-expert-capacity-factor 1.5 --disable-bias-linear --swiglu ";
+  EXPECT_THAT(unlike_settings(run_of(1, experts), run_of(1, experts + "--moe-pad-expert-input-to-capacity "
+                                                                      "--moe-shared-expert-overlap")),
+              IsEmpty());
 }
 
 // The first loss scale is beyond fp16.

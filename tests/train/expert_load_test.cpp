@@ -18,6 +18,9 @@ TEST(ExpertLoad, IsOfEachLayerInTheirOrder) {
       {"expert_tokens/mtp.layers.0.router.weight", {5, 1, 1, 1}}};
   EXPECT_THAT(expert_load(counts), ElementsAre(Pair("expert_balance", ElementsAre(1, 2, 2.5)),
                                                Pair("expert_least", ElementsAre(1, 0, 0.5))));
+  EXPECT_THAT(tokens_per_expert(counts),
+              ElementsAre(ElementsAre(3, 3, 3, 3), ElementsAre(0, 4, 2, 2), ElementsAre(5, 1, 1, 1)));
+  EXPECT_THAT(tokens_per_expert({}), ElementsAre());
 }
 
 TEST(ExpertLoad, SaysWhatWasDroppedOfWhatWasChosen) {

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
 #include "colonnade/train/metrics.h"
@@ -16,17 +18,18 @@ namespace fs = std::filesystem;
 struct Ended {
   int code = -1;
   std::vector<std::int64_t> steps;
+  std::vector<StepRecord> records;
 };
 
 /// A run of three steps that may take a minute and began `earlier`.
-Ended run_begun(std::chrono::seconds earlier, const fs::path& folder) {
+Ended run_begun(std::chrono::seconds earlier, const fs::path& folder, const std::string& more = {}) {
   const config::Run run = test::settings(
       1,
       test::words("--num-layers 1 --hidden-size 16 --num-attention-heads 2 --vocab-size 1025 --seq-length 8 "
                   "--max-position-embeddings 8 --hidden-dropout 0 --attention-dropout 0 --micro-batch-size 2 "
                   "--global-batch-size 2 --train-iters 3 --eval-iters 0 --exit-duration-in-mins 1 "
                   "--save-interval 3 --save " +
-                  folder.string()),
+                  folder.string() + more),
       [&](config::Run& r) {
         r.data.mock_data = false;
         r.data.data_path = {COLONNADE_VECTORS "/indexed/gpt_uint16"};
@@ -37,8 +40,8 @@ Ended run_begun(std::chrono::seconds earlier, const fs::path& folder) {
     StopSignals stop;
     ended.code = pretrain({run, {}, ranks}, stop, std::chrono::steady_clock::now() - earlier);
   });
-  for (const StepRecord& record : read_steps(folder / "metrics.jsonl"))
-    ended.steps.push_back(record.iteration);
+  ended.records = read_steps(folder / "metrics.jsonl");
+  for (const StepRecord& record : ended.records) ended.steps.push_back(record.iteration);
   return ended;
 }
 
@@ -51,6 +54,20 @@ TEST(Loop, SavesAndEndsWhenItsMinutesAreOver) {
   const Ended early = run_begun(std::chrono::seconds(0), folder.path() / "early");
   EXPECT_EQ(early.code, kExitDone);
   EXPECT_THAT(early.steps, testing::ElementsAre(1, 2, 3));
+}
+
+// 16 tokens, each of which goes to two experts.
+TEST(Loop, WritesTheTokensOfEachExpertWithEachLine) {
+  const checkpoint::test::TempFolder folder;
+  const Ended ended = run_begun(std::chrono::seconds(0), folder.path(),
+                                " --num-experts 4 --moe-router-topk 2 --log-interval 2");
+  ASSERT_THAT(ended.steps, testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(ended.records[0].tokens_per_expert, testing::IsEmpty());
+  for (const std::size_t shown : {1, 2}) {
+    const auto& layers = ended.records[shown].tokens_per_expert;
+    ASSERT_THAT(layers, testing::ElementsAre(testing::SizeIs(4)));
+    EXPECT_EQ(std::accumulate(layers[0].begin(), layers[0].end(), std::int64_t{0}), 32);
+  }
 }
 
 }  // namespace

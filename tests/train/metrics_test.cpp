@@ -72,6 +72,7 @@ TEST_F(Metrics, ReadsBackEveryBitOfWhatItWrote) {
   full.num_zeros = 17;
   full.mfu = 0.43;
   full.skipped = true;
+  full.tokens_per_expert = {{3, 5, 0}, {1, 1, 6}};
   {
     MetricsFile file(path_, 0);
     file.append(step(2));

@@ -27,6 +27,9 @@ class Reader {
 
   std::optional<Value> whole() {
     std::optional<Value> value = sum();
+    if (at_ == text_.size() || !value || value->list) return at_ == text_.size() ? value : std::nullopt;
+    *this = Reader("[" + text_ + "]");  // a list of YAML comes without its brackets: 0,1,1
+    value = factor();
     return at_ == text_.size() ? value : std::nullopt;
   }
 

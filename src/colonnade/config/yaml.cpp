@@ -158,10 +158,23 @@ class Reader {
     }
     if (!node.IsSequence()) return false;
     for (const auto& part : node) {
+      if (!part.IsScalar() && s.kind == Kind::kText) return whole_text(node, words);
       if (!part.IsScalar()) return false;
       words.push_back(part.Scalar());
     }
     if (s.kind != Kind::kList) words = {fmt::format("{}", fmt::join(words, ","))};
+    return true;
+  }
+
+  /// Lists of lists as Python writes them.
+  static bool whole_text(const YAML::Node& node, Words& words) {
+    std::string text = "[";
+    for (const auto& part : node) {
+      Words inner;
+      if (part.IsSequence() ? !whole_text(part, inner) : !part.IsScalar()) return false;
+      text += (text.size() == 1 ? "" : ",") + (inner.empty() ? part.Scalar() : inner[0]);
+    }
+    words = {text + "]"};
     return true;
   }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
@@ -37,6 +38,11 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
       placement_(plan::placement_of(plan::split_stages(run_.model, run_.parallel), run_.parallel)),
       options_(job::tensor_options(run_)) {
   progress().set_phase("weights");
+  if (run_.parallel.context_parallel_size > 1 && ranks_.rank() == 0)
+    log::info(
+        "--context-parallel-size: cuts no sequences that are only read; got {}; its ranks are further "
+        "data ranks",
+        run_.parallel.context_parallel_size);
   run_.parallel.sequence_parallel = false;
   run_.parallel.context_parallel_size = 1;  // context ranks are further replicas
   run_.parallel.hybrid_context_parallel = false;

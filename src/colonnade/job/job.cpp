@@ -204,7 +204,9 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
-  if (per_token) update.grad_multiplier /= std::max(tokens_of(sums.tallies), 1.0);
+  // The rank of a dry run is alone and may be one that reports no loss.
+  if (per_token && !options_.device().is_meta())
+    update.grad_multiplier /= std::max(tokens_of(sums.tallies), 1.0);
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
   settle(options_.device());

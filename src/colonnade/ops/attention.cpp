@@ -69,8 +69,7 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
       std::tie(y, lse) = at::_scaled_dot_product_flash_attention_for_cpu(
           query, fold.key(key), fold.key(filled(v, wide)), 0.0, args.causal,
           folded_mask.defined() ? std::optional(folded_mask) : std::nullopt, args.scale);
-      if (sinks)
-        add_sinks(y, lse, fold.per_head(sinks->narrow(0, args.sinks.first, q.size(1)).to(lse.scalar_type())));
+      if (sinks) add_sinks(y, lse, fold.per_head(sinks->to(lse.scalar_type())));
     }
     keep(ctx, args);
     const Tensor result = with_heads_of(fold.joined(y), q.size(1), v.size(3));
@@ -203,9 +202,10 @@ Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
   }
   const Tensor mask = masked ? added_mask(qkv.q, z, args) : Tensor();
   if (!qkv.q.is_cuda()) {
-    const Tensor logits = args.sinks.learned != nullptr ? args.sinks.learned->value
-                          : sinks                       ? at::zeros({z.n}, qkv.q.options())
-                                                        : Tensor();
+    const Tensor logits = args.sinks.learned != nullptr
+                              ? args.sinks.learned->value.detach().narrow(0, args.sinks.first, z.n)
+                          : sinks ? at::zeros({z.n}, qkv.q.options())
+                                  : Tensor();
     return FlashRule::apply(qkv.q, qkv.k, qkv.v, maybe(mask), maybe(logits),
                             FlashArgs{args.scale, triangle, args.sinks});
   }

@@ -116,7 +116,9 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
 
 std::string expand_layout(std::string_view text) {
   std::string plain(text);
-  std::erase_if(plain, [](char c) { return c == ',' || c == ' ' || c == '\t' || c == '\n'; });
+  std::erase_if(plain, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });
+  if (plain.starts_with('[')) return letters_of_lists(plain);
+  std::erase(plain, ',');
   return expand_letters(expand_groups(plain));
 }
 

@@ -1,6 +1,8 @@
 // Reads --pipeline-model-parallel-layout: E embedding, t layer, m multi-token prediction, L head and loss;
 // `|` separates virtual stages; x*n repeats a letter, (...)*n a group; commas and blanks mean nothing.
-// Source: Megatron's core/transformer/pipeline_parallel_layer_layout.py.
+// Or lists of names, one for each stage, as Python writes them:
+// [["embedding","decoder"],["decoder"]*2+["loss"]]. Source: Megatron's
+// core/transformer/pipeline_parallel_layer_layout.py.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,10 @@ namespace colonnade::plan {
 /// `Et*2|(t|)*2L` -> `Ett|t|t|L`. Groups first, then letters, as Megatron does. Throws ConfigError on
 /// brackets without partner or factor, nested groups, and results beyond 1,000,000 letters.
 std::string expand_layout(std::string_view text);
+
+/// `[["embedding","decoder"],["decoder","loss"]]` -> `Et|tL`; lists may be added and repeated by a number.
+/// Throws ConfigError on what is no list of lists of names. `text` is without blanks.
+std::string letters_of_lists(std::string_view text);
 
 /// How often each kind of layer must appear.
 struct LayoutCounts {

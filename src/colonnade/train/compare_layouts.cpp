@@ -272,6 +272,8 @@ std::vector<std::string> unlike_settings(const config::Run& a, const config::Run
   same.training.device = a.training.device;
   same.training.micro_batch_size = a.training.micro_batch_size;
   same.model.moe.token_dispatcher_type = a.model.moe.token_dispatcher_type;
+  same.model.moe.shared_expert_overlap = a.model.moe.shared_expert_overlap;
+  same.model.moe.pad_expert_input_to_capacity = a.model.moe.pad_expert_input_to_capacity;
   same.data.num_workers = a.data.num_workers;
   same.data.data_cache_path = a.data.data_cache_path;
   same.checkpoint = a.checkpoint;

@@ -48,4 +48,14 @@ std::vector<std::pair<std::string, std::vector<double>>> expert_load(
   return load;
 }
 
+std::vector<std::vector<std::int64_t>> tokens_per_expert(
+    const std::map<std::string, std::vector<double>>& counts) {
+  std::vector<std::vector<std::int64_t>> of_layers;
+  for (const std::string& router : routers(counts, layers::kExpertTokens)) {
+    const std::vector<double>& tokens = counts.at(layers::kExpertTokens + router);
+    of_layers.emplace_back(tokens.begin(), tokens.end());
+  }
+  return of_layers;
+}
+
 }  // namespace colonnade::train

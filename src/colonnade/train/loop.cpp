@@ -304,6 +304,8 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   if (const auto ratio = stream_->longest_over_mean())
     record.extra_losses.emplace_back("attention_longest_over_mean", *ratio);
   record.expert_load = expert_load(report.counts);
+  if (recorder_->shows(record.iteration, last_iteration()))
+    record.tokens_per_expert = tokens_per_expert(report.counts);
   recorder_->step(record, times, last_iteration());
 }
 

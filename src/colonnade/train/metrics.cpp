@@ -27,10 +27,11 @@ std::optional<T> value_or_empty(const json& value) {
   return value.is_null() ? std::nullopt : std::optional(value.get<T>());
 }
 
-constexpr std::array<std::string_view, 15> kStepKeys{
-    "iteration",  "consumed_samples",  "consumed_tokens", "lm_loss", "grad_norm",         "learning_rate",
-    "loss_scale", "num_zeros",         "skipped",         "step_ms", "tokens_per_second", "tflops_per_device",
-    "mfu",        "peak_memory_bytes", "peak_memory_rank"};
+constexpr std::array<std::string_view, 16> kStepKeys{
+    "iteration", "consumed_samples",  "consumed_tokens",   "lm_loss",
+    "grad_norm", "learning_rate",     "loss_scale",        "num_zeros",
+    "skipped",   "step_ms",           "tokens_per_second", "tflops_per_device",
+    "mfu",       "peak_memory_bytes", "peak_memory_rank",  "tokens_per_expert"};
 
 StepRecord to_step(const json& line) {
   StepRecord record{.iteration = line.at("iteration").get<std::int64_t>(),
@@ -48,6 +49,8 @@ StepRecord to_step(const json& line) {
                     .mfu = value_or_empty<double>(line.at("mfu")),
                     .peak_memory_bytes = line.at("peak_memory_bytes").get<std::uint64_t>(),
                     .peak_memory_rank = line.at("peak_memory_rank").get<int>()};
+  if (const auto tokens = line.find("tokens_per_expert"); tokens != line.end())
+    record.tokens_per_expert = tokens->get<std::vector<std::vector<std::int64_t>>>();
   for (const auto& [key, value] : line.items()) {
     if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) continue;
     if (value.is_array())
@@ -142,6 +145,7 @@ std::string to_json_line(const StepRecord& r) {
                {"peak_memory_rank", r.peak_memory_rank}};
   for (const auto& [name, value] : r.extra_losses) line[name] = value;
   for (const auto& [name, layers] : r.expert_load) line[name] = layers;
+  if (!r.tokens_per_expert.empty()) line["tokens_per_expert"] = r.tokens_per_expert;
   return line.dump();
 }
 

@@ -33,6 +33,8 @@ struct StepRecord {
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", "mtp_loss", ...
   /// "expert_balance", ... (expert_load.h): a number for each layer with experts, written as arrays.
   std::vector<std::pair<std::string, std::vector<double>>> expert_load;
+  /// Of each layer with experts how many tokens chose each; on the steps whose line is shown.
+  std::vector<std::vector<std::int64_t>> tokens_per_expert;
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };

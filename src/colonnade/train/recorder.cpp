@@ -82,6 +82,10 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded
   events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded.step);
 }
 
+bool Recorder::shows(std::int64_t iteration, std::int64_t last_iteration) const {
+  return iteration % run_.logging.log_interval == 0 || iteration == last_iteration;
+}
+
 void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration) {
   if (!active_) return;
   if (!left_) left_.emplace(last_iteration);
@@ -90,7 +94,7 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
   steps_->append(record);
   if (record.iteration % run_.logging.tensorboard_log_interval == 0)
     write_step(*events_, record, phases, run_.training.global_batch_size, run_.logging);
-  if (record.iteration % run_.logging.log_interval != 0 && record.iteration != last_iteration) return;
+  if (!shows(record.iteration, last_iteration)) return;
   StepLineOptions options;
   options.last_iteration = last_iteration;
   options.seconds_left = left_->seconds();

@@ -27,6 +27,8 @@ class Recorder {
   /// The first checkpoint of this process is in the run folder: config.yaml goes on from there.
   void saved();
   void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
+  /// Whether a step's line is shown: every --log-interval steps, and of the last.
+  [[nodiscard]] bool shows(std::int64_t iteration, std::int64_t last_iteration) const;
   void evaluation(const EvalRecord& record);
   /// Seconds of a phase that not every step has, after step `step`.
   void time(Phase phase, double seconds, std::int64_t step);

@@ -28,7 +28,6 @@ constexpr Flag kMoe[] = {
     {"--moe-permute-fusion-into-hybridep"},
     {"--moe-hybridep-pad-uneven-dispatch-inputs"},
     {"--moe-pad-experts-for-cuda-graph-inference"},
-    {"--moe-layer-recompute"},
     {"--moe-apply-probs-on-input"},
     {"--moe-latent-size", "integer"},
     {"--moe-flex-dispatcher-num-sms", "integer"},
@@ -57,6 +56,8 @@ constexpr Flag kMoe[] = {
     {"--moe-routing-trace-capture-hidden-states"},
     {"--moe-routing-trace-dump-weights"},
 };
+
+constexpr Flag kMoeRecompute[] = {{"--moe-layer-recompute"}};
 
 constexpr Flag kMla[] = {
     {"--cache-mla-latents"},
@@ -196,6 +197,8 @@ constexpr Flag kOldRecomputation[] = {{"--checkpoint-activations"}};
 
 void add_refused_model(Table& t) {
   t.refuse("such form of experts", "remove it; docs/reference/settings.md lists the forms there are", kMoe);
+  t.refuse("flag of its own for making experts again",
+           "write --recompute-granularity selective --recompute-modules moe", kMoeRecompute);
   t.refuse("such form of multi-latent attention", "remove it", kMla);
   t.refuse("such form of multi-token prediction", "remove it", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
