@@ -11,9 +11,9 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/job/checkpoint.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
+#include "colonnade/job/token_steps.h"
 
 namespace col = colonnade;
 
@@ -29,7 +29,7 @@ int simple_loop(const std::filesystem::path& folder) {
   auto [run, world, ranks] = col::job::start(std::move(settings), col::plan::Purpose::kTrain);
   const auto data = col::data::open_gpt_batches(run.data, run.training, {.vocab_size = run.model.vocab_size});
   const auto train = [&](col::job::Job& job, int steps) {
-    col::job::GptStream stream(*data[0], job, job.counters.consumed_samples);
+    col::job::TokenStream stream(*data[0], job, job.counters.consumed_samples);
     for (int i = 0; i < steps; ++i) {
       const auto report = job.train_step(stream.next(), {.learning_rate = 1e-3, .weight_decay = 0.01});
       if (job.ranks.rank() == 0)

@@ -6,9 +6,9 @@
 #include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/data/gpt_batches.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/train/lr_schedule.h"
 
 namespace col = colonnade;
@@ -23,7 +23,7 @@ int train() {
   const auto data = col::data::open_gpt_batches(run.data, run.training, {.vocab_size = run.model.vocab_size});
   const auto schedule = col::train::make_lr_plan(run.schedule, run.training, run.optimizer);
   col::job::Job job(run, ranks);
-  col::job::GptStream stream(*data[0], job, 0);
+  col::job::TokenStream stream(*data[0], job, 0);
   double loss = 0;
   for (int i = 0; i < 2; ++i) {
     const double rate = col::train::learning_rate(schedule, job.counters.consumed_samples);

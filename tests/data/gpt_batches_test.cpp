@@ -235,7 +235,7 @@ TEST_F(GptBatchesTest, GivesTheTokensOfTheRecordedTrainingRun) {
   data_.split = "1,0,0";
   training_.train_iters = 40;
   training_.seed = 1235;
-  const GptSplits splits = open_gpt_batches(data_, training_, ids_);
+  const Splits splits = open_gpt_batches(data_, training_, ids_);
   const auto recorded = read_tensors("trajectory/tokens.safetensors").begin()->second;
   const HostBatch run = splits[0]->get(0, 320);
   for (std::size_t i = 0; i < recorded.size(); ++i) {
@@ -252,7 +252,7 @@ TEST_F(GptBatchesTest, MockDataEqualsMegatrons) {
   training_.seq_length = 16;
   training_.train_samples = 20;
   training_.seed = 1234;
-  const GptSplits splits = open_gpt_batches(data_, training_, {.vocab_size = 100, .eod = 99});
+  const Splits splits = open_gpt_batches(data_, training_, {.vocab_size = 100, .eod = 99});
   EXPECT_EQ(splits[0]->size(), 4261893);
   const HostBatch batch = splits[0]->get(0, 3);
   EXPECT_EQ(batch.tokens, (Ints{55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70,
@@ -269,7 +269,7 @@ TEST_F(GptBatchesTest, ABatchDependsOnItsNumbersOnly) {
   training_.train_iters = 10;
   for (const char* type : {"single", "cyclic"}) {
     data_.dataloader_type = type;
-    const GptSplits splits = open_gpt_batches(data_, training_, ids_);
+    const Splits splits = open_gpt_batches(data_, training_, ids_);
     const HostBatch whole = splits[0]->get(838, 16);  // crosses the end of a cyclic epoch
     for (std::int64_t row = 0; row < 16; row += 2) {
       if (838 + row + 2 > splits[0]->size() && std::string(type) == "single") break;
@@ -287,7 +287,7 @@ TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   data_.data_path = {first_};
   data_.dataloader_type = "cyclic";
   training_.train_iters = 10;
-  const GptSplits splits = open_gpt_batches(data_, training_, ids_);
+  const Splits splits = open_gpt_batches(data_, training_, ids_);
   const std::int64_t epoch = splits[0]->size() / 8 * 8;
   EXPECT_TRUE(splits[0]->endless());
   EXPECT_EQ(splits[0]->permuted(), epoch);
@@ -329,7 +329,7 @@ TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
 TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
   data_.data_path = {first_};
   training_.train_iters = 10;
-  const GptSplits splits = open_gpt_batches(data_, training_, ids_);
+  const Splits splits = open_gpt_batches(data_, training_, ids_);
   for (const int workers : {0, 1, 4}) {
     Prefetcher<HostBatch> prefetcher([&](std::int64_t i) { return splits[0]->get(4 * i, 4); }, workers);
     for (std::int64_t i = 0; i < 50; ++i)
@@ -371,7 +371,7 @@ TEST_F(GptBatchesTest, SaysWhatIsWrongWithTheSettings) {
 TEST_F(GptBatchesTest, RefusesTokensOutsideOfTheVocabulary) {
   data_.data_path = {first_};
   training_.train_iters = 10;
-  const GptSplits splits = open_gpt_batches(data_, training_, {.vocab_size = 1000, .eod = 999});
+  const Splits splits = open_gpt_batches(data_, training_, {.vocab_size = 1000, .eod = 999});
   EXPECT_THAT(message_of<DataError>([&] { (void)splits[0]->get(0, 80); }),
               HasSubstr("must be below the vocabulary size 1000"));
 }

@@ -70,10 +70,10 @@ pipeline::Steps counting(std::optional<std::int64_t> document, pipeline::Steps s
     steps.loss = [document](const at::Tensor& output, const tensor::Batch& batch) {
       const at::Tensor owner = batch.at("tokens").div(kIdsOfADocument, "floor");
       const std::int64_t all = kLengths.at(static_cast<std::size_t>(*document)) - 1;
-      return gpt_loss(output,
-                      tensor::Batch({{"loss_mask", (owner == *document).to(at::kFloat)},
-                                     {"loss_count", at::full({}, all, at::kFloat)}}),
-                      false);
+      return token_loss(output,
+                        tensor::Batch({{"loss_mask", (owner == *document).to(at::kFloat)},
+                                       {"loss_count", at::full({}, all, at::kFloat)}}),
+                        false);
     };
   return steps;
 }
@@ -83,9 +83,9 @@ test::Curve train(const config::Run& run, int count, std::optional<std::int64_t>
   const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 33, .eod = kEod});
   test::Curve curve;
   test::on_jobs(run, [&](Job& job) {
-    const auto first = [&](int) { return counting(document, gpt_evaluation_steps(*data[0], job, 0)); };
+    const auto first = [&](int) { return counting(document, evaluation_steps(*data[0], job, 0)); };
     const double evaluated = job.evaluate(1, first).at("lm_loss");
-    GptStream stream(*data[0], job, 0);
+    TokenStream stream(*data[0], job, 0);
     test::Curve mine;
     for (int i = 0; i < count; ++i) {
       const auto report =

@@ -84,7 +84,7 @@ struct Rank {
       const auto first = (microbatch * data.size() + data.rank()) * run.training.micro_batch_size;
       return job::context_part(batch_of(run, first), parts.rank(), parts.size(), run.model.mtp_num_layers);
     };
-    steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::gpt_loss(y, b, false); };
+    steps.loss = [](const at::Tensor& y, const tensor::Batch& b) { return job::token_loss(y, b, false); };
     const double weight = 1.0 / (executor->schedule().microbatches * data.size());
     executor->train(steps, weight, job::gradient_events(*buffers));
     buffers->finish();

@@ -31,7 +31,7 @@ Kept forward(Job& job, tensor::Stage& stage, const tensor::Batch& batch) {
     x = at::zeros({s, run.training.micro_batch_size, run.model.hidden_size}, job.options()).requires_grad_();
   const at::Tensor y = stage.forward(x, {.batch = batch});
   if (!stage.last) return {x, y.detach(), torch::autograd::impl::gradient_edge(y)};
-  return {x, {}, torch::autograd::impl::gradient_edge(gpt_loss(y, batch, false).value)};
+  return {x, {}, torch::autograd::impl::gradient_edge(token_loss(y, batch, false).value)};
 }
 
 void expect_resident(const config::Run& run) {

@@ -14,8 +14,8 @@
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/plan/rules.h"
 
 namespace colonnade::test {
@@ -111,7 +111,7 @@ inline pipeline::Steps steps_after(const job::Job& job, std::int64_t consumed) {
                              job.run.parallel.context_parallel_size, job.run.model.mtp_num_layers);
   };
   steps.loss = [&job](const at::Tensor& y, const tensor::Batch& b) {
-    return job::gpt_loss(y, b, job.run.training.calculate_per_token_loss);
+    return job::token_loss(y, b, job.run.training.calculate_per_token_loss);
   };
   return steps;
 }

@@ -109,12 +109,11 @@ TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
   const auto batches = test::long_tailed(whole, 2.5);
   double expected = 0;
   test::on_jobs(whole, [&](Job& job) {
-    expected =
-        job.evaluate(2, [&](int i) { return gpt_evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
+    expected = job.evaluate(2, [&](int i) { return evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
   });
   test::on_jobs(run_of(4, kHybrid), [&](Job& job) {
     const double got =
-        job.evaluate(2, [&](int i) { return gpt_evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
+        job.evaluate(2, [&](int i) { return evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
     EXPECT_NEAR(got, expected, 2e-5 * expected);
   });
 }

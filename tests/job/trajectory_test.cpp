@@ -10,8 +10,8 @@
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/job/checkpoint.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/models/gpt/hf_config.h"
 #include "colonnade/plan/rules.h"
 #include "support/device.h"
@@ -83,7 +83,7 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
                         job.run.parallel.context_parallel_size);
   };
   steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {
-    return gpt_loss(output, batch, false);
+    return token_loss(output, batch, false);
   };
   return steps;
 }

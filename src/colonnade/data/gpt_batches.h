@@ -35,8 +35,6 @@ class GptBatches final : public Batches {
   Plan plan_;
 };
 
-using GptSplits = Splits;
-
 /// Opens the data of a run that is so far as `done`: --data-path with --split, or paths per split, or
 /// --mock-data. Indices come from the cache folder or are built here, by whichever process comes first; no
 /// rank waits in a collective. Throws ConfigError for settings that contradict each other, also where a split

@@ -6,8 +6,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/job/token_steps.h"
 
 namespace colonnade::inference {
 namespace {
@@ -130,7 +130,7 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
             .to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (loss.defined() && ranks.coord(Axis::kTp) == 0)
-      sums += job::gpt_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");
+      sums += job::token_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");
   }
   ranks.world().all_reduce(sums, "evaluate / losses").wait();
   return to_score(sums);

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "colonnade/comm/null_backend.h"
-#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/tensor/counting_allocator.h"
@@ -73,7 +73,9 @@ pipeline::Steps empty_steps(const config::Run& run) {
   const bool per_token = run.training.calculate_per_token_loss;
   pipeline::Steps steps;
   steps.batch = [&run](int) { return empty_batch(run); };
-  steps.loss = [per_token](const at::Tensor& y, const tensor::Batch& b) { return gpt_loss(y, b, per_token); };
+  steps.loss = [per_token](const at::Tensor& y, const tensor::Batch& b) {
+    return token_loss(y, b, per_token);
+  };
   return steps;
 }
 

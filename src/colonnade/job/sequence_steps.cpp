@@ -6,7 +6,7 @@
 
 #include "colonnade/data/sequences.h"
 #include "colonnade/fault/inject.h"
-#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 
@@ -78,7 +78,7 @@ pipeline::Steps sequence_steps(const Job& job, std::shared_ptr<const SequenceSte
     return sequence_batch(step->microbatches.at(static_cast<std::size_t>(microbatch)), parts);
   };
   steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {
-    return gpt_loss(output, batch, /*per_token=*/true);
+    return token_loss(output, batch, /*per_token=*/true);
   };
   return steps;
 }

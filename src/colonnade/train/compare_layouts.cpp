@@ -16,8 +16,8 @@
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/convert/slices.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/plan/params/gpt.h"
 #include "colonnade/tensor/parameter.h"
 #include "colonnade/train/lr_schedule.h"
@@ -312,7 +312,7 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
         const comm::Communicators ranks(threads.mesh(), threads.rank(),
                                         side.between ? side.between(factory) : factory);
         job::Job job(run, ranks, side.builder, job::InitialValues::kDrawn, type);
-        job::GptStream stream(samples, job, 0);
+        job::TokenStream stream(samples, job, 0);
         for (Seen& seen : all) {
           const std::int64_t consumed = job.counters.consumed_samples;
           const auto report = job.train_step(stream.next(), {.learning_rate = learning_rate(lr, consumed),

@@ -15,8 +15,8 @@
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/continued.h"
-#include "colonnade/job/gpt_steps.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/kernels/device.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
@@ -94,7 +94,7 @@ class Loop {
   std::int64_t tried_iteration_ = -1;  ///< of the last save, whether it was written or not
   nlohmann::json tokenizer_;           ///< what checkpoints keep of it
   data::Splits data_;
-  std::unique_ptr<job::GptStream> stream_;
+  std::unique_ptr<job::TokenStream> stream_;
   std::unique_ptr<Recorder> recorder_;
   RunSummary summary_;
   PhaseTimes total_;
@@ -317,7 +317,7 @@ double Loop::evaluate(const data::Batches& batches, const std::string& set, std:
   const std::int64_t size = job_.run.training.global_batch_size;
   tensor::reset_peak(device());
   const auto losses = job_.evaluate(static_cast<int>(job_.run.training.eval_iters), [&](int i) {
-    return job::gpt_evaluation_steps(batches, job_, first_sample + i * size);
+    return job::evaluation_steps(batches, job_, first_sample + i * size);
   });
   memory_.raise(MemoryPhase::kEvaluate, tensor::take_peak(device()));
   fault::point("evaluate-end");
@@ -465,7 +465,7 @@ int Loop::run() {
   if (iteration() >= last_iteration() && job_.ranks.rank() == 0)
     log::info("the run is complete: iteration {} of {}; raise {} to go on", iteration(), last_iteration(),
               job_.run.training.train_iters ? "--train-iters" : "--train-samples");
-  stream_ = std::make_unique<job::GptStream>(*data_[0], job_, job_.counters.consumed_samples);
+  stream_ = std::make_unique<job::TokenStream>(*data_[0], job_, job_.counters.consumed_samples);
   // A rank that goes on while another may still end at once would lose it.
   job_.ranks.world().barrier("before the first step");
   stop_.remember();

@@ -1,5 +1,5 @@
 // The stream of micro-batches gives each to the one who asks for it; the loss counts the tokens of the mask.
-#include "colonnade/job/gpt_steps.h"
+#include "colonnade/job/token_steps.h"
 #include "colonnade/data/gpt_batches.h"
 
 #include "colonnade/base/error.h"
@@ -10,14 +10,14 @@ namespace {
 
 using test::operator+;
 
-TEST(GptStream, GivesMicroBatchesInOrderAndNoOther) {
+TEST(TokenStream, GivesMicroBatchesInOrderAndNoOther) {
   const config::Run run = test::settings(
       1,
       test::words("--num-layers 1 --hidden-size 16 --num-attention-heads 2 --vocab-size 37 --seq-length 8 "
                   "--max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 4 --eval-iters 0"));
   test::on_jobs(run, [&](Job& job) {
     const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 37, .eod = 36});
-    GptStream stream(*data[0], job, 4);
+    TokenStream stream(*data[0], job, 4);
     for (int step = 1; step < 3; ++step) {
       const auto steps = stream.next();
       for (int m = 0; m < 2; ++m)
@@ -32,14 +32,14 @@ TEST(GptStream, GivesMicroBatchesInOrderAndNoOther) {
 TEST(GptLoss, IsTheMeanOrTheSumOverTheTokensOfTheMask) {
   const at::Tensor losses = at::tensor({1.0, 2.0, 3.0, 4.0}).view({2, 2});
   const tensor::Batch batch({{"loss_mask", at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
-  const auto mean = gpt_loss(losses, batch, /*per_token=*/false);
+  const auto mean = token_loss(losses, batch, /*per_token=*/false);
   EXPECT_NEAR(mean.value.item<double>(), 8.0 / 3, 1e-6);
   EXPECT_TRUE(at::equal(mean.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
-  const auto sum = gpt_loss(losses, batch, /*per_token=*/true);
+  const auto sum = token_loss(losses, batch, /*per_token=*/true);
   EXPECT_EQ(sum.value.item<double>(), 8);
   EXPECT_TRUE(at::equal(sum.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
   const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
-  EXPECT_EQ(gpt_loss(losses, nothing, false).value.item<double>(), 0) << "no token counts";
+  EXPECT_EQ(token_loss(losses, nothing, false).value.item<double>(), 0) << "no token counts";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// See gpt_steps.h.
-#include "colonnade/job/gpt_steps.h"
+// See token_steps.h.
+#include "colonnade/job/token_steps.h"
 
 #include <chrono>
 
@@ -39,7 +39,7 @@ tensor::Batch batch_of(const Job& job, data::HostBatch host) {
 pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
   const bool per_token = job.run.training.calculate_per_token_loss;
   return {.batch = std::move(batch), .loss = [per_token](const at::Tensor& output, const tensor::Batch& b) {
-            return gpt_loss(output, b, per_token);
+            return token_loss(output, b, per_token);
           }};
 }
 
@@ -85,7 +85,7 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
   return whole;
 }
 
-pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
+pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
   const at::Tensor& mask = batch.at("loss_mask");
   const at::Tensor sum = (output * mask).sum();
   const at::Tensor count = mask.sum();
@@ -96,7 +96,7 @@ pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bo
   return loss;
 }
 
-GptStream::GptStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples)
+TokenStream::TokenStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples)
     : job_(&job) {
   const std::int64_t each = job.run.training.global_batch_size;
   const int workers = job.run.data.num_workers;
@@ -118,7 +118,7 @@ GptStream::GptStream(const data::Batches& batches, const Job& job, std::int64_t 
 }
 
 template <typename Batch>
-Batch GptStream::next_of(data::Prefetcher<Batch>& prefetcher, double& waited) {
+Batch TokenStream::next_of(data::Prefetcher<Batch>& prefetcher, double& waited) {
   fault::point("data");
   const auto begin = std::chrono::steady_clock::now();
   Batch batch = prefetcher.next();
@@ -126,7 +126,7 @@ Batch GptStream::next_of(data::Prefetcher<Batch>& prefetcher, double& waited) {
   return batch;
 }
 
-pipeline::Steps GptStream::next() {
+pipeline::Steps TokenStream::next() {
   if (sequences_) {
     const auto step = std::make_shared<const SequenceStep>(next_of(*sequences_, waited_.before));
     longest_over_mean_ = step->longest_over_mean;
@@ -136,7 +136,7 @@ pipeline::Steps GptStream::next() {
   // an earlier one again: the executor keeps those.
   expected_ = 0;
   return steps_with(*job_, [this](int microbatch) {
-    COL_CHECK(microbatch == expected_, "GptStream: micro-batches must be asked for in order; got {} for {}",
+    COL_CHECK(microbatch == expected_, "TokenStream: micro-batches must be asked for in order; got {} for {}",
               microbatch, expected_);
     ++expected_;
     tensor::Batch batch = batch_of(*job_, next_of(*microbatches_, waited_.within));
@@ -145,9 +145,9 @@ pipeline::Steps GptStream::next() {
   });
 }
 
-Waited GptStream::waited() { return std::exchange(waited_, {}); }
+Waited TokenStream::waited() { return std::exchange(waited_, {}); }
 
-pipeline::Steps gpt_evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {
+pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {
   if (job.run.parallel.hybrid_context_parallel)
     return sequence_steps(
         job, std::make_shared<const SequenceStep>(sequence_step(batches, job.run, shared_rank(job), first)));

@@ -25,7 +25,7 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum
 /// alone (the division by the global count follows in Job). Of a part of a micro-batch (context_part) the
 /// part's share, so that the ranks' values add up to the mean. Reports lm_loss.
-pipeline::Loss gpt_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
+pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
 
 /// Seconds of waiting for data.
 struct Waited {
@@ -36,9 +36,9 @@ struct Waited {
 /// The steps of training step after training step, batches prefetched by --num-workers threads.
 /// The micro-batch m of data-parallel rank r reads samples consumed + (m * ranks + r) * micro_batch; with
 /// --hybrid-context-parallel it is a sequence of them (sequence_step).
-class GptStream {
+class TokenStream {
  public:
-  GptStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples);
+  TokenStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples);
   /// Of the next global batch. The returned functions are used before the next call, and ask for the
   /// micro-batches in order; another one is an Error.
   pipeline::Steps next();
@@ -62,6 +62,6 @@ class GptStream {
 
 /// The steps of the evaluation batch of a split that begins at sample `first_sample`, as in training; not
 /// prefetched.
-pipeline::Steps gpt_evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample);
+pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample);
 
 }  // namespace colonnade::job
