@@ -205,6 +205,32 @@ TEST(Rank, DISABLED_Overlap) {
     EXPECT_TRUE(at::allclose(tensors[i], expected[i], 1e-5, 1e-4)) << i;
 }
 
+/// Sums and gathers of tensors that travel in many pieces, in place, two under way at once.
+TEST(Rank, DISABLED_LongTensors) {
+  const World world = connect_here();
+  const Group group = communicators(world, 1).world();
+  const std::int64_t part = (std::int64_t{3} << 20) + 7;
+  const auto mine = [&](const at::Tensor& all) { return all.narrow(0, group.rank() * part, part); };
+  std::vector<at::Tensor> all;
+  std::vector<Work> works;
+  for (int i = 0; i < 2; ++i) {
+    // Halves of whole numbers, which fp32 adds exactly.
+    const at::Tensor places = at::arange(part * group.size(), at::kFloat).remainder(1000).mul(0.5);
+    all.push_back(places.add(world.rank() + i));
+    works.push_back(group.reduce_scatter(mine(all.back()), all.back(), "test / reduce_scatter"));
+  }
+  for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
+  for (const at::Tensor& one : all) works.push_back(group.all_gather(one, mine(one), "test / all_gather"));
+  for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
+  const int n = group.size();
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor places = at::arange(part * n, at::kFloat).remainder(1000).mul(0.5);
+    const double of_ranks = n * (n - 1) / 2.0 + n * i;
+    EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(i)], places.mul(n).add(of_ranks))) << i;
+  }
+  world.barrier("end");
+}
+
 TEST(Rank, DISABLED_Dying) {
   run_as_program([] {
     const World world = connect_here();
@@ -314,6 +340,12 @@ TEST(GpuNcclProcesses, EveryLocalRankWorksOnTheGpuThatItTook) {
 
 TEST(Processes, OperationsOfSeveralGroupsOverlap) {
   for (const auto& [rank, ended] : run_processes("Overlap", 4)) EXPECT_EQ(ended.code, 0) << ended.log;
+}
+
+TEST(Processes, LongTensorsAreSummedAndGatheredInPlace) {
+  for (const int world : {2, 3})
+    for (const auto& [rank, ended] : run_processes("LongTensors", world))
+      EXPECT_EQ(ended.code, 0) << ended.log;
 }
 
 TEST(Processes, AKilledRankIsNoticedByAllWithinSeconds) {

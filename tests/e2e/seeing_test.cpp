@@ -69,6 +69,57 @@ TEST(Seeing, MemoryOfEachRankAndPhase) {
   EXPECT_NEAR(recorded, most, 0.01 * most) << "metrics.jsonl tells of the fullest rank's step";
 }
 
+struct Layout {
+  const char* name;
+  int world;
+  Words flags;
+};
+
+const Words kDataRanks{"--hidden-size", "512", "--ffn-hidden-size", "1408", "--seq-length", "64"};
+const Words kModelRanks{"--hidden-size", "256", "--ffn-hidden-size", "704", "--seq-length", "256"};
+
+/// Large enough that what ranks say to each other weighs: weights of the first, activations of the second.
+std::vector<Layout> layouts() {
+  const Words sharded = kDataRanks + Words{"--use-megatron-fsdp"};
+  const Words overlapped{"--overlap-grad-reduce", "--overlap-param-gather"};
+  return {
+      {"distributed optimizer", 2, kDataRanks + Words{"--use-distributed-optimizer"}},
+      {"distributed optimizer, 3 ranks, overlapped", 3,
+       kDataRanks + overlapped + Words{"--use-distributed-optimizer", "--global-batch-size", "6"}},
+      {"optim_grads", 2, sharded + Words{"--data-parallel-sharding-strategy", "optim_grads"}},
+      {"optim_grads_params", 2, sharded},
+      {"optim_grads_params, overlapped", 2, sharded + overlapped},
+      {"one order", 2, kDataRanks + Words{"--deterministic-mode"}},
+      {"tensor and pipeline ranks", 4,
+       kModelRanks + Words{"--tensor-model-parallel-size", "2", "--sequence-parallel",
+                           "--pipeline-model-parallel-size", "2"}},
+      {"context ranks", 2, kModelRanks + Words{"--context-parallel-size", "2"}},
+  };
+}
+
+TEST(Seeing, PeaksOfSeveralRanksAreWithinFivePercentOfThePlan) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    const TempFolder folder;
+    const Result result = run(
+        launch(layout.world, folder.path(),
+               Words{"pretrain", "gpt", "--config", COLONNADE_RECIPES "/test/gpt_tiny.yaml"} +
+                   Words{"--num-attention-heads", "8", "--num-query-groups", "4", "--vocab-size", "4096"} +
+                   layout.flags +
+                   Words{"--train-iters", "2", "--eval-interval", "2", "--eval-iters", "1", "--save-interval",
+                         "10", "--save", (folder / "run").string()}));
+    ASSERT_EQ(result.code, 0) << result.text;
+    const std::string page = read_text(folder / "run/report.html");
+    const auto measured = memory_rows(page, "measured"), planned = memory_rows(page, "planned");
+    ASSERT_EQ(measured.size(), static_cast<std::size_t>(layout.world));
+    ASSERT_EQ(planned.size(), measured.size());
+    for (std::size_t rank = 0; rank < measured.size(); ++rank)
+      for (std::size_t phase = 0; phase < 4; ++phase)
+        EXPECT_NEAR(measured[rank].at(phase) / planned[rank].at(phase), 1, 0.05)
+            << "rank " << rank << " phase " << phase;
+  }
+}
+
 TEST(Seeing, TensorBoardReadsTheNormOfTheWeights) {
   const std::string python = std::string(COLONNADE_PYTHON_BIN) + "/python";
   ASSERT_EQ(run({python, "-c", "import tensorboard"}).code, 0)

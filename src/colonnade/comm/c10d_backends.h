@@ -47,8 +47,8 @@ inline c10d::BroadcastOptions root_options(int root) {
   return options;
 }
 
-/// CPU tensors over TCP; CUDA tensors are staged through host copies. Sums in reduce_scatter are taken
-/// in rank order. Connects to all members; throws what c10d throws.
+/// CPU tensors over TCP, without copies of whole ones; CUDA tensors are staged through host copies. Sums in
+/// reduce_scatter are taken in rank order. Connects to all members; throws what c10d throws.
 std::shared_ptr<Backend> make_gloo(const GroupSeat& seat);
 
 /// Watches the operations of NCCL in this process and ends it with exit code 4 when one is lost.
