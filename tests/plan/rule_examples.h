@@ -64,6 +64,7 @@ inline constexpr const char* kMoreOfShapes[] = {
     "pipeline-split: pipeline_schedule=dualpipe-v; num_layers=7; mtp_num_layers=1",
     "pipeline-split: pipeline_schedule=interleaved; num_layers=7",
     "pipeline-split: num_virtual_stages_per_pipeline_rank=3; pipeline_schedule=1f1b; num_layers=7",
+    "pipeline-split: num_layers_per_virtual_pipeline_stage=2; pipeline_model_parallel_layout=Et*4|t*4L",
     "pipeline-split: mtp_num_layers=2; num_layers=7",
     "pipeline-split: mtp_num_layers=1; pipeline_model_parallel_layout=Et*4|t*4L",
     ("pipeline-split: model=t5; encoder_num_layers=4; decoder_seq_length=16; vocab_extra_ids=10; num_layers=7; "

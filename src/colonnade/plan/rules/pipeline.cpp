@@ -54,24 +54,29 @@ std::string letters(char letter, std::int64_t count) {
   return count < 1 ? "" : count == 1 ? std::string(1, letter) : fmt::format("{}*{}", letter, count);
 }
 
-/// Embedding, layers as evenly as they go, further tokens and head, over `stages`.
-std::string even_layout(const config::Model& m, int stages) {
-  std::string layout = "E";
+/// Embedding, layers as evenly as they go, further tokens and head, over `stages`: "E(t*4|)*13(t*3|)*2t*3mL".
+std::string even_layout(const config::Model& m, std::int64_t stages) {
+  const std::int64_t fewer = m.all_layers() / stages, larger = m.all_layers() % stages;
+  std::string layout = "E", last;
   std::int64_t encoder = m.encoder_num_layers;
-  for (int s = 0; s < stages; ++s) {
-    const std::int64_t count = m.all_layers() / stages + (s < m.all_layers() % stages ? 1 : 0);
-    const std::int64_t of_encoder = std::min(count, encoder);
-    encoder -= of_encoder;
-    layout +=
-        fmt::format("{}{}{}", s == 0 ? "" : "|", letters('e', of_encoder), letters('t', count - of_encoder));
+  for (std::int64_t s = 0, alike = 0; s < stages; s += alike) {
+    const std::int64_t count = s < larger ? fewer + 1 : fewer;
+    const std::int64_t of_encoder = std::clamp<std::int64_t>(encoder, 0, count);
+    alike = (s < larger ? larger : stages) - s;
+    if (of_encoder > 0) alike = std::clamp<std::int64_t>(encoder / count, 1, alike);
+    encoder -= of_encoder * alike;
+    last = letters('e', of_encoder) + letters('t', count - of_encoder);
+    const std::int64_t closed = s + alike == stages ? alike - 1 : alike;
+    layout += closed > 1 ? fmt::format("({}|)*{}", last, closed) : closed == 1 ? last + "|" : "";
   }
-  return layout + letters('m', m.mtp_num_layers) + "L";
+  return layout + last + letters('m', m.mtp_num_layers) + "L";
 }
 
 /// A layout that passes, and what cannot stand beside it.
 Finding with_even_layout(const Run& r, const std::string& fault) {
   const config::Parallel& p = r.parallel;
-  const std::string layout = even_layout(r.model, p.pipeline_model_parallel_size * proposed_chunks(r));
+  const std::string layout =
+      even_layout(r.model, std::int64_t{p.pipeline_model_parallel_size} * proposed_chunks(r));
   Finding found{fault, "", "", {{"pipeline_model_parallel_layout", layout}}, ""};
   std::vector<std::string> beside;
   const auto leave_out = [&](bool given, const char* key, const char* unset) {
@@ -79,8 +84,12 @@ Finding with_even_layout(const Run& r, const std::string& fault) {
     found.edits.push_back({key, unset});
     beside.push_back(config::setting(key).flag);
   };
-  leave_out(p.num_virtual_stages_per_pipeline_rank > 0, "num_virtual_stages_per_pipeline_rank", "0");
-  leave_out(p.num_layers_per_virtual_pipeline_stage > 0, "num_layers_per_virtual_pipeline_stage", "0");
+  const char* stages = "num_virtual_stages_per_pipeline_rank";
+  const char* layers = "num_layers_per_virtual_pipeline_stage";
+  const bool number = p.num_virtual_stages_per_pipeline_rank > 0;
+  const bool derived = number && r.given.contains(layers) && !r.given.contains(stages);  // from the layers
+  leave_out(number && !derived, stages, "0");
+  leave_out(p.num_layers_per_virtual_pipeline_stage > 0 || derived, layers, "0");
   leave_out(p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
   leave_out(p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
   leave_out(p.account_for_embedding_in_pipeline_split, "account_for_embedding_in_pipeline_split", "false");
