@@ -18,6 +18,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/hardware.h"
 #include "colonnade/plan/idle.h"
+#include "colonnade/plan/mesh.h"
 #include "colonnade/plan/rules.h"
 #include "colonnade/plan/search.h"
 #include "colonnade/plan/step_time.h"
@@ -136,6 +137,24 @@ nlohmann::json to_json(const plan::SearchResult& result, const config::Run& from
           {"best", best}};
 }
 
+/// Who holds which experts of the layers that have some; null without experts.
+nlohmann::json experts_json(const config::Run& run) {
+  if (run.model.moe.num_experts == 0) return nullptr;
+  const plan::Mesh mesh(run.parallel);
+  nlohmann::json all = nlohmann::json::array();
+  for (const plan::HeldExperts& held : plan::held_experts(run))
+    all.push_back({{"expert_rank", held.expert_rank},
+                   {"part", held.part},
+                   {"ranks", held.ranks},
+                   {"first", held.first},
+                   {"count", held.count}});
+  return {{"num_experts", run.model.moe.num_experts},
+          {"tensor", mesh.size(plan::Axis::kEtp)},
+          {"expert", mesh.size(plan::Axis::kEp)},
+          {"data", mesh.size(plan::Axis::kEdp)},
+          {"held", all}};
+}
+
 nlohmann::json to_json(const config::Run& run) {
   const plan::Schedule schedule = plan::schedule_of(run);
   const auto memory = plan::plan_memory(run);
@@ -143,8 +162,7 @@ nlohmann::json to_json(const config::Run& run) {
   nlohmann::json ranks = nlohmann::json::array();
   for (std::size_t i = 0; i < memory.size(); ++i) {
     nlohmann::json blocks = nlohmann::json::array();
-    for (const auto& stage : memory[i].stages)
-      blocks.push_back(plan::blocks_text(stage, run.model.encoder_num_layers));
+    for (const auto& stage : memory[i].stages) blocks.push_back(plan::blocks_text(stage, run.model));
     ranks.push_back({{"pipeline_rank", i},
                      {"blocks", blocks},
                      {"num_parameters", memory[i].num_parameters},
@@ -160,7 +178,8 @@ nlohmann::json to_json(const config::Run& run) {
                      {"expert_bytes_sent", traffic[i].experts},
                      {"pipeline_bytes_sent", traffic[i].pipeline},
                      {"data_bytes_sent", traffic[i].data},
-                     {"outer_data_bytes_sent", traffic[i].outer_data}});
+                     {"outer_data_bytes_sent", traffic[i].outer_data},
+                     {"stages_bytes_sent", traffic[i].stages}});
   }
   const std::int64_t batch =
       run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();
@@ -174,7 +193,8 @@ nlohmann::json to_json(const config::Run& run) {
           {"idle_fraction", plan::simulate(schedule, plan::kRelativeCosts).bubble_fraction},
           {"flops_per_step", plan::training_flops(run.model, plan::sample_length(run), batch,
                                                   run.parallel.tensor_model_parallel_size)},
-          {"ranks", ranks}};
+          {"ranks", ranks},
+          {"experts", experts_json(run)}};
 }
 
 /// The hardware that was asked for; a fault when it cannot be read or is needed and missing.

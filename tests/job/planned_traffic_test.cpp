@@ -193,6 +193,40 @@ TEST(PlannedTraffic, OfDataRanksIsExact) {
   }
 }
 
+/// Tables that several stages hold, each of which two do here.
+TEST(PlannedTraffic, OfStagesIsExact) {
+  const Planned layouts[] = {
+      {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2 "},
+      {"Pp4Tp2", 8, "--pipeline-model-parallel-size 4 --tensor-model-parallel-size 2 "},
+      {"Pp4Dp2Distributed", 8, "--pipeline-model-parallel-size 4 --use-distributed-optimizer "},
+      {"Pp2Dp2Sharded", 4, "--pipeline-model-parallel-size 2 --use-megatron-fsdp "},
+      {"Pp2Dp4TwoLevels", 8,
+       "--pipeline-model-parallel-size 2 --use-distributed-optimizer --num-distributed-optimizer-instances 2 "
+       "--outer-dp-sharding-strategy optim "},
+      {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "},
+  };
+  const std::string data = "--micro-batch-size 1 --global-batch-size 16 ";
+  const std::string t5 =
+      "t5 --encoder-num-layers 4 --decoder-seq-length 24 --vocab-extra-ids 5 --position-embedding-type relative ";
+  for (const Planned& layout : layouts)
+    for (const std::string& model : {test::odd(data), test::odd(t5 + data)}) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, model));
+      const config::Run run = test::planned_run(layout, model, "meta");
+      const auto plan = plan::plan_traffic(run);
+      double most = 0;
+      for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+        const auto [traffic, stage] = said_by(run, rank);
+        double sent = 0;
+        for (const char* held : {"embedding", "encoder", "decoder"})
+          sent += sent_in_rings(traffic, held, held, 2);
+        EXPECT_DOUBLE_EQ(sent, plan[stage].stages) << "rank " << rank;
+        most = std::max(most, sent);
+      }
+      const bool in_one_place = std::string(layout.name) == "Pp2ZbV" && !run.model.has_encoder();
+      EXPECT_EQ(most > 0, !in_one_place);
+    }
+}
+
 /// Beside activations tensor ranks sum statistics of the loss and gradients of norms, which the plan leaves
 /// out.
 void expect_traffic(const config::Run& run) {

@@ -40,6 +40,44 @@ TEST(Describe, BlocksAreNamed) {
   EXPECT_EQ(blocks_text({}), "nothing");
 }
 
+TEST(Describe, FurtherTokensStandBeforeTheHead) {
+  config::Run run = run_of(test::layout(16, 2, 4));
+  run.model.mtp_num_layers = 2;
+  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 2 further tokens, head");
+  run.model.mtp_num_layers = 1;
+  EXPECT_EQ(layout_table(run)[1][3], "embedding, layers 0-7");
+  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 1 further token, head");
+}
+
+/// 8 experts in every second layer, over ranks of their own.
+config::Run run_of_experts(int expert, int tensor) {
+  config::Run run = run_of(test::layout(16, 2, 2));
+  run.model.moe.num_experts = 8;
+  run.model.moe.layer_freq = "2";
+  run.model.moe.ffn_hidden_size = 1024;
+  run.parallel.sequence_parallel = true;
+  run.parallel.expert_model_parallel_size = expert;
+  run.parallel.expert_tensor_parallel_size = tensor;
+  return run;
+}
+
+TEST(Describe, ExpertsHaveTheirRanks) {
+  const config::Run whole = run_of_experts(4, 1), cut = run_of_experts(2, 2);
+  EXPECT_EQ(experts_table(whole), (Table{{"expert rank", "ranks", "experts"},
+                                         {"0", "0, 4, 8, 12", "0-1"},
+                                         {"1", "1, 5, 9, 13", "2-3"},
+                                         {"2", "2, 6, 10, 14", "4-5"},
+                                         {"3", "3, 7, 11, 15", "6-7"}}));
+  EXPECT_EQ(experts_table(cut), (Table{{"expert rank", "ranks", "experts", "part of each"},
+                                       {"0", "0, 4, 8, 12", "0-3", "1 of 2"},
+                                       {"0", "1, 5, 9, 13", "0-3", "2 of 2"},
+                                       {"1", "2, 6, 10, 14", "4-7", "1 of 2"},
+                                       {"1", "3, 7, 11, 15", "4-7", "2 of 2"}}));
+  EXPECT_THAT(describe(cut), HasSubstr("8 experts of each layer: tensor 2 x expert 2 x data 2\n"));
+  EXPECT_THAT(describe(run_of(test::layout(16, 2, 2))), testing::Not(HasSubstr("expert rank")));
+  EXPECT_EQ(experts_table(run_of(test::layout(16, 2, 2))).size(), 1U);
+}
+
 TEST(Describe, TablesAreAligned) {
   EXPECT_EQ(table_text({{"rank", "what"}, {"0", "embedding"}, {"10", "head"}}),
             "rank  what\n"
@@ -127,6 +165,23 @@ TEST(Communication, BytesByHand) {
   EXPECT_DOUBLE_EQ(traffic[1].data, static_cast<double>(memory[1].gradients / 2 + memory[1].parameters) / 2);
   const auto alone = plan_traffic(run_of(test::layout(1, 1, 1)));
   EXPECT_EQ(alone[0].tensor + alone[0].pipeline + alone[0].data, 0);
+}
+
+// The gradient of a tied table of 128,256 rows in fp32: an all-reduce over 2 stages sends it once.
+TEST(Communication, OfStagesThatShareTheEmbedding) {
+  config::Run run = run_of(test::layout(8, 1, 4));
+  const double table = 128256.0 * 4096 * 4;
+  ASSERT_TRUE(run.model.untie_embeddings_and_output_weights);
+  EXPECT_EQ(plan_traffic(run)[0].stages, 0);
+  EXPECT_THAT(describe(run), testing::Not(HasSubstr("  stages")));
+  run.model.untie_embeddings_and_output_weights = false;
+  EXPECT_THAT(describe(run), HasSubstr("  stages"));
+  EXPECT_EQ(traffic_table(run)[0].back(), "stages");
+  EXPECT_EQ(traffic_table(run)[1].back(), bytes_text(table));
+  EXPECT_EQ(traffic_table(run)[2].back(), "0 B");
+  EXPECT_DOUBLE_EQ(plan_traffic(run)[3].stages, table);
+  run.parallel.use_distributed_optimizer = true;
+  EXPECT_DOUBLE_EQ(plan_traffic(run)[3].stages, table / 2);
 }
 
 TEST(Communication, OfTwoLevelsByHand) {

@@ -61,6 +61,18 @@ TEST(IdleHabits, OfLayoutsOfOneRank) {
                                  "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
 }
 
+TEST(IdleHabits, OfTheSizeOfLayersThatAreNotThere) {
+  std::vector<std::string> words{"--mock-data",           "--num-experts",     "4",
+                                 "--disable-bias-linear", "--ffn-hidden-size", "72"};
+  EXPECT_THAT(judged(words).second, IsEmpty()) << "the experts' size too";
+  words.insert(words.end(), {"--moe-ffn-hidden-size", "24"});
+  EXPECT_THAT(judged(words).second,
+              ElementsAre("--ffn-hidden-size: does nothing where every layer has experts, whose size is "
+                          "--moe-ffn-hidden-size; got 72"));
+  words.insert(words.end(), {"--moe-layer-freq", "2"});
+  EXPECT_THAT(judged(words).second, IsEmpty());
+}
+
 TEST(IdleHabits, OfInstancesOfOneRank) {
   const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer",
                                        "--num-distributed-optimizer-instances", "2"};

@@ -117,6 +117,19 @@ TEST(Rules, EveryTextNamesTheThingTheValuesAndTheWayOut) {
   }
 }
 
+TEST(Rules, AnEditThatEmptiesASettingSaysToLeaveItOut) {
+  const auto way_out = [](const char* given) {
+    RuleExample e = example_of("context-soft-cap");
+    for (const Edit& edit : read_edits(given)) e.edits.push_back(edit);
+    const auto problems = problems_of(e.broken());
+    const auto found = std::ranges::find(problems, "context-soft-cap", &Problem::id);
+    return found == problems.end() ? "" : found->text.substr(found->text.rfind("; ") + 2);
+  };
+  EXPECT_EQ(way_out(""), "set --cp-comm-type a2a");
+  EXPECT_EQ(way_out("cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=2 1"),
+            "set --cp-comm-type a2a and leave out --hierarchical-context-parallel-sizes");
+}
+
 TEST(Rules, ImpossibleSizesAreReportedAllAtOnce) {
   config::Run r = good();
   r.model.hidden_size = 100;

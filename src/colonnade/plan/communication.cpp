@@ -18,6 +18,8 @@
 namespace colonnade::plan {
 namespace {
 
+constexpr double kFp32 = 4;
+
 /// Bytes sent per rank by an all-gather or reduce-scatter of `bytes` over `ranks`.
 double ring(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
@@ -201,6 +203,24 @@ void add_data(const config::Run& run, const StageMemory& memory, const Mesh& mes
   add(Family::kExpert, experts, 0, 0);
 }
 
+/// Of what stages hold together, on each of them: the sum of the stretch that the rank updates.
+double stage_bytes(const config::Run& run, const StageMemory& memory, const Mesh& mesh, int rank) {
+  const Sharding sharding = sharding_of(run.parallel);
+  const Levels levels = levels_of(run.parallel, mesh);
+  const double parts = (sharding >= Sharding::kOptimizer ? levels.inner.dense : 1) *
+                       (levels.outer_cut ? levels.outer.dense : 1);
+  const auto stages = split_stages(run.model, run.parallel);
+  double bytes = 0;
+  for (const auto& [held_by, elements] :
+       {std::pair(HeldBy::kEnds, memory.tied_elements), std::pair(HeldBy::kEncoder, memory.encoder_elements),
+        std::pair(HeldBy::kDecoder, memory.decoder_elements)}) {
+    const std::vector<int> ranks = holders(run.model, run.parallel, stages, held_by);
+    if (std::ranges::find(ranks, rank) == ranks.end()) continue;
+    bytes += 2 * ring(static_cast<double>(elements) / parts * kFp32, static_cast<int>(ranks.size()));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<StageTraffic> plan_traffic(const config::Run& given) {
@@ -222,6 +242,7 @@ std::vector<StageTraffic> plan_traffic(const config::Run& given) {
       if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
         t.pipeline += static_cast<double>(message_bytes(run));
     add_data(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank], t);
+    t.stages = stage_bytes(run, memory[rank], mesh, static_cast<int>(rank));
     for (const StageBlocks& stage : memory[rank].stages)
       t.experts += expert_bytes(run, stage) * schedule.microbatches;
     if (mesh.size(Axis::kCp) > 1)

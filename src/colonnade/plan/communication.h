@@ -33,6 +33,9 @@ struct StageTraffic {
   /// them: the rank's part of the gradients all-reduced once a step, or with --outer-dp-sharding-strategy
   /// optim reduce-scattered, and its part of the parameters gathered.
   double outer_data = 0;
+  /// Gradients in fp32 of what several stages hold, of which this rank updates a part: that of the embedding
+  /// that both ends read, and of tables of relative positions, all-reduced once a step.
+  double stages = 0;
 };
 
 /// By pipeline coordinate; with --hybrid-context-parallel of with_equal_groups. Throws as plan_memory.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/communication.h"
@@ -63,7 +65,8 @@ std::string length_text(const config::Run& run) {
                                  : std::to_string(length.tokens);
 }
 
-std::string blocks_text(const StageBlocks& blocks, std::int64_t encoder_layers) {
+std::string blocks_text(const StageBlocks& blocks, const config::Model& model) {
+  const std::int64_t encoder_layers = model.encoder_num_layers;
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
   const auto layers = [&](std::string_view what, std::int64_t first, std::int64_t end) {
@@ -79,6 +82,7 @@ std::string blocks_text(const StageBlocks& blocks, std::int64_t encoder_layers) 
     layers(" of the decoder", std::max(first, encoder_layers) - encoder_layers,
            std::max(end, encoder_layers) - encoder_layers);
   }
+  if (blocks.head && model.mtp_num_layers > 0) add(counted(model.mtp_num_layers, "further token"));
   if (blocks.head) add("head");
   return out.empty() ? "nothing" : out;
 }
@@ -114,8 +118,46 @@ Table layout_table(const config::Run& run) {
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     const auto stages = stages_of_rank(run.model, run.parallel, static_cast<int>(rank));
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk)
-      table.push_back({number(rank), ranks_text(members[rank]), number(chunk),
-                       blocks_text(stages[chunk], run.model.encoder_num_layers)});
+      table.push_back(
+          {number(rank), ranks_text(members[rank]), number(chunk), blocks_text(stages[chunk], run.model)});
+  }
+  return table;
+}
+
+std::vector<HeldExperts> held_experts(const config::Run& run) {
+  if (run.model.moe.num_experts == 0) return {};
+  const auto kinds = layers_with_experts(run.model);
+  const auto found = std::ranges::find(kinds, true);
+  if (found == kinds.end()) return {};
+  const Mesh mesh(run.parallel);
+  const LayerParams layer = layer_params(run.model, run.parallel, found - kinds.begin());
+  const ParamSpec& spec = std::get<MoeParams>(layer.mlp).fc1;
+  std::map<std::pair<int, int>, HeldExperts> alike;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    HeldExperts& held = alike[{mesh.coord(rank, Axis::kEp), mesh.coord(rank, Axis::kEtp)}];
+    held.ranks.push_back(rank);
+    if (held.count > 0) continue;
+    const Part part = shard(spec, mesh.position(rank)).parts.front();
+    held.first = part.global[0];
+    held.count = part.length[0];
+  }
+  std::vector<HeldExperts> all;
+  for (auto& [at, held] : alike) {
+    std::tie(held.expert_rank, held.part) = at;
+    all.push_back(std::move(held));
+  }
+  return all;
+}
+
+Table experts_table(const config::Run& run) {
+  const int parts = run.parallel.expert_tensor();
+  Table table{{"expert rank", "ranks", "experts"}};
+  if (parts > 1) table[0].emplace_back("part of each");
+  for (const HeldExperts& held : held_experts(run)) {
+    const std::int64_t last = held.first + held.count - 1;
+    table.push_back({fmt::format("{}", held.expert_rank), ranks_text(held.ranks),
+                     held.count == 1 ? fmt::format("{}", last) : fmt::format("{}-{}", held.first, last)});
+    if (parts > 1) table.back().push_back(fmt::format("{} of {}", held.part + 1, parts));
   }
   return table;
 }
@@ -141,11 +183,14 @@ Table traffic_table(const config::Run& run) {
   Table table{{"pipeline rank", "tensor", "context", "experts", "pipeline", "data"}};
   if (levels) table[0].insert(table[0].end(), "data, outer");
   const auto plan = plan_traffic(run);
+  const bool stages = std::ranges::any_of(plan, [](const StageTraffic& t) { return t.stages > 0; });
+  if (stages) table[0].emplace_back("stages");
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     table.push_back({number(rank), bytes_text(plan[rank].tensor), bytes_text(plan[rank].context),
                      bytes_text(plan[rank].experts), bytes_text(plan[rank].pipeline),
                      bytes_text(plan[rank].data)});
     if (levels) table.back().push_back(bytes_text(plan[rank].outer_data));
+    if (stages) table.back().push_back(bytes_text(plan[rank].stages));
   }
   return table;
 }
@@ -178,6 +223,16 @@ std::string estimate_text(const config::Run& run) {
                      bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
 }
 
+/// How the ranks of a stage are divided for experts, and who holds which; empty without them.
+std::string experts_text(const config::Run& run) {
+  const Table table = experts_table(run);
+  if (table.size() == 1) return "";
+  const Mesh mesh(run.parallel);
+  return fmt::format("{} of each layer: tensor {} x expert {} x data {}\n{}\n",
+                     counted(run.model.moe.num_experts, "expert"), mesh.size(Axis::kEtp),
+                     mesh.size(Axis::kEp), mesh.size(Axis::kEdp), table_text(table));
+}
+
 }  // namespace
 
 std::string describe(const config::Run& run) {
@@ -206,6 +261,7 @@ std::string describe(const config::Run& run) {
   out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters),
                      flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
+  out += experts_text(run);
   out += "memory of each rank\n" + table_text(memory_table(run));
   if (!run.model.has_encoder()) out += estimate_text(run);
   out += '\n';

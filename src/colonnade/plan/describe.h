@@ -17,8 +17,8 @@ std::string count_text(double count);
 /// Tokens of a sample: "512", with an encoder "512 + 128".
 std::string length_text(const config::Run& run);
 /// "embedding, layers 0-3", with an encoder "layers of the encoder 4-5, of the decoder 0-1"; "nothing" for an
-/// empty stage.
-std::string blocks_text(const StageBlocks& blocks, std::int64_t encoder_layers = 0);
+/// empty stage. A head has further tokens in front of it: "2 further tokens, head".
+std::string blocks_text(const StageBlocks& blocks, const config::Model& model = {});
 
 /// A table; the first line holds the titles.
 using Table = std::vector<std::vector<std::string>>;
@@ -27,10 +27,22 @@ std::string table_text(const Table& table);
 
 /// Who owns which blocks: pipeline rank, its ranks in the world, chunk, blocks.
 Table layout_table(const config::Run& run);
+/// The experts [first, first + count) of every layer with experts, or part `part` of each with expert tensor
+/// ranks, and the ranks of the world that hold them of the layers of their stage.
+struct HeldExperts {
+  int expert_rank = 0, part = 0;
+  std::vector<int> ranks;
+  std::int64_t first = 0, count = 0;
+};
+/// By expert rank and part; empty without experts.
+std::vector<HeldExperts> held_experts(const config::Run& run);
+/// The same as a table; titles alone without experts.
+Table experts_table(const config::Run& run);
 /// Per pipeline rank: parameters, bytes of parameters, gradients, optimizer, rotary tables, activations,
 /// working memory, between steps and in forward and backward.
 Table memory_table(const config::Run& run);
-/// Per pipeline rank: bytes sent per step over tensor, pipeline and data ranks.
+/// Per pipeline rank: bytes sent per step over tensor, context, expert, pipeline and data ranks, and over the
+/// stages that hold the same, where there are some.
 Table traffic_table(const config::Run& run);
 
 /// What --deterministic-mode costs against the same run without it, for one data rank of the fullest stage:

@@ -237,6 +237,8 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   for (const FlatBucket& bucket : layout.buckets) {
     if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
     if (bucket.held_by == HeldBy::kEnds) memory.tied_elements += bucket.end - bucket.begin;
+    if (bucket.held_by == HeldBy::kEncoder) memory.encoder_elements += bucket.end - bucket.begin;
+    if (bucket.held_by == HeldBy::kDecoder) memory.decoder_elements += bucket.end - bucket.begin;
   }
   const Sharding sharding = sharding_of(run.parallel);
   const Levels levels = levels_of(run.parallel, mesh);

@@ -18,28 +18,30 @@ namespace colonnade::plan {
 /// The ranks of one pipeline coordinate; over tensor and data ranks the numbers are equal, but for the
 /// optimizer's: with the distributed one its shards differ by filling, and the largest counts.
 struct StageMemory {
-  std::vector<StageBlocks> stages;   ///< by chunk
-  std::int64_t num_parameters = 0;   ///< local elements, with filling rows and tied copies
-  std::int64_t expert_elements = 0;  ///< of the flat buffer: those of experts
-  std::int64_t tied_elements = 0;    ///< of the flat buffer: of the table that both ends of the model read
-  std::int64_t parameters = 0;       ///< bytes of the flat buffer, in params_dtype, with its filling; of this
-                                     ///< rank's parts, where parameters are sharded
-  std::int64_t gradients = 0;        ///< bytes of the flat buffer, fp32; the same
-  std::int64_t optimizer = 0;        ///< fp32 main parameters under 16-bit ones, moments; its shard with
-                                     ///< the distributed optimizer
-  std::int64_t tables = 0;           ///< rotary angles
-  std::int64_t activations = 0;      ///< most that the schedule keeps between forward and backward, and the
-                                     ///< micro-batches in forward
-  std::int64_t gathered = 0;         ///< whole values that stay from forward to backward, where they are cut
-  std::int64_t working = 0;          ///< what the fullest moment of a backward pass adds to that: gradients,
-                                     ///< activations made again, with --deterministic-mode sums that
-                                     ///< wait for their like, and `gathered`
-  std::int64_t evaluation = 0;       ///< largest tensors of a forward pass that keeps nothing
-  std::int64_t elements = 0;         ///< of the flat buffer, whole
-  std::int64_t making = 0;           ///< bytes of the largest bucket whole: what is cut of it when it is made
-  std::int64_t travelling = 0;  ///< copies of the largest bucket's gradients in another type than the sums,
-                                ///< beside backward passes with --overlap-grad-reduce, else behind them;
-                                ///< part of `working`
+  std::vector<StageBlocks> stages;    ///< by chunk
+  std::int64_t num_parameters = 0;    ///< local elements, with filling rows and tied copies
+  std::int64_t expert_elements = 0;   ///< of the flat buffer: those of experts
+  std::int64_t tied_elements = 0;     ///< of the flat buffer: of the table that both ends of the model read
+  std::int64_t encoder_elements = 0;  ///< of the flat buffer: of the encoder's relative positions
+  std::int64_t decoder_elements = 0;  ///< the decoder's
+  std::int64_t parameters = 0;   ///< bytes of the flat buffer, in params_dtype, with its filling; of this
+                                 ///< rank's parts, where parameters are sharded
+  std::int64_t gradients = 0;    ///< bytes of the flat buffer, fp32; the same
+  std::int64_t optimizer = 0;    ///< fp32 main parameters under 16-bit ones, moments; its shard with
+                                 ///< the distributed optimizer
+  std::int64_t tables = 0;       ///< rotary angles
+  std::int64_t activations = 0;  ///< most that the schedule keeps between forward and backward, and the
+                                 ///< micro-batches in forward
+  std::int64_t gathered = 0;     ///< whole values that stay from forward to backward, where they are cut
+  std::int64_t working = 0;      ///< what the fullest moment of a backward pass adds to that: gradients,
+                                 ///< activations made again, with --deterministic-mode sums that
+                                 ///< wait for their like, and `gathered`
+  std::int64_t evaluation = 0;   ///< largest tensors of a forward pass that keeps nothing
+  std::int64_t elements = 0;     ///< of the flat buffer, whole
+  std::int64_t making = 0;       ///< bytes of the largest bucket whole: what is cut of it when it is made
+  std::int64_t travelling = 0;   ///< copies of the largest bucket's gradients in another type than the sums,
+                                 ///< beside backward passes with --overlap-grad-reduce, else behind them;
+                                 ///< part of `working`
   std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: nothing is cut by block, and no
                                               ///< copies travel beside it
   int peak_live = 0;                          ///< (micro-batch, chunk) pairs at that moment, at most

@@ -19,6 +19,11 @@ std::vector<Rule> all_rules() {
   return rules;
 }
 
+/// Whether the edit leaves out what is not there.
+bool changes_nothing(const config::Run& run, const Edit& edit) {
+  return edit.value.empty() && config::text_of(run, config::setting(edit.key)).empty();
+}
+
 std::string one_edit(const Edit& edit) {
   if (edit.key == "world_size") return fmt::format("start {} ranks", edit.value);
   const config::Setting& s = config::setting(edit.key);
@@ -28,10 +33,11 @@ std::string one_edit(const Edit& edit) {
   return fmt::format("set {} {}", s.flag, edit.value);
 }
 
-std::string worded(const Finding& f) {
+std::string worded(const config::Run& run, const Finding& f) {
   std::string way_out = f.way_out;
-  for (std::size_t i = 0; f.way_out.empty() && i < f.edits.size(); ++i) {
-    way_out += (i == 0 ? "" : " and ") + one_edit(f.edits[i]);
+  for (const Edit& edit : f.edits) {
+    if (!f.way_out.empty() || changes_nothing(run, edit)) continue;
+    way_out += (way_out.empty() ? "" : " and ") + one_edit(edit);
   }
   if (f.rule.empty()) return fmt::format("{}; {}", f.thing, way_out);
   return fmt::format("{}: {}; got {}; {}", f.thing, f.rule, f.got, way_out);
@@ -88,7 +94,7 @@ std::vector<Problem> check(const config::Run& run, Purpose purpose) {
     const auto found = rule.broken(run);
     if (!found || told_already(run, rule, *found)) continue;
     if (purpose == Purpose::kPlan && rule.training && found->missing) continue;
-    problems.push_back({rule.id, worded(*found), found->edits});
+    problems.push_back({rule.id, worded(run, *found), found->edits});
   }
   return problems;
 }

@@ -17,7 +17,7 @@ using plan::Axis;
 std::string owned_blocks(const config::Run& run, int pp_rank) {
   std::vector<std::string> parts;
   for (const plan::StageBlocks& stage : plan::stages_of_rank(run.model, run.parallel, pp_rank))
-    parts.push_back(plan::blocks_text(stage, run.model.encoder_num_layers));
+    parts.push_back(plan::blocks_text(stage, run.model));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 

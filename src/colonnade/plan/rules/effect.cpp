@@ -1,5 +1,6 @@
 // Settings that were given and would do nothing: rules that refuse them, and notes of those that scripts for
 // Megatron give by habit.
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -7,6 +8,7 @@
 #include "colonnade/config/schema.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/idle.h"
+#include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/rules/table.h"
 
 namespace colonnade::plan {
@@ -221,6 +223,12 @@ constexpr Habit kHabits[] = {
        const int data = p.data_parallel_size() * p.context_parallel_size;
        return data > 1 && p.num_distributed_optimizer_instances == data &&
               p.outer_dp_sharding_strategy != "optim";
+     }},
+    {{"ffn_hidden_size"},
+     "where every layer has experts, whose size is --moe-ffn-hidden-size",
+     [](const Run& r) {
+       return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
+              std::ranges::count(layers_with_experts(r.model), false) == 0;
      }},
     {{"expert_tensor_parallel_size"},
      "without --num-experts",
