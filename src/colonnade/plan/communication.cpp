@@ -77,33 +77,40 @@ double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stag
   return ring(activation, tp) * passes;
 }
 
-/// The same of an encoder and its decoder, whose layers work on sequences of two lengths. Attention to the
-/// encoder opens its stretch with both and closes it with the decoder's.
+/// What the parallel stretches of a layer open with and close with, in bytes of whole activations.
+struct Stretches {
+  double own = 0, opened = 0, closed = 0;
+  /// Forward and backward, and gathered once more for weights; a sum is as long as two cut passes.
+  [[nodiscard]] double trained(bool by_sequence) const { return (by_sequence ? 3 : 2) * opened + 2 * closed; }
+  [[nodiscard]] double again(bool by_sequence) const { return by_sequence ? opened + closed : 2 * closed; }
+};
+
+/// Attention to the encoder opens its stretch with both sequences and closes it with the decoder's.
+Stretches stretches_of(const config::Model& m, std::int64_t layer, double encoder, double decoder) {
+  if (layer < m.encoder_num_layers) return {encoder, 2 * encoder, 2 * encoder};
+  return {decoder, 3 * decoder + encoder, 3 * decoder};
+}
+
+/// The same as tensor_bytes of an encoder and its decoder, whose layers work on sequences of two lengths.
 double encoder_tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stages, int tp,
                             bool by_sequence) {
   const SampleLength length = sample_length(run);
-  const double row =
+  const auto row =
       static_cast<double>(run.training.micro_batch_size * run.model.hidden_size * element_size(run.model));
   const double decoder = row * static_cast<double>(length.tokens);
   const double encoder = row * static_cast<double>(length.encoder);
-  const double twice = by_sequence ? 3 : 2;  // forward and backward, and once more for weights
   double bytes = 0;
   for (const StageBlocks& stage : stages) {
     if (stage.embedding) bytes += 2 * (encoder + decoder);
-    if (stage.head) bytes += twice * decoder;
-    std::int64_t again = 0;
-    for (const std::int64_t stretch : stretches_made_again(run.recompute, stage.num_layers)) again += stretch;
+    if (stage.head) bytes += (by_sequence ? 3 : 2) * decoder;
+    const LayerCounts again = layers_made_again(run, stage);
     for (std::int64_t i = 0; i < stage.num_layers; ++i) {
-      const bool of_encoder = stage.first_layer + i < run.model.encoder_num_layers;
-      const double own = of_encoder ? encoder : decoder;
-      const double opened = 2 * own + (of_encoder ? 0 : decoder + encoder);
-      const double closed = (of_encoder ? 2 : 3) * own;
-      bytes += twice * opened + 2 * closed;
-      // A sum at the end of a stretch is as long as two cut passes.
-      if (i < again)
-        bytes += by_sequence ? opened + closed : 2 * closed;
+      const Stretches layer = stretches_of(run.model, stage.first_layer + i, encoder, decoder);
+      bytes += layer.trained(by_sequence);
+      if (i < again.dense)
+        bytes += layer.again(by_sequence);
       else if (run.recompute.selects("mlp"))
-        bytes += 2 * own;
+        bytes += 2 * layer.own;
     }
   }
   return ring(bytes, tp);

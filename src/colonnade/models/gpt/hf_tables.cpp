@@ -164,6 +164,23 @@ Table gpt2_table() {
   };
 }
 
+/// Of the layers of the encoder, or of the decoder; `mlp` is the MLP's number in a block of theirs.
+void add_t5_layers(Table& table, const std::string& stack, int mlp) {
+  const auto ours = [&](const char* part) { return fmt::format("{}.layers.{{}}.{}", stack, part); };
+  const auto theirs = [&](int layer, const char* part) {
+    return fmt::format("{}.block.{{}}.layer.{}.{}", stack, layer, part);
+  };
+  table.push_back({ours("input_layernorm.weight"), {theirs(0, "layer_norm.weight")}});
+  table.push_back({ours("self_attention.linear_qkv.weight"),
+                   {theirs(0, "SelfAttention.q.weight"), theirs(0, "SelfAttention.k.weight"),
+                    theirs(0, "SelfAttention.v.weight")}});
+  table.push_back({ours("self_attention.linear_proj.weight"), {theirs(0, "SelfAttention.o.weight")}});
+  table.push_back({ours("pre_mlp_layernorm.weight"), {theirs(mlp, "layer_norm.weight")}});
+  table.push_back({ours("mlp.linear_fc1.weight"),
+                   {theirs(mlp, "DenseReluDense.wi_0.weight"), theirs(mlp, "DenseReluDense.wi_1.weight")}});
+  table.push_back({ours("mlp.linear_fc2.weight"), {theirs(mlp, "DenseReluDense.wo.weight")}});
+}
+
 Table t5_table() {
   Table table = {
       {"embedding.word_embeddings.weight", {"shared.weight"}},
@@ -183,21 +200,8 @@ Table t5_table() {
        {"decoder.block.{}.layer.1.EncDecAttention.o.weight"}},
       {"lm_head.output_layer.weight", {"lm_head.weight"}},
   };
-  for (const auto& [stack, mlp] : {std::pair("encoder", 1), std::pair("decoder", 2)}) {
-    const auto ours = [&](const char* part) { return fmt::format("{}.layers.{{}}.{}", stack, part); };
-    const auto theirs = [&](int layer, const char* part) {
-      return fmt::format("{}.block.{{}}.layer.{}.{}", stack, layer, part);
-    };
-    table.push_back({ours("input_layernorm.weight"), {theirs(0, "layer_norm.weight")}});
-    table.push_back({ours("self_attention.linear_qkv.weight"),
-                     {theirs(0, "SelfAttention.q.weight"), theirs(0, "SelfAttention.k.weight"),
-                      theirs(0, "SelfAttention.v.weight")}});
-    table.push_back({ours("self_attention.linear_proj.weight"), {theirs(0, "SelfAttention.o.weight")}});
-    table.push_back({ours("pre_mlp_layernorm.weight"), {theirs(mlp, "layer_norm.weight")}});
-    table.push_back({ours("mlp.linear_fc1.weight"),
-                     {theirs(mlp, "DenseReluDense.wi_0.weight"), theirs(mlp, "DenseReluDense.wi_1.weight")}});
-    table.push_back({ours("mlp.linear_fc2.weight"), {theirs(mlp, "DenseReluDense.wo.weight")}});
-  }
+  add_t5_layers(table, "encoder", 1);
+  add_t5_layers(table, "decoder", 2);
   return table;
 }
 
