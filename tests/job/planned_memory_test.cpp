@@ -16,7 +16,7 @@ constexpr std::int64_t kScalars = 64;  // of the loss
 
 std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
 
-/// What the executor holds of a micro-batch between forward and backward.
+/// What the executor holds of a micro-batch between forward and backward, and the output.
 struct Kept {
   at::Tensor input, output;
   torch::autograd::Edge edge;
@@ -68,8 +68,9 @@ void expect_activations(const config::Run& run) {
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
       const std::int64_t before = test::alive(job);
       const Kept kept = forward(job, *job.model.stages[chunk], batch);
-      EXPECT_NEAR(test::alive(job) - before, plan::stage_activations(run, plan.stages[chunk]) + plan.gathered,
-                  bound)
+      const std::int64_t output = bytes_of(kept.output);  // counts while it is on its way
+      EXPECT_NEAR(test::alive(job) - before - output,
+                  plan::stage_activations(run, plan.stages[chunk]) + plan.gathered, bound)
           << "chunk " << chunk;
     }
   });

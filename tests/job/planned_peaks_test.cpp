@@ -122,6 +122,35 @@ TEST(PlannedPeaks, PeakOfAStep) {
     }
 }
 
+// What travels weighs much where there is little else: ranks without blocks, and one layer of a small model.
+TEST(PlannedPeaks, OfEmptyAndThinStagesPeakOfAStep) {
+  const Planned empty[] = {
+      {"Pp4", 4,
+       "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*2||t*2|L --micro-batch-size 1 "
+       "--global-batch-size 8"},
+      {"Pp4Alone", 4,
+       "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout E||t*4|L --micro-batch-size 1 "
+       "--global-batch-size 16"},
+      {"Tp2SpPp3Gpipe", 6,
+       "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 3 "
+       "--pipeline-schedule gpipe --pipeline-model-parallel-layout Et*2||t*2L --micro-batch-size 1 "
+       "--global-batch-size 4"}};
+  for (const Planned& layout : empty) {
+    SCOPED_TRACE(layout.name);
+    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.98, 1.02);
+  }
+  const std::string thin = test::llama(
+      "--num-layers 8 --hidden-size 128 --ffn-hidden-size 512 --num-attention-heads 4 --num-query-groups 4 "
+      "--vocab-size 512 ");
+  for (const char* schedule :
+       {"", "--num-virtual-stages-per-pipeline-rank 2 ", "--pipeline-schedule gpipe "}) {
+    SCOPED_TRACE(schedule);
+    const std::string flags = fmt::format(
+        "--pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 16 {}", schedule);
+    expect_peak(test::planned_run({"", 4, flags.c_str()}, thin, "meta"), 0.98, 1.02);
+  }
+}
+
 // The second model is mostly attention.
 TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
   for (const Planned& layout : test::kContextLayouts)

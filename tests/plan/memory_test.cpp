@@ -92,10 +92,10 @@ TEST(Memory, ALayerKeepsWhatItsFormulaSays) {
   const StageBlocks one_layer{.num_layers = 1};
   const std::int64_t n = 256, h = 4096;
   const auto expected = [&](std::int64_t r) {
-    return r * h * 2 * 4 + 2 * r * 4 + n * 2 * (2048 + 2 * 512 + 2 * 2048) + n * 4 * 16 + n * 2 * 3 * 7168 +
-           r * h * 2;
+    return r * h * 2 * 4 + 2 * r * 4 + n * 2 * (2048 + 2 * 512 + 2 * 2048) + n * 4 * 16 + n * 2 * 3 * 7168;
   };
   EXPECT_EQ(stage_activations(run, one_layer), expected(n));
+  EXPECT_EQ(stage_activations(run, {}), n * h * 2) << "without blocks its input";
   run.parallel.sequence_parallel = true;
   EXPECT_EQ(stage_activations(run, one_layer), expected(n / 2));
   const std::int64_t without = stage_activations(run, one_layer);

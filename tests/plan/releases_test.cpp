@@ -56,6 +56,42 @@ TEST(Releases, OfTwoRanksAreAsWorkedOutByHand) {
   }
 }
 
+TEST(HeldMessages, OfTwoRanksAreAsWorkedOutByHand) {
+  const auto schedule = one_f_one_b(2, 2);
+  // F0 send F1 send recv B0 recv B1: an output until the gradient that answers it has come.
+  EXPECT_EQ(held_messages(schedule, 0, {false}), (std::vector<int>{0, 1, 1, 2, 2, 1, 1, 0, 0}));
+  // recv F0 B0 send recv F1 B1 send: the second activation was sent before the first gradient had come.
+  EXPECT_EQ(held_messages(schedule, 1, {false}), (std::vector<int>{0, 0, 0, 1, 1, 1, 1, 2, 2}));
+}
+
+TEST(HeldMessages, OfARankWithoutBlocksAreItsGradients) {
+  const auto schedule = one_f_one_b(3, 4);
+  const Program& program = schedule.programs[1];
+  const auto held = held_messages(schedule, 1, {true}), with_blocks = held_messages(schedule, 1, {false});
+  const auto release = releases(schedule, 1);
+  int outputs = 0;
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    EXPECT_EQ(with_blocks[i] - held[i], outputs) << i;
+    if (program[i].act == Do::kForward) ++outputs;
+    for (const std::size_t sent : release[i]) outputs -= program[sent].act == Do::kSendActivation ? 1 : 0;
+  }
+}
+
+// Chunks of a V hand on where the next one is on their rank: nothing is left behind but what was sent.
+TEST(HeldMessages, EndWithWhatMayBeOnItsWay) {
+  for (const int ranks : {1, 2, 4})
+    for (const Schedule& s : {one_f_one_b(ranks, 8), interleaved(ranks, 2, 8, ranks), zb_h1(ranks, 8),
+                              zb_v(ranks, 8), dualpipe_v(ranks, 8), gpipe(ranks, 8)})
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Program& program = s.programs[static_cast<std::size_t>(rank)];
+        auto open = std::ranges::count_if(program, [](const Action& a) { return is_send(a.act); });
+        for (const auto& sends : releases(s, rank)) open -= std::ssize(sends);
+        const auto held = held_messages(s, rank, std::vector<bool>(static_cast<std::size_t>(s.chunks)));
+        EXPECT_EQ(held.back(), open) << s.kind << ' ' << rank << " of " << ranks;
+        EXPECT_GE(std::ranges::min(held), 0) << s.kind << ' ' << rank << " of " << ranks;
+      }
+}
+
 // Every receive but those in front of the first computation, and gradients of the micro-batch that has just
 // gone forward, is open beside exactly one computation, the one before its own.
 TEST(ReceivesBeside, AreThoseOfWhatIsComputedNext) {

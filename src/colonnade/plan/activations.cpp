@@ -22,7 +22,8 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
   for (std::int64_t i = first; i < stage.first_layer + stage.num_layers; ++i) kept += layer_activations(s, i);
   if (stage.embedding) kept += embedding_activations(run, s.tokens());
   if (stage.embedding && s.encoder() != nullptr) kept += embedding_activations(run, *s.encoder());
-  return kept + (stage.head ? head_activations(s) : s.hidden());
+  if (stage.empty()) kept = s.hidden();
+  return kept + (stage.head ? head_activations(s) : 0);
 }
 
 std::int64_t batch_bytes(const config::Run& run) {

@@ -35,7 +35,7 @@ namespace colonnade::plan {
 ///   head        r h e 2 + statistics + n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1)
 ///               and for each further token (8 + 8 + 4) n (its tokens, labels, mask) + r h e 3 + statistics
 ///               of two norms + a layer + the head's share again
-///   stages without head keep their output, r h e, until it has arrived at the next one
+///   stages without blocks keep their input, r h e; outputs on their way count apart (held_messages)
 ///   made again: of a stretch of layers only its input, r h e; of core_attn, not what lies between q, k, v
 ///   and the
 ///               attention output as [s, b, h]; of layernorm, not the norms' outputs; of mlp, moe and

@@ -380,15 +380,20 @@ std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& 
   return bytes;
 }
 
-Peak peak_activations(const config::Run& run, const StageMemory& memory, const Schedule& schedule,
-                      const Program& program) {
+Peak peak_activations(const config::Run& run, const StageMemory& memory, const Schedule& schedule, int rank) {
+  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   const std::vector<StageBlocks>& stages = memory.stages;
   std::vector<StagePasses> passes;
-  for (std::size_t i = 0; i < stages.size(); ++i)
+  std::vector<bool> empty;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         schedule.microbatches);
+    empty.push_back(stages[i].empty());
+  }
   const std::int64_t batch = batch_bytes(run);
   const std::vector<std::int64_t> arriving = arriving_bytes(run, program);
+  const std::vector<int> held = held_messages(schedule, rank, empty);
+  const std::int64_t message = message_bytes(run);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
   Peak most;
@@ -398,11 +403,11 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
         passes[static_cast<std::size_t>(a.chunk)].that_leave(more_sums(run, a.microbatch));
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i]);
+    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + held[i] * message);
     now += pass.change(a.act) - (last[i] ? batch : 0);
     if (ends_backward(a.act)) sums += pass.summed;
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + arriving[i]);
+    most.all = std::max(most.all, now + sums + arriving[i] + held[i + 1] * message);
   }
   return most;
 }
@@ -451,8 +456,7 @@ void add_activations(const config::Run& run, const Schedule& schedule, const Sch
                      std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
-    const Program& program = schedule.programs[rank];
-    const Peak peak = peak_activations(run, memory, schedule, program);
+    const Peak peak = peak_activations(run, memory, schedule, static_cast<int>(rank));
     memory.activations = peak.kept;
     memory.working = std::max(peak.all - peak.kept + memory.gathered, memory.travelling - memory.activations);
     memory.peak_live = report.peak_live[rank];

@@ -67,6 +67,32 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
   return release;
 }
 
+std::vector<int> held_messages(const Schedule& schedule, int rank, const std::vector<bool>& empty) {
+  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  const auto arrived = releases(schedule, rank);
+  const auto is_kept = [&](const Action& a) { return empty[static_cast<std::size_t>(a.chunk)]; };
+  std::vector<int> held{0};
+  int now = 0;
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
+    const int stage = schedule.stage(rank, a);
+    const bool here_before = stage > 0 && !schedule.placement.crosses(stage - 1);
+    const bool here_next = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
+    if (a.act == Do::kForward) {
+      if (stage + 1 < schedule.stages() && !is_kept(a)) ++now;
+      if (here_before) --now;  // that chunk's output is this one's input
+    }
+    if (gives_input_gradient(a.act)) {
+      if (stage > 0) ++now;
+      if (here_next) --now;
+    }
+    for (const std::size_t send : arrived[i])
+      if (program[send].act == Do::kSendGradient || !is_kept(program[send])) --now;
+    held.push_back(now);
+  }
+  return held;
+}
+
 std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only) {
   const auto taken = [&](Do act) { return !forward_only || is_forward_part(act); };
   std::vector<std::vector<std::size_t>> beside(program.size());

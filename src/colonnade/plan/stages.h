@@ -19,6 +19,8 @@ struct StageBlocks {
   std::int64_t first_layer = 0;  ///< 0-based global number; those of an encoder come first
   std::int64_t num_layers = 0;
   bool head = false;  ///< final norm, output layer and loss
+
+  [[nodiscard]] bool empty() const { return !embedding && num_layers == 0 && !head; }
 };
 
 /// stages[v] for virtual stage v; size is a multiple of the pipeline size. plan::placement_of says which rank

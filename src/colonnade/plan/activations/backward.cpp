@@ -170,6 +170,7 @@ class Backward {
       see(s_.hidden() + bytes_in(unit));
       land(unit);
     }
+    if (stage.empty()) see(2 * s_.hidden());  // the gradient that came, and its copy that goes on
     return std::max(most_, s_.hidden());
   }
 
