@@ -81,6 +81,8 @@ TEST_F(TokenFile, OfAnEncoderRefusesWhatDoesNotFit) {
               HasSubstr("labels must fit the 4 positions of the model; got 5"));
   EXPECT_THAT(refusal_of({{"input_ids", ids({1})}, {"labels", at::ones({2, 3}, at::kLong)}}),
               HasSubstr("labels as many rows"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1})}, {"attention_mask", ids({0, 0})}}),
+              HasSubstr("got none in row 0"));
 }
 
 TEST_F(TokenFile, RefusesWhatIsNotRowsOfTokens) {

@@ -58,9 +58,11 @@ TEST(Continued, TakesOverWhatWasNotGiven) {
 
 TEST(Continued, WhatContradictsIsToldWithBothValuesAndTheWayOut) {
   const auto state = state_of("--seed 7 --seq-length 24 --split 8,1,1");
-  for (const char* flags : {"--seed 8", "--seq-length 32", "--split 9,1,1", "--dataloader-type cyclic",
-                            "--calculate-per-token-loss", "--optimizer sgd", "--adam-beta1 0.8",
-                            "--adam-beta2 0.95", "--sgd-momentum 0.5", "--mid-level-dataset-surplus 3"}) {
+  for (const char* flags :
+       {"--seed 8", "--seq-length 32", "--split 9,1,1", "--dataloader-type cyclic",
+        "--calculate-per-token-loss", "--optimizer sgd", "--adam-beta1 0.8", "--adam-beta2 0.95",
+        "--sgd-momentum 0.5", "--mid-level-dataset-surplus 3", "--mask-prob 0.3", "--short-seq-prob 0.5",
+        "--vocab-extra-ids 20", "--decoder-seq-length 12"}) {
     config::Run run = run_of(flags);
     const auto faults = faults_of(run, state);
     ASSERT_EQ(faults.size(), 1U) << flags;

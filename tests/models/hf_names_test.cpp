@@ -411,6 +411,7 @@ TEST(HfConfig, OfGptOssAndGemmaWithOtherSwitchesIsRefused) {
 }
 
 TEST(HfConfig, OfT5SaysWhatTransformersWouldDo) {
+  EXPECT_THAT(refusal("t5", {{"decoder_start_token_id", 7}}), HasSubstr("must be 0"));
   EXPECT_THAT(refusal("t5", {{"feed_forward_proj", "relu"}}),
               HasSubstr("must be gated-gelu, as T5 1.1 has it; got relu"));
   auto config = config_of("t5");

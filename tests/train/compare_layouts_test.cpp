@@ -124,6 +124,9 @@ TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
   EXPECT_THAT(lines(local, "--pipeline-model-parallel-size 2"), IsEmpty());
   EXPECT_THAT(lines("--eod-mask-loss ", "--micro-batch-size 2"), ElementsAre(HasSubstr("--eod-mask-loss")));
   EXPECT_THAT(lines("--eod-mask-loss --calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
+  const std::string t5 = "t5 --decoder-seq-length 8 --vocab-extra-ids 9 ";
+  EXPECT_THAT(lines(t5, "--micro-batch-size 2"), ElementsAre(HasSubstr("samples of t5 differ")));
+  EXPECT_THAT(lines(t5 + "--calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
 }
 
 TEST(CompareLayouts, OtherSettingsThanTheLayoutsAreRefused) {

@@ -89,6 +89,11 @@ TokenRows read_encoder_token_file(const std::filesystem::path& path, std::int64_
   if (rows.labels.size(1) > longest)
     throw DataError(fmt::format("{}: labels must fit the {} positions of the model; got {}; cut them",
                                 path.string(), longest, rows.labels.size(1)));
+  const at::Tensor empty = rows.encoder_padding.all(1).nonzero();
+  if (empty.size(0) > 0)
+    throw DataError(fmt::format(
+        "{}: attention_mask must show the encoder a token in every row; got none in row {}; leave the row out",
+        path.string(), empty[0][0].item<std::int64_t>()));
   rows.tokens = at::zeros_like(rows.labels);
   const std::int64_t behind = rows.labels.size(1) - 1;
   rows.tokens.narrow(1, 1, behind).copy_(rows.labels.narrow(1, 0, behind).clamp_min(0));

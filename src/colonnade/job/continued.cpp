@@ -31,6 +31,10 @@ constexpr Kept kKept[] = {
     {"split", "which documents are trained on"},
     {"dataloader_type", "the order of samples"},
     {"mid_level_dataset_surplus", "the order of samples in a blend"},
+    {"decoder_seq_length", "how data is cut into samples"},
+    {"short_seq_prob", "how data is cut into samples"},
+    {"mask_prob", "which tokens are masked"},
+    {"vocab_extra_ids", "what masked spans are told by"},
     {"calculate_per_token_loss", "what a token's loss weighs"},
     {"optimizer", "what its states mean", true},
     {"adam_beta1", "what the moments are", true},
@@ -46,7 +50,7 @@ bool has_fp16(const config::Run& run) { return run.model.params_dtype == config:
 
 /// Whether two micro-batches can have another number of tokens with a loss, and weigh equal all the same.
 bool weighs_microbatches(const config::Run& run) {
-  return run.data.eod_mask_loss && !run.training.calculate_per_token_loss;
+  return (run.data.eod_mask_loss || run.model.has_encoder()) && !run.training.calculate_per_token_loss;
 }
 
 /// A setting that may change, and what a change does; with --no-load-optim, where that is something else. It

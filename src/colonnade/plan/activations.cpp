@@ -58,8 +58,6 @@ std::int64_t attention_evaluation(const config::Run& run, const Sizes& z) {
   return z.n * z.e * (z.q + z.kv + z.v) + std::max(narrow + z.n * z.e * fused, z.n * z.e * core);
 }
 
-}  // namespace
-
 /// Keys and values of the encoder beside the queries, on top of what attention makes.
 std::int64_t cross_evaluation(const Sequences& s) {
   const Sizes &z = s.tokens(), &t = *s.encoder();
@@ -67,6 +65,8 @@ std::int64_t cross_evaluation(const Sequences& s) {
   return 2 * z.hidden + z.whole() + t.whole() + z.n * z.e * 2 * z.q + t.n * z.e * 4 * z.q +
          (dense ? 2 * cross_scores(s) : 0);
 }
+
+}  // namespace
 
 // A layer holds its input, the normed input, the attention's output and the sum of both to its end, and
 // inside that what its two parts make; the projection's sum over the tensor ranks is whole before it is cut.

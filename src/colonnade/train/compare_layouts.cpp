@@ -262,6 +262,10 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
         "--micro-batch-size changes");
+  if (a.model.has_encoder() && !a.training.calculate_per_token_loss && micro_batch)
+    lines.emplace_back(
+        "samples of t5 differ in how many tokens have a loss, and without --calculate-per-token-loss "
+        "micro-batches weigh equally, whose samples --micro-batch-size changes");
   return lines;
 }
 

@@ -37,6 +37,8 @@ json hf_config(const config::Model& m) {
 std::map<std::string, std::string> settings_of(const json& c, const std::string& source) {
   const std::string act = text(c, "feed_forward_proj", "relu");
   if (act != "gated-gelu") gpt::refuse(source, "feed_forward_proj must be gated-gelu, as T5 1.1 has it", act);
+  if (const std::string start = text(c, "decoder_start_token_id", "0"); start != "0")
+    gpt::refuse(source, "decoder_start_token_id must be 0, which `evaluate --tokens` begins with", start);
   const std::string layers = text(c, "num_layers", "6");
   const std::string tied = text(c, "tie_word_embeddings", "true");
   return {{"encoder_num_layers", layers},

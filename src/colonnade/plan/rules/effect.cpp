@@ -56,6 +56,15 @@ constexpr Companions kYarn{
     "position_embedding_type",
     "--position-embedding-type yarn",
     [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kYarn; }};
+constexpr Companions kRelative{
+    {"relative_attention_num_buckets", "relative_attention_max_distance"},
+    "position_embedding_type",
+    "--position-embedding-type relative",
+    [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }};
+constexpr Companions kMasked{
+    {"mask_prob", "short_seq_prob", "vocab_extra_ids"}, "model", "--model t5", [](const Run& r) {
+      return r.family == "t5";
+    }};
 constexpr Companions kClamped{
     {"glu_linear_offset", "activation_func_clamp_value"}, "activation", "--quick-geglu", [](const Run& r) {
       return r.model.activation == config::Activation::kQuickGeglu;
@@ -130,6 +139,9 @@ constexpr Rule kEffect[] = {
     {"idle-rotary", false, without_companion<kRotary>, "rotary_base=500000",
      "They are numbers of rotary positions."},
     {"idle-yarn", false, without_companion<kYarn>, "yarn_beta_fast=16", "They are numbers of YaRN."},
+    {"idle-relative", false, without_companion<kRelative>, "relative_attention_num_buckets=64",
+     "They are numbers of relative positions."},
+    {"idle-masks", false, without_companion<kMasked>, "mask_prob=0.3", "A GPT reads its text without gaps."},
     {"idle-clamp", false, without_companion<kClamped>, "glu_linear_offset=1",
      "The other functions of the MLP have neither offset nor bound."},
     {"idle-window", false, without_companion<kWindow>, "window_attn_skip_freq=2",

@@ -20,7 +20,7 @@ Broken family(const Run& r) {
                  "belongs to t5",
                  fmt::format("{} with {}", r.model.encoder_num_layers, r.family),
                  {{"model", "t5"},
-                  {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 4, 1))},
+                  {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 2, 1))},
                   {"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
                  "write `pretrain t5`, or leave it out"};
 }
@@ -31,7 +31,7 @@ Broken decoder_length(const Run& r) {
     return Finding{"--decoder-seq-length",
                    "must be at least 1 with t5",
                    text(r.training.decoder_seq_length),
-                   {{"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 4, 1))}},
+                   {{"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 2, 1))}},
                    "",
                    true};
   return Finding{"--decoder-seq-length",
@@ -128,15 +128,31 @@ Broken parts(const Run& r) {
 }
 
 Broken sentinels(const Run& r) {
-  if (!t5(r) || r.data.vocab_extra_ids > 0 ||
-      (!r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer"))
+  const bool of_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
+  const std::int64_t most =
+      r.model.vocab_size > 0 ? std::max<std::int64_t>(r.model.vocab_size - 2, 1) : r.data.vocab_extra_ids;
+  if (!t5(r) || of_file || (r.data.vocab_extra_ids > 0 && r.data.vocab_extra_ids <= most))
     return std::nullopt;
-  return Finding{"--vocab-extra-ids",
-                 "must be above 0 with t5, unless the tokenizer's file has sentinels",
-                 text(r.data.vocab_extra_ids),
-                 {{"vocab_extra_ids", "100"}},
-                 "set --vocab-extra-ids 100, the last so many ids of the vocabulary",
-                 true};
+  return Finding{
+      "--vocab-extra-ids",
+      "must be above 0 with t5, the last ids of a --vocab-size with two others at least, unless the "
+      "tokenizer's file has sentinels",
+      fmt::format("{} of {}", r.data.vocab_extra_ids, r.model.vocab_size),
+      {{"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
+      "",
+      r.data.vocab_extra_ids == 0};
+}
+
+/// Readers of a table lie on several stages, or are made again together: their gradients add up in another
+/// order.
+Broken deterministic(const Run& r) {
+  if (!r.parallel.deterministic_mode || r.model.position_embedding != config::PositionEmbedding::kRelative)
+    return std::nullopt;
+  return Finding{"--deterministic-mode",
+                 "is not there with --position-embedding-type relative",
+                 "both",
+                 {{"deterministic_mode", "false"}},
+                 "leave one of them out"};
 }
 
 constexpr Rule kEncoder[] = {
@@ -160,7 +176,12 @@ constexpr Rule kEncoder[] = {
     {"encoder-alone", false, parts, "window_size=4,0",
      "Layers of an encoder see both ways, and those of a decoder have a second attention.", "model"},
     {"sentinels", true, sentinels, "vocab_extra_ids=0", "Every masked span is told by an id of its own.",
-     "model tokenizer_type"},
+     "model tokenizer_type vocab_size"},
+    {"encoder-deterministic", true, deterministic,
+     "position_embedding_type=relative; deterministic_mode=true; use_distributed_optimizer=true",
+     "All layers add to the gradient of one table of distances, in an order that stages and recomputation "
+     "change.",
+     "position_embedding_type"},
 };
 
 }  // namespace
