@@ -56,8 +56,8 @@ TEST(DryRun, OfContextRanksOfEveryKind) {
       const char* kind :
       {"--cp-comm-type p2p", "--cp-comm-type all_gather", "--cp-comm-type a2a",
        "--cp-comm-type a2a+p2p --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2",
-       "--cp-comm-type p2p --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --reset-attention-mask "
-       "--reset-position-ids --calculate-per-token-loss"}) {
+       ("--cp-comm-type p2p --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --reset-attention-mask "
+        "--reset-position-ids --calculate-per-token-loss")}) {
     SCOPED_TRACE(kind);
     const std::string flags = fmt::format(
         "--context-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 "
