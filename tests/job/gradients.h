@@ -30,7 +30,9 @@ inline constexpr const char* kExperts =
     "--disable-bias-linear --swiglu --moe-router-load-balancing-type aux_loss seq_aux_loss "
     "--moe-aux-loss-coeff 0.05 0.03 --moe-z-loss-coeff 0.02 ";
 
-// Encoder and decoder with relative positions, of which each has a table.
+// Encoder and decoder, with relative positions each has a table.
+inline constexpr const char* kT5Layers =
+    "t5 --encoder-num-layers 4 --decoder-seq-length 8 --vocab-extra-ids 5 --init-method-std 0.2 ";
 inline constexpr const char* kT5 =
     "t5 --encoder-num-layers 4 --decoder-seq-length 8 --vocab-extra-ids 5 --position-embedding-type relative "
     "--relative-attention-num-buckets 8 --relative-attention-max-distance 12 --init-method-std 0.2 ";

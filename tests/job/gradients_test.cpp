@@ -66,7 +66,7 @@ TEST(Gradients, OfAnUntiedEncoderAndDecoderAgree) {
   expect_all_agree(
       fmt::format("{}{}--position-embedding-type rope --output-layer-bias --normalization RMSNorm "
                   "--swiglu --disable-bias-linear ",
-                  kT5, kUntied),
+                  kT5Layers, kUntied),
       kEncoderLayouts);
 }
 

@@ -1,6 +1,7 @@
 // See releases.h.
 #include "colonnade/plan/releases.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -67,28 +68,32 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
   return release;
 }
 
+namespace {
+
+/// What an action adds to the messages that are there, but for those that arrive. `kept`: its chunk hands on
+/// what it was given.
+int made(const Schedule& schedule, int rank, const Action& a, bool kept) {
+  const int stage = schedule.stage(rank, a);
+  const bool here_before = stage > 0 && !schedule.placement.crosses(stage - 1);
+  const bool here_next = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
+  if (a.act == Do::kForward)  // the output of a chunk before, on this rank, is this one's input
+    return (stage + 1 < schedule.stages() && !kept ? 1 : 0) - (here_before ? 1 : 0);
+  return gives_input_gradient(a.act) ? (stage > 0 ? 1 : 0) - (here_next ? 1 : 0) : 0;
+}
+
+}  // namespace
+
 std::vector<int> held_messages(const Schedule& schedule, int rank, const std::vector<bool>& empty) {
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   const auto arrived = releases(schedule, rank);
   const auto is_kept = [&](const Action& a) { return empty[static_cast<std::size_t>(a.chunk)]; };
   std::vector<int> held{0};
-  int now = 0;
   for (std::size_t i = 0; i < program.size(); ++i) {
-    const Action& a = program[i];
-    const int stage = schedule.stage(rank, a);
-    const bool here_before = stage > 0 && !schedule.placement.crosses(stage - 1);
-    const bool here_next = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
-    if (a.act == Do::kForward) {
-      if (stage + 1 < schedule.stages() && !is_kept(a)) ++now;
-      if (here_before) --now;  // that chunk's output is this one's input
-    }
-    if (gives_input_gradient(a.act)) {
-      if (stage > 0) ++now;
-      if (here_next) --now;
-    }
-    for (const std::size_t send : arrived[i])
-      if (program[send].act == Do::kSendGradient || !is_kept(program[send])) --now;
-    held.push_back(now);
+    const auto gone = std::ranges::count_if(arrived[i], [&](std::size_t send) {
+      return program[send].act == Do::kSendGradient || !is_kept(program[send]);
+    });
+    held.push_back(held.back() + made(schedule, rank, program[i], is_kept(program[i])) -
+                   static_cast<int>(gone));
   }
   return held;
 }
