@@ -162,7 +162,8 @@ TEST(Communication, BytesByHand) {
   EXPECT_DOUBLE_EQ(traffic[1].data, static_cast<double>(memory[1].gradients + memory[1].parameters) / 2);
   run.parallel.grad_reduce_in_bf16 = true;
   traffic = plan_traffic(run);
-  EXPECT_DOUBLE_EQ(traffic[1].data, static_cast<double>(memory[1].gradients / 2 + memory[1].parameters) / 2);
+  const auto gradients = static_cast<double>(memory[1].gradients);
+  EXPECT_DOUBLE_EQ(traffic[1].data, (gradients / 2 + static_cast<double>(memory[1].parameters)) / 2);
   const auto alone = plan_traffic(run_of(test::layout(1, 1, 1)));
   EXPECT_EQ(alone[0].tensor + alone[0].pipeline + alone[0].data, 0);
 }
