@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 
 #include "colonnade/comm/c10d_backends.h"
 #include "colonnade/comm/local_reduce.h"
@@ -134,30 +135,12 @@ class GlooBackend final : public Backend {
                   [tensor, result = host[0]] { put_back(tensor, result); });
   }
 
-  /// c10d's own gathers into a copy of `out`.
   Work all_gather(at::Tensor out, at::Tensor in, const Call&) override {
-    const at::Tensor to = host_space(out), from = on_host(in), parts = to.view({size(), from.numel()});
-    std::vector<Started> under_way;
-    for (int steps = 1; steps < size(); ++steps) {
-      const int next = (rank() + steps) % size(), previous = (rank() + size() - steps) % size();
-      std::vector<at::Tensor> mine{from}, theirs{parts[previous]};
-      under_way.push_back(group_->recv(theirs, previous, kGatherTag));
-      under_way.push_back(group_->send(mine, next, kGatherTag));
-    }
-    put_back(parts[rank()], from.view(-1));
-    return later([out, to, under_way = std::move(under_way)] {
-      for (const Started& one : under_way) one->wait();
-      put_back(out, to);
-    });
+    return begun([&] { return gather(out, in); });
   }
 
   Work reduce_scatter(at::Tensor out, at::Tensor in, const Call&) override {
-    const at::Tensor sum = host_space(out);
-    const auto parts = std::make_shared<PartSum>(group_, sum, on_host(in), sum_tag());
-    return later([out, sum, parts] {
-      parts->wait();
-      put_back(out, sum);
-    });
+    return begun([&] { return sum_parts(out, in); });
   }
 
   Work broadcast(at::Tensor tensor, int root, const Call&) override {
@@ -186,6 +169,43 @@ class GlooBackend final : public Backend {
   }
 
  private:
+  /// What fails when it begins fails where it is waited for, as it does where a peer is lost later.
+  template <typename Begin>
+  Work begun(const Begin& begin) {
+    try {
+      return begin();
+    } catch (...) {
+      ++*unfinished_;
+      return Work([failed = std::current_exception()] { std::rethrow_exception(failed); });
+    }
+  }
+
+  /// c10d's own gathers into a copy of `out`.
+  Work gather(const at::Tensor& out, const at::Tensor& in) {
+    const at::Tensor to = host_space(out), from = on_host(in), parts = to.view({size(), from.numel()});
+    std::vector<Started> under_way;
+    for (int steps = 1; steps < size(); ++steps) {
+      const int next = (rank() + steps) % size(), previous = (rank() + size() - steps) % size();
+      std::vector<at::Tensor> mine{from}, theirs{parts[previous]};
+      under_way.push_back(group_->recv(theirs, previous, kGatherTag));
+      under_way.push_back(group_->send(mine, next, kGatherTag));
+    }
+    put_back(parts[rank()], from.view(-1));
+    return later([out, to, under_way = std::move(under_way)] {
+      for (const Started& one : under_way) one->wait();
+      put_back(out, to);
+    });
+  }
+
+  Work sum_parts(const at::Tensor& out, const at::Tensor& in) {
+    const at::Tensor sum = host_space(out);
+    const auto parts = std::make_shared<PartSum>(group_, sum, on_host(in), sum_tag());
+    return later([out, sum, parts] {
+      parts->wait();
+      put_back(out, sum);
+    });
+  }
+
   int sum_tag() { return kSumTag + static_cast<int>(sums_++ % kSumTags); }
   /// Without rows: equal slices of dimension 0.
   Started exchange(at::Tensor& out, at::Tensor& in, Rows rows = {}) {
