@@ -39,18 +39,13 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCo
   return times;
 }
 
-const KnownSchedules::Known& KnownSchedules::of(const config::Parallel& parallel, int chunks,
-                                                int microbatches) {
+const SoundSchedule& KnownSchedules::of(const config::Parallel& parallel, int chunks, int microbatches) {
   const std::pair key(parallel.pipeline_schedule,
                       std::array{parallel.pipeline_model_parallel_size, chunks, microbatches,
                                  parallel.microbatch_group_size_per_virtual_pipeline_stage,
                                  parallel.delay_wgrad_compute ? 1 : 0});
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  Known known{make_schedule(parallel, chunks, microbatches), {}};
-  known.report = check(known.schedule);
-  COL_CHECK(known.report.faults.empty(), "schedule: must be sound; got {}; correct its function",
-            known.report.faults[0]);
-  return known_.emplace(key, std::move(known)).first->second;
+  return known_.emplace(key, sound(make_schedule(parallel, chunks, microbatches))).first->second;
 }
 
 int steady_microbatches(const config::Parallel& parallel, int chunks, int microbatches) {

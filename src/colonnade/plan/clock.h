@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "colonnade/config/parallel.h"
-#include "colonnade/plan/program.h"
+#include "colonnade/plan/releases.h"
 
 namespace colonnade::plan {
 
@@ -38,15 +38,11 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCo
 /// Schedules that were asked for before, each proven sound: a search asks for few of them many times.
 class KnownSchedules {
  public:
-  struct Known {
-    Schedule schedule;
-    ScheduleReport report;
-  };
   /// As make_schedule. Throws Error when it is not sound.
-  const Known& of(const config::Parallel& parallel, int chunks, int microbatches);
+  const SoundSchedule& of(const config::Parallel& parallel, int chunks, int microbatches);
 
  private:
-  std::map<std::pair<std::string, std::array<int, 5>>, Known> known_;
+  std::map<std::pair<std::string, std::array<int, 5>>, SoundSchedule> known_;
 };
 
 /// A number of micro-batches, at most `microbatches`, after which each further group of them takes equally

@@ -281,9 +281,7 @@ std::int64_t most_batches(const Program& program, int chunks) {
 
 /// Most messages of forward passes alone that have left and not surely arrived, before the last of them
 /// leaves.
-std::int64_t most_messages(const Schedule& schedule, int rank) {
-  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
-  const auto arrived = releases(schedule, rank);
+std::int64_t most_messages(const Program& program, const std::vector<std::vector<std::size_t>>& arrived) {
   std::set<std::size_t> open;
   std::size_t most = 0;
   for (std::size_t i = 0; i < program.size(); ++i) {
@@ -369,10 +367,10 @@ class StagePasses {
 /// By place in the program: bytes that arrive beside what is computed there, with the batch of a micro-batch
 /// that is new on the rank.
 std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& program,
-                                         bool forward_only = false) {
+                                         const std::vector<std::vector<std::size_t>>& beside) {
   const std::int64_t message = message_bytes(run), batch = batch_bytes(run);
   std::vector<std::int64_t> bytes;
-  for (const auto& receives : receives_beside(program, forward_only)) {
+  for (const auto& receives : beside) {
     std::int64_t& sum = bytes.emplace_back();
     for (const std::size_t i : receives)
       sum += message + (program[i].act == Do::kRecvActivation && program[i].chunk == 0 ? batch : 0);
@@ -380,7 +378,9 @@ std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& 
   return bytes;
 }
 
-Peak peak_activations(const config::Run& run, const StageMemory& memory, const Schedule& schedule, int rank) {
+Peak peak_activations(const config::Run& run, const StageMemory& memory, const SoundSchedule& sound,
+                      int rank) {
+  const Schedule& schedule = sound.schedule;
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   const std::vector<StageBlocks>& stages = memory.stages;
   std::vector<StagePasses> passes;
@@ -391,8 +391,9 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
     empty.push_back(stages[i].empty());
   }
   const std::int64_t batch = batch_bytes(run);
-  const std::vector<std::int64_t> arriving = arriving_bytes(run, program);
-  const std::vector<int> held = held_messages(schedule, rank, empty);
+  const std::vector<std::int64_t> arriving =
+      arriving_bytes(run, program, sound.messages[static_cast<std::size_t>(rank)].beside);
+  const std::vector<int> held = held_messages(sound, rank, empty);
   const std::int64_t message = message_bytes(run);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
@@ -452,21 +453,20 @@ std::vector<StageMemory> plan_resident(const config::Run& run) {
   return plan;
 }
 
-void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
-                     std::vector<StageMemory>& plan) {
+void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
-    const Peak peak = peak_activations(run, memory, schedule, static_cast<int>(rank));
+    const Peak peak = peak_activations(run, memory, sound, static_cast<int>(rank));
     memory.activations = peak.kept;
     memory.working = std::max(peak.all - peak.kept + memory.gathered, memory.travelling - memory.activations);
-    memory.peak_live = report.peak_live[rank];
+    memory.peak_live = sound.report.peak_live[rank];
   }
 }
 
 namespace {
 
 /// Largest tensors of a forward pass that keeps nothing, with the batches and messages that lie beside it.
-void add_evaluation(const config::Run& run, const Schedule& schedule, std::vector<StageMemory>& plan) {
+void add_evaluation(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     for (std::size_t i = 0; i < memory.stages.size(); ++i)
@@ -474,22 +474,21 @@ void add_evaluation(const config::Run& run, const Schedule& schedule, std::vecto
           std::max(memory.evaluation,
                    stage_evaluation(run, memory.stages[i],
                                     memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
+    const Program& program = sound.schedule.programs[rank];
     memory.evaluation +=
-        std::ranges::max(arriving_bytes(run, schedule.programs[rank], /*forward_only=*/true));
-    memory.evaluation += most_batches(schedule.programs[rank], schedule.chunks) * batch_bytes(run) +
-                         most_messages(schedule, static_cast<int>(rank)) * message_bytes(run);
+        std::ranges::max(arriving_bytes(run, program, receives_beside(program, /*forward_only=*/true))) +
+        most_batches(program, sound.schedule.chunks) * batch_bytes(run) +
+        most_messages(program, sound.messages[rank].released) * message_bytes(run);
   }
 }
 
 }  // namespace
 
 std::vector<StageMemory> plan_memory(const config::Run& given) {
-  const Schedule schedule = schedule_of(given);
-  const ScheduleReport report = check(schedule);
-  COL_CHECK(report.faults.empty(), "schedule: must be sound; got {}; correct its function", report.faults[0]);
+  const SoundSchedule schedule = sound(schedule_of(given));
   std::vector<StageMemory> plan = plan_resident(given);
   const config::Run run = with_equal_groups(given);
-  add_activations(run, schedule, report, plan);
+  add_activations(run, schedule, plan);
   add_evaluation(run, schedule, plan);
   return plan;
 }

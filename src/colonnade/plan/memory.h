@@ -10,7 +10,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/plan/activations.h"
-#include "colonnade/plan/program.h"
+#include "colonnade/plan/releases.h"
 #include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
@@ -76,10 +76,9 @@ Schedule schedule_of(const config::Run& run, int microbatches);
 std::vector<StageMemory> plan_memory(const config::Run& given);
 
 /// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch
-/// and sequence parallelism do not change, and what a sound `schedule` with its `report` adds.
+/// and sequence parallelism do not change, and what a schedule adds.
 std::vector<StageMemory> plan_resident(const config::Run& run);
-void add_activations(const config::Run& run, const Schedule& schedule, const ScheduleReport& report,
-                     std::vector<StageMemory>& plan);
+void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan);
 
 /// Megatron's estimate of the fullest rank, in bytes.
 /// Source: Megatron's training/theoretical_memory_usage.py.

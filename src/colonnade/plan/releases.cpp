@@ -5,6 +5,9 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
+
+#include "colonnade/base/error.h"
 
 namespace colonnade::plan {
 namespace {
@@ -83,9 +86,10 @@ int made(const Schedule& schedule, int rank, const Action& a, bool kept) {
 
 }  // namespace
 
-std::vector<int> held_messages(const Schedule& schedule, int rank, const std::vector<bool>& empty) {
+std::vector<int> held_messages(const SoundSchedule& sound, int rank, const std::vector<bool>& empty) {
+  const Schedule& schedule = sound.schedule;
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
-  const auto arrived = releases(schedule, rank);
+  const auto& arrived = sound.messages[static_cast<std::size_t>(rank)].released;
   const auto is_kept = [&](const Action& a) { return empty[static_cast<std::size_t>(a.chunk)]; };
   std::vector<int> held{0};
   for (std::size_t i = 0; i < program.size(); ++i) {
@@ -115,6 +119,17 @@ std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bo
     if (a.act == Do::kRecvActivation || !of_it) beside[computed].push_back(i);
   }
   return beside;
+}
+
+SoundSchedule sound(Schedule schedule) {
+  SoundSchedule all{.schedule = std::move(schedule), .report = {}, .messages = {}};
+  all.report = check(all.schedule);
+  COL_CHECK(all.report.faults.empty(), "schedule: must be sound; got {}; correct its function",
+            all.report.faults[0]);
+  for (int rank = 0; rank < all.schedule.ranks; ++rank)
+    all.messages.push_back({releases(all.schedule, rank),
+                            receives_beside(all.schedule.programs[static_cast<std::size_t>(rank)])});
+  return all;
 }
 
 }  // namespace colonnade::plan

@@ -19,10 +19,24 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
 /// takes forward passes alone.
 std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only = false);
 
+/// Of one rank: its releases() and receives_beside().
+struct Messages {
+  std::vector<std::vector<std::size_t>> released, beside;
+};
+
+/// A schedule with all that follows from it alone, for those who plan many runs with it.
+struct SoundSchedule {
+  Schedule schedule;
+  ScheduleReport report;
+  std::vector<Messages> messages;  ///< by rank
+};
+/// Throws Error unless the schedule is sound (check).
+SoundSchedule sound(Schedule schedule);
+
 /// By place in `rank`'s program, before what stands there, and behind the last: outputs and gradients of
-/// inputs that lie on the rank beside what its passes keep. A sent one stays until it has surely arrived
-/// (releases); what the next or the last chunk of this rank reads, until that does. `empty`: by chunk,
-/// whether it has no blocks and so hands on the input that it keeps.
-std::vector<int> held_messages(const Schedule& schedule, int rank, const std::vector<bool>& empty);
+/// inputs that lie on the rank beside what its passes keep. A sent one stays until it is released; what the
+/// next or the last chunk of this rank reads, until that does. `empty`: by chunk, whether it has no blocks
+/// and so hands on the input that it keeps.
+std::vector<int> held_messages(const SoundSchedule& sound, int rank, const std::vector<bool>& empty);
 
 }  // namespace colonnade::plan

@@ -126,8 +126,7 @@ class Judge {
         least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes)
       return least;  // too big whatever comes on top, and not the smallest
     const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(run)));
-    const auto& known = schedules_.of(run.parallel, c.chunks, count);
-    add_activations(run, known.schedule, known.report, plan);
+    add_activations(run, schedules_.of(run.parallel, c.chunks, count), plan);
     return fullest(plan);
   }
 
