@@ -65,19 +65,15 @@ struct Rank {
     const auto options = at::dtype(at::kDouble);
     const layers::Context context = job::layer_context(run, ranks, options);
     std::vector<tensor::Stage*> list;
-    model = job::build_model({run, ranks, job::blocks_of(run, ranks.coord(plan::Axis::kPp)), context});
+    const auto blocks = job::blocks_of(run, ranks.coord(plan::Axis::kPp));
+    model = job::build_model({run, ranks, blocks, context});
     for (const auto& stage : model.stages) list.push_back(stage.get());
     data = ranks.group({plan::Axis::kDp});
     parts = ranks.group({plan::Axis::kCp});
     buffers = job::make_buffers(run, ranks, list, options);
-    const auto activation = [h = run.model.hidden_size,
-                             parts = context.sequence_part().parts](const tensor::Batch& batch) {
-      const at::Tensor &tokens = batch.at("tokens"), encoder = batch.find("encoder_tokens");
-      const std::int64_t more = encoder.defined() ? encoder.size(1) : 0;
-      return std::vector<std::int64_t>{(tokens.size(1) + more) / parts, tokens.size(0), h};
-    };
-    executor = std::make_unique<pipeline::Executor>(plan::schedule_of(run), list,
-                                                    ranks.group({plan::Axis::kPp}), activation, options);
+    executor = std::make_unique<pipeline::Executor>(
+        plan::schedule_of(run), list, ranks.group({plan::Axis::kPp}),
+        job::activation_of(run, blocks, context.sequence_part()), options);
   }
 
   void step() {

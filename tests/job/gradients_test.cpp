@@ -259,6 +259,15 @@ const std::vector<Layout> kFurtherLayouts = with_model_cuts({
     {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
     {"Pp2ZbH1", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
     {"LastStageAlone", 4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|tt|t|mmL"},
+    {"HeadAlone", 4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L"},
+    {"NothingBeforeTheHead", 4,
+     "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|ttmm||L"},
+    {"HeadAloneVirtual", 2, "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|tmm|L"},
+    {"HeadAloneZbV", 4,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout Et|tt|tmm|L"},
+    {"HeadAloneTp2Sp", 8,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 "
+     "--pipeline-model-parallel-layout Ett|tt|mm|L"},
 });
 
 TEST(Gradients, OfFurtherTokensAgree) { expect_all_agree(kFurther, kFurtherLayouts); }

@@ -22,9 +22,10 @@ struct Kept {
   torch::autograd::Edge edge;
 };
 
-Kept forward(Job& job, tensor::Stage& stage, const tensor::Batch& batch) {
+/// `states`: plan::StageBlocks::states_in.
+Kept forward(Job& job, tensor::Stage& stage, std::int64_t states, const tensor::Batch& batch) {
   const config::Run& run = job.run;
-  const std::int64_t s = run.training.seq_length / run.parallel.context_parallel_size /
+  const std::int64_t s = states * run.training.seq_length / run.parallel.context_parallel_size /
                          (run.parallel.sequence_parallel ? run.parallel.tensor_model_parallel_size : 1);
   at::Tensor x;
   if (!stage.first)
@@ -67,8 +68,9 @@ void expect_activations(const config::Run& run) {
     const tensor::Batch batch = empty_batch(run);
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
       const std::int64_t before = test::alive(job);
-      const Kept kept = forward(job, *job.model.stages[chunk], batch);
-      const std::int64_t output = bytes_of(kept.output);  // counts while it is on its way
+      const Kept kept = forward(job, *job.model.stages[chunk], plan.stages[chunk].states_in, batch);
+      // It counts while it is on its way; of an empty stage it is the input.
+      const std::int64_t output = plan.stages[chunk].empty() ? 0 : bytes_of(kept.output);
       EXPECT_NEAR(test::alive(job) - before - output,
                   plan::stage_activations(run, plan.stages[chunk]) + plan.gathered, bound)
           << "chunk " << chunk;
@@ -85,7 +87,7 @@ void expect_waiting(const config::Run& run) {
       const std::int64_t before = test::alive(job);
       tensor::DeferredProducts left;
       {
-        const Kept kept = forward(job, *job.model.stages[chunk], batch);
+        const Kept kept = forward(job, *job.model.stages[chunk], plan.stages[chunk].states_in, batch);
         const at::Tensor grad = kept.output.defined()
                                     ? at::ones_like(kept.output)
                                     : at::ones({}, at::dtype(at::kFloat).device(run.training.device));
@@ -149,6 +151,21 @@ constexpr const char* kFurtherModels[] = {
     "--recompute-num-layers 2 ",
 };
 
+/// In a stage before that of the head, with nothing between them and with an empty stage.
+void on_further_tokens_before_the_head(const std::string& model, const std::string& device,
+                                       const std::function<void(const config::Run&)>& body) {
+  const char* tokens = model.starts_with("--mtp-num-layers 2") ? "mm" : "m";
+  for (const char* more : {"1", "2", "1 --tensor-model-parallel-size 2 --sequence-parallel"})
+    for (const char* layout : {"Ett|tt|{}|L", "Ett|tt{}||L"}) {
+      const std::string flags = fmt::format(
+          "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {} --micro-batch-size {}",
+          fmt::format(fmt::runtime(layout), tokens), more);
+      SCOPED_TRACE(flags + model);
+      const int world = flags.find("--tensor") == std::string::npos ? 4 : 8;
+      body(test::planned_run({"HeadAlone", world, flags.c_str()}, test::odd(model), device));
+    }
+}
+
 /// Multi-latent attention, and further tokens.
 void on_every_new_setting(const std::string& device, const std::function<void(const config::Run&)>& body) {
   const bool meta = device == "meta";
@@ -165,6 +182,7 @@ void on_every_new_setting(const std::string& device, const std::function<void(co
       body(test::planned_run(layout, test::odd(more), device));
     }
   }
+  for (const char* more : kFurtherModels) on_further_tokens_before_the_head(more, device, body);
 }
 
 TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensBetweenSteps) {

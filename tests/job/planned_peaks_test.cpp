@@ -52,6 +52,32 @@ TEST(PlannedPeaks, OfShardedUnits) {
     }
 }
 
+TEST(PlannedPeaks, OfFurtherTokensInAStageBeforeTheHead) {
+  const std::string apart = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|";
+  const std::string chunks = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|t";
+  for (const std::string& flags :
+       {apart + "m|L", apart + "m|L --pipeline-schedule zb-h1", chunks + "m|L",
+        chunks + "m|L --pipeline-schedule zb-v", chunks + "m|L --use-megatron-fsdp",
+        apart + "m|L --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}) {
+    const std::string all = flags + " --micro-batch-size 1 --global-batch-size 12";
+    const Planned layout{"HeadAlone",
+                         flags.find("fsdp") != std::string::npos ? 4
+                         : flags.starts_with(apart)              ? 4
+                                                                 : 2,
+                         all.c_str()};
+    SCOPED_TRACE(all);
+    const config::Run run = test::planned_run(layout, test::llama("--mtp-num-layers 1 "), "meta");
+    expect_peak(run, 0.97, 1.03);
+    test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+      const std::int64_t now = test::alive(job);
+      tensor::reset_peak(at::kMeta);
+      test::evaluation(job);
+      const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
+      EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1);
+    });
+  }
+}
+
 TEST(PlannedPeaks, OfShardedUnitsPeakOfAnEvaluation) {
   test::count();
   for (const std::string& model : {test::llama(""), test::gpt2("")})

@@ -107,6 +107,28 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
   }
 }
 
+/// The last message holds the states of all tokens that are predicted.
+TEST(PlannedTraffic, OfFurtherTokensInAStageBeforeTheHeadIsExact) {
+  for (const char* layout : {"Ett|tt|mm|L", "Ett|ttmm||L"}) {
+    const std::string flags = fmt::format(
+        "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {} --micro-batch-size 1 "
+        "--global-batch-size 6",
+        layout);
+    const config::Run run = test::planned_run(
+        {"Pp4", 4, flags.c_str()}, test::odd("--mtp-num-layers 2 --position-embedding-type rope "), "meta");
+    const auto plan = plan::plan_traffic(run);
+    for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+      const auto [traffic, stage] = said_by(run, rank);
+      double bytes = 0;
+      for (const auto& [key, entry] : traffic)
+        if (key == std::pair<std::string, std::string>("pp", "send"))
+          bytes += static_cast<double>(entry.bytes);
+      EXPECT_GT(bytes, 0);
+      EXPECT_DOUBLE_EQ(bytes, plan[stage].pipeline) << layout << " rank " << rank;
+    }
+  }
+}
+
 /// Gathers of whole parameters and scatters of whole gradients, block by block.
 TEST(PlannedTraffic, OfShardedUnitsIsExact) {
   for (const char* schedule : {"1f1b", "1f1b --delay-wgrad-compute", "zb-h1", "zb-v", "dualpipe-v"})

@@ -82,12 +82,17 @@ TEST(Sharded, GradientsOfTiedEmbeddingsBesideEachOtherAgree) {
 
 TEST(Sharded, GradientsOfFurtherTokensAgree) {
   for (const char* untied : {"", kUntied})
-    expect_shardings_agree(fmt::format("{}{}", kFurther, untied),
-                           {{"Dp2", 2, ""},
-                            {"Tp2SpDp2", 4, kTp2Sp},
-                            {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"},
-                            {"Pp2ZbVDp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
-                            {"Pp2ZbH1Dp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"}});
+    expect_shardings_agree(
+        fmt::format("{}{}", kFurther, untied),
+        {{"Dp2", 2, ""},
+         {"Tp2SpDp2", 4, kTp2Sp},
+         {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"},
+         {"Pp2ZbVDp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
+         {"Pp2ZbH1Dp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
+         {"HeadAloneDp2", 8, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L"},
+         {"HeadAloneZbVDp2", 4,
+          "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
+          "--pipeline-model-parallel-layout Et|tt|tmm|L"}});
 }
 
 TEST(Sharded, GradientsOfRowsThatTensorRanksShareAgree) {

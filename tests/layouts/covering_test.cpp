@@ -126,7 +126,8 @@ std::string spread(int stages, bool further) {
   std::vector<std::string> blocks(static_cast<std::size_t>(stages));
   blocks.front() = "E";
   for (std::size_t layer = 0; layer < 4; ++layer) blocks[1 + layer * (blocks.size() - 2) / 4] += 't';
-  blocks.back() += further ? "mL" : "L";
+  if (further) *(blocks.end() - 2) += 'm';
+  blocks.back() += 'L';
   return fmt::format("{}", fmt::join(blocks, "|"));
 }
 

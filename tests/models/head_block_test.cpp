@@ -115,17 +115,51 @@ Tensor further_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, cons
   return (entropy(hidden, output, wanted) * weight).sum() / weight.sum();
 }
 
-test::MakeBlock head(const config::Model& model) {
-  return [=](const config::Parallel& parallel, const layers::Context& context) {
-    return std::make_unique<HeadBlock>(model, parallel, context, nullptr, nullptr);
+/// What two stages hold, one behind the other.
+class Apart final : public tensor::Block {
+ public:
+  Apart(const config::Model& model, const config::Parallel& parallel, const layers::Context& context) {
+    auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
+    tensor::Parameter* word = states->word();
+    norm_ = std::make_unique<FinalBlock>(std::move(states), model.mtp_num_layers);
+    head_ = std::make_unique<HeadBlock>(model, parallel, context, nullptr, word);
+  }
+  Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
+    const Tensor states = norm_->forward(x, pass);
+    EXPECT_EQ(states.size(0), (pass.training ? 1 + kDepths : 1) * x.size(0));
+    return head_->forward(states, pass);
+  }
+  std::vector<tensor::Parameter*> parameters() override {
+    auto all = norm_->parameters();
+    for (tensor::Parameter* one : head_->parameters()) all.push_back(one);
+    return all;
+  }
+
+ private:
+  std::unique_ptr<FinalBlock> norm_;
+  std::unique_ptr<HeadBlock> head_;
+};
+
+enum class Ends { kTogether, kApart };
+
+test::MakeBlock head(const config::Model& model, Ends ends = Ends::kTogether) {
+  return [=](const config::Parallel& parallel,
+             const layers::Context& context) -> std::unique_ptr<tensor::Block> {
+    if (ends == Ends::kApart) return std::make_unique<Apart>(model, parallel, context);
+    auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
+    tensor::Parameter* word = states->word();
+    return std::make_unique<HeadBlock>(model, parallel, context, std::move(states), word);
   };
 }
 
-void check(bool untied, const std::vector<std::vector<int>>& documents, bool positions) {
+void check(bool untied, const std::vector<std::vector<int>>& documents, bool positions,
+           Ends ends = Ends::kTogether) {
   const config::Model m = model_of(untied);
   const tensor::Batch batch = batch_of(documents, positions);
   std::vector<plan::ParamSpec> specs;
-  plan::for_each(plan::head_params(m, {}), [&](const plan::ParamSpec& spec) { specs.push_back(spec); });
+  const auto add = [&](const plan::ParamSpec& spec) { specs.push_back(spec); };
+  plan::for_each(plan::final_params(m, {}), add);
+  plan::for_each(plan::head_params(m, {}), add);
   specs.push_back(plan::embedding_params(m, {}).word);
   std::vector<double> means;
   const Tensor x = test::named_random("x", {kS, kB, kH});
@@ -144,7 +178,7 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
     return y + (weighed - weighed.detach()) / test::probe_for(y).sum();
   });
   tensor::Report told;
-  test::run_split({}, head(m), x, {.batch = batch, .grad_scale = kGradScale, .report = &told},
+  test::run_split({}, head(m, ends), x, {.batch = batch, .grad_scale = kGradScale, .report = &told},
                   [](const test::Expected&, const comm::Group&) {});
   const auto mean = [&](const char* key) {
     return (told.tallies.at(key)[0] / told.tallies.at(key)[1]).item<double>();
@@ -152,12 +186,17 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
   EXPECT_NEAR(mean("mtp_1_loss"), means[0], 1e-6);
   EXPECT_NEAR(mean("mtp_2_loss"), means[1], 1e-6);
   EXPECT_NE(means[0], means[1]);
-  test::expect_in_every_split(head(m), x, {.batch = batch, .grad_scale = kGradScale}, expected);
+  test::expect_in_every_split(head(m, ends), x, {.batch = batch, .grad_scale = kGradScale}, expected);
 }
 
 TEST(HeadBlock, PredictsFurtherTokens) { check(/*untied=*/true, kOne, false); }
 
 TEST(HeadBlock, PredictsThemWithTiedEmbeddings) { check(/*untied=*/false, kOne, false); }
+
+TEST(HeadBlock, PredictsThemOfStatesThatAnotherStageMade) {
+  check(/*untied=*/true, kSeveral, /*positions=*/true, Ends::kApart);
+  check(/*untied=*/false, kOne, false, Ends::kApart);
+}
 
 TEST(HeadBlock, LeavesOutThoseOfOtherDocuments) {
   check(/*untied=*/true, kSeveral, /*positions=*/true);
@@ -168,12 +207,14 @@ TEST(HeadBlock, PredictsInTrainingAlone) {
   const config::Model m = model_of(true);
   const tensor::Batch batch = batch_of(kOne, false);
   const Tensor x = test::named_random("x", {kS, kB, kH});
-  tensor::Report told;
-  test::run_split({}, head(m), x, {.batch = batch, .training = false, .report = &told},
-                  [](const test::Expected& got, const comm::Group&) {
-                    EXPECT_EQ(got.grads.at("mtp.layers.0.eh_proj.weight").abs().max().item<double>(), 0);
-                  });
-  EXPECT_TRUE(told.tallies.empty());
+  for (const Ends ends : {Ends::kTogether, Ends::kApart}) {
+    tensor::Report told;
+    test::run_split({}, head(m, ends), x, {.batch = batch, .training = false, .report = &told},
+                    [](const test::Expected& got, const comm::Group&) {
+                      EXPECT_EQ(got.grads.at("mtp.layers.0.eh_proj.weight").abs().max().item<double>(), 0);
+                    });
+    EXPECT_TRUE(told.tallies.empty());
+  }
 }
 
 }  // namespace

@@ -88,7 +88,9 @@ inline tensor::Batch batch_of(int microbatch) {
                         {"probe", test::named_random(fmt::format("probe {}", microbatch), {s, kB, kH})}});
 }
 
-inline std::vector<std::int64_t> shape_of(const tensor::Batch& batch) { return batch.at("x").sizes().vec(); }
+inline std::vector<std::int64_t> shape_of(const tensor::Batch& batch, int, bool) {
+  return batch.at("x").sizes().vec();
+}
 
 inline Loss mean_loss(const Tensor& output, const tensor::Batch&) {
   return {.value = output.mean(),

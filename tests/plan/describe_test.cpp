@@ -36,7 +36,8 @@ TEST(Describe, NumbersHaveThreeDigits) {
 
 TEST(Describe, BlocksAreNamed) {
   EXPECT_EQ(blocks_text({.embedding = true, .num_layers = 4}), "embedding, layers 0-3");
-  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .head = true}), "layer 7, head");
+  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true, .head = true}),
+            "layer 7, head");
   EXPECT_EQ(blocks_text({}), "nothing");
 }
 

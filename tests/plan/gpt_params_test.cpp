@@ -291,7 +291,7 @@ TEST(GptParams, StartValuesAndWeightDecay) {
     }
   }
   m.apply_layernorm_1p = true;
-  EXPECT_EQ(head_params(m, {}).final_norm.weight.init.kind, InitKind::kZero);
+  EXPECT_EQ(final_params(m, {}).norm.weight.init.kind, InitKind::kZero);
 }
 
 TEST(GptParams, RefusesAnIncompleteModel) {

@@ -56,19 +56,24 @@ TEST(Releases, OfTwoRanksAreAsWorkedOutByHand) {
   }
 }
 
+/// A chunk whose messages count one each.
+constexpr ChunkMessages kBlocks{1, 1, false};
+
 TEST(HeldMessages, OfTwoRanksAreAsWorkedOutByHand) {
   const auto schedule = one_f_one_b(2, 2);
   // F0 send F1 send recv B0 recv B1: an output until the gradient that answers it has come.
-  EXPECT_EQ(held_messages(sound(schedule), 0, {false}), (std::vector<int>{0, 1, 1, 2, 2, 1, 1, 0, 0}));
+  EXPECT_EQ(held_messages(sound(schedule), 0, {kBlocks}),
+            (std::vector<std::int64_t>{0, 1, 1, 2, 2, 1, 1, 0, 0}));
   // recv F0 B0 send recv F1 B1 send: the second activation was sent before the first gradient had come.
-  EXPECT_EQ(held_messages(sound(schedule), 1, {false}), (std::vector<int>{0, 0, 0, 1, 1, 1, 1, 2, 2}));
+  EXPECT_EQ(held_messages(sound(schedule), 1, {kBlocks}),
+            (std::vector<std::int64_t>{0, 0, 0, 1, 1, 1, 1, 2, 2}));
 }
 
 TEST(HeldMessages, OfARankWithoutBlocksAreItsGradients) {
   const auto schedule = one_f_one_b(3, 4);
   const Program& program = schedule.programs[1];
-  const auto held = held_messages(sound(schedule), 1, {true}),
-             with_blocks = held_messages(sound(schedule), 1, {false});
+  const auto held = held_messages(sound(schedule), 1, {{1, 1, /*empty=*/true}}),
+             with_blocks = held_messages(sound(schedule), 1, {kBlocks});
   const auto release = releases(schedule, 1);
   int outputs = 0;
   for (std::size_t i = 0; i < program.size(); ++i) {
@@ -87,8 +92,8 @@ TEST(HeldMessages, EndWithWhatMayBeOnItsWay) {
         const Program& program = s.programs[static_cast<std::size_t>(rank)];
         auto open = std::ranges::count_if(program, [](const Action& a) { return is_send(a.act); });
         for (const auto& sends : releases(s, rank)) open -= std::ssize(sends);
-        const auto held =
-            held_messages(sound(s), rank, std::vector<bool>(static_cast<std::size_t>(s.chunks)));
+        const auto held = held_messages(
+            sound(s), rank, std::vector<ChunkMessages>(static_cast<std::size_t>(s.chunks), kBlocks));
         EXPECT_EQ(held.back(), open) << s.kind << ' ' << rank << " of " << ranks;
         EXPECT_GE(std::ranges::min(held), 0) << s.kind << ' ' << rank << " of " << ranks;
       }

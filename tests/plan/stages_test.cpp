@@ -133,6 +133,37 @@ TEST(Stages, RefusesLayoutsWithTheReason) {
   EXPECT_THAT(layout(","), HasSubstr("E must appear once"));
 }
 
+/// Letters of what each stage ends with, and how many states of a token come in.
+std::string ends(const std::string& layout, std::int64_t predictions) {
+  std::string out;
+  std::int64_t given = 1;
+  for (const StageBlocks& s : parse_layout(layout, {0, 2, predictions}, 1)) {
+    EXPECT_EQ(s.states_in, given) << layout;
+    given = s.states_out;
+    out += fmt::format("{}{}{}", s.states_in, s.final_norm ? "n" : "", s.head ? "L " : " ");
+  }
+  return out;
+}
+
+TEST(Stages, FurtherTokensMayStandBeforeTheHeadsStage) {
+  EXPECT_EQ(ends("Et|tL", 0), "1 1nL ");
+  EXPECT_EQ(ends("Et|tmmL", 2), "1 1nL ");
+  EXPECT_EQ(ends("Ett|mm|L", 2), "1 1n 3L ");
+  EXPECT_EQ(ends("Ettm||L", 1), "1n 2 2L ");
+  EXPECT_EQ(ends("Et*1|(t|)*1,m|L", 1), "1 1 1n 2L ");
+  const auto refused = [](const char* layout) {
+    try {
+      ends(layout, 2);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(refused("Ettm|mL"), HasSubstr("all m must lie in one stage; got 'Ettm|mL'; move them"));
+  EXPECT_THAT(refused("Etmm|tL"),
+              HasSubstr("m must lie behind all layers, t; got 'Etmm|tL'; move m to the end"));
+}
+
 TEST(Stages, RefusesContradictionsWithTheReason) {
   EXPECT_THAT(message({.layers = 7, .pp = 2}), HasSubstr("got 2 * 1 for 7"));
   EXPECT_THAT(message({.layers = 0, .pp = 2}), HasSubstr("must be at least 1"));

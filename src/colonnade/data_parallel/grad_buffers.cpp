@@ -16,7 +16,7 @@ plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chu
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const tensor::Parameter* p : chunks[c])
       flat[c].push_back({p->value.numel(), plan::further_sum(p->spec, p->shard, groups.tensor.size()),
-                         p->spec.family, by_unit ? options.units.at(p).front() : 0,
+                         p->spec.family, by_unit ? options.units.readers.at(p).front() : 0,
                          by_unit && options.splits_backward && plan::may_wait(p->spec), p->spec.held_by});
   const auto parts = [&](const Levels& replicas) {
     return replicas.inner.size() * (options.cut_outer ? replicas.outer.size() : 1);
@@ -60,7 +60,7 @@ void GradBuffers::adopt(const plan::FlatLayout& layout,
                         options_.sharding >= plan::Sharding::kGradients;
     bucket.cuts_params = distributed(place.family) && options_.sharding >= plan::Sharding::kParameters;
     const bool by_unit = options_.sharding >= plan::Sharding::kGradients;
-    bucket.units = by_unit ? options_.units.at(bucket.parameters.front()) : std::vector<int>{0};
+    bucket.units = by_unit ? options_.units.readers.at(bucket.parameters.front()) : std::vector<int>{0};
     bucket.sums.resize(bucket.units.size());
     for (const int reader : bucket.units) {
       const auto unit = static_cast<std::size_t>(reader);

@@ -20,9 +20,12 @@
 
 namespace colonnade::data_parallel {
 
-/// A unit is what is gathered together: a block. By parameter, those that read it, in ascending order, its
-/// holder first.
-using Units = std::unordered_map<const tensor::Parameter*, std::vector<int>>;
+/// A unit is what is gathered together: a block.
+struct Units {
+  /// By parameter, those that read it, in ascending order, its holder first.
+  std::unordered_map<const tensor::Parameter*, std::vector<int>> readers;
+  std::unordered_map<const tensor::Block*, int> blocks;  ///< those that hold or read parameters
+};
 
 /// The blocks of all stages.
 Units units_of(const std::vector<tensor::Stage*>& stages);
@@ -221,7 +224,7 @@ class GradBuffers {
   void sum_further(std::size_t bucket);
   void sum_over_stages();
 
-  [[nodiscard]] int unit_of(tensor::Block& block) const;  ///< -1: has no trained parameters
+  [[nodiscard]] int unit_of(const tensor::Block& block) const;  ///< -1: reads no parameters
   void start_gather(int unit);
   void use(int unit);  ///< whole values from here on
   void let_go(int unit);

@@ -38,9 +38,11 @@ Units units_of(const std::vector<tensor::Stage*>& stages) {
   int unit = 0;
   for (const tensor::Stage* stage : stages)
     for (const auto& block : stage->blocks) {
-      for (const tensor::Parameter* parameter : block->parameters()) units[parameter] = {unit};
-      for (const tensor::Parameter* parameter : block->reads())
-        if (units.at(parameter).back() != unit) units.at(parameter).push_back(unit);
+      const auto own = block->parameters(), others = block->reads();
+      for (const tensor::Parameter* parameter : own) units.readers[parameter] = {unit};
+      for (const tensor::Parameter* parameter : others)
+        if (auto& readers = units.readers.at(parameter); readers.back() != unit) readers.push_back(unit);
+      if (!own.empty() || !others.empty()) units.blocks[block.get()] = unit;
       ++unit;
     }
   return units;
@@ -79,11 +81,9 @@ void GradBuffers::attach(tensor::Stage& stage) {
   };
 }
 
-int GradBuffers::unit_of(tensor::Block& block) const {
-  for (const tensor::Parameter* parameter : block.parameters())
-    if (const auto found = options_.units.find(parameter); found != options_.units.end())
-      return found->second.front();
-  return -1;
+int GradBuffers::unit_of(const tensor::Block& block) const {
+  const auto found = options_.units.blocks.find(&block);
+  return found == options_.units.blocks.end() ? -1 : found->second;
 }
 
 void GradBuffers::start_gather(int unit) {

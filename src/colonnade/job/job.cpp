@@ -47,17 +47,6 @@ void settle(const at::Device& device) {
   guard.synchronizeStream(guard.getStream(device));
 }
 
-/// Of a batch with tokens [b, s] their rows of this rank, those of an encoder's tokens with them; else those
-/// of the settings.
-pipeline::Activation activation_of(const config::Run& run, const plan::SequencePart& part) {
-  return [b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(), parts = part.parts,
-          h = run.model.hidden_size](const tensor::Batch& batch) -> std::vector<std::int64_t> {
-    const at::Tensor tokens = batch.find("tokens"), encoder = batch.find("encoder_tokens");
-    if (!tokens.defined()) return {s, b, h};
-    return {(tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0)) / parts, tokens.size(0), h};
-  };
-}
-
 }  // namespace
 
 at::TensorOptions tensor_options(const config::Run& run) {
@@ -78,7 +67,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   context.draws = values == InitialValues::kDrawn;
   context.puts_off = true;
   const plan::SequencePart part = context.sequence_part();
-  model = builder({run, ranks, blocks_of(run, ranks.coord(Axis::kPp)), std::move(context)});
+  const std::vector<plan::StageBlocks> blocks = blocks_of(run, ranks.coord(Axis::kPp));
+  model = builder({run, ranks, blocks, std::move(context)});
 
   std::vector<tensor::Stage*> stages;
   for (const auto& stage : model.stages) stages.push_back(stage.get());
@@ -87,7 +77,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
 
   executor_ = std::make_unique<pipeline::Executor>(plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
-                                                   activation_of(run, part), options_);
+                                                   activation_of(run, blocks, part), options_);
   if (options_.device().is_cuda()) executor_->open_lanes();
 }
 

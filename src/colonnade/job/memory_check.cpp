@@ -87,7 +87,7 @@ double weight_bytes(const config::Run& run) {
     layers += one * static_cast<double>(std::ranges::count(experts, kind));
   }
   return (elements(plan::embedding_params(m, run.parallel)) + layers +
-          elements(plan::head_params(m, run.parallel))) *
+          elements(plan::final_params(m, run.parallel)) + elements(plan::head_params(m, run.parallel))) *
          static_cast<double>(plan::element_size(m));
 }
 

@@ -14,6 +14,21 @@ std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
   return plan::stages_of_rank(run.model, run.parallel, pp_rank);
 }
 
+pipeline::Activation activation_of(const config::Run& run, const std::vector<plan::StageBlocks>& blocks,
+                                   const plan::SequencePart& part) {
+  std::vector<std::int64_t> states;
+  for (const plan::StageBlocks& stage : blocks) states.push_back(stage.states_in);
+  return [states, b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(),
+          parts = part.parts, h = run.model.hidden_size](const tensor::Batch& batch, int chunk,
+                                                         bool training) -> std::vector<std::int64_t> {
+    const at::Tensor tokens = batch.find("tokens"), encoder = batch.find("encoder_tokens");
+    const std::int64_t all = training ? states[static_cast<std::size_t>(chunk)] : 1;
+    if (!tokens.defined()) return {all * s, b, h};
+    const std::int64_t rows = (tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0)) / parts;
+    return {all * rows, tokens.size(0), h};
+  };
+}
+
 std::map<plan::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks) {
   const auto stages = plan::split_stages(run.model, run.parallel);
   std::map<plan::HeldBy, comm::Group> groups;

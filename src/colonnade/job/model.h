@@ -9,6 +9,7 @@
 #include "colonnade/comm/communicators.h"
 #include "colonnade/config/run.h"
 #include "colonnade/layers/context.h"
+#include "colonnade/pipeline/executor.h"
 #include "colonnade/plan/stages.h"
 #include "colonnade/tensor/block.h"
 
@@ -16,6 +17,11 @@ namespace colonnade::job {
 
 /// The blocks of pipeline rank `pp_rank`, one entry per chunk.
 std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
+
+/// Of a batch with tokens [b, s] their rows of this rank, those of an encoder's tokens with them; else those
+/// of the settings. `blocks`: by chunk.
+pipeline::Activation activation_of(const config::Run& run, const std::vector<plan::StageBlocks>& blocks,
+                                   const plan::SequencePart& part);
 
 /// The groups of this rank's layers, with values drawn.
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,

@@ -28,40 +28,45 @@ at::Tensor starts_of(const tensor::Batch& batch) {
   return at::cat({at::ones({before.size(0), 1}, before.options()), before}, 1);
 }
 
-}  // namespace
-
-Ahead Ahead::of(const tensor::Batch& batch) {
-  return {batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}, {}};
-}
-
-Ahead Ahead::next() const {
-  Ahead later{shifted(tokens, 0), shifted(labels, 0), shifted(mask, 0), {}, {}, {}};
-  if (starts.defined()) {
-    later.starts = shifted(starts, 1);
-    later.left = left.defined() ? left.bitwise_or(later.starts) : later.starts;
+/// Of k + 1.
+Ahead next(const Ahead& ahead) {
+  Ahead later{shifted(ahead.tokens, 0), shifted(ahead.labels, 0), shifted(ahead.mask, 0), {}, {}, {}};
+  if (ahead.starts.defined()) {
+    later.starts = shifted(ahead.starts, 1);
+    later.left = ahead.left.defined() ? ahead.left.bitwise_or(later.starts) : later.starts;
     later.mask.masked_fill_(later.left, 0);
   }
   later.count = later.mask.sum();
   return later;
 }
 
+}  // namespace
+
+std::vector<Ahead> Ahead::all(const tensor::Batch& batch, std::int64_t depths) {
+  std::vector<Ahead> all;
+  if (depths == 0) return all;
+  Ahead last{batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}, {}};
+  for (std::int64_t k = 1; k <= depths; ++k) {
+    const auto part = [&](const char* kind) { return batch.find(fmt::format("{}_ahead_{}", kind, k)); };
+    last = part("tokens").defined()
+               ? Ahead{part("tokens"), part("labels"), part("loss_mask"), {}, {}, part("loss_count")}
+               : next(last);
+    all.push_back(last);
+  }
+  return all;
+}
+
 std::vector<std::string> Ahead::put_into(tensor::Batch& whole, std::int64_t depths) {
   std::vector<std::string> names;
-  Ahead ahead = of(whole);
-  for (std::int64_t k = 1; k <= depths; ++k) {
-    ahead = ahead.next();
+  std::int64_t k = 0;
+  for (const Ahead& ahead : all(whole, depths)) {
+    ++k;
     for (const auto& [kind, tensor] :
          {std::pair{"tokens", ahead.tokens}, {"labels", ahead.labels}, {"loss_mask", ahead.mask}})
       whole.set(names.emplace_back(fmt::format("{}_ahead_{}", kind, k)), tensor);
     whole.set(fmt::format("loss_count_ahead_{}", k), ahead.count);
   }
   return names;
-}
-
-Ahead Ahead::after(const Ahead& before, const tensor::Batch& batch, std::size_t k) {
-  const auto part = [&](const char* kind) { return batch.find(fmt::format("{}_ahead_{}", kind, k)); };
-  if (!part("tokens").defined()) return before.next();
-  return {part("tokens"), part("labels"), part("loss_mask"), {}, {}, part("loss_count")};
 }
 
 Prediction::Prediction(const plan::PredictionParams& params, const config::Model& model,

@@ -15,16 +15,12 @@ struct Ahead {
   at::Tensor left;    ///< bool, where i + k is in another document than i; undefined: nowhere
   at::Tensor count;   ///< sum of the mask over whole sequences
 
-  /// Of k = 0. Documents are told apart by a batch's attention mask or, without one, by its positions.
-  static Ahead of(const tensor::Batch& batch);
-  /// Of k + 1.
-  [[nodiscard]] Ahead next() const;
-
-  /// Those of k = 1 ... `depths` written into a whole batch, so that it may be cut along the sequence; names
-  /// of what to cut.
+  /// Of k = 1 ... `depths`. Documents are told apart by a batch's attention mask or, without one, by its
+  /// positions.
+  static std::vector<Ahead> all(const tensor::Batch& batch, std::int64_t depths);
+  /// They are written into a whole batch, so that it may be cut along the sequence, and all() finds them
+  /// there; names of what to cut.
   static std::vector<std::string> put_into(tensor::Batch& whole, std::int64_t depths);
-  /// Of k, from a batch that they were written into; else next() of `before`, of k - 1.
-  static Ahead after(const Ahead& before, const tensor::Batch& batch, std::size_t k);
 };
 
 /// x = W [norm(word rows of tokens), norm(hidden)]; y = norm(layer(x)). The projection is whole on every

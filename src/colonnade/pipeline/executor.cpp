@@ -80,7 +80,7 @@ class Run {
         parameters_(parameters),
         releases_(releases) {}
 
-  void forward(const Action& a, bool training, tensor::Output output,
+  void forward(const Action& a, tensor::Output output,
                const std::function<void(int, const at::Tensor&)>& sink);
   /// The whole backward pass, or with Do::kBackwardInput what leaves products of weights.
   void backward(const Action& a);
@@ -93,6 +93,7 @@ class Run {
   void open_receive(const Action& a, std::size_t index);
   void finish();
 
+  bool training = false;
   double grad_scale = 1;
   double block_weight = 1;
   Result result;
@@ -165,7 +166,7 @@ void Run::hand_over(const Key& key, const at::Tensor& output) {
     outputs_[key] = output;
 }
 
-void Run::forward(const Action& a, bool training, tensor::Output output,
+void Run::forward(const Action& a, tensor::Output output,
                   const std::function<void(int, const at::Tensor&)>& sink) {
   tensor::Stage& stage = *stages_[static_cast<std::size_t>(a.chunk)];
   const Key key{a.chunk, a.microbatch};
@@ -251,7 +252,7 @@ void Run::open_receive(const Action& a, std::size_t index) {
   const int stage = stage_number(a.chunk);
   Arriving arriving;
   if (a.act == Do::kRecvActivation) {
-    arriving.tensor = at::empty(activation_(batch(a.microbatch)), options_);
+    arriving.tensor = at::empty(activation_(batch(a.microbatch), a.chunk, training), options_);
     arriving.work =
         pp_.recv(arriving.tensor, rank_of(stage - 1), kActivations, name_of(a, "receive activation"));
   } else {
@@ -339,6 +340,7 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
   const auto now = order_of(steps);
   const plan::Schedule& schedule = *now->schedule;
   Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
+  run.training = true;
   run.grad_scale = grad_scale;
   run.block_weight = block_weight;
   std::vector<int> passes_left(stages_.size(), schedule.microbatches), weights_left = passes_left;
@@ -356,7 +358,7 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
       events.before_last_backward(a.chunk);
     if (ends_backward(a.act)) --weights_left[chunk];
     if (a.act == Do::kForward)
-      run.forward(a, /*training=*/true, tensor::Output::kLoss, {});
+      run.forward(a, tensor::Output::kLoss, {});
     else if (a.act == Do::kBackwardWeight)
       run.weights(a, /*last=*/weights_left[chunk] == 0, events);
     else
@@ -382,7 +384,7 @@ Result Executor::evaluate(const Steps& steps, tensor::Output output,
       continue;
     }
     for (const std::size_t receive : now->beside_forward[i]) run.open_receive(program[receive], receive);
-    run.forward(a, /*training=*/false, output, sink);
+    run.forward(a, output, sink);
   }
   run.finish();
   return std::move(run.result);

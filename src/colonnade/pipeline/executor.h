@@ -39,9 +39,10 @@ struct Steps {
   std::shared_ptr<const plan::Schedule> schedule = nullptr;
 };
 
-/// The shape of the activations [s, b, h] that stages hand on for a batch. Every rank of a pipeline has the
-/// batch, so a receiver knows what comes, and micro-batches may be of any lengths.
-using Activation = std::function<std::vector<std::int64_t>(const tensor::Batch& batch)>;
+/// The shape of the activations [s, b, h] that chunk `chunk` of this rank is given for a batch. Every rank of
+/// a pipeline has the batch, so a receiver knows what comes, and micro-batches may be of any lengths.
+using Activation =
+    std::function<std::vector<std::int64_t>(const tensor::Batch& batch, int chunk, bool training)>;
 
 /// What a run tells of the gradients that come next (data parallelism listens). Empty functions: nobody does.
 struct GradientEvents {

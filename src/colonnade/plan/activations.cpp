@@ -22,8 +22,8 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
   for (std::int64_t i = first; i < stage.first_layer + stage.num_layers; ++i) kept += layer_activations(s, i);
   if (stage.embedding) kept += embedding_activations(run, s.tokens());
   if (stage.embedding && s.encoder() != nullptr) kept += embedding_activations(run, *s.encoder());
-  if (stage.empty()) kept = s.hidden();
-  return kept + (stage.head ? head_activations(s) : 0);
+  if (stage.empty()) kept = stage.states_in * s.hidden();
+  return kept + end_activations(s, stage);
 }
 
 std::int64_t batch_bytes(const config::Run& run) {
@@ -92,16 +92,18 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
     return bytes;
   };
   const std::ptrdiff_t before = stage.embedding ? 1 : 0, all = std::ssize(units);
-  const std::ptrdiff_t layers_end = std::max(before, all - (stage.head ? 1 : 0));
+  const std::ptrdiff_t layers_end = std::max(before, all - (stage.final_norm || stage.head ? 1 : 0));
   if (stage.num_layers > 0) layers += largest(before, std::min(layers_end, all));
   const Sizes& z = s.tokens();
-  if (stage.head)
-    return std::max(layers,
-                    z.hidden + s.hidden() + z.gathered + z.n * z.e * z.vocabulary + largest(layers_end, all));
+  const std::int64_t norm = stage.final_norm ? z.hidden + s.hidden() : s.hidden();
+  const std::int64_t logits = stage.head ? z.gathered + z.n * z.e * z.vocabulary : 0;
+  if (stage.final_norm || stage.head) return std::max(layers, norm + logits + largest(layers_end, all));
   return std::max(layers, s.hidden() + (s.encoder() != nullptr ? s.hidden() : z.whole()) +
                               largest(0, std::min(before, all)));
 }
 
-std::int64_t message_bytes(const config::Run& run) { return Sequences(run).hidden(); }
+std::int64_t message_bytes(const config::Run& run, std::int64_t states) {
+  return states * Sequences(run).hidden();
+}
 
 }  // namespace colonnade::plan

@@ -86,8 +86,9 @@ std::int64_t batch_bytes(const config::Run& run);
 std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
                               const std::vector<UnitBytes>& units = {});
 
-/// Bytes of what one rank sends another for a micro-batch.
-std::int64_t message_bytes(const config::Run& run);
+/// Bytes of what one rank sends another for a micro-batch. `states`: StageBlocks::states_out, 1 in an
+/// evaluation.
+std::int64_t message_bytes(const config::Run& run, std::int64_t states);
 
 /// Bytes of an element of parameters and activations.
 std::int64_t element_size(const config::Model& model);

@@ -58,10 +58,11 @@ double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stag
   };
   double passes = 0;
   for (const StageBlocks& stage : stages) {
-    const double predictions = stage.head ? static_cast<double>(m.mtp_num_layers) : 0;
+    const auto depths = static_cast<double>(m.mtp_num_layers);
+    const double predictions = stage.final_norm ? depths : 0;
     const LayerCounts counts = layers_with_predictions(m, stage);
     const auto [layers, mlps] = stretches(counts);
-    const double heads = stage.head ? 1 + predictions : 0;
+    const double heads = stage.head ? 1 + depths : 0;
     const double parts =
         (1 + attention.passes) * layers + 2 * mlps + (stage.embedding ? 1 : 0) + predictions + heads;
     const double for_weights = attention.again * layers + mlps + heads;
@@ -166,17 +167,18 @@ double context_bytes(const config::Run& run, const StageBlocks& stage) {
   double bytes = 0;
   for (std::int64_t i = 0; i < stage.num_layers; ++i)
     bytes += of(stage.first_layer + i, i < whole.dense + whole.experts);
-  if (const std::int64_t depths = stage.head ? run.model.mtp_num_layers : 0; depths > 0)
+  if (const std::int64_t depths = stage.final_norm ? run.model.mtp_num_layers : 0; depths > 0)
     bytes += static_cast<double>(depths) * of(run.model.num_layers, makes_predictions_again(run.recompute));
   return bytes;
 }
 
-/// Micro-batches of which the head looks up rows of the tied table in one pass and multiplies with it in a
-/// later one.
+/// Micro-batches of which one block looks up rows of the tied table for further tokens in one pass and
+/// multiplies with it in a later one.
 int tables_in_two(const config::Run& run, const StageMemory& memory, const Program& program) {
   if (run.model.mtp_num_layers == 0 || run.model.untie_embeddings_and_output_weights) return 0;
   return static_cast<int>(std::ranges::count_if(program, [&](const Action& a) {
-    return a.act == Do::kBackwardInput && memory.stages[static_cast<std::size_t>(a.chunk)].head;
+    const StageBlocks& stage = memory.stages[static_cast<std::size_t>(a.chunk)];
+    return a.act == Do::kBackwardInput && stage.final_norm && stage.head;
   }));
 }
 
@@ -190,7 +192,7 @@ void add_data(const config::Run& run, const StageMemory& memory, const Mesh& mes
   const auto gradient = static_cast<double>(travelling_element(run.parallel));
   const auto experts = static_cast<double>(memory.expert_elements);
   const bool by_unit = sharding >= Sharding::kGradients, values = sharding == Sharding::kParameters;
-  const double again = by_unit ? static_cast<double>(memory.read_twice()) : 0;
+  const double again = by_unit ? static_cast<double>(memory.read_again) : 0;
   const double in_two =
       by_unit ? static_cast<double>(memory.tied_elements) * tables_in_two(run, memory, program) : 0;
   const double scatters = by_unit ? microbatches : 1;
@@ -245,9 +247,12 @@ std::vector<StageTraffic> plan_traffic(const config::Run& given) {
                                  ? encoder_tensor_bytes(run, memory[rank].stages, tp, by_sequence)
                                  : tensor_bytes(run, memory[rank].stages, activation, tp, by_sequence);
     t.tensor = of_tensor * schedule.microbatches;
-    for (const Action& a : schedule.programs[rank])
-      if (a.act == Do::kSendActivation || a.act == Do::kSendGradient)
-        t.pipeline += static_cast<double>(message_bytes(run));
+    for (const Action& a : schedule.programs[rank]) {
+      const StageBlocks& stage = memory[rank].stages[static_cast<std::size_t>(a.chunk)];
+      if (is_send(a.act))
+        t.pipeline += static_cast<double>(
+            message_bytes(run, a.act == Do::kSendActivation ? stage.states_out : stage.states_in));
+    }
     add_data(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank], t);
     t.stages = stage_bytes(run, memory[rank], mesh, static_cast<int>(rank));
     for (const StageBlocks& stage : memory[rank].stages)

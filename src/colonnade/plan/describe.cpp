@@ -82,7 +82,7 @@ std::string blocks_text(const StageBlocks& blocks, const config::Model& model) {
     layers(" of the decoder", std::max(first, encoder_layers) - encoder_layers,
            std::max(end, encoder_layers) - encoder_layers);
   }
-  if (blocks.head && model.mtp_num_layers > 0) add(counted(model.mtp_num_layers, "further token"));
+  if (blocks.final_norm && model.mtp_num_layers > 0) add(counted(model.mtp_num_layers, "further token"));
   if (blocks.head) add("head");
   return out.empty() ? "nothing" : out;
 }

@@ -96,8 +96,10 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
                        counts.predictions),
            text, "add or remove m");
   }
-  if (!letters.ends_with(std::string(static_cast<std::size_t>(predictions), 'm') + "L"))
-    refuse("m must lie in front of L, in its stage", text, "move m there");
+  if (letters.find(std::string(static_cast<std::size_t>(predictions), 'm')) == std::string::npos)
+    refuse("all m must lie in one stage", text, "move them to one side of the |");
+  if (predictions > 0 && blocks.find_last_of("et") > blocks.find('m'))
+    refuse("m must lie behind all layers, t", text, "move m to the end, in front of L");
   if (layers != counts.layers) {
     refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, counts.layers),
            text, "add or remove t");
@@ -130,9 +132,13 @@ std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts&
     StageBlocks& stage = stages.back();
     if (c == 'E') stage.embedding = true;
     if (c == 'e' || c == 't') ++stage.num_layers;
+    if (c == 'm') stage.final_norm = true;
     if (c == 'L') stage.head = true;
     if (c == '|') stages.push_back({.first_layer = stage.first_layer + stage.num_layers});
   }
+  if (counts.predictions == 0) stages.back().final_norm = true;
+  for (std::size_t i = stages.size(); --i > 0 && !stages[i].final_norm;)
+    stages[i].states_in = stages[i - 1].states_out = 1 + counts.predictions;
   if (stages.size() % static_cast<std::size_t>(ranks) != 0) {
     refuse(fmt::format("the number of stages, {}, must be a multiple of the pipeline size {}", stages.size(),
                        ranks),

@@ -28,9 +28,10 @@ struct LayoutCounts {
 };
 
 /// The stages of a layout, E first and once, L last and once, `t` for each layer, in front of them `e` for
-/// each layer of an encoder; stages between those of E and L may be empty; `m` for each further token, in
-/// front of L in its stage. Throws ConfigError with the counts it got unless the number of stages is a
-/// multiple of `ranks`. Other letters are refused.
+/// each layer of an encoder; stages between those of E and L may be empty; `m` for each further token, behind
+/// the layers and all in one stage, that of L or one before it: the final norm goes there with them. Throws
+/// ConfigError with the counts it got unless the number of stages is a multiple of `ranks`. Other letters are
+/// refused.
 std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts& counts, int ranks);
 
 }  // namespace colonnade::plan

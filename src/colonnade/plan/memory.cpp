@@ -23,16 +23,23 @@ constexpr std::int64_t kFp32 = 4;
 /// Calls f(spec) for every parameter of a stage, copies included, in forward order. `first`: of its rank.
 template <typename F>
 void for_each_held(const config::Run& run, const StageBlocks& stage, const FirstReaders& first, F&& f) {
+  const auto copy_of_words = [&](WordReader reader) {
+    if (first.words == reader) f(embedding_params(run.model, run.parallel).word);
+  };
   if (stage.embedding) for_each(embedding_params(run.model, run.parallel), f);
   for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
     if (i == first.encoder || i == first.decoder)
       for_each(relative_bias(run.model, i < run.model.encoder_num_layers), f);
     for_each(layer_params(run.model, run.parallel, i), f);
   }
-  if (!stage.head) return;
-  for_each(head_params(run.model, run.parallel), f);
-  if (run.model.word_embeddings_shared() && !first.embedding)
-    f(embedding_params(run.model, run.parallel).word);
+  if (stage.final_norm) {
+    for_each(final_params(run.model, run.parallel), f);
+    copy_of_words(WordReader::kFinalNorm);
+  }
+  if (stage.head) {
+    for_each(head_params(run.model, run.parallel), f);
+    copy_of_words(WordReader::kHead);
+  }
 }
 
 /// Calls f(spec, unit) as for_each_held, with the number of its block in the stage; returns how many there
@@ -49,14 +56,14 @@ int for_each_in_units(const config::Run& run, const StageBlocks& stage, const Fi
     units.push_back({.first_layer = layer, .num_layers = length});
     layer += length;
   }
-  if (stage.head) units.push_back({.head = true});
+  if (stage.final_norm || stage.head) units.push_back({.final_norm = stage.final_norm, .head = stage.head});
   for (std::size_t i = 0; i < units.size(); ++i)
     for_each_held(run, units[i], first, [&](const ParamSpec& spec) { f(spec, static_cast<int>(i)); });
   return static_cast<int>(units.size());
 }
 
 int number_of_units(const config::Run& run, const StageBlocks& stage) {
-  return for_each_in_units(run, stage, {.embedding = true}, [](const ParamSpec&, int) {});
+  return for_each_in_units(run, stage, {}, [](const ParamSpec&, int) {});
 }
 
 /// The flat buffers of the rank that holds `stages`.
@@ -100,7 +107,7 @@ std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>&
   const auto add = [&](std::int64_t layer) { bases.insert(m.rotary_base_local && window_of(m, layer) > 0); };
   for (const StageBlocks& stage : stages) {
     for (std::int64_t i = 0; i < stage.num_layers; ++i) add(stage.first_layer + i);
-    if (stage.head && m.mtp_num_layers > 0) add(m.num_layers);
+    if (stage.final_norm && m.mtp_num_layers > 0) add(m.num_layers);
   }
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
@@ -175,20 +182,27 @@ class UnitCount {
   std::vector<Unit> units_;
 };
 
-/// Of each block of each stage. A table that two blocks read counts for both.
+/// Whether the last block of `stage` reads the table of word embeddings behind another one of its rank.
+bool reads_words_again(const config::Model& model, const StageBlocks& stage, const FirstReaders& first) {
+  const auto reader = word_reader_at_end(model, stage);
+  return reader && reader != first.words;
+}
+
+/// Of each block of each stage. A table that several blocks read counts for each.
 std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const FlatLayout& layout,
                                                const StageMemory& memory, const Replicas& replicas) {
+  const FirstReaders readers = first_readers(run.model, memory.stages);
   std::vector<std::vector<UnitBytes>> all;
   int first = 0;
   for (const StageBlocks& stage : memory.stages) {
     const int count = number_of_units(run, stage);
+    const bool words_again = reads_words_again(run.model, stage, readers);
     UnitCount units(run, count);
     for (const FlatBucket& bucket : layout.buckets) {
       const int replica = replicas.of(bucket.family);
       if (bucket.unit >= first && bucket.unit < first + count)
         units.add(bucket.unit - first, bucket, replica);
-      if (stage.head && memory.read_twice() > 0 && bucket.held_by == HeldBy::kEnds)
-        units.add(count - 1, bucket, replica);
+      if (words_again && bucket.held_by == HeldBy::kEnds) units.add(count - 1, bucket, replica);
     }
     all.push_back(units.bytes(stage.embedding));
     first += count;
@@ -240,6 +254,9 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
     if (bucket.held_by == HeldBy::kEncoder) memory.encoder_elements += bucket.end - bucket.begin;
     if (bucket.held_by == HeldBy::kDecoder) memory.decoder_elements += bucket.end - bucket.begin;
   }
+  const FirstReaders readers = first_readers(run.model, memory.stages);
+  for (const StageBlocks& stage : memory.stages)
+    if (reads_words_again(run.model, stage, readers)) memory.read_again += memory.tied_elements;
   const Sharding sharding = sharding_of(run.parallel);
   const Levels levels = levels_of(run.parallel, mesh);
   const auto cut = [&](Sharding least, const Replicas& shards) {
@@ -364,16 +381,29 @@ class StagePasses {
   std::map<int, PassBytes> passes_;
 };
 
+/// By chunk.
+std::vector<ChunkMessages> messages_of(const config::Run& run, const std::vector<StageBlocks>& stages) {
+  std::vector<ChunkMessages> messages;
+  for (const StageBlocks& stage : stages)
+    messages.push_back(
+        {message_bytes(run, stage.states_in), message_bytes(run, stage.states_out), stage.empty()});
+  return messages;
+}
+
 /// By place in the program: bytes that arrive beside what is computed there, with the batch of a micro-batch
 /// that is new on the rank.
 std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& program,
+                                         const std::vector<ChunkMessages>& chunks,
                                          const std::vector<std::vector<std::size_t>>& beside) {
-  const std::int64_t message = message_bytes(run), batch = batch_bytes(run);
+  const std::int64_t batch = batch_bytes(run);
   std::vector<std::int64_t> bytes;
   for (const auto& receives : beside) {
     std::int64_t& sum = bytes.emplace_back();
-    for (const std::size_t i : receives)
-      sum += message + (program[i].act == Do::kRecvActivation && program[i].chunk == 0 ? batch : 0);
+    for (const std::size_t i : receives) {
+      const auto& [input, output, empty] = chunks[static_cast<std::size_t>(program[i].chunk)];
+      const bool activation = program[i].act == Do::kRecvActivation;
+      sum += (activation ? input : output) + (activation && program[i].chunk == 0 ? batch : 0);
+    }
   }
   return bytes;
 }
@@ -384,17 +414,15 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   const std::vector<StageBlocks>& stages = memory.stages;
   std::vector<StagePasses> passes;
-  std::vector<bool> empty;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         schedule.microbatches);
-    empty.push_back(stages[i].empty());
   }
   const std::int64_t batch = batch_bytes(run);
+  const std::vector<ChunkMessages> messages = messages_of(run, stages);
   const std::vector<std::int64_t> arriving =
-      arriving_bytes(run, program, sound.messages[static_cast<std::size_t>(rank)].beside);
-  const std::vector<int> held = held_messages(sound, rank, empty);
-  const std::int64_t message = message_bytes(run);
+      arriving_bytes(run, program, messages, sound.messages[static_cast<std::size_t>(rank)].beside);
+  const std::vector<std::int64_t> held = held_messages(sound, rank, messages);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
   Peak most;
@@ -404,11 +432,11 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
         passes[static_cast<std::size_t>(a.chunk)].that_leave(more_sums(run, a.microbatch));
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + held[i] * message);
+    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + held[i]);
     now += pass.change(a.act) - (last[i] ? batch : 0);
     if (ends_backward(a.act)) sums += pass.summed;
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + arriving[i] + held[i + 1] * message);
+    most.all = std::max(most.all, now + sums + arriving[i] + held[i + 1]);
   }
   return most;
 }
@@ -475,10 +503,12 @@ void add_evaluation(const config::Run& run, const SoundSchedule& sound, std::vec
                    stage_evaluation(run, memory.stages[i],
                                     memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
     const Program& program = sound.schedule.programs[rank];
-    memory.evaluation +=
-        std::ranges::max(arriving_bytes(run, program, receives_beside(program, /*forward_only=*/true))) +
-        most_batches(program, sound.schedule.chunks) * batch_bytes(run) +
-        most_messages(program, sound.messages[rank].released) * message_bytes(run);
+    const std::vector<ChunkMessages> evaluated(memory.stages.size(),
+                                               {message_bytes(run, 1), message_bytes(run, 1), false});
+    memory.evaluation += std::ranges::max(arriving_bytes(run, program, evaluated,
+                                                         receives_beside(program, /*forward_only=*/true))) +
+                         most_batches(program, sound.schedule.chunks) * batch_bytes(run) +
+                         most_messages(program, sound.messages[rank].released) * message_bytes(run, 1);
   }
 }
 

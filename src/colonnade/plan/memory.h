@@ -22,6 +22,7 @@ struct StageMemory {
   std::int64_t num_parameters = 0;    ///< local elements, with filling rows and tied copies
   std::int64_t expert_elements = 0;   ///< of the flat buffer: those of experts
   std::int64_t tied_elements = 0;     ///< of the flat buffer: of the table that both ends of the model read
+  std::int64_t read_again = 0;        ///< the same for each block of this rank that reads it behind another
   std::int64_t encoder_elements = 0;  ///< of the flat buffer: of the encoder's relative positions
   std::int64_t decoder_elements = 0;  ///< the decoder's
   std::int64_t parameters = 0;   ///< bytes of the flat buffer, in params_dtype, with its filling; of this
@@ -46,12 +47,6 @@ struct StageMemory {
                                               ///< copies travel beside it
   int peak_live = 0;                          ///< (micro-batch, chunk) pairs at that moment, at most
 
-  /// Of a table that two blocks of this rank read.
-  [[nodiscard]] std::int64_t read_twice() const {
-    const bool ends = std::ranges::any_of(stages, &StageBlocks::embedding) &&
-                      std::ranges::any_of(stages, &StageBlocks::head);
-    return ends ? tied_elements : 0;
-  }
   /// Between steps, and while the optimizer steps.
   [[nodiscard]] std::int64_t resident() const { return parameters + gradients + optimizer + tables; }
   /// In forward and backward.

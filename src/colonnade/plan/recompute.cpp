@@ -34,13 +34,14 @@ LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage) 
 
 LayerCounts layers_with_predictions(const config::Model& model, const StageBlocks& stage) {
   LayerCounts counts = layers_of(model, stage);
-  if (stage.head) (layers_with_experts(model).back() ? counts.experts : counts.dense) += model.mtp_num_layers;
+  if (stage.final_norm)
+    (layers_with_experts(model).back() ? counts.experts : counts.dense) += model.mtp_num_layers;
   return counts;
 }
 
 LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage) {
   LayerCounts counts = layers_made_again(run, stage);
-  if (stage.head && makes_predictions_again(run.recompute))
+  if (stage.final_norm && makes_predictions_again(run.recompute))
     (layers_with_experts(run.model).back() ? counts.experts : counts.dense) += run.model.mtp_num_layers;
   return counts;
 }

@@ -26,7 +26,7 @@ struct LayerCounts {
 };
 LayerCounts layers_of(const config::Model& model, const StageBlocks& stage);
 LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage);
-/// The same with the layers of further tokens, behind the head.
+/// The same with the layers of further tokens, behind the final norm.
 LayerCounts layers_with_predictions(const config::Model& model, const StageBlocks& stage);
 LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage);
 

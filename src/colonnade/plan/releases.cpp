@@ -73,31 +73,34 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
 
 namespace {
 
-/// What an action adds to the messages that are there, but for those that arrive. `kept`: its chunk hands on
-/// what it was given.
-int made(const Schedule& schedule, int rank, const Action& a, bool kept) {
+/// What an action adds to the messages that are there, but for those that arrive.
+std::int64_t made(const Schedule& schedule, int rank, const Action& a, const ChunkMessages& chunk) {
   const int stage = schedule.stage(rank, a);
   const bool here_before = stage > 0 && !schedule.placement.crosses(stage - 1);
   const bool here_next = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
   if (a.act == Do::kForward)  // the output of a chunk before, on this rank, is this one's input
-    return (stage + 1 < schedule.stages() && !kept ? 1 : 0) - (here_before ? 1 : 0);
-  return gives_input_gradient(a.act) ? (stage > 0 ? 1 : 0) - (here_next ? 1 : 0) : 0;
+    return (stage + 1 < schedule.stages() && !chunk.empty ? chunk.output : 0) -
+           (here_before ? chunk.input : 0);
+  if (!gives_input_gradient(a.act)) return 0;
+  return (stage > 0 ? chunk.input : 0) - (here_next ? chunk.output : 0);
 }
 
 }  // namespace
 
-std::vector<int> held_messages(const SoundSchedule& sound, int rank, const std::vector<bool>& empty) {
+std::vector<std::int64_t> held_messages(const SoundSchedule& sound, int rank,
+                                        const std::vector<ChunkMessages>& chunks) {
   const Schedule& schedule = sound.schedule;
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   const auto& arrived = sound.messages[static_cast<std::size_t>(rank)].released;
-  const auto is_kept = [&](const Action& a) { return empty[static_cast<std::size_t>(a.chunk)]; };
-  std::vector<int> held{0};
+  const auto chunk_of = [&](const Action& a) { return chunks[static_cast<std::size_t>(a.chunk)]; };
+  const auto sent = [&](const Action& a) {
+    const ChunkMessages chunk = chunk_of(a);
+    return a.act == Do::kSendGradient ? chunk.input : chunk.empty ? 0 : chunk.output;
+  };
+  std::vector<std::int64_t> held{0};
   for (std::size_t i = 0; i < program.size(); ++i) {
-    const auto gone = std::ranges::count_if(arrived[i], [&](std::size_t send) {
-      return program[send].act == Do::kSendGradient || !is_kept(program[send]);
-    });
-    held.push_back(held.back() + made(schedule, rank, program[i], is_kept(program[i])) -
-                   static_cast<int>(gone));
+    held.push_back(held.back() + made(schedule, rank, program[i], chunk_of(program[i])));
+    for (const std::size_t send : arrived[i]) held.back() -= sent(program[send]);
   }
   return held;
 }

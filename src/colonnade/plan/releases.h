@@ -33,10 +33,16 @@ struct SoundSchedule {
 /// Throws Error unless the schedule is sound (check).
 SoundSchedule sound(Schedule schedule);
 
-/// By place in `rank`'s program, before what stands there, and behind the last: outputs and gradients of
-/// inputs that lie on the rank beside what its passes keep. A sent one stays until it is released; what the
-/// next or the last chunk of this rank reads, until that does. `empty`: by chunk, whether it has no blocks
-/// and so hands on the input that it keeps.
-std::vector<int> held_messages(const SoundSchedule& sound, int rank, const std::vector<bool>& empty);
+/// Bytes of what a chunk is given and gives, and of their gradients.
+struct ChunkMessages {
+  std::int64_t input = 0, output = 0;
+  bool empty = false;  ///< it has no blocks and so hands on the input that it keeps
+};
+
+/// By place in `rank`'s program, before what stands there, and behind the last: bytes of outputs and
+/// gradients of inputs that lie on the rank beside what its passes keep. A sent one stays until it is
+/// released; what the next or the last chunk of this rank reads, until that does.
+std::vector<std::int64_t> held_messages(const SoundSchedule& sound, int rank,
+                                        const std::vector<ChunkMessages>& chunks);
 
 }  // namespace colonnade::plan

@@ -114,11 +114,11 @@ std::vector<StageBlocks> from_counts(const std::vector<std::int64_t>& counts) {
   std::vector<StageBlocks> stages;
   std::int64_t layer = 0;
   for (const std::int64_t count : counts) {
-    stages.push_back({.embedding = false, .first_layer = layer, .num_layers = count, .head = false});
+    stages.push_back({.first_layer = layer, .num_layers = count});
     layer += count;
   }
   stages.front().embedding = true;
-  stages.back().head = true;
+  stages.back().final_norm = stages.back().head = true;
   return stages;
 }
 
@@ -168,7 +168,7 @@ std::vector<int> holders(const Model& model, const Parallel& p, const std::vecto
       case HeldBy::kOneStage:
         return false;
       case HeldBy::kEnds:
-        return s.embedding || s.head;
+        return s.embedding || word_reader_at_end(model, s).has_value();
       case HeldBy::kEncoder:
         return s.num_layers > 0 && s.first_layer < model.encoder_num_layers;
       case HeldBy::kDecoder:
@@ -182,10 +182,17 @@ std::vector<int> holders(const Model& model, const Parallel& p, const std::vecto
   return {ranks.begin(), ranks.end()};
 }
 
+std::optional<WordReader> word_reader_at_end(const Model& model, const StageBlocks& stage) {
+  if (stage.final_norm && model.mtp_num_layers > 0) return WordReader::kFinalNorm;
+  if (stage.head && !model.untie_embeddings_and_output_weights) return WordReader::kHead;
+  return std::nullopt;
+}
+
 FirstReaders first_readers(const Model& model, const std::vector<StageBlocks>& stages) {
   FirstReaders first;
   for (const StageBlocks& stage : stages) {
-    first.embedding = first.embedding || stage.embedding;
+    if (!first.words)
+      first.words = stage.embedding ? WordReader::kEmbedding : word_reader_at_end(model, stage);
     for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
       auto& of_stack = i < model.encoder_num_layers ? first.encoder : first.decoder;
       if (!of_stack) of_stack = i;

@@ -18,15 +18,19 @@ struct StageBlocks {
   bool embedding = false;
   std::int64_t first_layer = 0;  ///< 0-based global number; those of an encoder come first
   std::int64_t num_layers = 0;
-  bool head = false;  ///< final norm, output layer and loss
+  bool final_norm = false;  ///< with the layers of further tokens behind it
+  bool head = false;        ///< output layer and loss
+  /// Hidden states of a token that come in and go out in training: behind the final norm also those of
+  /// further tokens. An evaluation has one.
+  std::int64_t states_in = 1, states_out = 1;
 
-  [[nodiscard]] bool empty() const { return !embedding && num_layers == 0 && !head; }
+  [[nodiscard]] bool empty() const { return !embedding && num_layers == 0 && !final_norm && !head; }
 };
 
 /// stages[v] for virtual stage v; size is a multiple of the pipeline size. plan::placement_of says which rank
 /// holds which of them.
-/// Covers E once (first), every layer once in order and L once (last), or throws ConfigError with
-/// the counts it got.
+/// Covers E once (first), every layer once in order, further tokens and L once (last), or throws ConfigError
+/// with the counts it got.
 std::vector<StageBlocks> split_stages(const config::Model& model, const config::Parallel& parallel);
 
 /// Those of pipeline rank `rank`, by chunk.
@@ -38,9 +42,15 @@ std::vector<StageBlocks> stages_of_rank(const config::Model& model, const config
 std::vector<int> holders(const config::Model& model, const config::Parallel& parallel,
                          const std::vector<StageBlocks>& stages, HeldBy held_by);
 
+/// Parts of the model that may read the table of word embeddings.
+enum class WordReader { kEmbedding, kFinalNorm, kHead };
+/// Of the last block of a stage, which has the final norm, the head or both: further tokens look up rows, the
+/// head of tied embeddings multiplies with the table. None: it does not read it.
+std::optional<WordReader> word_reader_at_end(const config::Model& model, const StageBlocks& stage);
+
 /// The parts of a rank that hold what several blocks read: the first of its stages' blocks that reads it.
 struct FirstReaders {
-  bool embedding = false;
+  std::optional<WordReader> words;
   std::optional<std::int64_t> encoder, decoder;  ///< layers; none: the rank has none of them
 };
 /// `stages`: those of a rank, by chunk.

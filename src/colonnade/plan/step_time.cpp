@@ -52,6 +52,7 @@ class Estimator {
       costs_.push_back({times_.back().forward.total(), times_.back().backward.total(), times_.back().weight});
       elements_.push_back(elements_of(stage));
     }
+    add_words();
     pipeline_ = times_of_step(schedules_, run_.parallel, chunks_, microbatches_, costs_, transfer());
     StepTime t;
     int busiest = 0;
@@ -92,8 +93,25 @@ class Estimator {
     sum.dense -= before.dense;
     sum.expert -= before.expert;
     if (stage.embedding) sum += sizes_.embedding;
+    if (stage.final_norm) sum += sizes_.final_norm;
     if (stage.head) sum += sizes_.head;
     return sum;
+  }
+
+  /// Copies of the table of word embeddings, one for each rank whose first reader is no embedding; other
+  /// readers gather it again.
+  void add_words() {
+    again_.resize(stages_.size());
+    for (int rank = 0; rank < ranks_; ++rank) {
+      bool held = false;
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
+        const std::size_t at = stage(rank, chunk);
+        held = held || stages_[at].embedding;
+        if (!word_reader_at_end(run_.model, stages_[at])) continue;
+        (held ? again_ : elements_)[at] += sizes_.words;
+        held = true;
+      }
+    }
   }
 
   /// Data ranks next to each other that share what is sharded, and those at one place in all such groups.
@@ -145,16 +163,17 @@ class Estimator {
     return held;
   }
 
-  /// One activation from a stage to the next.
+  /// From a stage to the next.
   [[nodiscard]] double transfer() const {
     if (ranks_ < 2) return 0;
-    // The slowest way sets the pace.
+    // The slowest way and the largest message set the pace.
+    const std::int64_t states = std::ranges::max(stages_, {}, &StageBlocks::states_out).states_out;
     const bool near = mesh_.peers(0, {Axis::kPp}).back() < hw_.devices_per_node;
     const Link& link = near ? hw_.intra_node : hw_.inter_node;
     const double cut = run_.parallel.sequence_parallel ? mesh_.size(Axis::kTp) : 1;
     const double rows = static_cast<double>(run_.training.micro_batch_size * run_.training.seq_length) /
                         run_.parallel.context_parallel_size;
-    const double bytes = rows * static_cast<double>(run_.model.hidden_size) * element_ / cut;
+    const double bytes = static_cast<double>(states * run_.model.hidden_size) * rows * element_ / cut;
     return bytes / (link.bandwidth * link.share) + link.latency;
   }
 
@@ -248,7 +267,7 @@ class Estimator {
       double sum = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         Elements elements = elements_[stage(rank, chunk)];
-        if (stages_[stage(rank, chunk)].head) elements += sizes_.read_twice;
+        elements += again_[stage(rank, chunk)];
         const double gather = values ? data_seconds(elements, element_) : 0;
         const double scatter = scatter_seconds(elements);
         const StageTime& t = times_[stage(rank, chunk)];
@@ -301,6 +320,7 @@ class Estimator {
   std::vector<StageTime> times_;    ///< by virtual stage
   std::vector<StageCost> costs_;    ///< the same, summed
   std::vector<Elements> elements_;  ///< the same
+  std::vector<Elements> again_;     ///< the same: what its blocks gather beside that
   PipelineTimes pipeline_;
 };
 
@@ -322,6 +342,8 @@ LocalSizes local_sizes(const config::Run& run) {
     };
   };
   for_each(embedding_params(run.model, run.parallel), count(sizes.embedding));
+  count(sizes.words)(embedding_params(run.model, run.parallel).word);
+  for_each(final_params(run.model, run.parallel), count(sizes.final_norm));
   for_each(head_params(run.model, run.parallel), count(sizes.head));
   sizes.up_to_layer.emplace_back();
   for (std::int64_t layer = 0; layer < run.model.num_layers; ++layer) {
@@ -329,11 +351,6 @@ LocalSizes local_sizes(const config::Run& run) {
     for_each(layer_params(run.model, run.parallel, layer), count(sum));
     sizes.up_to_layer.push_back(sum);
   }
-  // Tied tables lie on both ends of a pipeline; of one rank both read the same.
-  const Placement placement = placement_of(split_stages(run.model, run.parallel), run.parallel);
-  const bool together = placement.place(0).rank == placement.place(placement.stages() - 1).rank;
-  if (run.model.word_embeddings_shared())
-    count(together ? sizes.read_twice : sizes.head)(embedding_params(run.model, run.parallel).word);
   return sizes;
 }
 

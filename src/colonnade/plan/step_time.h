@@ -26,9 +26,9 @@ struct Elements {
 
 /// By block. Depends on the model and on the sizes of the tensor, expert and expert tensor axes alone.
 struct LocalSizes {
-  Elements embedding, head;
+  Elements embedding, final_norm, head;
   std::vector<Elements> up_to_layer;  ///< [i]: layers 0 .. i-1 together
-  Elements read_twice;                ///< the table that both ends read, where they are on one rank
+  Elements words;                     ///< the table, part of `embedding`; copies of it count apart
 };
 LocalSizes local_sizes(const config::Run& run);
 

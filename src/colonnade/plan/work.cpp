@@ -73,7 +73,7 @@ void add_attentions(const config::Run& run, const StageBlocks& stage, ScoresIn s
   }
 }
 
-/// Each further token is embedded, passes a layer of the last one's kind and is predicted.
+/// Each further token is embedded and passes a layer of the last one's kind.
 void add_predictions(const config::Run& run, ScoresIn scores, std::vector<RepeatedWork>& parts) {
   const auto depths = static_cast<double>(run.model.mtp_num_layers);
   if (depths == 0) return;
@@ -83,7 +83,6 @@ void add_predictions(const config::Run& run, ScoresIn scores, std::vector<Repeat
   parts.push_back({prediction_work(run), depths, false, again});
   parts.push_back({attention_work(run, run.model.num_layers, scores), depths, true, again});
   parts.push_back({experts ? experts_work(run) : mlp_work(run), depths, true, again});
-  parts.push_back({head_work(run), depths});
 }
 
 /// A layer's second half behind its norm, and before the one that may follow it.
@@ -110,7 +109,7 @@ void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn sco
   add("layernorm", norm, 2 * (dense + experts));
   for (const auto& [first, count] : alike(run, stage))
     add("core_attn", core_attention_work(run, first, scores), real(count));
-  if (stage.head)
+  if (stage.final_norm)
     add("core_attn", core_attention_work(run, run.model.num_layers, scores), real(run.model.mtp_num_layers));
   if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run), dense + experts);
   add("mlp", without_norms(run, mlp_work(run)), dense);
@@ -131,8 +130,8 @@ std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& 
   if (counts.dense > 0) parts.push_back({mlp_work(run), real(counts.dense), true, real(whole.dense)});
   if (counts.experts > 0)
     parts.push_back({experts_work(run), real(counts.experts), true, real(whole.experts)});
-  if (stage.head) parts.push_back({head_work(run), 1});
-  if (stage.head) add_predictions(run, scores, parts);
+  if (stage.head) parts.push_back({head_work(run), 1 + real(run.model.mtp_num_layers)});
+  if (stage.final_norm) add_predictions(run, scores, parts);
   add_selected(run, stage, scores, parts);
   return parts;
 }

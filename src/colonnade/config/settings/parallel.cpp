@@ -125,7 +125,8 @@ void pipeline(Table& t) {
       "--account-for-loss-in-pipeline-split", "the output layer and loss count as a layer in the split");
   t.add<kParallel, &Parallel::pipeline_model_parallel_layout>(
       "--pipeline-model-parallel-layout",
-      "explicit stages, e.g. \"Et*3|(tt|)*29,L\": E embedding, t layer, L loss, | next stage, *n repeats");
+      "explicit stages, e.g. \"Et*3|(tt|)*29,m|L\": E embedding, e layer of an encoder, t layer, m further token, L loss, "
+      "| next stage, *n repeats");
 }
 
 void data(Table& t) {

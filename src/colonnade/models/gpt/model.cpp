@@ -76,10 +76,16 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
       stack.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i),
                                                                  model, context, rotary.of(model, i), i));
     layers::append_with_recomputation(stage.blocks, std::move(stack), context.recompute);
+    std::unique_ptr<FinalStates> states;
+    if (part.final_norm) {
+      states =
+          std::make_unique<FinalStates>(model, parallel, context, rotary.of(model, model.num_layers), word);
+      if (states->word() != nullptr) word = states->word();
+    }
     if (part.head)
-      stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context,
-                                                         rotary.of(model, model.num_layers),
-                                                         model.word_embeddings_shared() ? word : nullptr));
+      stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context, std::move(states), word));
+    else if (states)
+      stage.blocks.push_back(std::make_unique<FinalBlock>(std::move(states), model.mtp_num_layers));
     stage.first = part.embedding;
     stage.last = part.head;
   }

@@ -15,12 +15,13 @@ namespace colonnade::models::gpt {
 
 /// All virtual stages of this rank with initial values, in chunk order. `blocks` says what each holds. They
 /// read of a batch: `tokens` [b, s]; `position_ids`, `labels`, `attention_mask`, `samples` where needed. They
-/// hand on [s, b, h]; the last one gives loss [b, s] (Output::kLoss) or logits [b, s, vocabulary]
-/// (Output::kLogits).
+/// hand on [s, b, h], in training from the layers of further tokens on 1 + D of them one after the other
+/// (plan::StageBlocks::states_out); the last one gives loss [b, s] (Output::kLoss) or logits
+/// [b, s, vocabulary] (Output::kLogits).
 ///
-/// Where the end of the model reads the embedding's table (tied embeddings, multi-token prediction) and one
-/// rank holds both ends, it reads the same; a last stage apart holds a copy (Parameter::is_copy) whose
-/// gradient is summed with the first stage's.
+/// Where the end of the model reads the embedding's table (tied embeddings, multi-token prediction) all of a
+/// rank read the same; a rank without the embedding holds a copy (Parameter::is_copy) whose gradient is
+/// summed with the first stage's.
 std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  std::int64_t max_sequence);

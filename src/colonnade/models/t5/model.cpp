@@ -96,7 +96,9 @@ class HeadBlock final : public tensor::Block {
  public:
   HeadBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context,
             tensor::Parameter* word)
-      : parts_(context.sequence_part().parts), head_(model, parallel, context, nullptr, word) {}
+      : parts_(context.sequence_part().parts),
+        head_(model, parallel, context,
+              std::make_unique<gpt::FinalStates>(model, parallel, context, nullptr, nullptr), word) {}
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
     return head_.forward(SideBySide(x, pass, parts_).decoder, pass);
   }
@@ -148,9 +150,7 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
       stack.push_back(std::make_unique<LayerBlock>(model, parallel, context, rotary, i, distances));
     }
     layers::append_with_recomputation(stage.blocks, std::move(stack), context.recompute);
-    if (part.head)
-      stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context,
-                                                         model.word_embeddings_shared() ? word : nullptr));
+    if (part.head) stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context, word));
     stage.first = part.embedding;
     stage.last = part.head;
   }

@@ -62,9 +62,9 @@ std::int64_t layer_waiting(const Sequences& s, std::int64_t layer) {
   return attention_waiting(s.of(layer)) + cross_waiting(s, layer) + mlp_waiting(s.of(layer), layer);
 }
 
-/// Of a further token: the projection of the token and of what is predicted so far, a layer and logits.
+/// Of a further token: the projection of the token and of what is predicted so far, and a layer.
 std::int64_t prediction_waiting(const Sizes& z) {
-  return 3 * z.hidden + attention_waiting(z) + mlp_waiting(z, z.m.num_layers) + head_waiting(z);
+  return 3 * z.hidden + attention_waiting(z) + mlp_waiting(z, z.m.num_layers);
 }
 
 /// Of a layer's MLP: the gradient of fc2's input (with the gathered gradient and the weight's), then of the
@@ -163,14 +163,15 @@ class Backward {
         units_(std::move(units)) {}
 
   std::int64_t most(const StageBlocks& stage) {
-    if (stage.head) head();
+    end(stage);
     layers(stage);
     if (stage.embedding) {
       const UnitBytes unit = take_unit();
       see(s_.hidden() + bytes_in(unit));
       land(unit);
     }
-    if (stage.empty()) see(2 * s_.hidden());  // the gradient that came, and its copy that goes on
+    if (stage.empty())
+      see(2 * stage.states_in * s_.hidden());  // the gradient that came, and its copy that goes on
     return std::max(most_, s_.hidden());
   }
 
@@ -180,22 +181,38 @@ class Backward {
     return run;
   }
 
-  /// The model's own logits, then those of each further token before its layer.
-  void head() {
+  void end(const StageBlocks& stage) {
+    if (!stage.final_norm && !stage.head) return;
     const UnitBytes unit = take_unit();
-    const std::int64_t logits = logit_activations(z_);
-    see(head_working(z_, waits_) + bytes_in(unit));
-    leave(head_activations(s_) - z_.m.mtp_num_layers * prediction_activations(s_), head_waiting(z_));
-    for (std::int64_t i = 0; i < z_.m.mtp_num_layers; ++i) {
-      see(z_.hidden + head_working(z_, waits_) + bytes_in(unit));
-      leave(logits, head_waiting(z_));
-      const bool again = makes_predictions_again(run_.recompute);
-      const std::int64_t layer = layer_activations(s_, z_.m.num_layers);
-      if (again) now_ += layer;
-      pass(again ? plain_ : s_, z_.m.num_layers, z_.hidden + bytes_in(unit));
-      leave(prediction_activations(s_) - logits - (again ? 0 : layer), 3 * z_.hidden);
-    }
+    if (stage.head) head(stage, unit);
+    if (stage.final_norm) final_norm(stage, unit);
     land(unit);
+  }
+
+  /// The model's own logits, then those of the further tokens. Gradients of all states lie there in the end;
+  /// those that came from another stage are put together.
+  void head(const StageBlocks& stage, const UnitBytes& unit) {
+    for (std::int64_t i = 0; i <= z_.m.mtp_num_layers; ++i) {
+      see(i * z_.hidden + head_working(z_, waits_) + bytes_in(unit));
+      leave(i == 0 ? logit_activations(s_) : further_logit_activations(s_), head_waiting(z_));
+    }
+    if (!ends_apart(z_.m, stage)) return;
+    see(2 * stage.states_in * z_.hidden + bytes_in(unit));
+    leave(stage.states_in * z_.hidden, 0);
+  }
+
+  /// The last further token first. Gradients of the states before it lie beside; what came from another stage
+  /// lies together and stays whole.
+  void final_norm(const StageBlocks& stage, const UnitBytes& unit) {
+    const bool apart = ends_apart(z_.m, stage), again = makes_predictions_again(run_.recompute);
+    const std::int64_t depths = z_.m.mtp_num_layers;
+    const std::int64_t layer = depths > 0 ? layer_activations(s_, z_.m.num_layers) : 0;
+    for (std::int64_t i = depths; i > 0; --i) {
+      if (again) now_ += layer;
+      pass(again ? plain_ : s_, z_.m.num_layers, (apart ? depths + 1 : i) * z_.hidden + bytes_in(unit));
+      leave(prediction_activations(s_) - (again ? 0 : layer), 3 * z_.hidden);
+    }
+    leave(final_norm_activations(z_) - (apart ? z_.hidden : 0), 0);
   }
 
   void layers(const StageBlocks& stage) {
@@ -259,7 +276,9 @@ std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage) {
   const Sizes& z = s.tokens();
   std::int64_t bytes = 0;
   for (std::int64_t i = 0; i < stage.num_layers; ++i) bytes += layer_waiting(s, stage.first_layer + i);
-  return bytes + (stage.head ? head_waiting(z) + z.m.mtp_num_layers * prediction_waiting(z) : 0);
+  if (stage.final_norm) bytes += z.m.mtp_num_layers * prediction_waiting(z);
+  if (stage.head) bytes += (1 + z.m.mtp_num_layers) * head_waiting(z);
+  return bytes;
 }
 
 std::int64_t stage_working(const config::Run& run, const StageBlocks& stage, bool waits,
@@ -271,7 +290,7 @@ std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& st
                                    const std::vector<UnitBytes>& units) {
   const Sequences s(run);
   const Sizes& z = s.tokens();
-  const std::int64_t h = z.m.hidden_size, depths = stage.head ? z.m.mtp_num_layers : 0;
+  const std::int64_t h = z.m.hidden_size, depths = z.m.mtp_num_layers;
   const std::int64_t of_layer = weight_gradient(z, std::max(attention_weight(z), z.fc1 * h));
   std::int64_t now = 0, most = 0;
   std::size_t left = units.size();
@@ -282,9 +301,12 @@ std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& st
     most = std::max(most, now + unit.landing_weights);
     now += unit.summed;
   };
-  if (stage.head) {
-    const std::int64_t of_head = weight_gradient(z, std::max(z.vocabulary * h, depths > 0 ? 2 * h * h : 0));
-    compute(std::max(of_head, depths > 0 ? of_layer : 0), head_waiting(z) + depths * prediction_waiting(z));
+  if (stage.final_norm || stage.head) {
+    const std::int64_t of_head = stage.head ? weight_gradient(z, z.vocabulary * h) : 0;
+    const bool predicts = stage.final_norm && depths > 0;
+    const std::int64_t of_predictions = predicts ? std::max(weight_gradient(z, 2 * h * h), of_layer) : 0;
+    compute(std::max(of_head, of_predictions), (stage.head ? (1 + depths) * head_waiting(z) : 0) +
+                                                   (predicts ? depths * prediction_waiting(z) : 0));
   }
   std::int64_t layer = stage.first_layer + stage.num_layers;
   auto lengths = stretches_made_again(run.recompute, stage.num_layers);

@@ -154,27 +154,51 @@ std::int64_t layer_activations(const Sequences& s, std::int64_t layer) {
          cross_activations(s, layer);
 }
 
-std::int64_t logit_activations(const Sizes& z) {
-  return 2 * z.hidden + norm_statistics(z.m, z.r) + z.n * z.vocabulary * z.e +
-         z.n * kFp32 * (z.tp > 1 ? 3 : 2);
-}
+std::int64_t final_norm_activations(const Sizes& z) { return 2 * z.hidden + norm_statistics(z.m, z.r); }
 
 std::int64_t prediction_activations(const Sequences& s) {
   const Sizes& z = s.tokens();
   if (z.m.mtp_num_layers == 0) return 0;
   const std::int64_t layer =
       makes_predictions_again(s.run(z.m.num_layers).recompute) ? 0 : layer_activations(s, z.m.num_layers);
-  // Of a cut sequence they are the batch's, and labels in the order (s, b) a copy.
-  const std::int64_t labels = z.b > 1 ? z.n * kInt64 : 0;
-  const std::int64_t moved = z.cp > 1 ? labels : z.n * (2 * kInt64 + kFp32);
-  return moved + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer + logit_activations(z);
+  const std::int64_t tokens = z.cp > 1 ? 0 : z.n * kInt64;  // of a cut sequence they are the batch's
+  return tokens + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer + final_norm_activations(z);
 }
 
-std::int64_t head_activations(const Sequences& s) {
+namespace {
+
+std::int64_t logits(const Sizes& z) { return z.n * z.vocabulary * z.e + z.n * kFp32 * (z.tp > 1 ? 3 : 2); }
+
+/// In the order (s, b) a copy.
+std::int64_t labels(const Sizes& z) { return z.b > 1 ? z.n * kInt64 : 0; }
+
+}  // namespace
+
+std::int64_t logit_activations(const Sequences& s) {
   const Sizes& z = s.tokens();
-  const std::int64_t labels = z.b > 1 ? z.n * kInt64 : 0;  // in the order (s, b)
-  return logit_activations(z) + labels + z.m.mtp_num_layers * prediction_activations(s) +
-         s.beside(z.m.all_layers());
+  return logits(z) + labels(z) + s.beside(z.m.all_layers());
+}
+
+std::int64_t further_logit_activations(const Sequences& s) {
+  const Sizes& z = s.tokens();
+  return logits(z) + (z.cp > 1 ? labels(z) : z.n * (kInt64 + kFp32));
+}
+
+bool ends_apart(const config::Model& model, const StageBlocks& stage) {
+  return model.mtp_num_layers > 0 && stage.final_norm != stage.head;
+}
+
+std::int64_t end_activations(const Sequences& s, const StageBlocks& stage) {
+  const Sizes& z = s.tokens();
+  const std::int64_t depths = z.m.mtp_num_layers;
+  const bool apart = ends_apart(z.m, stage);
+  std::int64_t kept = 0;
+  if (stage.final_norm)
+    kept += final_norm_activations(z) + depths * prediction_activations(s) - (apart ? z.hidden : 0);
+  if (stage.head)
+    kept += logit_activations(s) + depths * further_logit_activations(s) +
+            (apart ? stage.states_in * z.hidden : 0);
+  return kept;
 }
 
 std::int64_t embedding_activations(const config::Run& run, const Sizes& z) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "colonnade/plan/activations/sequences.h"
+#include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
 
@@ -35,14 +36,24 @@ std::int64_t cross_scores(const Sequences& s);
 /// projection's input. Nothing in other layers.
 std::int64_t cross_activations(const Sequences& s, std::int64_t layer);
 
-/// Final norm, logits and their statistics; combined ones are longer.
-std::int64_t logit_activations(const Sizes& z);
+/// Input and output of the final norm.
+std::int64_t final_norm_activations(const Sizes& z);
 
-/// Of one further token: its tokens, labels and mask, moved by their distance; the embedded tokens, what is
-/// projected, and norms of both; a layer and what the head keeps.
+/// Of one further token: its tokens, moved by their distance; the embedded tokens, what is projected, and
+/// norms of both; a layer and its norm.
 std::int64_t prediction_activations(const Sequences& s);
 
-std::int64_t head_activations(const Sequences& s);
+/// Logits of the next token with their statistics (combined ones are longer) and labels.
+std::int64_t logit_activations(const Sequences& s);
+/// The same of a further token; its labels and mask are moved by their distance.
+std::int64_t further_logit_activations(const Sequences& s);
+
+/// Final norm and further tokens, of which the last one is kept by who reads it; where they are in another
+/// stage, the states that come from there.
+std::int64_t end_activations(const Sequences& s, const StageBlocks& stage);
+
+/// Whether further tokens and head are in two stages.
+bool ends_apart(const config::Model& model, const StageBlocks& stage);
 
 /// Positions of one sequence lie where they were made; those of several, or of a cut one, are copied. Those
 /// of the batch are copied where the part of a tensor rank does not lie together.

@@ -192,14 +192,17 @@ std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
                    .held_by = encoder ? HeldBy::kEncoder : HeldBy::kDecoder};
 }
 
-HeadParams head_params(const Model& model, const Parallel& parallel) {
+FinalParams final_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
-  HeadParams p{.final_norm = build.norm("decoder.final_layernorm"),
-               .predictions = {},
-               .output = std::nullopt,
-               .output_bias = std::nullopt};
+  FinalParams p{.norm = build.norm("decoder.final_layernorm"), .predictions = {}};
   for (std::int64_t depth = 0; depth < model.mtp_num_layers; ++depth)
     p.predictions.push_back(prediction_params(model, build, depth));
+  return p;
+}
+
+HeadParams head_params(const Model& model, const Parallel& parallel) {
+  const Builder build(model, parallel);
+  HeadParams p{.output = std::nullopt, .output_bias = std::nullopt};
   const std::string output = model.has_encoder() ? "lm_head.output_layer" : "output_layer";
   if (model.untie_embeddings_and_output_weights)
     p.output = build.vocabulary(output + ".weight", model.init_method_std);
@@ -216,6 +219,7 @@ std::vector<ParamSpec> model_params(const Model& model, const Parallel& parallel
       for_each(relative_bias(model, layer < model.encoder_num_layers), add);
     for_each(layer_params(model, parallel, layer), add);
   }
+  for_each(final_params(model, parallel), add);
   for_each(head_params(model, parallel), add);
   return all;
 }

@@ -83,17 +83,20 @@ struct EmbeddingParams {
   ParamSpec word;                     ///< [vocabulary, h]
   std::optional<ParamSpec> position;  ///< [max positions, h], learned positions only
 };
-struct HeadParams {
-  NormParams final_norm;
+struct FinalParams {
+  NormParams norm;
   std::vector<PredictionParams> predictions;  ///< one per further token
-  std::optional<ParamSpec> output;            ///< [vocabulary, h]; empty: tied to the word embeddings
-  std::optional<ParamSpec> output_bias;       ///< [vocabulary]
+};
+struct HeadParams {
+  std::optional<ParamSpec> output;       ///< [vocabulary, h]; empty: tied to the word embeddings
+  std::optional<ParamSpec> output_bias;  ///< [vocabulary]
 };
 
 /// The model must be complete (config::derive): every size above 0. Throws Error otherwise.
 EmbeddingParams embedding_params(const config::Model& model, const config::Parallel& parallel);
 /// `layer` is the 0-based global number, those of an encoder first.
 LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
+FinalParams final_params(const config::Model& model, const config::Parallel& parallel);
 HeadParams head_params(const config::Model& model, const config::Parallel& parallel);
 /// [buckets, heads], cut by heads: the bias of each distance, which all layers of the encoder, or of the
 /// decoder, read. Empty without relative positions.
@@ -107,7 +110,7 @@ std::vector<bool> layers_with_experts(const config::Model& model);
 /// be read, which plan::check tells before.
 std::int64_t window_of(const config::Model& model, std::int64_t layer);
 
-/// Every parameter of the model once, in block order: embedding, layers, head.
+/// Every parameter of the model once, in block order: embedding, layers, final norm, head.
 std::vector<ParamSpec> model_params(const config::Model& model, const config::Parallel& parallel);
 
 // for_each(part, f) calls f(spec) for each parameter that exists, in the order of the struct.
@@ -170,9 +173,12 @@ void for_each(const EmbeddingParams& p, F&& f) {
   for_each(p.position, f);
 }
 template <typename F>
-void for_each(const HeadParams& p, F&& f) {
-  for_each(p.final_norm, f);
+void for_each(const FinalParams& p, F&& f) {
+  for_each(p.norm, f);
   for (const PredictionParams& prediction : p.predictions) for_each(prediction, f);
+}
+template <typename F>
+void for_each(const HeadParams& p, F&& f) {
   for_each(p.output, f);
   for_each(p.output_bias, f);
 }

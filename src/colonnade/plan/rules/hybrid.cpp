@@ -112,14 +112,10 @@ Broken levels(const Run& r) {
                  "set --cp-comm-type p2p or all_gather"};
 }
 
-/// Whether a pipeline rank has several virtual stages; no layout that another rule refuses.
+/// Whether a pipeline rank has several virtual stages.
 bool has_virtual_stages(const Run& r) {
   const auto ranks = static_cast<std::size_t>(std::max(r.parallel.pipeline_model_parallel_size, 1));
-  try {
-    return split_stages(r.model, r.parallel).size() > ranks;
-  } catch (const ConfigError&) {
-    return false;
-  }
+  return stages_if_sound(r).size() > ranks;
 }
 
 /// Of what needs as many micro-batches on all ranks.

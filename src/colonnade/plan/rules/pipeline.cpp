@@ -17,12 +17,8 @@ using Broken = std::optional<Finding>;
 
 /// Virtual stages of a rank; 0 when the split is impossible.
 int virtual_stages(const Run& r) {
-  try {
-    const int ranks = r.parallel.pipeline_model_parallel_size;
-    return ranks < 1 ? 0 : static_cast<int>(split_stages(r.model, r.parallel).size()) / ranks;
-  } catch (const ConfigError&) {
-    return 0;
-  }
+  const int ranks = r.parallel.pipeline_model_parallel_size;
+  return ranks < 1 ? 0 : static_cast<int>(stages_if_sound(r).size()) / ranks;
 }
 
 /// The schedule that is asked for; null where its name is none.
@@ -228,6 +224,14 @@ constexpr Rule kPipeline[] = {
 };
 
 }  // namespace
+
+std::vector<StageBlocks> stages_if_sound(const Run& run) {
+  try {
+    return split_stages(run.model, run.parallel);
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
 
 std::span<const Rule> pipeline_rules() { return kPipeline; }
 

@@ -66,15 +66,19 @@ Broken loss_of_a_step(const Run& r) {
                  ""};
 }
 
-/// Of a table that the head looks up rows of and multiplies with.
+/// Of a table that the end of the model looks up rows of and multiplies with.
 Broken split_table(const Run& r) {
   const bool both = r.model.mtp_num_layers > 0 && !r.model.untie_embeddings_and_output_weights;
-  if (!r.parallel.deterministic_mode || !both || !splits_backward(r.parallel)) return std::nullopt;
-  return Finding{"--deterministic-mode",
-                 "must not meet --mtp-num-layers with tied embeddings where weight gradients wait",
-                 "true",
-                 {{"deterministic_mode", "false"}},
-                 ""};
+  const auto ends_apart = [](const StageBlocks& stage) { return stage.head && !stage.final_norm; };
+  const bool apart = std::ranges::any_of(stages_if_sound(r), ends_apart);
+  if (!r.parallel.deterministic_mode || !both || !(apart || splits_backward(r.parallel))) return std::nullopt;
+  return Finding{
+      "--deterministic-mode",
+      "must not meet --mtp-num-layers with tied embeddings where weight gradients wait or m is not in the "
+      "stage of L",
+      "true",
+      {{"deterministic_mode", "false"}},
+      ""};
 }
 
 Broken idle_outer_strategy(const Run& r) {
@@ -193,9 +197,10 @@ constexpr Rule kSharding[] = {
      "deterministic_mode moe_router_load_balancing_type"},
     {"deterministic-waiting", true, split_table,
      "deterministic_mode=true; mtp_num_layers=1; position_embedding_type=rope; delay_wgrad_compute=true",
-     "The head looks up rows of the table and multiplies with it: in one pass both are added in another order "
-     "than in two.",
-     "mtp_num_layers untie_embeddings_and_output_weights delay_wgrad_compute pipeline_schedule"},
+     "The end of the model looks up rows of the table and multiplies with it: in one pass both are added in another "
+     "order than in two.",
+     "mtp_num_layers untie_embeddings_and_output_weights delay_wgrad_compute pipeline_schedule "
+     "pipeline_model_parallel_layout"},
     {"idle-outer-sharding", true, idle_outer_strategy, "outer_dp_sharding_strategy=optim",
      "It says what instances of the distributed optimizer share.", "num_distributed_optimizer_instances"},
     {"instances-sharding", true, instances_of_nothing, "num_distributed_optimizer_instances=2",

@@ -13,6 +13,7 @@
 
 #include "colonnade/config/schema.h"
 #include "colonnade/plan/rules.h"
+#include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
 
@@ -59,6 +60,9 @@ inline constexpr const char* kSoundRun =
 /// Whether `s`, which does nothing without the setting `other`, was given another value than its default; not
 /// when it was left behind in a file by a command line that took the other one away.
 bool gives_idle(const config::Run& run, const config::Setting& s, const char* other);
+
+/// As split_stages; none where another rule refuses the split.
+std::vector<StageBlocks> stages_if_sound(const config::Run& run);
 
 /// All of them.
 std::span<const Area> areas();

@@ -1,0 +1,67 @@
+// See final_states.h.
+#include "colonnade/models/gpt/final_states.h"
+
+#include <ATen/ops/cat.h>
+
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::models::gpt {
+
+std::unique_ptr<tensor::Parameter> copy_of_words(const config::Model& model, const config::Parallel& parallel,
+                                                 const layers::Context& context,
+                                                 const tensor::Parameter* word) {
+  if (word != nullptr) return nullptr;
+  auto copy = context.make(plan::embedding_params(model, parallel).word);
+  copy->is_copy = true;
+  return copy;
+}
+
+FinalStates::FinalStates(const config::Model& model, const config::Parallel& parallel,
+                         const layers::Context& context,
+                         const std::shared_ptr<const ops::RotaryTable>& rotary, tensor::Parameter* word)
+    : norm_(plan::final_params(model, parallel).norm, model, context), word_(nullptr) {
+  const plan::FinalParams params = plan::final_params(model, parallel);
+  for (const plan::PredictionParams& one : params.predictions) {
+    const auto layer = model.num_layers + static_cast<std::int64_t>(predictions_.size());
+    predictions_.push_back(std::make_unique<layers::Prediction>(one, model, context, rotary, layer));
+  }
+  if (predictions_.empty()) return;
+  own_word_ = copy_of_words(model, parallel, context, word);
+  word_ = own_word_ ? own_word_.get() : word;
+}
+
+std::vector<at::Tensor> FinalStates::forward(const at::Tensor& x, const std::vector<layers::Ahead>& ahead,
+                                             const tensor::Pass& pass) {
+  std::vector<at::Tensor> states{norm_.forward(x)};
+  for (std::size_t i = 0; i < ahead.size(); ++i)
+    states.push_back(predictions_[i]->forward(states.back(), ahead[i].tokens, *word_, pass));
+  return states;
+}
+
+void FinalStates::add_parameters(std::vector<tensor::Parameter*>& all) {
+  layers::collect(all, {norm_.weight.get(), norm_.bias.get()});
+  for (const auto& prediction : predictions_) prediction->add_parameters(all);
+  layers::collect(all, {own_word_.get()});
+}
+
+void FinalStates::finish_step() {
+  for (const auto& prediction : predictions_) prediction->finish_step();
+}
+
+at::Tensor FinalBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
+  if (!pass.training) return states_->norm(x);
+  return at::cat(states_->forward(x, layers::Ahead::all(pass.batch, depths_), pass));
+}
+
+std::vector<tensor::Parameter*> FinalBlock::parameters() {
+  std::vector<tensor::Parameter*> all;
+  states_->add_parameters(all);
+  return all;
+}
+
+std::vector<tensor::Parameter*> FinalBlock::reads() {
+  if (states_->owns_word()) return {};
+  return {states_->word()};
+}
+
+}  // namespace colonnade::models::gpt
