@@ -1,0 +1,297 @@
+// What lies on a rank between steps: parameters, gradients, optimizer states, tables, and how much of them is
+// whole at a time.
+#include <algorithm>
+#include <set>
+
+#include "colonnade/plan/buckets.h"
+#include "colonnade/plan/memory.h"
+#include "colonnade/plan/mesh.h"
+#include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/recompute.h"
+#include "colonnade/plan/schedule_kinds.h"
+
+namespace colonnade::plan {
+namespace {
+
+constexpr std::int64_t kFp32 = 4;
+
+/// Calls f(spec) for every parameter of a stage, copies included, in forward order. `first`: of its rank.
+template <typename F>
+void for_each_held(const config::Run& run, const StageBlocks& stage, const FirstReaders& first, F&& f) {
+  const auto copy_of_words = [&](WordReader reader) {
+    if (first.words == reader) f(embedding_params(run.model, run.parallel).word);
+  };
+  if (stage.embedding) for_each(embedding_params(run.model, run.parallel), f);
+  for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
+    if (i == first.encoder || i == first.decoder)
+      for_each(relative_bias(run.model, i < run.model.encoder_num_layers), f);
+    for_each(layer_params(run.model, run.parallel, i), f);
+  }
+  if (stage.final_norm) {
+    for_each(final_params(run.model, run.parallel), f);
+    copy_of_words(WordReader::kFinalNorm);
+  }
+  if (stage.head) {
+    for_each(head_params(run.model, run.parallel), f);
+    copy_of_words(WordReader::kHead);
+  }
+}
+
+/// Calls f(spec, unit) as for_each_held, with the number of its block in the stage; returns how many there
+/// are.
+template <typename F>
+int for_each_in_units(const config::Run& run, const StageBlocks& stage, const FirstReaders& first, F&& f) {
+  std::vector<StageBlocks> units;
+  if (stage.embedding) units.push_back({.embedding = true});
+  std::int64_t layer = stage.first_layer, left = stage.num_layers;
+  std::vector<std::int64_t> lengths = stretches_made_again(run.recompute, stage.num_layers);
+  for (const std::int64_t length : lengths) left -= length;
+  lengths.insert(lengths.end(), static_cast<std::size_t>(left), 1);
+  for (const std::int64_t length : lengths) {
+    units.push_back({.first_layer = layer, .num_layers = length});
+    layer += length;
+  }
+  if (stage.final_norm || stage.head) units.push_back({.final_norm = stage.final_norm, .head = stage.head});
+  for (std::size_t i = 0; i < units.size(); ++i)
+    for_each_held(run, units[i], first, [&](const ParamSpec& spec) { f(spec, static_cast<int>(i)); });
+  return static_cast<int>(units.size());
+}
+
+int number_of_units(const config::Run& run, const StageBlocks& stage) {
+  return for_each_in_units(run, stage, {}, [](const ParamSpec&, int) {});
+}
+
+/// The flat buffers of the rank that holds `stages`.
+FlatLayout flat_layout(const config::Run& run, const Mesh& mesh, const std::vector<StageBlocks>& stages) {
+  const FirstReaders first = first_readers(run.model, stages);
+  const bool by_unit = sharding_of(run.parallel) >= Sharding::kGradients;
+  const bool splits = by_unit && splits_backward(run.parallel);
+  std::vector<std::vector<FlatParam>> chunks;
+  int before = 0;
+  for (const StageBlocks& stage : stages) {
+    std::vector<FlatParam>& chunk = chunks.emplace_back();
+    before += for_each_in_units(run, stage, first, [&](const ParamSpec& spec, int unit) {
+      if (!spec.trained) return;
+      const Shard part = shard(spec, mesh.position(0));
+      chunk.push_back({part.numel(), further_sum(spec, part, mesh.size(Axis::kTp)), spec.family,
+                       by_unit ? before + unit : 0, splits && may_wait(spec), spec.held_by});
+    });
+  }
+  std::int64_t parameters = 0;
+  for (const auto& chunk : chunks)
+    for (const FlatParam& param : chunk) parameters += param.numel;
+  const int replicas = mesh.size(data_axes(Family::kDense));
+  return lay_out(chunks, bucket_elements(run.parallel, replicas, parameters),
+                 levels_of(run.parallel, mesh).parts(), bucket_alignment(run.parallel));
+}
+
+/// Bytes of optimizer state per element that a rank updates.
+std::int64_t optimizer_bytes(const config::Run& run) {
+  const bool main_copy = run.model.params_dtype != config::ParamsDtype::kFloat32;
+  const bool adam = run.optimizer.optimizer == config::OptimizerKind::kAdam;
+  const std::int64_t moments = adam ? 2 : run.optimizer.sgd_momentum != 0 ? 1 : 0;
+  return kFp32 * (moments + (main_copy ? 1 : 0));
+}
+
+/// Cosines and sines of the rotary positions, of each base that a layer of these stages has.
+std::int64_t table_bytes(const config::Run& run, const std::vector<StageBlocks>& stages) {
+  const config::Model& m = run.model;
+  if (!m.rotary()) return 0;
+  const std::int64_t length = std::max(run.training.seq_length, m.max_position_embeddings);
+  std::set<bool> bases;
+  const auto add = [&](std::int64_t layer) { bases.insert(m.rotary_base_local && window_of(m, layer) > 0); };
+  for (const StageBlocks& stage : stages) {
+    for (std::int64_t i = 0; i < stage.num_layers; ++i) add(stage.first_layer + i);
+    if (stage.final_norm && m.mtp_num_layers > 0) add(m.num_layers);
+  }
+  return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
+}
+
+/// Copies of `length` gradients in the type in which they travel to `parts` ranks, and of what arrives of
+/// them: nothing else where every rank needs all of their sum.
+std::int64_t travelling_copies(const config::Parallel& p, std::int64_t length, int parts) {
+  if (!p.grad_reduce_in_bf16) return 0;
+  const std::int64_t arriving = parts == 1                                    ? 0
+                                : p.ddp_reduce_scatter_with_fp32_accumulation ? length
+                                                                              : length / parts;
+  return (length + arriving) * travelling_element(p);
+}
+
+/// Adds up the buckets of one stage's units, as whole values, gradients where they are cut, those of them
+/// that may wait, and what the largest bucket of gradients takes on its way and when it arrives.
+class UnitCount {
+ public:
+  UnitCount(const config::Run& run, int units)
+      : p_(run.parallel),
+        element_(sharding_of(p_) == Sharding::kParameters ? element_size(run.model) : 0),
+        stays_(!p_.torch_fsdp2_reshard_after_forward),
+        units_(static_cast<std::size_t>(units)) {}
+
+  void add(int unit, const FlatBucket& bucket, int replicas) {
+    const bool in_order = p_.deterministic_mode;  // then what arrives is that of all replicas
+    if (replicas == 1 && !in_order) return;
+    Unit& u = units_[static_cast<std::size_t>(unit)];
+    const std::int64_t length = bucket.end - bucket.begin, part = length / replicas;
+    if (replicas > 1) u.values += length * element_;
+    u.gradients += length * kFp32;
+    if (bucket.waits) u.waiting += length * kFp32;
+    u.parts += part * kFp32;
+    const std::int64_t copies = travelling_copies(p_, length, replicas);  // in place of the gradients
+    const std::int64_t flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32;
+    u.flying = std::max(u.flying, flying);
+    if (!bucket.waits) u.flying_at_once = std::max(u.flying_at_once, flying);
+    const std::int64_t arriving = !in_order ? part : replicas > 1 ? length + part : length;
+    u.arriving = std::max(u.arriving, copies + arriving * kFp32);
+  }
+
+  /// With the next one's values and the last one's gradients where they overlap. What an embedding has to
+  /// give does not wait.
+  [[nodiscard]] std::vector<UnitBytes> bytes(bool embedding) const {
+    std::vector<UnitBytes> all;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      const Unit& u = units_[i];
+      const bool next = i + 1 < units_.size();
+      const std::int64_t last = p_.overlap_grad_reduce && next ? units_[i + 1].flying : 0;
+      const std::int64_t values = stays_ ? 0 : u.values;  // counted apart
+      UnitBytes b{.forward = u.values, .backward = values + u.gradients + last};
+      if (p_.overlap_param_gather && !stays_ && i > 0) b.backward += units_[i - 1].values;
+      b.input = b.backward - last + (last > 0 ? units_[i + 1].flying_at_once : 0);
+      if (p_.overlap_param_gather && next) b.forward += units_[i + 1].values;
+      b.landing = u.gradients + u.arriving;
+      if (i > 0 || !embedding) b.weights = u.waiting + last;
+      if (b.weights > 0) b.landing_weights = u.waiting + u.arriving;
+      b.summed = u.parts;
+      all.push_back(b);
+    }
+    return all;
+  }
+
+ private:
+  struct Unit {
+    std::int64_t values = 0, gradients = 0, waiting = 0, parts = 0, flying = 0, flying_at_once = 0,
+                 arriving = 0;
+  };
+  const config::Parallel& p_;
+  std::int64_t element_;
+  bool stays_;
+  std::vector<Unit> units_;
+};
+
+/// Whether the last block of `stage` reads the table of word embeddings behind another one of its rank.
+bool reads_words_again(const config::Model& model, const StageBlocks& stage, const FirstReaders& first) {
+  const auto reader = word_reader_at_end(model, stage);
+  return reader && reader != first.words;
+}
+
+/// Of each block of each stage. A table that several blocks read counts for each.
+std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const FlatLayout& layout,
+                                               const StageMemory& memory, const Replicas& replicas) {
+  const FirstReaders readers = first_readers(run.model, memory.stages);
+  std::vector<std::vector<UnitBytes>> all;
+  int first = 0;
+  for (const StageBlocks& stage : memory.stages) {
+    const int count = number_of_units(run, stage);
+    const bool words_again = reads_words_again(run.model, stage, readers);
+    UnitCount units(run, count);
+    for (const FlatBucket& bucket : layout.buckets) {
+      const int replica = replicas.of(bucket.family);
+      if (bucket.unit >= first && bucket.unit < first + count)
+        units.add(bucket.unit - first, bucket, replica);
+      if (words_again && bucket.held_by == HeldBy::kEnds) units.add(count - 1, bucket, replica);
+    }
+    all.push_back(units.bytes(stage.embedding));
+    first += count;
+  }
+  return all;
+}
+
+/// Of a bucket whose gradients are summed over the data ranks once a step, one on its way at a time: within
+/// an instance, which may be beside backward passes, and between instances behind them.
+struct Travelling {
+  std::int64_t within = 0, between = 0;
+};
+Travelling largest_travelling(const config::Run& run, const FlatLayout& layout, const Levels& levels) {
+  const Sharding sharding = sharding_of(run.parallel);
+  Travelling most;
+  for (const FlatBucket& bucket : layout.buckets) {
+    const std::int64_t length = bucket.end - bucket.begin;
+    const int inner = levels.inner.of(bucket.family), outer = levels.outer.of(bucket.family);
+    const int parts = sharding >= Sharding::kOptimizer ? inner : 1;
+    if (inner > 1 && sharding < Sharding::kGradients)  // else with its unit
+      most.within = std::max(most.within, travelling_copies(run.parallel, length, parts));
+    if (outer > 1)
+      most.between = std::max(most.between,
+                              travelling_copies(run.parallel, length / parts, levels.outer_cut ? outer : 1));
+  }
+  return most;
+}
+
+/// They are on their way while each block goes backward but for the head, which goes first.
+std::vector<std::vector<UnitBytes>> beside_backward(const config::Run& run, const StageMemory& memory,
+                                                    std::int64_t bytes) {
+  std::vector<std::vector<UnitBytes>> all;
+  for (const StageBlocks& stage : memory.stages) {
+    const int count = number_of_units(run, stage);
+    all.emplace_back(static_cast<std::size_t>(count),
+                     UnitBytes{.backward = bytes, .input = bytes, .weights = bytes});
+    if (stage.head) all.back().back() = {};
+  }
+  return all;
+}
+
+/// Fills in what lies between steps.
+void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
+  const FlatLayout layout = flat_layout(run, mesh, memory.stages);
+  for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
+  for (const FlatBucket& bucket : layout.buckets) {
+    if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
+    if (bucket.held_by == HeldBy::kEnds) memory.tied_elements += bucket.end - bucket.begin;
+    if (bucket.held_by == HeldBy::kEncoder) memory.encoder_elements += bucket.end - bucket.begin;
+    if (bucket.held_by == HeldBy::kDecoder) memory.decoder_elements += bucket.end - bucket.begin;
+  }
+  const FirstReaders readers = first_readers(run.model, memory.stages);
+  for (const StageBlocks& stage : memory.stages)
+    if (reads_words_again(run.model, stage, readers)) memory.read_again += memory.tied_elements;
+  const Sharding sharding = sharding_of(run.parallel);
+  const Levels levels = levels_of(run.parallel, mesh);
+  const auto cut = [&](Sharding least, const Replicas& shards) {
+    return sharding >= least ? shards : Replicas();
+  };
+  const std::int64_t element = element_size(run.model);
+  const Replicas cuts = cut(Sharding::kParameters, levels.inner);
+  memory.parameters = held_elements(layout, cuts) * element;
+  memory.gradients = held_elements(layout, cut(Sharding::kGradients, levels.inner)) * kFp32;
+  memory.optimizer = largest_shard(layout, cut(Sharding::kOptimizer, levels.parts())) * optimizer_bytes(run);
+  memory.elements = layout.size;
+  for (const FlatBucket& bucket : layout.buckets) {
+    const std::int64_t length = bucket.end - bucket.begin;
+    const std::int64_t values = cuts.of(bucket.family) > 1 ? length * element : 0;
+    const bool cuts_gradients = sharding >= Sharding::kGradients &&
+                                (levels.inner.of(bucket.family) > 1 || run.parallel.deterministic_mode);
+    memory.making = std::max(memory.making, values + (cuts_gradients ? length * kFp32 : 0));
+    if (!run.parallel.torch_fsdp2_reshard_after_forward) memory.gathered += values;
+  }
+  if (sharding >= Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, levels.inner);
+  const Travelling travelling = largest_travelling(run, layout, levels);
+  memory.travelling = std::max(travelling.within, travelling.between);
+  if (run.parallel.overlap_grad_reduce && travelling.within > 0 && memory.units.empty())
+    memory.units = beside_backward(run, memory, travelling.within);
+  memory.tables = table_bytes(run, memory.stages);
+}
+
+}  // namespace
+
+std::vector<StageMemory> plan_resident(const config::Run& run) {
+  const Mesh mesh(run.parallel);
+  const int ranks = run.parallel.pipeline_model_parallel_size;
+  std::vector<StageMemory> plan;
+  for (int rank = 0; rank < ranks; ++rank) {
+    StageMemory memory;
+    memory.stages = stages_of_rank(run.model, run.parallel, rank);
+    hold_parameters(run, mesh, memory);
+    plan.push_back(std::move(memory));
+  }
+  return plan;
+}
+
+}  // namespace colonnade::plan
