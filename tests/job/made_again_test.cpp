@@ -110,5 +110,34 @@ TEST(MadeAgain, GivesTheBitsOfSharedSequences) {
         {"--recompute-activations", kAllAgain});
 }
 
+// Heads of values narrower than those of keys, and wider.
+TEST(MadeAgain, GivesTheBitsOfLatentHeadsThatContextRanksShare) {
+  const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj";
+  const char* heads_and_scores =
+      "--recompute-granularity selective --recompute-modules mla_up_proj core_attn";
+  for (const auto& [world, layout] :
+       {std::pair{2, "--context-parallel-size 2 --cp-comm-type p2p"},
+        {4, "--context-parallel-size 4 --cp-comm-type all_gather"},
+        {2, "--context-parallel-size 2 --cp-comm-type a2a"},
+        {4, "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"}})
+    for (const char* model : {kLatent, kLatentOfHidden})
+      expect_same_bits_made_again(world, fmt::format("{}--attention-dropout 0 {}", model, layout),
+                                  {heads, heads_and_scores});
+  expect_same_bits_made_again(
+      2, std::string(kLatentOfHidden) + "--context-parallel-size 2 --cp-comm-type a2a", {heads});
+  for (const auto& [world, layout] :
+       {std::pair{8,
+                  "--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 "
+                  "--sequence-parallel --pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
+                  "--micro-batch-size 1"},
+        {8,
+         "--context-parallel-size 2 --cp-comm-type p2p a2a all_gather a2a --tensor-model-parallel-size 2 "
+         "--sequence-parallel --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"},
+        {4,
+         "--context-parallel-size 2 --cp-comm-type a2a --use-megatron-fsdp --overlap-grad-reduce "
+         "--overlap-param-gather --mtp-num-layers 1"}})
+    expect_same_bits_made_again(world, std::string(kLatent) + layout, {heads});
+}
+
 }  // namespace
 }  // namespace colonnade::job

@@ -215,6 +215,8 @@ constexpr const char* kLatentContextModels[] = {
     "--q-lora-rank 24 ",
     "--v-head-dim 30 ",
     "--recompute-granularity selective --recompute-modules mla_up_proj core_attn ",
+    "--q-lora-rank 24 --recompute-granularity selective --recompute-modules mla_up_proj ",
+    "--v-head-dim 30 --recompute-granularity selective --recompute-modules mla_up_proj --bf16 ",
 };
 
 void on_every_context_setting(const std::function<void(const config::Run&)>& body) {

@@ -236,6 +236,22 @@ TEST(PlannedPeaks, OfLatentAttentionPeakOfAStepAndOfAnEvaluation) {
   }
 }
 
+TEST(PlannedPeaks, OfLatentAttentionOnContextRanksPeakOfAStep) {
+  for (const Planned& layout : test::kContextLayouts)
+    for (const char* again :
+         {"", "--recompute-granularity selective --recompute-modules mla_up_proj ",
+          "--recompute-granularity selective --recompute-modules mla_up_proj core_attn "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
+      expect_peak(test::planned_run(layout, deepseek(std::string("--num-layers 4 ") + again), "meta"), 0.97,
+                  1.03);
+      const auto wide =
+          std::string(
+              "--num-layers 4 --seq-length 8192 --max-position-embeddings 8192 --ffn-hidden-size 1024 --vocab-size 1024 ") +
+          again;
+      expect_peak(test::planned_run(layout, deepseek(wide), "meta"), 0.97, 1.03);
+    }
+}
+
 TEST(PlannedPeaks, AStepReportsItsPeaks) {
   test::count();
   const config::Run run = test::planned_run(test::kLayouts[1], test::odd("--global-batch-size 4 "), "cpu");

@@ -62,7 +62,10 @@ TEST(PlannedTraffic, OfContextRanksIsExact) {
           test::odd("--mtp-num-layers 2 --position-embedding-type rope --recompute-activations "),
           test::odd("--mtp-num-layers 1 --position-embedding-type rope --recompute-granularity full "
                     "--recompute-method uniform --recompute-num-layers 1 "),
-          test::latent("--v-head-dim 30 ")}) {
+          test::latent("--v-head-dim 30 "),
+          test::latent(
+              "--mtp-num-layers 1 --recompute-granularity selective --recompute-modules mla_up_proj "),
+          test::latent("--recompute-granularity selective --recompute-modules mla_up_proj core_attn ")}) {
       SCOPED_TRACE(fmt::format("{} {}", exchange.layout.name, model));
       const config::Run run = test::planned_run(exchange.layout, model, "meta");
       const auto plan = plan::plan_traffic(run);

@@ -54,6 +54,22 @@ TEST(AttentionWork, ContextRanksSendWhatTheTrafficSays) {
   EXPECT_NEAR(estimate_step(run, slow_links()).context, plan_traffic(run)[0].context / 1e9, 1e-9);
 }
 
+TEST(AttentionWork, LatentHeadsMadeAgainAreExchangedAgain) {
+  config::Run run = llama(4, 4, "a2a");
+  run.model = test::deepseek_v3();
+  const double kept = estimate_step(run, slow_links()).context;
+  const auto again = [&](std::vector<std::string> modules) {
+    run.recompute = {.granularity = "selective", .modules = std::move(modules)};
+    const double seconds = estimate_step(run, slow_links()).context;
+    EXPECT_NEAR(seconds, plan_traffic(run)[0].context / 1e9, 1e-9);
+    return seconds - kept;
+  };
+  // Queries, keys and values there; with attention the result back as well.
+  EXPECT_NEAR(again({"mla_up_proj"}), kept * 3 / 8, 1e-9);
+  EXPECT_NEAR(again({"core_attn"}), kept * 4 / 8, 1e-9);
+  EXPECT_NEAR(again({"core_attn", "mla_up_proj"}), kept * 4 / 8, 1e-9);
+}
+
 TEST(AttentionWork, KeysGoRoundBesideAttention) {
   Hardware h = slow_links();
   h.peak_flops = 1e9;  // attention takes far longer than its keys

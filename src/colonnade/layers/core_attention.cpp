@@ -28,6 +28,8 @@ at::Tensor filled(const at::Tensor& x, std::int64_t to) {
   return x.size(-1) == to ? x : at::constant_pad_nd(x, {0, to - x.size(-1)});
 }
 
+Tensors all_of(const ops::Qkv& heads) { return {heads.q, heads.k, heads.v}; }
+
 }  // namespace
 
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
@@ -73,24 +75,34 @@ const CoreAttention::Across& CoreAttention::across(const tensor::Pass& pass) con
   return found->second;
 }
 
-at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass) const {
+at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass, const HeadsAgain& again) const {
   if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
-  if (!again_) return exchange_and_attend(std::move(heads), pass);
-  return recompute({heads.q, heads.k, heads.v}, pass, [this](const Tensors& qkv, const tensor::Pass& now) {
-    return exchange_and_attend({qkv[0], qkv[1], qkv[2]}, now);
-  });
+  if (!again_) return exchange_and_attend(std::move(heads), pass, again);
+  const at::Tensor y =
+      recompute({heads.q, heads.k, heads.v}, pass, [this](const Tensors& qkv, const tensor::Pass& now) {
+        return exchange_and_attend({qkv[0], qkv[1], qkv[2]}, now, {});
+      });
+  if (again) make_again(all_of(heads), y, [again] { return all_of(again()); });
+  return y;
 }
 
-at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const {
-  const Across& group = across(pass);
-  if (group.heads.size() * group.ring.size() == 1) return attend(heads, group, pass);
-  const std::int64_t n = heads.q.size(1), width = heads.v.size(3), wide = std::max(heads.q.size(3), width);
+ops::Qkv CoreAttention::exchanged(ops::Qkv heads, const Across& group) const {
+  if (group.heads.size() * group.ring.size() == 1) return heads;
+  const std::int64_t wide = std::max(heads.q.size(3), heads.v.size(3));
   heads = {filled(heads.q, wide), filled(heads.k, wide), filled(heads.v, wide)};
-  const at::Tensor y =
-      group.heads.size() == 1
-          ? attend(heads, group, pass)
-          : positions_for_heads(attend(heads_for_positions(heads, group.heads, name_), group, pass),
-                                group.heads, name_);
+  return group.heads.size() == 1 ? heads : heads_for_positions(std::move(heads), group.heads, name_);
+}
+
+at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass,
+                                              const HeadsAgain& again) const {
+  const Across& group = across(pass);
+  const std::int64_t n = heads.q.size(1), width = heads.v.size(3);
+  heads = exchanged(std::move(heads), group);
+  at::Tensor y = attend(heads, group, pass);
+  if (again)
+    make_again(all_of(heads), y, [this, &group, again] { return all_of(exchanged(again(), group)); });
+  const std::int64_t wide = heads.v.size(3);
+  if (group.heads.size() > 1) y = positions_for_heads(y, group.heads, name_);
   return width == wide ? y : y.unflatten(-1, {n, wide}).narrow(-1, 0, width).flatten(-2);
 }
 

@@ -3,6 +3,7 @@
 // Source: Megatron's core/transformer/dot_product_attention.py.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -38,14 +39,16 @@ class CoreAttention {
     RelativeBias bias = {};
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
-  [[nodiscard]] at::Tensor forward(ops::Qkv heads, const tensor::Pass& pass) const;
+  /// Makes the heads of a forward pass once more, each alone in its memory, without a graph.
+  using HeadsAgain = std::function<ops::Qkv()>;
+  /// With `again` none of the heads is kept for the backward pass, which makes them of it (recompute.h) and
+  /// exchanges them once more where they are read exchanged.
+  [[nodiscard]] at::Tensor forward(ops::Qkv heads, const tensor::Pass& pass,
+                                   const HeadsAgain& again = {}) const;
 
   std::unique_ptr<tensor::Parameter> sinks;  ///< [n / tp]; null: none is learned
 
  private:
-  /// Where heads are exchanged for positions: before and after it. Context ranks know one width of heads: the
-  /// narrower of keys and values are filled up with zeros.
-  [[nodiscard]] at::Tensor exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass) const;
   /// How the context ranks of this layer work together; groups of one without context parallelism.
   struct Across {
     comm::Group heads, ring;
@@ -56,6 +59,11 @@ class CoreAttention {
   /// Of those that share the batch. Throws Error for a number of them that has no group.
   [[nodiscard]] const Across& across(const tensor::Pass& pass) const;
 
+  /// Heads as context ranks read them: of one width, the narrower of keys and values filled up with zeros,
+  /// and exchanged for positions.
+  [[nodiscard]] ops::Qkv exchanged(ops::Qkv heads, const Across& group) const;
+  [[nodiscard]] at::Tensor exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass,
+                                               const HeadsAgain& again) const;
   /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const;
 

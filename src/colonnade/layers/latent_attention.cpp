@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "colonnade/layers/recompute.h"
 #include "colonnade/layers/regions.h"
 
 namespace colonnade::layers {
@@ -55,16 +54,12 @@ ops::Qkv LatentAttention::heads_of(const Narrow& narrow, const at::Tensor& posit
 at::Tensor LatentAttention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
   const Narrow narrow = narrow_of(normed);
   const at::Tensor positions = positions_sb(pass);
-  const ops::Qkv heads = heads_of(narrow, positions);
-  const at::Tensor result = core_.forward(heads, pass);
+  CoreAttention::HeadsAgain again;
   if (heads_again_) {
     const Narrow kept{narrow.queries.detach(), narrow.vectors.detach(), narrow.key.detach()};
-    make_again({heads.q, heads.k, heads.v}, result, [this, kept, positions] {
-      const ops::Qkv again = heads_of(kept, positions);
-      return Tensors{again.q, again.k, again.v};
-    });
+    again = [this, kept, positions] { return heads_of(kept, positions); };
   }
-  return proj.forward(result);
+  return proj.forward(core_.forward(heads_of(narrow, positions), pass, again));
 }
 
 void LatentAttention::add_parameters(std::vector<tensor::Parameter*>& all) const {

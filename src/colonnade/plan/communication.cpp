@@ -131,9 +131,9 @@ double expert_bytes(const config::Run& run, const StageBlocks& stage) {
   return bytes;
 }
 
-/// Of one layer and micro-batch, each way.
+/// Of one layer and micro-batch, each way; `heads` of forward, to where they are read.
 struct ContextBytes {
-  double forward = 0, backward = 0;
+  double forward = 0, backward = 0, heads = 0;
 };
 ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   const config::Model& m = run.model;
@@ -149,20 +149,22 @@ ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   const std::int64_t wide = std::max(m.kv_channels, m.value_channels());  // the narrower are filled up
   const auto q = static_cast<double>(heads * wide);
   const auto kv = static_cast<double>(exchanged * wide);
-  const double exchange = ring(tokens * element * (2 * q + 2 * kv), kind.heads);
+  const double heads_there = ring(tokens * element * (q + 2 * kv), kind.heads);
+  const double exchange = heads_there + ring(tokens * element * q, kind.heads);
   const double keys = 2 * tokens * kv, hops = kind.ring - 1;
   const double round = kind.ring > 1 ? keys * element * hops : 0;
   const double gradients = kind.ring > 1 ? keys * 4 * (kind.gathers ? hops : kind.ring) : 0;
-  return {exchange + round, exchange + round + gradients};
+  return {exchange + round, exchange + round + gradients, heads_there};
 }
 
 /// Of all layers of a stage, those of further tokens with them, for one micro-batch.
 double context_bytes(const config::Run& run, const StageBlocks& stage) {
   const LayerCounts whole = layers_made_again(run, stage);
   const bool scores_again = run.recompute.selects("core_attn");
+  const bool heads_again = run.recompute.selects("mla_up_proj") && !scores_again;
   const auto of = [&](std::int64_t layer, bool again) {
     const ContextBytes bytes = context_bytes(run, layer);
-    return (again || scores_again ? 2 : 1) * bytes.forward + bytes.backward;
+    return (again || scores_again ? 2 : 1) * bytes.forward + bytes.backward + (heads_again ? bytes.heads : 0);
   };
   double bytes = 0;
   for (std::int64_t i = 0; i < stage.num_layers; ++i)

@@ -107,11 +107,12 @@ void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn sco
   Work norm;
   norm.pass(2 * WorkSizes(run).hidden, 0, 1, 0);
   add("layernorm", norm, 2 * (dense + experts));
-  for (const auto& [first, count] : alike(run, stage))
-    add("core_attn", core_attention_work(run, first, scores), real(count));
-  if (stage.final_norm)
-    add("core_attn", core_attention_work(run, run.model.num_layers, scores), real(run.model.mtp_num_layers));
-  if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run), dense + experts);
+  const auto add_attention = [&](std::int64_t layer, double again) {
+    add("core_attn", core_attention_work(run, layer, scores), again);
+    if (run.model.latent.enabled) add("mla_up_proj", narrow_heads_work(run, layer), again);
+  };
+  for (const auto& [first, count] : alike(run, stage)) add_attention(first, real(count));
+  if (stage.final_norm) add_attention(run.model.num_layers, real(run.model.mtp_num_layers));
   add("mlp", without_norms(run, mlp_work(run)), dense);
   if (layers.experts == 0) return;
   add("moe", without_norms(run, experts_work(run)), experts);

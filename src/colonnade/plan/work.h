@@ -92,8 +92,9 @@ Work embedding_work(const config::Run& run);
 Work attention_work(const config::Run& run, std::int64_t layer = 0, ScoresIn scores = ScoresIn::kMemory);
 /// Of it attention itself, with what context ranks do for it.
 Work core_attention_work(const config::Run& run, std::int64_t layer = 0, ScoresIn scores = ScoresIn::kMemory);
-/// Of multi-latent attention queries, keys and values out of the normed narrow vectors.
-Work narrow_heads_work(const config::Run& run);
+/// Of multi-latent attention queries, keys and values out of the normed narrow vectors, exchanged for
+/// positions where the layer's attention is not made again with them and keeps them so.
+Work narrow_heads_work(const config::Run& run, std::int64_t layer = 0);
 /// Norm with residual, fc1, activation (reads fc1's output, writes fc2's input), fc2.
 Work mlp_work(const config::Run& run);
 /// In place of an MLP: norm, router in fp32, rows to their experts and back, products of a rank's experts,

@@ -22,12 +22,18 @@ void add_scores(Work& work, const WorkSizes& z, ScoresIn scores) {
   work.pass(passes, passes, 6, 6);
 }
 
-/// Exchanges of heads for positions: queries, keys and values there, the result back, each way laid in order.
+/// Queries, keys and values, exchanged for positions and laid in order.
 void add_heads_exchange(Work& work, const WorkSizes& z, double keys) {
-  const double there = z.n * z.e * (z.q + 2 * keys), back = z.n * z.e * z.q;
+  const double there = z.n * z.e * (z.q + 2 * keys);
   work.collectives.push_back({Among::kHeads, true, there, 1, 1});
+  work.pass(2 * there, 2 * there, 2, 2);
+}
+
+/// The result, the other way round.
+void add_result_exchange(Work& work, const WorkSizes& z) {
+  const double back = z.n * z.e * z.q;
   work.collectives.push_back({Among::kHeads, true, back, 1, 1});
-  work.pass(2 * (there + back), 2 * (there + back), 4, 4);
+  work.pass(2 * back, 2 * back, 2, 2);
 }
 
 /// Blocks of keys, as if each met all queries: the first output becomes a sum in fp32, the others are joined
@@ -49,14 +55,20 @@ void add_blocks(Work& work, const WorkSizes& z, double keys) {
   work.attention.gradient_hop = kv * kFp32;
 }
 
+/// Columns of keys that a layer's ranks send; those that neighbours share to each of them.
+double keys_sent(const WorkSizes& z, const ContextLayer& context) {
+  const double channels = static_cast<double>(z.m.kv_channels), groups = z.kv / channels;
+  return context.heads > 1 ? context.heads * std::max(1.0, groups / context.heads) * channels : z.kv;
+}
+
 void add_context(Work& work, const config::Run& run, const WorkSizes& z, std::int64_t layer) {
   if (run.parallel.context_parallel_size == 1) return;
   work.context = context_layer(run.parallel, layer);
-  const double channels = static_cast<double>(z.m.kv_channels), groups = z.kv / channels;
-  // Keys that neighbours share are sent to each of them.
-  const double exchanged = work.context.heads * std::max(1.0, groups / work.context.heads) * channels;
-  const double keys = work.context.heads > 1 ? exchanged : z.kv;
-  if (work.context.heads > 1) add_heads_exchange(work, z, keys);
+  const double keys = keys_sent(z, work.context);
+  if (work.context.heads > 1) {
+    add_heads_exchange(work, z, keys);
+    add_result_exchange(work, z);
+  }
   if (work.context.ring > 1) add_blocks(work, z, keys);
 }
 
@@ -111,9 +123,13 @@ Work core_attention_work(const config::Run& run, std::int64_t layer, ScoresIn sc
   return work;
 }
 
-Work narrow_heads_work(const config::Run& run) {
+Work narrow_heads_work(const config::Run& run, std::int64_t layer) {
+  const WorkSizes z(run);
   Work work;
-  add_narrow_heads(work, WorkSizes(run));
+  add_narrow_heads(work, z);
+  if (run.parallel.context_parallel_size == 1 || run.recompute.selects("core_attn")) return work;
+  work.context = context_layer(run.parallel, layer);
+  if (work.context.heads > 1) add_heads_exchange(work, z, keys_sent(z, work.context));
   return work;
 }
 

@@ -1,7 +1,12 @@
-// The exchanges and their autograd rules: each is the other's backward.
+// The exchanges, in steps of which each has what it reads and what it makes in memory and no more: packed for
+// the ranks, sent, laid in order.
 #include "colonnade/layers/context_parallel/heads.h"
 
 #include <ATen/ATen.h>
+
+#include <functional>
+#include <numeric>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/context_parallel/order.h"
@@ -14,79 +19,93 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Exchange {
-  comm::Group group;
-  std::string name;
-
-  [[nodiscard]] std::int64_t ranks() const { return group.size(); }
-  [[nodiscard]] Tensor operator()(const Tensor& sent, const char* what) const {
-    Tensor received = at::empty_like(sent);
-    group.all_to_all(received, sent, name + what).wait();
-    return received;
-  }
+/// Gives every element another place; `back` is the inverse, which gradients take.
+struct Move {
+  std::function<variable_list(const variable_list&)> there, back;
 };
 
-/// [k, l, s, d] of every tensor, one behind the other in l, exchanged and apart again.
-std::vector<Tensor> exchanged(const std::vector<Tensor>& parts, const Exchange& exchange, const char* what) {
-  std::vector<std::int64_t> lengths;
-  for (const Tensor& part : parts) lengths.push_back(part.size(1));
-  return exchange(at::cat(parts, 1), what).split_with_sizes(lengths, 1);
-}
-
-/// Heads [b, h, s, d] apart by the rank that gets them [k, b h / k, s, d].
-Tensor by_rank(const Tensor& x, std::int64_t k) {
-  const std::int64_t b = x.size(0), h = x.size(1), s = x.size(2), d = x.size(3);
-  return x.reshape({b, k, h / k, s, d}).transpose(0, 1).reshape({k, b * h / k, s, d});
-}
-
-Tensor by_head(const Tensor& x, std::int64_t b) {
-  const std::int64_t k = x.size(0), h = x.size(1) / b, s = x.size(2), d = x.size(3);
-  return x.reshape({k, b, h, s, d}).transpose(0, 1).reshape({b, k * h, s, d});
-}
-
-struct HeadsForPositions : torch::autograd::Function<HeadsForPositions> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const Exchange& exchange) {
-    tensor::keep(ctx, exchange);
-    const std::int64_t b = q.size(0), d = q.size(3), ranks = exchange.ranks();
-    variable_list out;
-    for (const Tensor& part : exchanged({by_rank(q, ranks), by_rank(k, ranks), by_rank(v, ranks)}, exchange,
-                                        " / heads for positions"))
-      out.push_back(sequence_order(part).view({b, part.size(1) / b, ranks * q.size(2), d}));
-    return out;
+struct MoveRule : torch::autograd::Function<MoveRule> {
+  static variable_list forward(AutogradContext* ctx, at::TensorList x, const Move& move) {
+    tensor::keep(ctx, move);
+    return move.there(x.vec());
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto exchange = tensor::kept<Exchange>(ctx);
-    const std::int64_t b = grads[0].size(0), s = grads[0].size(2), d = grads[0].size(3);
-    std::vector<Tensor> parts;
-    for (const Tensor& grad : grads)
-      parts.push_back(rank_order(grad.reshape({b * grad.size(1), s, d}), exchange.ranks()));
-    variable_list out;
-    for (const Tensor& part : exchanged(parts, exchange, " / heads for positions, backward"))
-      out.push_back(by_head(part, b));
-    out.emplace_back();
+    variable_list out = tensor::kept<Move>(ctx).back(grads);
+    out.emplace_back();  // of the move
     return out;
   }
 };
 
-struct PositionsForHeads : torch::autograd::Function<PositionsForHeads> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& y, const Exchange& exchange) {
-    tensor::keep(ctx, exchange);
-    const std::int64_t k = exchange.ranks(), s = y.size(0) / k, b = y.size(1), x = y.size(2);
-    const Tensor parts = rank_order(y.reshape({1, k * s, b * x}), k);
-    return exchange(parts, " / positions for heads")
-        .view({k, s, b, x})
-        .permute({1, 2, 0, 3})
-        .reshape({s, b, k * x});
+/// One after the other; what is given is gone after the first, where nobody else keeps it.
+variable_list moved(variable_list x, std::initializer_list<Move> moves) {
+  for (const Move& move : moves) x = MoveRule::apply(at::TensorList(x), move);
+  return x;
+}
+
+/// [k, ...], a part for each rank, for those that the ranks have for this one.
+Move all_to_all(const comm::Group& group, const std::string& name) {
+  const auto once = [group](const std::string& what) {
+    return [group, what](const variable_list& sent) {
+      Tensor received = at::empty_like(sent[0]);
+      group.all_to_all(received, sent[0], what).wait();
+      return variable_list{received};
+    };
+  };
+  return {once(name), once(name + ", backward")};
+}
+
+/// Tensors of heads [b, h, s, d] apart by the rank that gets them, and one behind the other: [k, l, s, d].
+struct Packing {
+  std::int64_t ranks, b, s, d;
+  std::vector<std::int64_t> heads;  ///< of each tensor
+
+  [[nodiscard]] std::int64_t length(std::size_t i) const { return b * heads[i] / ranks; }
+  [[nodiscard]] Tensor empty(const Tensor& like) const {
+    const auto all = std::accumulate(heads.begin(), heads.end(), std::int64_t{0});
+    return at::empty({ranks, b * all / ranks, s, d}, like.options());
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto exchange = tensor::kept<Exchange>(ctx);
-    const Tensor& grad = grads[0];
-    const std::int64_t k = exchange.ranks(), s = grad.size(0), b = grad.size(1), x = grad.size(2) / k;
-    const Tensor heads =
-        grad.reshape({s, b, k, x}).permute({2, 0, 1, 3}).reshape({k, 1, s, b * x}).contiguous();
-    return {sequence_order(exchange(heads, " / positions for heads, backward")).view({k * s, b, x}),
-            Tensor()};
+  /// Of the packed ones the tensor with a number.
+  [[nodiscard]] Tensor part(const Tensor& packed, std::size_t i) const {
+    std::int64_t first = 0;
+    for (std::size_t before = 0; before < i; ++before) first += length(before);
+    return packed.narrow(1, first, length(i));
+  }
+  /// The same as [b, k, h / k, s, d].
+  [[nodiscard]] Tensor by_head(const Tensor& packed, std::size_t i) const {
+    return part(packed, i).unflatten(1, {b, heads[i] / ranks}).transpose(0, 1);
+  }
+
+  /// This rank's tokens.
+  [[nodiscard]] Move by_rank() const {
+    return {[*this](const variable_list& x) {
+              const Tensor packed = empty(x[0]);
+              for (std::size_t i = 0; i < heads.size(); ++i)
+                by_head(packed, i).copy_(x[i].unflatten(1, {ranks, heads[i] / ranks}));
+              return variable_list{packed};
+            },
+            [*this](const variable_list& packed) {
+              variable_list x;
+              for (std::size_t i = 0; i < heads.size(); ++i)
+                x.push_back(by_head(packed[0], i).reshape({b, heads[i], s, d}));
+              return x;
+            }};
+  }
+  /// All tokens of a part of the heads, in the order of the sequence: [b, h / k, k s, d].
+  [[nodiscard]] Move in_sequence() const {
+    return {[*this](const variable_list& packed) {
+              variable_list x;
+              for (std::size_t i = 0; i < heads.size(); ++i) {
+                x.push_back(at::empty({b, heads[i] / ranks, ranks * s, d}, packed[0].options()));
+                to_sequence_order(part(packed[0], i), x.back().view({length(i), ranks * s, d}));
+              }
+              return x;
+            },
+            [*this](const variable_list& x) {
+              const Tensor packed = empty(x[0]);
+              for (std::size_t i = 0; i < heads.size(); ++i)
+                to_rank_order(x[i].reshape({length(i), ranks * s, d}), part(packed, i));
+              return variable_list{packed};
+            }};
   }
 };
 
@@ -99,19 +118,40 @@ Tensor repeated(const Tensor& x, std::int64_t ranks) {
 
 }  // namespace
 
-ops::Qkv heads_for_positions(const ops::Qkv& part, const comm::Group& group, const std::string& name) {
+ops::Qkv heads_for_positions(ops::Qkv part, const comm::Group& group, const std::string& name) {
   const std::int64_t k = group.size(), n = part.q.size(1), g = part.k.size(1);
   COL_CHECK(
       n % k == 0 && (g % k == 0 || k % g == 0),
       "{}: context ranks must share heads evenly; got {} query heads and {} key-value heads for {} ranks",
       name, n, g, k);
+  part = {part.q, repeated(part.k, k), repeated(part.v, k)};
+  const std::int64_t shared = part.k.size(1);
+  const Packing packing{k, part.q.size(0), part.q.size(2), part.q.size(3), {n, shared, shared}};
+  variable_list all;  // not of a list in braces, which would keep them
+  for (Tensor* x : {&part.q, &part.k, &part.v}) all.push_back(std::move(*x));
   const variable_list out =
-      HeadsForPositions::apply(part.q, repeated(part.k, k), repeated(part.v, k), Exchange{group, name});
+      moved(std::move(all),
+            {packing.by_rank(), all_to_all(group, name + " / heads for positions"), packing.in_sequence()});
   return {out[0], out[1], out[2]};
 }
 
 at::Tensor positions_for_heads(const at::Tensor& y_sbh, const comm::Group& group, const std::string& name) {
-  return PositionsForHeads::apply(y_sbh, Exchange{group, name});
+  const std::int64_t k = group.size(), s = y_sbh.size(0) / k, b = y_sbh.size(1), x = y_sbh.size(2);
+  const Move by_rank{[=](const variable_list& y) {
+                       return variable_list{rank_order(y[0].reshape({1, k * s, b * x}), k)};
+                     },
+                     [=](const variable_list& parts) {
+                       return variable_list{sequence_order(parts[0]).view({k * s, b, x})};
+                     }};
+  const Move by_head{
+      [=](const variable_list& parts) {
+        return variable_list{parts[0].view({k, s, b, x}).permute({1, 2, 0, 3}).reshape({s, b, k * x})};
+      },
+      [=](const variable_list& y) {
+        const Tensor parts = y[0].reshape({s, b, k, x}).permute({2, 0, 1, 3});
+        return variable_list{parts.reshape({k, 1, s, b * x}).contiguous()};
+      }};
+  return moved({y_sbh}, {by_rank, all_to_all(group, name + " / positions for heads"), by_head})[0];
 }
 
 }  // namespace colonnade::layers

@@ -13,8 +13,8 @@ namespace colonnade::layers {
 /// q [b, n, s, d], k and v [b, g, s, d] of this rank's tokens -> [b, n / k, k s, d] and [b, max(1, g / k), k
 /// s, d] in the order of the sequence, for a group of k ranks; with fewer key-value heads than ranks
 /// neighbours hold the same one. k divides n, and k and g one another. Communication: one all-to-all, one
-/// more backward.
-ops::Qkv heads_for_positions(const ops::Qkv& part, const comm::Group& group, const std::string& name);
+/// more backward. Memory: as much as two of them; `part` goes once it is packed.
+ops::Qkv heads_for_positions(ops::Qkv part, const comm::Group& group, const std::string& name);
 
 /// y [k s, b, n / k * d] -> [s, b, n * d] of this rank's tokens. Communication: as above.
 at::Tensor positions_for_heads(const at::Tensor& y_sbh, const comm::Group& group, const std::string& name);

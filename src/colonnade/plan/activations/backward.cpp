@@ -89,12 +89,13 @@ std::int64_t expert_working(const Sizes& z, const Again& again) {
 }
 
 /// What the backward pass over blocks of keys makes: gradients of the output and of the queries, keys and
-/// values that come by with their gradients in fp32, or those of all ranks.
+/// values that come by with their gradients in fp32, or those of all ranks with theirs in both orders.
 std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
   if (context.ring == 1) return 0;
   const std::int64_t keys = 2 * z.n * exchanged_keys(z, context);
-  const std::int64_t others = context.gathers ? context.ring * keys * (z.e + 10) : 2 * keys * (z.e + kFp32);
-  return z.n * z.heads * z.wide * (2 * z.e + kFp32) + keys * (z.e + kFp32) + others;
+  const std::int64_t queries = z.n * z.heads * z.wide;
+  if (context.gathers) return queries * (z.e + kFp32) + (context.ring + 1) * keys * (z.e + 2 * kFp32);
+  return queries * (2 * z.e + kFp32) + 3 * keys * (z.e + kFp32);
 }
 
 /// Gradients of queries, keys, values and of the result; with heads that are filled up, values, result and
@@ -116,6 +117,15 @@ std::int64_t cross_working(const Sequences& s, const Again& again) {
   return z.n * z.e * (z.q + z.out) + t.n * z.e * 2 * z.q + (dense ? 2 * cross_scores(s) : 0) + again.norm;
 }
 
+/// Queries, keys and values that lie beside those which attention reads while it is made again: all that are
+/// exchanged, else those that are filled up.
+std::int64_t heads_beside(const Sizes& z, const ContextLayer& context) {
+  if (context.heads > 1) return z.n * z.e * (z.q + z.kv + z.v);
+  if (z.cp == 1) return 0;
+  return z.n * z.e *
+         ((z.m.kv_channels < z.wide ? z.q + z.kv : 0) + (z.m.value_channels() < z.wide ? z.v : 0));
+}
+
 /// On top of what is kept while a layer goes backward: the gradient of the residual stream, and inside it
 /// what the MLP needs, then attention to an encoder and attention, when those behind have let go of what they
 /// kept but for what waits.
@@ -125,10 +135,8 @@ std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
   const Again again(run, z, layer);
   const std::int64_t mlp = z.has_experts(layer) ? expert_working(z, again) : mlp_working(z, again);
   const std::int64_t freed = mlp_part(z, layer, again) + 2 * z.hidden - again.norm;
-  // The gradient that a backward pass within the backward pass begins with; heads that are exchanged once
-  // more lie beside those they are made of.
-  const bool exchanges = across(run, layer).heads > 1;
-  const std::int64_t beside = again.core > 0 ? z.n * z.e * (z.out + (exchanges ? z.q + z.kv + z.v : 0)) : 0;
+  // The gradient that a backward pass within the backward pass begins with, and what it reads.
+  const std::int64_t beside = again.core > 0 ? z.n * z.e * z.out + heads_beside(z, across(run, layer)) : 0;
   const std::int64_t behind = (waits ? mlp_waiting(z, layer) : 0) - freed;
   std::int64_t cross = 0, behind_cross = behind;
   if (s.crosses(layer)) {

@@ -49,13 +49,17 @@ std::int64_t shared_gate_activations(const Sizes& z) {
 /// Queries, keys and values of this rank's tokens.
 std::int64_t qkv_bytes(const Sizes& z) { return z.n * z.e * (z.q + z.kv + z.v); }
 
+/// What queries, keys and values take more as context ranks read them.
+std::int64_t shared_more(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  return z.cp > 1 ? z.n * z.e * shared_channels(z, across(run, layer)) - qkv_bytes(z) : 0;
+}
+
 /// Of scores, softmax and weighted sum, besides queries, keys, values and the projection's input.
 std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
   const ContextLayer context = across(run, layer);
-  const std::int64_t more = z.cp > 1 ? shared_channels(z, context) - (z.q + z.kv + z.v) : 0;
   const bool narrowed = z.cp > 1 && z.out < z.heads * z.wide;
   const std::int64_t copies = narrowed ? z.heads * z.wide : (output_copies(run, z, context) - 1) * z.out;
-  const std::int64_t bytes = z.n * z.e * (more + copies);
+  const std::int64_t bytes = shared_more(run, z, layer) + z.n * z.e * copies;
   if (keeps_scores(run)) return bytes + kept_scores(z);
   return bytes + z.n * kFp32 * z.heads + mask_bytes(run, z, layer);
 }
@@ -105,8 +109,10 @@ Again::Again(const config::Run& run, const Sizes& z, std::int64_t layer) {
   };
   norm = of("layernorm", z.hidden);
   core = of("core_attn", core_activations(run, z, layer));
-  // The turning channels of all keys are kept for it.
-  heads = of("mla_up_proj", qkv_bytes(z) - z.n * z.e * z.m.latent.qk_pos_emb_head_dim);
+  // The turning channels of all keys are kept for it. Attention frees heads as it reads them, if it is not
+  // made again itself.
+  heads = of("mla_up_proj", qkv_bytes(z) + (core > 0 ? 0 : shared_more(run, z, layer)) -
+                                z.n * z.e * z.m.latent.qk_pos_emb_head_dim);
   if (!z.has_experts(layer)) {
     mlp = of("mlp", mlp_activations(z));
     return;

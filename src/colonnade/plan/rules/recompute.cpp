@@ -101,17 +101,6 @@ Broken nested(const Run& r) {
                  "leave them out"};
 }
 
-Broken shared_heads(const Run& r) {
-  const auto& c = r.recompute;
-  if (r.parallel.context_parallel_size <= 1 || !c.selects("mla_up_proj") || c.selects("core_attn"))
-    return std::nullopt;
-  return Finding{"--recompute-modules",
-                 "with context parallelism mla_up_proj needs core_attn",
-                 fmt::format("{}", fmt::join(c.modules, " ")),
-                 {{"recompute_modules", fmt::format("{} core_attn", fmt::join(c.modules, " "))}},
-                 ""};
-}
-
 constexpr Rule kRecompute[] = {
     {"recompute-full", true, full_needs, "recompute_granularity=full",
      "How many layers are made again together decides what is kept."},
@@ -126,12 +115,6 @@ constexpr Rule kRecompute[] = {
     {"recompute-modules", true, missing_parts, "recompute_granularity=selective; recompute_modules=moe",
      "What is not there cannot be made again.",
      "recompute_granularity num_experts moe_layer_freq num_layers"},
-    {"recompute-context", true, shared_heads,
-     "context_parallel_size=2; attention_dropout=0; multi_latent_attention=true; position_embedding_type=rope; "
-     "qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; kv_lora_rank=16; recompute_granularity=selective; "
-     "recompute_modules=mla_up_proj",
-     "Context ranks keep heads in a form of their own, so that freeing what they were made of saves nothing.",
-     "recompute_granularity context_parallel_size"},
     {"recompute-nested", true, nested,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; recompute_granularity=selective; "
      "recompute_modules=moe moe_act",
