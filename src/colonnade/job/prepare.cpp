@@ -16,7 +16,7 @@
 #include "colonnade/data/t5_batches.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
-#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/hf/config.h"
 
 namespace colonnade::job {
 namespace {
@@ -52,7 +52,7 @@ std::map<std::string, std::string> model_settings(const checkpoint::Source& sour
       if (says_what_the_model_is(config::setting(key))) settings[key] = value.get<std::string>();
     return settings;
   }
-  return models::gpt::settings_of(source.hf_config(), (source.folder() / "config.json").string());
+  return models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string());
 }
 
 void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<std::string>& faults) {
