@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
@@ -69,6 +71,23 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
   return run;
 }
 
+/// The runs of both files. Throws what is wrong with either, by file, and with both alike once.
+std::pair<config::Run, config::Run> runs_of(const Arguments& files, const Arguments& more, Asked& asked) {
+  std::array<config::Run, 2> runs;
+  std::array<std::string, 2> wrong;
+  for (const std::size_t i : {0U, 1U}) try {
+      runs[i] = run_of(files[i], more, i, asked);
+    } catch (const ConfigError& error) {
+      wrong[i] = error.what();
+    }
+  if (wrong[0].empty() && wrong[1].empty()) return {runs[0], runs[1]};
+  if (wrong[0] == wrong[1]) throw ConfigError(wrong[0]);
+  Arguments told;
+  for (const std::size_t i : {0U, 1U})
+    if (!wrong[i].empty()) told.push_back(fmt::format("{}: {}", files[i], wrong[i]));
+  throw ConfigError(fmt::format("{}", fmt::join(told, "\n")));
+}
+
 std::string in_words(const train::Apart& one) {
   return fmt::format("step {}, {}: apart by {:.2e}, bound {:.0e}", one.step, one.what, one.distance,
                      one.bound);
@@ -122,7 +141,7 @@ int verify_layout(const Arguments& arguments) {
         "verify-layout: must be followed by two files of settings; got less; write verify-layout A.yaml B.yaml");
   const Arguments more(arguments.begin() + 2, arguments.end());
   Asked asked;
-  const config::Run a = run_of(arguments[0], more, 0, asked), b = run_of(arguments[1], more, 1, asked);
+  const auto [a, b] = runs_of({arguments[0], arguments[1]}, more, asked);
   require_writable("--json", asked.json);
   const train::Comparison found = train::compare_layouts({a}, {b}, asked.steps);
   const Arguments by_definition = train::apart_by_definition(a, b);

@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "config/lines.h"
 
 namespace colonnade::config {
 namespace {
@@ -18,32 +19,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// Splits as a shell does: blanks, single and double quotes, backslash at the end of a line.
-std::vector<std::string> shell(const std::string& text) {
-  std::vector<std::string> words;
-  std::string word;
-  char quote = 0;
-  bool open = false;
-  for (const char c : text) {
-    if (quote != 0 ? c == quote : c == '"' || c == '\'') {
-      quote = quote != 0 ? 0 : c;
-      open = true;
-    } else if (quote == 0 && (c == ' ' || c == '\n' || c == '\\')) {
-      if (open) words.push_back(word);
-      word.clear();
-      open = false;
-    } else {
-      word += c;
-      open = true;
-    }
-  }
-  if (open) words.push_back(word);
-  return words;
-}
-
-config::Run run_of(const std::string& line) { return parse(shell(line)); }
-std::vector<std::string> faults_of(const std::string& line) { return parse_all(shell(line)).faults; }
 
 constexpr const char* kGpt3 = R"(
   --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048
@@ -221,13 +196,22 @@ TEST(ParseShorthand, OneInAFileYieldsToTheCommandLine) {
 }
 
 TEST(ParseShorthand, SwitchedOffItContradictsACheckpoint) {
-  config::Run r = run_of("--no-swiglu");
+  config::Run r = run_of("gpt --no-swiglu");
   try {
     fill(r, {{"activation", "swiglu"}}, "run/step_1");
     FAIL() << "the checkpoint's activation was taken";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(),
                 HasSubstr("--activation: must agree with run/step_1; got gelu-tanh from the command line"));
+  }
+  EXPECT_TRUE(r.at_fault.contains("activation")) << "nothing more should be said about it";
+  try {
+    fill(r, {{"model", "t5"}}, "run/step_1");
+    FAIL() << "the checkpoint's family was taken";
+  } catch (const ConfigError& e) {
+    EXPECT_STREQ(e.what(),
+                 "model: must agree with run/step_1; got gpt from the command line and t5 there; "
+                 "write t5 in its place");
   }
 }
 

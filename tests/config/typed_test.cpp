@@ -2,10 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "colonnade/base/files.h"
-#include "colonnade/config/parse.h"
+#include "config/lines.h"
 
 namespace colonnade::config {
 namespace {
@@ -14,13 +12,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<std::string> words(const std::string& line) {
-  std::istringstream in(line);
-  return {std::istream_iterator<std::string>(in), {}};
-}
-config::Run run_of(const std::string& line) { return parse(words(line)); }
-std::vector<std::string> faults_of(const std::string& line) { return parse_all(words(line)).faults; }
 
 TEST(Typed, FlagsThatAreAlwaysSoAreNotSwitchedOffInSilence) {
   EXPECT_THAT(run_of("--no-attention-softmax-in-fp32 --no-accumulate-allreduce-grads-in-fp32").notes,

@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 using checkpoint::Slice;
-using models::gpt::HfFamily;
+using models::hf::Family;
 
 config::Model llama() {
   config::Model m;
@@ -122,7 +122,7 @@ class Assembly {
 };
 
 /// Adds a rank's slices. Two replicas, of which the first saves.
-void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<HfFamily> family) {
+void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<Family> family) {
   for (const bool owner : {true, false})
     for (const Slice& slice : model_slices(p, family, owner)) {
       Slice copy = slice;
@@ -131,7 +131,7 @@ void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<HfFamil
     }
 }
 
-Assembly assembled(const config::Model& model, std::optional<HfFamily> family, int tp) {
+Assembly assembled(const config::Model& model, std::optional<Family> family, int tp) {
   Assembly all;
   for (int rank = 0; rank < tp; ++rank)
     for (const auto& p : numbered(model, rank, tp)) add_slices(all, *p, family);
@@ -147,7 +147,7 @@ Tensor numbers(std::int64_t first, std::int64_t rows, std::int64_t columns) {
 TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
   for (const int tp : {1, 2, 4}) {
     SCOPED_TRACE(tp);
-    Assembly all = assembled(llama(), HfFamily::kLlama, tp);
+    Assembly all = assembled(llama(), Family::kLlama, tp);
     EXPECT_EQ(all.names().size(), 9U + 3);
     const std::string layer = "model.layers.0.";
     EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.q_proj.weight"), numbers(0, 24, 8)));
@@ -166,7 +166,7 @@ TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
 TEST(ModelSlices, Gpt2MatricesAreTransposed) {
   for (const int tp : {1, 2, 4}) {
     SCOPED_TRACE(tp);
-    Assembly all = assembled(gpt2(), HfFamily::kGpt2, tp);
+    Assembly all = assembled(gpt2(), Family::kGpt2, tp);
     EXPECT_EQ(all.names().size(), 12U + 4);
     const std::string layer = "transformer.h.0.";
     EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.weight"), numbers(0, 24, 8).t()));
@@ -179,7 +179,7 @@ TEST(ModelSlices, Gpt2MatricesAreTransposed) {
 }
 
 /// The tensors of all experts, held by ep * etp ranks; other parameters are whole on each of them.
-Assembly assembled_experts(const config::Model& model, std::optional<HfFamily> family, int ep, int etp) {
+Assembly assembled_experts(const config::Model& model, std::optional<Family> family, int ep, int etp) {
   config::Parallel parallel;
   parallel.expert_model_parallel_size = ep;
   parallel.expert_tensor_parallel_size = etp;
@@ -197,7 +197,7 @@ Assembly assembled_experts(const config::Model& model, std::optional<HfFamily> f
 TEST(ModelSlices, EachExpertHasTensorsOfItsOwn) {
   for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
     SCOPED_TRACE(fmt::format("ep {} etp {}", ep, etp));
-    Assembly all = assembled_experts(mixtral(), HfFamily::kMixtral, ep, etp);
+    Assembly all = assembled_experts(mixtral(), Family::kMixtral, ep, etp);
     EXPECT_EQ(all.names().size(), 3U + 6 + 1 + 4 * 3);
     const std::string moe = "model.layers.0.block_sparse_moe.";
     EXPECT_TRUE(at::equal(all.whole(moe + "gate.weight"), numbers(0, 4, 8)));
@@ -232,7 +232,7 @@ TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
 
 TEST(ModelSlices, ShareTheMemoryOfTheParameter) {
   for (const auto& p : numbered(llama(), 0, 2))
-    for (const Slice& slice : model_slices(*p, HfFamily::kLlama, true)) {
+    for (const Slice& slice : model_slices(*p, Family::kLlama, true)) {
       slice.data.fill_(7);
       EXPECT_GT(p->value.detach().eq(7).sum().item<std::int64_t>(), 0) << slice.name;
     }
@@ -241,7 +241,7 @@ TEST(ModelSlices, ShareTheMemoryOfTheParameter) {
 TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
   for (const auto& p : numbered(gpt2(), 0, 1)) {
     p->is_copy = true;
-    for (const Slice& slice : model_slices(*p, HfFamily::kGpt2, true)) EXPECT_FALSE(slice.owner);
+    for (const Slice& slice : model_slices(*p, Family::kGpt2, true)) EXPECT_FALSE(slice.owner);
     for (const Slice& slice : state_slices("s", *p, 0, p->value.detach().view(-1), true))
       EXPECT_FALSE(slice.owner);
   }
@@ -250,7 +250,7 @@ TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
 /// Flat stretches of uneven length, as owners of buckets have them; transposed matrices and experts too.
 TEST(ModelSlices, AnyStretchesCoverTheWholeOnce) {
   for (const auto& [model, family] :
-       {std::pair{llama(), std::optional(HfFamily::kLlama)}, {gpt2(), std::optional(HfFamily::kGpt2)}})
+       {std::pair{llama(), std::optional(Family::kLlama)}, {gpt2(), std::optional(Family::kGpt2)}})
     for (const std::int64_t step : {1, 5, 64, 100000}) {
       SCOPED_TRACE(step);
       Assembly all, expected = assembled(model, family, 1);

@@ -76,6 +76,8 @@ TEST(SentenceIndex, TakesEverySentenceOnceAPass) {
   EXPECT_EQ(count_usable_documents(source, plan), 3);
   const SentenceIndex once = build_sentence_index(source, plan);
   EXPECT_EQ(once.passes, 1);
+  EXPECT_EQ(once.unread.documents, 3);
+  EXPECT_EQ(once.unread.tokens, 4 + 513 + 4);
   EXPECT_EQ(taken(once.sample), (std::multiset<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13}));
   for (std::int64_t row = 0; row < once.sample.rows(); ++row) {
     EXPECT_GE(once.sample[3 * row + 2], 2);

@@ -198,6 +198,25 @@ TEST_F(T5BatchesTest, BlendsAndPathsPerSplit) {
   EXPECT_EQ(splits[2], nullptr);
 }
 
+// The second document is left out for its long sentence; of the third, which fills one sample, two tokens are
+// cut.
+TEST_F(T5BatchesTest, WhatNoSampleShowsIsSaid) {
+  data_.data_path = {write({{30}, {20, 513, 17}, {64}})};
+  data_.split = "1,0,0";
+  data_.short_seq_prob = 0;
+  for (const char* when : {"built", "mapped"}) {
+    SCOPED_TRACE(when);
+    testing::internal::CaptureStderr();
+    log::set_level(log::Level::kInfo);
+    (void)open();
+    log::set_level(log::Level::kError);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said,
+                HasSubstr("1 of 3 documents of the train split are left out, with 85.4 % of its tokens"));
+    EXPECT_THAT(said, HasSubstr("2.1 % of the tokens of the train split's samples lie behind their length"));
+  }
+}
+
 TEST_F(T5BatchesTest, MockDataHoldNoSentinels) {
   data_.data_path.clear();
   data_.mock_data = true;
@@ -254,7 +273,7 @@ TEST_F(T5BatchesTest, SaysWhatIsWrongWithTheSettings) {
   ids_.sentinels.clear();
   EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--vocab-extra-ids"));
   ids_ = t5_ids(nullptr, 2100, 1);
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("and 1 sentinels; raise --vocab-extra-ids"));
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("with 1 of 2; raise --vocab-extra-ids"));
   ids_ = t5_ids(nullptr, 1000, 100);
   EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below the vocabulary size 1000"));
   data_.mock_data = true;

@@ -155,6 +155,11 @@ TEST(T5Dataset, CutsTextToItsLength) {
     EXPECT_EQ(text.tokens.size(), first == 5 ? 0U : 126U);
     EXPECT_EQ(text.truncated, first == 0 || first == 3) << first;
   }
+  std::int64_t shown = 0;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) shown += std::ssize(dataset.text(i).tokens);
+  const SampleOrder order = dataset.orders()[0];
+  EXPECT_EQ(dataset.index().unread.documents, 0);
+  EXPECT_EQ(dataset.index().unread.cut, order.passes * order.tokens - shown);
 }
 
 TEST(T5Dataset, SaysWhatIsTooSmallForItsSpans) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,30 @@ TEST(Cli, PlanEstimatesAStep) {
   EXPECT_THAT(wrong.text,
               AllOf(HasSubstr("--hardware: must be one of a100, b200, h100, h200, or a YAML file"),
                     HasSubstr("--yaml: belongs to --search"), HasSubstr("param-gather")));
+}
+
+TEST(Cli, ThePlanForProgramsSaysWhoHoldsWhichExperts) {
+  const std::string file = ::testing::TempDir() + "experts.json";
+  const auto json = [&](const std::string& more) {
+    const Result result = colonnade("plan --json " + file + kModel + more);
+    EXPECT_EQ(result.code, 0) << result.text;
+    return nlohmann::json::parse(std::ifstream(file));
+  };
+  const nlohmann::json experts =
+      json(
+          "--num-experts 6 --moe-router-topk 2 --disable-bias-linear --tensor-model-parallel-size 2 "
+          "--sequence-parallel --expert-model-parallel-size 3 --expert-tensor-parallel-size 2 --world-size 12")
+          .at("experts");
+  EXPECT_EQ(experts.at("num_experts"), 6);
+  EXPECT_EQ(experts.at("tensor"), 2);
+  EXPECT_EQ(experts.at("expert"), 3);
+  EXPECT_EQ(experts.at("data"), 2);
+  const nlohmann::json& held = experts.at("held");  // etp is the inner axis, then ep, then their data ranks
+  ASSERT_EQ(held.size(), 6U);
+  EXPECT_EQ(held[3], nlohmann::json::parse(R"({"expert_rank": 1, "part": 1, "ranks": [3, 9], "first": 2,
+                                               "count": 2})"));
+  EXPECT_TRUE(json("").at("experts").is_null());
+  std::filesystem::remove(file);
 }
 
 TEST(Cli, WhatTheSearchPrintsRunsAsItIs) {
@@ -291,11 +316,6 @@ TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
   expect_faults("checkpoint verify", {"PATH: must be given; got none"});
 }
 
-constexpr const char* kSmallRun =
-    "num_layers: 2\nhidden_size: 32\nnum_attention_heads: 4\nvocab_size: 61\nseq_length: 16\n"
-    "max_position_embeddings: 16\nmicro_batch_size: 1\nglobal_batch_size: 4\ntokenizer_type: NullTokenizer\n"
-    "mock_data: true\ntrain_iters: 4\nlr: 0.001\n";
-
 TEST(Cli, DryRunsHoldThePlanAgainstTheCode) {
   const std::string model =
       " --num-layers 2 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 --seq-length 16 "
@@ -313,48 +333,6 @@ TEST(Cli, DryRunsHoldThePlanAgainstTheCode) {
   EXPECT_EQ(far.code, 2);
   EXPECT_THAT(far.text, HasSubstr("--rank: must be a rank of the world; got 4 of 4"));
   EXPECT_THAT(colonnade("plan --all" + model).text, HasSubstr("--all: says which ranks --dry-run builds"));
-}
-
-TEST(Cli, VerifyLayoutComparesTwoFiles) {
-  const std::string folder = ::testing::TempDir() + "verify_layout";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/a.yaml") << kSmallRun;
-  std::ofstream(folder + "/b.yaml") << kSmallRun
-                                    << "tensor_model_parallel_size: 2\nsequence_parallel: true\n";
-  std::ofstream(folder + "/c.yaml") << kSmallRun << "seed: 7\n";
-  const std::string a = "verify-layout " + folder + "/a.yaml ", b = folder + "/b.yaml";
-  const Result same = colonnade(a + b + " --world-sizes 1 4 --steps 2 --json " + folder + "/found.json");
-  ASSERT_EQ(same.code, 0) << same.text;
-  EXPECT_THAT(same.text, AllOf(HasSubstr("the layouts agree over 2 steps"), HasSubstr("farthest: step")));
-  std::ifstream json(folder + "/found.json");
-  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}), HasSubstr("\"agree\": true"));
-  const Result other = colonnade(a + folder + "/c.yaml");
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.text, HasSubstr("--seed (1234 and 7)"));
-  EXPECT_EQ(colonnade(a).code, 2);
-  std::filesystem::remove_all(folder);
-}
-
-TEST(Cli, VerifyLayoutEndsWithOneWhereLayoutsPartAndSaysWhy) {
-  const std::string folder = ::testing::TempDir() + "verify_layout_apart";
-  std::filesystem::create_directories(folder);
-  const std::string experts = std::string(kSmallRun) +
-                              "num_experts: 4\nmoe_router_topk: 2\nmoe_expert_capacity_factor: 1.0\n"
-                              "moe_router_load_balancing_type: none\n";
-  std::ofstream(folder + "/a.yaml") << experts;
-  std::ofstream(folder + "/b.yaml") << experts << "tensor_model_parallel_size: 2\nsequence_parallel: true\n";
-  const Result apart = colonnade("verify-layout " + folder + "/a.yaml " + folder +
-                                 "/b.yaml --steps 1 --json " + folder + "/found.json");
-  EXPECT_EQ(apart.code, 1) << apart.text;
-  EXPECT_THAT(apart.text, AllOf(HasSubstr("note: --moe-expert-capacity-factor counts the tokens"),
-                                HasSubstr("the first value beyond its bound: step 1, lm_loss: apart by"),
-                                HasSubstr("this need not be a defect"),
-                                HasSubstr("in float64 they part too, first at step 1, lm_loss"),
-                                Not(HasSubstr("this is a defect"))));
-  std::ifstream json(folder + "/found.json");
-  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}),
-              AllOf(HasSubstr("\"agree\": false"), HasSubstr("\"verdict\": \"by definition\"")));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {

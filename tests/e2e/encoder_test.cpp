@@ -2,6 +2,8 @@
 // on as one process does, on sentences of a real data set.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "program.h"
 
 namespace colonnade::e2e {
@@ -75,6 +77,43 @@ TEST(Encoder, ThePlanNamesTheLayersOfEachAndItsDryRunAgrees) {
       << planned.text;
 }
 
+/// What cannot be read of a model is told once: not its sizes too, which it would have said.
+TEST(Encoder, AFolderOfAnotherModelIsOneFault) {
+  const TempFolder folder;
+  std::filesystem::copy(std::string(COLONNADE_VECTORS) + "/hf/t5", folder / "mt5");
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "mt5/config.json"));
+  config["model_type"] = "mt5";
+  std::ofstream(folder / "mt5/config.json") << config;
+  const Words training{"--seq-length=96",
+                       "--decoder-seq-length=48",
+                       "--tokenizer-type=NullTokenizer",
+                       "--vocab-extra-ids=20",
+                       "--micro-batch-size=2",
+                       "--lr=1e-3",
+                       "--train-iters=2",
+                       "--mock-data"};
+  const auto faults = [](const Words& words) {
+    const Result result = run(colonnade(words));
+    EXPECT_EQ(result.code, 2) << result.text;
+    return result.text;
+  };
+  const std::string weights = (folder / "mt5").string();
+  EXPECT_EQ(faults({"evaluate", "--load", weights, "--tokens", "x"}).find("model_type must be one of"),
+            weights.size() + std::string("error: /config.json: ").size());
+  EXPECT_EQ(faults(Words{"pretrain", "t5", "--pretrained-checkpoint", weights} + training)
+                .find("error: " + weights + "/config.json: model_type must be one of"),
+            0U);
+  EXPECT_EQ(
+      faults(Words{"pretrain", "t5", "--load", weights} + training)
+          .find("error: --load: must name a run folder; got " + weights + " with weights of Hugging Face"),
+      0U);
+  const std::string other =
+      faults(Words{"pretrain", "gpt", "--pretrained-checkpoint", std::string(COLONNADE_VECTORS) + "/hf/t5",
+                   "--seq-length=96", "--micro-batch-size=2", "--lr=1e-3", "--train-iters=2", "--mock-data"});
+  EXPECT_EQ(other.find("error: model: must agree with "), 0U) << other;
+  EXPECT_NE(other.find("write t5 in its place"), std::string::npos) << other;
+}
+
 TEST(Encoder, WhatReadsNoEncoderSaysSo) {
   const std::string folder = std::string(COLONNADE_VECTORS) + "/hf/t5";
   const Result text = run(colonnade({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"}));
@@ -82,7 +121,7 @@ TEST(Encoder, WhatReadsNoEncoderSaysSo) {
   EXPECT_NE(text.text.find("generate: text is written by models without an encoder"), std::string::npos);
   const Result data = run(colonnade({"evaluate", "--pretrained-checkpoint", folder, "--mock-data"}));
   EXPECT_EQ(data.code, 2) << data.text;
-  EXPECT_NE(data.text.find("write --tokens FILE"), std::string::npos) << data.text;
+  EXPECT_NE(data.text.find("score given tokens with --tokens FILE"), std::string::npos) << data.text;
 }
 
 }  // namespace

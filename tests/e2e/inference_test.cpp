@@ -91,6 +91,20 @@ TEST(Inference, EvaluateWritesTheRecordedLogitsInEveryLayout) {
   }
 }
 
+TEST(Inference, ContextRanksReadWholeSequencesAndSayThat) {
+  const TempFolder folder;
+  write_text(folder / "tokens",
+             safetensors({{"input_ids", "I32", {2, 32}, bytes_of(recorded("in.input_ids"))},
+                          {"labels", "I32", {2, 32}, bytes_of(recorded("in.labels"))}}));
+  const Words words = evaluate(folder / "tokens", {"--context-parallel-size", "2"});
+  const Result result = run(launch(2, folder.path(), words));
+  ASSERT_EQ(result.code, 0) << result.text;
+  const std::string note = "--context-parallel-size: cuts no sequences that are only read; got 2";
+  EXPECT_THAT(result.text, HasSubstr("loss 5.9974"));
+  EXPECT_THAT(result.text, HasSubstr(note));
+  EXPECT_EQ(result.text.find(note), result.text.rfind(note)) << "rank 0 alone says it";
+}
+
 TEST(Inference, EvaluateGivesLossAndPerplexityOfData) {
   const Result result = run(
       colonnade({"evaluate", "--load", kLlama, "--mock-data", "--seq-length", "32", "--eval-iters", "4"}));

@@ -11,7 +11,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/safetensors.h"
-#include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/hf/names.h"
 #include "job/runs.h"
 
 namespace colonnade::job {
@@ -250,7 +250,7 @@ TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
       std::string(kLatent) + kExperts +
       "--moe-layer-freq [0,1] --moe-shared-expert-intermediate-size 12 --moe-router-score-function sigmoid "
       "--moe-router-enable-expert-bias --untie-embeddings-and-output-weights ";
-  EXPECT_EQ(models::gpt::hf_family(settings(kOne, deepseek).model), models::gpt::HfFamily::kDeepseekV3);
+  EXPECT_EQ(models::hf::family_of(settings(kOne, deepseek).model), models::hf::Family::kDeepseekV3);
   for (const Layout& from : {kExpertLayouts[0], kExpertLayouts[2], kExpertLayouts[4]})
     check_layouts(from, deepseek, kExpertLayouts);
 }

@@ -8,7 +8,7 @@
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
-#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/hf/config.h"
 #include "colonnade/plan/context_parallel.h"
 #include "job/runs.h"
 #include "support/device.h"
@@ -109,7 +109,7 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
         test::words(t5 ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength) : "");
     const std::string file = folder() + "/config.json";
     return test::settings(layout.world, flags + more, [&](config::Run& run) {
-      config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
+      config::fill(run, models::hf::settings_of(nlohmann::json::parse(read_file(file)), file), file);
     });
   }
 
@@ -182,12 +182,12 @@ class Gradients {
         if (slice.owner) box.copy_(slice.data);
       }
     }
-    naming_ = models::gpt::hf_naming(job.run.model);
+    naming_ = models::hf::naming_of(job.run.model);
   }
   [[nodiscard]] std::map<std::string, Tensor> by_their_names() const {
     std::map<std::string, Tensor> all;
     for (const auto& [name, whole] : whole_)
-      for (const auto& tensor : models::gpt::hf_tensors(specs_.at(name), naming_)) {
+      for (const auto& tensor : models::hf::tensors_of(specs_.at(name), naming_)) {
         const Tensor part = tensor.expert ? whole[*tensor.expert] : whole;
         const Tensor rows = part.narrow(0, tensor.first_row, tensor.rows);
         all[tensor.name] = (tensor.transposed ? rows.transpose(-2, -1) : rows).contiguous();
@@ -199,7 +199,7 @@ class Gradients {
   std::mutex mutex_;
   std::map<std::string, Tensor> whole_;
   std::map<std::string, plan::ParamSpec> specs_;
-  std::optional<models::gpt::HfNaming> naming_;
+  std::optional<models::hf::Naming> naming_;
 };
 
 TEST_P(HfParity, LogitsLossAndGradients) {

@@ -70,7 +70,7 @@ Counts counted(const config::Run& run, int first, int end) {
 Counts counted(const config::Run& run) { return counted(run, 0, run.parallel.world_size); }
 
 plan::TrainingFlops planned(const config::Run& run) {
-  return plan::training_flops_by_part(run.model, run.training.seq_length, run.training.global_batch_size,
+  return plan::training_flops_by_part(run.model, plan::sample_length(run), run.training.global_batch_size,
                                       run.parallel.tensor_model_parallel_size);
 }
 
@@ -115,6 +115,24 @@ TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
       // The causal half of the forward pass, and twice that for the backward pass, which does run.
       EXPECT_EQ(real.attention_backward, real.attention_forward);
       EXPECT_EQ(real.attention_forward / 2 * 3, planned(run).attention);
+    }
+}
+
+TEST(PlannedFlops, OfAnEncoderAndItsDecoderAreExactOnTheCpu) {
+  for (const Planned& layout : kLayouts)
+    for (const char* more : {"", "--activation geglu-tanh --kv-channels 20 "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
+      const config::Run run =
+          test::planned_run(layout,
+                            "t5 --encoder-num-layers 4 --decoder-seq-length 24 --vocab-extra-ids 20 " +
+                                test::odd("--position-embedding-type rope ") + more,
+                            "cpu");
+      const Counts real = counted(run);
+      EXPECT_EQ(real.linears, planned(run).linears);
+      EXPECT_EQ(real.attention_backward, real.attention_forward);
+      // Of the decoder's own scores, two products, the causal half is planned.
+      const std::int64_t rest = 4 * run.training.global_batch_size * 24 * 24 * 2 * 4 * run.model.kv_channels;
+      EXPECT_EQ(real.attention_forward, planned(run).attention / 3 + static_cast<double>(rest));
     }
 }
 

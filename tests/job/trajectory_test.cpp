@@ -12,7 +12,7 @@
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/token_steps.h"
-#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/hf/config.h"
 #include "colonnade/plan/rules.h"
 #include "support/device.h"
 #include "support/recorded_curve.h"
@@ -58,7 +58,7 @@ config::Run settings(const std::string& model, int world, const std::vector<std:
   config::Run run = config::parse(words);
   run.parallel.world_size = world;
   const std::string file = folder_of(model) + "/config.json";
-  config::fill(run, models::gpt::settings_of(nlohmann::json::parse(read_file(file)), file), file);
+  config::fill(run, models::hf::settings_of(nlohmann::json::parse(read_file(file)), file), file);
   config::derive(run);
   plan::require(run);
   return run;

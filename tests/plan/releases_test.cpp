@@ -99,6 +99,32 @@ TEST(HeldMessages, EndWithWhatMayBeOnItsWay) {
       }
 }
 
+// The peer goes back from the last micro-batch: a gradient behind one that cannot be open stays behind it.
+TEST(ReceivesBeside, KeepTheOrderInWhichGradientsWereSent) {
+  using enum Do;
+  Schedule schedule = gpipe(2, 2);
+  schedule.programs = {{{kForward, 0, 0},
+                        {kSendActivation, 0, 0},
+                        {kForward, 0, 1},
+                        {kSendActivation, 0, 1},
+                        {kRecvGradient, 0, 1},
+                        {kRecvGradient, 0, 0},
+                        {kBackward, 0, 1},
+                        {kBackward, 0, 0}},
+                       {{kRecvActivation, 0, 0},
+                        {kForward, 0, 0},
+                        {kRecvActivation, 0, 1},
+                        {kForward, 0, 1},
+                        {kBackward, 0, 1},
+                        {kSendGradient, 0, 1},
+                        {kBackward, 0, 0},
+                        {kSendGradient, 0, 0}}};
+  ASSERT_EQ(check(schedule).faults, std::vector<std::string>{});
+  using Places = std::vector<std::vector<std::size_t>>;
+  EXPECT_EQ(receives_beside(schedule.programs[0]), Places(8));
+  EXPECT_EQ(receives_beside(schedule.programs[1]), (Places{{}, {2}, {}, {}, {}, {}, {}, {}}));
+}
+
 // Every receive but those in front of the first computation, and gradients of the micro-batch that has just
 // gone forward, is open beside exactly one computation, the one before its own.
 TEST(ReceivesBeside, AreThoseOfWhatIsComputedNext) {

@@ -23,6 +23,7 @@ using test::words;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -128,6 +129,13 @@ TEST(Rules, AnEditThatEmptiesASettingSaysToLeaveItOut) {
   EXPECT_EQ(way_out(""), "set --cp-comm-type a2a");
   EXPECT_EQ(way_out("cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=2 1"),
             "set --cp-comm-type a2a and leave out --hierarchical-context-parallel-sizes");
+}
+
+TEST(Rules, AnEditThatChangesNothingIsNotProposed) {
+  const auto text_of = [](const RuleExample& e) { return problems_of(e.broken()).at(0).text; };
+  EXPECT_THAT(text_of(example_of("relative-buckets")),
+              EndsWith("got 30 and 128; set --relative-attention-num-buckets 32"));
+  EXPECT_THAT(text_of(example_of("decoder-tensor")), EndsWith("got 15 and 2; set --decoder-seq-length 16"));
 }
 
 TEST(Rules, ImpossibleSizesAreReportedAllAtOnce) {

@@ -49,7 +49,7 @@ bool select(Slice& slice, std::int64_t index) {
 }
 
 /// The rows of `part` that lie in `tensor`; nothing when there are none.
-std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor& tensor,
+std::optional<Slice> slice_of(const LocalPart& part, const models::hf::StoredTensor& tensor,
                               const checkpoint::Sizes& global) {
   Slice slice{.name = tensor.name,
               .global_shape = global,
@@ -78,10 +78,10 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::gpt::HfTensor
 }  // namespace
 
 std::vector<Slice> model_slices(const tensor::Parameter& parameter, std::int64_t begin,
-                                const at::Tensor& values, std::optional<models::gpt::HfNaming> naming,
+                                const at::Tensor& values, std::optional<models::hf::Naming> naming,
                                 bool owner) {
   std::vector<Slice> slices;
-  const auto tensors = models::gpt::hf_tensors(parameter.spec, naming);
+  const auto tensors = models::hf::tensors_of(parameter.spec, naming);
   for (const LocalPart& part : parts_of(parameter, begin, values))
     for (const auto& tensor : tensors)
       if (auto slice = slice_of(part, tensor, parameter.spec.shape)) {
@@ -91,8 +91,8 @@ std::vector<Slice> model_slices(const tensor::Parameter& parameter, std::int64_t
   return slices;
 }
 
-std::vector<Slice> model_slices(const tensor::Parameter& parameter,
-                                std::optional<models::gpt::HfNaming> naming, bool owner) {
+std::vector<Slice> model_slices(const tensor::Parameter& parameter, std::optional<models::hf::Naming> naming,
+                                bool owner) {
   return model_slices(parameter, 0, parameter.value.detach().view(-1), naming, owner);
 }
 

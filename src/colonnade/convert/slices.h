@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "colonnade/checkpoint/slice.h"
-#include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/hf/names.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::convert {
@@ -17,10 +17,10 @@ namespace colonnade::convert {
 /// type. `owner`: this rank saves them.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter, std::int64_t begin,
                                             const at::Tensor& values,
-                                            std::optional<models::gpt::HfNaming> naming, bool owner);
+                                            std::optional<models::hf::Naming> naming, bool owner);
 /// Of the whole local part, in its memory.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter,
-                                            std::optional<models::gpt::HfNaming> naming, bool owner);
+                                            std::optional<models::hf::Naming> naming, bool owner);
 
 /// The same of a stretch of optimizer state, as boxes of the global tensor `name` (our shape). Filling is
 /// left out. Views of `state`.

@@ -44,7 +44,7 @@ bool is_usable(const TokenSource& source, std::int64_t begin, std::int64_t end, 
   return true;
 }
 
-/// Gives emit(first, end, length) the samples of sentences [begin, end), a document.
+/// Gives emit(first, end, length, tokens) the samples of sentences [begin, end), a document.
 template <typename Emit>
 void walk_document(const TokenSource& source, std::int64_t begin, std::int64_t end, const SentencePlan& plan,
                    Lengths& lengths, const Emit& emit) {
@@ -55,7 +55,7 @@ void walk_document(const TokenSource& source, std::int64_t begin, std::int64_t e
     const std::int64_t left = end - sentence - 1;
     const bool full = tokens >= wanted && left > 1 && sentence + 1 - first >= plan.min_sentences;
     if (!full && left > 0) continue;
-    emit(first, sentence + 1, wanted);
+    emit(first, sentence + 1, wanted, tokens);
     first = sentence + 1;
     tokens = 0;
     wanted = lengths.next();  // drawn behind the last sample too
@@ -72,14 +72,25 @@ std::int64_t walk(const TokenSource& source, const SentencePlan& plan, const Emi
       const std::int64_t begin = source.document_start(d);
       const std::int64_t end = source.document_start(d + 1);
       if (!is_usable(source, begin, end, plan)) continue;
-      walk_document(source, begin, end, plan, lengths,
-                    [&](std::int64_t first, std::int64_t last, std::int64_t length) {
-                      ++samples;
-                      emit(first, last, length);
-                    });
+      walk_document(source, begin, end, plan, lengths, [&](auto... sample) {
+        ++samples;
+        emit(sample...);
+      });
     }
     if (!plan.num_samples || samples >= *plan.num_samples) return passes;
   }
+}
+
+/// The documents that samples are not taken of.
+Unread left_out(const TokenSource& source, const SentencePlan& plan) {
+  Unread left;
+  for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d) {
+    const std::int64_t begin = source.document_start(d), end = source.document_start(d + 1);
+    if (is_usable(source, begin, end, plan)) continue;
+    ++left.documents;
+    for (std::int64_t sentence = begin; sentence < end; ++sentence) left.tokens += source.length(sentence);
+  }
+  return left;
 }
 
 template <typename Int>
@@ -89,9 +100,12 @@ SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
   std::vector<Int> rows;
   rows.reserve(3 * static_cast<std::size_t>(samples));
   SentenceIndex index;
-  index.passes = walk(source, plan, [&rows](std::int64_t first, std::int64_t end, std::int64_t length) {
-    for (const std::int64_t value : {first, end, length}) rows.push_back(static_cast<Int>(value));
-  });
+  index.unread = left_out(source, plan);
+  index.passes =
+      walk(source, plan, [&](std::int64_t first, std::int64_t end, std::int64_t length, std::int64_t tokens) {
+        for (const std::int64_t value : {first, end, length}) rows.push_back(static_cast<Int>(value));
+        index.unread.cut += std::max<std::int64_t>(tokens - length, 0);
+      });
   std::mt19937_64 draw(std::uint64_t{plan.seed} + 1);
   const auto row = [&rows](std::uint64_t i) { return rows.begin() + static_cast<std::ptrdiff_t>(3 * i); };
   for (auto i = static_cast<std::uint64_t>(samples); i-- > 1;)

@@ -21,11 +21,19 @@ struct SentencePlan {
   std::int64_t min_sentences = 1;  ///< of a sample, and of a document that is used
 };
 
+/// What no sample shows.
+struct Unread {
+  std::int64_t documents = 0;  ///< that are not usable
+  std::int64_t tokens = 0;     ///< of these
+  std::int64_t cut = 0;        ///< tokens of all passes behind the length that their sample is made for
+};
+
 struct SentenceIndex {
   /// uint32 (int64 where that does not hold the number of sentences) [samples, 3]: first sentence, the one
   /// behind the last, and the length the sample is made for, which its tokens may exceed.
   IntArray sample;
   std::int64_t passes = 1;  ///< over the documents
+  Unread unread;
 };
 
 /// Documents that samples are taken of: with min_sentences or more, and unless it is the only one no sentence

@@ -39,6 +39,24 @@ T5Plan plan_of(const config::Data& data, const config::Training& training, const
   return plan;
 }
 
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+/// Data made for a GPT lose most of their tokens here.
+void say_what_is_lost(const T5Dataset& samples, const Part& part) {
+  const Unread& unread = samples.index().unread;
+  const SampleOrder order = samples.orders().front();
+  if (unread.documents > 0)
+    log::warning(
+        "{}: {} of {} documents of the {} split are left out, with {:.1f} % of its tokens: they are empty, or "
+        "have several sentences, one of them of more than 512 tokens",
+        order.name, unread.documents, samples.documents(), part.name(), percent(unread.tokens, order.tokens));
+  if (unread.cut > 0)
+    log::info("{}: {:.1f} % of the tokens of the {} split's samples lie behind their length and are cut off",
+              order.name, percent(unread.cut, order.passes * (order.tokens - unread.tokens)), part.name());
+}
+
 std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& part, T5Plan plan) {
   plan.sentences.documents = range_of(part.fraction, opened.source->num_documents());
   plan.sentences.num_samples = part.num_samples;
@@ -47,7 +65,9 @@ std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& 
                  opened.source->name(), part.name(), plan.sentences.documents.size(), part.name());
     return nullptr;
   }
-  return std::make_shared<T5Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
+  auto samples = std::make_shared<T5Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
+  say_what_is_lost(*samples, part);
+  return samples;
 }
 
 /// Puts token 0 where `row` has the pad.

@@ -10,7 +10,7 @@ namespace {
 
 std::string describe(const SentencePlan& plan, const std::string& identity) {
   return fmt::format(
-      "Sentence indices, version 1\n{}\ndocuments {} to {}\nlength {}\nsamples {}\nshort {}\nseed {}\n"
+      "Sentence indices, version 2\n{}\ndocuments {} to {}\nlength {}\nsamples {}\nshort {}\nseed {}\n"
       "sentences at least {}\n",
       identity, plan.documents.begin, plan.documents.end, plan.max_length,
       plan.num_samples ? fmt::format("{}", *plan.num_samples) : "one epoch", plan.short_seq_prob, plan.seed,
@@ -47,16 +47,19 @@ T5Dataset::T5Dataset(std::shared_ptr<const TokenSource> source, T5Plan plan, con
     : source_(std::move(source)), plan_(std::move(plan)) {
   const auto build = [this] {
     SentenceIndex built = build_sentence_index(*source_, plan_.sentences);
-    return std::vector<IntArray>{built.sample, IntArray(std::vector<std::int64_t>{built.passes})};
+    const Unread& left = built.unread;
+    return std::vector<IntArray>{built.sample, IntArray(std::vector<std::int64_t>{
+                                                   built.passes, left.documents, left.tokens, left.cut})};
   };
   const std::string what =
       fmt::format("{} (sentences of up to {} tokens)", source_->name(), plan_.sentences.max_length);
-  const auto arrays = cache.get(what, describe(plan_.sentences, identity), {"sample_index", "passes"}, build);
-  if (arrays[0].cols() != 3 || arrays[1].size() != 1)
-    throw DataError(fmt::format(
-        "{}: an index cache must hold rows of 3 and one number of passes; got {} and {}; delete the cache",
-        source_->name(), arrays[0].cols(), arrays[1].size()));
-  index_ = {arrays[0], arrays[1][0]};
+  const auto arrays = cache.get(what, describe(plan_.sentences, identity), {"sample_index", "counts"}, build);
+  const IntArray& counts = arrays[1];
+  if (arrays[0].cols() != 3 || counts.size() != 4)
+    throw DataError(
+        fmt::format("{}: an index cache must hold rows of 3 and four counts; got {} and {}; delete the cache",
+                    source_->name(), arrays[0].cols(), counts.size()));
+  index_ = {arrays[0], counts[0], {counts[1], counts[2], counts[3]}};
 }
 
 std::vector<SampleOrder> T5Dataset::orders() const {
@@ -91,9 +94,9 @@ DataError T5Dataset::too_small(std::int64_t number, const std::vector<MaskedSpan
   const std::size_t needed = decoder_tokens(spans);
   if (spans.size() > plan_.ids.sentinels.size())
     return DataError(fmt::format(
-        "{}: each masked span of a sample must have its sentinel; got {} spans in sample {} and {} "
-        "sentinels; raise --vocab-extra-ids (and --vocab-size by as many), or lower --mask-prob",
-        name(), spans.size(), number, plan_.ids.sentinels.size()));
+        "{}: a sample must have a sentinel for each of its masked spans; got sample {} with {} of {}; raise "
+        "--vocab-extra-ids (and --vocab-size by as many), or lower --mask-prob",
+        name(), number, plan_.ids.sentinels.size(), spans.size()));
   return DataError(
       fmt::format("{}: the masked spans of a sample must fit the decoder; got {} tokens in sample {} and "
                   "--decoder-seq-length {}; raise it, at least to that, or lower --mask-prob",

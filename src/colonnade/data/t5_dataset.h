@@ -46,6 +46,8 @@ class T5Dataset final : public SampleSource {
   [[nodiscard]] std::string name() const override { return source_->name(); }
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] const SentenceIndex& index() const { return index_; }
+  /// Of the part of the data set that is used.
+  [[nodiscard]] std::int64_t documents() const { return plan_.sentences.documents.size(); }
 
   struct Text {
     std::vector<std::int64_t> tokens;

@@ -139,8 +139,8 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
 SplitData open_split(const config::Run& run, data::Split split) {
   if (run.model.has_encoder())
     throw ConfigError(
-        "evaluate: data of t5 is read by its training alone; got a t5; write --tokens FILE, or `pretrain t5 "
-        "--skip-train --eval-iters N`");
+        "evaluate: data are read for models without an encoder; got a t5; score given tokens with --tokens "
+        "FILE, or data with `pretrain t5 --skip-train --eval-iters N`");
   progress().set_phase("data");
   const auto index = static_cast<std::size_t>(split);
   const config::Data& data = run.data;

@@ -9,7 +9,7 @@
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
-#include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/hf/names.h"
 
 namespace colonnade::inference {
 namespace {
@@ -22,7 +22,7 @@ constexpr int kActivations = 0;
 void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source) {
   const at::NoGradGuard no_grad;
   job::check_taken(source, settings);
-  const auto naming = models::gpt::hf_naming(settings);
+  const auto naming = models::hf::naming_of(settings);
   for (const auto& stage : model.stages)
     for (const tensor::Parameter* parameter : stage->parameters())
       for (const auto& slice : convert::model_slices(*parameter, naming, /*owner=*/true))

@@ -8,7 +8,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/words_of_data.h"
 #include "colonnade/job/foreign.h"
-#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/hf/config.h"
 
 namespace colonnade::inference {
 namespace {

@@ -9,8 +9,8 @@
 #include "colonnade/convert/slices.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/continued.h"
-#include "colonnade/models/gpt/hf_config.h"
-#include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/names.h"
 
 namespace colonnade::job {
 namespace {
@@ -56,7 +56,7 @@ std::vector<Slice> optimizer_slices(Job& job) {
 
 /// Of what lies here of each parameter: all of it, or this rank's part.
 std::vector<Slice> model_slices(Job& job) {
-  const auto naming = models::gpt::hf_naming(job.run.model);
+  const auto naming = models::hf::naming_of(job.run.model);
   std::vector<Slice> slices;
   for (const tensor::Parameter* parameter : job.parameters()) {
     const data_parallel::Here here = job.buffers().here(*parameter);
@@ -103,7 +103,7 @@ void read_state(const checkpoint::Source& source, const std::string& name, const
 /// The main values of a 16-bit run out of the weights of one in fp32, which keeps no others. False when the
 /// weights have 16 bits themselves.
 bool read_main_from_weights(const checkpoint::Source& source, const Job& job, const optim::Segment& s) {
-  const auto naming = models::gpt::hf_naming(job.run.model);
+  const auto naming = models::hf::naming_of(job.run.model);
   for (const Slice& slice : convert::model_slices(*s.parameter, s.begin, s.main, naming, /*owner=*/true)) {
     if (c10::elementSize(source.info(slice.name).dtype) < 4) return false;
     source.read_into(slice);
@@ -151,7 +151,7 @@ checkpoint::Snapshot snapshot(Job& job, const json& more) {
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
   shot.state = state_of(job);
   shot.state.update(more);
-  shot.hf_config = models::gpt::hf_config(job.run.model);
+  shot.hf_config = models::hf::config_of(job.run.model);
   if (!shot.hf_config.is_null())
     for (const char* id : {"bos_token_id", "eos_token_id"})
       shot.hf_config[id] = shot.state.value(json::json_pointer(fmt::format("/tokenizer/{}", id)), json());
@@ -191,7 +191,7 @@ Counters counters_of(const json& state) {
 
 void check_taken(const checkpoint::Source& source, const config::Model& model) {
   if (source.state().is_object()) return;
-  const auto rest = models::gpt::left_over(model, source.names());
+  const auto rest = models::hf::left_over(model, source.names());
   if (rest.empty()) return;
   throw DataError(fmt::format(
       "{}: every tensor must be one of the model that config.json describes; got {} others: {}{}; "

@@ -42,7 +42,7 @@ void restore(Job& job, const checkpoint::Source& source, Restore what);
 Counters counters_of(const nlohmann::json& state);
 
 /// Throws DataError for tensors of a Hugging Face folder that no parameter of the model takes, known
-/// leftovers apart (models::gpt::left_over). A native checkpoint passes: its settings say what the model is.
+/// leftovers apart (models::hf::left_over). A native checkpoint passes: its settings say what the model is.
 void check_taken(const checkpoint::Source& source, const config::Model& model);
 
 }  // namespace colonnade::job

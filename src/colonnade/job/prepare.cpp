@@ -16,7 +16,7 @@
 #include "colonnade/data/t5_batches.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
-#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/hf/config.h"
 
 namespace colonnade::job {
 namespace {
@@ -52,14 +52,26 @@ std::map<std::string, std::string> model_settings(const checkpoint::Source& sour
       if (says_what_the_model_is(config::setting(key))) settings[key] = value.get<std::string>();
     return settings;
   }
-  return models::gpt::settings_of(source.hf_config(), (source.folder() / "config.json").string());
+  return models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string());
+}
+
+/// What was to say what the model is could not be read: that its settings are missing is no fault of theirs.
+void leave_model_unknown(config::Run& run) {
+  for (const config::Setting& s : config::schema())
+    if (says_what_the_model_is(s) && !run.given.contains(s.key)) run.at_fault.insert(s.key);
 }
 
 void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<std::string>& faults) {
+  std::map<std::string, std::string> settings;
+  try {
+    settings = model_settings(source);
+  } catch (const ConfigError& e) {
+    faults.emplace_back(e.what());
+    return leave_model_unknown(run);
+  }
   try {
     const bool ours = source.state().is_object();
-    config::fill(run, model_settings(source),
-                 (ours ? source.folder() : source.folder() / "config.json").string());
+    config::fill(run, settings, (ours ? source.folder() : source.folder() / "config.json").string());
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }
@@ -99,7 +111,10 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
         "--load: with --exit-on-missing-checkpoint a checkpoint must be there; got none in {}; correct the "
         "folder",
         c.load);
-  if (!fault.empty()) faults.push_back(std::move(fault));
+  if (!fault.empty()) {
+    faults.push_back(std::move(fault));
+    leave_model_unknown(run);
+  }
   return std::nullopt;
 }
 
@@ -159,6 +174,22 @@ std::int64_t vocabulary(const config::Run& run, const data::Tokenizer& tokenizer
   return std::max(tokenizer.vocab_size(), std::ranges::max(ids.sentinels) + 1);
 }
 
+/// What is wrong with the tokenizer beside the vocabulary that the run has, or gets from it.
+void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
+  if (run.at_fault.contains("vocab_size")) return;
+  try {
+    const auto tokenizer = tokenizer_of(run);
+    if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
+    if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
+      faults.push_back(
+          fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size "
+                      "{}; give another tokenizer",
+                      tokenizer->vocab_size(), run.data.tokenizer_model, run.model.vocab_size));
+  } catch (const ConfigError& e) {
+    faults.emplace_back(e.what());
+  }
+}
+
 }  // namespace
 
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
@@ -171,17 +202,7 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   }
   const auto loaded = take_loaded(run, purpose, faults);
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
-  try {
-    const auto tokenizer = tokenizer_of(run);
-    if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
-    if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
-      faults.push_back(
-          fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size "
-                      "{}; give another tokenizer",
-                      tokenizer->vocab_size(), run.data.tokenizer_model, run.model.vocab_size));
-  } catch (const ConfigError& e) {
-    faults.emplace_back(e.what());
-  }
+  judge_tokenizer(run, faults);
   config::derive(run);
   plan::require(run, purpose, std::move(faults));
 }

@@ -12,8 +12,8 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor);
 
 /// Tokens of one sample.
 struct SampleLength {
-  SampleLength(std::int64_t tokens_, std::int64_t encoder_ = 0)  // NOLINT: a number of tokens will do
-      : tokens(tokens_), encoder(encoder_) {}
+  SampleLength(std::int64_t tokens, std::int64_t encoder = 0)  // NOLINT: a number of tokens will do
+      : tokens(tokens), encoder(encoder) {}
   std::int64_t tokens;   ///< of the decoder, where there is an encoder
   std::int64_t encoder;  ///< that it reads
   [[nodiscard]] std::int64_t all() const { return tokens + encoder; }

@@ -109,17 +109,19 @@ std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bo
   const auto taken = [&](Do act) { return !forward_only || is_forward_part(act); };
   std::vector<std::vector<std::size_t>> beside(program.size());
   std::size_t computed = program.size();  // none yet
+  bool postponed = false;                 // a gradient, and with it those behind it, which came later
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
     if (!taken(a.act)) continue;
     if (!is_transfer(a.act)) {
       computed = i;
+      postponed = false;
       continue;
     }
     if (!is_receive(a.act) || computed == program.size()) continue;
-    const Action& now = program[computed];
-    const bool of_it = now.act == Do::kForward && now.chunk == a.chunk && now.microbatch == a.microbatch;
-    if (a.act == Do::kRecvActivation || !of_it) beside[computed].push_back(i);
+    const bool gradient = a.act == Do::kRecvGradient;
+    postponed = postponed || (gradient && program[computed] == Action{Do::kForward, a.chunk, a.microbatch});
+    if (!gradient || !postponed) beside[computed].push_back(i);
   }
   return beside;
 }

@@ -15,8 +15,9 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
 
 /// By place in a program: the receives that may be open while what stands there is computed, so that their
 /// messages travel beside it. They are those up to the next computation, but for a gradient of the
-/// micro-batch whose forward pass stands there: its shape is not known yet. `forward_only`: of a run that
-/// takes forward passes alone.
+/// micro-batch whose forward pass stands there, whose shape is not known yet, and the gradients behind it:
+/// values of one kind are received in the order in which they were sent. `forward_only`: of a run that takes
+/// forward passes alone.
 std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only = false);
 
 /// Of one rank: its releases() and receives_beside().

@@ -19,9 +19,9 @@ std::vector<Rule> all_rules() {
   return rules;
 }
 
-/// Whether the edit leaves out what is not there.
+/// Whether the edit gives a setting the value that it has, or leaves out what is not there.
 bool changes_nothing(const config::Run& run, const Edit& edit) {
-  return edit.value.empty() && config::text_of(run, config::setting(edit.key)).empty();
+  return edit.key != "world_size" && config::text_of(run, config::setting(edit.key)) == edit.value;
 }
 
 std::string one_edit(const Edit& edit) {

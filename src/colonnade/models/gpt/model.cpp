@@ -3,32 +3,14 @@
 
 #include <algorithm>
 
-#include "colonnade/layers/embedding.h"
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
+#include "colonnade/models/gpt/embedding_block.h"
 #include "colonnade/models/gpt/head_block.h"
 #include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
 namespace {
-
-class EmbeddingBlock final : public tensor::Block {
- public:
-  EmbeddingBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context)
-      : embedding_(plan::embedding_params(model, parallel), model, context) {}
-  at::Tensor forward(const at::Tensor&, const tensor::Pass& pass) override {
-    return embedding_.forward(pass);
-  }
-  std::vector<tensor::Parameter*> parameters() override {
-    std::vector<tensor::Parameter*> all;
-    embedding_.add_parameters(all);
-    return all;
-  }
-  [[nodiscard]] tensor::Parameter* word() const { return embedding_.word.get(); }
-
- private:
-  layers::Embedding embedding_;
-};
 
 using SharedTable = std::shared_ptr<const ops::RotaryTable>;
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "colonnade/layers/embedding.h"
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
+#include "colonnade/models/gpt/embedding_block.h"
 #include "colonnade/models/gpt/head_block.h"
 #include "colonnade/plan/params/gpt.h"
 
@@ -24,22 +24,13 @@ struct SideBySide {
   at::Tensor encoder, decoder;
 };
 
-class EmbeddingBlock final : public tensor::Block {
+/// The rows of both sequences.
+class EmbeddingBlock final : public gpt::EmbeddingBlock {
  public:
-  EmbeddingBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context)
-      : embedding_(plan::embedding_params(model, parallel), model, context) {}
+  using gpt::EmbeddingBlock::EmbeddingBlock;
   at::Tensor forward(const at::Tensor&, const tensor::Pass& pass) override {
     return at::cat({embedding_.forward_encoder(pass), embedding_.forward(pass)});
   }
-  std::vector<tensor::Parameter*> parameters() override {
-    std::vector<tensor::Parameter*> all;
-    embedding_.add_parameters(all);
-    return all;
-  }
-  [[nodiscard]] tensor::Parameter* word() const { return embedding_.word.get(); }
-
- private:
-  layers::Embedding embedding_;
 };
 
 /// The table of distances that the layers of the encoder, or of the decoder, read on this rank.

@@ -106,7 +106,7 @@ Broken groups(const Run& r) {
 Broken parts(const Run& r) {
   if (!t5(r)) return std::nullopt;
   const config::Model& m = r.model;
-  Finding found{"", "is not there with t5", "", {}, "leave it out, or train `gpt`"};
+  Finding found{"", "must be left out with t5", "", {}, "leave out what is named, or train `gpt`"};
   const auto refuse = [&](bool given, const char* key, const char* mended) {
     if (!given) return;
     const config::Setting& s = config::setting(key);
@@ -149,7 +149,7 @@ Broken deterministic(const Run& r) {
   if (!r.parallel.deterministic_mode || r.model.position_embedding != config::PositionEmbedding::kRelative)
     return std::nullopt;
   return Finding{"--deterministic-mode",
-                 "is not there with --position-embedding-type relative",
+                 "must not meet --position-embedding-type relative",
                  "both",
                  {{"deterministic_mode", "false"}},
                  "leave one of them out"};

@@ -1,5 +1,5 @@
-// See hf_tables.h.
-#include "colonnade/models/gpt/hf_tables.h"
+// See tables.h.
+#include "colonnade/models/hf/tables.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,8 @@
 #include <string_view>
 #include <utility>
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 namespace {
-
-using Row = HfRow;
-using Table = HfTable;
 
 Table llama_table() {
   return {
@@ -207,16 +204,16 @@ Table t5_table() {
 
 }  // namespace
 
-const HfTable& hf_table(HfFamily family) {
-  static const std::map<HfFamily, Table> kTables = {
-      {HfFamily::kLlama, llama_table()},     {HfFamily::kMistral, llama_table()},
-      {HfFamily::kQwen2, qwen2_table()},     {HfFamily::kQwen3, qwen3_table()},
-      {HfFamily::kMixtral, mixtral_table()}, {HfFamily::kQwen3Moe, qwen3_moe_table()},
-      {HfFamily::kGptOss, gpt_oss_table()},  {HfFamily::kGemma3, gemma3_table()},
-      {HfFamily::kGpt2, gpt2_table()},       {HfFamily::kDeepseekV3, deepseek_v3_table()},
-      {HfFamily::kT5, t5_table()},
+const Table& table_of(Family family) {
+  static const std::map<Family, Table> kTables = {
+      {Family::kLlama, llama_table()},     {Family::kMistral, llama_table()},
+      {Family::kQwen2, qwen2_table()},     {Family::kQwen3, qwen3_table()},
+      {Family::kMixtral, mixtral_table()}, {Family::kQwen3Moe, qwen3_moe_table()},
+      {Family::kGptOss, gpt_oss_table()},  {Family::kGemma3, gemma3_table()},
+      {Family::kGpt2, gpt2_table()},       {Family::kDeepseekV3, deepseek_v3_table()},
+      {Family::kT5, t5_table()},
   };
   return kTables.at(family);
 }
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

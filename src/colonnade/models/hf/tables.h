@@ -1,22 +1,22 @@
-// The tables behind hf_names.h. Private to models/.
+// The tables behind names.h. Private to models/hf.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/hf/names.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 
 /// One row of a family's table. Patterns hold {} where the number of the layer stands, and a second one for
 /// the expert's. `theirs` has one name per piece of our parameter, or one for all.
-struct HfRow {
+struct Row {
   std::string ours;
   std::vector<std::string> theirs;
   bool transposed = false;
 };
-using HfTable = std::vector<HfRow>;
+using Table = std::vector<Row>;
 
-const HfTable& hf_table(HfFamily family);
+const Table& table_of(Family family);
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

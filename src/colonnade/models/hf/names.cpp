@@ -1,5 +1,5 @@
-// See hf_names.h.
-#include "colonnade/models/gpt/hf_names.h"
+// See names.h.
+#include "colonnade/models/hf/names.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,10 +7,10 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
-#include "colonnade/models/gpt/hf_tables.h"
+#include "colonnade/models/hf/tables.h"
 #include "colonnade/plan/params/gpt.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 namespace {
 
 /// "decoder.layers.12.mlp..." -> ("decoder.layers.{}.mlp...", "12"); "mtp.layers.0..." with the number behind
@@ -105,18 +105,18 @@ bool is_gemma3(const config::Model& m) {
          m.query_pre_attn_scalar && (m.rotary_base_local || m.window_size == 0) && m.moe.num_experts == 0;
 }
 
-std::optional<HfFamily> dense_family(const config::Model& m) {
+std::optional<Family> dense_family(const config::Model& m) {
   const bool window = m.window_size > 0;
-  if (m.qk_layernorm) return m.add_qkv_bias || window ? std::nullopt : std::optional(HfFamily::kQwen3);
-  if (m.add_qkv_bias) return window ? std::nullopt : std::optional(HfFamily::kQwen2);
-  return window ? HfFamily::kMistral : HfFamily::kLlama;
+  if (m.qk_layernorm) return m.add_qkv_bias || window ? std::nullopt : std::optional(Family::kQwen3);
+  if (m.add_qkv_bias) return window ? std::nullopt : std::optional(Family::kQwen2);
+  return window ? Family::kMistral : Family::kLlama;
 }
 
-std::optional<HfFamily> expert_family(const config::Model& m) {
+std::optional<Family> expert_family(const config::Model& m) {
   const config::Moe& moe = m.moe;
   if (!has_plain_router(moe) || m.add_qkv_bias) return std::nullopt;
-  if (m.qk_layernorm) return m.window_size > 0 ? std::nullopt : std::optional(HfFamily::kQwen3Moe);
-  return has_experts_everywhere(m) && !moe.router_pre_softmax ? std::optional(HfFamily::kMixtral)
+  if (m.qk_layernorm) return m.window_size > 0 ? std::nullopt : std::optional(Family::kQwen3Moe);
+  return has_experts_everywhere(m) && !moe.router_pre_softmax ? std::optional(Family::kMixtral)
                                                               : std::nullopt;
 }
 
@@ -183,34 +183,34 @@ bool is_further(const std::string& name, const config::Model& m) {
 
 }  // namespace
 
-std::optional<HfFamily> hf_family(const config::Model& m) {
-  if (is_t5(m)) return HfFamily::kT5;
+std::optional<Family> family_of(const config::Model& m) {
+  if (is_t5(m)) return Family::kT5;
   if (has_parts_of_its_own(m)) return std::nullopt;
-  if (is_gpt_oss(m)) return HfFamily::kGptOss;
-  if (is_gemma3(m)) return HfFamily::kGemma3;
+  if (is_gpt_oss(m)) return Family::kGptOss;
+  if (is_gemma3(m)) return Family::kGemma3;
   const bool experts = m.moe.num_experts > 0;
-  if (has_deepseek_v3_layers(m)) return HfFamily::kDeepseekV3;
+  if (has_deepseek_v3_layers(m)) return Family::kDeepseekV3;
   if (has_llama_layers(m)) return experts ? expert_family(m) : dense_family(m);
-  if (has_gpt2_layers(m) && !experts) return HfFamily::kGpt2;
+  if (has_gpt2_layers(m) && !experts) return Family::kGpt2;
   return std::nullopt;
 }
 
-std::optional<HfNaming> hf_naming(const config::Model& model) {
-  const auto family = hf_family(model);
-  return family ? std::optional<HfNaming>(HfNaming{*family, model.num_layers}) : std::nullopt;
+std::optional<Naming> naming_of(const config::Model& model) {
+  const auto family = family_of(model);
+  return family ? std::optional<Naming>(Naming{*family, model.num_layers}) : std::nullopt;
 }
 
-std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfNaming> naming) {
+std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<Naming> naming) {
   if (!naming) return {{spec.name, 0, rows_of(spec, 0, 1)[0]}};
   const auto [pattern, layer] = without_number(spec.name, naming->layers);
-  const HfTable& table = hf_table(naming->family);
-  const auto row = std::ranges::find(table, pattern, &HfRow::ours);
+  const Table& table = table_of(naming->family);
+  const auto row = std::ranges::find(table, pattern, &Row::ours);
   COL_CHECK(row != table.end(), "{}: the family's name table must hold every parameter; got no row for it",
             spec.name);
   // A tensor for each index of dimension 0 has its rows in the next one.
   const bool stacked = row->theirs[0].find("{}") != row->theirs[0].rfind("{}");
   const auto rows = rows_of(spec, stacked ? 1 : 0, row->theirs.size());
-  std::vector<HfTensor> tensors;
+  std::vector<StoredTensor> tensors;
   for (std::int64_t expert = 0; expert < (stacked ? spec.shape[0] : 1); ++expert) {
     std::int64_t first = 0;
     for (std::size_t i = 0; i < rows.size(); first += rows[i++])
@@ -226,15 +226,15 @@ std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfNa
 std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names) {
   std::set<std::string> known;
   for (const plan::ParamSpec& spec : plan::model_params(model, {}))
-    for (HfTensor& tensor : hf_tensors(spec, hf_naming(model))) known.insert(std::move(tensor.name));
+    for (StoredTensor& tensor : tensors_of(spec, naming_of(model))) known.insert(std::move(tensor.name));
   if (!model.untie_embeddings_and_output_weights) known.insert("lm_head.weight");
   // Copies of the shared table, and biases of the first T5's cross attention, which nothing reads.
-  if (hf_family(model) == HfFamily::kT5)
+  if (family_of(model) == Family::kT5)
     known.insert({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
                   "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"});
   constexpr std::string_view kBuffers[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
   std::vector<std::string> rest;
-  const bool predicts = hf_family(model) == HfFamily::kDeepseekV3;
+  const bool predicts = family_of(model) == Family::kDeepseekV3;
   for (const std::string& name : names)
     if (!known.contains(name) && !(predicts && is_further(name, model))) rest.push_back(name);
   std::erase_if(rest, [&](const std::string& name) {
@@ -243,4 +243,4 @@ std::vector<std::string> left_over(const config::Model& model, const std::vector
   return rest;
 }
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

@@ -1,4 +1,4 @@
-// Reads config.json; see hf_config.h.
+// Reads config.json; see config.h.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -6,16 +6,15 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
-#include "colonnade/models/gpt/hf_config.h"
-#include "colonnade/models/gpt/hf_json.h"
-#include "colonnade/models/gpt/hf_names.h"
-#include "colonnade/models/t5/hf_config.h"
+#include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/json.h"
+#include "colonnade/models/hf/names.h"
+#include "colonnade/models/hf/t5.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 namespace {
 
 using nlohmann::json;
-using Settings = HfSettings;
 
 constexpr std::array<std::string_view, 7> kLlamaLike = {"llama",   "mistral",   "qwen2",      "qwen3",
                                                         "mixtral", "qwen3_moe", "deepseek_v3"};
@@ -331,9 +330,9 @@ Settings gpt_settings(const json& config, const std::string& source, const std::
 Settings settings_of(const json& config, const std::string& source) {
   if (!config.is_object()) refuse(source, "it must be a JSON object", config.type_name());
   const std::string type = text(config, "model_type", "");
-  Settings settings = type == "t5" ? t5::settings_of(config, source) : gpt_settings(config, source, type);
+  Settings settings = type == "t5" ? t5_settings(config, source) : gpt_settings(config, source, type);
   settings["model"] = type == "t5" ? "t5" : "gpt";
   return settings;
 }
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

@@ -9,10 +9,10 @@
 #include "colonnade/config/model.h"
 #include "colonnade/plan/param.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 
 /// The published families whose tensors hold a model of these settings exactly.
-enum class HfFamily {
+enum class Family {
   kLlama,
   kMistral,
   kQwen2,
@@ -34,24 +34,22 @@ enum class HfFamily {
 ///   Mixtral    Llama or Mistral with experts in every layer, weighted by a softmax over the chosen ones
 ///   Qwen3-MoE  Qwen3 with experts in any layers, weighted by a softmax over the chosen ones or over all
 ///   GPT-OSS    Llama with biases, learned sinks, windows in any layers, experts of bounded quick-geglu in
-///   all Gemma 3    (text) Qwen3 with zero-centred gammas, sandwich norms, scaled embeddings, GELU, windows
-///   in any
-///              layers, which have a rotary base of their own
+///              every one
+///   Gemma 3    (text) Qwen3 with zero-centred gammas, sandwich norms, scaled embeddings, GELU, windows in
+///              any layers, which have a rotary base of their own
 ///   DeepSeek-V3  multi-latent attention with normed vectors and --norm-epsilon 1e-6, dense layers before
-///   those
-///              with experts and shared ones, a sigmoid router with a bias that only selects, groups worth
-///              their best two scores; further predicted tokens too
+///              those with experts and shared ones, a sigmoid router with a bias that only selects, groups
+///              worth their best two scores; further predicted tokens too
 ///   GPT-2      learned positions, LayerNorm, GELU, biases, as many groups as heads
 ///   T5         (1.1) encoder and decoder, relative positions, RMSNorm, GELU with a gate, no biases, scores
-///   as they
-///              are, as many groups as heads
+///              as they are, as many groups as heads
 /// Other shared experts, routers, biases, activations, norms or positions fit none. How
 /// experts are kept busy (losses, jitter, capacity) belongs to the training, not to the family.
-std::optional<HfFamily> hf_family(const config::Model& model);
+std::optional<Family> family_of(const config::Model& model);
 
 /// A tensor of the Hugging Face checkpoint and the part of our parameter that it holds: rows of it or, where
 /// `expert` is given, of parameter[expert].
-struct HfTensor {
+struct StoredTensor {
   std::string name;
   std::int64_t first_row = 0;  ///< of dimension 0 of what it is a part of
   std::int64_t rows = 0;
@@ -60,21 +58,21 @@ struct HfTensor {
 };
 
 /// A family, and the layers of the model: its checkpoints number those of further tokens behind them.
-struct HfNaming {
-  HfNaming(HfFamily family, std::int64_t layers = 0)
+struct Naming {
+  Naming(Family family, std::int64_t layers = 0)
       : family(family), layers(layers) {}  // NOLINT: a family will do
-  HfFamily family;
+  Family family;
   std::int64_t layers;
 };
-/// That of hf_family.
-std::optional<HfNaming> hf_naming(const config::Model& model);
+/// That of family_of.
+std::optional<Naming> naming_of(const config::Model& model);
 
 /// The tensors that hold `spec` in `naming`; with nothing, one tensor under our own name.
-std::vector<HfTensor> hf_tensors(const plan::ParamSpec& spec, std::optional<HfNaming> naming);
+std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<Naming> naming);
 
 /// Those of `names`, a checkpoint's in the model's family, that hold no parameter of the model. Left out are
 /// what its tensors do not depend on: rotary frequencies, causal masks, the output layer's copy of tied
 /// embeddings, layers of further tokens that the model does not predict, and their copies of both tables.
 std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names);
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

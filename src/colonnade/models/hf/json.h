@@ -1,5 +1,5 @@
 // How config.json is read: values as text, and what is said of those that are no model of ours. Private to
-// models/.
+// models/hf.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,9 +10,9 @@
 
 #include "colonnade/base/error.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 
-using HfSettings = std::map<std::string, std::string>;
+using Settings = std::map<std::string, std::string>;
 
 /// A value of the config as text; `fallback` where it is missing or null.
 inline std::string text(const nlohmann::json& c, const char* key, const std::string& fallback) {
@@ -24,4 +24,4 @@ inline std::string text(const nlohmann::json& c, const char* key, const std::str
   throw ConfigError(fmt::format("{}: {}; got {}; convert the model or choose another", source, what, got));
 }
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

@@ -1,14 +1,13 @@
-// See hf_config.h.
-#include "colonnade/models/t5/hf_config.h"
+// See t5.h.
+#include "colonnade/models/hf/t5.h"
 
-#include "colonnade/models/gpt/hf_json.h"
+#include "colonnade/models/hf/json.h"
 
-namespace colonnade::models::t5 {
+namespace colonnade::models::hf {
 
-using gpt::text;
 using nlohmann::json;
 
-json hf_config(const config::Model& m) {
+json t5_config(const config::Model& m) {
   return {{"architectures", {"T5ForConditionalGeneration"}},
           {"model_type", "t5"},
           {"is_encoder_decoder", true},
@@ -34,11 +33,11 @@ json hf_config(const config::Model& m) {
           {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
 }
 
-std::map<std::string, std::string> settings_of(const json& c, const std::string& source) {
+std::map<std::string, std::string> t5_settings(const json& c, const std::string& source) {
   const std::string act = text(c, "feed_forward_proj", "relu");
-  if (act != "gated-gelu") gpt::refuse(source, "feed_forward_proj must be gated-gelu, as T5 1.1 has it", act);
+  if (act != "gated-gelu") refuse(source, "feed_forward_proj must be gated-gelu, as T5 1.1 has it", act);
   if (const std::string start = text(c, "decoder_start_token_id", "0"); start != "0")
-    gpt::refuse(source, "decoder_start_token_id must be 0, which `evaluate --tokens` begins with", start);
+    refuse(source, "decoder_start_token_id must be 0, which `evaluate --tokens` begins with", start);
   const std::string layers = text(c, "num_layers", "6");
   const std::string tied = text(c, "tie_word_embeddings", "true");
   return {{"encoder_num_layers", layers},
@@ -62,4 +61,4 @@ std::map<std::string, std::string> settings_of(const json& c, const std::string&
           {"untie_embeddings_and_output_weights", tied == "true" ? "false" : "true"}};
 }
 
-}  // namespace colonnade::models::t5
+}  // namespace colonnade::models::hf

@@ -1,13 +1,13 @@
-// Writes config.json; see hf_config.h.
-#include "colonnade/models/gpt/hf_config.h"
+// Writes config.json; see config.h.
+#include "colonnade/models/hf/config.h"
 
 #include <algorithm>
 
-#include "colonnade/models/gpt/hf_names.h"
-#include "colonnade/models/t5/hf_config.h"
+#include "colonnade/models/hf/names.h"
+#include "colonnade/models/hf/t5.h"
 #include "colonnade/plan/params/gpt.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 namespace {
 
 using nlohmann::json;
@@ -49,19 +49,19 @@ json rope_scaling(const config::Model& m) {
 
 /// What config.json calls the families with Llama's layers.
 struct Called {
-  HfFamily family;
+  Family family;
   const char* type;
   const char* architecture;
 };
-constexpr Called kLlamaLike[] = {{HfFamily::kLlama, "llama", "LlamaForCausalLM"},
-                                 {HfFamily::kMistral, "mistral", "MistralForCausalLM"},
-                                 {HfFamily::kQwen2, "qwen2", "Qwen2ForCausalLM"},
-                                 {HfFamily::kQwen3, "qwen3", "Qwen3ForCausalLM"},
-                                 {HfFamily::kMixtral, "mixtral", "MixtralForCausalLM"},
-                                 {HfFamily::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM"},
-                                 {HfFamily::kGptOss, "gpt_oss", "GptOssForCausalLM"},
-                                 {HfFamily::kGemma3, "gemma3_text", "Gemma3ForCausalLM"},
-                                 {HfFamily::kDeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM"}};
+constexpr Called kLlamaLike[] = {{Family::kLlama, "llama", "LlamaForCausalLM"},
+                                 {Family::kMistral, "mistral", "MistralForCausalLM"},
+                                 {Family::kQwen2, "qwen2", "Qwen2ForCausalLM"},
+                                 {Family::kQwen3, "qwen3", "Qwen3ForCausalLM"},
+                                 {Family::kMixtral, "mixtral", "MixtralForCausalLM"},
+                                 {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM"},
+                                 {Family::kGptOss, "gpt_oss", "GptOssForCausalLM"},
+                                 {Family::kGemma3, "gemma3_text", "Gemma3ForCausalLM"},
+                                 {Family::kDeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM"}};
 
 json layer_types(const config::Model& m) {
   json types = json::array();
@@ -98,21 +98,21 @@ json deepseek_v3(const config::Model& m) {
 }
 
 /// What a family's config.json has besides what all with Llama's layers have.
-json particulars(const config::Model& m, HfFamily family) {
+json particulars(const config::Model& m, Family family) {
   const json window = m.window_size > 0 ? json(m.window_size + 1) : json();  // theirs counts the token itself
   switch (family) {
-    case HfFamily::kMistral:
+    case Family::kMistral:
       return {{"sliding_window", window}};
-    case HfFamily::kQwen2:
+    case Family::kQwen2:
       return {{"use_sliding_window", false}};
-    case HfFamily::kQwen3:
+    case Family::kQwen3:
       return {{"attention_bias", false}, {"use_sliding_window", false}};
-    case HfFamily::kMixtral:
+    case Family::kMixtral:
       return {{"sliding_window", window},
               {"intermediate_size", m.moe.ffn_hidden_size},
               {"num_local_experts", m.moe.num_experts},
               {"num_experts_per_tok", m.moe.router_topk}};
-    case HfFamily::kGptOss:
+    case Family::kGptOss:
       return {{"attention_bias", true},
               {"sliding_window", window},
               {"layer_types", layer_types(m)},
@@ -121,7 +121,7 @@ json particulars(const config::Model& m, HfFamily family) {
               {"num_experts_per_tok", m.moe.router_topk},
               {"swiglu_alpha", kQuickAlpha},
               {"swiglu_limit", *m.activation_func_clamp_value}};
-    case HfFamily::kGemma3:
+    case Family::kGemma3:
       return {{"attention_bias", false},
               {"hidden_act", "gelu_pytorch_tanh"},
               {"hidden_activation", "gelu_pytorch_tanh"},
@@ -131,7 +131,7 @@ json particulars(const config::Model& m, HfFamily family) {
               {"attn_logit_softcapping", nullptr},
               {"final_logit_softcapping", nullptr},
               {"rope_local_base_freq", m.rotary_base_local.value_or(10000)}};
-    case HfFamily::kQwen3Moe: {
+    case Family::kQwen3Moe: {
       json dense = json::array();
       const std::vector<bool> experts = plan::layers_with_experts(m);
       for (std::size_t i = 0; i < experts.size(); ++i)
@@ -145,14 +145,14 @@ json particulars(const config::Model& m, HfFamily family) {
               {"decoder_sparse_step", 1},
               {"mlp_only_layers", dense}};
     }
-    case HfFamily::kDeepseekV3:
+    case Family::kDeepseekV3:
       return deepseek_v3(m);
     default:
       return {{"attention_bias", false}, {"mlp_bias", false}};
   }
 }
 
-json llama_config(const config::Model& m, HfFamily family) {
+json llama_config(const config::Model& m, Family family) {
   const Called& called = *std::ranges::find(kLlamaLike, family, &Called::family);
   json c = {{"architectures", {called.architecture}},
             {"model_type", called.type},
@@ -197,15 +197,15 @@ json gpt2_config(const config::Model& m) {
 
 }  // namespace
 
-json hf_config(const config::Model& model) {
-  const auto family = hf_family(model);
+json config_of(const config::Model& model) {
+  const auto family = family_of(model);
   if (!family) return nullptr;
-  if (*family == HfFamily::kT5) {
-    json c = t5::hf_config(model);
+  if (*family == Family::kT5) {
+    json c = t5_config(model);
     c["torch_dtype"] = dtype_name(model.params_dtype);
     return c;
   }
-  return *family == HfFamily::kGpt2 ? gpt2_config(model) : llama_config(model, *family);
+  return *family == Family::kGpt2 ? gpt2_config(model) : llama_config(model, *family);
 }
 
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf

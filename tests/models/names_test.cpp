@@ -1,5 +1,5 @@
 // Name tables: every parameter of a family has its tensors, and config.json survives the round trip.
-#include "colonnade/models/gpt/hf_names.h"
+#include "colonnade/models/hf/names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,48 +13,48 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/models/gpt/hf_config.h"
+#include "colonnade/models/hf/config.h"
 #include "colonnade/plan/params/gpt.h"
 
-namespace colonnade::models::gpt {
+namespace colonnade::models::hf {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr std::pair<const char*, HfFamily> kFolders[] = {{"llama", HfFamily::kLlama},
-                                                         {"llama_plain", HfFamily::kLlama},
-                                                         {"mistral", HfFamily::kMistral},
-                                                         {"qwen2", HfFamily::kQwen2},
-                                                         {"qwen3", HfFamily::kQwen3},
-                                                         {"mixtral", HfFamily::kMixtral},
-                                                         {"gpt2", HfFamily::kGpt2},
-                                                         {"qwen3_moe", HfFamily::kQwen3Moe},
-                                                         {"gpt_oss", HfFamily::kGptOss},
-                                                         {"gemma3_text", HfFamily::kGemma3},
-                                                         {"deepseek_v3", HfFamily::kDeepseekV3},
-                                                         {"t5", HfFamily::kT5}};
+constexpr std::pair<const char*, Family> kFolders[] = {{"llama", Family::kLlama},
+                                                       {"llama_plain", Family::kLlama},
+                                                       {"mistral", Family::kMistral},
+                                                       {"qwen2", Family::kQwen2},
+                                                       {"qwen3", Family::kQwen3},
+                                                       {"mixtral", Family::kMixtral},
+                                                       {"gpt2", Family::kGpt2},
+                                                       {"qwen3_moe", Family::kQwen3Moe},
+                                                       {"gpt_oss", Family::kGptOss},
+                                                       {"gemma3_text", Family::kGemma3},
+                                                       {"deepseek_v3", Family::kDeepseekV3},
+                                                       {"t5", Family::kT5}};
 
 std::string path_of(const std::string& folder, const std::string& file) {
   return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
 }
 
-nlohmann::json config_of(const std::string& folder, const std::string& file = "config.json") {
+nlohmann::json config_in(const std::string& folder, const std::string& file = "config.json") {
   return nlohmann::json::parse(read_file(path_of(folder, file)));
 }
 
-config::Run run_from(const nlohmann::json& hf_config) {
+config::Run run_from(const nlohmann::json& config) {
   config::Run run;
-  config::fill(run, settings_of(hf_config, "test"), "test");
+  config::fill(run, settings_of(config, "test"), "test");
   config::derive(run);
   return run;
 }
 
-config::Run run_of(const std::string& folder) { return run_from(config_of(folder)); }
+config::Run run_of(const std::string& folder) { return run_from(config_in(folder)); }
 
 std::set<std::string> names_of(const config::Run& run) {
   std::set<std::string> names;
   for (const auto& spec : plan::model_params(run.model, run.parallel))
-    for (const auto& tensor : hf_tensors(spec, hf_naming(run.model))) names.insert(tensor.name);
+    for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
   return names;
 }
 
@@ -75,7 +75,7 @@ Shapes recorded_shapes(const std::string& folder) {
 Shapes shapes_of(const config::Run& run) {
   Shapes shapes;
   for (const auto& spec : plan::model_params(run.model, run.parallel))
-    for (const auto& tensor : hf_tensors(spec, hf_naming(run.model))) {
+    for (const auto& tensor : tensors_of(spec, naming_of(run.model))) {
       auto shape = spec.shape;
       if (tensor.expert) shape.erase(shape.begin());
       shape[0] = tensor.rows;
@@ -88,7 +88,7 @@ Shapes shapes_of(const config::Run& run) {
 TEST(HfNames, AndShapesAreThoseOfEveryCheckpoint) {
   for (const auto& [folder, family] : kFolders) {
     const auto run = run_of(folder);
-    EXPECT_EQ(hf_family(run.model), family) << folder;
+    EXPECT_EQ(family_of(run.model), family) << folder;
     EXPECT_EQ(shapes_of(run), recorded_shapes(folder)) << folder;
   }
 }
@@ -97,7 +97,7 @@ TEST(HfNames, OfExpertsNumberThemWithTheirRows) {
   const auto run = run_of("mixtral");
   for (const auto& spec : plan::model_params(run.model, run.parallel)) {
     if (spec.name != "decoder.layers.1.mlp.experts.linear_fc1.weight") continue;
-    const auto tensors = hf_tensors(spec, HfFamily::kMixtral);
+    const auto tensors = tensors_of(spec, Family::kMixtral);
     ASSERT_EQ(tensors.size(), 2U * 4);
     EXPECT_EQ(tensors[5].name, "model.layers.1.block_sparse_moe.experts.2.w3.weight");
     EXPECT_EQ(tensors[5].expert, 2);
@@ -110,7 +110,7 @@ TEST(HfNames, OfExpertsNumberThemWithTheirRows) {
 
 TEST(HfNames, AreThoseOfTheLlamaCheckpoint) {
   const auto run = run_of("llama");
-  ASSERT_EQ(hf_family(run.model), HfFamily::kLlama);
+  ASSERT_EQ(family_of(run.model), Family::kLlama);
   const auto names = names_of(run);
   EXPECT_EQ(names.size(), 2U * 9 + 3);
   EXPECT_TRUE(names.contains("model.layers.1.self_attn.k_proj.weight"));
@@ -119,7 +119,7 @@ TEST(HfNames, AreThoseOfTheLlamaCheckpoint) {
 
 TEST(HfNames, AreThoseOfTheGpt2Checkpoint) {
   const auto run = run_of("gpt2");
-  ASSERT_EQ(hf_family(run.model), HfFamily::kGpt2);
+  ASSERT_EQ(family_of(run.model), Family::kGpt2);
   const auto names = names_of(run);
   EXPECT_EQ(names.size(), 2U * 12 + 4);
   EXPECT_TRUE(names.contains("transformer.h.0.attn.c_attn.bias"));
@@ -127,13 +127,13 @@ TEST(HfNames, AreThoseOfTheGpt2Checkpoint) {
 }
 
 TEST(HfNames, AGpt2WithItsOwnOutputLayerHasALmHead) {
-  auto config = hf_config(run_of("gpt2").model);
+  auto config = config_of(run_of("gpt2").model);
   EXPECT_TRUE(config.at("tie_word_embeddings"));
   config["tie_word_embeddings"] = false;
   const auto run = run_from(config);
-  ASSERT_EQ(hf_family(run.model), HfFamily::kGpt2);
+  ASSERT_EQ(family_of(run.model), Family::kGpt2);
   EXPECT_TRUE(names_of(run).contains("lm_head.weight"));
-  EXPECT_FALSE(hf_config(run.model).at("tie_word_embeddings"));
+  EXPECT_FALSE(config_of(run.model).at("tie_word_embeddings"));
 }
 
 TEST(HfNames, LeftOversAreFoundExceptKnownBuffers) {
@@ -170,50 +170,50 @@ TEST(HfNames, OfFurtherTokensStandBehindTheLayers) {
   EXPECT_TRUE(left_over(run.model, names).empty());
   names.emplace_back("model.layers.2.other.weight");
   EXPECT_EQ(left_over(run.model, names), (std::vector<std::string>{"model.layers.2.other.weight"}));
-  EXPECT_EQ(hf_config(run.model).at("num_nextn_predict_layers"), 1);
+  EXPECT_EQ(config_of(run.model).at("num_nextn_predict_layers"), 1);
 }
 
 TEST(HfNames, OfModelsWithoutAFamilyAreOurs) {
   auto run = run_of("llama");
   run.model.apply_layernorm_1p = true;
-  EXPECT_FALSE(hf_family(run.model));
+  EXPECT_FALSE(family_of(run.model));
   EXPECT_TRUE(names_of(run).contains("decoder.layers.0.self_attention.linear_qkv.weight"));
   run = run_of("llama_plain");
   run.model.rotary_seq_len_interpolation_factor = 4;
-  EXPECT_TRUE(hf_family(run.model));
+  EXPECT_TRUE(family_of(run.model));
   run.model.use_rope_scaling = true;  // config.json has room for one scaling
-  EXPECT_FALSE(hf_family(run.model));
+  EXPECT_FALSE(family_of(run.model));
 }
 
 /// The family of `folder`'s model after a change.
 template <typename Change>
-std::optional<HfFamily> family_after(const char* folder, const Change& change) {
+std::optional<Family> family_after(const char* folder, const Change& change) {
   config::Model model = run_of(folder).model;
   change(model);
-  return hf_family(model);
+  return family_of(model);
 }
 
-TEST(HfFamily, OfDenseModelsFollowsBiasesNormsAndWindows) {
+TEST(Family, OfDenseModelsFollowsBiasesNormsAndWindows) {
   const auto window = [](config::Model& m) { m.window_size = 7; };
-  EXPECT_EQ(family_after("llama", window), HfFamily::kMistral);
+  EXPECT_EQ(family_after("llama", window), Family::kMistral);
   EXPECT_EQ(family_after("qwen2", window), std::nullopt);
   EXPECT_EQ(family_after("qwen3", window), std::nullopt);
-  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.add_qkv_bias = true; }), HfFamily::kQwen2);
-  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.qk_layernorm = true; }), HfFamily::kQwen3);
+  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.add_qkv_bias = true; }), Family::kQwen2);
+  EXPECT_EQ(family_after("llama", [](config::Model& m) { m.qk_layernorm = true; }), Family::kQwen3);
   EXPECT_EQ(family_after("qwen3", [](config::Model& m) { m.add_qkv_bias = true; }), std::nullopt);
   EXPECT_EQ(family_after("gpt2", [](config::Model& m) { m.qk_layernorm = true; }), std::nullopt);
   EXPECT_EQ(family_after("qwen2", [](config::Model& m) { m.add_bias_linear = true; }), std::nullopt);
 }
 
-TEST(HfFamily, OfExpertsFollowsLayersAndRouter) {
+TEST(Family, OfExpertsFollowsLayersAndRouter) {
   const auto some_layers = [](config::Model& m) { m.moe.layer_freq = "[1,0]"; };
   EXPECT_EQ(family_after("mixtral", some_layers), std::nullopt);
-  EXPECT_EQ(family_after("qwen3_moe", some_layers), HfFamily::kQwen3Moe);
+  EXPECT_EQ(family_after("qwen3_moe", some_layers), Family::kQwen3Moe);
   const auto softmax_over_all = [](config::Model& m) { m.moe.router_pre_softmax = true; };
   EXPECT_EQ(family_after("mixtral", softmax_over_all), std::nullopt);
-  EXPECT_EQ(family_after("qwen3_moe", softmax_over_all), HfFamily::kQwen3Moe);
+  EXPECT_EQ(family_after("qwen3_moe", softmax_over_all), Family::kQwen3Moe);
   const auto window = [](config::Model& m) { m.window_size = 7; };
-  EXPECT_EQ(family_after("mixtral", window), HfFamily::kMixtral);
+  EXPECT_EQ(family_after("mixtral", window), Family::kMixtral);
   EXPECT_EQ(family_after("qwen3_moe", window), std::nullopt);
   EXPECT_EQ(family_after("gpt2", [](config::Model& m) { m.moe.num_experts = 4; }), std::nullopt);
   using config::Moe;
@@ -234,13 +234,13 @@ TEST(HfFamily, OfExpertsFollowsLayersAndRouter) {
 TEST(HfConfig, SurvivesTheRoundTrip) {
   for (const auto& [folder, family] : kFolders) {
     const auto run = run_of(folder);
-    EXPECT_EQ(run.model, run_from(hf_config(run.model)).model) << folder;
+    EXPECT_EQ(run.model, run_from(config_of(run.model)).model) << folder;
   }
 }
 
 TEST(HfConfig, SaysTheSameInEitherSpelling) {
   for (const auto& [folder, family] : kFolders)
-    EXPECT_EQ(run_of(folder).model, run_from(config_of(folder, "config_v5.json")).model) << folder;
+    EXPECT_EQ(run_of(folder).model, run_from(config_in(folder, "config_v5.json")).model) << folder;
 }
 
 /// Sizes and switches that transformers 5.23 gives for these files.
@@ -260,22 +260,22 @@ TEST(HfConfig, OfExpertsIsReadWhole) {
 }
 
 TEST(HfConfig, OfAWindowCountsTheTokenItself) {
-  auto config = config_of("mixtral");
+  auto config = config_in("mixtral");
   config["sliding_window"] = 8;
   const auto run = run_from(config);
   EXPECT_EQ(run.model.window_size, 7);
-  EXPECT_EQ(hf_config(run.model)["sliding_window"], 8);
-  EXPECT_TRUE(hf_config(run_of("mixtral").model)["sliding_window"].is_null());
+  EXPECT_EQ(config_of(run.model)["sliding_window"], 8);
+  EXPECT_TRUE(config_of(run_of("mixtral").model)["sliding_window"].is_null());
 }
 
 TEST(HfConfig, OfExpertsInSomeLayersKeepsThem) {
-  auto config = config_of("qwen3_moe");
+  auto config = config_in("qwen3_moe");
   config.update({{"num_hidden_layers", 6}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {1}}});
   config["norm_topk_prob"] = false;
   const auto run = run_from(config);
   EXPECT_EQ(run.model.moe.layer_freq, "[0,0,0,1,0,1]");
   EXPECT_TRUE(run.model.moe.router_pre_softmax);
-  const auto written = hf_config(run.model);
+  const auto written = config_of(run.model);
   EXPECT_EQ(written["mlp_only_layers"], (nlohmann::json{0, 1, 2, 4}));
   EXPECT_EQ(written["decoder_sparse_step"], 1);
   EXPECT_EQ(written["norm_topk_prob"], false);
@@ -297,7 +297,7 @@ TEST(HfConfig, OfGptOssIsReadWhole) {
   EXPECT_EQ(plan::window_of(m, 1), 0);
   EXPECT_EQ(m.moe.ffn_hidden_size, 80);
   // Without layer_types every second layer has a window.
-  auto config = config_of("gpt_oss");
+  auto config = config_in("gpt_oss");
   config["layer_types"] = nullptr;
   EXPECT_EQ(run_from(config).model, m);
 }
@@ -310,7 +310,7 @@ TEST(HfConfig, OfGemma3IsReadWhole) {
   EXPECT_FALSE(m.untie_embeddings_and_output_weights);
   EXPECT_EQ(plan::window_of(m, 0), 7);
   EXPECT_EQ(plan::window_of(m, 1), 0);
-  auto config = config_of("gemma3_text");
+  auto config = config_in("gemma3_text");
   config.update({{"layer_types", nullptr}, {"num_hidden_layers", 12}, {"sliding_window_pattern", 6}});
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
   const config::Model deep = run_from(config).model;
@@ -319,21 +319,21 @@ TEST(HfConfig, OfGemma3IsReadWhole) {
 }
 
 TEST(HfConfig, OfYarnSurvivesTheRoundTripInAnyFamily) {
-  auto config = config_of("qwen3");
+  auto config = config_in("qwen3");
   config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
   config::Model m = run_from(config).model;
   EXPECT_EQ(m.yarn_original_max_position_embeddings, config["max_position_embeddings"]);
   EXPECT_EQ(m.mscale_all_dim, 0);
-  EXPECT_EQ(m, run_from(hf_config(m)).model);
+  EXPECT_EQ(m, run_from(config_of(m)).model);
   config["rope_scaling"].update({{"mscale", 0.707}, {"mscale_all_dim", 1.0}, {"truncate", false}});
   m = run_from(config).model;
   EXPECT_EQ(m.mscale, 0.707);
-  EXPECT_EQ(m, run_from(hf_config(m)).model);
+  EXPECT_EQ(m, run_from(config_of(m)).model);
   m.mscale_all_dim = 0;  // config.json has no words for it
-  EXPECT_FALSE(hf_family(m));
+  EXPECT_FALSE(family_of(m));
 }
 
-TEST(HfFamily, OfGptOssAndGemmaFollowsEverySwitch) {
+TEST(Family, OfGptOssAndGemmaFollowsEverySwitch) {
   using config::Model;
   const std::function<void(Model&)> other[] = {
       [](Model& m) { m.softmax_type = config::SoftmaxType::kOffByOne; },
@@ -354,7 +354,7 @@ TEST(HfFamily, OfGptOssAndGemmaFollowsEverySwitch) {
 
 /// What settings_of says against `change` of a folder's config.json; "" when it takes it.
 std::string refusal(const char* folder, const nlohmann::json& change) {
-  auto config = config_of(folder);
+  auto config = config_in(folder);
   config.update(change);
   try {
     settings_of(config, "x/config.json");
@@ -414,7 +414,7 @@ TEST(HfConfig, OfT5SaysWhatTransformersWouldDo) {
   EXPECT_THAT(refusal("t5", {{"decoder_start_token_id", 7}}), HasSubstr("must be 0"));
   EXPECT_THAT(refusal("t5", {{"feed_forward_proj", "relu"}}),
               HasSubstr("must be gated-gelu, as T5 1.1 has it; got relu"));
-  auto config = config_of("t5");
+  auto config = config_in("t5");
   config.erase("scale_decoder_outputs");
   EXPECT_TRUE(run_from(config).model.scale_decoder_outputs) << "of the first T5, whose output layer is tied";
   config["tie_word_embeddings"] = false;
@@ -452,4 +452,4 @@ TEST(HfConfig, OfAnotherArchitectureIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace colonnade::models::gpt
+}  // namespace colonnade::models::hf
