@@ -351,12 +351,13 @@ TEST(BadInput, ANewRunIntoTheFolderOfAnother) {
   const Words words = small_gpt() + Words{"--eval-iters", "0", "--save", here};
   ASSERT_EQ(run(colonnade(words + Words{"--train-iters", "2"})).code, 0);
   for (const Words& more : {Words{}, Words{"--load", other}, Words{"--load", here, "--finetune"}}) {
-    const Result refused = run(colonnade(words + more + Words{"--train-iters", "4", "--hidden-size", "65"}));
+    const Result refused =
+        run(colonnade(words + more + Words{"--train-iters", "4", "--micro-batch-size", "3"}));
     EXPECT_EQ(refused.code, 2) << refused.text;
     const std::string way = more.empty() ? "add --load " + here + " to this command" : "write --load " + here;
     EXPECT_THAT(refused.text,
                 AllOf(HasSubstr(here + " with checkpoints up to step 2"), HasSubstr(way + " and keep --save"),
-                      HasSubstr("heads-hidden")));  // all faults at once
+                      HasSubstr("batch: --global-batch-size: ")));  // all faults at once
   }
   EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
   const fs::path step = folder / "checkpoints/step_00000002";
