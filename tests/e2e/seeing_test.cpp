@@ -82,6 +82,10 @@ const Words kModelRanks{"--hidden-size", "256", "--ffn-hidden-size", "704", "--s
 std::vector<Layout> layouts() {
   const Words sharded = kDataRanks + Words{"--use-megatron-fsdp"};
   const Words overlapped{"--overlap-grad-reduce", "--overlap-param-gather"};
+  const Words experts =
+      kModelRanks +
+      Words{"--num-experts",     "4", "--expert-model-parallel-size", "2", "--moe-ffn-hidden-size", "704",
+            "--moe-router-topk", "2"};
   return {
       {"distributed optimizer", 2, kDataRanks + Words{"--use-distributed-optimizer"}},
       {"distributed optimizer, 3 ranks, overlapped", 3,
@@ -94,6 +98,8 @@ std::vector<Layout> layouts() {
        kModelRanks + Words{"--tensor-model-parallel-size", "2", "--sequence-parallel",
                            "--pipeline-model-parallel-size", "2"}},
       {"context ranks", 2, kModelRanks + Words{"--context-parallel-size", "2"}},
+      {"expert ranks that exchange", 2, experts + Words{"--moe-token-dispatcher-type", "alltoall"}},
+      {"expert ranks that gather", 2, experts + Words{"--moe-token-dispatcher-type", "allgather"}},
   };
 }
 

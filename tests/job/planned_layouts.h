@@ -31,6 +31,19 @@ inline void on_every_rank(const config::Run& run,
   }
 }
 
+/// The peak of forward and backward, as the plan says it and as measured, on every rank.
+inline void expect_peak(const config::Run& run, double lowest, double highest) {
+  on_every_rank(run, [&](job::Job& job, const plan::StageMemory& plan) {
+    const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - job::optimizer_bytes(job);
+    tensor::reset_peak(at::kMeta);
+    forward_backward(job);
+    const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
+    const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
+    EXPECT_GT(ratio, lowest);
+    EXPECT_LT(ratio, highest);
+  });
+}
+
 inline constexpr Planned kLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 1"},
     {"TwoSequences", 1, "--micro-batch-size 2"},

@@ -6,6 +6,7 @@
 namespace colonnade::job {
 namespace {
 
+using test::expect_peak;
 using test::Planned;
 
 /// Mixtral's layers, two of them.
@@ -16,19 +17,6 @@ std::string mixtral(const std::string& more) {
          "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 "
          "--num-experts 8 --seq-length 2048 " +
          more;
-}
-
-/// The peak of forward and backward, as the plan says it and as measured, on every rank.
-void expect_peak(const config::Run& run, double lowest, double highest) {
-  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
-    const std::int64_t others = test::alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
-    tensor::reset_peak(at::kMeta);
-    test::forward_backward(job);
-    const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
-    const double ratio = static_cast<double>(peak) / static_cast<double>(plan.peak());
-    EXPECT_GT(ratio, lowest);
-    EXPECT_LT(ratio, highest);
-  });
 }
 
 TEST(PlannedPeaks, PeakOfAStepThatMakesActivationsAgain) {

@@ -1,7 +1,6 @@
 // See recompute.h.
 #include "colonnade/layers/recompute.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/plan/recompute.h"
+#include "colonnade/tensor/backward.h"
 #include "colonnade/tensor/kept.h"
 #include "colonnade/tensor/storage.h"
 
@@ -55,10 +55,11 @@ struct RecomputeRule : torch::autograd::Function<RecomputeRule> {
     ctx->saved_data.clear();
     const torch::autograd::Edge edge = torch::autograd::impl::gradient_edge(y);
     y.reset();
-    torch::autograd::Engine::get_default_engine().execute({edge}, {grads[0]}, /*keep_graph=*/false,
-                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+    // The list is LibTorch's own, made for this call; what stays in it would live through the pass.
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+    tensor::backward(edge, std::move(const_cast<variable_list&>(grads)[0]));
     variable_list out;
-    for (const at::Tensor& leaf : leaves) out.push_back(leaf.grad());
+    for (at::Tensor& leaf : leaves) out.push_back(tensor::take_grad(leaf));
     out.resize(out.size() + 2);  // of the pass and of f
     return out;
   }

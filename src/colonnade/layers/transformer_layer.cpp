@@ -77,10 +77,9 @@ ops::Added TransformerLayer::cross(const at::Tensor& attended, const at::Tensor&
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& encoded,
                                      const tensor::Pass& pass) {
-  const at::Tensor attended = attend(x, pass);
   tensor::Parameter* bias = (latent_ ? latent_->proj : attention_->proj).bias.get();
-  const ops::Added added =
-      cross_ ? cross(attended, x, encoded, pass) : join(after_attention_, mlp_norm_, attended, bias, x, pass);
+  const ops::Added added = cross_ ? cross(attend(x, pass), x, encoded, pass)
+                                  : join(after_attention_, mlp_norm_, attend(x, pass), bias, x, pass);
   at::Tensor y = feed_forward(added.normed, pass);
   if (norms_again_)
     make_again({added.normed}, y,

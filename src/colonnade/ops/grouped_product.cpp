@@ -39,14 +39,17 @@ Tensor ends_of(const std::vector<std::int64_t>& rows, const at::Device& device) 
 template <typename One>
 Tensor each_expert(const Tensor& x, const std::vector<std::int64_t>& rows, const Tensor& weight,
                    std::int64_t columns, const One& one) {
+  Tensor all;
   if (x.is_meta() || x.size(0) == 0) return at::empty({x.size(0), columns}, x.options());
-  std::vector<Tensor> made;
   std::int64_t begin = 0;
-  for (std::size_t e = 0; e < rows.size(); ++e) {
-    if (rows[e] > 0) made.push_back(one(x.narrow(0, begin, rows[e]), weight[static_cast<std::int64_t>(e)]));
-    begin += rows[e];
+  for (std::size_t e = 0; e < rows.size(); begin += rows[e++]) {
+    if (rows[e] == 0) continue;
+    const Tensor made = one(x.narrow(0, begin, rows[e]), weight[static_cast<std::int64_t>(e)]);
+    if (rows[e] == x.size(0)) return made;
+    if (!all.defined()) all = at::empty({x.size(0), columns}, x.options());
+    all.narrow(0, begin, rows[e]).copy_(made);
   }
-  return made.size() == 1 ? made[0] : at::cat(made);
+  return all;
 }
 
 void add_weight_gradient(const Tensor& dy, const Tensor& x, const GroupedArgs& args) {
@@ -54,7 +57,10 @@ void add_weight_gradient(const Tensor& dy, const Tensor& x, const GroupedArgs& a
   if (in_one_kernel(x, weight.value))
     return weight.accumulate(at::_grouped_mm(dy.t(), x, ends_of(args.rows, x.device())));
   const Tensor& grad = weight.grad_to_add_to();
-  if (x.is_meta()) return;
+  if (x.is_meta()) {
+    if (dy.scalar_type() != grad.scalar_type()) at::empty(grad.sizes().slice(1), dy.options());
+    return;
+  }
   std::int64_t begin = 0;
   for (std::size_t e = 0; e < args.rows.size(); ++e) {
     const std::int64_t n = args.rows[e];

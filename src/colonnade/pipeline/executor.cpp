@@ -4,8 +4,6 @@
 // the weights it keeps the products that the layers left.
 #include "colonnade/pipeline/executor.h"
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <optional>
 #include <set>
 #include <tuple>
@@ -13,6 +11,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/plan/releases.h"
+#include "colonnade/tensor/backward.h"
 #include "colonnade/tensor/deferred.h"
 
 namespace colonnade::pipeline {
@@ -212,18 +211,17 @@ const Live& Run::live(const Key& key) {
 
 void Run::backward(const Action& a) {
   const Key key{a.chunk, a.microbatch};
-  const Live live = this->live(key);
+  Live live = this->live(key);
   live_.erase(key);
   const bool last = stages_[static_cast<std::size_t>(a.chunk)]->last;
-  const at::Tensor grad = last ? live.seed : take(output_grads_, key, "the gradient of the output");
+  at::Tensor grad = last ? std::move(live.seed) : take(output_grads_, key, "the gradient of the output");
   {
     std::optional<tensor::DeferScope> scope;
     if (a.act == Do::kBackwardInput) scope.emplace(parameters_, left_[key]);
-    torch::autograd::Engine::get_default_engine().execute({live.output}, {grad}, /*keep_graph=*/false,
-                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+    tensor::backward(live.output, std::move(grad));
   }
   if (!live.input.defined()) return;
-  at::Tensor grad_input = live.input.grad();
+  at::Tensor grad_input = tensor::take_grad(live.input);
   COL_CHECK(
       grad_input.defined(),
       "pipeline: the output of chunk {} must depend on its input; got no gradient of it; use the input in a "
@@ -231,7 +229,7 @@ void Run::backward(const Action& a) {
       a.chunk);
   const int before = stage_number(a.chunk) - 1;
   if (!schedule_.placement.crosses(before))
-    output_grads_[{chunk_of(before), a.microbatch}] = grad_input;
+    output_grads_[{chunk_of(before), a.microbatch}] = std::move(grad_input);
   else
     input_grads_[key] = grad_input.contiguous();
 }

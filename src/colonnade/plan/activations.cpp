@@ -42,7 +42,7 @@ std::int64_t expert_evaluation(const Sizes& z) {
   const std::int64_t rows = z.rows * z.e * z.m.hidden_size, ffn = z.rows * z.e * z.expert_ffn;
   const std::int64_t ranks = z.ep * z.etp;
   const bool gathers = ranks > 1 && z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
-  const std::int64_t border = gathers ? rows + ranks * z.hidden : ranks > 1 ? 2 * rows : rows + z.hidden;
+  const std::int64_t border = gathers ? rows + ranks * z.hidden : ranks > 1 ? 3 * rows : rows + z.hidden;
   return routing_activations(z) + std::max({border, rows + z.up * ffn, (z.up + 1) * ffn});
 }
 
@@ -68,8 +68,8 @@ std::int64_t cross_evaluation(const Sequences& s) {
 
 }  // namespace
 
-// A layer holds its input, the normed input, the attention's output and the sum of both to its end, and
-// inside that what its two parts make; the projection's sum over the tensor ranks is whole before it is cut.
+// A layer holds its input, its sum with the attention's output and that normed to its end, and inside that
+// what its two parts make; the projection's sum over the tensor ranks is whole before it is cut.
 std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
                               const std::vector<UnitBytes>& units) {
   const Sequences s(run);
@@ -79,7 +79,7 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
   const auto layer_bytes = [&](std::int64_t i) {
     const Sizes& z = s.of(i);
     const std::int64_t mlp =
-        4 * z.hidden + (z.has_experts(i) ? expert_evaluation(z) : z.whole() + mlp_activations(z));
+        3 * z.hidden + (z.has_experts(i) ? expert_evaluation(z) : z.whole() + mlp_activations(z));
     const std::int64_t attention = 2 * z.hidden + attention_evaluation(run, z) + (dense ? 2 * scores(z) : 0);
     return std::max({mlp, attention, s.crosses(i) ? cross_evaluation(s) : 0}) + s.beside(i);
   };

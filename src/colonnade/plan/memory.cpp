@@ -164,7 +164,11 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
         passes[static_cast<std::size_t>(a.chunk)].that_leave(more_sums(run, a.microbatch));
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + held[i]);
+    // What a pass reads and makes is in its own bytes, but for outputs.
+    const bool hands_back = gives_input_gradient(a.act) && schedule.stage(rank, a) > 0;
+    const std::int64_t made = hands_back ? messages[static_cast<std::size_t>(a.chunk)].input : 0;
+    const std::int64_t others = is_transfer(a.act) ? held[i] : held[i + 1] - made;
+    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + others);
     now += pass.change(a.act) - (last[i] ? batch : 0);
     if (ends_backward(a.act)) sums += pass.summed;
     most.kept = std::max(most.kept, now);

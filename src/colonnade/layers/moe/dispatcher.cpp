@@ -102,21 +102,24 @@ struct Travelling {
   }
 };
 
+/// Rows in another order, which LibTorch's C++ side cannot take on meta.
+at::Tensor taken(const at::Tensor& rows, const at::Tensor& from) {
+  return rows.is_meta() ? at::empty({from.size(0), rows.size(1)}, rows.options())
+                        : rows.index_select(0, from);
+}
+
 /// An exchange over the group and the order of what arrived.
 struct Exchange {
   const Site* site;
   comm::Rows rows;          ///< on the way there
   at::Tensor from, places;  ///< int64: row i there is arrived row from[i]; places is its inverse
 
-  [[nodiscard]] at::Tensor ordered(const at::Tensor& arrived) const {
-    return arrived.is_meta() ? arrived : arrived.index_select(0, from);
-  }
+  [[nodiscard]] at::Tensor ordered(const at::Tensor& arrived) const { return taken(arrived, from); }
   [[nodiscard]] Travelling send(const at::Tensor& x, const char* what) const {
     return depart(x.contiguous(), rows, what);
   }
   [[nodiscard]] Travelling send_back(const at::Tensor& x, const char* what) const {
-    const at::Tensor leaving = x.is_meta() ? x : x.index_select(0, places);
-    return depart(leaving.contiguous(), {.received = rows.sent, .sent = rows.received}, what);
+    return depart(taken(x, places), {.received = rows.sent, .sent = rows.received}, what);
   }
 
  private:

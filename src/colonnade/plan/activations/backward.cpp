@@ -45,16 +45,18 @@ std::int64_t attention_waiting(const Sizes& z) {
 
 /// Router and gate read the same input, where they need not convert it, and shared experts too, where they do
 /// not gather it.
+std::int64_t router_waiting(const Sizes& z) {
+  const bool noisy = z.m.moe.input_jitter_eps > 0;
+  const bool one_input = z.shared_ffn > 0 && !z.by_sequence && z.e == kFp32 && !noisy;
+  const std::int64_t router = z.r * kFp32 * (z.m.moe.num_experts + (one_input ? 0 : z.m.hidden_size));
+  const bool gate_apart = z.e != kFp32 || (noisy && z.by_sequence);
+  return router + (z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (gate_apart ? z.m.hidden_size : 0)) : 0);
+}
+
 std::int64_t mlp_waiting(const Sizes& z, std::int64_t layer) {
   if (!z.has_experts(layer)) return 2 * z.whole() + z.n * z.e * (z.fc1 + z.ffn);
   const bool shared = z.shared_ffn > 0;
-  const bool noisy = z.m.moe.input_jitter_eps > 0;
-  const bool one_input = shared && !z.by_sequence && z.e == kFp32 && !noisy;
-  const std::int64_t router = z.r * kFp32 * (z.m.moe.num_experts + (one_input ? 0 : z.m.hidden_size));
-  const bool gate_apart = z.e != kFp32 || (noisy && z.by_sequence);
-  const std::int64_t gate =
-      z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (gate_apart ? z.m.hidden_size : 0)) : 0;
-  return router + gate + (shared ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
+  return router_waiting(z) + (shared ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
 }
 
 /// Of a layer.
@@ -67,25 +69,127 @@ std::int64_t prediction_waiting(const Sizes& z) {
   return 3 * z.hidden + attention_waiting(z) + mlp_waiting(z, z.m.num_layers);
 }
 
-/// Of a layer's MLP: the gradient of fc2's input (with the gathered gradient and the weight's), then of the
-/// activation's input too, when fc2 has let go of its own.
-std::int64_t mlp_working(const Sizes& z, const Again& again) {
-  const std::int64_t fc2 = z.gathered + z.n * z.e * z.ffn + weight_gradient(z, z.m.hidden_size * z.ffn);
-  return std::max(fc2, z.n * z.e * z.fc1) + again.mlp + again.norm;
+/// Bytes beside all that is kept while a layer goes backward, moment by moment; below 0 where more is gone
+/// than was made.
+class Moments {
+ public:
+  Moments(const Sizes& z, bool waits) : z_(z), waits_(waits) {}
+
+  void see(std::int64_t bytes) { most_ = std::max(most_, now_ + bytes); }
+  void keep(std::int64_t bytes) { now_ += bytes; }
+  void drop(std::int64_t bytes) { now_ -= bytes; }
+
+  /// From the residual stream to the output of the part before its sum: by dropout and by a norm behind it.
+  void enter_part() {
+    if (z_.m.hidden_dropout > 0) keep(z_.hidden);
+    if (!z_.m.sandwich_norm) return;
+    see(z_.hidden);
+    if (z_.m.hidden_dropout == 0) keep(z_.hidden);
+    drop(z_.hidden);  // what the norm read
+  }
+  /// The second product of a part, whose input has `input` bytes: gradients of it and of the weight beside
+  /// the whole output's.
+  void row_product(std::int64_t input, std::int64_t weight) {
+    see(z_.gathered + input + (waits_ ? 0 : weight));
+    keep(input);
+    if (waits_)
+      keep(z_.gathered);
+    else
+      drop(input);
+  }
+  /// The part's output has given its gradient on. `read`: by a product, whose weight may wait for it.
+  void leave_output(bool read) {
+    if (has_own_gradient() && !(read && stays())) drop(z_.hidden);
+  }
+  /// The first one, with `output` bytes. A whole sequence is gathered again, and the sum of the gradients of
+  /// another cut.
+  void column_product(std::int64_t output, std::int64_t weight) {
+    const std::int64_t added = waits_ ? 0 : weight;
+    if (z_.by_sequence) see(2 * z_.gathered + z_.hidden);
+    see(z_.gathered + z_.hidden + added);
+    keep(z_.hidden);
+    if (!waits_) drop(output);
+    if (waits_ && z_.by_sequence) keep(z_.gathered);
+    if (!stays()) drop(z_.hidden);  // what was read
+  }
+  /// The norm before a part, whose gradient takes the place of the residual stream's; `read` as above.
+  void norm(bool read) {
+    see(z_.hidden);
+    drop(2 * z_.hidden);
+    if (read && stays() && !has_own_gradient()) keep(z_.hidden);
+  }
+  [[nodiscard]] std::int64_t most() const { return most_; }
+
+ private:
+  /// What a product reads, or its output's gradient, where no gathered copy of it waits.
+  [[nodiscard]] bool stays() const { return waits_ && !z_.by_sequence; }
+  [[nodiscard]] bool has_own_gradient() const { return z_.m.hidden_dropout > 0 || z_.m.sandwich_norm; }
+
+  const Sizes& z_;
+  bool waits_;
+  std::int64_t now_ = 0, most_ = 0;
+};
+
+/// Of an MLP with `up` bytes between its product and its activation, and `down` behind that.
+void mlp_backward(Moments& moments, const Sizes& z, std::int64_t up, std::int64_t down) {
+  const auto weight = [&](std::int64_t bytes) {
+    return weight_gradient(z, bytes / (z.n * z.e) * z.m.hidden_size);
+  };
+  moments.row_product(down, weight(down));
+  moments.see(up);
+  moments.drop(down);  // for the gradient of what the activation read that itself goes
+  moments.column_product(up, weight(up));
 }
 
-/// Of experts: the gradients of the gathered sums and of the rows; then those of the activation, when the
-/// rows' sums are gone, with the weights' own. Shared experts go back before them.
-std::int64_t expert_working(const Sizes& z, const Again& again) {
+/// Shared experts, of whose input others have need too.
+void shared_backward(Moments& moments, const Sizes& z, const Again& again) {
+  if (z.shared_ffn == 0) return;
+  if (again.shared > 0) {
+    moments.keep(again.shared);
+    moments.see(z.gathered + z.hidden);
+  }
+  const std::int64_t down = z.n * z.e * z.shared_ffn;
+  mlp_backward(moments, z, z.up * down, down);
+  moments.keep(z.hidden);
+}
+
+/// Experts that tokens choose: from the gradients of their sums to those of what the router reads.
+void routed_backward(Moments& moments, const config::Run& run, const Sizes& z, const Again& again) {
   const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
   const std::int64_t ranks = z.ep * z.etp, row = z.m.hidden_size * z.e;
-  const std::int64_t all = ranks == 1 ? 0 : gathers ? ranks * z.hidden : z.rows * row;
-  const std::int64_t weights =
-      weight_gradient(z, z.m.moe.num_experts / z.ep * z.m.hidden_size * z.expert_ffn);
-  const std::int64_t routed =
-      std::max(all + z.rows * row, z.rows * z.e * z.expert_ffn + weights + again.activation);
-  const std::int64_t shared = again.shared + z.gathered + z.n * z.e * z.up * z.shared_ffn;
-  return std::max(routed, again.shared > 0 ? shared : 0) + again.mlp + again.norm;
+  const std::int64_t rows = z.rows * row, down = z.rows * z.e * z.expert_ffn, up = z.up * down;
+  const std::int64_t all = ranks > 1 && gathers ? ranks * z.hidden : 0;
+  // One kernel of CUDA computes those of all experts.
+  const bool at_once = run.training.device == "cuda" && z.m.params_dtype == config::ParamsDtype::kBfloat16;
+  const std::int64_t weight =
+      weight_gradient(z, (at_once ? z.m.moe.num_experts / z.ep : 1) * z.m.hidden_size * z.expert_ffn);
+  moments.see(all + rows);                           // gradients of rows take the place of their outputs
+  if (ranks > 1 && !gathers) moments.see(2 * rows);  // those that arrive, and in order
+  moments.keep(again.activation);
+  moments.see(down + weight);
+  moments.drop(rows);
+  moments.see(up);
+  moments.drop(down);
+  moments.see(rows + z.up * weight);
+  moments.drop(up);
+  if (ranks > 1) moments.see(gathers ? all : 2 * rows);
+  moments.drop(rows);
+  moments.keep(z.hidden);
+  if (all > 0) moments.see(all);
+}
+
+/// Of a mixture between its norm and the residual sum. Tokens are converted to fp32 for the router.
+void mixture_backward(Moments& moments, const config::Run& run, const Sizes& z, const Again& again,
+                      bool waits) {
+  const bool shared = z.shared_ffn > 0, beside = z.m.moe.shared_expert_overlap;
+  if (!beside) shared_backward(moments, z, again);
+  routed_backward(moments, run, z, again);
+  if (beside) shared_backward(moments, z, again);
+  if (shared) moments.drop(z.hidden);  // two gradients of one input
+  moments.leave_output(shared);
+  moments.drop(routing_activations(z));
+  moments.see(z.hidden + (z.e == kFp32 ? 0 : z.r * z.m.hidden_size * kFp32));
+  if (waits) moments.keep(router_waiting(z));
 }
 
 /// What the backward pass over blocks of keys makes: gradients of the output and of the queries, keys and
@@ -98,13 +202,12 @@ std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
   return queries * (2 * z.e + kFp32) + 3 * keys * (z.e + kFp32);
 }
 
-/// Gradients of queries, keys, values and of the result; with heads that are filled up, values, result and
-/// its gradient filled. Beside them those of the scores, where these are kept.
+/// Gradients of queries, keys and values, beside the result's; with heads that are filled up, values, result
+/// and its gradient filled. Beside them those of the scores, where these are kept.
 std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t layer) {
-  const std::int64_t shared = shared_channels(z, across(run, layer)) + z.heads * z.wide;
-  const std::int64_t gradients = z.cp > 1              ? shared
-                                 : fills_heads(run, z) ? 6 * std::max(z.q, z.out) + z.out
-                                                       : z.q + z.kv + z.v + z.out;
+  const std::int64_t gradients = z.cp > 1              ? shared_channels(z, across(run, layer))
+                                 : fills_heads(run, z) ? 6 * std::max(z.q, z.out)
+                                                       : z.q + z.kv + z.v;
   const std::int64_t scored = keeps_scores(run) ? 2 * scores(z) : 0;
   return std::max(z.n * z.e * gradients + scored, blocks_working(z, across(run, layer)));
 }
@@ -126,28 +229,6 @@ std::int64_t heads_beside(const Sizes& z, const ContextLayer& context) {
          ((z.m.kv_channels < z.wide ? z.q + z.kv : 0) + (z.m.value_channels() < z.wide ? z.v : 0));
 }
 
-/// On top of what is kept while a layer goes backward: the gradient of the residual stream, and inside it
-/// what the MLP needs, then attention to an encoder and attention, when those behind have let go of what they
-/// kept but for what waits.
-std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
-  const config::Run& run = s.run(layer);
-  const Sizes& z = s.of(layer);
-  const Again again(run, z, layer);
-  const std::int64_t mlp = z.has_experts(layer) ? expert_working(z, again) : mlp_working(z, again);
-  const std::int64_t freed = mlp_part(z, layer, again) + 2 * z.hidden - again.norm;
-  // The gradient that a backward pass within the backward pass begins with, and what it reads.
-  const std::int64_t beside = again.core > 0 ? z.n * z.e * z.out + heads_beside(z, across(run, layer)) : 0;
-  const std::int64_t behind = (waits ? mlp_waiting(z, layer) : 0) - freed;
-  std::int64_t cross = 0, behind_cross = behind;
-  if (s.crosses(layer)) {
-    cross = cross_working(s, again) + behind;
-    behind_cross += s.encoder()->hidden + (waits ? cross_waiting(s, layer) : 0) - cross_activations(s, layer);
-  }
-  const std::int64_t attention =
-      core_working(run, z, layer) + again.core + beside + again.heads + again.norm + behind_cross;
-  return s.hidden() + std::max({mlp, attention, cross});
-}
-
 /// Elements of the largest weight of attention.
 std::int64_t attention_weight(const Sizes& z) {
   const config::LatentAttention& latent = z.m.latent;
@@ -155,6 +236,77 @@ std::int64_t attention_weight(const Sizes& z) {
   const std::int64_t queries = latent.q_lora_rank > 0 ? latent.q_lora_rank : z.m.hidden_size;
   return std::max({queries * z.q, latent.q_lora_rank * z.m.hidden_size, z.out * z.m.hidden_size,
                    latent.kv_lora_rank * z.heads * (latent.qk_head_dim + latent.v_head_dim)});
+}
+
+/// Of attention between its norm and the residual sum.
+void attention_backward(Moments& moments, const Sequences& s, std::int64_t layer, const Again& again) {
+  const config::Run& run = s.run(layer);
+  const Sizes& z = s.of(layer);
+  const std::int64_t result = z.n * z.e * z.out, heads = z.n * z.e * (z.q + z.kv + z.v);
+  moments.row_product(result, weight_gradient(z, z.m.hidden_size * z.out));
+  moments.leave_output(true);
+  moments.keep(again.core + again.heads);
+  const ContextLayer context = across(run, layer);
+  const std::int64_t beside = again.core > 0 ? heads_beside(z, context) : 0;
+  moments.see(core_working(run, z, layer) + beside);
+  if (z.m.latent.enabled) return;
+  moments.drop(core_activations(run, z, layer) + result);  // the gradients of heads in place of themselves
+  // Gradients of exchanged heads in another order, as one tensor, and as they arrive.
+  if (context.heads > 1) moments.see(3 * z.n * z.e * shared_channels(z, context) + beside);
+  moments.see(heads);
+  moments.column_product(heads, weight_gradient(z, attention_weight(z)));
+  moments.norm(true);
+}
+
+/// What the end of a forward pass over an MLP or mixture adds to what is kept of it: its output, which is
+/// whole before it is cut.
+std::int64_t part_ending(const Sizes& z, std::int64_t layer) {
+  if (!z.has_experts(layer)) return z.gathered + z.hidden;
+  const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
+  const std::int64_t ranks = z.ep * z.etp, rows = z.rows * z.m.hidden_size * z.e;
+  const std::int64_t routed = ranks == 1 ? 0 : gathers ? ranks * z.hidden : 2 * rows - z.hidden;
+  if (z.shared_ffn == 0) return routed + z.hidden;
+  return z.hidden + std::max({routed, z.gathered + z.hidden, 2 * z.hidden});
+}
+
+/// On top of what is kept while a layer goes backward: the gradient of the residual stream, and inside it
+/// what the MLP needs, then attention to an encoder and attention, when those behind have let go of what they
+/// kept but for what waits.
+std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
+  const Sizes& z = s.of(layer);
+  const Again again(s.run(layer), z, layer);
+  Moments moments(z, waits);
+  if (s.ends_encoder(layer)) {
+    moments.see(z.hidden);
+    moments.drop(z.hidden);
+  }
+  moments.keep(again.norm);
+  moments.enter_part();
+  if (again.mlp > 0) {
+    moments.keep(again.mlp);
+    moments.see(part_ending(z, layer));
+  }
+  if (z.has_experts(layer)) {
+    mixture_backward(moments, s.run(layer), z, again, waits);
+  } else {
+    mlp_backward(moments, z, z.n * z.e * z.fc1, z.n * z.e * z.ffn);
+    moments.leave_output(true);
+  }
+  moments.norm(!z.has_experts(layer) || z.shared_ffn > 0);
+  if (s.crosses(layer)) {
+    moments.see(cross_working(s, again));
+    moments.keep(s.encoder()->hidden + (waits ? cross_waiting(s, layer) : 0) - cross_activations(s, layer));
+  }
+  moments.keep(again.norm);
+  moments.enter_part();
+  attention_backward(moments, s, layer, again);
+  return s.hidden() + moments.most();
+}
+
+/// The same of a layer, with the sum with the residual stream.
+std::int64_t layer_ending(const Sequences& s, std::int64_t layer) {
+  const Sizes& z = s.of(layer);
+  return std::max(part_ending(z, layer), z.hidden + s.hidden());
 }
 
 /// The blocks of a stage as they go backward, the last one first; what is made again as a whole lies on top
@@ -178,8 +330,7 @@ class Backward {
       see(s_.hidden() + bytes_in(unit));
       land(unit);
     }
-    if (stage.empty())
-      see(2 * stage.states_in * s_.hidden());  // the gradient that came, and its copy that goes on
+    if (stage.empty()) see(stage.states_in * s_.hidden());
     return std::max(most_, s_.hidden());
   }
 
@@ -237,6 +388,7 @@ class Backward {
       now_ -= s_.hidden();
       for (std::int64_t i = 1; i <= *length; ++i) now_ += layer_activations(plain_, layer - i);
       const UnitBytes unit = take_unit();
+      see(s_.hidden() + layer_ending(plain_, layer - 1) + bytes_in(unit));
       for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, bytes_in(unit));
       land(unit);
     }

@@ -54,7 +54,8 @@ std::int64_t shared_more(const config::Run& run, const Sizes& z, std::int64_t la
   return z.cp > 1 ? z.n * z.e * shared_channels(z, across(run, layer)) - qkv_bytes(z) : 0;
 }
 
-/// Of scores, softmax and weighted sum, besides queries, keys, values and the projection's input.
+}  // namespace
+
 std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
   const ContextLayer context = across(run, layer);
   const bool narrowed = z.cp > 1 && z.out < z.heads * z.wide;
@@ -63,6 +64,8 @@ std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64
   if (keeps_scores(run)) return bytes + kept_scores(z);
   return bytes + z.n * kFp32 * z.heads + mask_bytes(run, z, layer);
 }
+
+namespace {
 
 std::int64_t attention_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
   std::int64_t bytes = qkv_bytes(z) + z.n * z.e * z.out + core_activations(run, z, layer);

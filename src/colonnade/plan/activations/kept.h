@@ -20,6 +20,9 @@ struct Again {
 /// Numbers that say which row of a mixture is whose token's and where it lies, and the weights.
 std::int64_t routing_activations(const Sizes& z);
 
+/// Of scores, softmax and weighted sum, besides queries, keys, values and the projection's input.
+std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64_t layer);
+
 std::int64_t mlp_activations(const Sizes& z);
 
 /// Kept of a layer's MLP or mixture, between its norm and the residual sum.
