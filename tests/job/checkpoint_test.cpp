@@ -256,7 +256,8 @@ TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
 }
 
 TEST(Checkpoint, OfFurtherTokensThatReadTiedEmbeddingsLoadsInEveryLayout) {
-  const std::array layouts{kOne, kTp2Pp2, kDp2Distributed};
+  const Layout head_alone{4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|t|mm|L"};
+  const std::array layouts{kOne, kTp2Pp2, kDp2Distributed, head_alone};
   for (const Layout& from : layouts) check_layouts(from, kLatent, layouts);
 }
 

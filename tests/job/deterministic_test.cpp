@@ -72,7 +72,9 @@ TEST(Deterministic, GradientsOfFurtherTokensHaveTheSameBits) {
                      {{2, ""},
                       {2, "--pipeline-model-parallel-size 2"},
                       {4, "--use-megatron-fsdp --pipeline-model-parallel-size 2"}});
-  expect_same_bits(kFurther + kPlain, {{4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}});
+  expect_same_bits(kFurther + kPlain,
+                   {{4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
+                    {4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L"}});
 }
 
 TEST(Deterministic, GradientsThatWaitHaveTheSameBits) {

@@ -265,6 +265,12 @@ const std::vector<Layout> kFurtherLayouts = with_model_cuts({
     {"HeadAloneVirtual", 2, "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|tmm|L"},
     {"HeadAloneZbV", 4,
      "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout Et|tt|tmm|L"},
+    {"ThreeReadersOnARank", 1, "--pipeline-model-parallel-layout Etttt|mm|L"},
+    {"ACopyForTwoReaders", 2,
+     "--pipeline-model-parallel-size 2 --delay-wgrad-compute --pipeline-model-parallel-layout Ett|ttmm||L"},
+    {"HeadAloneCp2", 8,
+     "--context-parallel-size 2 --cp-comm-type a2a --pipeline-model-parallel-size 4 "
+     "--pipeline-model-parallel-layout Ett|tt|mm|L"},
     {"HeadAloneTp2Sp", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 "
      "--pipeline-model-parallel-layout Ett|tt|mm|L"},

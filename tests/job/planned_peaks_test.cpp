@@ -46,6 +46,7 @@ TEST(PlannedPeaks, OfFurtherTokensInAStageBeforeTheHead) {
   for (const std::string& flags :
        {apart + "m|L", apart + "m|L --pipeline-schedule zb-h1", chunks + "m|L",
         chunks + "m|L --pipeline-schedule zb-v", chunks + "m|L --use-megatron-fsdp",
+        chunks + "m|L --use-megatron-fsdp --pipeline-schedule zb-v",
         apart + "m|L --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}) {
     const std::string all = flags + " --micro-batch-size 1 --global-batch-size 12";
     const Planned layout{"HeadAlone",
@@ -64,6 +65,42 @@ TEST(PlannedPeaks, OfFurtherTokensInAStageBeforeTheHead) {
       EXPECT_NEAR(static_cast<double>(seen) / static_cast<double>(plan.evaluation), 1.0, 0.1);
     });
   }
+}
+
+// A rank with two stages that only hand on.
+TEST(PlannedPeaks, OfNeighboursWithoutBlocks) {
+  for (const char* more : {"Ettttmm|||L --mtp-num-layers 2", "Etttt|||L"}) {
+    const std::string flags = fmt::format(
+        "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --micro-batch-size 1 --global-batch-size 8 "
+        "--pipeline-model-parallel-layout {}",
+        more);
+    SCOPED_TRACE(flags);
+    expect_peak(test::planned_run({"Empty", 2, flags.c_str()},
+                                  "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+                                  "--max-position-embeddings 256 --position-embedding-type rope "
+                                  "--vocab-size 4096 --attention-dropout 0 ",
+                                  "meta"),
+                0.97, 1.03);
+  }
+}
+
+// States are most of what the head's rank holds.
+TEST(PlannedPeaks, OfManyFurtherTokensInAStageBeforeTheHead) {
+  for (const char* schedule : {"1f1b", "1f1b --delay-wgrad-compute", "zb-h1"})
+    for (const char* layout : {"Ettt|tm*6|L", "Ettttm*6||L"}) {
+      const std::string flags = fmt::format(
+          "--pipeline-model-parallel-size 3 --pipeline-schedule {} --pipeline-model-parallel-layout {} "
+          "--micro-batch-size 1 --global-batch-size 6",
+          schedule, layout);
+      SCOPED_TRACE(flags);
+      expect_peak(
+          test::planned_run({"HeadAlone", 3, flags.c_str()},
+                            "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+                            "--max-position-embeddings 256 --position-embedding-type rope "
+                            "--mtp-num-layers 6 --vocab-size 64 --attention-dropout 0 ",
+                            "meta"),
+          0.97, 1.03);
+    }
 }
 
 TEST(PlannedPeaks, OfShardedUnitsPeakOfAnEvaluation) {

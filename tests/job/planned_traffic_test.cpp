@@ -133,6 +133,26 @@ TEST(PlannedTraffic, OfFurtherTokensInAStageBeforeTheHeadIsExact) {
 }
 
 /// Gathers of whole parameters and scatters of whole gradients, block by block.
+TEST(PlannedTraffic, OfShardedUnitsThatReadOneTableIsExact) {
+  for (const char* layout : {"--pipeline-model-parallel-layout Etttt|mm|L",
+                             "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Ett|ttmm||L",
+                             "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
+                             "--pipeline-model-parallel-layout Ett|t|tmm|L"})
+    for (const char* untied : {"", "--untie-embeddings-and-output-weights "}) {
+      const std::string flags =
+          fmt::format("--use-megatron-fsdp --micro-batch-size 1 --global-batch-size 16 {}", layout);
+      const int world = flags.find("size 2") == std::string::npos ? 2 : 4;
+      const config::Run run = test::planned_run(
+          {"Dp2", world, flags.c_str()},
+          test::odd(fmt::format("--mtp-num-layers 2 --position-embedding-type rope {}", untied)), "meta");
+      const auto plan = plan::plan_traffic(run);
+      for (int rank = 0; rank < run.parallel.world_size; ++rank) {
+        const auto [traffic, stage] = said_by(run, rank);
+        EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 2), plan[stage].data) << flags << untied << rank;
+      }
+    }
+}
+
 TEST(PlannedTraffic, OfShardedUnitsIsExact) {
   for (const char* schedule : {"1f1b", "1f1b --delay-wgrad-compute", "zb-h1", "zb-v", "dualpipe-v"})
     for (const char* model :

@@ -89,6 +89,10 @@ TEST(Sharded, GradientsOfFurtherTokensAgree) {
          {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"},
          {"Pp2ZbVDp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
          {"Pp2ZbH1Dp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
+         {"ThreeReadersOnARankDp2", 2, "--pipeline-model-parallel-layout Etttt|mm|L"},
+         {"ACopyForTwoReadersDp2", 4,
+          "--pipeline-model-parallel-size 2 --delay-wgrad-compute --overlap-grad-reduce "
+          "--overlap-param-gather --pipeline-model-parallel-layout Ett|ttmm||L"},
          {"HeadAloneDp2", 8, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L"},
          {"HeadAloneZbVDp2", 4,
           "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "

@@ -120,13 +120,13 @@ const Apart* apart(const Pair& pair) {
   return row == never_together().end() ? nullptr : &*row;
 }
 
-/// Four layers on `stages` stages, the first with the embedding, the last with the head and the layer of a
-/// further token.
+/// Four layers on `stages` stages, the first with the embedding, the last with the head; the layer of a
+/// further token there, or in the stage before where there are many.
 std::string spread(int stages, bool further) {
   std::vector<std::string> blocks(static_cast<std::size_t>(stages));
   blocks.front() = "E";
   for (std::size_t layer = 0; layer < 4; ++layer) blocks[1 + layer * (blocks.size() - 2) / 4] += 't';
-  if (further) *(blocks.end() - 2) += 'm';
+  if (further) blocks[blocks.size() - (stages > 4 ? 2 : 1)] += 'm';
   blocks.back() += 'L';
   return fmt::format("{}", fmt::join(blocks, "|"));
 }

@@ -121,7 +121,7 @@ class Apart final : public tensor::Block {
   Apart(const config::Model& model, const config::Parallel& parallel, const layers::Context& context) {
     auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
     tensor::Parameter* word = states->word();
-    norm_ = std::make_unique<FinalBlock>(std::move(states), model.mtp_num_layers);
+    norm_ = std::make_unique<FinalBlock>(std::move(states));
     head_ = std::make_unique<HeadBlock>(model, parallel, context, nullptr, word);
   }
   Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
@@ -147,8 +147,7 @@ test::MakeBlock head(const config::Model& model, Ends ends = Ends::kTogether) {
              const layers::Context& context) -> std::unique_ptr<tensor::Block> {
     if (ends == Ends::kApart) return std::make_unique<Apart>(model, parallel, context);
     auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
-    tensor::Parameter* word = states->word();
-    return std::make_unique<HeadBlock>(model, parallel, context, std::move(states), word);
+    return std::make_unique<HeadBlock>(model, parallel, context, std::move(states), nullptr);
   };
 }
 

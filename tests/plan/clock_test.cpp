@@ -41,6 +41,12 @@ TEST(PipelineTime, TheSlowestStageSetsThePace) {
   EXPECT_DOUBLE_EQ(times.chunks[1][0].last_backward_end, 2);
 }
 
+TEST(PipelineTime, LongerMessagesTakeLonger) {
+  // One micro-batch down three stages and back: the message behind the second takes 5 transfers each way.
+  const std::vector<StageCost> costs{{1, 2}, {.forward = 1, .backward = 2, .message = 5}, {1, 2}};
+  EXPECT_DOUBLE_EQ(pipeline_times(one_f_one_b(3, 1), costs, 0.5).makespan, 3 * 3 + 2 * 0.5 * (1 + 5));
+}
+
 TEST(PipelineTime, AShortRunStandsForALongOne) {
   KnownSchedules schedules;
   for (const auto& [ranks, chunks] : {std::pair{4, 1}, {4, 3}, {6, 2}, {8, 1}}) {

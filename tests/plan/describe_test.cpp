@@ -38,6 +38,11 @@ TEST(Describe, BlocksAreNamed) {
   EXPECT_EQ(blocks_text({.embedding = true, .num_layers = 4}), "embedding, layers 0-3");
   EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true, .head = true}),
             "layer 7, head");
+  config::Model further;
+  further.mtp_num_layers = 2;
+  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true}, further),
+            "layer 7, 2 further tokens");
+  EXPECT_EQ(blocks_text({.head = true}, further), "head");
   EXPECT_EQ(blocks_text({}), "nothing");
 }
 

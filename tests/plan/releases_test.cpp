@@ -69,6 +69,13 @@ TEST(HeldMessages, OfTwoRanksAreAsWorkedOutByHand) {
             (std::vector<std::int64_t>{0, 0, 0, 1, 1, 1, 1, 2, 2}));
 }
 
+TEST(HeldMessages, OutputsMayBeLongerThanInputs) {
+  const auto s = sound(one_f_one_b(3, 1));
+  const std::vector<ChunkMessages> longer{{1, 10, false}};
+  // recv F send recv B send: its output until the gradient that answers it has come, then its input's.
+  EXPECT_EQ(held_messages(s, 1, longer), (std::vector<std::int64_t>{0, 0, 10, 10, 0, 1, 1}));
+}
+
 TEST(HeldMessages, OfARankWithoutBlocksAreItsGradients) {
   const auto schedule = one_f_one_b(3, 4);
   const Program& program = schedule.programs[1];
@@ -84,6 +91,17 @@ TEST(HeldMessages, OfARankWithoutBlocksAreItsGradients) {
 }
 
 // Chunks of a V hand on where the next one is on their rank: nothing is left behind but what was sent.
+TEST(HeldMessages, OfNeighboursWithoutBlocksAreTheirGradients) {
+  const auto s = sound(zb_v(2, 6));
+  const std::vector<ChunkMessages> empty(2, {1, 1, /*empty=*/true});
+  const auto& released = s.messages[1].released;
+  const Program& program = s.schedule.programs[1];
+  std::ptrdiff_t open = std::ranges::count(program, Do::kSendGradient, &Action::act);
+  for (const auto& sends : released)
+    open -= std::ranges::count_if(sends, [&](std::size_t i) { return program[i].act == Do::kSendGradient; });
+  EXPECT_EQ(held_messages(s, 1, empty).back(), open) << "nothing is lost from micro-batch to micro-batch";
+}
+
 TEST(HeldMessages, EndWithWhatMayBeOnItsWay) {
   for (const int ranks : {1, 2, 4})
     for (const Schedule& s : {one_f_one_b(ranks, 8), interleaved(ranks, 2, 8, ranks), zb_h1(ranks, 8),

@@ -160,6 +160,8 @@ TEST(Stages, FurtherTokensMayStandBeforeTheHeadsStage) {
     return std::string("no error");
   };
   EXPECT_THAT(refused("Ettm|mL"), HasSubstr("all m must lie in one stage; got 'Ettm|mL'; move them"));
+  EXPECT_THAT(refused("Et|mtmL"), HasSubstr("m must lie behind all layers, t"));
+  EXPECT_THAT(refused("Emm|L"), HasSubstr("t must appear once per layer, 0 times"));
   EXPECT_THAT(refused("Etmm|tL"),
               HasSubstr("m must lie behind all layers, t; got 'Etmm|tL'; move m to the end"));
 }

@@ -115,8 +115,8 @@ struct Here {
 /// are taken in another order than with kOptimizer, unless there is one micro-batch. Source: Rajbhandari et
 /// al. 2020 (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
 ///
-/// A table that two blocks read (tied embeddings, further tokens) has a bucket of its own that belongs to
-/// both: it is whole while either computes, and what each adds to its gradient is scattered by itself. Where
+/// A table that several blocks read (tied embeddings, further tokens) has a bucket of its own that belongs to
+/// all: it is whole while one computes, and what each adds to its gradient is scattered by itself. Where
 /// a backward pass leaves the gradients of matrices for later (split schedules), these lie in buckets of
 /// their own: their values are whole in the pass that leaves them, and there is memory for their gradients
 /// then and while they are computed.
@@ -126,7 +126,7 @@ struct Here {
 /// two, and so on, what is left over last. Of each micro-batch the replicas exchange their stretches and add
 /// them in that order, and sums of 2^i micro-batches wait for their like, plan::waiting_sums() of
 /// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. What each of
-/// two readers adds is summed so by itself, as if either had a copy. Another order than without.
+/// its readers adds is summed so by itself, as if each had a copy. Another order than without.
 ///
 /// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
 /// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over

@@ -129,7 +129,7 @@ void GradBuffers::enter_weights() {
 
 void GradBuffers::enter_product(const tensor::Parameter& parameter) {
   const std::size_t index = bucket_of_.at(&parameter);
-  const int unit = buckets_[index].units.back();  // of two readers of a table the last one's products wait
+  const int unit = buckets_[index].units.back();  // of a table's readers the last one multiplies with it
   if (unit != backward_) leave_backward();
   give_gradients(index, unit);
 }

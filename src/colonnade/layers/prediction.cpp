@@ -28,6 +28,11 @@ at::Tensor starts_of(const tensor::Batch& batch) {
   return at::cat({at::ones({before.size(0), 1}, before.options()), before}, 1);
 }
 
+/// What put_into wrote; undefined where it did not.
+at::Tensor written(const tensor::Batch& batch, const char* kind, std::int64_t k) {
+  return batch.find(fmt::format("{}_ahead_{}", kind, k));
+}
+
 /// Of k + 1.
 Ahead next(const Ahead& ahead) {
   Ahead later{shifted(ahead.tokens, 0), shifted(ahead.labels, 0), shifted(ahead.mask, 0), {}, {}, {}};
@@ -47,11 +52,21 @@ std::vector<Ahead> Ahead::all(const tensor::Batch& batch, std::int64_t depths) {
   if (depths == 0) return all;
   Ahead last{batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}, {}};
   for (std::int64_t k = 1; k <= depths; ++k) {
-    const auto part = [&](const char* kind) { return batch.find(fmt::format("{}_ahead_{}", kind, k)); };
+    const auto part = [&](const char* kind) { return written(batch, kind, k); };
     last = part("tokens").defined()
                ? Ahead{part("tokens"), part("labels"), part("loss_mask"), {}, {}, part("loss_count")}
                : next(last);
     all.push_back(last);
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Ahead::all_tokens(const tensor::Batch& batch, std::int64_t depths) {
+  std::vector<at::Tensor> all;
+  at::Tensor last = batch.at("tokens");
+  for (std::int64_t k = 1; k <= depths; ++k) {
+    const at::Tensor part = written(batch, "tokens", k);
+    all.push_back(last = part.defined() ? part : shifted(last, 0));
   }
   return all;
 }

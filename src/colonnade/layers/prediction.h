@@ -18,6 +18,8 @@ struct Ahead {
   /// Of k = 1 ... `depths`. Documents are told apart by a batch's attention mask or, without one, by its
   /// positions.
   static std::vector<Ahead> all(const tensor::Batch& batch, std::int64_t depths);
+  /// Their tokens alone.
+  static std::vector<at::Tensor> all_tokens(const tensor::Batch& batch, std::int64_t depths);
   /// They are written into a whole batch, so that it may be cut along the sequence, and all() finds them
   /// there; names of what to cut.
   static std::vector<std::string> put_into(tensor::Batch& whole, std::int64_t depths);

@@ -32,12 +32,15 @@ namespace colonnade::plan {
 ///               with one more column
 ///   sandwich norms  r h e 2 + their statistics
 ///   embedding   learned positions 8 r
-///   head        r h e 2 + statistics + n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1)
-///               and for each further token (8 + 8 + 4) n (its tokens, labels, mask) + r h e 3 + statistics
-///               of two norms + a layer + the head's share again
-///   stages without blocks keep their input, r h e; outputs on their way count apart (held_messages)
-///   made again: of a stretch of layers only its input, r h e; of core_attn, not what lies between q, k, v
-///   and the
+///   final norm  r h e 2 + statistics
+///               and for each of D further tokens 8 n (tokens) + r h e 3 + statistics of two norms + a layer
+///               + the final norm's share again; the last one without its output, r h e, where the head is in
+///               another stage
+///   head        n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1), for each further token as
+///               much and 12 n (labels, mask); (1 + D) r h e that come from another stage
+///   stages without blocks keep their input, r h e states_in; outputs on their way count apart
+///   (held_messages) made again: of a stretch of layers only its input, r h e; of core_attn, not what lies
+///   between q, k, v and the
 ///               attention output as [s, b, h]; of layernorm, not the norms' outputs; of mlp, moe and
 ///               shared_experts nothing; of moe_act, not the activation's output
 /// A test holds this to the built model.
@@ -49,7 +52,8 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 ///               + n e (2 q + 2 kv)/t + n e ffn (2, gated 3)/t (the other inputs and output gradients)
 ///   experts     in place of fc1 and fc2: 4 r E (gradients of the router's logits) + 4 r h (its input, fp32),
 ///               and of shared ones as of fc1 and fc2; grouped products do not wait
-///   head        n h e + n e V/t (gradient of the logits)
+///   further tokens  3 r h e and those of a layer
+///   head        n h e + n e V/t (gradient of the logits), 1 + D times
 /// A test holds this to the built model.
 std::int64_t stage_waiting(const config::Run& run, const StageBlocks& stage);
 

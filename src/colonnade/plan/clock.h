@@ -16,7 +16,8 @@ namespace colonnade::plan {
 /// Of one micro-batch on one virtual stage, in seconds.
 struct StageCost {
   double forward = 0, backward = 0;
-  double weight = 0;  ///< of the backward pass: the gradients of weights, where they come apart
+  double weight = 0;   ///< of the backward pass: the gradients of weights, where they come apart
+  double message = 1;  ///< transfers that its output, and the gradient that answers it, are as long as
 };
 
 /// By pipeline rank and chunk.

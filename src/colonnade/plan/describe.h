@@ -17,7 +17,7 @@ std::string count_text(double count);
 /// Tokens of a sample: "512", with an encoder "512 + 128".
 std::string length_text(const config::Run& run);
 /// "embedding, layers 0-3", with an encoder "layers of the encoder 4-5, of the decoder 0-1"; "nothing" for an
-/// empty stage. A head has further tokens in front of it: "2 further tokens, head".
+/// empty stage. Further tokens stand where the final norm is: "layer 7, 2 further tokens, head".
 std::string blocks_text(const StageBlocks& blocks, const config::Model& model = {});
 
 /// A table; the first line holds the titles.

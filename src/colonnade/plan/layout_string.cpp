@@ -96,10 +96,6 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
                        counts.predictions),
            text, "add or remove m");
   }
-  if (letters.find(std::string(static_cast<std::size_t>(predictions), 'm')) == std::string::npos)
-    refuse("all m must lie in one stage", text, "move them to one side of the |");
-  if (predictions > 0 && blocks.find_last_of("et") > blocks.find('m'))
-    refuse("m must lie behind all layers, t", text, "move m to the end, in front of L");
   if (layers != counts.layers) {
     refuse(fmt::format("t must appear once per layer, {} times for --num-layers {}", layers, counts.layers),
            text, "add or remove t");
@@ -112,6 +108,10 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
   }
   if (encoder_layers > 0 && blocks.rfind('e') > blocks.find('t'))
     refuse("layers of the encoder, e, must come before those of the decoder, t", text, "move e to the front");
+  if (predictions > 0 && blocks.find('m') < blocks.rfind('t'))
+    refuse("m must lie behind all layers, t", text, "move m to the end, in front of L");
+  if (letters.find(std::string(static_cast<std::size_t>(predictions), 'm')) == std::string::npos)
+    refuse("all m must lie in one stage", text, "move them to one side of the |");
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ namespace colonnade::plan {
 /// The ranks of one pipeline coordinate; over tensor and data ranks the numbers are equal, but for the
 /// optimizer's: with the distributed one its shards differ by filling, and the largest counts.
 struct StageMemory {
-  std::vector<StageBlocks> stages;    ///< by chunk
-  std::int64_t num_parameters = 0;    ///< local elements, with filling rows and tied copies
-  std::int64_t expert_elements = 0;   ///< of the flat buffer: those of experts
-  std::int64_t tied_elements = 0;     ///< of the flat buffer: of the table that both ends of the model read
-  std::int64_t read_again = 0;        ///< the same for each block of this rank that reads it behind another
+  std::vector<StageBlocks> stages;   ///< by chunk
+  std::int64_t num_parameters = 0;   ///< local elements, with filling rows and tied copies
+  std::int64_t expert_elements = 0;  ///< of the flat buffer: those of experts
+  std::int64_t tied_elements = 0;    ///< of the flat buffer: of the table that the end of the model reads too
+  std::int64_t read_again = 0;       ///< the same for each block of this rank that reads it behind another
   std::int64_t encoder_elements = 0;  ///< of the flat buffer: of the encoder's relative positions
   std::int64_t decoder_elements = 0;  ///< the decoder's
   std::int64_t parameters = 0;   ///< bytes of the flat buffer, in params_dtype, with its filling; of this

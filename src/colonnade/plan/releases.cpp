@@ -73,16 +73,21 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
 
 namespace {
 
-/// What an action adds to the messages that are there, but for those that arrive.
-std::int64_t made(const Schedule& schedule, int rank, const Action& a, const ChunkMessages& chunk) {
+/// What an action adds to the messages that are there, but for those that arrive. The input of a chunk behind
+/// one without blocks is the tensor that both keep, until its backward pass.
+std::int64_t made(const Schedule& schedule, int rank, const Action& a,
+                  const std::vector<ChunkMessages>& chunks) {
   const int stage = schedule.stage(rank, a);
+  const auto chunk_at = [&](int chunk) { return chunks[static_cast<std::size_t>(chunk)]; };
+  const ChunkMessages chunk = chunk_at(a.chunk);
   const bool here_before = stage > 0 && !schedule.placement.crosses(stage - 1);
   const bool here_next = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
   if (a.act == Do::kForward)  // the output of a chunk before, on this rank, is this one's input
     return (stage + 1 < schedule.stages() && !chunk.empty ? chunk.output : 0) -
            (here_before ? chunk.input : 0);
   if (!gives_input_gradient(a.act)) return 0;
-  return (stage > 0 ? chunk.input : 0) - (here_next ? chunk.output : 0);
+  const bool shared = here_before && chunk_at(schedule.placement.place(stage - 1).chunk).empty;
+  return (stage > 0 ? chunk.input : 0) + (shared ? chunk.input : 0) - (here_next ? chunk.output : 0);
 }
 
 }  // namespace
@@ -99,7 +104,7 @@ std::vector<std::int64_t> held_messages(const SoundSchedule& sound, int rank,
   };
   std::vector<std::int64_t> held{0};
   for (std::size_t i = 0; i < program.size(); ++i) {
-    held.push_back(held.back() + made(schedule, rank, program[i], chunk_of(program[i])));
+    held.push_back(held.back() + made(schedule, rank, program[i], chunks));
     for (const std::size_t send : arrived[i]) held.back() -= sent(program[send]);
   }
   return held;

@@ -127,19 +127,20 @@ class UnitCount {
         stays_(!p_.torch_fsdp2_reshard_after_forward),
         units_(static_cast<std::size_t>(units)) {}
 
-  void add(int unit, const FlatBucket& bucket, int replicas) {
+  /// `waits`: what this unit has to give of it may.
+  void add(int unit, const FlatBucket& bucket, int replicas, bool waits) {
     const bool in_order = p_.deterministic_mode;  // then what arrives is that of all replicas
     if (replicas == 1 && !in_order) return;
     Unit& u = units_[static_cast<std::size_t>(unit)];
     const std::int64_t length = bucket.end - bucket.begin, part = length / replicas;
     if (replicas > 1) u.values += length * element_;
     u.gradients += length * kFp32;
-    if (bucket.waits) u.waiting += length * kFp32;
+    if (waits) u.waiting += length * kFp32;
     u.parts += part * kFp32;
     const std::int64_t copies = travelling_copies(p_, length, replicas);  // in place of the gradients
     const std::int64_t flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32;
     u.flying = std::max(u.flying, flying);
-    if (!bucket.waits) u.flying_at_once = std::max(u.flying_at_once, flying);
+    if (!waits) u.flying_at_once = std::max(u.flying_at_once, flying);
     const std::int64_t arriving = !in_order ? part : replicas > 1 ? length + part : length;
     u.arriving = std::max(u.arriving, copies + arriving * kFp32);
   }
@@ -192,12 +193,16 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const Fla
   for (const StageBlocks& stage : memory.stages) {
     const int count = number_of_units(run, stage);
     const bool words_again = reads_words_again(run.model, stage, readers);
+    const bool multiplies = stage.head && !run.model.untie_embeddings_and_output_weights;
     UnitCount units(run, count);
     for (const FlatBucket& bucket : layout.buckets) {
-      const int replica = replicas.of(bucket.family);
-      if (bucket.unit >= first && bucket.unit < first + count)
-        units.add(bucket.unit - first, bucket, replica);
-      if (words_again && bucket.held_by == HeldBy::kEnds) units.add(count - 1, bucket, replica);
+      const bool words = bucket.held_by == HeldBy::kEnds;
+      const auto add = [&](int unit) {
+        const bool looked_up = words && !(multiplies && unit == count - 1);
+        units.add(unit, bucket, replicas.of(bucket.family), bucket.waits && !looked_up);
+      };
+      if (bucket.unit >= first && bucket.unit < first + count) add(bucket.unit - first);
+      if (words && words_again) add(count - 1);
     }
     all.push_back(units.bytes(stage.embedding));
     first += count;
@@ -239,19 +244,26 @@ std::vector<std::vector<UnitBytes>> beside_backward(const config::Run& run, cons
   return all;
 }
 
+/// Fills in elements of the flat buffer, by kind.
+void count_elements(const config::Model& model, const FlatLayout& layout, StageMemory& memory) {
+  for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
+  for (const FlatBucket& bucket : layout.buckets) {
+    const std::int64_t length = bucket.end - bucket.begin;
+    if (bucket.family == Family::kExpert) memory.expert_elements += length;
+    if (bucket.held_by == HeldBy::kEnds) memory.tied_elements += length;
+    if (bucket.held_by == HeldBy::kEncoder) memory.encoder_elements += length;
+    if (bucket.held_by == HeldBy::kDecoder) memory.decoder_elements += length;
+  }
+  const FirstReaders readers = first_readers(model, memory.stages);
+  for (const StageBlocks& stage : memory.stages)
+    if (reads_words_again(model, stage, readers)) memory.read_again += memory.tied_elements;
+  memory.elements = layout.size;
+}
+
 /// Fills in what lies between steps.
 void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memory) {
   const FlatLayout layout = flat_layout(run, mesh, memory.stages);
-  for (const FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
-  for (const FlatBucket& bucket : layout.buckets) {
-    if (bucket.family == Family::kExpert) memory.expert_elements += bucket.end - bucket.begin;
-    if (bucket.held_by == HeldBy::kEnds) memory.tied_elements += bucket.end - bucket.begin;
-    if (bucket.held_by == HeldBy::kEncoder) memory.encoder_elements += bucket.end - bucket.begin;
-    if (bucket.held_by == HeldBy::kDecoder) memory.decoder_elements += bucket.end - bucket.begin;
-  }
-  const FirstReaders readers = first_readers(run.model, memory.stages);
-  for (const StageBlocks& stage : memory.stages)
-    if (reads_words_again(run.model, stage, readers)) memory.read_again += memory.tied_elements;
+  count_elements(run.model, layout, memory);
   const Sharding sharding = sharding_of(run.parallel);
   const Levels levels = levels_of(run.parallel, mesh);
   const auto cut = [&](Sharding least, const Replicas& shards) {
@@ -262,7 +274,6 @@ void hold_parameters(const config::Run& run, const Mesh& mesh, StageMemory& memo
   memory.parameters = held_elements(layout, cuts) * element;
   memory.gradients = held_elements(layout, cut(Sharding::kGradients, levels.inner)) * kFp32;
   memory.optimizer = largest_shard(layout, cut(Sharding::kOptimizer, levels.parts())) * optimizer_bytes(run);
-  memory.elements = layout.size;
   for (const FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
     const std::int64_t values = cuts.of(bucket.family) > 1 ? length * element : 0;

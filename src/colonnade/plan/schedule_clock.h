@@ -85,9 +85,9 @@ class ScheduleClock {
       if (arrival == kNever) return false;
       now = std::max(now, arrival);
     } else if (a.act == Do::kSendActivation) {
-      at(activation_, stage + 1, a) = now + transfer_;
+      at(activation_, stage + 1, a) = now + transfer_ * costs_[stage].message;
     } else if (a.act == Do::kSendGradient) {
-      at(gradient_, stage - 1, a) = now + transfer_;
+      at(gradient_, stage - 1, a) = now + transfer_ * costs_[stage - 1].message;
     } else {
       const double begin = now;
       now += cost_of(a.act, costs_[stage]);

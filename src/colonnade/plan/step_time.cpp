@@ -49,7 +49,8 @@ class Estimator {
     const Ways ways(hw_, mesh_);
     for (const StageBlocks& stage : stages_) {
       times_.push_back(stage_time(run_, stage, hw_, how_, ways));
-      costs_.push_back({times_.back().forward.total(), times_.back().backward.total(), times_.back().weight});
+      costs_.push_back({times_.back().forward.total(), times_.back().backward.total(), times_.back().weight,
+                        static_cast<double>(stage.states_out)});
       elements_.push_back(elements_of(stage));
     }
     add_words();
@@ -163,17 +164,16 @@ class Estimator {
     return held;
   }
 
-  /// From a stage to the next.
+  /// Of one hidden state of each token from a stage to the next.
   [[nodiscard]] double transfer() const {
     if (ranks_ < 2) return 0;
-    // The slowest way and the largest message set the pace.
-    const std::int64_t states = std::ranges::max(stages_, {}, &StageBlocks::states_out).states_out;
+    // The slowest way sets the pace.
     const bool near = mesh_.peers(0, {Axis::kPp}).back() < hw_.devices_per_node;
     const Link& link = near ? hw_.intra_node : hw_.inter_node;
     const double cut = run_.parallel.sequence_parallel ? mesh_.size(Axis::kTp) : 1;
     const double rows = static_cast<double>(run_.training.micro_batch_size * run_.training.seq_length) /
                         run_.parallel.context_parallel_size;
-    const double bytes = static_cast<double>(states * run_.model.hidden_size) * rows * element_ / cut;
+    const double bytes = rows * static_cast<double>(run_.model.hidden_size) * element_ / cut;
     return bytes / (link.bandwidth * link.share) + link.latency;
   }
 

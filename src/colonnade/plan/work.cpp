@@ -31,11 +31,23 @@ Work mlp_work(const config::Run& run) {
 Work head_work(const config::Run& run) {
   const WorkSizes z(run);
   Work work;
-  add_norm(work, z);
   const double rows = static_cast<double>(padded_vocab_size(z.m, static_cast<int>(z.t))) / z.t;
   const double logits = z.n * rows * z.e;
   work.pass(2 * logits, 2 * logits, 4, 1);
   work.products = {{"output", z.n, rows, z.h, LinearCut::kColumns, z.whole}};
+  return work;
+}
+
+Work final_norm_work(const config::Run& run) {
+  Work work;
+  add_norm(work, WorkSizes(run));
+  return work;
+}
+
+Work joined_states_work(const config::Run& run, std::int64_t states) {
+  Work work;
+  const double bytes = static_cast<double>(states) * WorkSizes(run).hidden;
+  work.pass(2 * bytes, 0, 1, 0);  // gradients of its parts are read where they lie
   return work;
 }
 
@@ -131,8 +143,11 @@ std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& 
   if (counts.dense > 0) parts.push_back({mlp_work(run), real(counts.dense), true, real(whole.dense)});
   if (counts.experts > 0)
     parts.push_back({experts_work(run), real(counts.experts), true, real(whole.experts)});
-  if (stage.head) parts.push_back({head_work(run), 1 + real(run.model.mtp_num_layers)});
+  const double predicted = 1 + real(run.model.mtp_num_layers);
+  if (stage.final_norm) parts.push_back({final_norm_work(run), predicted});
   if (stage.final_norm) add_predictions(run, scores, parts);
+  if (stage.states_out > stage.states_in) parts.push_back({joined_states_work(run, stage.states_out), 1});
+  if (stage.head) parts.push_back({head_work(run), predicted});
   add_selected(run, stage, scores, parts);
   return parts;
 }

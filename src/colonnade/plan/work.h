@@ -103,9 +103,13 @@ Work experts_work(const config::Run& run);
 /// Of it the experts' activation, and the shared experts.
 Work expert_activation_work(const config::Run& run);
 Work shared_experts_work(const config::Run& run);
-/// Norm, output layer, loss (two reads of the logits forward; a read and a write backward).
+/// Output layer, loss (two reads of the logits forward; a read and a write backward).
 Work head_work(const config::Run& run);
-/// Of a further token, besides its embedding, layer and head: two norms, [r, 2 h] laid together, its product.
+/// The norm in front of them, of each token that is predicted.
+Work final_norm_work(const config::Run& run);
+/// `states` hidden states of each token laid one after the other, for a head in another stage.
+Work joined_states_work(const config::Run& run, std::int64_t states);
+/// Of a further token, besides its embedding, layer and norm: two norms, [r, 2 h] laid together, its product.
 Work prediction_work(const config::Run& run);
 
 /// The parts of a virtual stage, each with how often it is there.

@@ -30,12 +30,18 @@ FinalStates::FinalStates(const config::Model& model, const config::Parallel& par
   word_ = own_word_ ? own_word_.get() : word;
 }
 
-std::vector<at::Tensor> FinalStates::forward(const at::Tensor& x, const std::vector<layers::Ahead>& ahead,
-                                             const tensor::Pass& pass) {
+std::vector<at::Tensor> FinalStates::forward(const at::Tensor& x, const tensor::Pass& pass) {
   std::vector<at::Tensor> states{norm_.forward(x)};
-  for (std::size_t i = 0; i < ahead.size(); ++i)
-    states.push_back(predictions_[i]->forward(states.back(), ahead[i].tokens, *word_, pass));
+  if (predictions_.empty()) return states;
+  const auto tokens = layers::Ahead::all_tokens(pass.batch, depths());
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    states.push_back(predictions_[i]->forward(states.back(), tokens[i], *word_, pass));
   return states;
+}
+
+std::vector<tensor::Parameter*> FinalStates::reads() const {
+  if (word_ == nullptr || own_word_) return {};
+  return {word_};
 }
 
 void FinalStates::add_parameters(std::vector<tensor::Parameter*>& all) {
@@ -50,18 +56,13 @@ void FinalStates::finish_step() {
 
 at::Tensor FinalBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
   if (!pass.training) return states_->norm(x);
-  return at::cat(states_->forward(x, layers::Ahead::all(pass.batch, depths_), pass));
+  return at::cat(states_->forward(x, pass));
 }
 
 std::vector<tensor::Parameter*> FinalBlock::parameters() {
   std::vector<tensor::Parameter*> all;
   states_->add_parameters(all);
   return all;
-}
-
-std::vector<tensor::Parameter*> FinalBlock::reads() {
-  if (states_->owns_word()) return {};
-  return {states_->word()};
 }
 
 }  // namespace colonnade::models::gpt

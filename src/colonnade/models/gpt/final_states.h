@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "colonnade/layers/prediction.h"
@@ -18,14 +19,14 @@ class FinalStates {
               const std::shared_ptr<const ops::RotaryTable>& rotary, tensor::Parameter* word);
   /// x [s, b, h] -> h_0.
   [[nodiscard]] at::Tensor norm(const at::Tensor& x) const { return norm_.forward(x); }
-  /// h_0 ... h_D. `ahead` as layers::Ahead::all.
-  [[nodiscard]] std::vector<at::Tensor> forward(const at::Tensor& x, const std::vector<layers::Ahead>& ahead,
-                                                const tensor::Pass& pass);
+  /// h_0 ... h_D, in training.
+  [[nodiscard]] std::vector<at::Tensor> forward(const at::Tensor& x, const tensor::Pass& pass);
+  [[nodiscard]] std::int64_t depths() const { return static_cast<std::int64_t>(predictions_.size()); }
   void add_parameters(std::vector<tensor::Parameter*>& all);
   /// The table, where further tokens look up rows of it; else null.
   [[nodiscard]] tensor::Parameter* word() const { return word_; }
-  /// Whether the table is a copy of this.
-  [[nodiscard]] bool owns_word() const { return own_word_ != nullptr; }
+  /// It, where another block holds it.
+  [[nodiscard]] std::vector<tensor::Parameter*> reads() const;
   void finish_step();
 
  private:
@@ -44,16 +45,14 @@ std::unique_ptr<tensor::Parameter> copy_of_words(const config::Model& model, con
 /// after the other, [(1 + D) s, b, h] in training and h_0 [s, b, h] otherwise.
 class FinalBlock final : public tensor::Block {
  public:
-  FinalBlock(std::unique_ptr<FinalStates> states, std::int64_t depths)
-      : states_(std::move(states)), depths_(depths) {}
+  explicit FinalBlock(std::unique_ptr<FinalStates> states) : states_(std::move(states)) {}
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
   std::vector<tensor::Parameter*> parameters() override;
-  std::vector<tensor::Parameter*> reads() override;
+  std::vector<tensor::Parameter*> reads() override { return states_->reads(); }
   void finish_step() override { states_->finish_step(); }
 
  private:
   std::unique_ptr<FinalStates> states_;
-  std::int64_t depths_;
 };
 
 }  // namespace colonnade::models::gpt

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "colonnade/base/error.h"
 #include "colonnade/layers/vocab_loss.h"
 #include "colonnade/ops/attach_loss.h"
 #include "colonnade/plan/params/gpt.h"
@@ -25,6 +26,7 @@ HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& paralle
   own_output_ = context.make(params.output);
   output_bias_ = context.make(params.output_bias);
   if (own_output_) return;
+  if (states_ && states_->word() != nullptr) word = states_->word();
   own_word_ = copy_of_words(model, parallel, context, word);
   word_ = own_word_ ? own_word_.get() : word;
 }
@@ -38,12 +40,23 @@ at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
   if (pass.output == tensor::Output::kLogits)
     return layers::vocab_logits(scaled(states_ ? states_->norm(x) : x), output(), tp_, sequence_parallel_);
   const auto ahead = pass.training ? layers::Ahead::all(pass.batch, depths_) : std::vector<layers::Ahead>();
-  const std::vector<at::Tensor> states =
-      states_ ? states_->forward(x, ahead, pass) : x.split(x.size(0) / (1 + std::ssize(ahead)));
+  const std::vector<at::Tensor> states = states_of(x, std::ssize(ahead), pass);
   at::Tensor state = scaled(states[0]);
   for (std::size_t i = 0; i < ahead.size(); ++i)
     state = with_loss(state, states[i + 1], ahead[i], i + 1, pass);
   return layers::vocab_loss(state, output(), pass.batch.at("labels"), tp_, sequence_parallel_);
+}
+
+std::vector<at::Tensor> HeadBlock::states_of(const at::Tensor& x, std::int64_t further,
+                                             const tensor::Pass& pass) const {
+  if (states_ && further > 0) return states_->forward(x, pass);
+  if (states_) return {states_->norm(x)};
+  COL_CHECK(
+      x.size(0) % (1 + further) == 0,
+      "head: its input must hold {} states of each token; got {} rows; correct what the stage before it "
+      "hands on",
+      1 + further, x.size(0));
+  return x.split(x.size(0) / (1 + further));
 }
 
 at::Tensor HeadBlock::with_loss(const at::Tensor& state, const at::Tensor& further,
@@ -67,11 +80,11 @@ std::vector<tensor::Parameter*> HeadBlock::parameters() {
 }
 
 std::vector<tensor::Parameter*> HeadBlock::reads() {
-  const bool looks_up = states_ && states_->word() != nullptr;
-  tensor::Parameter* read = looks_up ? states_->word() : word_;
-  const bool own = own_word_ || (states_ && states_->owns_word());
-  if (read == nullptr || own) return {};
-  return {read};
+  std::vector<tensor::Parameter*> all;
+  if (states_) all = states_->reads();
+  const bool looked_up = states_ && states_->word() != nullptr;
+  if (word_ != nullptr && !own_word_ && !looked_up) all.push_back(word_);
+  return all;
 }
 
 void HeadBlock::finish_step() {

@@ -15,8 +15,8 @@ namespace colonnade::models::gpt {
 /// of the l_k reported as `mtp_loss`, for D above 1 also each as `mtp_1_loss` and on.
 class HeadBlock final : public tensor::Block {
  public:
-  /// `states` makes them of the input; null: the input is what a FinalBlock gives. `word` is the embedding's
-  /// table on this rank, or null: then a head of tied embeddings has a copy.
+  /// `states` makes them of the input; null: the input is what a FinalBlock gives. `word` is the table of
+  /// word embeddings on this rank; null: a head of tied embeddings reads that of `states`, or has a copy.
   HeadBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context,
             std::unique_ptr<FinalStates> states, tensor::Parameter* word);
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
@@ -25,6 +25,9 @@ class HeadBlock final : public tensor::Block {
   void finish_step() override;
 
  private:
+  /// h_0 and those of `further` tokens: made of the input, or what it holds.
+  [[nodiscard]] std::vector<at::Tensor> states_of(const at::Tensor& x, std::int64_t further,
+                                                  const tensor::Pass& pass) const;
   /// `state` with the loss of the `depth`-th further token attached.
   [[nodiscard]] at::Tensor with_loss(const at::Tensor& state, const at::Tensor& further,
                                      const layers::Ahead& ahead, std::size_t depth,

@@ -67,7 +67,7 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
     if (part.head)
       stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context, std::move(states), word));
     else if (states)
-      stage.blocks.push_back(std::make_unique<FinalBlock>(std::move(states), model.mtp_num_layers));
+      stage.blocks.push_back(std::make_unique<FinalBlock>(std::move(states)));
     stage.first = part.embedding;
     stage.last = part.head;
   }

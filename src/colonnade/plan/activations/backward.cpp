@@ -349,15 +349,19 @@ class Backward {
   }
 
   /// The model's own logits, then those of the further tokens. Gradients of all states lie there in the end;
-  /// those that came from another stage are put together.
+  /// those of states that came from another stage are put together. Where products wait for these, they wait
+  /// as they came, or gathered.
   void head(const StageBlocks& stage, const UnitBytes& unit) {
+    const bool apart = ends_apart(z_.m, stage), as_they_came = apart && !z_.by_sequence;
+    const std::int64_t waiting = head_waiting(z_) - (as_they_came ? z_.whole() : 0);
     for (std::int64_t i = 0; i <= z_.m.mtp_num_layers; ++i) {
       see(i * z_.hidden + head_working(z_, waits_) + bytes_in(unit));
-      leave(i == 0 ? logit_activations(s_) : further_logit_activations(s_), head_waiting(z_));
+      leave(i == 0 ? logit_activations(s_) : further_logit_activations(s_), waiting);
     }
-    if (!ends_apart(z_.m, stage)) return;
-    see(2 * stage.states_in * z_.hidden + bytes_in(unit));
-    leave(stage.states_in * z_.hidden, 0);
+    if (!apart) return;
+    const std::int64_t states = stage.states_in * z_.hidden;
+    see(2 * states + bytes_in(unit));
+    leave(states, as_they_came ? states : 0);
   }
 
   /// The last further token first. Gradients of the states before it lie beside; what came from another stage

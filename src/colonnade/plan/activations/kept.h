@@ -51,8 +51,8 @@ std::int64_t logit_activations(const Sequences& s);
 /// The same of a further token; its labels and mask are moved by their distance.
 std::int64_t further_logit_activations(const Sequences& s);
 
-/// Final norm and further tokens, of which the last one is kept by who reads it; where they are in another
-/// stage, the states that come from there.
+/// What the stage holds of final norm, further tokens and head. Where these are in two stages, the first
+/// hands on a copy of the last state, and the second keeps all that it was given.
 std::int64_t end_activations(const Sequences& s, const StageBlocks& stage);
 
 /// Whether further tokens and head are in two stages.

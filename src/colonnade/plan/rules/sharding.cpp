@@ -5,6 +5,7 @@
 
 #include "colonnade/config/parse.h"
 #include "colonnade/plan/buckets.h"
+#include "colonnade/plan/layout_string.h"
 #include "colonnade/plan/rules/table.h"
 #include "colonnade/plan/schedule_kinds.h"
 
@@ -69,16 +70,24 @@ Broken loss_of_a_step(const Run& r) {
 /// Of a table that the end of the model looks up rows of and multiplies with.
 Broken split_table(const Run& r) {
   const bool both = r.model.mtp_num_layers > 0 && !r.model.untie_embeddings_and_output_weights;
+  if (!r.parallel.deterministic_mode || !both) return std::nullopt;
   const auto ends_apart = [](const StageBlocks& stage) { return stage.head && !stage.final_norm; };
-  const bool apart = std::ranges::any_of(stages_if_sound(r), ends_apart);
-  if (!r.parallel.deterministic_mode || !both || !(apart || splits_backward(r.parallel))) return std::nullopt;
-  return Finding{
-      "--deterministic-mode",
-      "must not meet --mtp-num-layers with tied embeddings where weight gradients wait or m is not in the "
-      "stage of L",
-      "true",
-      {{"deterministic_mode", "false"}},
-      ""};
+  const bool waits = splits_backward(r.parallel);
+  if (!waits && std::ranges::none_of(stages_if_sound(r), ends_apart)) return std::nullopt;
+  if (waits)
+    return Finding{"--deterministic-mode",
+                   "must not meet --mtp-num-layers with tied embeddings where weight gradients wait",
+                   "true",
+                   {{"deterministic_mode", "false"}},
+                   ""};
+  std::string together = expand_layout(r.parallel.pipeline_model_parallel_layout);
+  std::erase(together, 'm');
+  together.insert(together.size() - 1, static_cast<std::size_t>(r.model.mtp_num_layers), 'm');
+  return Finding{"--deterministic-mode",
+                 "with --mtp-num-layers and tied embeddings m must be in the stage of L",
+                 r.parallel.pipeline_model_parallel_layout,
+                 {{"pipeline_model_parallel_layout", together}},
+                 ""};
 }
 
 Broken idle_outer_strategy(const Run& r) {
