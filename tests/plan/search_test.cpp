@@ -140,6 +140,39 @@ TEST(Search, MixturesAreSearchedOverTheirExpertsToo) {
   }
 }
 
+/// Of one layout on one device: as little is made again as fits, in the order of its cost.
+TEST(Search, MakesAsLittleAgainAsFits) {
+  config::Run run = mixture(1, 1);
+  run.model.moe.layer_freq = "2";
+  run.training.micro_batch_size = 1;
+  run.training.global_batch_size = 1;
+  const auto with = [&](config::Recompute again) {
+    config::Run other = run;
+    other.recompute = std::move(again);
+    return peak_of(derived(other));
+  };
+  const std::vector<config::Recompute> ways{
+      {},
+      {.granularity = "selective", .modules = {"layernorm", "moe_act"}},
+      {.granularity = "selective", .modules = {"layernorm", "moe_act", "mlp"}},
+      {.granularity = "full", .method = "uniform", .num_layers = 1}};
+  Hardware device = read_hardware("h100");
+  device.reserved_bytes = 0;
+  double larger = 2 * with({});
+  for (const config::Recompute& way : ways) {
+    const double peak = with(way);
+    ASSERT_LT(peak, larger) << "each way needs less than the one before";
+    device.memory_bytes = (peak + std::min(larger, 1.5 * peak)) / 2;
+    const SearchResult result = search_layouts(run, device);
+    ASSERT_FALSE(result.best.empty());
+    EXPECT_EQ(result.best.front().run.recompute, way) << way.modules.size();
+    EXPECT_DOUBLE_EQ(result.best.front().peak_bytes, peak);
+    larger = peak;
+  }
+  device.memory_bytes = 0.99 * larger;
+  EXPECT_TRUE(search_layouts(run, device).best.empty());
+}
+
 TEST(Search, ContextRanksAndSchedulesOfSplitBackwardsAreTried) {
   config::Run run = llama_8b(8, 16);
   run.training.seq_length = run.model.max_position_embeddings = 16384;

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -35,7 +37,9 @@ struct Judged {
 class Judge {
  public:
   Judge(const config::Run& base, const Hardware& hardware, std::size_t keep)
-      : base_(base), hardware_(hardware), keep_(keep) {}
+      : base_(base), hardware_(hardware), keep_(keep) {
+    if (!base.recompute.granularity) again_ = ways_to_make_again(base.model);
+  }
 
   void judge(const Choices& c) {
     const std::vector<Choice> choices = choices_of(base_, c);
@@ -72,13 +76,9 @@ class Judge {
       return;
     }
     double peak = peak_bytes(c, choice, run);
-    if (peak > hardware_.usable_bytes() && !base_.recompute.granularity) {
-      config::Run again = run;
-      again.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
-      if (!first_broken(again, Purpose::kPlan)) {
-        given.recompute = run.recompute = again.recompute;
-        peak = peak_bytes(c, choice, run);
-      }
+    if (peak > hardware_.usable_bytes() && !again_.empty()) {
+      peak = std::min(peak, make_again(c, choice, run));
+      given.recompute = run.recompute;
     }
     if (peak > hardware_.usable_bytes()) {
       ++result.too_big;
@@ -88,6 +88,22 @@ class Judge {
     ++result.fit;
     const StepTime time = estimate_step(run, hardware_, {}, sizes(c, run), schedules_);
     keep_best({std::move(given), time, peak});
+  }
+
+  /// Makes as little again as lets the layout fit, and gives its peak. The last way keeps least: where it
+  /// does not fit, none does.
+  double make_again(const Choices& c, const Choice& choice, config::Run& run) {
+    const auto peak_with = [&](const config::Recompute& way) {
+      run.recompute = way;
+      return first_broken(run, Purpose::kPlan) ? std::numeric_limits<double>::infinity()
+                                               : peak_bytes(c, choice, run);
+    };
+    const double least = peak_with(again_.back());
+    if (std::isfinite(least) && least > hardware_.usable_bytes()) return least;
+    for (std::size_t i = 0; i + 1 < again_.size(); ++i)
+      if (const double peak = peak_with(again_[i]); peak <= hardware_.usable_bytes()) return peak;
+    run.recompute = again_.back();
+    return least;
   }
 
   /// Whether the layers can be split, the commonest fault and the same for all tensor sizes and batches.
@@ -147,6 +163,7 @@ class Judge {
   const config::Run& base_;
   const Hardware& hardware_;
   std::size_t keep_;
+  std::vector<config::Recompute> again_;  ///< ways to try; none where the settings say one
   KnownSchedules schedules_;
   using Split = decltype(std::declval<Choices>().split());
   std::map<Split, bool> splits_;
@@ -191,6 +208,12 @@ std::string schedule_text(const config::Parallel& p) {
 std::string context_text(const config::Parallel& p) {
   if (p.context_parallel_size == 1) return "1";
   return fmt::format("{} {}", p.context_parallel_size, p.cp_comm_type.front());
+}
+
+/// "-", "layers" or the parts of each.
+std::string again_text(const config::Recompute& recompute) {
+  if (!recompute.granularity) return "-";
+  return recompute.full() ? "layers" : fmt::format("{}", fmt::join(recompute.modules, " "));
 }
 
 /// "8 x 2 alltoall": expert ranks and expert tensor ranks, and how rows reach them.
@@ -257,8 +280,7 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
 
 Table search_table(const SearchResult& result) {
   Table table{{"#", "tensor", "pipeline", "virtual", "schedule", "context", "experts", "data", "micro-batch",
-               "SP", "dist. opt.", "layers again", "ms a step", "tokens/s", "MFU", "peak memory",
-               "slower by"}};
+               "SP", "dist. opt.", "made again", "ms a step", "tokens/s", "MFU", "peak memory", "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
     const config::Parallel& p = f.run.parallel;
@@ -268,7 +290,7 @@ Table search_table(const SearchResult& result) {
          number(std::max(1, p.num_virtual_stages_per_pipeline_rank)), schedule_text(p), context_text(p),
          experts_text(f.run), number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
          p.sequence_parallel ? "yes" : "no", p.use_distributed_optimizer ? "yes" : "no",
-         f.run.recompute.full() ? "yes" : "no", fmt::format("{:.1f}", f.time.step * 1e3),
+         again_text(f.run.recompute), fmt::format("{:.1f}", f.time.step * 1e3),
          fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),
          bytes_text(f.peak_bytes), i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }

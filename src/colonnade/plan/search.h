@@ -34,10 +34,10 @@ struct SearchResult {
 /// tensor ranks whole or cut, both dispatchers; 1F1B, interleaved and the zero-bubble schedules with virtual
 /// stages up to 16, embedding and loss as layers or not, micro-batches up to 16, sequence parallelism and the
 /// distributed optimizer on and off; gradients and parameters travel beside the passes where they can. What
-/// does not fit is tried with full recomputation, unless the settings say what is made again. What
-/// else the settings say stays, but for those of a layout (uneven stages, layout strings). At most `keep` are
-/// returned. Two threads or more; the result does not depend on their number. Throws ConfigError without a
-/// global batch.
+/// does not fit is tried with parts of layers made again, then with whole layers (ways_to_make_again), unless
+/// the settings say what is. What else they say stays, but for those of a layout (uneven stages, layout
+/// strings). At most `keep` are returned. Two threads or more; the result does not depend on their number.
+/// Throws ConfigError without a global batch.
 SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep = 10);
 
 /// Words that turn the settings `from` into those of `to` on a command line.

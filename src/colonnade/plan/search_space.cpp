@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/plan/buckets.h"
+#include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/schedule_kinds.h"
 
 namespace colonnade::plan {
@@ -117,6 +118,20 @@ std::vector<Choice> choices_of(const config::Run& run, const Choices& c) {
     }
   }
   return choices;
+}
+
+std::vector<config::Recompute> ways_to_make_again(const config::Model& model) {
+  const std::vector<bool> experts = layers_with_experts(model);
+  std::vector<std::string> parts{"layernorm"};
+  if (std::ranges::count(experts, true) > 0) parts.emplace_back("moe_act");
+  if (model.latent.enabled) parts.emplace_back("mla_up_proj");
+  std::vector<config::Recompute> ways{{.granularity = "selective", .modules = parts}};
+  if (std::ranges::count(experts, false) > 0) {
+    parts.emplace_back("mlp");
+    ways.push_back({.granularity = "selective", .modules = parts});
+  }
+  ways.push_back({.granularity = "full", .method = "uniform", .num_layers = 1});
+  return ways;
 }
 
 config::Run without_layout(config::Run run) {

@@ -38,6 +38,11 @@ std::vector<Choices> all_choices(const config::Run& run);
 /// Micro-batches that divide the batch, sequence parallelism and the distributed optimizer on and off.
 std::vector<Choice> choices_of(const config::Run& run, const Choices& c);
 
+/// What may be made again where a layout does not fit, by what it costs: parts of layers that take little
+/// time for what they keep (norms, the activation of experts, heads of multi-latent attention); these with
+/// the MLPs of layers without experts; whole layers.
+std::vector<config::Recompute> ways_to_make_again(const config::Model& model);
+
 /// A base without what belongs to another layout.
 config::Run without_layout(config::Run run);
 /// The settings of a candidate.
