@@ -78,6 +78,8 @@ constexpr Layout kFurtherLayouts[] = {
     {"Cp2", 2, "--context-parallel-size 2"},
     {"Cp2AllGather", 2, "--context-parallel-size 2 --cp-comm-type all_gather"},
     {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"},
+    {"Cp4A2aP2p", 4,
+     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
     {"Cp2Pp2", 4, "--context-parallel-size 2 --pipeline-model-parallel-size 2"},
     {"Pp2Virtual2", 2,
      "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t|t|L --micro-batch-size 1 "
@@ -261,7 +263,8 @@ INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                                           testing::ValuesIn(kLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
-                         testing::Combine(testing::Values("llama", "gemma3_text", "gpt_oss", "deepseek_v3"),
+                         testing::Combine(testing::Values("llama", "qwen2", "qwen3", "gemma3_text", "mixtral",
+                                                          "qwen3_moe", "gpt_oss", "deepseek_v3"),
                                           testing::ValuesIn(kFurtherLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,

@@ -141,7 +141,7 @@ TEST(PlannedPeaks, BuildingWithShardedWeightsHoldsOneBlockAtATime) {
 TEST(PlannedPeaks, OfGradientsThatTravelInBf16) {
   for (const Planned& layout : test::kTravelling) {
     SCOPED_TRACE(layout.name);
-    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.955, 1.03);
+    expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.97, 1.03);
   }
 }
 
@@ -169,7 +169,7 @@ TEST(PlannedPeaks, PeakOfAStep) {
        {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids ")})
     for (const Planned& layout : test::kLayouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
-      expect_peak(test::planned_run(layout, model, "meta"), 0.95, 1.02);
+      expect_peak(test::planned_run(layout, model, "meta"), 0.97, 1.02);
     }
 }
 
@@ -246,11 +246,11 @@ TEST(PlannedPeaks, OfLatentAttentionPeakOfAStepAndOfAnEvaluation) {
   for (const Planned& layout : {test::kLayouts[0], test::kLayouts[2], test::kLayouts[4], test::kLayouts[5]}) {
     const config::Run run = test::planned_run(layout, deepseek(""), "meta");
     SCOPED_TRACE(layout.name);
-    expect_peak(run, 0.965, 1.03);
+    expect_peak(run, 0.97, 1.03);
     for (const char* again : {"--recompute-granularity selective --recompute-modules mla_up_proj ",
                               "--recompute-granularity selective --recompute-modules mla_up_proj core_attn ",
                               "--mtp-num-layers 1 "})
-      expect_peak(test::planned_run(layout, deepseek(again), "meta"), 0.965, 1.03);
+      expect_peak(test::planned_run(layout, deepseek(again), "meta"), 0.97, 1.03);
     test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
       const std::int64_t now = test::alive(job);
       tensor::reset_peak(at::kMeta);
@@ -273,7 +273,7 @@ TEST(PlannedPeaks, OfLatentAttentionOnContextRanksPeakOfAStep) {
           std::string(
               "--num-layers 4 --seq-length 8192 --max-position-embeddings 8192 --ffn-hidden-size 1024 --vocab-size 1024 ") +
           again;
-      expect_peak(test::planned_run(layout, deepseek(wide), "meta"), 0.965, 1.03);
+      expect_peak(test::planned_run(layout, deepseek(wide), "meta"), 0.97, 1.03);
     }
 }
 

@@ -49,6 +49,11 @@ TEST(GptParams, CountsOfTheRecipesAreThePublishedOnes) {
   EXPECT_EQ(count(of_recipe("mixtral-8x7b")), 46'702'792'704);
   EXPECT_EQ(count(of_recipe("mixtral-8x22b")), 140'620'634'112);
   EXPECT_EQ(count(of_recipe("qwen3-235b-a22b")), 235'093'634'560);
+  EXPECT_EQ(count(of_recipe("gpt3-175b")), 174'604'259'328);
+  config::Model deepseek = of_recipe("deepseek-v3");
+  EXPECT_EQ(deepseek.mtp_num_layers, 1);
+  deepseek.mtp_num_layers = 0;
+  EXPECT_EQ(count(deepseek), 671'026'419'200);
 }
 
 /// Of the embeddings alone.

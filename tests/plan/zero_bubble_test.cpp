@@ -37,7 +37,7 @@ struct Size {
 std::vector<Size> published_sizes() {
   std::vector<Size> sizes;
   for (int p = 1; p <= 16; ++p)
-    for (int m = 2 * p; m <= 64; m += p) sizes.push_back({p, m});
+    for (int m = 2 * p; m <= 64; ++m) sizes.push_back({p, m});
   return sizes;
 }
 

@@ -81,13 +81,15 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
   const auto embeddings = std::count(blocks.begin(), blocks.end(), 'E');
   const auto heads = std::count(blocks.begin(), blocks.end(), 'L');
   const auto layers = std::count(blocks.begin(), blocks.end(), 't');
-  if (embeddings != 1 || blocks.front() != 'E') {
+  if (embeddings != 1)
     refuse(fmt::format("E must appear once and first, it appears {} times", embeddings), text,
            "begin with E");
-  }
-  if (heads != 1 || blocks.back() != 'L') {
+  if (blocks.front() != 'E')
+    refuse("E must appear once and first, before all other letters", text, "begin with E");
+  if (heads != 1)
     refuse(fmt::format("L must appear once and last, it appears {} times", heads), text, "end with L");
-  }
+  if (blocks.back() != 'L')
+    refuse("L must appear once and last, behind all other letters", text, "end with L");
   if (letters.front() != 'E') refuse("E must lie in the first stage", text, "remove the | before it");
   if (letters.back() != 'L') refuse("L must lie in the last stage", text, "remove the | after it");
   const auto predictions = std::count(blocks.begin(), blocks.end(), 'm');

@@ -141,8 +141,11 @@ class UnitCount {
     const std::int64_t flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32;
     u.flying = std::max(u.flying, flying);
     if (!waits) u.flying_at_once = std::max(u.flying_at_once, flying);
-    const std::int64_t arriving = !in_order ? part : replicas > 1 ? length + part : length;
-    u.arriving = std::max(u.arriving, copies + arriving * kFp32);
+    const std::int64_t arriving = (!in_order ? part : replicas > 1 ? length + part : length) * kFp32;
+    // The gradients go as soon as they are copied, before anything arrives.
+    const std::int64_t sent = copies > 0 ? length * travelling_element(p_) : 0;
+    u.arriving =
+        std::max(u.arriving, copies > 0 ? std::max(sent, copies + arriving - length * kFp32) : arriving);
   }
 
   /// With the next one's values and the last one's gradients where they overlap. What an embedding has to

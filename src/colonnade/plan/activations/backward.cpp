@@ -202,11 +202,11 @@ std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
   return queries * (2 * z.e + kFp32) + 3 * keys * (z.e + kFp32);
 }
 
-/// Gradients of queries, keys and values, beside the result's; with heads that are filled up, values, result
-/// and its gradient filled. Beside them those of the scores, where these are kept.
+/// Gradients of queries, keys and values, beside the result's; with heads that are filled up, these and
+/// values filled, and the result's gradient in place of itself. Beside them those of the scores, where these are kept.
 std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t layer) {
   const std::int64_t gradients = z.cp > 1              ? shared_channels(z, across(run, layer))
-                                 : fills_heads(run, z) ? 6 * std::max(z.q, z.out)
+                                 : fills_heads(run, z) ? 5 * std::max(z.q, z.out) - z.out
                                                        : z.q + z.kv + z.v;
   const std::int64_t scored = keeps_scores(run) ? 2 * scores(z) : 0;
   return std::max(z.n * z.e * gradients + scored, blocks_working(z, across(run, layer)));
