@@ -203,7 +203,8 @@ std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
 }
 
 /// Gradients of queries, keys and values, beside the result's; with heads that are filled up, these and
-/// values filled, and the result's gradient in place of itself. Beside them those of the scores, where these are kept.
+/// values filled, and the result's gradient in place of itself. Beside them those of the scores, where these
+/// are kept.
 std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t layer) {
   const std::int64_t gradients = z.cp > 1              ? shared_channels(z, across(run, layer))
                                  : fills_heads(run, z) ? 5 * std::max(z.q, z.out) - z.out
