@@ -18,6 +18,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/hardware.h"
 #include "colonnade/plan/idle.h"
+#include "colonnade/plan/memory_picture.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/rules.h"
 #include "colonnade/plan/search.h"
@@ -33,6 +34,7 @@ namespace {
 const std::vector<config::Extra> kExtras = {
     {"--world-size", 1, "number of ranks; default: the smallest that the sizes allow"},
     {"--svg", 1, "write the picture of the pipeline to this file"},
+    {"--memory-svg", 1, "write the picture of the memory of each pipeline rank to this file"},
     {"--json", 1, "write the plan to this file"},
     {"--hardware", 1,
      "estimate the time of a step on a100, b200, h100, h200 or the hardware that this YAML file describes"},
@@ -172,6 +174,9 @@ nlohmann::json to_json(const config::Run& run) {
                      {"activation_bytes", memory[i].activations},
                      {"working_bytes", memory[i].working},
                      {"peak_bytes", memory[i].peak()},
+                     {"start_up_bytes", memory[i].start_up()},
+                     {"between_steps_bytes", memory[i].resident()},
+                     {"evaluation_bytes", memory[i].evaluation_peak()},
                      {"peak_live", memory[i].peak_live},
                      {"tensor_bytes_sent", traffic[i].tensor},
                      {"context_bytes_sent", traffic[i].context},
@@ -249,10 +254,12 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
     parsed.faults.emplace_back(
         "--dry-run: is of one layout; got --search, which looks at many; run the best with `plan --config FILE "
         "--dry-run --all` after --yaml FILE");
-  if (parsed.extras.contains("--svg"))
-    parsed.faults.emplace_back(
-        "--svg: a picture is of one layout; got --search, which looks at many; draw the best with `plan --config FILE "
-        "--svg` after --yaml FILE");
+  for (const char* flag : {"--svg", "--memory-svg"})
+    if (parsed.extras.contains(flag))
+      parsed.faults.push_back(fmt::format(
+          "{0}: a picture is of one layout; got --search, which looks at many; draw the best with `plan "
+          "--config FILE {0}` after --yaml FILE",
+          flag));
   plan::require(bare, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--json", "--yaml"}) require_writable(flag, extra(parsed, flag));
   const plan::SearchResult result = plan::search_layouts(parsed.run, *hardware);
@@ -280,7 +287,7 @@ Offers plan_offers() { return {{"plan", "", kExtras, config::Use::kTrain}}; }
 int plan(const Arguments& arguments) {
   if (print_verb_help(
           arguments,
-          {"plan [--world-size N] [--hardware NAME] [--dry-run --rank R|--all] [--search] [--svg FILE] [--json FILE] [--yaml FILE]",
+          {"plan [--world-size N] [--hardware NAME] [--dry-run --rank R|--all] [--search] [--svg FILE] [--memory-svg FILE] [--json FILE] [--yaml FILE]",
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
@@ -296,7 +303,7 @@ int plan(const Arguments& arguments) {
   config::derive(run);
   check_dry_run(parsed);
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
-  for (const char* flag : {"--svg", "--json"}) require_writable(flag, extra(parsed, flag));
+  for (const char* flag : {"--svg", "--memory-svg", "--json"}) require_writable(flag, extra(parsed, flag));
   const config::Run planned = plan::with_equal_groups(run);
   if (run.parallel.hybrid_context_parallel) fmt::print("groups by length: {}\n", plan::hybrid_text(run));
   fmt::print("{}{}", assumed, plan::describe(planned));
@@ -310,6 +317,8 @@ int plan(const Arguments& arguments) {
     const plan::Schedule schedule = plan::schedule_of(planned);
     write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
   }
+  if (const std::string file = extra(parsed, "--memory-svg"); !file.empty())
+    write_file_atomically(file, plan::memory_svg(plan::plan_memory(planned)));
   const std::string file = extra(parsed, "--json");
   nlohmann::json json = file.empty() ? nlohmann::json() : to_json(planned);
   if (time) json["estimate"] = to_json(*time);

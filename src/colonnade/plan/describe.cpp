@@ -12,6 +12,7 @@
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/flops.h"
+#include "colonnade/plan/memory_picture.h"
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/recompute.h"
@@ -164,13 +165,13 @@ Table experts_table(const config::Run& run) {
 
 Table memory_table(const config::Run& run) {
   Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "tables", "activations",
-               "working", "between steps", "peak"}};
+               "working", "start-up", "between steps", "evaluation", "peak"}};
   const auto plan = plan_memory(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     const StageMemory& m = plan[rank];
     std::vector<std::string> row{number(rank), count_text(static_cast<double>(m.num_parameters))};
     for (const std::int64_t bytes : {m.parameters, m.gradients, m.optimizer, m.tables, m.activations,
-                                     m.working, m.resident(), m.peak()}) {
+                                     m.working, m.start_up(), m.resident(), m.evaluation_peak(), m.peak()}) {
       row.push_back(bytes_text(static_cast<double>(bytes)));
     }
     table.push_back(std::move(row));
@@ -262,7 +263,7 @@ std::string describe(const config::Run& run) {
                      flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += experts_text(run);
-  out += "memory of each rank\n" + table_text(memory_table(run));
+  out += "memory of each rank\n" + table_text(memory_table(run)) + memory_bars(plan_memory(run));
   if (!run.model.has_encoder()) out += estimate_text(run);
   out += '\n';
   out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';
