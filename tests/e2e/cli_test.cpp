@@ -126,6 +126,22 @@ TEST(Cli, PlanEstimatesAStep) {
                     HasSubstr("--yaml: belongs to --search"), HasSubstr("param-gather")));
 }
 
+TEST(Cli, ThePicturesOfAPlanAreWritten) {
+  const std::string pipeline = ::testing::TempDir() + "pipeline.svg",
+                    memory = ::testing::TempDir() + "memory.svg";
+  const Result result = colonnade("plan --svg " + pipeline + " --memory-svg " + memory + kModel);
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("w weights, g gradients, o optimizer"));
+  const auto text_of = [](const std::string& file) {
+    std::ifstream in(file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_THAT(text_of(pipeline), HasSubstr("pipeline schedule"));
+  EXPECT_THAT(text_of(memory), HasSubstr("memory of each pipeline rank"));
+  std::filesystem::remove(pipeline);
+  std::filesystem::remove(memory);
+}
+
 TEST(Cli, ThePlanForProgramsSaysWhoHoldsWhichExperts) {
   const std::string file = ::testing::TempDir() + "experts.json";
   const auto json = [&](const std::string& more) {
@@ -189,6 +205,7 @@ TEST(Cli, ASearchSaysAllThatItNeeds) {
 TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
   for (const std::string& line :
        {std::string("plan --json /nowhere/plan.json") + kModel, std::string("plan --svg /") + kModel,
+        std::string("plan --memory-svg /") + kModel,
         std::string("checkpoint verify /tmp --json /nowhere/x.json"),
         std::string("data inspect /tmp/none --json /nowhere/x.json")}) {
     const Result result = colonnade(line);

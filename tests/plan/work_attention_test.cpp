@@ -2,9 +2,12 @@
 // counts, which tests/job/planned_traffic_test.cpp holds against runs.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/step_time.h"
+#include "colonnade/plan/work.h"
 #include "plan/ideal.h"
 
 namespace colonnade::plan {
@@ -25,6 +28,31 @@ Hardware slow_links() {
   Hardware h = instant();
   h.intra_node.bandwidth = 1e9;
   return h;
+}
+
+/// What the stages of a layout compute and move, together.
+std::array<double, 3> work_of_all(const config::Run& run) {
+  std::array<double, 3> sum{};
+  for (const StageBlocks& stage : split_stages(run.model, run.parallel))
+    for (const RepeatedWork& part : stage_work(run, stage)) {
+      for (const Product& p : part.work.products) sum[0] += part.times * p.times * p.m * p.k * p.n;
+      sum[1] += part.times * part.work.forward_bytes;
+      sum[2] += part.times * part.work.backward_bytes;
+    }
+  return sum;
+}
+
+TEST(FurtherTokensWork, InAStageBeforeTheHeadIsTheSameAndAJoin) {
+  config::Run run = test::run_of(test::llama3_8b(), test::layout(4, 1, 4), 4096, 1, 8);
+  run.model.mtp_num_layers = 2;
+  run.parallel.pipeline_model_parallel_layout = "Et*16|t*16||mmL";
+  const auto together = work_of_all(run);
+  run.parallel.pipeline_model_parallel_layout = "Et*16|t*16|mm|L";
+  const auto apart = work_of_all(run);
+  const double states = 3 * 4096.0 * 4096 * 2;  // of three tokens, in bf16, read and written
+  EXPECT_DOUBLE_EQ(apart[0], together[0]);
+  EXPECT_NEAR(apart[1] - together[1], 2 * states, 1e-6 * states);
+  EXPECT_NEAR(apart[2] - together[2], 2 * states, 1e-6 * states);
 }
 
 TEST(AttentionWork, NarrowVectorsTravelInPlaceOfTheHiddenState) {

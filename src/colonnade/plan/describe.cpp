@@ -163,10 +163,9 @@ Table experts_table(const config::Run& run) {
   return table;
 }
 
-Table memory_table(const config::Run& run) {
+Table memory_table(const std::vector<StageMemory>& plan) {
   Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "tables", "activations",
                "working", "start-up", "between steps", "evaluation", "peak"}};
-  const auto plan = plan_memory(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     const StageMemory& m = plan[rank];
     std::vector<std::string> row{number(rank), count_text(static_cast<double>(m.num_parameters))};
@@ -263,7 +262,8 @@ std::string describe(const config::Run& run) {
                      flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += experts_text(run);
-  out += "memory of each rank\n" + table_text(memory_table(run)) + memory_bars(plan_memory(run));
+  const std::vector<StageMemory> memory = plan_memory(run);
+  out += "memory of each rank\n" + table_text(memory_table(memory)) + memory_bars(memory);
   if (!run.model.has_encoder()) out += estimate_text(run);
   out += '\n';
   out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';

@@ -40,7 +40,7 @@ std::vector<HeldExperts> held_experts(const config::Run& run);
 Table experts_table(const config::Run& run);
 /// Per pipeline rank: parameters, bytes of parameters, gradients, optimizer, rotary tables, activations,
 /// working memory, between steps and in forward and backward.
-Table memory_table(const config::Run& run);
+Table memory_table(const std::vector<StageMemory>& plan);
 /// Per pipeline rank: bytes sent per step over tensor, context, expert, pipeline and data ranks, and over the
 /// stages that hold the same, where there are some.
 Table traffic_table(const config::Run& run);

@@ -181,12 +181,6 @@ class UnitCount {
   std::vector<Unit> units_;
 };
 
-/// Whether the last block of `stage` reads the table of word embeddings behind another one of its rank.
-bool reads_words_again(const config::Model& model, const StageBlocks& stage, const FirstReaders& first) {
-  const auto reader = word_reader_at_end(model, stage);
-  return reader && reader != first.words;
-}
-
 /// Of each block of each stage. A table that several blocks read counts for each.
 std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const FlatLayout& layout,
                                                const StageMemory& memory, const Replicas& replicas) {

@@ -128,7 +128,7 @@ class Judge {
   }
 
   const LocalSizes& sizes(const Choices& c, const config::Run& run) {
-    const std::tuple key(c.tensor, c.expert, c.expert_tensor, c.pipeline > 1, c.schedule);
+    const std::tuple key(c.tensor, c.expert, c.expert_tensor);
     if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(run));
     return sizes_.at(key);
   }
@@ -169,7 +169,7 @@ class Judge {
   std::map<Split, bool> splits_;
   std::optional<Judged> judged_;
   std::optional<std::string> broken_;
-  std::map<std::tuple<int, int, int, bool, std::string>, LocalSizes> sizes_;
+  std::map<std::tuple<int, int, int>, LocalSizes> sizes_;
   std::map<std::tuple<Split, int, int, int, bool>, std::vector<StageMemory>> resident_;
 };
 

@@ -201,6 +201,11 @@ FirstReaders first_readers(const Model& model, const std::vector<StageBlocks>& s
   return first;
 }
 
+bool reads_words_again(const Model& model, const StageBlocks& stage, const FirstReaders& first) {
+  const auto reader = word_reader_at_end(model, stage);
+  return reader && reader != first.words;
+}
+
 Placement placement_of(const std::vector<StageBlocks>& stages, const Parallel& p) {
   return placement_of(p, static_cast<int>(stages.size()) / p.pipeline_model_parallel_size);
 }

@@ -55,6 +55,8 @@ struct FirstReaders {
 };
 /// `stages`: those of a rank, by chunk.
 FirstReaders first_readers(const config::Model& model, const std::vector<StageBlocks>& stages);
+/// Whether the last block of `stage` reads the table of word embeddings behind another one of its rank.
+bool reads_words_again(const config::Model& model, const StageBlocks& stage, const FirstReaders& first);
 
 /// Where `stages`, those of split_stages, are.
 Placement placement_of(const std::vector<StageBlocks>& stages, const config::Parallel& parallel);

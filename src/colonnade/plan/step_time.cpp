@@ -104,13 +104,15 @@ class Estimator {
   void add_words() {
     again_.resize(stages_.size());
     for (int rank = 0; rank < ranks_; ++rank) {
-      bool held = false;
+      std::vector<StageBlocks> own;
+      for (int chunk = 0; chunk < chunks_; ++chunk) own.push_back(stages_[stage(rank, chunk)]);
+      const FirstReaders first = first_readers(run_.model, own);
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         const std::size_t at = stage(rank, chunk);
-        held = held || stages_[at].embedding;
-        if (!word_reader_at_end(run_.model, stages_[at])) continue;
-        (held ? again_ : elements_)[at] += sizes_.words;
-        held = true;
+        if (reads_words_again(run_.model, stages_[at], first))
+          again_[at] += sizes_.words;
+        else if (word_reader_at_end(run_.model, stages_[at]))
+          elements_[at] += sizes_.words;
       }
     }
   }

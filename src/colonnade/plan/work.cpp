@@ -44,10 +44,11 @@ Work final_norm_work(const config::Run& run) {
   return work;
 }
 
-Work joined_states_work(const config::Run& run, std::int64_t states) {
+Work joined_states_work(const config::Run& run, const StageBlocks& stage) {
   Work work;
-  const double bytes = static_cast<double>(states) * WorkSizes(run).hidden;
-  work.pass(2 * bytes, 0, 1, 0);  // gradients of its parts are read where they lie
+  const auto bytes = [&](std::int64_t states) { return static_cast<double>(states) * WorkSizes(run).hidden; };
+  if (stage.states_out > stage.states_in) work.pass(2 * bytes(stage.states_out), 0, 1, 0);
+  if (stage.states_in > stage.states_out) work.pass(0, 2 * bytes(stage.states_in), 0, 1);
   return work;
 }
 
@@ -146,7 +147,7 @@ std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& 
   const double predicted = 1 + real(run.model.mtp_num_layers);
   if (stage.final_norm) parts.push_back({final_norm_work(run), predicted});
   if (stage.final_norm) add_predictions(run, scores, parts);
-  if (stage.states_out > stage.states_in) parts.push_back({joined_states_work(run, stage.states_out), 1});
+  if (stage.states_out != stage.states_in) parts.push_back({joined_states_work(run, stage), 1});
   if (stage.head) parts.push_back({head_work(run), predicted});
   add_selected(run, stage, scores, parts);
   return parts;

@@ -107,8 +107,9 @@ Work shared_experts_work(const config::Run& run);
 Work head_work(const config::Run& run);
 /// The norm in front of them, of each token that is predicted.
 Work final_norm_work(const config::Run& run);
-/// `states` hidden states of each token laid one after the other, for a head in another stage.
-Work joined_states_work(const config::Run& run, std::int64_t states);
+/// Hidden states of each token laid one after the other for a head in another stage, and there their
+/// gradients.
+Work joined_states_work(const config::Run& run, const StageBlocks& stage);
 /// Of a further token, besides its embedding, layer and norm: two norms, [r, 2 h] laid together, its product.
 Work prediction_work(const config::Run& run);
 
