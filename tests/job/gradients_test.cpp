@@ -326,21 +326,28 @@ TEST(Gradients, OfEveryScheduleAgreeWithTiedEmbeddings) { expect_schedules_agree
 
 TEST(Gradients, OfEveryScheduleAgreeUntied) { expect_schedules_agree(kUntied); }
 
-TEST(Gradients, OfExpertsAgreeInAV) {
+TEST(Gradients, OfExpertsAgreeWhenWeightsWait) {
   expect_all_agree(kExperts,
                    {{"Pp2Ep2ZbV", 4,
                      "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
-                     "--expert-model-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"}});
+                     "--expert-model-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
+                    {"Pp2Etp2DualPipeV", 4,
+                     "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v "
+                     "--expert-tensor-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
+                    {"Ep2Delayed", 2, "--delay-wgrad-compute --expert-model-parallel-size 2"}});
 }
 
 TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {
-  const auto flags =
-      words(fmt::format("{}{}{}", kCommon, kDeep, kUntied)) + words("--pipeline-model-parallel-size 2");
-  const Gradients whole = gradients(settings(2, flags));
-  for (const char* schedule : {"--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
-                               "--pipeline-schedule dualpipe-v", "--delay-wgrad-compute"}) {
-    const Gradients split = gradients(settings(2, flags + words(schedule)));
-    for (const auto& [name, gradient] : whole) EXPECT_TRUE(at::equal(split.at(name), gradient)) << name;
+  for (const char* model : {"", kExperts}) {
+    const auto flags = words(fmt::format("{}{}{}{}", kCommon, kDeep, kUntied, model)) +
+                       words("--pipeline-model-parallel-size 2");
+    const Gradients whole = gradients(settings(2, flags));
+    for (const char* schedule : {"--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
+                                 "--pipeline-schedule dualpipe-v", "--delay-wgrad-compute"}) {
+      SCOPED_TRACE(fmt::format("{}{}", model, schedule));
+      const Gradients split = gradients(settings(2, flags + words(schedule)));
+      for (const auto& [name, gradient] : whole) EXPECT_TRUE(at::equal(split.at(name), gradient)) << name;
+    }
   }
 }
 

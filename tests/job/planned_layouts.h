@@ -117,6 +117,9 @@ inline constexpr Planned kExpertLayouts[] = {
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --micro-batch-size 1 "
      "--global-batch-size 4 --use-distributed-optimizer"},
+    {"Pp2ZbH1Ep2", 4,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --expert-model-parallel-size 2 "
+     "--micro-batch-size 1 --global-batch-size 12"},
 };
 
 inline constexpr const char* kExpertModels[] = {

@@ -44,7 +44,9 @@ TEST(PlannedPeaks, PeakOfAStepThatMakesActivationsAgain) {
 
 // Tables of one reader and of two, with weight gradients that wait and without.
 TEST(PlannedPeaks, OfShardedUnits) {
-  for (const std::string& model : {test::llama(""), test::gpt2(""), test::llama("--mtp-num-layers 1 ")})
+  for (const std::string& model :
+       {test::llama(""), test::gpt2(""), test::llama("--mtp-num-layers 1 "), mixtral("--num-layers 4 "),
+        mixtral("--num-layers 4 --moe-shared-expert-intermediate-size 14336 --moe-layer-freq 2 ")})
     for (const Planned& layout : test::kSharded) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       expect_peak(test::planned_run(layout, model, "meta"), 0.97, 1.03);

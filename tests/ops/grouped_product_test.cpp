@@ -1,6 +1,7 @@
 // Products by expert against one product each in float64, with all gradients.
 #include "colonnade/ops/grouped_product.h"
 
+#include "colonnade/tensor/deferred.h"
 #include "ops/support.h"
 
 namespace colonnade::ops {
@@ -58,6 +59,35 @@ TEST(GroupedProduct, AddsTheBiasOfEachExpert) {
     EXPECT_TRUE(at::equal(silent, plain));
     test::gradients(silent, probe, {x, w->value, b->value});
     EXPECT_LT(distance(b->main_grad, expected), test::tolerance(type));
+  }
+}
+
+TEST(GroupedProduct, GradientsOfWeightsWaitAndAreTheSameBits) {
+  at::manual_seed(7);
+  const std::vector<std::int64_t> rows{5, 0, 3};
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const Tensor x = test::random({8, 16}, type).set_requires_grad(true);
+    const auto w = test::parameter(test::random({3, 24, 16}, type));
+    const auto b = test::parameter(test::random({3, 24}, type));
+    const Tensor probe = test::random({8, 24});
+    const auto backward = [&] {
+      const Tensor y = grouped_product(x, rows, *w, {b.get()});
+      return test::gradients(y, probe, {x, w->value, b->value})[0];
+    };
+    const Tensor dx = backward(), dw = w->main_grad.clone(), db = b->main_grad.clone();
+    w->zero_grad();
+    b->zero_grad();
+    const std::vector<tensor::Parameter*> both{w.get(), b.get()};
+    tensor::DeferredProducts list;
+    {
+      const tensor::DeferScope scope(both, list);
+      EXPECT_TRUE(at::equal(backward(), dx));
+    }
+    EXPECT_FALSE(w->has_grad());
+    EXPECT_TRUE(at::equal(b->main_grad, db)) << "sums of rows do not wait";
+    list.run(/*last=*/true);
+    EXPECT_TRUE(at::equal(w->main_grad, dw));
+    EXPECT_TRUE(at::equal(b->main_grad, db));
   }
 }
 

@@ -66,7 +66,8 @@ TEST(Buckets, MatricesMayWait) {
   EXPECT_TRUE(may_wait(std::get<AttentionParams>(layer.attention).qkv.weight));
   EXPECT_TRUE(may_wait(std::get<MlpParams>(layer.mlp).fc2.weight));
   EXPECT_FALSE(may_wait(std::get<AttentionParams>(layer.attention).input_norm.weight));
-  EXPECT_FALSE(may_wait({.name = "experts", .shape = {4, 2}, .family = Family::kExpert}));
+  EXPECT_TRUE(may_wait({.name = "experts", .shape = {8, 4, 2}, .family = Family::kExpert}));
+  EXPECT_FALSE(may_wait({.name = "biases of experts", .shape = {8, 4}, .family = Family::kExpert}));
 }
 
 TEST(Buckets, TheLargestShardHasNoFilling) {

@@ -5,6 +5,7 @@
 #include "colonnade/plan/recompute.h"
 #include "colonnade/plan/step_time.h"
 #include "colonnade/plan/work.h"
+#include "colonnade/plan/work_time.h"
 #include "plan/ideal.h"
 
 namespace colonnade::plan {
@@ -43,6 +44,15 @@ TEST(ExpertsWork, AllRanksTogetherComputeAsMuchAsOne) {
   const double alone = estimate_step(mixtral(1, 1, 1), ideal()).compute;  // two sequences
   EXPECT_NEAR(estimate_step(mixtral(8, 1, 8), ideal()).compute, alone, 1e-9 * alone) << "16 on 8 ranks";
   EXPECT_NEAR(estimate_step(mixtral(8, 2, 4, 2), ideal()).compute, alone / 2, 1e-9 * alone) << "8 on 8";
+}
+
+TEST(ExpertsWork, GradientsOfAllTheirWeightsMayWait) {
+  const config::Run run = mixtral(1, 1, 1);
+  const Ways ways(ideal(), Mesh(run.parallel));
+  const StageTime t = stage_time(run, {.first_layer = 0, .num_layers = 1}, ideal(), {}, ways);
+  constexpr double kKeys = 1024, kExpert = 3 * kHidden * 14336;
+  EXPECT_NEAR(t.weight * 1e12,
+              2 * kTokens * (kHidden * (2 * kHidden + 2 * kKeys) + kChoices * kExpert), 1e3);
 }
 
 TEST(ExpertsWork, TheRouterComputesInFp32) {

@@ -104,9 +104,10 @@ TEST(Deferred, FactorsAreLetGo) {
   }
   at::Tensor factor = at::randn({5, 4}, test::options(at::kFloat));
   const c10::weak_intrusive_ptr<c10::TensorImpl> held(factor.getIntrusivePtr());
-  list.add(*net.w, factor, factor);
+  list.push(*net.w, [&net, factor] { net.w->accumulate_product(factor, factor); });
   factor.reset();
   EXPECT_FALSE(held.expired());
+  net.w->on_grad_ready = [&] { EXPECT_TRUE(held.expired()) << "before the gradient travels"; };
   list.run(/*last=*/true);
   EXPECT_TRUE(held.expired());
 }

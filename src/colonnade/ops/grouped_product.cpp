@@ -52,18 +52,18 @@ Tensor each_expert(const Tensor& x, const std::vector<std::int64_t>& rows, const
   return all;
 }
 
-void add_weight_gradient(const Tensor& dy, const Tensor& x, const GroupedArgs& args) {
-  tensor::Parameter& weight = *args.weight;
+void add_weight_gradient(const Tensor& dy, const Tensor& x, const std::vector<std::int64_t>& rows,
+                         tensor::Parameter& weight) {
   if (in_one_kernel(x, weight.value))
-    return weight.accumulate(at::_grouped_mm(dy.t(), x, ends_of(args.rows, x.device())));
+    return weight.accumulate(at::_grouped_mm(dy.t(), x, ends_of(rows, x.device())));
   const Tensor& grad = weight.grad_to_add_to();
   if (x.is_meta()) {
     if (dy.scalar_type() != grad.scalar_type()) at::empty(grad.sizes().slice(1), dy.options());
     return;
   }
   std::int64_t begin = 0;
-  for (std::size_t e = 0; e < args.rows.size(); ++e) {
-    const std::int64_t n = args.rows[e];
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    const std::int64_t n = rows[e];
     Tensor own = grad[static_cast<std::int64_t>(e)];
     const Tensor dy_e = dy.narrow(0, begin, n), x_e = x.narrow(0, begin, n);
     if (n > 0 && dy.scalar_type() == own.scalar_type())
@@ -117,7 +117,9 @@ struct GroupedRule : torch::autograd::Function<GroupedRule> {
                : each_expert(dy, args.rows, w, w.size(2), [](const Tensor& dy_e, const Tensor& w_e) {
                    return product_input_grad(dy_e, w_e);
                  });
-    add_weight_gradient(dy, x, args);
+    args.weight->add_product([dy = dy.detach(), x = x.detach(), rows = args.rows, weight = args.weight] {
+      add_weight_gradient(dy, x, rows, *weight);
+    });
     if (args.bias.bias != nullptr) add_bias_gradient(dy, args);
     return {dx, Tensor(), Tensor(), Tensor()};
   }

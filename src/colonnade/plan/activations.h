@@ -51,7 +51,7 @@ std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage)
 ///   each layer  4 n h e (inputs of qkv and fc1, output gradients of proj and fc2)
 ///               + n e (2 q + 2 kv)/t + n e ffn (2, gated 3)/t (the other inputs and output gradients)
 ///   experts     in place of fc1 and fc2: 4 r E (gradients of the router's logits) + 4 r h (its input, fp32),
-///               and of shared ones as of fc1 and fc2; grouped products do not wait
+///               + R e (2 h + ffn (2, gated 3)/etp), and of shared ones as of fc1 and fc2
 ///   further tokens  3 r h e and those of a layer
 ///   head        n h e + n e V/t (gradient of the logits), 1 + D times
 /// A test holds this to the built model.
@@ -64,6 +64,7 @@ struct UnitBytes {
   std::int64_t input = 0;     ///< the same where the pass leaves weight gradients
   std::int64_t weights = 0;   ///< gradients that are whole while those that waited are computed
   std::int64_t landing = 0;   ///< behind a backward pass: whole gradients and the largest sum that arrives
+  std::int64_t landing_input = 0;    ///< the same behind one that leaves weight gradients
   std::int64_t landing_weights = 0;  ///< the same behind those that waited
   std::int64_t summed = 0;           ///< a sum of its gradients that waits behind the pass for its like
 };

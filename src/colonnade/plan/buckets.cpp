@@ -108,7 +108,9 @@ FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
   return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;
 }
 
-bool may_wait(const ParamSpec& spec) { return spec.family == Family::kDense && spec.shape.size() == 2; }
+bool may_wait(const ParamSpec& spec) {
+  return spec.shape.size() == (spec.family == Family::kExpert ? 3U : 2U);
+}
 
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
                    const Replicas& parts, std::int64_t alignment) {

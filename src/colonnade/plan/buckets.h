@@ -22,8 +22,8 @@ enum class FurtherSum : std::uint8_t {
 /// Of a parameter on one of `tp` tensor ranks.
 FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp);
 
-/// Whether a split backward pass may leave its gradient for later: of matrices, which are multiplied with.
-/// Tables are matrices too, though what looks up their rows does not wait.
+/// Whether a split backward pass may leave its gradient for later: of matrices, which are multiplied with,
+/// [out, in] or [experts, out, in]. Tables are matrices too, though what looks up their rows does not wait.
 bool may_wait(const ParamSpec& spec);
 
 /// How many ranks hold the same part of a parameter.

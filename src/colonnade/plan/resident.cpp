@@ -117,14 +117,16 @@ std::int64_t travelling_copies(const config::Parallel& p, std::int64_t length, i
   return (length + arriving) * travelling_element(p);
 }
 
-/// Adds up the buckets of one stage's units, as whole values, gradients where they are cut, those of them
-/// that may wait, and what the largest bucket of gradients takes on its way and when it arrives.
+/// Adds up the buckets of one stage's units: whole values, gradients where they are cut, those of them that
+/// may wait, and what a bucket of gradients takes on its way and when it arrives. Experts give theirs before
+/// the attention in front of them; a bucket is gone when the next one is complete.
 class UnitCount {
  public:
   UnitCount(const config::Run& run, int units)
       : p_(run.parallel),
         element_(sharding_of(p_) == Sharding::kParameters ? element_size(run.model) : 0),
         stays_(!p_.torch_fsdp2_reshard_after_forward),
+        has_shared_experts_(run.model.moe.shared_expert_intermediate_size > 0),
         units_(static_cast<std::size_t>(units)) {}
 
   /// `waits`: what this unit has to give of it may.
@@ -134,18 +136,18 @@ class UnitCount {
     Unit& u = units_[static_cast<std::size_t>(unit)];
     const std::int64_t length = bucket.end - bucket.begin, part = length / replicas;
     if (replicas > 1) u.values += length * element_;
-    u.gradients += length * kFp32;
-    if (waits) u.waiting += length * kFp32;
     u.parts += part * kFp32;
     const std::int64_t copies = travelling_copies(p_, length, replicas);  // in place of the gradients
-    const std::int64_t flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32;
-    u.flying = std::max(u.flying, flying);
-    if (!waits) u.flying_at_once = std::max(u.flying_at_once, flying);
     const std::int64_t arriving = (!in_order ? part : replicas > 1 ? length + part : length) * kFp32;
     // The gradients go as soon as they are copied, before anything arrives.
     const std::int64_t sent = copies > 0 ? length * travelling_element(p_) : 0;
-    u.arriving =
-        std::max(u.arriving, copies > 0 ? std::max(sent, copies + arriving - length * kFp32) : arriving);
+    u.buckets.push_back(
+        {.waits = waits,
+         .whole = length * kFp32,
+         .flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32,
+         .arriving = copies > 0 ? std::max(sent, copies + arriving - length * kFp32) : arriving});
+    if (bucket.family == Family::kExpert)
+      std::rotate(u.buckets.begin() + u.experts++, u.buckets.end() - 1, u.buckets.end());
   }
 
   /// With the next one's values and the last one's gradients where they overlap. What an embedding has to
@@ -154,16 +156,17 @@ class UnitCount {
     std::vector<UnitBytes> all;
     for (std::size_t i = 0; i < units_.size(); ++i) {
       const Unit& u = units_[i];
-      const bool next = i + 1 < units_.size();
-      const std::int64_t last = p_.overlap_grad_reduce && next ? units_[i + 1].flying : 0;
+      const bool next = i + 1 < units_.size(), overlaps = p_.overlap_grad_reduce && next;
+      const bool looks_up = i == 0 && embedding;
+      const std::int64_t last = overlaps ? units_[i + 1].last(true) : 0;
       const std::int64_t values = stays_ ? 0 : u.values;  // counted apart
-      UnitBytes b{.forward = u.values, .backward = values + u.gradients + last};
+      UnitBytes b{.forward = u.values, .backward = values + u.gradients() + last};
       if (p_.overlap_param_gather && !stays_ && i > 0) b.backward += units_[i - 1].values;
-      b.input = b.backward - last + (last > 0 ? units_[i + 1].flying_at_once : 0);
+      b.input = b.backward - last + (overlaps ? units_[i + 1].last(false) : 0);
       if (p_.overlap_param_gather && next) b.forward += units_[i + 1].values;
-      b.landing = u.gradients + u.arriving;
-      if (i > 0 || !embedding) b.weights = u.waiting + last;
-      if (b.weights > 0) b.landing_weights = u.waiting + u.arriving;
+      b.landing = u.landing(true);
+      b.landing_input = u.landing(looks_up);
+      if (!looks_up) count_weights(u, last, b);
       b.summed = u.parts;
       all.push_back(b);
     }
@@ -171,13 +174,59 @@ class UnitCount {
   }
 
  private:
-  struct Unit {
-    std::int64_t values = 0, gradients = 0, waiting = 0, parts = 0, flying = 0, flying_at_once = 0,
-                 arriving = 0;
+  struct Bucket {
+    bool waits;
+    std::int64_t whole, flying, arriving;
   };
+  struct Unit {
+    std::int64_t values = 0, parts = 0;
+    std::vector<Bucket> buckets;  ///< as they are complete in a backward pass: experts first
+    std::ptrdiff_t experts = 0;
+
+    [[nodiscard]] std::int64_t gradients() const {
+      std::int64_t sum = 0;
+      for (const Bucket& bucket : buckets) sum += bucket.whole;
+      return sum;
+    }
+    /// The last bucket of a pass on its way: the largest that it can be.
+    [[nodiscard]] std::int64_t last(bool with_waiting) const {
+      std::int64_t of_experts = 0, of_others = 0;
+      for (std::size_t i = 0; i < buckets.size(); ++i) {
+        std::int64_t& most = static_cast<std::ptrdiff_t>(i) < experts ? of_experts : of_others;
+        if (with_waiting || !buckets[i].waits) most = std::max(most, buckets[i].flying);
+      }
+      return of_others > 0 ? of_others : of_experts;
+    }
+    [[nodiscard]] std::int64_t landing(bool with_waiting) const {
+      std::int64_t left = gradients(), most = left;
+      for (const Bucket& bucket : buckets) {
+        if (!with_waiting && bucket.waits) continue;
+        most = std::max(most, left + bucket.arriving);
+        left -= bucket.whole;
+      }
+      return most;
+    }
+  };
+
+  /// A bucket has memory from its first product on. The products of shared experts come first: the one dense
+  /// bucket of a small block lies beside those of experts.
+  void count_weights(const Unit& u, std::int64_t before, UnitBytes& b) const {
+    const auto others = std::count_if(u.buckets.begin() + u.experts, u.buckets.end(),
+                                      [](const Bucket& bucket) { return bucket.waits; });
+    const std::int64_t beside = has_shared_experts_ && others == 1 ? u.buckets.back().whole : 0;
+    for (std::size_t i = 0; i < u.buckets.size(); ++i) {
+      const Bucket& bucket = u.buckets[i];
+      if (!bucket.waits) continue;
+      const std::int64_t here = bucket.whole + (static_cast<std::ptrdiff_t>(i) < u.experts ? beside : 0);
+      b.weights = std::max(b.weights, here + before);
+      b.landing_weights = std::max(b.landing_weights, here + bucket.arriving);
+      before = p_.overlap_grad_reduce ? bucket.flying : 0;
+    }
+  }
+
   const config::Parallel& p_;
   std::int64_t element_;
-  bool stays_;
+  bool stays_, has_shared_experts_;
   std::vector<Unit> units_;
 };
 

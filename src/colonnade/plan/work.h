@@ -22,7 +22,7 @@ enum class LinearCut : std::uint8_t {
 enum class ProductKind : std::uint8_t {
   kPlain,
   kWide,     ///< in fp32, without tensor cores
-  kGrouped,  ///< of experts, each with its own matrix, in one kernel; gradients of the weights do not wait
+  kGrouped,  ///< of experts, each with its own matrix, in one kernel
 };
 
 /// A linear layer on one rank: [m, k] x [k, n] forward; backward two more of the same size.

@@ -133,7 +133,7 @@ class Stopwatch {
     const double weight = product(p, (2 * kFp32 + (grouped ? 2 * element_ : 0)) * p.n * p.k);
     t.forward.compute += once;
     t.backward.compute += once + weight;
-    if (!grouped) t.weight += weight;
+    t.weight += weight;
     if (ring_.ranks < 2 || p.cut == LinearCut::kWhole) return once;
     const double way = ring_.seconds(p.exchanged);
     if (p.cut == LinearCut::kColumns) {

@@ -1,6 +1,8 @@
 // See deferred.h.
 #include "colonnade/tensor/deferred.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <set>
 #include <utility>
 
@@ -9,15 +11,17 @@
 namespace colonnade::tensor {
 
 void DeferredProducts::run(bool last, const std::function<void(Parameter&)>& before) {
+  const at::NoGradGuard no_grad;
   std::vector<Product> products = std::exchange(products_, {});
   std::vector<bool> tells(products.size(), false);
   std::set<const Parameter*> seen;
   for (std::size_t i = products.size(); i-- > 0;) tells[i] = seen.insert(products[i].parameter).second;
   for (std::size_t i = 0; i < products.size(); ++i) {
-    const Product one = std::exchange(products[i], {});
-    if (before) before(*one.parameter);
-    one.parameter->accumulate_product(one.a, one.b);
-    if (last && tells[i] && one.parameter->on_grad_ready) one.parameter->on_grad_ready();
+    Parameter& parameter = *products[i].parameter;
+    if (before) before(parameter);
+    products[i].add();
+    products[i].add = nullptr;  // the factors go before the gradient travels
+    if (last && tells[i] && parameter.on_grad_ready) parameter.on_grad_ready();
   }
 }
 

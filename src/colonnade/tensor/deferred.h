@@ -2,8 +2,6 @@
 // the input) and W (gradients of the weights). Source: Qi et al. 2023 (Zero Bubble Pipeline Parallelism).
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <functional>
 #include <utility>
 #include <vector>
@@ -12,13 +10,13 @@ namespace colonnade::tensor {
 
 class Parameter;
 
-/// The products main_grad += a^T b of one micro-batch and stage that are still to be computed, with both
-/// factors: input and output gradient of each linear. Whatever asks Parameter::accumulate_product for its
+/// The products of one micro-batch and stage that are still to be added to main_grad, with both factors:
+/// input and output gradient of each linear, or of all experts. Whatever asks Parameter::add_product for its
 /// gradient can wait; all else (norms, biases, tables, plain autograd) is done within the backward pass.
 class DeferredProducts {
  public:
-  void add(Parameter& parameter, at::Tensor a, at::Tensor b) {
-    products_.push_back({&parameter, std::move(a), std::move(b)});
+  void push(Parameter& parameter, std::function<void()> add) {
+    products_.push_back({&parameter, std::move(add)});
   }
   /// Computes them in the order in which they came, and lets go of each one's factors. `before`, where given,
   /// is called in front of each with its parameter.
@@ -29,7 +27,7 @@ class DeferredProducts {
  private:
   struct Product {
     Parameter* parameter;
-    at::Tensor a, b;
+    std::function<void()> add;  ///< holds the factors
   };
   std::vector<Product> products_;
 };

@@ -126,21 +126,28 @@ void Parameter::accumulate(const at::Tensor& grad) {
 }
 
 void Parameter::accumulate_product(const at::Tensor& a, const at::Tensor& b) {
+  // Without the graph that the factors come from, which would wait with them.
+  add_product([this, a = a.detach(), b = b.detach()] {
+    allocate_grad();
+    const at::ScalarType type = main_grad.scalar_type();
+    if (a.scalar_type() == type) {
+      main_grad.addmm_(a.t(), b, /*beta=*/fresh_ ? 0 : 1);
+      fresh_ = false;
+    } else if (a.is_cuda()) {
+      accumulate(at::mm(a.t(), b, type));
+    } else {
+      accumulate(at::mm(a.t(), b));  // products with a wider result exist for CUDA only
+    }
+  });
+}
+
+void Parameter::add_product(std::function<void()> add) {
   if (deferred_ != nullptr) {
     left_products_ = true;
-    return deferred_->add(*this, a.detach(), b.detach());  // not with the graph they come from
+    return deferred_->push(*this, std::move(add));
   }
   const at::NoGradGuard no_grad;
-  allocate_grad();
-  const at::ScalarType type = main_grad.scalar_type();
-  if (a.scalar_type() == type) {
-    main_grad.addmm_(a.t(), b, /*beta=*/fresh_ ? 0 : 1);
-    fresh_ = false;
-  } else if (a.is_cuda()) {
-    accumulate(at::mm(a.t(), b, type));
-  } else {
-    accumulate(at::mm(a.t(), b));  // products with a wider result exist for CUDA only
-  }
+  add();
 }
 
 at::Tensor& Parameter::grad_to_add_to() {

@@ -54,8 +54,11 @@ class Parameter {
   /// main_grad += a^T b for 2-D `a` [n, out] and `b` [n, in] without a temporary where the types
   /// allow it: the weight gradient of a linear layer.
   void accumulate_product(const at::Tensor& a, const at::Tensor& b);
-  /// From now on accumulate_product() leaves its products in `list`, which neither factor may change after;
-  /// null: it computes them. A backward pass that left some does not call on_grad_ready; list->run() does.
+  /// Calls `add`, which adds a product to main_grad, or leaves it in the list of defer_products_to(): nothing
+  /// that it holds may change after. Autograd records nothing of it.
+  void add_product(std::function<void()> add);
+  /// From now on add_product() leaves its products in `list`; null: it computes them. A backward pass that
+  /// left some does not call on_grad_ready; list->run() does.
   void defer_products_to(DeferredProducts* list) { deferred_ = list; }
   /// main_grad for kernels that add in place: cleared first if nothing was accumulated yet.
   at::Tensor& grad_to_add_to();

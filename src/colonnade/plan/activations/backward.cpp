@@ -53,10 +53,21 @@ std::int64_t router_waiting(const Sizes& z) {
   return router + (z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (gate_apart ? z.m.hidden_size : 0)) : 0);
 }
 
+/// Rows that come to this rank's experts, and what they make of them.
+struct ExpertBytes {
+  explicit ExpertBytes(const Sizes& z)
+      : rows(z.rows * z.m.hidden_size * z.e), down(z.rows * z.e * z.expert_ffn), up(z.up * down) {}
+  std::int64_t rows;  ///< as they come, or as they go
+  std::int64_t down;  ///< behind the activation
+  std::int64_t up;    ///< before it
+};
+
 std::int64_t mlp_waiting(const Sizes& z, std::int64_t layer) {
   if (!z.has_experts(layer)) return 2 * z.whole() + z.n * z.e * (z.fc1 + z.ffn);
-  const bool shared = z.shared_ffn > 0;
-  return router_waiting(z) + (shared ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0);
+  const ExpertBytes x(z);
+  const std::int64_t shared =
+      z.shared_ffn > 0 ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0;
+  return router_waiting(z) + 2 * x.rows + x.up + x.down + shared;
 }
 
 /// Of a layer.
@@ -153,27 +164,33 @@ void shared_backward(Moments& moments, const Sizes& z, const Again& again) {
   moments.keep(z.hidden);
 }
 
-/// Experts that tokens choose: from the gradients of their sums to those of what the router reads.
-void routed_backward(Moments& moments, const config::Run& run, const Sizes& z, const Again& again) {
-  const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
-  const std::int64_t ranks = z.ep * z.etp, row = z.m.hidden_size * z.e;
-  const std::int64_t rows = z.rows * row, down = z.rows * z.e * z.expert_ffn, up = z.up * down;
-  const std::int64_t all = ranks > 1 && gathers ? ranks * z.hidden : 0;
-  // One kernel of CUDA computes those of all experts.
+/// Of the weights behind the activation; one kernel of CUDA computes those of all experts.
+std::int64_t expert_gradient(const config::Run& run, const Sizes& z) {
   const bool at_once = run.training.device == "cuda" && z.m.params_dtype == config::ParamsDtype::kBfloat16;
-  const std::int64_t weight =
-      weight_gradient(z, (at_once ? z.m.moe.num_experts / z.ep : 1) * z.m.hidden_size * z.expert_ffn);
-  moments.see(all + rows);                           // gradients of rows take the place of their outputs
-  if (ranks > 1 && !gathers) moments.see(2 * rows);  // those that arrive, and in order
+  return weight_gradient(z, (at_once ? z.m.moe.num_experts / z.ep : 1) * z.m.hidden_size * z.expert_ffn);
+}
+
+/// Experts that tokens choose: from the gradients of their sums to those of what the router reads.
+void routed_backward(Moments& moments, const config::Run& run, const Sizes& z, const Again& again,
+                     bool waits) {
+  const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
+  const std::int64_t ranks = z.ep * z.etp;
+  const ExpertBytes x(z);
+  const std::int64_t all = ranks > 1 && gathers ? ranks * z.hidden : 0;
+  const std::int64_t weight = waits ? 0 : expert_gradient(run, z);
+  moments.see(all + x.rows);                           // gradients of rows take the place of their outputs
+  if (ranks > 1 && !gathers) moments.see(2 * x.rows);  // those that arrive, and in order
   moments.keep(again.activation);
-  moments.see(down + weight);
-  moments.drop(rows);
-  moments.see(up);
-  moments.drop(down);
-  moments.see(rows + z.up * weight);
-  moments.drop(up);
-  if (ranks > 1) moments.see(gathers ? all : 2 * rows);
-  moments.drop(rows);
+  moments.see(x.down + weight);
+  moments.keep(x.down);
+  if (!waits) moments.drop(x.rows + x.down);
+  moments.see(x.up);
+  moments.drop(x.down);
+  moments.see(x.rows + z.up * weight);
+  moments.keep(x.rows);
+  if (!waits) moments.drop(x.rows + x.up);
+  if (ranks > 1) moments.see(gathers ? all : 2 * x.rows);
+  moments.drop(x.rows);
   moments.keep(z.hidden);
   if (all > 0) moments.see(all);
 }
@@ -183,7 +200,7 @@ void mixture_backward(Moments& moments, const config::Run& run, const Sizes& z, 
                       bool waits) {
   const bool shared = z.shared_ffn > 0, beside = z.m.moe.shared_expert_overlap;
   if (!beside) shared_backward(moments, z, again);
-  routed_backward(moments, run, z, again);
+  routed_backward(moments, run, z, again, waits);
   if (beside) shared_backward(moments, z, again);
   if (shared) moments.drop(z.hidden);  // two gradients of one input
   moments.leave_output(shared);
@@ -420,7 +437,7 @@ class Backward {
   }
   /// The gradients of a block are complete and go to their owners.
   void land(const UnitBytes& unit) {
-    see(s_.hidden() + unit.landing);
+    see(s_.hidden() + (waits_ ? unit.landing_input : unit.landing));
     if (!waits_) now_ += unit.summed;
   }
 
@@ -456,7 +473,11 @@ std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& st
   const Sequences s(run);
   const Sizes& z = s.tokens();
   const std::int64_t h = z.m.hidden_size, depths = z.m.mtp_num_layers;
-  const std::int64_t of_layer = weight_gradient(z, std::max(attention_weight(z), z.fc1 * h));
+  const auto of_layer = [&](std::int64_t layer) {
+    const std::int64_t attention = weight_gradient(z, attention_weight(z));
+    if (!z.has_experts(layer)) return std::max(attention, weight_gradient(z, z.fc1 * h));
+    return std::max({attention, weight_gradient(z, z.up * z.shared_ffn * h), z.up * expert_gradient(run, z)});
+  };
   std::int64_t now = 0, most = 0;
   std::size_t left = units.size();
   const auto compute = [&](std::int64_t gradient, std::int64_t waiting) {
@@ -469,7 +490,8 @@ std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& st
   if (stage.final_norm || stage.head) {
     const std::int64_t of_head = stage.head ? weight_gradient(z, z.vocabulary * h) : 0;
     const bool predicts = stage.final_norm && depths > 0;
-    const std::int64_t of_predictions = predicts ? std::max(weight_gradient(z, 2 * h * h), of_layer) : 0;
+    const std::int64_t of_predictions =
+        predicts ? std::max(weight_gradient(z, 2 * h * h), of_layer(z.m.num_layers)) : 0;
     compute(std::max(of_head, of_predictions), (stage.head ? (1 + depths) * head_waiting(z) : 0) +
                                                    (predicts ? depths * prediction_waiting(z) : 0));
   }
@@ -480,9 +502,12 @@ std::int64_t stage_weights_working(const config::Run& run, const StageBlocks& st
        kept > 0; --kept)
     lengths.push_back(1);
   for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
-    std::int64_t waiting = 0;
-    for (std::int64_t i = 0; i < *length; ++i) waiting += layer_waiting(s, --layer);
-    compute(of_layer, waiting);
+    std::int64_t waiting = 0, gradient = 0;
+    for (std::int64_t i = 0; i < *length; ++i) {
+      waiting += layer_waiting(s, --layer);
+      gradient = std::max(gradient, of_layer(layer));
+    }
+    compute(gradient, waiting);
   }
   return most;
 }
