@@ -274,7 +274,7 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
   }
   const plan::FoundLayout& best = result.best.front();
   fmt::print("\n{}\nthe best as flags beside those given: {}\n", plan::step_time_text(best.time, *hardware),
-             fmt::join(plan::flags_between(parsed.run, best.run), " "));
+             plan::shell_line(plan::flags_between(parsed.run, best.run)));
   if (const std::string file = extra(parsed, "--yaml"); !file.empty())
     write_file_atomically(file, recipe_of(best.run));
   return kExitDone;

@@ -334,7 +334,8 @@ TEST(Gradients, OfExpertsAgreeWhenWeightsWait) {
                     {"Pp2Etp2DualPipeV", 4,
                      "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v "
                      "--expert-tensor-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
-                    {"Ep2Delayed", 2, "--delay-wgrad-compute --expert-model-parallel-size 2"}});
+                    {"Pp2Ep2Delayed", 4,
+                     "--pipeline-model-parallel-size 2 --delay-wgrad-compute --expert-model-parallel-size 2"}});
 }
 
 TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {

@@ -140,6 +140,23 @@ TEST(Search, MixturesAreSearchedOverTheirExpertsToo) {
   }
 }
 
+TEST(Search, LayersThatNothingDividesAreSpread) {
+  const Hardware h100 = read_hardware("h100");
+  config::Run run = llama_8b(8, 64);
+  run.model.num_layers = 61;  // 61, 62 and 63 are no multiples of 4
+  const SearchResult result = search_layouts(run, h100, 1000);
+  std::set<std::string> layouts;
+  for (const FoundLayout& found : result.best) {
+    if (found.run.parallel.pipeline_model_parallel_layout.empty()) continue;
+    const config::Run other = derived(found.run);
+    EXPECT_THAT(check(other, Purpose::kPlan), ::testing::IsEmpty());
+    EXPECT_DOUBLE_EQ(found.time.step, estimate_step(other, h100).step);
+    EXPECT_DOUBLE_EQ(found.peak_bytes, peak_of(other));
+    layouts.insert(other.parallel.pipeline_model_parallel_layout);
+  }
+  EXPECT_THAT(layouts, ::testing::IsSupersetOf({"Et*15|(t*16|)*2t*14L", "Et*7|(t*8|)*6t*6L"}));
+}
+
 /// Of one layout on one device: as little is made again as fits, in the order of its cost.
 TEST(Search, MakesAsLittleAgainAsFits) {
   config::Run run = mixture(1, 1);
@@ -227,6 +244,7 @@ TEST(Search, FlagsLeadFromOneRunToAnother) {
   to.parallel.tensor_model_parallel_size = 4;
   to.parallel.sequence_parallel = true;
   from.parallel.overlap_grad_reduce = true;
+  EXPECT_EQ(shell_line({"--layout", "Et|(t|)*2L", "a'b", ""}), "--layout 'Et|(t|)*2L' 'a'\\''b' ''");
   EXPECT_THAT(flags_between(from, to), ElementsAre("--tensor-model-parallel-size", "4", "--sequence-parallel",
                                                    "--no-overlap-grad-reduce"));
 }

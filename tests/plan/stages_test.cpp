@@ -100,6 +100,27 @@ TEST(Stages, LayoutsOfMegatron) {
   EXPECT_EQ(expand_layout("[[embedding]+[decoder]*2]+[[decoder]*2]*2+[[],[mtp,loss],]"), "Ett|tt|tt||mL");
 }
 
+TEST(Stages, EvenLayoutsAreWrittenShort) {
+  config::Model model;
+  model.num_layers = 57;
+  EXPECT_EQ(even_layout(model, 15), "E(t*4|)*12(t*3|)*2t*3L");
+  EXPECT_EQ(even_layout(model, 15, true), "Et*3|(t*4|)*13t*2L") << "59 in 15";
+  model.num_layers = 61;
+  model.mtp_num_layers = 1;
+  EXPECT_EQ(even_layout(model, 16), "E(t*4|)*13(t*3|)*2t*3mL");
+  EXPECT_EQ(even_layout(model, 16, true), "Et*3|(t*4|)*14t*2mL") << "64 in 16";
+  EXPECT_EQ(even_layout(model, 32, true), "Et|(t*2|)*30mL") << "DeepSeek-V3's";
+  EXPECT_EQ(even_layout(model, 61, true), even_layout(model, 61)) << "no room for three in a stage";
+  for (std::int64_t stages = 2; stages < 61; ++stages)
+    for (const bool ends : {false, true}) {
+      std::int64_t layers = 0;
+      for (const StageBlocks& s :
+           parse_layout(even_layout(model, stages, ends), {0, 61, 1}, static_cast<int>(stages)))
+        layers += s.num_layers;
+      EXPECT_EQ(layers, 61);
+    }
+}
+
 TEST(Stages, RefusesLayoutsWithTheReason) {
   const auto layout = [](const std::string& text) { return message({.layers = 2, .pp = 2, .layout = text}); };
   for (const char* list : {"[embedding,loss]", "[[embedding,[decoder]]]", "[[embedding]", "[[embeding,loss]]",

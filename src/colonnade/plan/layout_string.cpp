@@ -116,6 +116,24 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
     refuse("all m must lie in one stage", text, "move them to one side of the |");
 }
 
+/// "", "t" or "t*4".
+std::string letters(char letter, std::int64_t count) {
+  return count < 1 ? "" : count == 1 ? std::string(1, letter) : fmt::format("{}*{}", letter, count);
+}
+
+/// Layers of each stage. `ends`: the first stage has room for one less, the last one for `ends` less.
+std::vector<std::int64_t> even_counts(std::int64_t layers, std::int64_t stages, std::int64_t ends) {
+  const std::int64_t slots = layers + (ends > 0 ? 1 + ends : 0);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), slots / stages);
+  const auto left = static_cast<std::size_t>(slots % stages);
+  for (std::size_t i = 0; i < left; ++i) ++counts[ends > 0 ? counts.size() - 2 - i : i];
+  if (ends > 0) {
+    --counts.front();
+    counts.back() -= ends;
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::string expand_layout(std::string_view text) {
@@ -147,6 +165,28 @@ std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts&
            text, "add or remove |");
   }
   return stages;
+}
+
+std::string even_layout(const config::Model& m, std::int64_t stages, bool ends_count) {
+  const std::int64_t end = 1 + m.mtp_num_layers, slots = m.all_layers() + 1 + end;
+  const bool have_room = slots / stages >= end;
+  const std::vector<std::int64_t> counts =
+      even_counts(m.all_layers(), stages, ends_count && have_room ? end : 0);
+  std::string layout = "E", last;
+  std::int64_t encoder = m.encoder_num_layers;
+  for (std::size_t s = 0, alike = 0; s < counts.size(); s += alike) {
+    const std::int64_t count = counts[s];
+    const std::int64_t of_encoder = std::clamp<std::int64_t>(encoder, 0, count);
+    for (alike = 1; s + alike < counts.size() && counts[s + alike] == count;) ++alike;
+    if (of_encoder > 0)
+      alike = static_cast<std::size_t>(
+          std::clamp<std::int64_t>(encoder / count, 1, static_cast<std::int64_t>(alike)));
+    encoder -= of_encoder * static_cast<std::int64_t>(alike);
+    last = letters('e', of_encoder) + letters('t', count - of_encoder);
+    const std::size_t closed = s + alike == counts.size() ? alike - 1 : alike;
+    layout += closed > 1 ? fmt::format("({}|)*{}", last, closed) : closed == 1 ? last + "|" : "";
+  }
+  return layout + last + letters('m', m.mtp_num_layers) + "L";
 }
 
 }  // namespace colonnade::plan

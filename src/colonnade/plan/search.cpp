@@ -19,6 +19,7 @@
 #include "colonnade/plan/rules.h"
 #include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/plan/search_space.h"
+#include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
 namespace {
@@ -59,7 +60,7 @@ class Judge {
           p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size, p.expert_tensor(),
           f.run.model.moe.token_dispatcher_type, p.pipeline_schedule, p.num_virtual_stages_per_pipeline_rank,
           f.run.training.micro_batch_size, p.account_for_embedding_in_pipeline_split,
-          p.account_for_loss_in_pipeline_split, p.sequence_parallel);
+          p.account_for_loss_in_pipeline_split, p.pipeline_model_parallel_layout, p.sequence_parallel);
     };
     return key(a) < key(b);
   }
@@ -200,9 +201,23 @@ std::string why_slower(const StepTime& t, const StepTime& first) {
   return why;
 }
 
-std::string schedule_text(const config::Parallel& p) {
+/// Virtual stages of a rank.
+int chunks_of(const config::Run& run) {
+  return static_cast<int>(split_stages(run.model, run.parallel).size()) /
+         run.parallel.pipeline_model_parallel_size;
+}
+
+std::string schedule_text(const config::Run& run) {
+  if (run.parallel.pipeline_model_parallel_size == 1) return "-";
+  return std::string(schedule_kind(run.parallel, chunks_of(run)).name);
+}
+
+/// "even", or what --pipeline-model-parallel-layout says.
+std::string layers_text(const config::Parallel& p) {
   if (p.pipeline_model_parallel_size == 1) return "-";
-  return std::string(schedule_kind(p, std::max(1, p.num_virtual_stages_per_pipeline_rank)).name);
+  if (!p.pipeline_model_parallel_layout.empty()) return p.pipeline_model_parallel_layout;
+  const bool first = p.account_for_embedding_in_pipeline_split, last = p.account_for_loss_in_pipeline_split;
+  return first && last ? "with E and L" : first ? "with E" : last ? "with L" : "even";
 }
 
 std::string context_text(const config::Parallel& p) {
@@ -278,8 +293,19 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
   return words;
 }
 
+std::string shell_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && word.find_first_of(" |()*'\"$&;<>?[]#~`\\!{}\t\n") == std::string::npos;
+    std::string text;
+    for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+    line += (line.empty() ? "" : " ") + (plain ? word : "'" + text + "'");
+  }
+  return line;
+}
+
 Table search_table(const SearchResult& result) {
-  Table table{{"#", "tensor", "pipeline", "virtual", "schedule", "context", "experts", "data", "micro-batch",
+  Table table{{"#", "tensor", "pipeline", "virtual", "layers", "schedule", "context", "experts", "data", "micro-batch",
                "SP", "dist. opt.", "made again", "ms a step", "tokens/s", "MFU", "peak memory", "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
@@ -287,7 +313,7 @@ Table search_table(const SearchResult& result) {
     const auto number = [](auto value) { return fmt::format("{}", value); };
     table.push_back(
         {number(i + 1), number(p.tensor_model_parallel_size), number(p.pipeline_model_parallel_size),
-         number(std::max(1, p.num_virtual_stages_per_pipeline_rank)), schedule_text(p), context_text(p),
+         number(chunks_of(f.run)), layers_text(p), schedule_text(f.run), context_text(p),
          experts_text(f.run), number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
          p.sequence_parallel ? "yes" : "no", p.use_distributed_optimizer ? "yes" : "no",
          again_text(f.run.recompute), fmt::format("{:.1f}", f.time.step * 1e3),

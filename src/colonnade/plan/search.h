@@ -32,7 +32,8 @@ struct SearchResult {
 /// Tries, for the model, world size and global batch of `run` (not derived), every tensor, pipeline and
 /// context size (up to 16, keys handed round or heads exchanged), of mixtures every expert size, experts of
 /// tensor ranks whole or cut, both dispatchers; 1F1B, interleaved and the zero-bubble schedules with virtual
-/// stages up to 16, embedding and loss as layers or not, micro-batches up to 16, sequence parallelism and the
+/// stages up to 16, embedding and loss as layers or not, or layers as evenly as they go where no such split is
+/// even (even_layout), micro-batches up to 16, sequence parallelism and the
 /// distributed optimizer on and off; gradients and parameters travel beside the passes where they can. What
 /// does not fit is tried with parts of layers made again, then with whole layers (ways_to_make_again), unless
 /// the settings say what is. What else they say stays, but for those of a layout (uneven stages, layout
@@ -42,6 +43,9 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
 
 /// Words that turn the settings `from` into those of `to` on a command line.
 std::vector<std::string> flags_between(const config::Run& from, const config::Run& to);
+
+/// One line that a shell reads as these words: those with characters of its own stand in single quotes.
+std::string shell_line(const std::vector<std::string>& words);
 
 /// A row per layout, with what makes it slower than the first one.
 Table search_table(const SearchResult& result);

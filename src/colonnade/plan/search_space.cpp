@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/plan/buckets.h"
+#include "colonnade/plan/layout_string.h"
 #include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/schedule_kinds.h"
 
@@ -73,6 +74,18 @@ void add_schedules(const config::Run& run, Choices c, std::vector<Choices>& out)
   }
 }
 
+/// Layers as evenly as they go, where no split of this pipeline size is even: with one virtual stage, and with
+/// two for the schedules that need them.
+void add_layouts(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  const std::int64_t layers = run.model.all_layers(), over = layers % c.pipeline;
+  if (over == 0 || over + 2 >= c.pipeline) return;
+  c.embedding_counts = c.loss_counts = false;
+  for (c.chunks = 1; c.chunks <= 2 && c.chunks * c.pipeline <= layers; ++c.chunks) {
+    c.layout = even_layout(run.model, std::int64_t{c.pipeline} * c.chunks, /*ends_count=*/true);
+    add_schedules(run, c, out);
+  }
+}
+
 /// Those of one tensor and pipeline size.
 void add_stages(const config::Run& run, Choices c, std::vector<Choices>& out) {
   if (c.pipeline == 1) return add_experts(run, c, out);
@@ -85,6 +98,7 @@ void add_stages(const config::Run& run, Choices c, std::vector<Choices>& out) {
       for (c.chunks = 1; c.chunks <= most; ++c.chunks) add_schedules(run, c, out);
     }
   }
+  add_layouts(run, c, out);
 }
 
 }  // namespace
@@ -158,7 +172,8 @@ config::Run run_of(const config::Run& base, const Choices& c, const Choice& choi
   p.expert_model_parallel_size = c.expert;
   p.expert_tensor_parallel_size = c.expert_tensor == c.tensor ? 0 : c.expert_tensor;
   p.pipeline_schedule = c.schedule;
-  p.num_virtual_stages_per_pipeline_rank = c.chunks > 1 ? c.chunks : 0;
+  p.pipeline_model_parallel_layout = c.layout;
+  p.num_virtual_stages_per_pipeline_rank = c.chunks > 1 && c.layout.empty() ? c.chunks : 0;
   p.account_for_embedding_in_pipeline_split = c.embedding_counts;
   p.account_for_loss_in_pipeline_split = c.loss_counts;
   p.sequence_parallel = choice.by_sequence;

@@ -16,12 +16,13 @@ struct Choices {
   std::string schedule = "auto";
   int chunks = 1;
   bool embedding_counts = false, loss_counts = false;
+  std::string layout;  ///< in place of the two and the number of chunks, where layers cannot be split evenly
   std::string exchange = "p2p";  ///< of context ranks
   config::TokenDispatcher dispatcher = config::TokenDispatcher::kAllGather;
 
   /// What decides which rank holds which layers.
   [[nodiscard]] auto split() const {
-    return std::tuple(pipeline, schedule, chunks, embedding_counts, loss_counts);
+    return std::tuple(pipeline, schedule, chunks, embedding_counts, loss_counts, layout);
   }
 };
 
@@ -33,7 +34,8 @@ struct Choice {
 
 /// Every one for the model, the ranks and the batch of `run`, in a fixed order: tensor, pipeline, context,
 /// expert and expert tensor sizes that divide the ranks, 1F1B, interleaved and the schedules that split
-/// backward passes, virtual stages, embedding and loss as layers or not, both exchanges, both dispatchers.
+/// backward passes, virtual stages, embedding and loss as layers or not, where no such split is even a
+/// layout string (even_layout), both exchanges, both dispatchers.
 std::vector<Choices> all_choices(const config::Run& run);
 /// Micro-batches that divide the batch, sequence parallelism and the distributed optimizer on and off.
 std::vector<Choice> choices_of(const config::Run& run, const Choices& c);

@@ -45,29 +45,6 @@ int proposed_chunks(const Run& r) {
   return kind->chunks == 0 ? 2 : kind->chunks;
 }
 
-/// "", "t" or "t*4".
-std::string letters(char letter, std::int64_t count) {
-  return count < 1 ? "" : count == 1 ? std::string(1, letter) : fmt::format("{}*{}", letter, count);
-}
-
-/// Embedding, layers as evenly as they go, further tokens and head, over `stages`: "E(t*4|)*13(t*3|)*2t*3mL".
-std::string even_layout(const config::Model& m, std::int64_t stages) {
-  const std::int64_t fewer = m.all_layers() / stages, larger = m.all_layers() % stages;
-  std::string layout = "E", last;
-  std::int64_t encoder = m.encoder_num_layers;
-  for (std::int64_t s = 0, alike = 0; s < stages; s += alike) {
-    const std::int64_t count = s < larger ? fewer + 1 : fewer;
-    const std::int64_t of_encoder = std::clamp<std::int64_t>(encoder, 0, count);
-    alike = (s < larger ? larger : stages) - s;
-    if (of_encoder > 0) alike = std::clamp<std::int64_t>(encoder / count, 1, alike);
-    encoder -= of_encoder * alike;
-    last = letters('e', of_encoder) + letters('t', count - of_encoder);
-    const std::int64_t closed = s + alike == stages ? alike - 1 : alike;
-    layout += closed > 1 ? fmt::format("({}|)*{}", last, closed) : closed == 1 ? last + "|" : "";
-  }
-  return layout + last + letters('m', m.mtp_num_layers) + "L";
-}
-
 /// A layout that passes, and what cannot stand beside it.
 Finding with_even_layout(const Run& r, const std::string& fault) {
   const config::Parallel& p = r.parallel;
