@@ -68,13 +68,15 @@ struct PassBytes {
   PassBytes(const config::Run& run, const StageBlocks& stage, const std::vector<UnitBytes>& units)
       : kept(stage_activations(run, stage)),
         waiting(stage_waiting(run, stage)),
-        whole(stage_working(run, stage, /*waits=*/false, units)),
-        input(stage_working(run, stage, /*waits=*/true, units)),
-        weights(stage_weights_working(run, stage, units)) {
+        whole(stage_working(run, stage, /*waits=*/false, units)) {
+    if (splits_backward(run.parallel)) {
+      input = stage_working(run, stage, /*waits=*/true, units);
+      weights = stage_weights_working(run, stage, units);
+    }
     for (const UnitBytes& unit : units) summed += unit.summed;
   }
   std::int64_t kept, waiting;
-  std::int64_t whole, input, weights;  ///< of backward passes of each kind
+  std::int64_t whole, input = 0, weights = 0;  ///< of backward passes of each kind
   std::int64_t summed = 0;
 
   [[nodiscard]] std::int64_t working(Do act) const {
@@ -204,7 +206,10 @@ Schedule schedule_of(const config::Run& run, int microbatches) {
   return make_schedule(run.parallel, chunks, microbatches);
 }
 
-void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
+void add_activations(const config::Run& given, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
+  config::Run run = given;  // copied often, without what was said where
+  run.given.clear();
+  run.notes.clear();
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     const Peak peak = peak_activations(run, memory, sound, static_cast<int>(rank));
