@@ -310,6 +310,32 @@ TEST(Executor, EveryActionIsASignOfLife) {
   EXPECT_TRUE(std::ranges::is_sorted(seen, std::ranges::less_equal())) << "strictly rising";
 }
 
+// However many micro-batches there are, and whoever is slower.
+TEST(Executor, AnEvaluationKeepsTwoMessagesOnTheirWay) {
+  for (const auto& schedule : {plan::one_f_one_b(2, 24), plan::interleaved(2, 2, 24, 2), plan::zb_v(2, 24)}) {
+    SCOPED_TRACE(name_of(schedule));
+    Outcome outcome;
+    std::vector<std::size_t> most(2, 0);
+    on_ranks(schedule.ranks, [&](const comm::Group& pp) {
+      Rank rank(schedule, pp);
+      Steps steps = steps_of(outcome, pp);
+      std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made;
+      steps.forward = [&](tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
+        if (pp.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const auto alive = std::ranges::count_if(made, [](const auto& one) { return !one.expired(); });
+        std::size_t& seen = most[static_cast<std::size_t>(pp.rank())];
+        seen = std::max(seen, static_cast<std::size_t>(alive));
+        const Tensor y = stage.forward(x, pass);
+        if (!stage.last) made.emplace_back(y.storage().getWeakStorageImpl());
+        return y;
+      };
+      rank.executor->evaluate(steps);
+    });
+    // Besides these a rank of a V or with several chunks has what its own next chunk reads.
+    EXPECT_LE(most[0], schedule.chunks == 1 ? 2U : 6U);
+  }
+}
+
 /// The meta device stands for a GPU.
 TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
   const auto schedule = plan::one_f_one_b(1, 3);

@@ -56,6 +56,18 @@ TEST(Releases, OfTwoRanksAreAsWorkedOutByHand) {
   }
 }
 
+TEST(Releases, EvaluationsHaveFewMessagesOnTheirWay) {
+  for (const int ranks : {2, 4, 8, 16}) {
+    for (const Schedule& s : {one_f_one_b(ranks, 64), gpipe(ranks, 64), zb_h1(ranks, 64),
+                              interleaved(ranks, 2, 64, ranks), interleaved(ranks, 4, 64, ranks)})
+      EXPECT_EQ(messages_of_evaluations(s), 2U) << s.kind << " on " << ranks;
+    for (const Schedule& s : {zb_v(ranks, 64), dualpipe_v(ranks, 64)})
+      EXPECT_LE(messages_of_evaluations(s), std::max(2U, static_cast<unsigned>(ranks) / 2)) << s.kind;
+  }
+  // More micro-batches than ranks go through the first chunks before the second ones take any.
+  EXPECT_EQ(messages_of_evaluations(interleaved(2, 2, 64, 32)), 16U);
+}
+
 /// A chunk whose messages count one each.
 constexpr ChunkMessages kBlocks{1, 1, false};
 

@@ -106,8 +106,7 @@ double planned_bytes(const config::Run& run) {
   const auto stages = plan::plan_memory(run);
   double sum = 0;
   for (const plan::StageMemory& stage : stages) {
-    const std::int64_t later = run.training.skip_train ? stage.evaluation_peak() : stage.peak();
-    sum += static_cast<double>(std::max(stage.start_up(), later));
+    sum += static_cast<double>(plan::fullest_bytes(run, {stage}));
   }
   return sum / static_cast<double>(stages.size());
 }

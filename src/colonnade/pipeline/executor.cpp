@@ -95,6 +95,7 @@ class Run {
   bool training = false;
   double grad_scale = 1;
   double block_weight = 1;
+  std::size_t most_sent = 0;  ///< messages on their way; 0: as many as come
   Result result;
 
  private:
@@ -273,6 +274,8 @@ void Run::transfer(const Action& a, std::size_t index) {
   const int stage = stage_number(a.chunk);
   switch (a.act) {
     case Do::kSendActivation:
+      for (; most_sent > 0 && sent_.size() >= most_sent; sent_.erase(sent_.begin()))
+        sent_.begin()->second.wait();
       sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), kActivations,
                               name_of(a, "send activation"));
       break;
@@ -317,7 +320,8 @@ std::shared_ptr<const Executor::Order> Executor::order(std::shared_ptr<const pla
   Order order{.schedule = {},
               .releases = plan::releases(*schedule, pp_.rank()),
               .beside = plan::receives_beside(program),
-              .beside_forward = plan::receives_beside(program, /*forward_only=*/true)};
+              .beside_forward = plan::receives_beside(program, /*forward_only=*/true),
+              .evaluation_messages = plan::messages_of_evaluations(*schedule)};
   order.schedule = std::move(schedule);
   return std::make_shared<const Order>(std::move(order));
 }
@@ -372,6 +376,7 @@ Result Executor::evaluate(const Steps& steps, tensor::Output output,
   const auto now = order_of(steps);
   const plan::Schedule& schedule = *now->schedule;
   Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
+  run.most_sent = now->evaluation_messages;
   const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();

@@ -84,10 +84,12 @@ class Executor {
   [[nodiscard]] const plan::Schedule& schedule() const { return *own_->schedule; }
 
  private:
-  /// A schedule with what follows from it on this rank (plan::releases, plan::receives_beside).
+  /// A schedule with what follows from it on this rank (plan::releases, plan::receives_beside,
+  /// plan::messages_of_evaluations).
   struct Order {
     std::shared_ptr<const plan::Schedule> schedule;
     std::vector<std::vector<std::size_t>> releases, beside, beside_forward;
+    std::size_t evaluation_messages;
   };
   [[nodiscard]] std::shared_ptr<const Order> order(std::shared_ptr<const plan::Schedule> schedule) const;
   /// Of these steps: theirs, or the executor's.

@@ -64,6 +64,7 @@ struct UnitBytes {
   std::int64_t input = 0;     ///< the same where the pass leaves weight gradients
   std::int64_t weights = 0;   ///< gradients that are whole while those that waited are computed
   std::int64_t landing = 0;   ///< behind a backward pass: whole gradients and the largest sum that arrives
+  std::int64_t landing_experts = 0;  ///< the same when those of experts are complete, with other weights
   std::int64_t landing_input = 0;    ///< the same behind one that leaves weight gradients
   std::int64_t landing_weights = 0;  ///< the same behind those that waited
   std::int64_t summed = 0;           ///< a sum of its gradients that waits behind the pass for its like

@@ -28,18 +28,14 @@ std::int64_t most_batches(const Program& program, int chunks) {
   return most;
 }
 
-/// Most messages of forward passes alone that have left and not surely arrived, before the last of them
-/// leaves.
-std::int64_t most_messages(const Program& program, const std::vector<std::vector<std::size_t>>& arrived) {
-  std::set<std::size_t> open;
-  std::size_t most = 0;
-  for (std::size_t i = 0; i < program.size(); ++i) {
-    if (program[i].act == Do::kForward) most = std::max(most, open.size());
-    if (program[i].act == Do::kSendActivation) open.insert(i);
-    if (program[i].act == Do::kRecvActivation)
-      for (const std::size_t send : arrived[i]) open.erase(send);
+/// Most messages of forward passes alone that are on their way while another pass is computed.
+std::int64_t most_messages(const Program& program, std::size_t room) {
+  std::size_t sent = 0, most = 0;
+  for (const Action& a : program) {
+    if (a.act == Do::kForward) most = sent;
+    if (a.act == Do::kSendActivation) ++sent;
   }
-  return static_cast<std::int64_t>(most);
+  return static_cast<std::int64_t>(std::min(most, room));
 }
 
 /// Most bytes of kept activations and of batches while the program runs, and of all that a pass adds to them.
@@ -219,10 +215,8 @@ void add_activations(const config::Run& given, const SoundSchedule& sound, std::
   }
 }
 
-namespace {
-
 /// Largest tensors of a forward pass that keeps nothing, with the batches and messages that lie beside it.
-void add_evaluation(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
+void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     for (std::size_t i = 0; i < memory.stages.size(); ++i)
@@ -236,18 +230,26 @@ void add_evaluation(const config::Run& run, const SoundSchedule& sound, std::vec
     memory.evaluation += std::ranges::max(arriving_bytes(run, program, evaluated,
                                                          receives_beside(program, /*forward_only=*/true))) +
                          most_batches(program, sound.schedule.chunks) * batch_bytes(run) +
-                         most_messages(program, sound.messages[rank].released) * message_bytes(run, 1);
+                         most_messages(program, sound.evaluation_messages) * message_bytes(run, 1);
   }
 }
 
-}  // namespace
+std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory>& plan) {
+  std::int64_t most = 0;
+  for (const StageMemory& m : plan) {
+    most = std::max(most, m.start_up());
+    if (!run.training.skip_train) most = std::max(most, m.peak());
+    if (run.training.skip_train || run.training.eval_iters > 0) most = std::max(most, m.evaluation_peak());
+  }
+  return most;
+}
 
 std::vector<StageMemory> plan_memory(const config::Run& given) {
   const SoundSchedule schedule = sound(schedule_of(given));
   std::vector<StageMemory> plan = plan_resident(given);
   const config::Run run = with_equal_groups(given);
   add_activations(run, schedule, plan);
-  add_evaluation(run, schedule, plan);
+  add_evaluations(run, schedule, plan);
   return plan;
 }
 

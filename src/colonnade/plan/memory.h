@@ -74,6 +74,11 @@ std::vector<StageMemory> plan_memory(const config::Run& given);
 /// and sequence parallelism do not change, and what a schedule adds.
 std::vector<StageMemory> plan_resident(const config::Run& run);
 void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan);
+/// What its evaluations add to what lies between steps.
+void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan);
+/// Bytes of the fullest rank at its fullest moment: at the start, in a step, and in an evaluation where there
+/// are any.
+std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory>& plan);
 
 /// Megatron's estimate of the fullest rank, in bytes.
 /// Source: Megatron's training/theoretical_memory_usage.py.

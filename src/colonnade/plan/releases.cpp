@@ -2,8 +2,10 @@
 #include "colonnade/plan/releases.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -131,6 +133,67 @@ std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bo
   return beside;
 }
 
+namespace {
+
+/// Forward passes of all ranks, of which each may have `room` sent messages on their way.
+class Forwards {
+ public:
+  Forwards(const Schedule& schedule, std::size_t room)
+      : schedule_(schedule), room_(room), next_(schedule.programs.size()), open_(schedule.programs.size()) {}
+
+  /// Whether all come to their end.
+  bool run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < schedule_.ranks; ++rank) moved = advance(rank) || moved;
+    }
+    for (std::size_t rank = 0; rank < next_.size(); ++rank)
+      if (next_[rank] < schedule_.programs[rank].size()) return false;
+    return true;
+  }
+
+ private:
+  bool advance(int rank) {
+    const Program& program = schedule_.programs[static_cast<std::size_t>(rank)];
+    std::size_t& at = next_[static_cast<std::size_t>(rank)];
+    const std::size_t before = at;
+    while (at < program.size() && step(rank, program[at])) ++at;
+    return at > before;
+  }
+  /// False: it waits.
+  bool step(int rank, const Action& a) {
+    if (!is_forward_part(a.act) || !is_transfer(a.act)) return true;
+    const int stage = schedule_.stage(rank, a);
+    if (is_receive(a.act)) {
+      const std::pair letter(stage - 1, a.microbatch);
+      if (!sent_.contains(letter)) return false;
+      received_.insert(letter);
+      return true;
+    }
+    auto& open = open_[static_cast<std::size_t>(rank)];
+    while (open.size() >= room_ && received_.contains(open.front())) open.pop_front();
+    if (open.size() >= room_) return false;
+    open.emplace_back(stage, a.microbatch);
+    sent_.insert(open.back());
+    return true;
+  }
+
+  const Schedule& schedule_;
+  std::size_t room_;
+  std::vector<std::size_t> next_;
+  std::vector<std::deque<std::pair<int, int>>> open_;
+  std::set<std::pair<int, int>> sent_, received_;  ///< border behind a stage, micro-batch
+};
+
+}  // namespace
+
+std::size_t messages_of_evaluations(const Schedule& schedule) {
+  std::size_t room = 2, longest = 0;
+  for (const Program& program : schedule.programs) longest = std::max(longest, program.size());
+  while (room < longest && !Forwards(schedule, room).run()) room *= 2;
+  return room;
+}
+
 SoundSchedule sound(Schedule schedule) {
   SoundSchedule all{.schedule = std::move(schedule), .report = {}, .messages = {}};
   all.report = check(all.schedule);
@@ -139,6 +202,7 @@ SoundSchedule sound(Schedule schedule) {
   for (int rank = 0; rank < all.schedule.ranks; ++rank)
     all.messages.push_back({releases(all.schedule, rank),
                             receives_beside(all.schedule.programs[static_cast<std::size_t>(rank)])});
+  all.evaluation_messages = messages_of_evaluations(all.schedule);
   return all;
 }
 

@@ -118,8 +118,8 @@ std::int64_t travelling_copies(const config::Parallel& p, std::int64_t length, i
 }
 
 /// Adds up the buckets of one stage's units: whole values, gradients where they are cut, those of them that
-/// may wait, and what a bucket of gradients takes on its way and when it arrives. Experts give theirs before
-/// the attention in front of them; a bucket is gone when the next one is complete.
+/// may wait, and what a bucket of gradients takes on its way and when it arrives. A bucket is gone when the next
+/// one is complete.
 class UnitCount {
  public:
   UnitCount(const config::Run& run, int units)
@@ -142,12 +142,17 @@ class UnitCount {
     // The gradients go as soon as they are copied, before anything arrives.
     const std::int64_t sent = copies > 0 ? length * travelling_element(p_) : 0;
     u.buckets.push_back(
-        {.waits = waits,
+        {.turn = turn_of(bucket),
+         .waits = waits,
          .whole = length * kFp32,
          .flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32,
          .arriving = copies > 0 ? std::max(sent, copies + arriving - length * kFp32) : arriving});
-    if (bucket.family == Family::kExpert)
-      std::rotate(u.buckets.begin() + u.experts++, u.buckets.end() - 1, u.buckets.end());
+    if (bucket.family == Family::kDense && sharding_of(p_) == Sharding::kParameters && replicas > 1)
+      u.dense_values += length * element_;
+    const auto added = u.buckets.end() - 1;
+    std::rotate(std::upper_bound(u.buckets.begin(), added, added->turn,
+                                 [](int turn, const Bucket& other) { return turn < other.turn; }),
+                added, u.buckets.end());
   }
 
   /// With the next one's values and the last one's gradients where they overlap. What an embedding has to
@@ -164,8 +169,9 @@ class UnitCount {
       if (p_.overlap_param_gather && !stays_ && i > 0) b.backward += units_[i - 1].values;
       b.input = b.backward - last + (overlaps ? units_[i + 1].last(false) : 0);
       if (p_.overlap_param_gather && next) b.forward += units_[i + 1].values;
-      b.landing = u.landing(true);
-      b.landing_input = u.landing(looks_up);
+      b.landing_experts = u.landing(true, /*of_experts=*/true);
+      b.landing = u.landing(true, /*of_experts=*/false);
+      b.landing_input = u.landing(looks_up, /*of_experts=*/false);
       if (!looks_up) count_weights(u, last, b);
       b.summed = u.parts;
       all.push_back(b);
@@ -174,34 +180,50 @@ class UnitCount {
   }
 
  private:
+  /// When it is complete among those of its block: experts before the attention in front of them, a table
+  /// before the norm in front of the head, and norms last.
+  static int turn_of(const FlatBucket& bucket) {
+    if (bucket.family == Family::kExpert) return 0;
+    switch (bucket.further) {
+      case FurtherSum::kStages:
+        return 1;
+      case FurtherSum::kNone:
+        return 2;
+      case FurtherSum::kSharedRows:
+        return 3;
+      default:
+        return 4;
+    }
+  }
+
   struct Bucket {
+    int turn;
     bool waits;
     std::int64_t whole, flying, arriving;
   };
   struct Unit {
-    std::int64_t values = 0, parts = 0;
-    std::vector<Bucket> buckets;  ///< as they are complete in a backward pass: experts first
-    std::ptrdiff_t experts = 0;
+    std::int64_t values = 0, dense_values = 0, parts = 0;
+    std::vector<Bucket> buckets;  ///< as they are complete in a backward pass
 
     [[nodiscard]] std::int64_t gradients() const {
       std::int64_t sum = 0;
       for (const Bucket& bucket : buckets) sum += bucket.whole;
       return sum;
     }
-    /// The last bucket of a pass on its way: the largest that it can be.
+    /// The last bucket of a pass, on its way.
     [[nodiscard]] std::int64_t last(bool with_waiting) const {
-      std::int64_t of_experts = 0, of_others = 0;
-      for (std::size_t i = 0; i < buckets.size(); ++i) {
-        std::int64_t& most = static_cast<std::ptrdiff_t>(i) < experts ? of_experts : of_others;
-        if (with_waiting || !buckets[i].waits) most = std::max(most, buckets[i].flying);
-      }
-      return of_others > 0 ? of_others : of_experts;
+      std::int64_t flying = 0;
+      for (const Bucket& bucket : buckets)
+        if (with_waiting || !bucket.waits) flying = bucket.flying;
+      return flying;
     }
-    [[nodiscard]] std::int64_t landing(bool with_waiting) const {
-      std::int64_t left = gradients(), most = left;
+    /// Of experts, whose weights are gone before the others, or of all others.
+    [[nodiscard]] std::int64_t landing(bool with_waiting, bool of_experts) const {
+      std::int64_t left = gradients(), most = 0;
       for (const Bucket& bucket : buckets) {
         if (!with_waiting && bucket.waits) continue;
-        most = std::max(most, left + bucket.arriving);
+        if ((bucket.turn == 0) == of_experts)
+          most = std::max(most, left + bucket.arriving + (of_experts ? dense_values : 0));
         left -= bucket.whole;
       }
       return most;
@@ -211,13 +233,13 @@ class UnitCount {
   /// A bucket has memory from its first product on. The products of shared experts come first: the one dense
   /// bucket of a small block lies beside those of experts.
   void count_weights(const Unit& u, std::int64_t before, UnitBytes& b) const {
-    const auto others = std::count_if(u.buckets.begin() + u.experts, u.buckets.end(),
-                                      [](const Bucket& bucket) { return bucket.waits; });
-    const std::int64_t beside = has_shared_experts_ && others == 1 ? u.buckets.back().whole : 0;
-    for (std::size_t i = 0; i < u.buckets.size(); ++i) {
-      const Bucket& bucket = u.buckets[i];
+    std::int64_t others = 0, largest = 0;
+    for (const Bucket& bucket : u.buckets)
+      if (bucket.waits && bucket.turn > 0) ++others, largest = std::max(largest, bucket.whole);
+    const std::int64_t beside = has_shared_experts_ && others == 1 ? largest : 0;
+    for (const Bucket& bucket : u.buckets) {
       if (!bucket.waits) continue;
-      const std::int64_t here = bucket.whole + (static_cast<std::ptrdiff_t>(i) < u.experts ? beside : 0);
+      const std::int64_t here = bucket.whole + (bucket.turn == 0 ? beside : 0);
       b.weights = std::max(b.weights, here + before);
       b.landing_weights = std::max(b.landing_weights, here + bucket.arriving);
       before = p_.overlap_grad_reduce ? bucket.flying : 0;

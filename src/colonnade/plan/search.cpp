@@ -139,18 +139,18 @@ class Judge {
     auto resident = resident_.find(key);
     if (resident == resident_.end()) resident = resident_.emplace(key, plan_resident(run)).first;
     std::vector<StageMemory> plan = resident->second;
-    if (const double least = fullest(plan);
+    if (const double least = fullest(run, plan);
         least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes)
       return least;  // too big whatever comes on top, and not the smallest
     const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(run)));
-    add_activations(run, schedules_.of(run.parallel, c.chunks, count), plan);
-    return fullest(plan);
+    const SoundSchedule& sound = schedules_.of(run.parallel, c.chunks, count);
+    add_activations(run, sound, plan);
+    if (fullest(run, plan) <= hardware_.usable_bytes()) add_evaluations(run, sound, plan);
+    return fullest(run, plan);
   }
 
-  static double fullest(const std::vector<StageMemory>& plan) {
-    std::int64_t most = 0;
-    for (const StageMemory& m : plan) most = std::max({most, m.peak(), m.start_up()});
-    return static_cast<double>(most);
+  static double fullest(const config::Run& run, const std::vector<StageMemory>& plan) {
+    return static_cast<double>(fullest_bytes(run, plan));
   }
 
   void keep_best(FoundLayout found) {

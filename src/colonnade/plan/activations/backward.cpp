@@ -130,6 +130,7 @@ class Moments {
     if (read && stays() && !has_own_gradient()) keep(z_.hidden);
   }
   [[nodiscard]] std::int64_t most() const { return most_; }
+  [[nodiscard]] std::int64_t now() const { return now_; }
 
  private:
   /// What a product reads, or its output's gradient, where no gathered copy of it waits.
@@ -287,10 +288,15 @@ std::int64_t part_ending(const Sizes& z, std::int64_t layer) {
   return z.hidden + std::max({routed, z.gathered + z.hidden, 2 * z.hidden});
 }
 
-/// On top of what is kept while a layer goes backward: the gradient of the residual stream, and inside it
-/// what the MLP needs, then attention to an encoder and attention, when those behind have let go of what they
-/// kept but for what waits.
-std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
+/// On top of what is kept while a layer goes backward.
+struct LayerWorking {
+  std::int64_t most = 0;
+  std::int64_t behind_experts = 0;  ///< when their gradients are complete
+};
+
+/// The gradient of the residual stream, and inside it what the MLP needs, then attention to an encoder and
+/// attention, when those behind have let go of what they kept but for what waits.
+LayerWorking layer_working(const Sequences& s, std::int64_t layer, bool waits) {
   const Sizes& z = s.of(layer);
   const Again again(s.run(layer), z, layer);
   Moments moments(z, waits);
@@ -304,8 +310,10 @@ std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
     moments.keep(again.mlp);
     moments.see(part_ending(z, layer));
   }
+  std::int64_t behind_experts = 0;
   if (z.has_experts(layer)) {
     mixture_backward(moments, s.run(layer), z, again, waits);
+    behind_experts = moments.now();
   } else {
     mlp_backward(moments, z, z.n * z.e * z.fc1, z.n * z.e * z.ffn);
     moments.leave_output(true);
@@ -318,7 +326,7 @@ std::int64_t layer_working(const Sequences& s, std::int64_t layer, bool waits) {
   moments.keep(again.norm);
   moments.enter_part();
   attention_backward(moments, s, layer, again);
-  return s.hidden() + moments.most();
+  return {s.hidden() + moments.most(), s.hidden() + behind_experts};
 }
 
 /// The same of a layer, with the sum with the residual stream.
@@ -390,7 +398,7 @@ class Backward {
     const std::int64_t layer = depths > 0 ? layer_activations(s_, z_.m.num_layers) : 0;
     for (std::int64_t i = depths; i > 0; --i) {
       if (again) now_ += layer;
-      pass(again ? plain_ : s_, z_.m.num_layers, (apart ? depths + 1 : i) * z_.hidden + bytes_in(unit));
+      pass(again ? plain_ : s_, z_.m.num_layers, unit, (apart ? depths + 1 : i) * z_.hidden);
       leave(prediction_activations(s_) - (again ? 0 : layer), 3 * z_.hidden);
     }
     leave(final_norm_activations(z_) - (apart ? z_.hidden : 0), 0);
@@ -403,7 +411,7 @@ class Backward {
     for (const std::int64_t length : stretches) kept -= length;
     for (; kept > 0; --kept) {
       const UnitBytes unit = take_unit();
-      pass(s_, --layer, bytes_in(unit));
+      pass(s_, --layer, unit);
       land(unit);
     }
     for (auto length = stretches.rbegin(); length != stretches.rend(); ++length) {
@@ -411,13 +419,15 @@ class Backward {
       for (std::int64_t i = 1; i <= *length; ++i) now_ += layer_activations(plain_, layer - i);
       const UnitBytes unit = take_unit();
       see(s_.hidden() + layer_ending(plain_, layer - 1) + bytes_in(unit));
-      for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, bytes_in(unit));
+      for (std::int64_t i = 0; i < *length; ++i) pass(plain_, --layer, unit);
       land(unit);
     }
   }
 
-  void pass(const Sequences& s, std::int64_t layer, std::int64_t beside) {
-    see(beside + layer_working(s, layer, waits_));
+  void pass(const Sequences& s, std::int64_t layer, const UnitBytes& unit, std::int64_t beside = 0) {
+    const LayerWorking working = layer_working(s, layer, waits_);
+    see(beside + bytes_in(unit) + working.most);
+    if (!waits_ && unit.landing_experts > 0) see(beside + unit.landing_experts + working.behind_experts);
     leave(layer_activations(s, layer), layer_waiting(s, layer));
   }
 
