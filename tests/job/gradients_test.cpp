@@ -327,15 +327,15 @@ TEST(Gradients, OfEveryScheduleAgreeWithTiedEmbeddings) { expect_schedules_agree
 TEST(Gradients, OfEveryScheduleAgreeUntied) { expect_schedules_agree(kUntied); }
 
 TEST(Gradients, OfExpertsAgreeWhenWeightsWait) {
-  expect_all_agree(kExperts,
-                   {{"Pp2Ep2ZbV", 4,
-                     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
-                     "--expert-model-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
-                    {"Pp2Etp2DualPipeV", 4,
-                     "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v "
-                     "--expert-tensor-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
-                    {"Pp2Ep2Delayed", 4,
-                     "--pipeline-model-parallel-size 2 --delay-wgrad-compute --expert-model-parallel-size 2"}});
+  expect_all_agree(
+      kExperts, {{"Pp2Ep2ZbV", 4,
+                  "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
+                  "--expert-model-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
+                 {"Pp2Etp2DualPipeV", 4,
+                  "--pipeline-model-parallel-size 2 --pipeline-schedule dualpipe-v "
+                  "--expert-tensor-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
+                 {"Pp2Ep2Delayed", 4,
+                  "--pipeline-model-parallel-size 2 --delay-wgrad-compute --expert-model-parallel-size 2"}});
 }
 
 TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {

@@ -53,6 +53,37 @@ TEST(PlannedPeaks, OfShardedUnits) {
     }
 }
 
+// Where activations count for as much as gradients on their way, and a block's lie in one bucket.
+TEST(PlannedPeaks, OfShardedUnitsOfSmallModels) {
+  const std::string model =
+      "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 4096 "
+      "--seq-length 512 --max-position-embeddings 512 --position-embedding-type rope --normalization RMSNorm "
+      "--swiglu --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 ";
+  const std::string untied = "--untie-embeddings-and-output-weights ";
+  for (const std::string& more :
+       {std::string(), untied, untied + "--num-experts 8 --moe-ffn-hidden-size 512 "}) {
+    const auto expect = [&](const Planned& layout) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
+      expect_peak(test::planned_run(layout, model + more, "meta"), 0.97, 1.03);
+    };
+    for (const Planned& layout : test::kSharded) expect(layout);
+    expect({"Dp2StaysRecomputed", 2,
+            "--use-megatron-fsdp --torch-fsdp2-no-reshard-after-forward --micro-batch-size 1 "
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"});
+    expect(
+        {"Pp2Dp4Overlapped", 8,
+         "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --pipeline-model-parallel-size 2 "
+         "--micro-batch-size 1 --global-batch-size 8"});
+    for (const char* schedule : {"1f1b", "zb-h1", "1f1b --delay-wgrad-compute"}) {
+      const std::string flags =
+          fmt::format("--deterministic-mode --pipeline-model-parallel-size 4 --micro-batch-size 1 "
+                      "--global-batch-size 8 --pipeline-schedule {}",
+                      schedule);
+      expect({schedule, 8, flags.c_str()});
+    }
+  }
+}
+
 TEST(PlannedPeaks, OfFurtherTokensInAStageBeforeTheHead) {
   const std::string apart = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|";
   const std::string chunks = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|t";

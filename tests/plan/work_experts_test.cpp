@@ -51,8 +51,7 @@ TEST(ExpertsWork, GradientsOfAllTheirWeightsMayWait) {
   const Ways ways(ideal(), Mesh(run.parallel));
   const StageTime t = stage_time(run, {.first_layer = 0, .num_layers = 1}, ideal(), {}, ways);
   constexpr double kKeys = 1024, kExpert = 3 * kHidden * 14336;
-  EXPECT_NEAR(t.weight * 1e12,
-              2 * kTokens * (kHidden * (2 * kHidden + 2 * kKeys) + kChoices * kExpert), 1e3);
+  EXPECT_NEAR(t.weight * 1e12, 2 * kTokens * (kHidden * (2 * kHidden + 2 * kKeys) + kChoices * kExpert), 1e3);
 }
 
 TEST(ExpertsWork, TheRouterComputesInFp32) {

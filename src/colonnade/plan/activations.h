@@ -67,6 +67,7 @@ struct UnitBytes {
   std::int64_t landing_experts = 0;  ///< the same when those of experts are complete, with other weights
   std::int64_t landing_input = 0;    ///< the same behind one that leaves weight gradients
   std::int64_t landing_weights = 0;  ///< the same behind those that waited
+  std::int64_t stays = 0;            ///< whole values since the forward pass, which go with a backward pass
   std::int64_t summed = 0;           ///< a sum of its gradients that waits behind the pass for its like
 };
 

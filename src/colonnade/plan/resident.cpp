@@ -118,8 +118,8 @@ std::int64_t travelling_copies(const config::Parallel& p, std::int64_t length, i
 }
 
 /// Adds up the buckets of one stage's units: whole values, gradients where they are cut, those of them that
-/// may wait, and what a bucket of gradients takes on its way and when it arrives. A bucket is gone when the next
-/// one is complete.
+/// may wait, and what a bucket of gradients takes on its way and when it arrives. A bucket is gone when the
+/// next one is complete.
 class UnitCount {
  public:
   UnitCount(const config::Run& run, int units)
@@ -129,8 +129,9 @@ class UnitCount {
         has_shared_experts_(run.model.moe.shared_expert_intermediate_size > 0),
         units_(static_cast<std::size_t>(units)) {}
 
-  /// `waits`: what this unit has to give of it may.
-  void add(int unit, const FlatBucket& bucket, int replicas, bool waits) {
+  /// `waits`: what this unit has to give of it may. `before_another`: blocks in front of it give more, so that
+  /// nothing but the end of this block's pass says that its gradient is complete.
+  void add(int unit, const FlatBucket& bucket, int replicas, bool waits, bool before_another = false) {
     const bool in_order = p_.deterministic_mode;  // then what arrives is that of all replicas
     if (replicas == 1 && !in_order) return;
     Unit& u = units_[static_cast<std::size_t>(unit)];
@@ -142,13 +143,12 @@ class UnitCount {
     // The gradients go as soon as they are copied, before anything arrives.
     const std::int64_t sent = copies > 0 ? length * travelling_element(p_) : 0;
     u.buckets.push_back(
-        {.turn = turn_of(bucket),
+        {.turn = before_another ? kLastTurn : turn_of(bucket),
          .waits = waits,
          .whole = length * kFp32,
          .flying = (copies > 0 ? copies : length * kFp32) + (in_order ? length : part) * kFp32,
          .arriving = copies > 0 ? std::max(sent, copies + arriving - length * kFp32) : arriving});
-    if (bucket.family == Family::kDense && sharding_of(p_) == Sharding::kParameters && replicas > 1)
-      u.dense_values += length * element_;
+    if (bucket.family == Family::kDense && replicas > 1 && !stays_) u.dense_values += length * element_;
     const auto added = u.buckets.end() - 1;
     std::rotate(std::upper_bound(u.buckets.begin(), added, added->turn,
                                  [](int turn, const Bucket& other) { return turn < other.turn; }),
@@ -173,6 +173,7 @@ class UnitCount {
       b.landing = u.landing(true, /*of_experts=*/false);
       b.landing_input = u.landing(looks_up, /*of_experts=*/false);
       if (!looks_up) count_weights(u, last, b);
+      if (stays_) b.stays = u.values;
       b.summed = u.parts;
       all.push_back(b);
     }
@@ -195,6 +196,7 @@ class UnitCount {
         return 4;
     }
   }
+  static constexpr int kLastTurn = 5;
 
   struct Bucket {
     int turn;
@@ -265,12 +267,12 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const Fla
     UnitCount units(run, count);
     for (const FlatBucket& bucket : layout.buckets) {
       const bool words = bucket.held_by == HeldBy::kEnds;
-      const auto add = [&](int unit) {
+      const auto add = [&](int unit, bool before_another) {
         const bool looked_up = words && !(multiplies && unit == count - 1);
-        units.add(unit, bucket, replicas.of(bucket.family), bucket.waits && !looked_up);
+        units.add(unit, bucket, replicas.of(bucket.family), bucket.waits && !looked_up, before_another);
       };
-      if (bucket.unit >= first && bucket.unit < first + count) add(bucket.unit - first);
-      if (words && words_again) add(count - 1);
+      if (bucket.unit >= first && bucket.unit < first + count) add(bucket.unit - first, false);
+      if (words && words_again) add(count - 1, true);
     }
     all.push_back(units.bytes(stage.embedding));
     first += count;

@@ -296,7 +296,8 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
 std::string shell_line(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) {
-    const bool plain = !word.empty() && word.find_first_of(" |()*'\"$&;<>?[]#~`\\!{}\t\n") == std::string::npos;
+    const bool plain =
+        !word.empty() && word.find_first_of(" |()*'\"$&;<>?[]#~`\\!{}\t\n") == std::string::npos;
     std::string text;
     for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
     line += (line.empty() ? "" : " ") + (plain ? word : "'" + text + "'");
@@ -305,16 +306,17 @@ std::string shell_line(const std::vector<std::string>& words) {
 }
 
 Table search_table(const SearchResult& result) {
-  Table table{{"#", "tensor", "pipeline", "virtual", "layers", "schedule", "context", "experts", "data", "micro-batch",
-               "SP", "dist. opt.", "made again", "ms a step", "tokens/s", "MFU", "peak memory", "slower by"}};
+  Table table{{"#", "tensor", "pipeline", "virtual", "layers", "schedule", "context", "experts", "data",
+               "micro-batch", "SP", "dist. opt.", "made again", "ms a step", "tokens/s", "MFU", "peak memory",
+               "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
     const config::Parallel& p = f.run.parallel;
     const auto number = [](auto value) { return fmt::format("{}", value); };
     table.push_back(
         {number(i + 1), number(p.tensor_model_parallel_size), number(p.pipeline_model_parallel_size),
-         number(chunks_of(f.run)), layers_text(p), schedule_text(f.run), context_text(p),
-         experts_text(f.run), number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
+         number(chunks_of(f.run)), layers_text(p), schedule_text(f.run), context_text(p), experts_text(f.run),
+         number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
          p.sequence_parallel ? "yes" : "no", p.use_distributed_optimizer ? "yes" : "no",
          again_text(f.run.recompute), fmt::format("{:.1f}", f.time.step * 1e3),
          fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),

@@ -74,8 +74,8 @@ void add_schedules(const config::Run& run, Choices c, std::vector<Choices>& out)
   }
 }
 
-/// Layers as evenly as they go, where no split of this pipeline size is even: with one virtual stage, and with
-/// two for the schedules that need them.
+/// Layers as evenly as they go, where no split of this pipeline size is even: with one virtual stage, and
+/// with two for the schedules that need them.
 void add_layouts(const config::Run& run, Choices c, std::vector<Choices>& out) {
   const std::int64_t layers = run.model.all_layers(), over = layers % c.pipeline;
   if (over == 0 || over + 2 >= c.pipeline) return;

@@ -65,8 +65,7 @@ struct ExpertBytes {
 std::int64_t mlp_waiting(const Sizes& z, std::int64_t layer) {
   if (!z.has_experts(layer)) return 2 * z.whole() + z.n * z.e * (z.fc1 + z.ffn);
   const ExpertBytes x(z);
-  const std::int64_t shared =
-      z.shared_ffn > 0 ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0;
+  const std::int64_t shared = z.shared_ffn > 0 ? 2 * z.whole() + z.n * z.e * (z.up + 1) * z.shared_ffn : 0;
   return router_waiting(z) + 2 * x.rows + x.up + x.down + shared;
 }
 
@@ -447,6 +446,7 @@ class Backward {
   }
   /// The gradients of a block are complete and go to their owners.
   void land(const UnitBytes& unit) {
+    now_ -= unit.stays;
     see(s_.hidden() + (waits_ ? unit.landing_input : unit.landing));
     if (!waits_) now_ += unit.summed;
   }
