@@ -75,10 +75,10 @@ TEST(PlannedPeaks, OfShardedUnitsOfSmallModels) {
          "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --pipeline-model-parallel-size 2 "
          "--micro-batch-size 1 --global-batch-size 8"});
     for (const char* schedule : {"1f1b", "zb-h1", "1f1b --delay-wgrad-compute"}) {
-      const std::string flags =
-          fmt::format("--deterministic-mode --pipeline-model-parallel-size 4 --micro-batch-size 1 "
-                      "--global-batch-size 8 --pipeline-schedule {}",
-                      schedule);
+      const std::string flags = fmt::format(
+          "--deterministic-mode --pipeline-model-parallel-size 4 --micro-batch-size 1 "
+          "--global-batch-size 8 --pipeline-schedule {}",
+          schedule);
       expect({schedule, 8, flags.c_str()});
     }
   }
