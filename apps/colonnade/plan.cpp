@@ -12,6 +12,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/plan/capacity.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/describe.h"
@@ -38,6 +39,8 @@ const std::vector<config::Extra> kExtras = {
     {"--json", 1, "write the plan to this file"},
     {"--hardware", 1,
      "estimate the time of a step on a100, b200, h100, h200 or the hardware that this YAML file describes"},
+    {"--expert-imbalance", 1,
+     "rows that the fullest rank of an expert group is assumed to receive over their mean; default: 1, all alike"},
     {"--search", 0,
      "find the fastest layouts of --world-size ranks for this --global-batch-size that fit the --hardware"},
     {"--dry-run", 0,
@@ -86,6 +89,39 @@ std::string assume_sizes(config::Parsed& parsed, bool searching) {
         "--seq-length: must be given, or --max-position-embeddings; got neither; write --seq-length N");
   }
   return said;
+}
+
+/// Takes --expert-imbalance; a fault where it would change nothing or cannot be. A line for a search, whose
+/// layouts are not described.
+std::string assume_imbalance(config::Parsed& parsed, bool searching) {
+  if (!parsed.extras.contains("--expert-imbalance")) return "";
+  config::Moe& moe = parsed.run.model.moe;
+  const double given = extra_number(parsed, "--expert-imbalance", 1.5);
+  const int ranks =
+      searching ? static_cast<int>(moe.num_experts) : parsed.run.parallel.expert_model_parallel_size;
+  const double most = plan::largest_imbalance(moe, std::max(ranks, 1));
+  const auto refuse = [&parsed](const std::string& why) {
+    parsed.faults.push_back("--expert-imbalance: " + why);
+    return "";
+  };
+  if (moe.num_experts == 0) return refuse("is about experts; got a model without any; leave it out");
+  if (moe.pad_expert_input_to_capacity)
+    return refuse(
+        "changes nothing where every expert is filled up; got --moe-pad-expert-input-to-capacity; leave one out");
+  if (ranks <= 1)
+    return refuse(
+        "is about ranks that share experts; got --expert-model-parallel-size 1; leave it out, or raise that size");
+  if (!(given >= 1 && given <= most))
+    return refuse(fmt::format(
+        "must be what the fullest rank receives over the mean, from 1 to {:g}, for a rank receives a row of a "
+        "token once for each of its experts{}; got {:g}; write a number between them",
+        most, moe.expert_capacity_factor ? " and no more than --moe-expert-capacity-factor" : "", given));
+  moe.assumed_imbalance = given;
+  return searching ? fmt::format(
+                         "experts: assumed is a fullest expert rank with {:g} times the mean number of rows, "
+                         "or what fewer ranks allow\n",
+                         given)
+                   : "";
 }
 
 /// What training needs and was not given, in words.
@@ -154,6 +190,7 @@ nlohmann::json experts_json(const config::Run& run) {
           {"tensor", mesh.size(plan::Axis::kEtp)},
           {"expert", mesh.size(plan::Axis::kEp)},
           {"data", mesh.size(plan::Axis::kEdp)},
+          {"assumed_imbalance", run.model.moe.assumed_imbalance},
           {"held", all}};
 }
 
@@ -287,7 +324,7 @@ Offers plan_offers() { return {{"plan", "", kExtras, config::Use::kTrain}}; }
 int plan(const Arguments& arguments) {
   if (print_verb_help(
           arguments,
-          {"plan [--world-size N] [--hardware NAME] [--dry-run --rank R|--all] [--search] [--svg FILE] [--memory-svg FILE] [--json FILE] [--yaml FILE]",
+          {"plan [--world-size N] [--hardware NAME] [--expert-imbalance X] [--dry-run --rank R|--all] [--search] [--svg FILE] [--memory-svg FILE] [--json FILE] [--yaml FILE]",
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
@@ -295,7 +332,7 @@ int plan(const Arguments& arguments) {
   const bool searching = parsed.extras.contains("--search");
   const auto hardware = hardware_of(parsed, searching);
   const std::string missing = missing_of(parsed.run);
-  const std::string assumed = assume_sizes(parsed, searching);
+  const std::string assumed = assume_sizes(parsed, searching) + assume_imbalance(parsed, searching);
   if (searching) return search(parsed, hardware, assumed);
   if (parsed.extras.contains("--yaml"))
     parsed.faults.emplace_back("--yaml: belongs to --search; got no --search; leave it out or add --search");

@@ -352,6 +352,35 @@ TEST(Cli, DryRunsHoldThePlanAgainstTheCode) {
   EXPECT_THAT(colonnade("plan --all" + model).text, HasSubstr("--all: says which ranks --dry-run builds"));
 }
 
+TEST(Cli, APlanAssumesHowUnevenExpertsAre) {
+  const std::string model =
+      kModel + std::string("--moe-ffn-hidden-size 16 --moe-router-topk 2 --num-experts 8 ");
+  const std::string file = ::testing::TempDir() + "uneven.json";
+  const std::string ranks = "--expert-model-parallel-size 4 --world-size 4 --micro-batch-size 1 ";
+  const Result result =
+      colonnade("plan --dry-run --all --expert-imbalance 1.5 --json " + file + " " + model + ranks);
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text,
+              HasSubstr("assumed: the fullest expert rank of a layer gets 1.5 times the mean number"));
+  EXPECT_THAT(result.text, HasSubstr("assumed: in every layer the first expert rank gets 1.5 times"));
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  EXPECT_EQ(json.at("experts").at("assumed_imbalance"), 1.5);
+  const nlohmann::json& seen = json.at("dry_run");
+  EXPECT_GT(seen.at(0).at("peak_bytes"), seen.at(1).at("peak_bytes"));
+  const std::string flag = "plan --expert-imbalance ";
+  expect_faults(flag + "1.5" + kModel, {"--expert-imbalance: is about experts; got a model without any"});
+  expect_faults(flag + "1.5 " + model, {"--expert-imbalance: is about ranks that share experts"});
+  expect_faults(flag + "0.5 " + model + ranks, {"over the mean, from 1 to 4, for a rank"});
+  expect_faults(flag + "4.5 " + model + ranks, {"over the mean, from 1 to 4, for a rank"});
+  expect_faults(flag + "much " + model + ranks, {"--expert-imbalance: must be a number; got 'much'"});
+  expect_faults(
+      flag + "1.5 --moe-expert-capacity-factor 1.2 " + model + ranks,
+      {"from 1 to 1.2, for a rank receives a row of a token once for each of its experts and no more"});
+  expect_faults(
+      flag + "1.1 --moe-expert-capacity-factor 1.2 --moe-pad-expert-input-to-capacity " + model + ranks,
+      {"--expert-imbalance: changes nothing where every expert is filled up"});
+}
+
 TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
   const fs::path folder = fs::temp_directory_path() / ("cli-flags-" + std::to_string(::getpid()));
   fs::create_directories(folder);

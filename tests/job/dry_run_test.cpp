@@ -4,7 +4,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <set>
+
 #include "colonnade/plan/memory.h"
+#include "colonnade/plan/rank_classes.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -30,14 +34,8 @@ constexpr Planned kLayouts[] = {
      "--global-batch-size 8"},
 };
 
-std::vector<DryRun> all_of(const config::Run& run) {
-  std::vector<DryRun> seen;
-  for (const int rank : ranks_of_all_classes(run)) seen.push_back(dry_run(run, rank));
-  return seen;
-}
-
 void expect_as_planned(const config::Run& run) {
-  const auto seen = all_of(run);
+  const auto seen = dry_run_all(run);
   EXPECT_THAT(broken_promises(run, seen), IsEmpty());
   EXPECT_THAT(broken_talk(seen), IsEmpty());
 }
@@ -95,6 +93,55 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
   }
 }
 
+/// What a step adds to what stays, within 3 % of it.
+void expect_activations(const std::vector<plan::StageMemory>& plans, const std::vector<DryRun>& seen) {
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const auto planned = static_cast<double>(plans[i].activations + plans[i].working);
+    const auto added =
+        static_cast<double>(seen[i].peak - seen[i].optimizer - plans[i].resident() + plans[i].optimizer);
+    EXPECT_NEAR(added, planned, 0.03 * planned) << "rank " << seen[i].rank;
+  }
+}
+
+// The first expert rank is planned for, and the others, that receive less, are seen to hold less.
+TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
+  const Planned layouts[] = {
+      {"Ep4", 4, "--expert-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8"},
+      {"Ep2Etp2", 4,
+       "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 --micro-batch-size 2"},
+      {"Pp2Ep4", 8,
+       "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+       "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --micro-batch-size 1 "
+       "--global-batch-size 8 --use-distributed-optimizer"},
+  };
+  const std::string experts =
+      "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 3072 --moe-router-topk 4 --vocab-size 2048 ";
+  for (const char* more :
+       {"", "--moe-token-dispatcher-type alltoall ",
+        "--moe-token-dispatcher-type alltoall --moe-shared-expert-intermediate-size 2048 "
+        "--moe-shared-expert-overlap --recompute-granularity selective --recompute-modules moe_act ",
+        "--moe-token-dispatcher-type alltoall --recompute-granularity selective --recompute-modules moe ",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ",
+        "--moe-token-dispatcher-type alltoall --moe-expert-capacity-factor 1.6 "})
+    for (const Planned& layout : layouts)
+      for (const double imbalance : {1.3, 2.0}) {
+        SCOPED_TRACE(fmt::format("{}: {}{}", layout.name, more, imbalance));
+        config::Run run = test::planned_run(layout, test::llama(experts + more), "cpu");
+        const std::int64_t even = dry_run(run, 0).peak;
+        run.model.moe.assumed_imbalance = imbalance;
+        const auto seen = dry_run_all(run);
+        EXPECT_THAT(broken_promises(run, seen), IsEmpty());
+        EXPECT_THAT(broken_talk(seen), IsEmpty());
+        EXPECT_GE(seen[0].peak, even);
+        EXPECT_TRUE(imbalance < 2 || seen[0].peak > even);
+        expect_activations(plans_of(run, seen), seen);
+        for (const DryRun& one : seen) {
+          if (one.expert_rank == 0 || one.pipeline_rank > 0) continue;
+          EXPECT_LE(one.peak - one.optimizer, seen[0].peak - seen[0].optimizer) << one.rank;
+        }
+      }
+}
+
 // Ranks without a head know no loss whose tokens they could divide by.
 TEST(DryRun, OfALossPerTokenNeedsNoHead) {
   for (const char* more : {"", "--context-parallel-size 2 --cp-comm-type all_gather ",
@@ -110,7 +157,7 @@ TEST(DryRun, OfALossPerTokenNeedsNoHead) {
 
 TEST(DryRun, SeesAPlanThatIsWrong) {
   const config::Run run = test::planned_run(kLayouts[0], test::gpt2(""), "cpu");
-  std::vector<DryRun> seen = all_of(run);
+  std::vector<DryRun> seen = dry_run_all(run);
   seen[0].num_parameters += 1;
   seen[0].peak = seen[0].peak * 104 / 100;
   EXPECT_THAT(broken_promises(run, seen), ElementsAre(HasSubstr("parameters"), HasSubstr("peak")));
@@ -118,16 +165,147 @@ TEST(DryRun, SeesAPlanThatIsWrong) {
 
 TEST(DryRun, SeesARankThatLeavesACallOut) {
   const config::Run run = test::planned_run(kLayouts[1], test::gpt2(""), "cpu");
-  std::vector<DryRun> seen = all_of(run);
+  std::vector<DryRun> seen = dry_run_all(run);
   seen[3].calls.erase(seen[3].calls.begin() + 7);
   EXPECT_FALSE(broken_talk(seen).empty());
 }
 
-TEST(DryRun, OfABigWorldLooksAtTwoRanksOfEachStage) {
+/// Worlds above 16 ranks, cut in every way that ranks may differ.
+constexpr Planned kBigWorlds[] = {
+    {"Tp4Pp2", 24,
+     "--tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 --global-batch-size 12"},
+    {"Tp4Pp2Distributed", 24,
+     "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --use-distributed-optimizer "
+     "--global-batch-size 12"},
+    {"DataBeforeStages", 20,
+     "--pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping --use-distributed-optimizer --global-batch-size 40"},
+    {"Cp5Ring", 20, "--context-parallel-size 5 --cp-comm-type p2p"},
+    {"Cp5Gather", 20, "--context-parallel-size 5 --cp-comm-type all_gather --use-distributed-optimizer"},
+    {"Cp8TwoLevels", 24,
+     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2 "
+     "--tensor-model-parallel-size 2"},
+    {"Cp10", 20,
+     "--context-parallel-size 10 --cp-comm-type p2p all_gather p2p all_gather --use-distributed-optimizer"},
+    {"Instances", 24, "--use-distributed-optimizer --num-distributed-optimizer-instances 3"},
+    {"CutInstances", 24,
+     "--use-megatron-fsdp --num-distributed-optimizer-instances 3 --outer-dp-sharding-strategy optim"},
+    {"Sharded", 18, "--use-megatron-fsdp --pipeline-model-parallel-size 2"},
+};
+
+constexpr const char* kBigModels[] = {
+    "--num-query-groups 2 --group-query-attention ",
+    "--num-experts 12 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --sequence-parallel ",
+};
+
+/// Sequences and layers that every world can cut.
+config::Run big_run(const Planned& world, const std::string& more) {
+  return test::planned_run(
+      world, test::odd("--seq-length 80 --max-position-embeddings 80 --micro-batch-size 1 ") + more, "cpu");
+}
+
+std::map<int, std::vector<DryRun>> by_class(const config::Run& run) {
+  const std::vector<int> classes = plan::rank_classes(run);
+  std::map<int, std::vector<DryRun>> seen;
+  for (std::size_t rank = 0; rank < classes.size(); ++rank)
+    seen[classes[rank]].push_back(dry_run(run, static_cast<int>(rank)));
+  return seen;
+}
+
+/// Ranks of one class hold as much at every time and say the same.
+void expect_alike(const config::Run& run) {
+  for (const auto& [number, ranks] : by_class(run))
+    for (const DryRun& one : ranks) {
+      const DryRun& first = ranks.front();
+      SCOPED_TRACE(fmt::format("ranks {} and {}", first.rank, one.rank));
+      EXPECT_EQ(one.num_parameters, first.num_parameters);
+      EXPECT_EQ(one.parameters, first.parameters);
+      EXPECT_EQ(one.gradients, first.gradients);
+      EXPECT_EQ(one.optimizer, first.optimizer);
+      EXPECT_EQ(one.peak, first.peak);
+      EXPECT_EQ(one.optimizer_peak, first.optimizer_peak);
+      EXPECT_THAT(comm::differences(first.rank, first.calls, one.rank, one.calls), IsEmpty());
+    }
+}
+
+TEST(DryRun, RanksOfAClassAreSeenToDoTheSame) {
+  for (const Planned& world : kBigWorlds)
+    for (const char* model : kBigModels) {
+      SCOPED_TRACE(fmt::format("{}: {}", world.name, model));
+      expect_alike(big_run(world, model));
+    }
+  for (const char* more : {"", "--expert-tensor-parallel-size 1 --expert-model-parallel-size 12",
+                           "--moe-token-dispatcher-type alltoall --add-bias-linear"}) {
+    SCOPED_TRACE(more);
+    const std::string flags = fmt::format(
+        "--tensor-model-parallel-size 2 --expert-model-parallel-size 3 --pipeline-model-parallel-size 2 "
+        "--global-batch-size 24 --use-distributed-optimizer {}",
+        more);
+    config::Run run = big_run({"Experts", 24, flags.c_str()}, kBigModels[1]);
+    expect_alike(run);
+    run.model.moe.assumed_imbalance = 1.7;
+    expect_alike(run);
+  }
+}
+
+/// How many of `seen` are members of each group that one of them spoke in, by the group's axes; the most.
+std::map<std::string, std::size_t> members_seen(const std::vector<DryRun>& seen) {
+  std::map<std::string, std::size_t> most;
+  for (const DryRun& one : seen)
+    for (const comm::LoggedCall& call : one.calls) {
+      const auto members = std::ranges::count_if(
+          seen, [&](const DryRun& other) { return std::ranges::count(*call.ranks, other.rank) > 0; });
+      most[call.axes] = std::max(most[call.axes], static_cast<std::size_t>(members));
+    }
+  return most;
+}
+
+TEST(DryRun, OfABigWorldLooksAtEachClassAndTwoMembersOfEachKindOfGroup) {
+  for (const Planned& world : kBigWorlds) {
+    SCOPED_TRACE(world.name);
+    const config::Run run = big_run(world, kBigModels[0]);
+    const auto seen = dry_run_all(run);
+    const std::vector<int> classes = plan::rank_classes(run);
+    std::map<int, int> alike;
+    for (const DryRun& one : seen) alike[classes.at(static_cast<std::size_t>(one.rank))] = one.alike;
+    EXPECT_EQ(alike.size(), std::set(classes.begin(), classes.end()).size());
+    int all = 0;
+    for (const auto& [number, ranks] : alike) all += ranks;
+    EXPECT_EQ(all, run.parallel.world_size);
+    for (const auto& [axes, members] : members_seen(seen)) EXPECT_GE(members, 2U) << axes;
+    EXPECT_THAT(broken_promises(run, seen), IsEmpty());
+    EXPECT_THAT(broken_talk(seen), IsEmpty());
+  }
+}
+
+// Of 1,024 ranks two kinds of tensor ranks in four stages, the first stage's row of them, and ends of groups.
+TEST(DryRun, OfABigWorldLooksAtFewRanks) {
   const config::Run run = test::planned_run(
-      {"", 64, "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 "},
+      {"", 1024,
+       "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --use-distributed-optimizer "
+       "--micro-batch-size 1 --global-batch-size 128"},
       test::llama(""), "cpu");
-  EXPECT_THAT(ranks_of_all_classes(run), ElementsAre(0, 15, 16, 31, 32, 47, 48, 63));
+  const auto seen = dry_run_all(run);
+  EXPECT_LE(seen.size(), 4U * 5);
+  EXPECT_THAT(broken_promises(run, seen), IsEmpty());
+  EXPECT_THAT(broken_talk(seen), IsEmpty());
+}
+
+// Of eight tensor ranks that share two key-value heads the fifth alone counts the second one, and of five
+// that gather keys those in the middle have two pieces of others'.
+TEST(DryRun, OfABigWorldSeesAFaultInTheMiddleOfAGroup) {
+  const Planned middle[] = {
+      {"Tensor", 32, "--tensor-model-parallel-size 8 --num-attention-heads 8 --ffn-hidden-size 104"},
+      {"Context", 20, "--context-parallel-size 5 --cp-comm-type all_gather"},
+  };
+  for (const auto& [world, rank] : {std::pair(middle[0], 4), std::pair(middle[1], 2)}) {
+    SCOPED_TRACE(world.name);
+    const config::Run run = big_run(world, kBigModels[0]);
+    std::vector<DryRun> seen = dry_run_all(run);
+    const auto found = std::ranges::find(seen, rank, &DryRun::rank);
+    ASSERT_NE(found, seen.end());
+    found->calls.erase(found->calls.begin() + 7);
+    EXPECT_FALSE(broken_talk(seen).empty());
+  }
 }
 
 }  // namespace

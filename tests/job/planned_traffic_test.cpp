@@ -1,6 +1,9 @@
 // The plan's bytes of context ranks against what a rank's groups are asked to move, and the work of
 // attention.
 #include "colonnade/plan/communication.h"
+
+#include <gmock/gmock.h>
+
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -42,11 +45,11 @@ Said said_by(const config::Run& run, int rank) {
 }
 
 /// What leaves a rank: of what a call moves over k ranks all but its own part, of a message all.
-double sent(const comm::CallLog::Table& traffic, const Exchange& exchange) {
+double sent(const comm::CallLog::Table& traffic, const Exchange& exchange, const std::string& begin = "cp") {
   double bytes = 0;
   for (const auto& [key, entry] : traffic) {
     const auto& [axes, operation] = key;
-    if (!axes.starts_with("cp")) continue;
+    if (!axes.starts_with(begin)) continue;
     const double ranks = operation == "all_to_all" ? exchange.heads : exchange.ring;
     const auto moved = static_cast<double>(entry.bytes);
     if (operation == "send") bytes += moved;
@@ -108,6 +111,40 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
     for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 4);
     EXPECT_DOUBLE_EQ(experts, plan.experts);
   }
+}
+
+/// What leaves a rank in exchanges over experts' ranks: all rows but those for itself.
+double sent_in_exchanges(const DryRun& seen) {
+  double bytes = 0;
+  for (const comm::LoggedCall& call : seen.calls) {
+    if (call.operation != "all_to_all") continue;
+    const auto me = static_cast<std::size_t>(std::ranges::find(*call.ranks, seen.rank) - call.ranks->begin());
+    double all = 1;
+    for (const std::int64_t size : call.shape) all *= static_cast<double>(size);
+    all *= static_cast<double>(c10::elementSize(call.dtype));
+    const double share = call.rows.sent.empty() ? 1.0 / static_cast<double>(call.ranks->size())
+                                                : static_cast<double>(call.rows.sent[me]) /
+                                                      static_cast<double>(call.shape.at(0));
+    bytes += all * (1 - share);
+  }
+  return bytes;
+}
+
+TEST(PlannedTraffic, OfTheFullestExpertRankIsExact) {
+  for (const Planned& layout :
+       {Planned{"Ep4", 4, "--expert-model-parallel-size 4"},
+        Planned{"Tp2SpEp2Etp2", 4,
+                "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2"}})
+    for (const double imbalance : {1.0, 1.5, 2.0}) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, imbalance));
+      config::Run run = test::planned_run(
+          layout,
+          test::odd("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --micro-batch-size 2 "
+                    "--moe-token-dispatcher-type alltoall "),
+          "cpu");
+      run.model.moe.assumed_imbalance = imbalance;
+      EXPECT_DOUBLE_EQ(sent_in_exchanges(dry_run(run, 0)), plan::plan_traffic(run)[0].experts);
+    }
 }
 
 /// The last message holds the states of all tokens that are predicted.
@@ -236,6 +273,32 @@ TEST(PlannedTraffic, OfDataRanksIsExact) {
                        plan.outer_data);
     }
   }
+}
+
+// Samples of two data and context ranks each, of four: what is exchanged for a sequence goes over runs of
+// them, and gradients are summed over all, however many shared a sequence.
+TEST(PlannedTraffic, OfRanksThatShareSequencesByLengthIsExact) {
+  for (const char* kind : {"p2p", "all_gather", "a2a"})
+    for (const char* more : {"", "--use-distributed-optimizer "}) {
+      SCOPED_TRACE(fmt::format("{} {}", kind, more));
+      const std::string flags = fmt::format(
+          "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 20 --cp-comm-type {} --reset-attention-mask "
+          "--reset-position-ids --calculate-per-token-loss --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 4 {}",
+          kind, more);
+      const config::Run run = test::planned_run({"Hybrid", 4, flags.c_str()}, test::odd(""), "meta");
+      const auto [traffic, stage] = said_by(run, 0);
+      const auto plan = plan::plan_traffic(run)[stage];
+      const bool heads = std::string(kind) == "a2a";
+      EXPECT_DOUBLE_EQ(sent(traffic, {{}, heads ? 2.0 : 1.0, heads ? 1.0 : 2.0}, "dp-cp.2.run"),
+                       plan.context);
+      comm::CallLog::Table sums = traffic;
+      std::erase_if(sums, [](const auto& one) { return one.first.first != "dp-cp"; });
+      EXPECT_DOUBLE_EQ(sent_in_rings(sums, "dp-cp", "", 4), plan.data);
+      EXPECT_GT(plan.data, 0);
+      EXPECT_GT(plan.context, 0);
+      for (const auto& [key, entry] : traffic)
+        EXPECT_THAT(key.first, testing::AnyOf("dp-cp", "dp-cp.2.run", "world")) << "not in the plan";
+    }
 }
 
 /// Tables that several stages hold, each of which two do here.

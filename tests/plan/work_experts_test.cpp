@@ -112,6 +112,23 @@ TEST(ExpertsWork, BytesOfPermutationsByHand) {
   EXPECT_DOUBLE_EQ(experts_work(run).forward_bytes, norm + router + 7 * rows + sums + 2 * 20 * 15);
 }
 
+// All wait for the fullest: its products, the activation's bytes, and what it receives and sends back.
+TEST(ExpertsWork, TheFullestRankIsWaitedFor) {
+  config::Run even = mixtral(8, 1, 8), uneven = even;
+  uneven.model.moe.assumed_imbalance = 1.5;
+  const double more = kPasses * kLayers * 6 * kTokens * kChoices * 3 * kHidden * 14336 / 1e12 / 2;
+  EXPECT_NEAR(estimate_step(uneven, ideal()).compute - estimate_step(even, ideal()).compute, more,
+              1e-6 * more);
+  Hardware h = instant();
+  h.intra_node.bandwidth = 1e9;
+  const double ways = kPasses * kLayers * 4 * kRows * 7 / 8 / 1e9;
+  EXPECT_NEAR(estimate_step(uneven, h).experts - estimate_step(even, h).experts, ways / 2, 1e-9 * ways);
+  const Work one = experts_work(even), other = experts_work(uneven);
+  // A half more rows: laid in order and back, and through the activation, whose columns are 2 + 1 of the ffn.
+  const double row = kTokens * kChoices * kBf16 / 2;
+  EXPECT_DOUBLE_EQ(other.forward_bytes - one.forward_bytes, row * (4 * kHidden + 3 * 14336));
+}
+
 TEST(ExpertsWork, FewRowsOfManyExpertsAreSlow) {
   const Hardware h100 = read_hardware("h100");
   double last = 0;

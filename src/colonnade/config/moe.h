@@ -41,6 +41,10 @@ struct Moe {
   bool pad_expert_input_to_capacity = false;     ///< every expert computes as many rows
   TokenDropPolicy token_drop_policy = TokenDropPolicy::kProbs;
 
+  /// Not of a run, which routes as its data says: what a plan and its dry runs assume. Rows that the fullest
+  /// rank of an expert group receives over their mean. `plan --expert-imbalance`
+  double assumed_imbalance = 1;
+
   friend bool operator==(const Moe&, const Moe&) = default;
 };
 

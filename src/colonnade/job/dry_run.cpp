@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <map>
+#include <set>
 
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/job/token_steps.h"
+#include "colonnade/plan/capacity.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
+#include "colonnade/plan/rank_classes.h"
 #include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::job {
@@ -30,6 +33,16 @@ std::vector<comm::LoggedCall> calls_of(const comm::CallLog& log) {
   std::vector<comm::LoggedCall> calls = log.calls();
   for (comm::LoggedCall& call : calls) call.agreed = call.agreed || call.what == kLossSums;
   return calls;
+}
+
+/// Of every group in which the first rank of a stage spoke, the first and the last member.
+std::set<int> ends_of_groups(const std::map<int, DryRun>& seen) {
+  std::set<int> stages, ends;
+  for (const auto& [rank, one] : seen) {
+    if (!stages.insert(one.pipeline_rank).second) continue;
+    for (const comm::LoggedCall& call : one.calls) ends.insert({call.ranks->front(), call.ranks->back()});
+  }
+  return ends;
 }
 
 /// As the dry run sees it.
@@ -88,7 +101,9 @@ DryRun dry_run(const config::Run& run, int rank) {
   const StepReport report =
       job.train_step(empty_steps(job.run), {.learning_rate = 1e-3, .weight_decay = 0.1});
 
-  DryRun seen{.rank = rank, .pipeline_rank = job.ranks.coord(plan::Axis::kPp)};
+  DryRun seen{.rank = rank,
+              .pipeline_rank = job.ranks.coord(plan::Axis::kPp),
+              .expert_rank = job.ranks.coord(plan::Axis::kEp)};
   for (const tensor::Parameter* p : job.parameters())
     seen.num_parameters += p->spec.trained ? p->value.numel() : 0;
   seen.parameters = bytes_of(job.buffers().params());
@@ -100,30 +115,50 @@ DryRun dry_run(const config::Run& run, int rank) {
   return seen;
 }
 
-std::vector<int> ranks_of_all_classes(const config::Run& run) {
-  const plan::Mesh mesh(run.parallel);
-  std::vector<int> ranks(static_cast<std::size_t>(run.parallel.world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  if (run.parallel.world_size <= kSmallWorld) return ranks;
-  std::map<int, std::pair<int, int>> ends;  // by stage: first and last
-  for (const int rank : ranks) {
-    const auto [found, is_new] = ends.try_emplace(mesh.coord(rank, plan::Axis::kPp), rank, rank);
-    found->second.second = rank;
+std::vector<DryRun> dry_run_all(const config::Run& run) {
+  const int world = run.parallel.world_size;
+  std::map<int, DryRun> seen;
+  const auto look_at = [&](int rank) {
+    if (!seen.contains(rank)) seen.emplace(rank, dry_run(run, rank));
+  };
+  if (world <= kSmallWorld) {
+    for (int rank = 0; rank < world; ++rank) look_at(rank);
+  } else {
+    const std::vector<int> classes = plan::rank_classes(run);
+    const auto alike = [&](int rank) {
+      return static_cast<int>(std::ranges::count(classes, classes.at(static_cast<std::size_t>(rank))));
+    };
+    std::set<int> known;
+    for (int rank = 0; rank < world; ++rank)
+      if (known.insert(classes[static_cast<std::size_t>(rank)]).second) look_at(rank);
+    for (const int end : ends_of_groups(seen)) look_at(end);
+    for (auto& [rank, one] : seen) one.alike = alike(rank);
   }
-  std::vector<int> some;
-  for (const auto& [stage, both] : ends) some.insert(some.end(), {both.first, both.second});
-  return some;
+  std::vector<DryRun> all;
+  for (auto& [rank, one] : seen) all.push_back(std::move(one));
+  return all;
 }
 
-std::vector<plan::StageMemory> plan_of_dry_runs(const config::Run& run) {
-  return plan::plan_memory(on_meta(run));
+std::vector<plan::StageMemory> plans_of(const config::Run& run, const std::vector<DryRun>& seen) {
+  std::map<double, std::vector<plan::StageMemory>> by_share;
+  std::vector<plan::StageMemory> plans;
+  for (const DryRun& one : seen) {
+    config::Run its = on_meta(run);
+    its.model.moe.assumed_imbalance =
+        plan::assumed_share(run.model.moe, one.expert_rank, run.parallel.expert_model_parallel_size);
+    auto& stages = by_share[its.model.moe.assumed_imbalance];
+    if (stages.empty()) stages = plan::plan_memory(its);
+    plans.push_back(stages.at(static_cast<std::size_t>(one.pipeline_rank)));
+  }
+  return plans;
 }
 
 std::vector<std::string> broken_promises(const config::Run& run, const std::vector<DryRun>& seen) {
-  const auto plans = plan_of_dry_runs(run);
+  const auto plans = plans_of(run, seen);
   std::vector<std::string> faults;
-  for (const DryRun& one : seen) {
-    const plan::StageMemory& plan = plans.at(static_cast<std::size_t>(one.pipeline_rank));
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const DryRun& one = seen[i];
+    const plan::StageMemory& plan = plans[i];
     const auto say = [&](const char* what, std::int64_t got, std::int64_t planned) {
       faults.push_back(fmt::format(
           "rank {}, {}: must be as planned, {}; got {}; the plan is wrong for these settings, please "

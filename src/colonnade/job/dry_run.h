@@ -17,6 +17,8 @@ namespace colonnade::job {
 struct DryRun {
   int rank = 0;
   int pipeline_rank = 0;
+  int expert_rank = 0;
+  int alike = 1;                    ///< ranks of the world that it stands for, itself with them
   std::int64_t num_parameters = 0;  ///< local elements, tied copies and filling rows with them
   std::int64_t parameters = 0;      ///< bytes, as in plan::StageMemory
   std::int64_t gradients = 0;
@@ -31,22 +33,25 @@ std::int64_t optimizer_bytes(Job& job);
 
 /// Builds rank `rank` of `run` (complete and sound) and trains one step: forward and backward of all
 /// micro-batches in the order of its schedule, sums of gradients, update. What depends on data follows one
-/// assumption: every expert gets the same number of tokens. The first call puts a counter in front of
-/// the allocator of meta tensors, so no meta tensor should be there before.
+/// assumption (plan::assumed_share): experts of a rank get equally many tokens, those of all ranks too unless
+/// the settings say otherwise. The first call puts a counter in front of the allocator of meta tensors, so
+/// no meta tensor should be there before.
 DryRun dry_run(const config::Run& run, int rank);
 
-/// The ranks that stand for all: every rank of a world of up to 16, otherwise the first and the last rank of
-/// each pipeline stage.
-std::vector<int> ranks_of_all_classes(const config::Run& run);
+/// The same of ranks that stand for all of the world, ascending: every rank of up to 16; otherwise the first
+/// one of each class (plan::rank_classes), and of every group in which the first rank of a pipeline stage was
+/// seen to speak the first and the last member. The first ranks of all stages are a pipeline, so each message
+/// has both its ends.
+std::vector<DryRun> dry_run_all(const config::Run& run);
 
 /// A micro-batch without content on the run's device: tokens and labels are 0.
 tensor::Batch empty_batch(const config::Run& run);
 /// Steps on such micro-batches.
 pipeline::Steps empty_steps(const config::Run& run);
 
-/// The plan by pipeline stage that dry runs are held against: meta tensors go the ways of the CPU, which
-/// copies the output of attention where CUDA may not.
-std::vector<plan::StageMemory> plan_of_dry_runs(const config::Run& run);
+/// What each of these dry runs is held against, the plan of its stage and of its experts' share of the rows:
+/// meta tensors go the ways of the CPU, which copies the output of attention where CUDA may not.
+std::vector<plan::StageMemory> plans_of(const config::Run& run, const std::vector<DryRun>& seen);
 
 /// What that plan promised otherwise than `seen`, a sentence each: other numbers of parameters or bytes
 /// between steps, a peak more than 3 % away.

@@ -7,6 +7,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/searchsorted.h>
 
+#include <cmath>
+
 #include "colonnade/kernels/permute.h"
 #include "colonnade/ops/autograd.h"
 #include "colonnade/ops/launch.h"
@@ -105,7 +107,8 @@ RowOrder order_by_expert(const Tensor& experts, const ExpertRange& range) {
   const auto options = experts.options();
   const bool limited = range.most > 0;
   if (experts.is_meta()) {
-    std::int64_t rows = pairs * range.count / range.all;
+    const double even = static_cast<double>(pairs * range.count) / static_cast<double>(range.all);
+    std::int64_t rows = std::llround(even * range.assumed);
     if (limited) rows = range.filled ? range.count * range.most : std::min(rows, range.count * range.most);
     return {at::empty({rows}, options), at::empty({rows}, options), at::empty(experts.sizes(), options),
             at::empty({range.count}, options)};

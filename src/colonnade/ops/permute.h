@@ -20,12 +20,14 @@ struct ExpertRange {
   std::int64_t first = 0, count = 0, all = 0;
   std::int64_t most = 0;  ///< rows that each has at most, since all others are dropped already; 0: any number
   bool filled = false;    ///< each has exactly `most` rows, zeros at its end
+  /// On meta: rows of these experts over those of as many average ones, when nothing is filled.
+  double assumed = 1;
 };
 
 /// Rows of the experts in `range` ordered by expert, those of one expert by token; pairs of other experts
 /// and, where there is a `most`, of those from range.all on are dropped. experts int64 [n, k]. Without a
 /// `most` they lie within [0, range.all). The host waits for the device unless all experts are wanted or they
-/// are filled. On meta the numbers are undefined, and every expert has equally many rows.
+/// are filled. On meta the numbers are undefined, and how many rows there are is assumed.
 RowOrder order_by_expert(const at::Tensor& experts, const ExpertRange& range);
 /// Those of all experts; nothing waits for the device.
 inline RowOrder order_by_expert(const at::Tensor& experts, std::int64_t num_experts) {

@@ -42,7 +42,10 @@ std::int64_t expert_evaluation(const Sizes& z) {
   const std::int64_t rows = z.rows * z.e * z.m.hidden_size, ffn = z.rows * z.e * z.expert_ffn;
   const std::int64_t ranks = z.ep * z.etp;
   const bool gathers = ranks > 1 && z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
-  const std::int64_t border = gathers ? rows + ranks * z.hidden : ranks > 1 ? 3 * rows : rows + z.hidden;
+  const std::int64_t home = z.weighed * z.e * z.m.hidden_size;
+  const std::int64_t border = gathers     ? rows + ranks * z.hidden
+                              : ranks > 1 ? std::max(2 * rows, z.hidden) + home
+                                          : rows + z.hidden;
   return routing_activations(z) + std::max({border, rows + z.up * ffn, (z.up + 1) * ffn});
 }
 

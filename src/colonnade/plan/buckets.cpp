@@ -62,17 +62,8 @@ class Filler {
 /// Elements of one family that rank `rank` of `shards` owns.
 std::int64_t owned_by(const FlatLayout& layout, Family family, int rank, int shards) {
   std::int64_t owned = 0;
-  for (const FlatBucket& bucket : layout.buckets) {
-    if (bucket.family != family) continue;
-    const std::int64_t part = (bucket.end - bucket.begin) / shards;
-    const std::int64_t begin = bucket.begin + part * rank;
-    for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-      const FlatEntry& entry = layout.entries[i];
-      const std::int64_t from = std::max(entry.begin, begin);
-      const std::int64_t to = std::min(entry.begin + entry.numel, begin + part);
-      owned += std::max<std::int64_t>(0, to - from);
-    }
-  }
+  for (const FlatBucket& bucket : layout.buckets)
+    if (bucket.family == family) owned += elements_in_part(layout, bucket, rank, shards);
   return owned;
 }
 
@@ -131,6 +122,18 @@ FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64
            {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kStages})
         place(c, family, further);
   return filler.take();
+}
+
+std::int64_t elements_in_part(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts) {
+  const std::int64_t length = (bucket.end - bucket.begin) / parts, begin = bucket.begin + length * part;
+  std::int64_t elements = 0;
+  for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+    const FlatEntry& entry = layout.entries[i];
+    const std::int64_t from = std::max(entry.begin, begin);
+    const std::int64_t to = std::min(entry.begin + entry.numel, begin + length);
+    elements += std::max<std::int64_t>(0, to - from);
+  }
+  return elements;
 }
 
 std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards) {

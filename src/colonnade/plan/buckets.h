@@ -93,6 +93,9 @@ FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64
 /// `shards`: at most, over the ranks. Filling belongs to nobody.
 std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards);
 
+/// Elements of a bucket's parameters that lie in part `part` of `parts` equal ones.
+std::int64_t elements_in_part(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts);
+
 /// Elements that a rank holds between uses, filling included, when the buckets of families with more than one
 /// shard are cut; without cuts the size of the layout.
 std::int64_t held_elements(const FlatLayout& layout, const Replicas& shards);

@@ -117,7 +117,13 @@ double encoder_tensor_bytes(const config::Run& run, const std::vector<StageBlock
   return ring(bytes, tp);
 }
 
-/// Of all layers with experts of a stage, for one micro-batch.
+/// What the fullest of `ranks` sends in an exchange there and back, over what each sends where all are alike:
+/// there, less stays at home of what it has, and more goes back.
+double there_and_back(double fullest, int ranks) {
+  return ranks == 1 ? 1 : (ranks + fullest * (ranks - 2)) / (2.0 * (ranks - 1));
+}
+
+/// Of all layers with experts of a stage, for one micro-batch, of the fullest rank.
 double expert_bytes(const config::Run& run, const StageBlocks& stage) {
   const auto layers = static_cast<double>(layers_with_predictions(run.model, stage).experts);
   if (layers == 0) return 0;
@@ -127,7 +133,8 @@ double expert_bytes(const config::Run& run, const StageBlocks& stage) {
   double bytes = 0;
   for (const Collective& c : experts_work(run).collectives)
     if (c.among == Among::kExperts)
-      bytes += (c.forward * (layers + again) + c.backward * layers) * ring(c.bytes, ranks);
+      bytes += (c.forward * (layers + again) + c.backward * layers) * ring(c.bytes, ranks) *
+               there_and_back(c.fullest, ranks);
   return bytes;
 }
 

@@ -18,6 +18,26 @@ std::vector<Chunk> context_chunks(std::int64_t length, int rank, int ranks) {
   return {{rank * size, size}, {(chunks - 1 - rank) * size, size}};
 }
 
+Meeting meeting(std::int64_t length, int rank, int owner, int ranks) {
+  const std::vector<Chunk> own = context_chunks(length, rank, ranks);
+  const std::vector<Chunk> theirs = context_chunks(length, owner, ranks);
+  const std::int64_t size = length / (2 * std::int64_t{ranks});
+  if (owner == rank) return {0, 0, 2 * size, own, own, true};
+  if (owner < rank) return {0, 0, size, own, {theirs[0]}, false};
+  return {size, 0, 2 * size, {own[1]}, theirs, false};
+}
+
+std::vector<Meeting> meetings_with_others(std::int64_t length, int rank, int ranks) {
+  const std::vector<Chunk> own = context_chunks(length, rank, ranks);
+  const std::int64_t size = length / (2 * std::int64_t{ranks});
+  const Chunk before{0, rank * size}, between{(rank + 1) * size, (2 * ranks - 2 * rank - 2) * size};
+  std::vector<Meeting> meetings;
+  if (before.length > 0) meetings.push_back({0, 0, before.length, own, {before}, false});
+  if (between.length > 0)
+    meetings.push_back({size, between.begin, between.length, {own[1]}, {between}, false});
+  return meetings;
+}
+
 std::vector<Chunk> SequencePart::chunks(std::int64_t length) const {
   const std::int64_t own = length / ranks(), first = own * part, last = first + own;
   std::vector<Chunk> kept;

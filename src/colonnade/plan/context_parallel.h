@@ -23,6 +23,21 @@ struct Chunk {
 /// `length`.
 std::vector<Chunk> context_chunks(std::int64_t length, int rank, int ranks);
 
+/// Queries of a rank, from row `first_query` on, and rows [first_key, first_key + keys) of a buffer of keys,
+/// with what both are of the sequence.
+struct Meeting {
+  std::int64_t first_query = 0, first_key = 0, keys = 0;
+  std::vector<Chunk> query_chunks, key_chunks;
+  bool causal = false;  ///< some keys are later than some queries
+};
+/// Of rank r's queries with the keys of `owner` as that one holds them, those pairs of chunks left out in
+/// which every key is later.
+Meeting meeting(std::int64_t length, int rank, int owner, int ranks);
+/// Of rank r's queries with all keys in the order of the sequence, its own ones left out; none, one or two.
+std::vector<Meeting> meetings_with_others(std::int64_t length, int rank, int ranks);
+/// In a ring: whether a rank sends to the next one before it receives. Neighbours take turns.
+inline bool sends_first(int rank) { return rank % 2 == 0; }
+
 /// What a rank holds of each sequence between layers: the chunks of its context rank, laid one behind the
 /// other, and of them one of `parts` equal parts (the tensor ranks, with sequence parallelism).
 struct SequencePart {

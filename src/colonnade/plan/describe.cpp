@@ -228,9 +228,16 @@ std::string experts_text(const config::Run& run) {
   const Table table = experts_table(run);
   if (table.size() == 1) return "";
   const Mesh mesh(run.parallel);
-  return fmt::format("{} of each layer: tensor {} x expert {} x data {}\n{}\n",
+  const double most = run.model.moe.assumed_imbalance;
+  const std::string assumed =
+      most == 1 ? ""
+                : fmt::format(
+                      "assumed: the fullest expert rank of a layer gets {:g} times the mean number of rows; "
+                      "memory, traffic and time are its\n",
+                      most);
+  return fmt::format("{} of each layer: tensor {} x expert {} x data {}\n{}{}\n",
                      counted(run.model.moe.num_experts, "expert"), mesh.size(Axis::kEtp),
-                     mesh.size(Axis::kEp), mesh.size(Axis::kEdp), table_text(table));
+                     mesh.size(Axis::kEp), mesh.size(Axis::kEdp), assumed, table_text(table));
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ struct Collective {
   bool exchange;  ///< each rank sends every other one its part; else gathered, or summed and scattered
   double bytes;   ///< of an exchange: what a rank sends, its own part included; else in all
   int forward, backward;  ///< how often
+  /// Of an exchange that goes there and back by turns: what the fullest rank receives there, and sends back,
+  /// over what it sends.
+  double fullest = 1;
 };
 
 /// Of one micro-batch on one rank. Passes over memory are counted as the fused kernels of ops/ make them.
@@ -98,7 +101,7 @@ Work narrow_heads_work(const config::Run& run, std::int64_t layer = 0);
 /// Norm with residual, fc1, activation (reads fc1's output, writes fc2's input), fc2.
 Work mlp_work(const config::Run& run);
 /// In place of an MLP: norm, router in fp32, rows to their experts and back, products of a rank's experts,
-/// shared experts. Each expert gets as many rows; see work_experts.cpp.
+/// shared experts, on the fullest rank where routing is assumed to be uneven; see work_experts.cpp.
 Work experts_work(const config::Run& run);
 /// Of it the experts' activation, and the shared experts.
 Work expert_activation_work(const config::Run& run);

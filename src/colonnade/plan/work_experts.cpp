@@ -1,7 +1,8 @@
 // A mixture of experts: router, rows to experts and back, products of this rank's experts. With k choices of
 // a token, f columns of an expert, E experts, ep expert ranks and etp expert tensor ranks, R = r k etp rows
-// leave a rank (fewer with a capacity below 1, more filled up to one), and as many arrive, R ep / E for each
-// of its E / ep experts: routing is assumed to be balanced.
+// leave a rank (fewer with a capacity below 1, more filled up to one), and R u arrive, R u ep / E for each of
+// its E / ep experts. u is what routing is assumed to bring the fullest rank over the mean, 1 unless
+// --expert-imbalance says otherwise: the others wait for it.
 #include "colonnade/plan/capacity.h"
 #include "colonnade/plan/work_sizes.h"
 
@@ -18,11 +19,16 @@ struct ExpertSizes {
         etp(run.parallel.expert_tensor()),
         ranks(ep * etp),
         local(experts / ep),
-        rows(static_cast<double>(expert_rows(run.model.moe, static_cast<std::int64_t>(z.r))) * etp),
+        fullest(assumed_share(run.model.moe, 0, run.parallel.expert_model_parallel_size)),
+        chosen(static_cast<double>(expert_rows(run.model.moe, static_cast<std::int64_t>(z.r))) * etp),
+        rows(chosen * fullest),
         ffn(static_cast<double>(run.model.moe.ffn_hidden_size) / etp),
+        chosen_bytes(chosen * z.h * z.e),
         row_bytes(rows * z.h * z.e),
         gathers(run.model.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather) {}
-  double k, experts, ep, etp, ranks, local, rows, ffn, row_bytes;
+  double k, experts, ep, etp, ranks, local;
+  double fullest, chosen, rows;  ///< rows that leave this rank, and those of its experts
+  double ffn, chosen_bytes, row_bytes;
   bool gathers;
 };
 
@@ -36,25 +42,25 @@ void add_router(Work& work, const WorkSizes& z, const ExpertSizes& x) {
 /// Rows of a token's choices out of its own (read and written), and their weighted sum back; backward the
 /// rows of the sum's gradient, for which the weights' gradients read the rows again, and the sum of
 /// gradients.
-void add_permutation(Work& work, const WorkSizes& z, const ExpertSizes& x, double tokens) {
+void add_permutation(Work& work, const WorkSizes& z, double rows, double tokens) {
   const double sums = tokens * z.h * z.e;
-  work.pass(3 * x.row_bytes + sums, 4 * x.row_bytes + sums, 4, 4);
+  work.pass(3 * rows + sums, 4 * rows + sums, 4, 4);
 }
 
 /// Rows are sent to their experts, laid in the experts' order, laid back and sent home, each way again
 /// backward; numbers of rows go before them.
 void add_exchange(Work& work, const WorkSizes& z, const ExpertSizes& x) {
-  add_permutation(work, z, x, z.r);
+  add_permutation(work, z, x.chosen_bytes, z.r);
   if (x.ranks == 1) return;
   if (!z.m.moe.pad_expert_input_to_capacity)
     work.collectives.push_back({Among::kExperts, true, x.experts * x.etp * kInt64, 1, 0});
-  work.collectives.push_back({Among::kExperts, true, x.row_bytes, 2, 2});
+  work.collectives.push_back({Among::kExperts, true, x.chosen_bytes, 2, 2, x.fullest});
   work.pass(4 * x.row_bytes, 4 * x.row_bytes, 2, 2);
 }
 
 /// All tokens of the group are gathered with their choices and weights, and sums are scattered.
 void add_gathering(Work& work, const WorkSizes& z, const ExpertSizes& x) {
-  add_permutation(work, z, x, z.r * x.ranks);
+  add_permutation(work, z, x.row_bytes, z.r * x.ranks);
   if (x.ranks == 1) return;
   work.collectives.push_back({Among::kExperts, false, x.ranks * z.r * x.k * (kInt64 + kFp32), 1, 0});
   work.collectives.push_back({Among::kExperts, false, x.ranks * z.r * x.k * kFp32, 0, 1});

@@ -103,8 +103,9 @@ class Stopwatch {
         break;
     }
     if (!c.exchange) return ways_.experts.seconds(c.bytes);
-    return how_.once_per_node ? ways_.expert_exchange.seconds_once_per_node(c.bytes, work.choices)
-                              : ways_.expert_exchange.seconds(c.bytes);
+    const double bytes = c.bytes * c.fullest;
+    return how_.once_per_node ? ways_.expert_exchange.seconds_once_per_node(bytes, work.choices)
+                              : ways_.expert_exchange.seconds(bytes);
   }
 
   /// `weight_bytes`: of the operand or result that has the weight's shape.

@@ -16,43 +16,22 @@ namespace {
 
 using at::Tensor;
 using plan::Chunk;
+using plan::Meeting;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Queries from one row on and some rows of a buffer of keys, with what both are of the sequence.
-struct Meeting {
-  std::int64_t first_query = 0, first_key = 0, keys = 0;
-  std::vector<Chunk> query_chunks, key_chunks;
-  bool causal = false;
-};
-
-/// Sequences of this rank's part of `qkv`, and where the part lies in them.
+/// Sequences of this rank's part of `qkv`, and who shares them.
 struct Place {
   Place(const ops::Qkv& qkv, const comm::Group& group)
-      : rank(group.rank()),
-        ranks(group.size()),
-        size(qkv.q.size(2) / 2),
-        length(2 * size * ranks),
-        own(plan::context_chunks(length, rank, ranks)) {}
+      : rank(group.rank()), ranks(group.size()), length(qkv.q.size(2) * group.size()) {}
   int rank, ranks;
-  std::int64_t size, length;  ///< of a chunk, of the sequence
-  std::vector<Chunk> own;
+  std::int64_t length;  ///< of the sequence
 
   /// With the keys of rank `owner` as it holds them.
-  [[nodiscard]] Meeting with(int owner) const {
-    const std::vector<Chunk> theirs = plan::context_chunks(length, owner, ranks);
-    if (owner == rank) return {0, 0, 2 * size, own, own, true};
-    if (owner < rank) return {0, 0, size, own, {theirs[0]}, false};
-    return {size, 0, 2 * size, {own[1]}, theirs, false};
-  }
+  [[nodiscard]] Meeting with(int owner) const { return plan::meeting(length, rank, owner, ranks); }
   /// With all keys in the order of the sequence, besides its own.
-  [[nodiscard]] std::vector<Meeting> with_all() const {
-    std::vector<Meeting> meetings;
-    const Chunk before{0, rank * size}, between{(rank + 1) * size, (2 * ranks - 2 * rank - 2) * size};
-    if (before.length > 0) meetings.push_back({0, 0, before.length, own, {before}, false});
-    if (between.length > 0)
-      meetings.push_back({size, between.begin, between.length, {own[1]}, {between}, false});
-    return meetings;
+  [[nodiscard]] std::vector<Meeting> with_others() const {
+    return plan::meetings_with_others(length, rank, ranks);
   }
 };
 
@@ -108,9 +87,9 @@ class Transfer {
     const auto send = [&] { sending_ = ring_->send(buffer, (rank + 1) % k, tag_, name_); };
     const auto receive = [&] { receiving_ = ring_->recv(received_, (rank + k - 1) % k, tag_, name_); };
     // The first message between two ranks may hold up both until the other comes (NCCL): neighbours meet.
-    if (rank % 2 == 0) send();
+    if (plan::sends_first(rank)) send();
     receive();
-    if (rank % 2 != 0) send();
+    if (!plan::sends_first(rank)) send();
   }
   Tensor wait() {
     receiving_.wait();
@@ -171,7 +150,7 @@ ops::BlockOutput forward(const ops::Qkv& qkv, const Tensor& mask, const BlocksAr
   if (args.gathers) {
     sum.meet(place.with(place.rank), kv);
     const Tensor all = gathered(kv, args, " / keys and values");
-    for (const Meeting& m : place.with_all()) sum.meet(m, all);
+    for (const Meeting& m : place.with_others()) sum.meet(m, all);
     return sum.whole();
   }
   Transfer keys(args.group, kKeys, args.name + " / keys and values");
@@ -225,7 +204,7 @@ Tensor backward_gathered(Backward& grads, const Place& place, const Tensor& kv, 
   grads.meet(place.with(place.rank), kv, grad_kv);
   const Tensor all = gathered(kv, args, " / keys and values again");
   const Tensor grad_all = at::zeros(all.sizes(), grad_kv.options());
-  for (const Meeting& m : place.with_all()) grads.meet(m, all, grad_all);
+  for (const Meeting& m : place.with_others()) grads.meet(m, all, grad_all);
   const std::int64_t l = all.size(0) * all.size(1) * all.size(2);
   Tensor sum = at::empty(kv.sizes(), grad_kv.options());
   args.group

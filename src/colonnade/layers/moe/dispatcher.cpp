@@ -8,6 +8,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/layers/regions.h"
 #include "colonnade/ops/permute.h"
+#include "colonnade/plan/capacity.h"
 #include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
@@ -17,15 +18,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Counts = std::vector<std::int64_t>;
 
-/// Numbers on the host; on meta `total` in equal shares.
-Counts on_host(const at::Tensor& counts, std::int64_t total) {
+/// Numbers on the host; those of meta are assumed.
+Counts on_host(const at::Tensor& counts) {
   Counts numbers(static_cast<std::size_t>(counts.numel()));
-  if (counts.is_meta()) {
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = total * static_cast<std::int64_t>(i + 1) / counts.numel() -
-                   total * static_cast<std::int64_t>(i) / counts.numel();
-    return numbers;
-  }
   const at::Tensor host = counts.cpu().contiguous();
   std::copy_n(host.const_data_ptr<std::int64_t>(), host.numel(), numbers.begin());
   return numbers;
@@ -39,15 +34,16 @@ std::int64_t sum(const Counts& counts) {
 struct Site {
   comm::Group group;
   std::int64_t etp, local_experts, all_experts;
-  bool filled;  ///< every expert computes as many rows
+  config::Moe moe;
   std::string name;
-};
 
-/// Rows of each expert of `order`.
-Counts counts_of(const ops::RowOrder& order, const ops::ExpertRange& range) {
-  if (range.filled) return Counts(static_cast<std::size_t>(range.count), range.most);
-  return on_host(order.counts, order.token.size(0));
-}
+  [[nodiscard]] int expert_ranks() const { return group.size() / static_cast<int>(etp); }
+  [[nodiscard]] int expert_rank() const { return group.rank() / static_cast<int>(etp); }
+  /// Whether every expert computes as many rows.
+  [[nodiscard]] bool fills(const ops::Routing& routing) const {
+    return moe.pad_expert_input_to_capacity && routing.capacity > 0;
+  }
+};
 
 // ---- by gathering ----
 
@@ -74,9 +70,12 @@ class ByGathering final : public Dispatcher {
     const bool alone = site_.group.size() == 1;
     const at::Tensor weights = alone ? routing.weights : GatherRows::apply(routing.weights, &site_);
     const at::Tensor experts = gather_sequence(routing.experts, site_.group, site_.name + " / experts");
-    const std::int64_t first = site_.group.rank() / site_.etp * site_.local_experts;
-    const ops::ExpertRange range{first, site_.local_experts, site_.all_experts,
-                                 routing.capacity * site_.group.size(), site_.filled && routing.capacity > 0};
+    const ops::ExpertRange range{site_.expert_rank() * site_.local_experts,
+                                 site_.local_experts,
+                                 site_.all_experts,
+                                 routing.capacity * site_.group.size(),
+                                 site_.fills(routing),
+                                 plan::assumed_share(site_.moe, site_.expert_rank(), site_.expert_ranks())};
     const ops::RowOrder order = ops::order_by_expert(experts, range);
     const Counts counts = counts_of(order, range);
     at::Tensor rows = ops::permute(alone ? x : GatherRows::apply(x, &site_), order);
@@ -85,6 +84,16 @@ class ByGathering final : public Dispatcher {
   }
 
  private:
+  /// Rows of each expert; on meta nobody asks which has how many.
+  static Counts counts_of(const ops::RowOrder& order, const ops::ExpertRange& range) {
+    Counts counts(static_cast<std::size_t>(range.count), range.most);
+    if (range.filled) return counts;
+    if (!order.counts.is_meta()) return on_host(order.counts);
+    counts.assign(counts.size(), 0);
+    counts.front() = order.token.size(0);
+    return counts;
+  }
+
   Site site_;
 };
 
@@ -188,7 +197,7 @@ class ByExchange final : public Dispatcher {
                                const ComputeExperts& compute,
                                const std::function<void()>& beside) const override {
     const std::int64_t all = members() * site_.local_experts;
-    const ops::ExpertRange range{0, all, all, routing.capacity, site_.filled && routing.capacity > 0};
+    const ops::ExpertRange range{0, all, all, routing.capacity, site_.fills(routing)};
     const ops::RowOrder order = ops::order_by_expert(seats(routing.experts), range);
     const at::Tensor weights = repeated(routing.weights);
     at::Tensor rows = ops::permute(x, order);
@@ -198,7 +207,7 @@ class ByExchange final : public Dispatcher {
       rows = compute(std::move(rows), sent);
       return ops::unpermute(rows, weights, order);
     }
-    const Counts received = range.filled ? sent : ask_counts(order.counts, rows.size(0));
+    const Counts received = range.filled ? sent : ask_counts(order.counts, sent);
     const Exchange exchange = plan(sent, received, x.device());
     rows = send_rows(std::move(rows), exchange, beside);
     Counts counts(static_cast<std::size_t>(site_.local_experts));
@@ -236,11 +245,29 @@ class ByExchange final : public Dispatcher {
     return (first.unsqueeze(-1) + shares).flatten(1);
   }
 
-  /// Rows that every member sends to each of this rank's experts, by member.
-  [[nodiscard]] Counts ask_counts(const at::Tensor& own, std::int64_t total) const {
+  /// Rows for each expert on each member, by member; on meta those of an expert are assumed.
+  [[nodiscard]] Counts counts_of(const ops::RowOrder& order, const ops::ExpertRange& range) const {
+    if (range.filled) return Counts(static_cast<std::size_t>(range.count), range.most);
+    if (!order.counts.is_meta()) return on_host(order.counts);
+    const Counts by_expert =
+        plan::assumed_rows(site_.moe, order.token.size(0) / site_.etp, site_.expert_ranks());
+    Counts counts;
+    for (int m = 0; m < members(); ++m) {
+      const auto first = by_expert.begin() + m / site_.etp * site_.local_experts;
+      counts.insert(counts.end(), first, first + site_.local_experts);
+    }
+    return counts;
+  }
+
+  /// Rows that every member sends to each of this rank's experts, by member; on meta all send alike.
+  [[nodiscard]] Counts ask_counts(const at::Tensor& own, const Counts& sent) const {
     at::Tensor others = at::empty_like(own);
     site_.group.all_to_all(others, own, site_.name + " / numbers of rows").wait();
-    return on_host(others, total);
+    if (!own.is_meta()) return on_host(others);
+    const auto first = sent.begin() + site_.group.rank() * site_.local_experts;
+    Counts received;
+    for (int m = 0; m < members(); ++m) received.insert(received.end(), first, first + site_.local_experts);
+    return received;
   }
 
   [[nodiscard]] Exchange plan(const Counts& sent, const Counts& received, const at::Device& device) const {
@@ -288,12 +315,7 @@ std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Contex
   COL_CHECK(num_experts % blocks == 0,
             "{}: the experts must divide by the expert-parallel size; got {} and {}", name, num_experts,
             blocks);
-  Site site{context.experts,
-            context.expert_tensor,
-            num_experts / blocks,
-            num_experts,
-            moe.pad_expert_input_to_capacity,
-            std::move(name)};
+  Site site{context.experts, context.expert_tensor, num_experts / blocks, num_experts, moe, std::move(name)};
   if (moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
     return std::make_unique<ByGathering>(std::move(site));
   return std::make_unique<ByExchange>(std::move(site));

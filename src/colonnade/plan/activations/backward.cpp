@@ -109,10 +109,12 @@ void routed_backward(Moments& moments, const config::Run& run, const Sizes& z, c
   const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
   const std::int64_t ranks = z.ep * z.etp;
   const ExpertBytes x(z);
+  const std::int64_t home = z.weighed * z.m.hidden_size * z.e;
   const std::int64_t all = ranks > 1 && gathers ? ranks * z.hidden : 0;
   const std::int64_t weight = waits ? 0 : expert_gradient(run, z);
-  moments.see(all + x.rows);                           // gradients of rows take the place of their outputs
+  moments.see(all + home);                             // gradients of rows take the place of their outputs
   if (ranks > 1 && !gathers) moments.see(2 * x.rows);  // those that arrive, and in order
+  moments.drop(home - x.rows);
   moments.keep(again.activation);
   moments.see(x.down + weight);
   moments.keep(x.down);
@@ -122,8 +124,9 @@ void routed_backward(Moments& moments, const config::Run& run, const Sizes& z, c
   moments.see(x.rows + z.up * weight);
   moments.keep(x.rows);
   if (!waits) moments.drop(x.rows + x.up);
-  if (ranks > 1) moments.see(gathers ? all : 2 * x.rows);
+  if (ranks > 1) moments.see(gathers ? all : x.rows + home);
   moments.drop(x.rows);
+  if (ranks > 1 && !gathers) moments.see(home + z.hidden);
   moments.keep(z.hidden);
   if (all > 0) moments.see(all);
 }
@@ -206,7 +209,9 @@ std::int64_t part_ending(const Sizes& z, std::int64_t layer) {
   if (!z.has_experts(layer)) return z.gathered + z.hidden;
   const bool gathers = z.m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather;
   const std::int64_t ranks = z.ep * z.etp, rows = z.rows * z.m.hidden_size * z.e;
-  const std::int64_t routed = ranks == 1 ? 0 : gathers ? ranks * z.hidden : 2 * rows - z.hidden;
+  const std::int64_t routed = ranks == 1 ? 0
+                              : gathers  ? ranks * z.hidden
+                                         : std::max(2 * rows, z.hidden) - z.hidden;
   if (z.shared_ffn == 0) return routed + z.hidden;
   return z.hidden + std::max({routed, z.gathered + z.hidden, 2 * z.hidden});
 }

@@ -90,7 +90,7 @@ std::int64_t routing_activations(const Sizes& z) {
     return router + z_loss + 2 * z.rows * kInt64 + ranks * pairs * (kInt64 + kFp32) +
            moe.num_experts / z.ep * kInt64;
   const std::int64_t exchange = ranks > 1 ? 2 * z.rows * kInt64 : 0;
-  return router + z_loss + exchange + 2 * z.rows * kInt64 + pairs * z.etp * (kInt64 + kFp32) +
+  return router + z_loss + exchange + 2 * z.chosen * kInt64 + pairs * z.etp * (kInt64 + kFp32) +
          moe.num_experts * z.etp * kInt64;
 }
 
@@ -100,7 +100,8 @@ namespace {
 std::int64_t expert_activations(const Sizes& z) {
   // With jitter nobody but shared experts keeps what the router reads without it.
   const std::int64_t noisy = z.m.moe.input_jitter_eps > 0 && z.shared_ffn > 0 ? z.hidden : 0;
-  return noisy + routing_activations(z) + z.rows * z.e * (2 * z.m.hidden_size + (z.up + 1) * z.expert_ffn) +
+  const std::int64_t computed = z.rows * z.e * (z.m.hidden_size + (z.up + 1) * z.expert_ffn);
+  return noisy + routing_activations(z) + computed + z.weighed * z.e * z.m.hidden_size +
          z.n * z.e * (z.up + 1) * z.shared_ffn + shared_gate_activations(z);
 }
 

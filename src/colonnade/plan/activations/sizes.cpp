@@ -2,6 +2,7 @@
 #include "colonnade/plan/activations/sizes.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "colonnade/plan/activations.h"
 #include "colonnade/plan/capacity.h"
@@ -36,7 +37,9 @@ Sizes::Sizes(const config::Run& run)
       ep(run.parallel.expert_model_parallel_size),
       etp(run.parallel.expert_tensor()),
       k(m.moe.router_topk),
-      rows(expert_rows(m.moe, r) * etp),
+      chosen(expert_rows(m.moe, r) * etp),
+      rows(std::llround(static_cast<double>(chosen) * assumed_share(m.moe, 0, static_cast<int>(ep)))),
+      weighed(m.moe.token_dispatcher_type == config::TokenDispatcher::kAllGather ? rows : chosen),
       expert_ffn(m.moe.ffn_hidden_size / etp),
       shared_ffn(m.moe.shared_expert_intermediate_size / tp),
       up(m.gated() ? 2 : 1),

@@ -37,7 +37,9 @@ struct Sizes {
   std::int64_t hidden;                ///< bytes of [r, h]
   std::int64_t gathered;              ///< bytes of a whole sequence, where it is cut
   std::int64_t ep, etp, k;
-  std::int64_t rows;                    ///< of this rank's experts, when all get equally many
+  std::int64_t chosen;                  ///< rows that leave this rank for their experts
+  std::int64_t rows;                    ///< of this rank's experts, the fullest one's where routing is uneven
+  std::int64_t weighed;                 ///< rows that are summed to tokens on this rank
   std::int64_t expert_ffn, shared_ffn;  ///< columns of this rank
   std::int64_t up;                      ///< columns of fc1 per column of the activation
 
