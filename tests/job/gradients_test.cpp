@@ -88,17 +88,32 @@ const std::vector<Layout> kContextLayouts = {
 
 TEST(Gradients, OfAGptWithSharedSequencesAgree) { expect_all_agree(kNoAttentionDropout, kContextLayouts); }
 
+// Every pair of a query and a key is dropped by its numbers, whichever block it is in.
+TEST(Gradients, OfAGptWithSharedSequencesAndAttentionDropoutAgree) {
+  std::vector<Layout> layouts = kContextLayouts;
+  layouts.push_back({"Cp2MadeAgain", 2,
+                     "--context-parallel-size 2 --recompute-granularity full --recompute-method uniform "
+                     "--recompute-num-layers 1"});
+  layouts.push_back({"Cp4TwoLevelsMadeAgain", 4,
+                     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes "
+                     "2 2 --recompute-activations"});
+  expect_all_agree("", layouts);
+  expect_all_agree(fmt::format("{}{}--window-size 6,0 --attn-logit-softcapping 0.5 ", kGroups, kUntied),
+                   layouts);
+  expect_all_agree(kLatentOfHidden, {layouts[0], layouts[1], layouts[3]});
+}
+
+TEST(Gradients, OfCappedScoresWithSharedSequencesAgree) {
+  const std::string capped = "--attn-logit-softcapping 0.5 ";
+  const std::string documents = "--reset-attention-mask --reset-position-ids ";
+  expect_all_agree(kNoAttentionDropout + capped + documents, kContextLayouts);
+  expect_all_agree(kGptOss + capped + "--num-query-groups 4 ",
+                   {kContextLayouts[0], kContextLayouts[1], kContextLayouts[2], kContextLayouts[3]});
+}
+
 TEST(Gradients, OfAGptWithSharedSequencesKeysAndAWindowAgree) {
   expect_all_agree(fmt::format("{}{}{}--window-size 6,0 ", kNoAttentionDropout, kGroups, kUntied),
                    kContextLayouts);
-}
-
-// Heads are dropped by their number wherever they are computed.
-TEST(Gradients, OfAGptWithExchangedHeadsAndAttentionDropoutAgree) {
-  expect_all_agree("", {kContextLayouts[2],
-                        {"Cp2Tp2Sp", 4,
-                         "--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 "
-                         "--sequence-parallel"}});
 }
 
 const std::vector<Layout> kExpertLayouts = {

@@ -208,6 +208,9 @@ constexpr const char* kContextModels[] = {
     "--reset-attention-mask --reset-position-ids ",
     "--softmax-type learnable ",
     "--mtp-num-layers 1 --position-embedding-type rope ",
+    "--attn-logit-softcapping 30 --softmax-type learnable ",
+    "--attention-dropout 0.1 ",
+    "--attn-logit-softcapping 30 --attention-dropout 0.1 --recompute-activations ",
 };
 
 /// Heads of values narrower than those of keys, and wider.

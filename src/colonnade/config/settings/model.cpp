@@ -203,7 +203,7 @@ void switches(Table& t) {
                                       "each head");
   t.add<kModel, &Model::attn_logit_softcapping>(
        "--attn-logit-softcapping",
-       "scores s become c tanh(s / c); 0: they do not; takes a slower path that keeps them")
+       "scores s become c tanh(s / c); 0: they do not; takes a slower path that writes them to memory")
       .at_least(0)
       .own();
   t.add<kModel, &Model::query_pre_attn_scalar>(
