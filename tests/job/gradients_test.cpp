@@ -243,13 +243,22 @@ TEST(Gradients, OfAGptOssThatExchangesRowsAgree) {
   expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kGptOss), kExpertLayouts);
 }
 
-// As Gemma 3, with Gemma 2's soft cap: sandwich norms, two rotary bases, scaled embeddings that are tied.
+// As Gemma 3, with Gemma 2's soft caps: sandwich norms, two rotary bases, scaled embeddings that are tied.
 TEST(Gradients, OfAGemmaAgree) {
   expect_all_agree(
       "--group-query-attention --num-query-groups 2 --position-embedding-type rope --rotary-base 1000000 "
       "--rotary-base-local 10000 --normalization RMSNorm --apply-layernorm-1p --qk-layernorm --sandwich-norm "
       "--scale-embeddings --query-pre-attn-scalar 12 --attn-logit-softcapping 0.5 --activation geglu-tanh "
-      "--disable-bias-linear --window-size 5,0 --window-attn-skip-freq [1,1,0,1] --softmax-type vanilla ");
+      "--disable-bias-linear --window-size 5,0 --window-attn-skip-freq [1,1,0,1] --softmax-type vanilla "
+      "--final-logit-softcapping 0.3 ");
+}
+
+// On tensor ranks, of the last token and of further ones, in stages of their own.
+TEST(Gradients, OfCappedLogitsAgree) {
+  expect_all_agree(fmt::format("{}--final-logit-softcapping 0.3 ", kFurther),
+                   with_model_cuts({{"HeadAlone", 4,
+                                     "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout "
+                                     "Ett|tt|mm|L"}}));
 }
 
 const std::vector<Layout> kLatentLayouts = with_model_cuts({
@@ -367,10 +376,10 @@ TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {
   }
 }
 
-TEST(Gradients, ChangeWithWhatIsDropped) {
+TEST(Gradients, ChangeWithWhatIsDroppedAndCapped) {
   const auto flags = words(kCommon);
   const Gradients one = gradients(settings(1, flags));
-  for (const char* other : {"--hidden-dropout 0", "--attention-dropout 0"}) {
+  for (const char* other : {"--hidden-dropout 0", "--attention-dropout 0", "--final-logit-softcapping 0.3"}) {
     const Gradients changed = gradients(settings(1, flags + words(other)));
     const std::string name = "decoder.layers.0.mlp.linear_fc1.weight";
     EXPECT_GT(distance(changed.at(name), one.at(name)), 1e-3) << other;

@@ -49,7 +49,7 @@ TEST(MadeAgain, GivesTheBitsOfActivationsThatAreKept) {
 }
 
 TEST(MadeAgain, GivesTheBitsOfBlocksOfKeysThatAreKept) {
-  for (const char* model : {"", "--attn-logit-softcapping 0.5 "})
+  for (const char* model : {"", "--attn-logit-softcapping 0.5 --final-logit-softcapping 0.3 "})
     for (const char* kind : {"p2p", "all_gather"})
       expect_same_bits_made_again(
           2, fmt::format("{}{}--context-parallel-size 2 --cp-comm-type {} ", kUntied, model, kind),

@@ -107,7 +107,7 @@ constexpr const char* kTwoBases =
     "--softmax-type learnable ";
 constexpr const char* kSandwich =
     "--normalization RMSNorm --sandwich-norm --scale-embeddings --disable-bias-linear "
-    "--attn-logit-softcapping 30 ";
+    "--attn-logit-softcapping 30 --final-logit-softcapping 30 ";
 constexpr const char* kMoreModels[] = {
     "--attention-dropout 0.1 ",
     "--qk-layernorm ",

@@ -227,6 +227,10 @@ void switches(Table& t) {
        "--scale-decoder-outputs",
        "logits are made of hidden states over the root of the hidden size, as the first T5's")
       .own();
+  t.add<kModel, &Model::final_logit_softcapping>("--final-logit-softcapping",
+                                                 "logits z become c tanh(z / c); 0: they do not")
+      .at_least(0)
+      .own();
   t.add<kModel, &Model::hidden_dropout>("--hidden-dropout", "dropout of hidden states").range(0, 1);
   t.add<kModel, &Model::attention_dropout>("--attention-dropout",
                                            "dropout of attention weights; above 0 a slower path is taken")
