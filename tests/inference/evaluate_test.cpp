@@ -63,7 +63,7 @@ TEST(Evaluate, ExpertsMayLieOnSeveralRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Recorded,
                          testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2", "qwen3",
-                                         "mixtral", "qwen3_moe", "gpt_oss", "gemma3_text"),
+                                         "mixtral", "qwen3_moe", "gpt_oss", "gemma2", "gemma3_text"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Five samples give one loss in all layouts.

@@ -59,7 +59,7 @@ TEST_P(EachModel, CacheGivesTheTextOfRecomputation) {
 /// experts. DeepSeek-V3: heads made of narrow vectors.
 INSTANTIATE_TEST_SUITE_P(Families, EachModel,
                          testing::Values("llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe",
-                                         "gpt_oss", "gemma3_text", "deepseek_v3"),
+                                         "gpt_oss", "gemma2", "gemma3_text", "deepseek_v3"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Generate, LogitsOfAPromptInTwoPassesAreThoseOfOne) {

@@ -64,7 +64,8 @@ TEST_F(Weights, WhatIsGivenWins) {
 }
 
 TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
-  for (const char* model : {"llama", "mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma3_text"}) {
+  for (const char* model :
+       {"llama", "mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma2", "gemma3_text"}) {
     SCOPED_TRACE(model);
     fs::remove_all(folder_);
     save_native(model);

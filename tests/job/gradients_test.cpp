@@ -88,17 +88,32 @@ const std::vector<Layout> kContextLayouts = {
 
 TEST(Gradients, OfAGptWithSharedSequencesAgree) { expect_all_agree(kNoAttentionDropout, kContextLayouts); }
 
+// Every pair of a query and a key is dropped by its numbers, whichever block it is in.
+TEST(Gradients, OfAGptWithSharedSequencesAndAttentionDropoutAgree) {
+  std::vector<Layout> layouts = kContextLayouts;
+  layouts.push_back({"Cp2MadeAgain", 2,
+                     "--context-parallel-size 2 --recompute-granularity full --recompute-method uniform "
+                     "--recompute-num-layers 1"});
+  layouts.push_back({"Cp4TwoLevelsMadeAgain", 4,
+                     "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes "
+                     "2 2 --recompute-activations"});
+  expect_all_agree("", layouts);
+  expect_all_agree(fmt::format("{}{}--window-size 6,0 --attn-logit-softcapping 0.5 ", kGroups, kUntied),
+                   layouts);
+  expect_all_agree(kLatentOfHidden, {layouts[0], layouts[1], layouts[3]});
+}
+
+TEST(Gradients, OfCappedScoresWithSharedSequencesAgree) {
+  const std::string capped = "--attn-logit-softcapping 0.5 ";
+  const std::string documents = "--reset-attention-mask --reset-position-ids ";
+  expect_all_agree(kNoAttentionDropout + capped + documents, kContextLayouts);
+  expect_all_agree(kGptOss + capped + "--num-query-groups 4 ",
+                   {kContextLayouts[0], kContextLayouts[1], kContextLayouts[2], kContextLayouts[3]});
+}
+
 TEST(Gradients, OfAGptWithSharedSequencesKeysAndAWindowAgree) {
   expect_all_agree(fmt::format("{}{}{}--window-size 6,0 ", kNoAttentionDropout, kGroups, kUntied),
                    kContextLayouts);
-}
-
-// Heads are dropped by their number wherever they are computed.
-TEST(Gradients, OfAGptWithExchangedHeadsAndAttentionDropoutAgree) {
-  expect_all_agree("", {kContextLayouts[2],
-                        {"Cp2Tp2Sp", 4,
-                         "--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 "
-                         "--sequence-parallel"}});
 }
 
 const std::vector<Layout> kExpertLayouts = {
@@ -228,13 +243,22 @@ TEST(Gradients, OfAGptOssThatExchangesRowsAgree) {
   expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kGptOss), kExpertLayouts);
 }
 
-// As Gemma 3, with Gemma 2's soft cap: sandwich norms, two rotary bases, scaled embeddings that are tied.
+// As Gemma 3, with Gemma 2's soft caps: sandwich norms, two rotary bases, scaled embeddings that are tied.
 TEST(Gradients, OfAGemmaAgree) {
   expect_all_agree(
       "--group-query-attention --num-query-groups 2 --position-embedding-type rope --rotary-base 1000000 "
       "--rotary-base-local 10000 --normalization RMSNorm --apply-layernorm-1p --qk-layernorm --sandwich-norm "
       "--scale-embeddings --query-pre-attn-scalar 12 --attn-logit-softcapping 0.5 --activation geglu-tanh "
-      "--disable-bias-linear --window-size 5,0 --window-attn-skip-freq [1,1,0,1] --softmax-type vanilla ");
+      "--disable-bias-linear --window-size 5,0 --window-attn-skip-freq [1,1,0,1] --softmax-type vanilla "
+      "--final-logit-softcapping 0.3 ");
+}
+
+// On tensor ranks, of the last token and of further ones, in stages of their own.
+TEST(Gradients, OfCappedLogitsAgree) {
+  expect_all_agree(fmt::format("{}--final-logit-softcapping 0.3 ", kFurther),
+                   with_model_cuts({{"HeadAlone", 4,
+                                     "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout "
+                                     "Ett|tt|mm|L"}}));
 }
 
 const std::vector<Layout> kLatentLayouts = with_model_cuts({
@@ -352,10 +376,10 @@ TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {
   }
 }
 
-TEST(Gradients, ChangeWithWhatIsDropped) {
+TEST(Gradients, ChangeWithWhatIsDroppedAndCapped) {
   const auto flags = words(kCommon);
   const Gradients one = gradients(settings(1, flags));
-  for (const char* other : {"--hidden-dropout 0", "--attention-dropout 0"}) {
+  for (const char* other : {"--hidden-dropout 0", "--attention-dropout 0", "--final-logit-softcapping 0.3"}) {
     const Gradients changed = gradients(settings(1, flags + words(other)));
     const std::string name = "decoder.layers.0.mlp.linear_fc1.weight";
     EXPECT_GT(distance(changed.at(name), one.at(name)), 1e-3) << other;

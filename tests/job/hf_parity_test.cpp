@@ -259,12 +259,12 @@ std::string name_of(const testing::TestParamInfo<HfParity::ParamType>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
-                                                          "qwen3", "gemma3_text"),
+                                                          "qwen3", "gemma2", "gemma3_text"),
                                           testing::ValuesIn(kLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
-                         testing::Combine(testing::Values("llama", "qwen2", "qwen3", "gemma3_text", "mixtral",
-                                                          "qwen3_moe", "gpt_oss", "deepseek_v3"),
+                         testing::Combine(testing::Values("llama", "qwen2", "qwen3", "gemma2", "gemma3_text",
+                                                          "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
                                           testing::ValuesIn(kFurtherLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,

@@ -48,6 +48,14 @@ TEST(MadeAgain, GivesTheBitsOfActivationsThatAreKept) {
          "--global-batch-size 16 --overlap-grad-reduce --ddp-bucket-size 3000");
 }
 
+TEST(MadeAgain, GivesTheBitsOfBlocksOfKeysThatAreKept) {
+  for (const char* model : {"", "--attn-logit-softcapping 0.5 --final-logit-softcapping 0.3 "})
+    for (const char* kind : {"p2p", "all_gather"})
+      expect_same_bits_made_again(
+          2, fmt::format("{}{}--context-parallel-size 2 --cp-comm-type {} ", kUntied, model, kind),
+          {"--recompute-activations", kAllAgain, kPartsAgain});
+}
+
 TEST(MadeAgain, GivesTheBitsOfExpertsThatAreKept) {
   for (const char* dispatcher : {"allgather", "alltoall"}) {
     const auto expect = [&](int world, const char* layout) {

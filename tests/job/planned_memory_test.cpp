@@ -107,7 +107,7 @@ constexpr const char* kTwoBases =
     "--softmax-type learnable ";
 constexpr const char* kSandwich =
     "--normalization RMSNorm --sandwich-norm --scale-embeddings --disable-bias-linear "
-    "--attn-logit-softcapping 30 ";
+    "--attn-logit-softcapping 30 --final-logit-softcapping 30 ";
 constexpr const char* kMoreModels[] = {
     "--attention-dropout 0.1 ",
     "--qk-layernorm ",
@@ -208,6 +208,9 @@ constexpr const char* kContextModels[] = {
     "--reset-attention-mask --reset-position-ids ",
     "--softmax-type learnable ",
     "--mtp-num-layers 1 --position-embedding-type rope ",
+    "--attn-logit-softcapping 30 --softmax-type learnable ",
+    "--attention-dropout 0.1 ",
+    "--attn-logit-softcapping 30 --attention-dropout 0.1 --recompute-activations ",
 };
 
 /// Heads of values narrower than those of keys, and wider.

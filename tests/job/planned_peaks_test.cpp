@@ -237,6 +237,39 @@ TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
     }
 }
 
+/// The peak of forward and backward of the rank where it is nearest to the plan, over that: the plan is of
+/// the context rank with the largest block.
+double nearest_to_plan(const config::Run& run) {
+  const at::Device device(run.training.device);
+  double most = 0;
+  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+    const std::int64_t others = test::alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
+    tensor::reset_peak(device);
+    test::forward_backward(job);
+    const auto peak = static_cast<std::int64_t>(tensor::take_peak(device)) - others;
+    most = std::max(most, static_cast<double>(peak) / static_cast<double>(plan.peak()));
+  });
+  return most;
+}
+
+// Scores of blocks, which are made in pieces: whole ones, and of long sequences parts. On the CPU they are
+// really made.
+TEST(PlannedPeaks, OfContextRanksThatMakeScoresPeakOfAStep) {
+  const std::string small =
+      "--num-layers 2 --hidden-size 64 --ffn-hidden-size 64 --num-attention-heads 8 --vocab-size 64 "
+      "--seq-length 1024 --max-position-embeddings 1024 --hidden-dropout 0 ";
+  for (const Planned& layout : {test::kContextLayouts[0], test::kContextLayouts[1], test::kContextLayouts[4]})
+    for (const char* through :
+         {"--attention-dropout 0 --attn-logit-softcapping 30 ", "--attention-dropout 0.1 ",
+          "--attn-logit-softcapping 30 --attention-dropout 0.1 --recompute-activations "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, through));
+      EXPECT_NEAR(nearest_to_plan(test::planned_run(layout, small + through, "cpu")), 1, 0.03);
+      EXPECT_NEAR(nearest_to_plan(test::planned_run(layout, test::llama(through), "meta")), 1, 0.03);
+      const auto wide = std::string("--seq-length 4096 --ffn-hidden-size 1024 --vocab-size 1024 ") + through;
+      EXPECT_NEAR(nearest_to_plan(test::planned_run(layout, test::llama(wide), "meta")), 1, 0.03);
+    }
+}
+
 TEST(PlannedPeaks, PeakOfAnEvaluation) {
   test::count();
   for (const std::string& model : {test::llama(""), test::gpt2("")})

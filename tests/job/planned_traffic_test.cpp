@@ -62,6 +62,7 @@ TEST(PlannedTraffic, OfContextRanksIsExact) {
   for (const Exchange& exchange : kExchanges)
     for (const std::string& model :
          {test::odd(""), test::odd("--group-query-attention --num-query-groups 2 "),
+          test::odd("--attn-logit-softcapping 30 --attention-dropout 0.1 --recompute-activations "),
           test::odd("--mtp-num-layers 2 --position-embedding-type rope --recompute-activations "),
           test::odd("--mtp-num-layers 1 --position-embedding-type rope --recompute-granularity full "
                     "--recompute-method uniform --recompute-num-layers 1 "),

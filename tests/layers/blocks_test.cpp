@@ -2,6 +2,7 @@
 #include "layers/support.h"
 
 #include "colonnade/layers/core_attention.h"
+#include "colonnade/layers/residual.h"
 #include "colonnade/plan/context_parallel.h"
 
 namespace colonnade::layers {
@@ -40,8 +41,28 @@ constexpr Masks kMasks[] = {{"causal", 0, false},
                             {"documents", 0, true},
                             {"both", 9, true}};
 
+/// What else scores and weights go through.
+struct Scores {
+  double softcap, dropout;
+};
+constexpr Scores kScores[] = {{0, 0}, {0.7, 0}, {0, 0.3}, {0.7, 0.3}};
+
+constexpr std::uint64_t kSeed = 17;
+Tensor samples() { return at::tensor({5, 1000000007}, test::options(at::kLong)); }
+
+/// What is left of each weight of the whole.
+Tensor left_of_weights(double dropout) {
+  const Tensor all = at::ones({kBatch, kHeads, kSequence, kSequence}, test::options(at::kDouble));
+  return ops::attention_dropout(all, dropout,
+                                {.key = dropout_stream(kSeed, "layer"),
+                                 .samples = samples(),
+                                 .sequence_length = kSequence,
+                                 .hidden_size = kHeads});
+}
+
 /// Output and gradients of q, k, v under the probe, from all scores.
-std::vector<Tensor> defined(const std::vector<Tensor>& qkv, const Masks& masks, const Tensor& probe) {
+std::vector<Tensor> defined(const std::vector<Tensor>& qkv, const Masks& masks, const Scores& through,
+                            const Tensor& probe) {
   std::vector<Tensor> leaves;
   for (const Tensor& x : qkv) leaves.push_back(x.clone().set_requires_grad(true));
   const std::int64_t repeat = kHeads / qkv[1].size(1);
@@ -50,10 +71,10 @@ std::vector<Tensor> defined(const std::vector<Tensor>& qkv, const Masks& masks, 
   Tensor hidden = (key > query).view({1, 1, kSequence, kSequence});
   if (masks.window > 0) hidden = hidden.logical_or(key < query - masks.window);
   if (masks.documents) hidden = hidden.logical_or(documents());
-  const Tensor scores = at::matmul(leaves[0], k.transpose(-1, -2)) * kScale;
-  const Tensor y = at::matmul(scores.masked_fill(hidden, -1e300).softmax(-1), v)
-                       .permute({2, 0, 1, 3})
-                       .reshape({kSequence, kBatch, kHeads * kHead});
+  Tensor scores = at::matmul(leaves[0], k.transpose(-1, -2)) * kScale;
+  if (through.softcap > 0) scores = through.softcap * (scores / through.softcap).tanh();
+  const Tensor weights = scores.masked_fill(hidden, -1e300).softmax(-1) * left_of_weights(through.dropout);
+  const Tensor y = at::matmul(weights, v).permute({2, 0, 1, 3}).reshape({kSequence, kBatch, kHeads * kHead});
   y.backward(probe);
   return {y.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
 }
@@ -68,8 +89,7 @@ Tensor part(const Tensor& whole, std::int64_t dim, const comm::Group& cp) {
 
 class ContextParallel : public testing::TestWithParam<Kind> {};
 
-TEST_P(ContextParallel, IsAttentionOverTheWholeSequence) {
-  const Kind& kind = GetParam();
+void expect_the_whole(const Kind& kind, const Masks& masks, const Scores& through) {
   config::Parallel parallel;
   parallel.world_size = parallel.context_parallel_size = kind.cp;
   parallel.cp_comm_type = {kind.name};
@@ -79,32 +99,39 @@ TEST_P(ContextParallel, IsAttentionOverTheWholeSequence) {
   };
   const std::vector<Tensor> qkv{random("q", kHeads), random("k", kind.groups), random("v", kind.groups)};
   const Tensor probe = test::named_random("probe", {kSequence, kBatch, kHeads * kHead});
-  for (const Masks& masks : kMasks) {
-    SCOPED_TRACE(masks.name);
-    const auto expected = defined(qkv, masks, probe);
-    comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-      config::Model model;
-      model.num_attention_heads = kHeads;
-      model.window_size = masks.window;
-      model.attention_dropout = 0;
-      Context context{.options = test::options(at::kDouble)};
-      context.cp = {.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
-      if (!kind.levels.empty())
-        std::tie(context.cp.heads, context.cp.rings) = ranks.levels({plan::Axis::kCp}, kind.levels[0]);
-      const CoreAttention core(model, context, {.scale = kScale, .name = "layer"});
-      std::vector<Tensor> leaves;
-      for (const Tensor& x : qkv) leaves.push_back(part(x, 2, context.cp.all).set_requires_grad(true));
-      tensor::Batch batch;
-      if (masks.documents) batch.set("attention_mask", documents());
-      const Tensor y = core.forward({leaves[0], leaves[1], leaves[2]}, {.batch = batch});
-      y.backward(part(probe, 0, context.cp.all));
-      EXPECT_LT(test::distance(y.detach(), part(expected[0], 0, context.cp.all)), 1e-12);
-      for (std::size_t i = 0; i < 3; ++i)
-        EXPECT_LT(test::distance(leaves[i].grad(), part(expected[i + 1], 2, context.cp.all)), 1e-12)
-            << "gradient of "
-            << "qkv"[i];
-    });
-  }
+  const auto expected = defined(qkv, masks, through, probe);
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
+    config::Model model;
+    model.num_attention_heads = kHeads;
+    model.window_size = masks.window;
+    model.attention_dropout = through.dropout;
+    model.attn_logit_softcapping = through.softcap;
+    Context context{.options = test::options(at::kDouble), .seed = kSeed};
+    context.cp = {.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
+    if (!kind.levels.empty())
+      std::tie(context.cp.heads, context.cp.rings) = ranks.levels({plan::Axis::kCp}, kind.levels[0]);
+    const CoreAttention core(model, context, {.scale = kScale, .name = "layer"});
+    std::vector<Tensor> leaves;
+    for (const Tensor& x : qkv) leaves.push_back(part(x, 2, context.cp.all).set_requires_grad(true));
+    tensor::Batch batch;
+    batch.set("samples", samples());
+    if (masks.documents) batch.set("attention_mask", documents());
+    const Tensor y = core.forward({leaves[0], leaves[1], leaves[2]}, {.batch = batch, .training = true});
+    y.backward(part(probe, 0, context.cp.all));
+    EXPECT_LT(test::distance(y.detach(), part(expected[0], 0, context.cp.all)), 1e-12);
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_LT(test::distance(leaves[i].grad(), part(expected[i + 1], 2, context.cp.all)), 1e-12)
+          << "gradient of "
+          << "qkv"[i];
+  });
+}
+
+TEST_P(ContextParallel, IsAttentionOverTheWholeSequence) {
+  for (const Masks& masks : kMasks)
+    for (const Scores& through : kScores) {
+      SCOPED_TRACE(fmt::format("{}, cap {}, dropout {}", masks.name, through.softcap, through.dropout));
+      expect_the_whole(GetParam(), masks, through);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ContextParallel,

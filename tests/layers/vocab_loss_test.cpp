@@ -31,29 +31,32 @@ Tensor labels_of(std::int64_t b, std::int64_t s, std::int64_t vocabulary) {
   return labels.to(test::device());
 }
 
-test::MakeBlock head(const config::Model& model, Tensor labels) {
+test::MakeBlock head(const config::Model& model, Tensor labels, double cap) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const std::shared_ptr<tensor::Parameter> w = context.make(plan::embedding_params(model, parallel).word);
     return std::make_unique<test::FunctionBlock>(
         std::vector<tensor::Parameter*>{w.get()}, [=](const Tensor& x, const tensor::Pass&) {
-          return vocab_loss(x, {w.get()}, labels, context.tp, context.sequence_parallel);
+          return vocab_loss(x, {.weight = w.get(), .softcap = cap}, labels, context.tp,
+                            context.sequence_parallel);
         });
   };
 }
 
-void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, double size) {
-  SCOPED_TRACE(fmt::format("vocabulary {} divisor {}", vocabulary, divisor));
+Tensor bent(const Tensor& logits, double cap) { return cap > 0 ? cap * (logits / cap).tanh() : logits; }
+
+void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, double size, double cap = 0) {
+  SCOPED_TRACE(fmt::format("vocabulary {} divisor {} cap {}", vocabulary, divisor, cap));
   const auto model = model_of(vocabulary, divisor, hidden);
   const Tensor labels = labels_of(2, 8, vocabulary);
   const Tensor x = size * test::named_random("x", {8, 2, hidden});
   const auto spec = plan::embedding_params(model, {}).word;
   const auto expected = test::defined({spec}, x, [&](const Tensor& in, const test::Weights& w) {
-    const Tensor logits = at::matmul(in, w.at(spec.name).t()).transpose(0, 1);
+    const Tensor logits = bent(at::matmul(in, w.at(spec.name).t()).transpose(0, 1), cap);
     const Tensor picked = logits.log_softmax(-1).gather(-1, labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
     return (-picked).masked_fill(labels < 0, 0);
   });
   const tensor::Batch batch;
-  test::expect_in_every_split(head(model, labels), x, {.batch = batch}, expected);
+  test::expect_in_every_split(head(model, labels, cap), x, {.batch = batch}, expected);
 }
 
 TEST(VocabLoss, EqualsCrossEntropyOfTheWholeVocabulary) { check(128, 1, 12, 1); }
@@ -66,13 +69,17 @@ TEST(VocabLoss, RanksThatHoldOnlyFillingTakePart) { check(5, 4, 12, 1); }
 
 TEST(VocabLoss, LargeLogitsDoNotOverflow) { check(131, 1, 12, 400); }
 
+TEST(VocabLoss, CapsTheLogitsOfEveryRank) {
+  for (const std::int64_t vocabulary : {128, 131, 5}) check(vocabulary, 4, 12, 3, 1.5);
+}
+
 TEST(VocabLoss, Hidden512) { check(1031, 128, 512, 1); }
 
-TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
+void expect_logits(double cap) {
   const auto model = model_of(131, 1, 12);
   const Tensor x = test::named_random("x", {8, 2, 12});
   const auto spec = plan::embedding_params(model, {}).word;
-  const Tensor expected = at::matmul(x, test::whole_value(spec).t()).transpose(0, 1);
+  const Tensor expected = bent(at::matmul(x, test::whole_value(spec).t()).transpose(0, 1), cap);
   for (const test::Split& split : test::possible(test::kSplits))
     comm::run_ranks(
         test::tensor_parallel(split.tp, split.sequence_parallel), [&](comm::Communicators& ranks) {
@@ -83,9 +90,14 @@ TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
           const auto w = context.make(plan::embedding_params(model, parallel).word);
           test::randomize({w.get()});
           const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
-          const Tensor logits = vocab_logits(mine, {w.get()}, context.tp, split.sequence_parallel);
+          const Tensor logits =
+              vocab_logits(mine, {.weight = w.get(), .softcap = cap}, context.tp, split.sequence_parallel);
           EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << split.tp;
         });
+}
+
+TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
+  for (const double cap : {0.0, 0.5}) expect_logits(cap);
 }
 
 }  // namespace

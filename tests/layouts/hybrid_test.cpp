@@ -93,7 +93,9 @@ TEST(Hybrid, EveryAttentionMayBeShared) {
   expect_agreement(kLatent, 4, cut);
   expect_agreement(std::string(kUntied) + "--window-size 5,0 ", 4, cut);
   expect_agreement(std::string(kUntied) + "--softmax-type learnable ", 4, cut + "--cp-comm-type p2p a2a");
-  expect_agreement(std::string(kUntied) + "--attn-logit-softcapping 5 ", 4, cut + "--cp-comm-type a2a");
+  for (const char* kind : {"a2a", "p2p", "all_gather"})
+    expect_agreement(std::string(kUntied) + "--attn-logit-softcapping 0.5 --final-logit-softcapping 2 ", 4,
+                     cut + "--cp-comm-type " + kind);
 }
 
 TEST(Hybrid, OneRankAndFewSequencesAreCasesOfIt) {

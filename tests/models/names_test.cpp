@@ -21,18 +21,12 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::pair<const char*, Family> kFolders[] = {{"llama", Family::kLlama},
-                                                       {"llama_plain", Family::kLlama},
-                                                       {"mistral", Family::kMistral},
-                                                       {"qwen2", Family::kQwen2},
-                                                       {"qwen3", Family::kQwen3},
-                                                       {"mixtral", Family::kMixtral},
-                                                       {"gpt2", Family::kGpt2},
-                                                       {"qwen3_moe", Family::kQwen3Moe},
-                                                       {"gpt_oss", Family::kGptOss},
-                                                       {"gemma3_text", Family::kGemma3},
-                                                       {"deepseek_v3", Family::kDeepseekV3},
-                                                       {"t5", Family::kT5}};
+constexpr std::pair<const char*, Family> kFolders[] = {
+    {"llama", Family::kLlama},   {"llama_plain", Family::kLlama},  {"mistral", Family::kMistral},
+    {"qwen2", Family::kQwen2},   {"qwen3", Family::kQwen3},        {"mixtral", Family::kMixtral},
+    {"gpt2", Family::kGpt2},     {"qwen3_moe", Family::kQwen3Moe}, {"gpt_oss", Family::kGptOss},
+    {"gemma2", Family::kGemma2}, {"gemma3_text", Family::kGemma3}, {"deepseek_v3", Family::kDeepseekV3},
+    {"t5", Family::kT5}};
 
 std::string path_of(const std::string& folder, const std::string& file) {
   return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
@@ -318,6 +312,44 @@ TEST(HfConfig, OfGemma3IsReadWhole) {
   EXPECT_EQ(deep.rotary_seq_len_interpolation_factor, 8);
 }
 
+TEST(HfConfig, OfGemma2IsReadWhole) {
+  const config::Model m = run_of("gemma2").model;
+  EXPECT_EQ(m.attn_logit_softcapping, 2);
+  EXPECT_EQ(m.final_logit_softcapping, 6);
+  EXPECT_EQ(m.query_pre_attn_scalar, 32);
+  EXPECT_EQ(plan::window_of(m, 0), 7);
+  EXPECT_EQ(plan::window_of(m, 1), 0);
+  auto config = config_in("gemma2");
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "layer_types"})
+    config.erase(key);
+  const config::Model usual = run_from(config).model;
+  EXPECT_EQ(usual.attn_logit_softcapping, 50);
+  EXPECT_EQ(usual.final_logit_softcapping, 30);
+  EXPECT_EQ(plan::window_of(usual, 0), 7);
+  EXPECT_EQ(plan::window_of(usual, 1), 0);
+}
+
+TEST(HfConfig, SoftCapsSurviveTheRoundTrip) {
+  for (const char* folder : {"gemma2", "gemma3_text"})
+    for (const nlohmann::json& cap : {nlohmann::json(), nlohmann::json(12.5)}) {
+      auto config = config_in(folder);
+      config["final_logit_softcapping"] = cap;
+      const config::Model m = run_from(config).model;
+      EXPECT_EQ(m.final_logit_softcapping, cap.is_null() ? 0 : 12.5) << folder;
+      EXPECT_EQ(config_of(m).at("final_logit_softcapping"), cap) << folder;
+      EXPECT_EQ(m, run_from(config_of(m)).model) << folder;
+    }
+  auto config = config_in("gemma2");
+  config["attn_logit_softcapping"] = nullptr;
+  EXPECT_EQ(run_from(config).model.attn_logit_softcapping, 0);
+  EXPECT_TRUE(config_of(run_from(config).model).at("attn_logit_softcapping").is_null());
+  for (const char* folder : {"llama", "gpt2", "mixtral", "gpt_oss", "t5", "deepseek_v3"})
+    EXPECT_EQ(family_after(folder, [](config::Model& m) { m.final_logit_softcapping = 30; }), std::nullopt)
+        << folder;
+  EXPECT_EQ(family_after("gemma3_text", [](config::Model& m) { m.attn_logit_softcapping = 50; }),
+            std::nullopt);
+}
+
 TEST(HfConfig, OfYarnSurvivesTheRoundTripInAnyFamily) {
   auto config = config_in("qwen3");
   config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
@@ -345,7 +377,7 @@ TEST(Family, OfGptOssAndGemmaFollowsEverySwitch) {
       [](Model& m) { m.add_bias_linear = !m.add_bias_linear; },
       [](Model& m) { m.latent.enabled = true; },
       [](Model& m) { m.mtp_num_layers = 1; }};
-  for (const char* folder : {"gpt_oss", "gemma3_text"})
+  for (const char* folder : {"gpt_oss", "gemma2", "gemma3_text"})
     for (const auto& change : other) EXPECT_EQ(family_after(folder, change), std::nullopt) << folder;
   for (const char* folder : {"llama", "gpt2", "mixtral"})
     for (const auto& change : {other[0], other[1], other[2]})
@@ -405,7 +437,7 @@ TEST(HfConfig, OfGptOssAndGemmaWithOtherSwitchesIsRefused) {
               HasSubstr("one for each of 2 layers"));
   EXPECT_THAT(refusal("gpt_oss", {{"layer_types", {"full_attention", "chunked_attention"}}}),
               HasSubstr("got \"chunked_attention\""));
-  EXPECT_THAT(refusal("gemma3_text", {{"final_logit_softcapping", 30.0}}), HasSubstr("must be null; got 30"));
+  EXPECT_THAT(refusal("gemma3_text", {{"attn_logit_softcapping", 30.0}}), HasSubstr("must be null; got 30"));
   EXPECT_THAT(refusal("gemma3_text", {{"use_bidirectional_attention", true}}), HasSubstr("must be false"));
   EXPECT_THAT(refusal("gemma3_text", {{"hidden_activation", "gelu"}}), HasSubstr("got gelu"));
 }

@@ -18,6 +18,7 @@ struct Case {
   std::int64_t mask_batch = 1;
   bool sinks = false;
   double softcap = 0;
+  double dropout = 0;      ///< with keys in blocks
   std::int64_t value = 8;  ///< channels of a head of values; queries and keys have 8
 };
 
@@ -175,9 +176,40 @@ struct InBlocks {
   decltype(&attention_block_backward) backward;
 };
 
+/// Of a block of keys alone, or of all; they and their queries lie anywhere in a sequence of 100.
+constexpr std::int64_t kLong = 100;
+struct Places {
+  std::vector<plan::Chunk> queries, first, second;
+};
+const Places kPlaces{{{3, 4}, {20, 5}}, {{10, 9}}, {{40, 4}, {61, 7}}};
+
+Tensor positions(const std::vector<plan::Chunk>& chunks) {
+  std::vector<Tensor> parts;
+  for (const plan::Chunk& c : chunks)
+    parts.push_back(at::arange(c.begin, c.begin + c.length, test::options(at::kLong)));
+  return at::cat(parts);
+}
+
+/// What is left of the weights of the queries for both blocks.
+Tensor left_of_weights(const Case& c, const DropoutKey& key) {
+  const Tensor all = at::ones({c.b, c.n, kLong, kLong}, test::options(at::kDouble));
+  const Tensor keys = at::cat({positions(kPlaces.first), positions(kPlaces.second)});
+  return attention_dropout(all, c.dropout, key)
+      .index_select(2, positions(kPlaces.queries))
+      .index_select(3, keys);
+}
+
 /// Keys in two blocks, of which some queries see none in the second, joined again. No masks: mask_batch 0.
 void check_blocks(const InBlocks& in_blocks, const Case& c, at::ScalarType type) {
-  SCOPED_TRACE(fmt::format("g {} mask {} {}", c.g, c.mask_batch, c10::toString(type)));
+  SCOPED_TRACE(fmt::format("g {} mask {} cap {} dropout {} {}", c.g, c.mask_batch, c.softcap, c.dropout,
+                           c10::toString(type)));
+  const BlockArgs args{.scale = 0.4,
+                       .softcap = c.softcap,
+                       .dropout = c.dropout,
+                       .key = {.key = 7,
+                               .samples = at::tensor({5, 11}, test::options(at::kLong)),
+                               .sequence_length = kLong,
+                               .hidden_size = c.n}};
   const Qkv qkv{test::random({c.b, c.n, c.s, 8}, type), test::random({c.b, c.g, c.t, 8}, type),
                 test::random({c.b, c.g, c.t, 8}, type)};
   const auto copy = [](const Tensor& x) { return x.to(at::kDouble).set_requires_grad(true); };
@@ -190,29 +222,31 @@ void check_blocks(const InBlocks& in_blocks, const Case& c, at::ScalarType type)
   const Tensor first = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
   first.narrow(3, 0, c.s).logical_or_(at::ones({c.s, c.s}, first.options()).triu(1));  // causal in its block
   const Tensor all = mask.logical_or(first);
-  const Tensor ref = definition(ref_in, c, 0.4, all, {});
+  const Tensor ref = definition(ref_in, c, 0.4, all, left_of_weights(c, args.key));
   const Tensor probe = test::random(ref.sizes());
   const auto expected = test::gradients(ref, probe, {ref_in.q, ref_in.k, ref_in.v});
 
   struct Block {
     std::int64_t begin, length;
     bool causal;
+    std::vector<plan::Chunk> places;
   };
-  const Block blocks[] = {{0, c.s, true}, {c.s, c.t - c.s, false}};
+  const Block blocks[] = {{0, c.s, true, kPlaces.first}, {c.s, c.t - c.s, false, kPlaces.second}};
   const auto keys = [&](const Block& b) {
     return Qkv{qkv.q, qkv.k.narrow(2, b.begin, b.length), qkv.v.narrow(2, b.begin, b.length)};
   };
   const auto mask_of = [&](const Block& b) {
-    return BlockMask{b.causal, c.mask_batch > 0 ? mask.narrow(3, b.begin, b.length) : Tensor()};
+    return BlockMask{b.causal, c.mask_batch > 0 ? mask.narrow(3, b.begin, b.length) : Tensor(),
+                     kPlaces.queries, b.places};
   };
-  BlockOutput whole = in_blocks.forward(keys(blocks[0]), 0.4, mask_of(blocks[0]));
+  BlockOutput whole = in_blocks.forward(keys(blocks[0]), args, mask_of(blocks[0]));
   whole.y = whole.y.to(whole.lse.scalar_type());
-  join_block(whole, in_blocks.forward(keys(blocks[1]), 0.4, mask_of(blocks[1])));
+  join_block(whole, in_blocks.forward(keys(blocks[1]), args, mask_of(blocks[1])));
   EXPECT_LT(distance(whole.y.permute({2, 0, 1, 3}).reshape(ref.sizes()), ref), test::tolerance(type));
   whole.y = whole.y.to(type);
   const Tensor grad_y = probe.view({c.s, c.b, c.n, 8}).permute({1, 2, 0, 3}).to(type);
-  const Qkv one = in_blocks.backward(grad_y, keys(blocks[0]), whole, 0.4, mask_of(blocks[0]));
-  const Qkv two = in_blocks.backward(grad_y, keys(blocks[1]), whole, 0.4, mask_of(blocks[1]));
+  const Qkv one = in_blocks.backward(grad_y, keys(blocks[0]), whole, args, mask_of(blocks[0]));
+  const Qkv two = in_blocks.backward(grad_y, keys(blocks[1]), whole, args, mask_of(blocks[1]));
   EXPECT_LT(distance(one.q + two.q, expected[0]), 2 * test::tolerance(type));
   EXPECT_LT(distance(at::cat({one.k, two.k}, 2), expected[1]), 2 * test::tolerance(type));
   EXPECT_LT(distance(at::cat({one.v, two.v}, 2), expected[2]), 2 * test::tolerance(type));
@@ -228,22 +262,64 @@ TEST(Attention, InBlocksIsAttentionToAllTheirKeys) {
       }
 }
 
+TEST(Attention, InBlocksCapsScoresAndDropsWeights) {
+  at::manual_seed(8);
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+    for (const std::int64_t groups : {4, 2})
+      for (const std::int64_t masks : {0, 2})
+        for (const auto& [cap, dropout] : {std::pair{0.7, 0.0}, std::pair{0.0, 0.3}, std::pair{0.7, 0.3}})
+          check_blocks({attention_block, attention_block_backward},
+                       {.g = groups,
+                        .s = 9,
+                        .t = 20,
+                        .causal = false,
+                        .mask_batch = masks,
+                        .softcap = cap,
+                        .dropout = dropout},
+                       type);
+}
+
 /// So many that they are made in several pieces.
 TEST(Attention, MakesTheScoresOfABlockPieceByPiece) {
   const std::int64_t s = 4100, t = 4100;  // 4 heads: 67 M scores
   const Qkv qkv{test::random({1, 4, s, 8}, at::kFloat), test::random({1, 2, t, 8}, at::kFloat),
                 test::random({1, 2, t, 8}, at::kFloat)};
-  const BlockMask mask{.causal = true, .hidden = {}};
-  const BlockOutput got = attention_block_by_scores(qkv, 0.4, mask),
-                    expected = attention_block(qkv, 0.4, mask);
+  const BlockMask mask{.causal = true};
+  const BlockArgs args{.scale = 0.4};
+  const BlockOutput got = attention_block_by_scores(qkv, args, mask),
+                    expected = attention_block(qkv, args, mask);
   EXPECT_LT(distance(got.y, expected.y), 1e-5);
   EXPECT_LT(distance(got.lse, expected.lse), 1e-5);
   const Tensor grad_y = test::random({1, 4, s, 8}, at::kFloat);
-  const Qkv one = attention_block_backward_by_scores(grad_y, qkv, expected, 0.4, mask);
-  const Qkv two = attention_block_backward(grad_y, qkv, expected, 0.4, mask);
+  const Qkv one = attention_block_backward_by_scores(grad_y, qkv, expected, args, mask);
+  const Qkv two = attention_block_backward(grad_y, qkv, expected, args, mask);
   EXPECT_LT(distance(one.q, two.q), 1e-5);
   EXPECT_LT(distance(one.k, two.k), 1e-5);
   EXPECT_LT(distance(one.v, two.v), 1e-5);
+}
+
+/// The last queries of a block lie in its second piece, and drop what they drop alone.
+TEST(Attention, DropsTheSameInEveryPieceOfABlock) {
+  const std::int64_t s = 4100;
+  const Qkv qkv{test::random({1, 4, s, 8}, at::kFloat), test::random({1, 2, s, 8}, at::kFloat),
+                test::random({1, 2, s, 8}, at::kFloat)};
+  const BlockArgs args{.scale = 0.4,
+                       .softcap = 2,
+                       .dropout = 0.3,
+                       .key = {.key = 7,
+                               .samples = at::tensor({5}, test::options(at::kLong)),
+                               .sequence_length = 2 * s,
+                               .hidden_size = 4}};
+  const BlockOutput whole = attention_block(qkv, args, {.queries = {{s, s}}, .keys = {{0, s}}});
+  const Qkv last{qkv.q.narrow(2, s - 20, 20), qkv.k, qkv.v};
+  const BlockOutput part = attention_block(last, args, {.queries = {{2 * s - 20, 20}}, .keys = {{0, s}}});
+  EXPECT_LT(distance(whole.y.narrow(2, s - 20, 20), part.y), 1e-5);
+  EXPECT_LT(distance(whole.lse.narrow(2, s - 20, 20), part.lse), 1e-5);
+}
+
+TEST(Attention, InBlocksRefusesDropoutWithoutPositions) {
+  const Qkv qkv{test::random({1, 4, 5, 8}), test::random({1, 4, 5, 8}), test::random({1, 4, 5, 8})};
+  EXPECT_THROW(attention_block(qkv, {.dropout = 0.3}, {}), Error);
 }
 
 TEST(Attention, DropsProbabilitiesByPosition) {

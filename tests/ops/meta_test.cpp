@@ -78,13 +78,16 @@ TEST(Meta, AttentionWithRotary) {
   expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
 
   const Qkv heads{meta({kB, kN, kS, kD}), meta({kB, kG, 3, kD}), meta({kB, kG, 3, kD})};
-  const BlockOutput block = attention_block(heads, 0.3, {});
-  EXPECT_EQ(block.y.sizes(), heads.q.sizes());
-  EXPECT_EQ(block.lse.sizes(), (at::IntArrayRef{kB, kN, kS}));
-  join_block(block, block);
-  const Qkv grads = attention_block_backward(heads.q, heads, block, 0.3, {});
-  EXPECT_EQ(grads.q.sizes(), heads.q.sizes());
-  EXPECT_EQ(grads.v.sizes(), heads.v.sizes());
+  for (const double cap : {0.0, 2.0}) {
+    const BlockArgs block_args{.scale = 0.3, .softcap = cap};
+    const BlockOutput block = attention_block(heads, block_args, {});
+    EXPECT_EQ(block.y.sizes(), heads.q.sizes());
+    EXPECT_EQ(block.lse.sizes(), (at::IntArrayRef{kB, kN, kS}));
+    join_block(block, block);
+    const Qkv grads = attention_block_backward(heads.q, heads, block, block_args, {});
+    EXPECT_EQ(grads.q.sizes(), heads.q.sizes());
+    EXPECT_EQ(grads.v.sizes(), heads.v.sizes());
+  }
 }
 
 TEST(Meta, LossAndOptimizer) {

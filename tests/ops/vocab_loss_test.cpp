@@ -11,7 +11,7 @@ namespace {
 using at::Tensor;
 using test::distance;
 
-TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
+void expect_the_whole_of_two_ranks(double cap) {
   at::manual_seed(1);
   constexpr std::int64_t kTokens = 23;
   constexpr std::int64_t kVocab = 5003;
@@ -20,27 +20,44 @@ TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) {
     const Tensor logits = (test::random({kTokens, kVocab}, type) * 3).set_requires_grad(true);
     const Tensor targets = at::randint(0, kVocab, {kTokens}, test::options(at::kLong));
     const Tensor wide = logits.detach().to(at::kDouble).set_requires_grad(true);
-    const Tensor loss = -at::log_softmax(wide, -1).gather(1, targets.unsqueeze(1)).squeeze(1);
+    const Tensor bent = cap > 0 ? cap * (wide / cap).tanh() : wide;
+    const Tensor loss = -at::log_softmax(bent, -1).gather(1, targets.unsqueeze(1)).squeeze(1);
     const Tensor grad = test::random({kTokens});
     const Tensor expected = torch::autograd::grad({loss}, {wide}, {grad})[0];
 
     std::vector<Tensor> parts{
         logits.detach().narrow(1, 0, kHalf).contiguous(),
         at::constant_pad_nd(logits.detach().narrow(1, kHalf, kVocab - kHalf), {0, 2 * kHalf - kVocab}, 1e4)};
-    const LogitStats low = logit_stats(parts[0], targets, 0, kHalf);
-    const LogitStats high = logit_stats(parts[1], targets, kHalf, kVocab - kHalf);
+    const LogitStats low = logit_stats(parts[0], targets, 0, kHalf, cap);
+    const LogitStats high = logit_stats(parts[1], targets, kHalf, kVocab - kHalf, cap);
     const Tensor max = at::maximum(low.max, high.max);
     const Tensor sum = low.sum_exp * (low.max - max).exp() + high.sum_exp * (high.max - max).exp();
     EXPECT_LT(distance(sum.log() + max - low.target - high.target, loss), type == at::kDouble ? 1e-12 : 2e-6);
 
     const Tensor grad_n = grad.to(max.scalar_type());
-    logit_gradient(parts[0], max, sum, targets, grad_n, 0, kHalf);
-    logit_gradient(parts[1], max, sum, targets, grad_n, kHalf, kVocab - kHalf);
+    logit_gradient(parts[0], max, sum, targets, grad_n, 0, kHalf, cap);
+    logit_gradient(parts[1], max, sum, targets, grad_n, kHalf, kVocab - kHalf, cap);
     EXPECT_LT(distance(parts[0], expected.narrow(1, 0, kHalf)), test::tolerance(type));
     EXPECT_LT(distance(parts[1].narrow(1, 0, kVocab - kHalf), expected.narrow(1, kHalf, kVocab - kHalf)),
               test::tolerance(type));
     EXPECT_EQ(parts[1].narrow(1, kVocab - kHalf, 2 * kHalf - kVocab).abs().max().item<double>(), 0.0);
   }
+}
+
+TEST(VocabLoss, TwoRanksWithFillingGiveTheWholeLossAndGradient) { expect_the_whole_of_two_ranks(0); }
+
+TEST(VocabLoss, CapsLogitsOnEveryRank) {
+  for (const double cap : {0.5, 4.0}) expect_the_whole_of_two_ranks(cap);
+}
+
+TEST(VocabLoss, ACapHoldsWhatIsFarBeyondIt) {
+  const Tensor logits = at::tensor({1e30, -1e30, 3.0}, test::options(at::kFloat)).view({1, 3});
+  const Tensor target = at::ones({1}, test::options(at::kLong));
+  const LogitStats stats = logit_stats(logits, target, 0, 3, 2);
+  const double bent = 2 * std::tanh(1.5);
+  EXPECT_NEAR(stats.max.item<double>(), 2, 1e-6);
+  EXPECT_NEAR(stats.target.item<double>(), -2, 1e-6);
+  EXPECT_NEAR(stats.sum_exp.item<double>(), 1 + std::exp(-4.0) + std::exp(bent - 2), 1e-6);
 }
 
 TEST(VocabLoss, ARankOfFillingAloneCountsNothing) {

@@ -138,7 +138,6 @@ inline constexpr const char* kMoreOfHybrid[] = {
     "hybrid-alone: num_experts=8; add_bias_linear=false; sequence_parallel=true",
     // Rules of context parallelism hold for the largest group.
     "context-heads: context_parallel_size=1; hybrid_context_parallel=true; world_size=64; cp_comm_type=a2a",
-    "context-soft-cap: context_parallel_size=1; hybrid_context_parallel=true; attn_logit_softcapping=30",
 };
 
 /// Those of the table, and more.

@@ -120,15 +120,15 @@ TEST(Rules, EveryTextNamesTheThingTheValuesAndTheWayOut) {
 
 TEST(Rules, AnEditThatEmptiesASettingSaysToLeaveItOut) {
   const auto way_out = [](const char* given) {
-    RuleExample e = example_of("context-soft-cap");
+    RuleExample e = example_of("loss-scale");
     for (const Edit& edit : read_edits(given)) e.edits.push_back(edit);
     const auto problems = problems_of(e.broken());
-    const auto found = std::ranges::find(problems, "context-soft-cap", &Problem::id);
+    const auto found = std::ranges::find(problems, "loss-scale", &Problem::id);
     return found == problems.end() ? "" : found->text.substr(found->text.rfind("; ") + 2);
   };
-  EXPECT_EQ(way_out(""), "set --cp-comm-type a2a");
-  EXPECT_EQ(way_out("cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=2 1"),
-            "set --cp-comm-type a2a and leave out --hierarchical-context-parallel-sizes");
+  EXPECT_EQ(way_out(""), "leave out --loss-scale");
+  EXPECT_EQ(way_out("min_loss_scale=8589934592"), "leave out --loss-scale and set --min-loss-scale 1");
+  EXPECT_EQ(way_out("loss_scale=unset; min_loss_scale=8589934592"), "set --min-loss-scale 1");
 }
 
 TEST(Rules, AnEditThatChangesNothingIsNotProposed) {

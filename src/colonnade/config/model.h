@@ -74,6 +74,7 @@ struct Model {
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
   std::optional<bool> output_layer_bias;  ///< of the logits; unset: with an encoder and tied tables only
   bool scale_decoder_outputs = false;     ///< logits are made of hidden states over sqrt(hidden_size)
+  double final_logit_softcapping = 0;     ///< logits z become c tanh(z / c); 0: left alone
 
   std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: further tokens that training predicts
   double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean of their losses

@@ -91,12 +91,14 @@ double weight_bytes(const config::Run& run) {
          static_cast<double>(plan::element_size(m));
 }
 
-/// What one micro-batch keeps at least: the input of a layer and, with attention dropout, its scores.
+/// What one micro-batch keeps at least: the input of a layer and, with attention dropout over whole
+/// sequences, its scores.
 double activation_bytes(const config::Run& run) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double s = real(run.training.seq_length);
   double row = real(run.model.hidden_size);
-  if (run.model.attention_dropout > 0 && !run.training.skip_train)
+  const bool whole = run.parallel.context_parallel_size == 1;
+  if (run.model.attention_dropout > 0 && whole && !run.training.skip_train)
     row += 2 * s * real(run.model.num_attention_heads);
   return real(run.training.micro_batch_size) * s * row * real(plan::element_size(run.model));
 }

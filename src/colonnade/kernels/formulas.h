@@ -54,6 +54,13 @@ constexpr ValueSlope<F> bounded(F z, F bound) {
   return z < -bound ? ValueSlope<F>{-bound, F(0)} : bounded_above(z, bound);
 }
 
+/// c tanh(z / c), for c > 0.
+template <typename M, typename F>
+constexpr ValueSlope<F> soft_capped(F z, F c) {
+  const F rest = F(2) / (F(1) + M::exp(z * (F(2) / c)));  // 1 - tanh(z / c)
+  return {c * (F(1) - rest), rest * (F(2) - rest)};
+}
+
 /// f and f' at z, where f is the function itself, or that of the gate for gated kinds.
 template <ActivationKind kKind, typename M, typename F>
 constexpr ValueSlope<F> value_slope(F z) {

@@ -9,7 +9,8 @@ namespace colonnade::kernels {
 
 /// Per row of logits [rows, cols], over columns < valid: max, sum of exp(logit - max), and the logit
 /// of column target - first (0 where that is outside [0, valid)). Without valid columns max is -inf.
-/// A NaN does not count for max and makes the sum NaN; -inf adds nothing to the sum.
+/// A NaN does not count for max and makes the sum NaN; -inf adds nothing to the sum. With a cap c > 0 a logit
+/// is c tanh(z / c) of what is stored.
 template <typename T>
 struct LogitStats {
   const T* logits;
@@ -21,9 +22,11 @@ struct LogitStats {
   std::int64_t cols;
   std::int64_t valid;
   std::int64_t first;
+  Acc<T> cap = 0;  ///< 0: none
 };
 
-/// logits = (exp(logit - max) / sum_exp - [column == target - first]) * grad, columns >= valid = 0.
+/// logits = (exp(logit - max) / sum_exp - [column == target - first]) * grad, columns >= valid = 0. With a
+/// cap also times the slope of the logit: the gradient of what was stored.
 template <typename T>
 struct LogitGradient {
   T* logits;
@@ -35,6 +38,7 @@ struct LogitGradient {
   std::int64_t cols;
   std::int64_t valid;
   std::int64_t first;
+  Acc<T> cap = 0;  ///< 0: none
 };
 
 namespace cpu {

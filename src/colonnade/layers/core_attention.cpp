@@ -110,14 +110,19 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, con
   const at::Tensor mask = for_each_query(pass.batch.find(mask_), heads.q.size(2));
   const std::int64_t first = group.heads.rank() * heads.q.size(1);
   const ops::Sinks own_sinks{sinks.get(), first, sink_at_zero_};
+  const double dropout = pass.training ? dropout_ : 0;
+  const std::int64_t length = std::max(heads.q.size(2), heads.k.size(2)) * group.ring.size();
+  const ops::DropoutKey key =
+      dropout > 0 ? key_of_dropped(pass, length, first_head_ + first) : ops::DropoutKey();
   if (group.ring.size() > 1)
-    return attention_in_blocks(heads, mask,
-                               {.group = group.ring,
-                                .gathers = group.gathers,
-                                .scale = scale_,
-                                .window = window_,
-                                .sinks = own_sinks,
-                                .name = name_});
+    return attention_in_blocks(
+        heads, mask,
+        {.group = group.ring,
+         .gathers = group.gathers,
+         .scores = {.scale = scale_, .softcap = softcap_, .dropout = dropout, .key = key},
+         .window = window_,
+         .sinks = own_sinks,
+         .name = name_});
   ops::AttentionArgs args;
   args.scale = scale_;
   args.window = window_;
@@ -127,15 +132,18 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, con
   args.causal = causal_;
   if (bias_.table != nullptr)
     args.bias = ops::relative_bias(*bias_.table, heads.q.size(2), heads.k.size(2), bias_.distances);
-  if (pass.training && dropout_ > 0) {
-    args.dropout = dropout_;
-    args.key.key = dropout_key_;
-    args.key.samples = pass.batch.at("samples");
-    args.key.sequence_length = std::max(heads.q.size(2), heads.k.size(2));
-    args.key.hidden_offset = first_head_ + first;
-    args.key.hidden_size = all_heads_;
-  }
+  args.dropout = dropout;
+  args.key = key;
   return ops::attention(heads, args);
+}
+
+ops::DropoutKey CoreAttention::key_of_dropped(const tensor::Pass& pass, std::int64_t length,
+                                              std::int64_t first_head) const {
+  return {.key = dropout_key_,
+          .samples = pass.batch.at("samples"),
+          .sequence_length = length,
+          .hidden_offset = first_head,
+          .hidden_size = all_heads_};
 }
 
 at::Tensor positions_sb(const tensor::Pass& pass) {

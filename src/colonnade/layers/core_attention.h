@@ -8,6 +8,7 @@
 #include <string>
 
 #include "colonnade/layers/context.h"
+#include "colonnade/ops/dropout.h"
 #include "colonnade/ops/relative_bias.h"
 #include "colonnade/ops/rotary.h"
 #include "colonnade/tensor/block.h"
@@ -66,6 +67,9 @@ class CoreAttention {
                                                const HeadsAgain& again) const;
   /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const;
+  /// Of a sequence of `length`, from the number of a head on.
+  [[nodiscard]] ops::DropoutKey key_of_dropped(const tensor::Pass& pass, std::int64_t length,
+                                               std::int64_t first_head) const;
 
   bool again_;  ///< made again in the backward pass
   bool causal_;

@@ -40,7 +40,8 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
         site.sequence_parallel ? gather_sequence(x, site.tp, "vocabulary loss / activations") : x;
     const VocabRange held = vocab_range(*site.output.weight);
     const at::Tensor logits = ops::product(rows_of(whole), w, b);
-    const auto stats = combine(ops::logit_stats(logits, labels_n, held.first, held.rows), site.tp);
+    const auto stats =
+        combine(ops::logit_stats(logits, labels_n, held.first, held.rows, site.output.softcap), site.tp);
     tensor::keep(ctx, site);
     ctx->save_for_backward({x, logits, labels_n, stats.max, stats.sum_exp});
     return ((stats.sum_exp.log() + stats.max) - stats.target).masked_fill_(labels_n < 0, 0);
@@ -55,7 +56,8 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     const comm::Group& tp = site.tp;
     const VocabRange held = vocab_range(*site.output.weight);
     const at::Tensor grad_n = grads[0].contiguous().masked_fill(labels_n < 0, 0);
-    ops::logit_gradient(dlogits, saved[3], saved[4], labels_n, grad_n, held.first, held.rows);
+    ops::logit_gradient(dlogits, saved[3], saved[4], labels_n, grad_n, held.first, held.rows,
+                        site.output.softcap);
 
     at::Tensor whole = x;
     comm::Work gathered, reduced;
@@ -101,6 +103,7 @@ at::Tensor vocab_logits(const at::Tensor& x, const OutputLayer& output, const co
   const at::Tensor local = ops::product(rows_of(whole), output.weight->value.detach(), output.bias_value());
   at::Tensor vocab_major = local.t().to(at::kFloat).contiguous();
   if (local.scalar_type() == at::kDouble) vocab_major = local.t().contiguous();
+  if (const double cap = output.softcap; cap > 0) vocab_major.div_(cap).tanh_().mul_(cap);
   if (tp.size() > 1) {
     at::Tensor all = at::empty({vocab_major.size(0) * tp.size(), vocab_major.size(1)}, vocab_major.options());
     tp.all_gather(all, vocab_major, "logits / vocabulary").wait();

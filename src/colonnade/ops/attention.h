@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "colonnade/ops/dropout.h"
 #include "colonnade/ops/rotary.h"
+#include "colonnade/plan/context_parallel.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::ops {
@@ -38,19 +40,29 @@ struct BlockOutput {
   at::Tensor lse;  ///< [b, n, s]
 };
 
-/// Which keys of a block a query sees.
+/// How scores of blocks become weights.
+struct BlockArgs {
+  double scale = 1.0;   ///< as in AttentionArgs, all of them
+  double softcap = 0;   ///< makes all scores of a piece of the block
+  double dropout = 0;   ///< of the weights, not of the sums by which blocks are joined; makes scores too
+  DropoutKey key = {};  ///< read when dropout > 0: length of the sequence, first head, samples
+};
+
+/// Which keys of a block a query sees, and where both are of their sequence.
 struct BlockMask {
-  bool causal = false;  ///< query i keys 0 .. i; needs as many keys as queries
-  at::Tensor hidden;    ///< bool [b or 1, 1, s, t], true = hidden, on top of causal; or undefined
+  bool causal = false;     ///< query i keys 0 .. i; needs as many keys as queries
+  at::Tensor hidden = {};  ///< bool [b or 1, 1, s, t], true = hidden, on top of causal; or undefined
+  std::vector<plan::Chunk> queries = {}, keys = {};  ///< one behind the other; read when something is dropped
 };
 
 /// Attention of the queries to one block of keys, for rules that have the keys of a sequence block by block:
 /// not differentiable. A query that sees no key of the block gets a sum of nearly nothing. LibTorch's flash
 /// kernels on the CPU, and on CUDA (Ampere and later) for 16 bits, heads of 8, 16, ... 256 channels and no
-/// hidden keys; else by scores.
-BlockOutput attention_block(const Qkv& qkv, double scale, const BlockMask& mask);
-/// The same by products, on any device, some queries at a time: scores in fp32 (float64 for float64).
-BlockOutput attention_block_by_scores(const Qkv& qkv, double scale, const BlockMask& mask);
+/// hidden keys; else, and with a cap or dropout, by scores.
+BlockOutput attention_block(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
+/// The same by products, on any device, some queries at a time: scores in fp32 (float64 for float64), in
+/// pieces that plan::block_scores counts.
+BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
 
 /// Joins another block of keys for the same queries: lse = log(exp(into.lse) + exp(more.lse)) and the outputs
 /// weighted by their shares, in place. into.y is of the type of lse; both may be views.
@@ -62,10 +74,10 @@ void join_sinks(const BlockOutput& into, const Sinks& sinks);
 void join_sinks_backward(const at::Tensor& grad_y, const BlockOutput& whole, const Sinks& sinks);
 
 /// The gradients of q, k and v that go through this block, out of the output and sums over all blocks.
-Qkv attention_block_backward(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole, double scale,
-                             const BlockMask& mask);
+Qkv attention_block_backward(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole,
+                             const BlockArgs& args, const BlockMask& mask);
 Qkv attention_block_backward_by_scores(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole,
-                                       double scale, const BlockMask& mask);
+                                       const BlockArgs& args, const BlockMask& mask);
 
 /// softmax(scale * q k^T + masks) v, heads of one group sharing its key and value.
 ///   q [b, n, s, d], k [b, g, t, d], v [b, g, t, w] with t >= s (t > s: the last s of t positions ask, as

@@ -1,6 +1,8 @@
 // Attention to one block of keys at a time: see attention.h. On the CPU LibTorch's flash kernels, which take
-// masks and every type. Its flash kernels of CUDA take neither masks nor 32 bits: there the scores are made.
+// masks and every type. Its flash kernels of CUDA take neither masks nor 32 bits, and none takes caps or
+// dropout by position: there the scores are made.
 #include <algorithm>
+#include <numeric>
 
 #include "colonnade/ops/attention_heads.h"
 #include "colonnade/ops/autograd.h"
@@ -25,32 +27,64 @@ bool has_flash_of_cuda(const Qkv& qkv, const BlockMask& mask) {
          qkv.q.size(3) <= 256 && !mask.hidden.defined();
 }
 
-/// Queries [b, g, n/g, s, d] some rows at a time, so that a tensor of their scores stays below 256 MiB in
-/// fp32.
+bool takes_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask) {
+  if (args.softcap > 0 || args.dropout > 0) return true;
+  return qkv.q.is_cuda() && !has_flash_of_cuda(qkv, mask);
+}
+
+/// Queries [b, g, n/g, s, d] some rows at a time, so that a tensor of their scores has at most
+/// plan::kPieceOfScores elements. Where something is dropped the positions of a piece are one stretch.
 struct Pieces {
-  explicit Pieces(const HeadSizes& sizes)
-      : z(sizes), rows(std::clamp<std::int64_t>((std::int64_t{1} << 26) / (z.b * z.n * z.t), 1, z.s)) {}
+  Pieces(const Qkv& all, const BlockArgs& block, const BlockMask& hidden)
+      : qkv(all),
+        args(block),
+        mask(hidden),
+        z(all.q, all.k),
+        rows(std::clamp<std::int64_t>(plan::kPieceOfScores / (z.b * z.n * z.t), 1, z.s)),
+        type(acc_type(all.q.scalar_type())) {
+    COL_CHECK(
+        args.dropout == 0 || (length_of(mask.queries) == z.s && length_of(mask.keys) == z.t),
+        "attention to a block: dropout needs the positions of all {} queries and {} keys; got {} and {}", z.s,
+        z.t, length_of(mask.queries), length_of(mask.keys));
+  }
+  const Qkv& qkv;
+  const BlockArgs& args;
+  const BlockMask& mask;
   HeadSizes z;
   std::int64_t rows;
+  at::ScalarType type;
 
+  static std::int64_t length_of(const std::vector<plan::Chunk>& chunks) {
+    return std::accumulate(chunks.begin(), chunks.end(), std::int64_t{0},
+                           [](std::int64_t sum, const plan::Chunk& c) { return sum + c.length; });
+  }
+
+  /// body(first row, rows, position of the first).
   template <typename Body>
   void each(const Body& body) const {
-    for (std::int64_t first = 0; first < z.s; first += rows) body(first, std::min(rows, z.s - first));
+    const std::vector<plan::Chunk> whole{{0, z.s}};
+    std::int64_t begin = 0;
+    for (const plan::Chunk& chunk : args.dropout > 0 ? mask.queries : whole) {
+      for (std::int64_t at = 0; at < chunk.length; at += rows)
+        body(begin + at, std::min(rows, chunk.length - at), chunk.begin + at);
+      begin += chunk.length;
+    }
   }
   /// x [b, n, s, ...], the rows [first, first + count) of it as [b, g, n/g count, ...].
-  [[nodiscard]] Tensor grouped(const Tensor& x, std::int64_t first, std::int64_t count,
-                               at::ScalarType type) const {
+  [[nodiscard]] Tensor grouped(const Tensor& x, std::int64_t first, std::int64_t count) const {
     auto shape = x.sizes().vec();
     shape[1] = z.g;
     shape[2] = z.repeat * count;
     return x.narrow(2, first, count).to(type).reshape(shape);
   }
-  /// scale q k^T with hidden ones made small, [b, g, n/g count, t].
-  [[nodiscard]] Tensor scores(const Qkv& qkv, const BlockMask& mask, double scale, std::int64_t first,
-                              std::int64_t count) const {
-    const auto type = acc_type(qkv.q.scalar_type());
-    const Tensor keys = qkv.k.to(type).transpose(-2, -1);
-    Tensor all = at::matmul(grouped(qkv.q, first, count, type), keys).mul_(scale);
+  /// scale q k^T, capped, with hidden ones made small, [b, g, n/g count, t]; and the slope of the cap.
+  [[nodiscard]] Tensor scores(std::int64_t first, std::int64_t count, Tensor* slope = nullptr) const {
+    Tensor all = at::matmul(grouped(qkv.q, first, count), qkv.k.to(type).transpose(-2, -1));
+    if (args.softcap > 0) {
+      all.mul_(args.scale / args.softcap).tanh_();
+      if (slope != nullptr) *slope = all.square().neg_().add_(1);
+    }
+    all.mul_(args.softcap > 0 ? args.softcap : args.scale);
     const Tensor by_head = all.view({z.b, z.n, count, z.t});
     if (mask.hidden.defined())
       by_head.masked_fill_(mask.hidden.narrow(2, first, count), nearly_nothing(type));
@@ -58,6 +92,31 @@ struct Pieces {
       by_head.masked_fill_(at::ones({count, z.t}, qkv.q.options().dtype(at::kBool)).triu(first + 1),
                            nearly_nothing(type));
     return all;
+  }
+  /// Weights of `count` queries from a position on, or gradients of such, in place.
+  void drop(const Tensor& all, std::int64_t count, std::int64_t position) const {
+    if (args.dropout == 0) return;
+    DropoutKey key = args.key;
+    key.sequence_offset = position;
+    const Tensor by_head = all.view({z.b, z.n, count, z.t});
+    std::int64_t first = 0;
+    for (const plan::Chunk& keys : mask.keys) {
+      const Tensor part = by_head.narrow(3, first, keys.length);
+      const Tensor dropped = part.contiguous();  // itself where the block is one stretch
+      attention_dropout_(dropped, args.dropout, key, keys.begin);
+      if (!dropped.is_same(part)) part.copy_(dropped);
+      first += keys.length;
+    }
+  }
+  /// On meta, in place of `tensors` that lie beside each other while a piece is computed.
+  void stand_in(std::int64_t tensors) const {
+    const auto longest = [](const std::vector<plan::Chunk>& chunks) {
+      return std::ranges::max(chunks, {}, &plan::Chunk::length).length;
+    };
+    const bool drops = args.dropout > 0;
+    const std::int64_t most = std::min(rows, drops ? longest(mask.queries) : z.s);
+    const std::int64_t copied = drops && mask.keys.size() > 1 ? longest(mask.keys) : 0;
+    const Tensor held = at::empty({z.b, z.n, most, tensors * z.t + copied}, qkv.q.options().dtype(type));
   }
 };
 
@@ -77,38 +136,55 @@ void accumulate_sinks(const Sinks& sinks, const Tensor& grad) {
   parameter.accumulate(all);
 }
 
-BlockOutput attention_block_by_scores(const Qkv& qkv, double scale, const BlockMask& mask) {
-  const Pieces pieces(HeadSizes(qkv.q, qkv.k));
+BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask) {
+  const Pieces pieces(qkv, args, mask);
   const HeadSizes& z = pieces.z;
-  const auto type = acc_type(qkv.q.scalar_type());
   const BlockOutput block{at::empty({z.b, z.n, z.s, qkv.v.size(3)}, qkv.q.options()),
-                          at::empty({z.b, z.n, z.s}, qkv.q.options().dtype(type))};
-  const Tensor values = qkv.v.to(type);
-  pieces.each([&](std::int64_t first, std::int64_t count) {
-    const Tensor scores = pieces.scores(qkv, mask, scale, first, count);
+                          at::empty({z.b, z.n, z.s}, qkv.q.options().dtype(pieces.type))};
+  const Tensor values = qkv.v.to(pieces.type);
+  if (qkv.q.is_meta()) {
+    pieces.stand_in(plan::kScoresForward);
+    return block;
+  }
+  pieces.each([&](std::int64_t first, std::int64_t count, std::int64_t position) {
+    const Tensor scores = pieces.scores(first, count);
     const Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
-    const Tensor y = at::matmul(scores.sub_(lse).exp_(), values);
-    block.y.narrow(2, first, count).copy_(y.view({z.b, z.n, count, values.size(3)}));
+    const Tensor weights = scores.sub_(lse).exp_();
+    pieces.drop(weights, count, position);
+    block.y.narrow(2, first, count)
+        .copy_(at::matmul(weights, values).view({z.b, z.n, count, values.size(3)}));
     block.lse.narrow(2, first, count).copy_(lse.view({z.b, z.n, count}));
   });
   return block;
 }
 
+// With shares p = exp(score - lse), of which m p are left (m is 0 or 1 / (1 - dropout)), y = sum of m p v:
+// the gradient of a score is p (m dy.v - dy.y), times the slope of its cap.
 Qkv attention_block_backward_by_scores(const Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole,
-                                       double scale, const BlockMask& mask) {
-  const Pieces pieces(HeadSizes(qkv.q, qkv.k));
-  const auto type = acc_type(qkv.q.scalar_type());
-  const Tensor keys = qkv.k.to(type), values = qkv.v.to(type);
+                                       const BlockArgs& args, const BlockMask& mask) {
+  const Pieces pieces(qkv, args, mask);
+  const Tensor keys = qkv.k.to(pieces.type), values = qkv.v.to(pieces.type);
   const Tensor grad_q = at::empty(qkv.q.sizes(), qkv.q.options());
   const Tensor grad_k = at::zeros_like(keys), grad_v = at::zeros_like(values);
-  pieces.each([&](std::int64_t first, std::int64_t count) {
-    const auto rows = [&](const Tensor& x) { return pieces.grouped(x, first, count, type); };
+  if (qkv.q.is_meta()) {
+    pieces.stand_in(plan::scores_backward(args.softcap > 0));
+    return {grad_q, grad_k.to(qkv.k.scalar_type()), grad_v.to(qkv.v.scalar_type())};
+  }
+  pieces.each([&](std::int64_t first, std::int64_t count, std::int64_t position) {
+    const auto rows = [&](const Tensor& x) { return pieces.grouped(x, first, count); };
     const Tensor q = rows(qkv.q), grad = rows(grad_y);
-    const Tensor shares =
-        pieces.scores(qkv, mask, scale, first, count).sub_(rows(whole.lse).unsqueeze(-1)).exp_();
-    grad_v.add_(at::matmul(shares.transpose(-2, -1), grad));
+    Tensor slope;
+    const Tensor shares = pieces.scores(first, count, &slope).sub_(rows(whole.lse).unsqueeze(-1)).exp_();
+    {
+      const Tensor weights = args.dropout > 0 ? shares.clone() : shares;
+      pieces.drop(weights, count, position);
+      grad_v.add_(at::matmul(weights.transpose(-2, -1), grad));
+    }
     const Tensor dot = (grad * rows(whole.y)).sum(-1, /*keepdim=*/true);
-    const Tensor grad_scores = at::matmul(grad, values.transpose(-2, -1)).sub_(dot).mul_(shares).mul_(scale);
+    const Tensor grad_scores = at::matmul(grad, values.transpose(-2, -1));
+    pieces.drop(grad_scores, count, position);
+    grad_scores.sub_(dot).mul_(shares).mul_(args.scale);
+    if (slope.defined()) grad_scores.mul_(slope);
     grad_k.add_(at::matmul(grad_scores.transpose(-2, -1), q));
     grad_q.narrow(2, first, count)
         .copy_(at::matmul(grad_scores, keys).view({pieces.z.b, pieces.z.n, count, pieces.z.d}));
@@ -116,21 +192,22 @@ Qkv attention_block_backward_by_scores(const Tensor& grad_y, const Qkv& qkv, con
   return {grad_q, grad_k.to(qkv.k.scalar_type()), grad_v.to(qkv.v.scalar_type())};
 }
 
-BlockOutput attention_block(const Qkv& qkv, double scale, const BlockMask& given) {
+BlockOutput attention_block(const Qkv& qkv, const BlockArgs& args, const BlockMask& given) {
+  if (takes_scores(qkv, args, given)) return attention_block_by_scores(qkv, args, given);
   const HeadSizes z(qkv.q, qkv.k);
   if (qkv.q.is_meta())
     return {at::empty({z.b, z.n, z.s, z.d}, qkv.q.options()),
             at::empty({z.b, z.n, z.s}, qkv.q.options().dtype(acc_type(qkv.q.scalar_type())))};
-  if (has_flash_of_cuda(qkv, given)) {
+  if (qkv.q.is_cuda()) {
     const auto result = at::_scaled_dot_product_flash_attention(qkv.q, qkv.k, qkv.v, 0.0, given.causal,
-                                                                /*return_debug_mask=*/false, scale);
+                                                                /*return_debug_mask=*/false, args.scale);
     return {std::get<0>(result), std::get<1>(result)};
   }
-  if (qkv.q.is_cuda()) return attention_block_by_scores(qkv, scale, given);
   const Tensor mask = added_block_mask(qkv.q, given.hidden);
   const FoldedHeads fold(z, mask);
-  const auto [y, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      fold.query(qkv.q), fold.key(qkv.k), fold.key(qkv.v), 0.0, given.causal, maybe(fold.mask(mask)), scale);
+  const auto [y, lse] =
+      at::_scaled_dot_product_flash_attention_for_cpu(fold.query(qkv.q), fold.key(qkv.k), fold.key(qkv.v),
+                                                      0.0, given.causal, maybe(fold.mask(mask)), args.scale);
   return {y.reshape({z.b, z.n, z.s, z.d}), lse.reshape({z.b, z.n, z.s})};
 }
 
@@ -162,25 +239,26 @@ void join_sinks_backward(const Tensor& grad_y, const BlockOutput& whole, const S
   accumulate_sinks(sinks, (dot * share).sum(at::IntArrayRef{0, 2}).neg_());
 }
 
-Qkv attention_block_backward(const Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole, double scale,
-                             const BlockMask& given) {
+Qkv attention_block_backward(const Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole,
+                             const BlockArgs& args, const BlockMask& given) {
+  if (takes_scores(qkv, args, given))
+    return attention_block_backward_by_scores(grad_y, qkv, whole, args, given);
   if (qkv.q.is_meta()) return {at::empty_like(qkv.q), at::empty_like(qkv.k), at::empty_like(qkv.v)};
   const HeadSizes z(qkv.q, qkv.k);
-  if (has_flash_of_cuda(qkv, given)) {
+  if (qkv.q.is_cuda()) {
     const Tensor none =
         at::empty({}, qkv.q.options().dtype(at::kLong));  // state of a dropout that is not there
     auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_backward(
         grad_y, qkv.q, qkv.k, qkv.v, whole.y, whole.lse.contiguous(), /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, z.s,
-        z.t, 0.0, given.causal, none, none, scale);
+        z.t, 0.0, given.causal, none, none, args.scale);
     return {grad_q, grad_k, grad_v};
   }
-  if (qkv.q.is_cuda()) return attention_block_backward_by_scores(grad_y, qkv, whole, scale, given);
   const Tensor mask = added_block_mask(qkv.q, given.hidden);
   const FoldedHeads fold(z, mask);
   const Tensor query = fold.query(qkv.q);
   const auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       fold.query(grad_y), query, fold.key(qkv.k), fold.key(qkv.v), fold.query(whole.y),
-      whole.lse.reshape(query.sizes().slice(0, 3)), 0.0, given.causal, maybe(fold.mask(mask)), scale);
+      whole.lse.reshape(query.sizes().slice(0, 3)), 0.0, given.causal, maybe(fold.mask(mask)), args.scale);
   return {fold.query_grad(grad_q), fold.key_grad(grad_k), fold.key_grad(grad_v)};
 }
 

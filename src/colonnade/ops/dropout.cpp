@@ -71,8 +71,7 @@ void run_stretch(const Tensor& x, const Tensor& bias, const Tensor& residual, co
   });
 }
 
-/// Bias and residual may be undefined.
-Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
+void check(const Tensor& x, const Rows& rows) {
   COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout: the probability must be in [0, 1); got {}", rows.p);
   const std::int64_t batch =
       std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
@@ -83,6 +82,11 @@ Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Ro
                         rows.samples.device() == x.device()),
       "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
       rows.samples.defined() ? rows.samples.numel() : 0, batch);
+}
+
+/// Bias and residual may be undefined.
+Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
+  check(x, rows);
   const Tensor y = at::empty_like(x);
   if (rows.jump_row == 0 || !rows.draws()) {
     run_stretch(x, bias, residual, y, rows);
@@ -130,6 +134,24 @@ struct BiasDropoutAddRule : torch::autograd::Function<BiasDropoutAddRule> {
   }
 };
 
+Rows attention_rows(const Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key) {
+  COL_CHECK(x_bnqk.dim() == 4, "attention_dropout: x must be [b, n, q, k]; got {}", c10::str(x_bnqk.sizes()));
+  COL_CHECK(first_key + x_bnqk.size(3) <= key.sequence_length &&
+                key.sequence_offset + x_bnqk.size(2) <= key.sequence_length,
+            "attention_dropout: positions must lie in the sequence; got {} + {} queries and {} + {} keys for "
+            "length {}",
+            key.sequence_offset, x_bnqk.size(2), first_key, x_bnqk.size(3), key.sequence_length);
+  return {{x_bnqk.size(0), x_bnqk.size(1), x_bnqk.size(2)},
+          {0, key.sequence_length, 1},
+          {1, 0, 0},
+          key.hidden_offset * key.sequence_length + key.sequence_offset,
+          first_key,
+          (key.sequence_length + 3) / 4,
+          key.key,
+          p,
+          key.samples};
+}
+
 }  // namespace
 
 Tensor dropout(const Tensor& x_sbh, double p, const DropoutKey& key) {
@@ -160,21 +182,16 @@ Tensor bias_dropout_add(const Tensor& x_sbh, tensor::Parameter* bias, const Tens
 
 Tensor attention_dropout(const Tensor& x_bnqk, double p, const DropoutKey& key) {
   if (p == 0) return x_bnqk;
-  COL_CHECK(x_bnqk.dim() == 4, "attention_dropout: x must be [b, n, q, k]; got {}", c10::str(x_bnqk.sizes()));
-  COL_CHECK(
-      x_bnqk.size(3) <= key.sequence_length && key.sequence_offset + x_bnqk.size(2) <= key.sequence_length,
-      "attention_dropout: positions must lie in the sequence; got {} + {} queries and {} keys for length {}",
-      key.sequence_offset, x_bnqk.size(2), x_bnqk.size(3), key.sequence_length);
-  const Rows rows{{x_bnqk.size(0), x_bnqk.size(1), x_bnqk.size(2)},
-                  {0, key.sequence_length, 1},
-                  {1, 0, 0},
-                  key.hidden_offset * key.sequence_length + key.sequence_offset,
-                  0,
-                  (key.sequence_length + 3) / 4,
-                  key.key,
-                  p,
-                  key.samples};
-  return DropoutRule::apply(x_bnqk, rows);
+  return DropoutRule::apply(x_bnqk, attention_rows(x_bnqk, p, key, 0));
+}
+
+void attention_dropout_(const Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key) {
+  if (p == 0) return;
+  COL_CHECK(x_bnqk.is_contiguous(), "attention_dropout: in place x must be contiguous; got strides {}",
+            c10::str(x_bnqk.strides()));
+  const Rows rows = attention_rows(x_bnqk, p, key, first_key);
+  check(x_bnqk, rows);
+  run_stretch(x_bnqk, Tensor(), Tensor(), x_bnqk, rows);
 }
 
 }  // namespace colonnade::ops

@@ -25,7 +25,7 @@ void check(const at::Tensor& logits, const at::Tensor& targets, std::int64_t val
 }  // namespace
 
 LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n, std::int64_t first_row,
-                       std::int64_t valid_rows) {
+                       std::int64_t valid_rows, double cap) {
   check(logits_nv, targets_n, valid_rows);
   const std::int64_t rows = logits_nv.size(0);
   const auto options = logits_nv.options().dtype(acc_type(logits_nv.scalar_type()));
@@ -35,14 +35,14 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
     launch(logits_nv, kernels::cpu::logit_stats<T>, kernels::cuda::logit_stats<T>,
            kernels::LogitStats<T>{in<T>(logits_nv), in<std::int64_t>(targets_n), out<A>(stats.max),
                                   out<A>(stats.sum_exp), out<A>(stats.target), rows, logits_nv.size(1),
-                                  valid_rows, first_row});
+                                  valid_rows, first_row, static_cast<A>(cap)});
   });
   return stats;
 }
 
 void logit_gradient(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
                     const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
-                    std::int64_t valid_rows) {
+                    std::int64_t valid_rows, double cap) {
   check(logits_nv, targets_n, valid_rows);
   const at::ScalarType type = acc_type(logits_nv.scalar_type());
   for (const at::Tensor& x : {max_n, sum_exp_n, grad_n})
@@ -54,7 +54,7 @@ void logit_gradient(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Te
     launch(logits_nv, kernels::cpu::logit_gradient<T>, kernels::cuda::logit_gradient<T>,
            kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(max_n),
                                      in<A>(sum_exp_n), in<A>(grad_n), logits_nv.size(0), logits_nv.size(1),
-                                     valid_rows, first_row});
+                                     valid_rows, first_row, static_cast<A>(cap)});
   });
 }
 

@@ -62,4 +62,10 @@ ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer)
 /// The same of sequences that `ranks` share; not of a2a+p2p.
 ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks);
 
+/// Elements that a tensor of scores of a block of keys has at most: 256 MiB in fp32.
+inline constexpr std::int64_t kPieceOfScores = std::int64_t{1} << 26;
+/// Tensors of scores beside each other while a piece of a block goes forward, and backward.
+inline constexpr std::int64_t kScoresForward = 2;
+constexpr std::int64_t scores_backward(bool capped) { return capped ? 3 : 2; }
+
 }  // namespace colonnade::plan

@@ -64,7 +64,7 @@ std::span<const Area> areas() {
        "kv_lora_rank=16"},
       {"Encoder and decoder", encoder_rules(),
        "model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10"},
-      {"Context parallelism", context_rules(), "context_parallel_size=2; attention_dropout=0"},
+      {"Context parallelism", context_rules(), "context_parallel_size=2"},
       {"Context groups by length", hybrid_rules(),
        "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
        "calculate_per_token_loss=true; micro_batch_size=1; hidden_dropout=0; attention_dropout=0"},

@@ -7,18 +7,20 @@ namespace {
 
 constexpr double kFp32 = 4;
 
-bool in_memory(const config::Model& m, ScoresIn scores) {
-  return scores == ScoresIn::kMemory &&
-         (m.attn_logit_softcapping != 0 || m.softmax_type != config::SoftmaxType::kVanilla);
+/// Sinks join blocks of keys when all are through.
+bool in_memory(const config::Model& m, ScoresIn scores, bool blocks) {
+  const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && !blocks;
+  return scores == ScoresIn::kMemory && (m.attn_logit_softcapping != 0 || sinks);
 }
 
 /// Scores in memory are written by their product and read and written by scale, cap or sink, mask and
-/// softmax, and read by the second product; backward as often. Products then take in all of the square.
-void add_scores(Work& work, const WorkSizes& z, ScoresIn scores) {
+/// softmax, and read by the second product; backward as often. Products then take in all of the square; those
+/// of blocks half of it, with scores in fp32.
+void add_scores(Work& work, const WorkSizes& z, ScoresIn scores, bool blocks) {
   work.attention.flops = z.n * z.length * (z.q + z.out);
-  if (!in_memory(z.m, scores)) return;
-  work.attention.flops *= 2;
-  const double passes = 11 * z.n * z.length * z.heads * z.e;
+  if (!in_memory(z.m, scores, blocks)) return;
+  if (!blocks) work.attention.flops *= 2;
+  const double passes = 11 * z.n * z.length * z.heads * (blocks ? kFp32 / 2 : z.e);
   work.pass(passes, passes, 6, 6);
 }
 
@@ -118,7 +120,8 @@ void add_narrow_projections(Work& work, const WorkSizes& z) {
 Work core_attention_work(const config::Run& run, std::int64_t layer, ScoresIn scores) {
   const WorkSizes z(run);
   Work work;
-  add_scores(work, z, scores);
+  const bool shared = run.parallel.context_parallel_size > 1;
+  add_scores(work, z, scores, shared && context_layer(run.parallel, layer).ring > 1);
   add_context(work, run, z, layer);
   return work;
 }

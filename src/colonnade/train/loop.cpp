@@ -114,11 +114,11 @@ void warn_of_slow_attention(const config::Model& m, bool cuda) {
   const bool relative = m.position_embedding == config::PositionEmbedding::kRelative;
   if (m.attention_dropout == 0 && m.attn_logit_softcapping == 0 && !sinks && !relative) return;
   const char* what =
-      relative ? "--position-embedding-type relative: it keeps all scores in memory; another one"
-      : m.attention_dropout > 0 ? "--attention-dropout: it keeps all scores in memory; --attention-dropout 0"
+      relative ? "--position-embedding-type relative: it writes all scores to memory; another one"
+      : m.attention_dropout > 0 ? "--attention-dropout: it writes all scores to memory; --attention-dropout 0"
       : m.attn_logit_softcapping > 0
-          ? "--attn-logit-softcapping: it keeps all scores in memory; only a model without it"
-          : "--softmax-type: it keeps all scores in memory; only a model without sinks";
+          ? "--attn-logit-softcapping: it writes all scores to memory; only a model without it"
+          : "--softmax-type: it writes all scores to memory; only a model without sinks";
   log::warning("{} takes the fast kernels", what);
 }
 

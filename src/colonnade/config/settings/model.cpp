@@ -203,7 +203,7 @@ void switches(Table& t) {
                                       "each head");
   t.add<kModel, &Model::attn_logit_softcapping>(
        "--attn-logit-softcapping",
-       "scores s become c tanh(s / c); 0: they do not; takes a slower path that keeps them")
+       "scores s become c tanh(s / c); 0: they do not; takes a slower path that writes them to memory")
       .at_least(0)
       .own();
   t.add<kModel, &Model::query_pre_attn_scalar>(
@@ -226,6 +226,10 @@ void switches(Table& t) {
   t.add<kModel, &Model::scale_decoder_outputs>(
        "--scale-decoder-outputs",
        "logits are made of hidden states over the root of the hidden size, as the first T5's")
+      .own();
+  t.add<kModel, &Model::final_logit_softcapping>("--final-logit-softcapping",
+                                                 "logits z become c tanh(z / c); 0: they do not")
+      .at_least(0)
       .own();
   t.add<kModel, &Model::hidden_dropout>("--hidden-dropout", "dropout of hidden states").range(0, 1);
   t.add<kModel, &Model::attention_dropout>("--attention-dropout",

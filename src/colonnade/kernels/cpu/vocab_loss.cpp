@@ -6,13 +6,21 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/formulas.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kPiece = 2048;
 
-template <typename T>
+/// A logit and its slope. Without a cap loops must not branch on it.
+template <bool kCapped, typename A>
+[[gnu::always_inline]] inline ValueSlope<A> logit_of(A stored, A cap) {
+  if constexpr (kCapped) return soft_capped<Math>(stored, cap);
+  return {stored, A(1)};
+}
+
+template <bool kCapped, typename T>
 COL_CLONES void stats_rows(const LogitStats<T>& a, std::int64_t begin, std::int64_t end) {
   using A = Acc<T>;
   constexpr A kLowest = -std::numeric_limits<A>::infinity();
@@ -28,6 +36,7 @@ COL_CLONES void stats_rows(const LogitStats<T>& a, std::int64_t begin, std::int6
         const A value = load(logits[c]);
         top = value > top ? value : top;
       }
+      top = logit_of<kCapped>(top, a.cap).value;  // it grows with what is stored
       if (top > max) {
         sum *= std::exp(max - top);  // a NaN stays
         max = top;
@@ -35,17 +44,19 @@ COL_CLONES void stats_rows(const LogitStats<T>& a, std::int64_t begin, std::int6
       const A origin = max == kLowest ? A(0) : max;  // -inf - -inf is NaN
       A piece = 0;
 #pragma omp simd reduction(+ : piece)
-      for (std::int64_t c = from; c < to; ++c) piece += Math::exp(load(logits[c]) - origin);
+      for (std::int64_t c = from; c < to; ++c)
+        piece += Math::exp(logit_of<kCapped>(load(logits[c]), a.cap).value - origin);
       sum += piece;
     }
     const std::int64_t target = a.targets[row] - a.first;
     a.max[row] = max;
     a.sum_exp[row] = sum;
-    a.target[row] = target >= 0 && target < a.valid ? load(logits[target]) : A(0);
+    const bool mine = target >= 0 && target < a.valid;
+    a.target[row] = mine ? logit_of<kCapped>(load(logits[target]), a.cap).value : A(0);
   }
 }
 
-template <typename T>
+template <bool kCapped, typename T>
 COL_CLONES void gradient_rows(const LogitGradient<T>& a, std::int64_t begin, std::int64_t end) {
   using A = Acc<T>;
   for (std::int64_t row = begin; row < end; ++row) {
@@ -57,9 +68,14 @@ COL_CLONES void gradient_rows(const LogitGradient<T>& a, std::int64_t begin, std
     const bool mine = target >= 0 && target < a.valid;
     const A at_target = mine ? load(logits[target]) : A(0);
 #pragma omp simd
-    for (std::int64_t c = 0; c < a.valid; ++c) logits[c] = T(Math::exp(load(logits[c]) - max) * factor);
+    for (std::int64_t c = 0; c < a.valid; ++c) {
+      const ValueSlope<A> logit = logit_of<kCapped>(load(logits[c]), a.cap);
+      logits[c] = T(Math::exp(logit.value - max) * factor * logit.slope);
+    }
     for (std::int64_t c = a.valid; c < a.cols; ++c) logits[c] = T(A(0));
-    if (mine) logits[target] = T(Math::exp(at_target - max) * factor - grad);
+    if (!mine) continue;
+    const ValueSlope<A> logit = logit_of<kCapped>(at_target, a.cap);
+    logits[target] = T((Math::exp(logit.value - max) * factor - grad) * logit.slope);
   }
 }
 
@@ -67,14 +83,16 @@ COL_CLONES void gradient_rows(const LogitGradient<T>& a, std::int64_t begin, std
 
 template <typename T>
 void logit_stats(const LogitStats<T>& a) {
-  parallel_for(a.rows, row_grain(a.cols),
-               [&](std::int64_t begin, std::int64_t end) { stats_rows(a, begin, end); });
+  parallel_for(a.rows, row_grain(a.cols), [&](std::int64_t begin, std::int64_t end) {
+    a.cap > 0 ? stats_rows<true>(a, begin, end) : stats_rows<false>(a, begin, end);
+  });
 }
 
 template <typename T>
 void logit_gradient(const LogitGradient<T>& a) {
-  parallel_for(a.rows, row_grain(a.cols),
-               [&](std::int64_t begin, std::int64_t end) { gradient_rows(a, begin, end); });
+  parallel_for(a.rows, row_grain(a.cols), [&](std::int64_t begin, std::int64_t end) {
+    a.cap > 0 ? gradient_rows<true>(a, begin, end) : gradient_rows<false>(a, begin, end);
+  });
 }
 
 template void logit_stats(const LogitStats<float>&);

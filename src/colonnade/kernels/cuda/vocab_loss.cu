@@ -4,9 +4,16 @@
 #include <cmath>
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/formulas.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
+
+/// A logit and its slope.
+template <typename A>
+__device__ ValueSlope<A> logit_of(A stored, A cap) {
+  return cap > A(0) ? soft_capped<Math>(stored, cap) : ValueSlope<A>{stored, A(1)};
+}
 
 template <typename T>
 __global__ void stats(LogitStats<T> a) {
@@ -16,7 +23,7 @@ __global__ void stats(LogitStats<T> a) {
   A top = -A(INFINITY);
   A sum = 0;
   for (std::int64_t c = threadIdx.x; c < a.valid; c += kBlock) {
-    const A value = load(logits[c]);
+    const A value = logit_of(load(logits[c]), a.cap).value;
     if (value > top) {
       sum = sum * Math::exp(top - value) + A(1);
       top = value;
@@ -31,7 +38,7 @@ __global__ void stats(LogitStats<T> a) {
   const std::int64_t target = a.targets[row] - a.first;
   a.max[row] = max;
   a.sum_exp[row] = sum;
-  a.target[row] = target >= 0 && target < a.valid ? load(logits[target]) : A(0);
+  a.target[row] = target >= 0 && target < a.valid ? logit_of(load(logits[target]), a.cap).value : A(0);
 }
 
 template <typename T>
@@ -44,9 +51,10 @@ __global__ void gradient(LogitGradient<T> a) {
   const A factor = grad / a.sum_exp[row];
   const std::int64_t target = a.targets[row] - a.first;
   for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) {
-    A value = c < a.valid ? Math::exp(load(logits[c]) - max) * factor : A(0);
-    if (c == target && c < a.valid) value -= grad;
-    logits[c] = T(value);
+    const ValueSlope<A> logit = logit_of(load(logits[c]), a.cap);
+    A value = Math::exp(logit.value - max) * factor;
+    if (c == target) value -= grad;
+    logits[c] = T(c < a.valid ? value * logit.slope : A(0));
   }
 }
 

@@ -52,7 +52,7 @@ Tensor taken(const Tensor& x, std::int64_t dim, const std::vector<Chunk>& chunks
 /// What is hidden where these meet; nothing when all is.
 std::optional<ops::BlockMask> mask_of(const Meeting& m, const Tensor& mask, std::int64_t window,
                                       const Tensor& q) {
-  ops::BlockMask block{.causal = m.causal, .hidden = {}};
+  ops::BlockMask block{.causal = m.causal, .queries = m.query_chunks, .keys = m.key_chunks};
   if (q.is_meta()) return block;
   const Chunk& last_keys = m.key_chunks.back();
   const Chunk& last_queries = m.query_chunks.back();
@@ -125,7 +125,7 @@ class Forward {
   void meet(const Meeting& m, const Tensor& kv) {
     const auto mask = mask_of(m, mask_, args_.window, q_);
     if (!mask) return;
-    const ops::BlockOutput block = ops::attention_block(at_meeting(m, q_, kv), args_.scale, *mask);
+    const ops::BlockOutput block = ops::attention_block(at_meeting(m, q_, kv), args_.scores, *mask);
     if (!whole_.y.defined())
       whole_ = {block.y.to(block.lse.scalar_type()), block.lse};
     else
@@ -181,7 +181,7 @@ class Backward {
     if (!mask) return;
     const ops::BlockOutput whole{tail(whole_.y, m.first_query), tail(whole_.lse, m.first_query)};
     const ops::Qkv grads = ops::attention_block_backward(tail(grad_y_, m.first_query), at_meeting(m, q_, kv),
-                                                         whole, args_.scale, *mask);
+                                                         whole, args_.scores, *mask);
     tail(grad_q_, m.first_query).add_(grads.q);
     const Tensor keys = grad_kv.narrow(3, m.first_key, m.keys);
     keys[0].add_(grads.k);

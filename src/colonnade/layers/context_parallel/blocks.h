@@ -12,7 +12,7 @@ namespace colonnade::layers {
 struct BlocksArgs {
   comm::Group group;        ///< rank r of k holds of 2k chunks of each sequence r and 2k-1-r
   bool gathers = false;     ///< keys and values of all ranks are gathered; else handed on in a ring
-  double scale = 1.0;       ///< of the scores
+  ops::BlockArgs scores;    ///< what they go through
   std::int64_t window = 0;  ///< W > 0: a query sees only W earlier positions and itself
   ops::Sinks sinks = {};    ///< join the sums behind all keys
   std::string name;         ///< of the layer, for its messages

@@ -20,6 +20,7 @@ HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& paralle
       factor_(depths_ > 0 ? model.mtp_loss_scaling_factor / static_cast<double>(depths_) : 0),
       word_(nullptr),
       scale_(model.scale_decoder_outputs ? 1.0 / std::sqrt(static_cast<double>(model.hidden_size)) : 1.0),
+      softcap_(model.final_logit_softcapping),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel) {
   const plan::HeadParams params = plan::head_params(model, parallel);
@@ -32,7 +33,7 @@ HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& paralle
 }
 
 layers::OutputLayer HeadBlock::output() const {
-  return {own_output_ ? own_output_.get() : word_, output_bias_.get()};
+  return {own_output_ ? own_output_.get() : word_, output_bias_.get(), softcap_};
 }
 
 at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {

@@ -42,6 +42,7 @@ class HeadBlock final : public tensor::Block {
   std::unique_ptr<tensor::Parameter> own_word_;
   tensor::Parameter* word_;  ///< null: the head does not read it
   double scale_;             ///< of what logits are made of
+  double softcap_;           ///< of logits; 0: none
   comm::Group tp_;
   bool sequence_parallel_;
 };

@@ -60,6 +60,7 @@ constexpr Called kLlamaLike[] = {{Family::kLlama, "llama", "LlamaForCausalLM"},
                                  {Family::kMixtral, "mixtral", "MixtralForCausalLM"},
                                  {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM"},
                                  {Family::kGptOss, "gpt_oss", "GptOssForCausalLM"},
+                                 {Family::kGemma2, "gemma2", "Gemma2ForCausalLM"},
                                  {Family::kGemma3, "gemma3_text", "Gemma3ForCausalLM"},
                                  {Family::kDeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM"}};
 
@@ -68,6 +69,21 @@ json layer_types(const config::Model& m) {
   for (std::int64_t i = 0; i < m.num_layers; ++i)
     types.push_back(plan::window_of(m, i) > 0 ? "sliding_attention" : "full_attention");
   return types;
+}
+
+/// Theirs counts the token itself.
+json sliding_window(const config::Model& m) { return m.window_size > 0 ? json(m.window_size + 1) : json(); }
+
+json gemma(const config::Model& m) {
+  const auto cap = [](double at) { return at > 0 ? json(at) : json(); };
+  return {{"attention_bias", false},
+          {"hidden_act", "gelu_pytorch_tanh"},
+          {"hidden_activation", "gelu_pytorch_tanh"},
+          {"sliding_window", sliding_window(m)},
+          {"layer_types", layer_types(m)},
+          {"query_pre_attn_scalar", *m.query_pre_attn_scalar},
+          {"attn_logit_softcapping", cap(m.attn_logit_softcapping)},
+          {"final_logit_softcapping", cap(m.final_logit_softcapping)}};
 }
 
 json deepseek_v3(const config::Model& m) {
@@ -99,38 +115,34 @@ json deepseek_v3(const config::Model& m) {
 
 /// What a family's config.json has besides what all with Llama's layers have.
 json particulars(const config::Model& m, Family family) {
-  const json window = m.window_size > 0 ? json(m.window_size + 1) : json();  // theirs counts the token itself
   switch (family) {
     case Family::kMistral:
-      return {{"sliding_window", window}};
+      return {{"sliding_window", sliding_window(m)}};
     case Family::kQwen2:
       return {{"use_sliding_window", false}};
     case Family::kQwen3:
       return {{"attention_bias", false}, {"use_sliding_window", false}};
     case Family::kMixtral:
-      return {{"sliding_window", window},
+      return {{"sliding_window", sliding_window(m)},
               {"intermediate_size", m.moe.ffn_hidden_size},
               {"num_local_experts", m.moe.num_experts},
               {"num_experts_per_tok", m.moe.router_topk}};
     case Family::kGptOss:
       return {{"attention_bias", true},
-              {"sliding_window", window},
+              {"sliding_window", sliding_window(m)},
               {"layer_types", layer_types(m)},
               {"intermediate_size", m.moe.ffn_hidden_size},
               {"num_local_experts", m.moe.num_experts},
               {"num_experts_per_tok", m.moe.router_topk},
               {"swiglu_alpha", kQuickAlpha},
               {"swiglu_limit", *m.activation_func_clamp_value}};
-    case Family::kGemma3:
-      return {{"attention_bias", false},
-              {"hidden_act", "gelu_pytorch_tanh"},
-              {"hidden_activation", "gelu_pytorch_tanh"},
-              {"sliding_window", window},
-              {"layer_types", layer_types(m)},
-              {"query_pre_attn_scalar", *m.query_pre_attn_scalar},
-              {"attn_logit_softcapping", nullptr},
-              {"final_logit_softcapping", nullptr},
-              {"rope_local_base_freq", m.rotary_base_local.value_or(10000)}};
+    case Family::kGemma2:
+      return gemma(m);
+    case Family::kGemma3: {
+      json c = gemma(m);
+      c["rope_local_base_freq"] = m.rotary_base_local.value_or(10000);
+      return c;
+    }
     case Family::kQwen3Moe: {
       json dense = json::array();
       const std::vector<bool> experts = plan::layers_with_experts(m);

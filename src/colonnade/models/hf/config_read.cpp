@@ -185,12 +185,13 @@ Settings gpt_oss_settings(const json& c, const std::string& source) {
   return s;
 }
 
-Settings gemma3_settings(const json& c, const std::string& source) {
-  if (!text(c, "final_logit_softcapping", "").empty())
-    refuse(source, "final_logit_softcapping must be null", text(c, "final_logit_softcapping", ""));
-  // Transformers reads it and does not apply it.
-  if (!text(c, "attn_logit_softcapping", "").empty())
-    refuse(source, "attn_logit_softcapping must be null", text(c, "attn_logit_softcapping", ""));
+/// A soft cap; 0 where it is null, `usual` where it is missing.
+std::string cap(const json& c, const char* key, const char* usual) {
+  return c.contains(key) ? text(c, key, "0") : usual;
+}
+
+/// What Gemma 2 and Gemma 3 share.
+Settings gemma_settings(const json& c, const std::string& source) {
   for (const char* flag : {"attention_bias", "use_bidirectional_attention"})
     if (text(c, flag, "false") != "false") refuse(source, fmt::format("{} must be false", flag), "true");
   const std::string act = text(c, "hidden_activation", text(c, "hidden_act", "gelu_pytorch_tanh"));
@@ -201,12 +202,30 @@ Settings gemma3_settings(const json& c, const std::string& source) {
                    {"activation", "geglu-tanh"},
                    {"add_bias_linear", "false"},
                    {"layernorm_zero_centered_gamma", "true"},
-                   {"qk_layernorm", "true"},
                    {"sandwich_norm", "true"},
                    {"scale_embeddings", "true"},
                    {"query_pre_attn_scalar", text(c, "query_pre_attn_scalar", "256")},
                    {"untie_embeddings_and_output_weights",
                     text(c, "tie_word_embeddings", "true") == "true" ? "false" : "true"}});
+  return s;
+}
+
+Settings gemma2_settings(const json& c, const std::string& source) {
+  Settings s = gemma_settings(c, source);
+  s["attn_logit_softcapping"] = cap(c, "attn_logit_softcapping", "50");
+  s["final_logit_softcapping"] = cap(c, "final_logit_softcapping", "30");
+  read_rope(c, source, "10000", s);
+  read_windows(c, source, 2, s);
+  return s;
+}
+
+Settings gemma3_settings(const json& c, const std::string& source) {
+  // Transformers reads it and does not apply it.
+  if (!text(c, "attn_logit_softcapping", "").empty())
+    refuse(source, "attn_logit_softcapping must be null", text(c, "attn_logit_softcapping", ""));
+  Settings s = gemma_settings(c, source);
+  s["qk_layernorm"] = "true";
+  s["final_logit_softcapping"] = cap(c, "final_logit_softcapping", "0");
   // Newer files say both kinds of layers' positions in one place.
   json whole = c;
   std::string local = text(c, "rope_local_base_freq", "10000");
@@ -316,11 +335,12 @@ Settings gpt2_settings(const json& c, const std::string& source) {
 Settings gpt_settings(const json& config, const std::string& source, const std::string& type) {
   if (type == "gpt2") return gpt2_settings(config, source);
   if (type == "gpt_oss") return gpt_oss_settings(config, source);
+  if (type == "gemma2") return gemma2_settings(config, source);
   if (type == "gemma3_text") return gemma3_settings(config, source);
   if (std::ranges::find(kLlamaLike, type) != std::end(kLlamaLike))
     return llama_settings(config, source, type);
   refuse(source,
-         fmt::format("model_type must be one of {}, gpt_oss, gemma3_text, gpt2, t5",
+         fmt::format("model_type must be one of {}, gpt_oss, gemma2, gemma3_text, gpt2, t5",
                      fmt::join(kLlamaLike, ", ")),
          type.empty() ? "none" : type);
 }

@@ -96,13 +96,16 @@ bool is_gpt_oss(const config::Model& m) {
          !m.moe.router_pre_softmax;
 }
 
-bool is_gemma3(const config::Model& m) {
-  return !m.latent.enabled && m.mtp_num_layers == 0 && has_rotary_heads(m) &&
-         m.normalization == config::Normalization::kRmsNorm && m.apply_layernorm_1p &&
-         m.activation == config::Activation::kGegluTanh && !m.add_bias_linear && !m.add_qkv_bias &&
-         m.qk_layernorm && m.sandwich_norm && m.scale_embeddings &&
-         m.softmax_type == config::SoftmaxType::kVanilla && m.attn_logit_softcapping == 0 &&
-         m.query_pre_attn_scalar && (m.rotary_base_local || m.window_size == 0) && m.moe.num_experts == 0;
+std::optional<Family> gemma_family(const config::Model& m) {
+  const bool gemma = !m.latent.enabled && m.mtp_num_layers == 0 && has_rotary_heads(m) &&
+                     m.normalization == config::Normalization::kRmsNorm && m.apply_layernorm_1p &&
+                     m.activation == config::Activation::kGegluTanh && !m.add_bias_linear &&
+                     !m.add_qkv_bias && m.sandwich_norm && m.scale_embeddings && m.query_pre_attn_scalar &&
+                     m.softmax_type == config::SoftmaxType::kVanilla && m.moe.num_experts == 0;
+  if (gemma && !m.qk_layernorm && !m.rotary_base_local) return Family::kGemma2;
+  const bool bases = m.rotary_base_local || m.window_size == 0;
+  if (gemma && m.qk_layernorm && bases && m.attn_logit_softcapping == 0) return Family::kGemma3;
+  return std::nullopt;
 }
 
 std::optional<Family> dense_family(const config::Model& m) {
@@ -169,7 +172,7 @@ bool is_t5(const config::Model& m) {
          !m.output_layer_bias.value_or(false) && m.query_pre_attn_scalar == 1 &&
          m.num_query_groups == m.num_attention_heads && !m.qk_layernorm &&
          m.softmax_type == config::SoftmaxType::kVanilla && m.attn_logit_softcapping == 0 &&
-         !m.sandwich_norm && !m.scale_embeddings && m.moe.num_experts == 0;
+         m.final_logit_softcapping == 0 && !m.sandwich_norm && !m.scale_embeddings && m.moe.num_experts == 0;
 }
 
 /// Of a layer that predicts a further token: one that the model has not, or a copy of a table.
@@ -186,8 +189,9 @@ bool is_further(const std::string& name, const config::Model& m) {
 std::optional<Family> family_of(const config::Model& m) {
   if (is_t5(m)) return Family::kT5;
   if (has_parts_of_its_own(m)) return std::nullopt;
+  if (const auto gemma = gemma_family(m)) return gemma;
+  if (m.final_logit_softcapping != 0) return std::nullopt;
   if (is_gpt_oss(m)) return Family::kGptOss;
-  if (is_gemma3(m)) return Family::kGemma3;
   const bool experts = m.moe.num_experts > 0;
   if (has_deepseek_v3_layers(m)) return Family::kDeepseekV3;
   if (has_llama_layers(m)) return experts ? expert_family(m) : dense_family(m);

@@ -20,6 +20,7 @@ enum class Family {
   kMixtral,
   kQwen3Moe,
   kGptOss,
+  kGemma2,
   kGemma3,
   kGpt2,
   kDeepseekV3,
@@ -35,8 +36,10 @@ enum class Family {
 ///   Qwen3-MoE  Qwen3 with experts in any layers, weighted by a softmax over the chosen ones or over all
 ///   GPT-OSS    Llama with biases, learned sinks, windows in any layers, experts of bounded quick-geglu in
 ///              every one
-///   Gemma 3    (text) Qwen3 with zero-centred gammas, sandwich norms, scaled embeddings, GELU, windows in
-///              any layers, which have a rotary base of their own
+///   Gemma 2    Llama with zero-centred gammas, sandwich norms, scaled embeddings, GELU, windows in any
+///              layers, soft caps of scores and of logits
+///   Gemma 3    (text) Gemma 2 with norms of queries and keys in place of the cap of scores; its windows have
+///              a rotary base of their own
 ///   DeepSeek-V3  multi-latent attention with normed vectors and --norm-epsilon 1e-6, dense layers before
 ///              those with experts and shared ones, a sigmoid router with a bias that only selects, groups
 ///              worth their best two scores; further predicted tokens too

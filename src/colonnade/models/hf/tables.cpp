@@ -84,8 +84,7 @@ Table gpt_oss_table() {
 }
 
 /// What the others call the norm after attention stands before the MLP; here it stands where its name says.
-Table gemma3_table() {
-  Table table = qwen3_table();
+Table gemma_table(Table table) {
   std::erase_if(table, [](const Row& row) { return row.ours.ends_with("pre_mlp_layernorm.weight"); });
   return with(table, {{"decoder.layers.{}.post_attention_layernorm.weight",
                        {"model.layers.{}.post_attention_layernorm.weight"}},
@@ -206,11 +205,17 @@ Table t5_table() {
 
 const Table& table_of(Family family) {
   static const std::map<Family, Table> kTables = {
-      {Family::kLlama, llama_table()},     {Family::kMistral, llama_table()},
-      {Family::kQwen2, qwen2_table()},     {Family::kQwen3, qwen3_table()},
-      {Family::kMixtral, mixtral_table()}, {Family::kQwen3Moe, qwen3_moe_table()},
-      {Family::kGptOss, gpt_oss_table()},  {Family::kGemma3, gemma3_table()},
-      {Family::kGpt2, gpt2_table()},       {Family::kDeepseekV3, deepseek_v3_table()},
+      {Family::kLlama, llama_table()},
+      {Family::kMistral, llama_table()},
+      {Family::kQwen2, qwen2_table()},
+      {Family::kQwen3, qwen3_table()},
+      {Family::kMixtral, mixtral_table()},
+      {Family::kQwen3Moe, qwen3_moe_table()},
+      {Family::kGptOss, gpt_oss_table()},
+      {Family::kGemma2, gemma_table(llama_table())},
+      {Family::kGemma3, gemma_table(qwen3_table())},
+      {Family::kGpt2, gpt2_table()},
+      {Family::kDeepseekV3, deepseek_v3_table()},
       {Family::kT5, t5_table()},
   };
   return kTables.at(family);

@@ -11,17 +11,18 @@ namespace {
 
 /// Shares of the scores, those that are left of them, and scores under their cap; a sink is one more of each
 /// row, and one more value of each sequence.
-std::int64_t kept_scores(const Sizes& z) {
+std::int64_t kept_scores(const Sizes& z, const ContextLayer& context) {
   const std::int64_t cap = z.m.attn_logit_softcapping > 0 ? 1 : 0;
   const std::int64_t shares = z.m.attention_dropout > 0 ? 2 : 1;
-  const std::int64_t sinks = has_sinks(z.m) ? z.e * (z.n * z.heads + z.b * z.v) : 0;
+  const std::int64_t values = context.heads > 1 ? exchanged_keys(z, context) / context.heads : z.v;
+  const std::int64_t sinks = has_sinks(z.m) ? z.e * (z.n * z.heads + z.b * values) : 0;
   return (cap + shares) * scores(z) + sinks;
 }
 
 /// How often the attention output is kept: as the kernel wrote it, and in the order of the projection.
-std::int64_t output_copies(const config::Run& run, const Sizes& z, const ContextLayer& context) {
-  if (keeps_scores(run) || (fills_heads(run, z) && z.out < z.q)) return 1;
-  if (context.heads > 1) return 2;
+std::int64_t output_copies(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  if (keeps_scores(run, layer) || (fills_heads(run, z) && z.out < z.q)) return 1;
+  if (across(run, layer).heads > 1) return 2;
   return (run.training.device == "cuda" ? z.b : z.b * z.heads) > 1 ? 2 : 1;
 }
 
@@ -57,11 +58,10 @@ std::int64_t shared_more(const config::Run& run, const Sizes& z, std::int64_t la
 }  // namespace
 
 std::int64_t core_activations(const config::Run& run, const Sizes& z, std::int64_t layer) {
-  const ContextLayer context = across(run, layer);
   const bool narrowed = z.cp > 1 && z.out < z.heads * z.wide;
-  const std::int64_t copies = narrowed ? z.heads * z.wide : (output_copies(run, z, context) - 1) * z.out;
+  const std::int64_t copies = narrowed ? z.heads * z.wide : (output_copies(run, z, layer) - 1) * z.out;
   const std::int64_t bytes = shared_more(run, z, layer) + z.n * z.e * copies;
-  if (keeps_scores(run)) return bytes + kept_scores(z);
+  if (keeps_scores(run, layer)) return bytes + kept_scores(z, across(run, layer));
   return bytes + z.n * kFp32 * z.heads + mask_bytes(run, z, layer);
 }
 

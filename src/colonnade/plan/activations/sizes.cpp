@@ -76,6 +76,26 @@ bool keeps_scores(const config::Run& run) {
          (has_sinks(m) && run.training.device == "cuda");
 }
 
+bool keeps_scores(const config::Run& run, std::int64_t layer) {
+  return keeps_scores(run) && across(run, layer).ring == 1;
+}
+
+std::int64_t block_scores(const Sizes& z, const ContextLayer& context, bool backward) {
+  const bool capped = z.m.attn_logit_softcapping > 0, drops = z.m.attention_dropout > 0 && backward;
+  if (context.ring == 1 || (!capped && !drops)) return 0;
+  // In chunks: queries of the own two, of one where some are dropped, meet keys of two, or of all others.
+  const std::int64_t chunk = z.s * context.heads / 2, others = context.ring - 1;
+  const std::int64_t own = drops ? 2 : 4, gathered = context.gathers ? 2 * others : 0;
+  const std::int64_t pairs = z.b * z.heads / context.heads * chunk * chunk;
+  const std::int64_t tensors = backward ? scores_backward(capped) : kScoresForward;
+  const auto bytes = [&](std::int64_t of, std::int64_t halves) {
+    return (2 * tensors + halves) * std::min(of * pairs, kPieceOfScores) / 2 * kFp32;
+  };
+  const std::int64_t converted = z.e == kFp32 ? 0 : 2 * z.n * exchanged_keys(z, context) * kFp32;
+  return std::max(bytes(own, drops ? 1 : 0), bytes(gathered, 0)) +
+         (backward ? 2 : 1) * (context.gathers ? others : 1) * converted;
+}
+
 bool fills_heads(const config::Run& run, const Sizes& z) {
   return run.training.device != "cuda" && !keeps_scores(run) && z.cp == 1 &&
          z.m.value_channels() != z.m.kv_channels;

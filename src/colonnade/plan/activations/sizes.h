@@ -67,8 +67,14 @@ bool has_positions(const config::Run& run);
 
 bool has_sinks(const config::Model& m);
 
-/// Whether attention takes the path that keeps its scores.
+/// Whether attention to whole sequences takes the path that keeps its scores.
 bool keeps_scores(const config::Run& run);
+/// Whether that of a layer does: blocks of keys never do.
+bool keeps_scores(const config::Run& run, std::int64_t layer);
+
+/// Bytes of the scores of a block of keys, and of its keys in fp32, beside each other while it goes forward
+/// in an evaluation, or backward; of the rank whose block is the largest. Nothing where kernels keep scores.
+std::int64_t block_scores(const Sizes& z, const ContextLayer& context, bool backward);
 
 /// Whether heads of values that are not as wide as those of queries are filled up: the kernel of the CPU
 /// does.

@@ -24,12 +24,6 @@ int most_ranks(const config::Parallel& p) {
   return p.hybrid_context_parallel ? hybrid_ranks(p) : p.context_parallel_size;
 }
 
-/// Whether some layer brings keys to its queries in blocks.
-bool has_blocks(const Run& r) {
-  return most_ranks(r.parallel) > 1 &&
-         std::ranges::any_of(r.parallel.cp_comm_type, [](const auto& kind) { return kind != "a2a"; });
-}
-
 std::string kinds_of(const Run& r) { return fmt::format("{}", fmt::join(r.parallel.cp_comm_type, " ")); }
 
 Broken sequence(const Run& r) {
@@ -102,25 +96,6 @@ Broken heads(const Run& r) {
                  "set --cp-comm-type p2p or all_gather"};
 }
 
-Broken dropout(const Run& r) {
-  if (!has_blocks(r) || r.model.attention_dropout <= 0 || r.parallel.hybrid_context_parallel)
-    return std::nullopt;
-  return Finding{"--attention-dropout",
-                 "must be 0 with context parallelism other than --cp-comm-type a2a",
-                 fmt::format("{} with {}", r.model.attention_dropout, kinds_of(r)),
-                 {{"attention_dropout", "0"}},
-                 ""};
-}
-
-Broken soft_cap(const Run& r) {
-  if (!has_blocks(r) || r.model.attn_logit_softcapping <= 0) return std::nullopt;
-  return Finding{"--attn-logit-softcapping",
-                 "needs --cp-comm-type a2a with context parallelism",
-                 fmt::format("{} with {}", r.model.attn_logit_softcapping, kinds_of(r)),
-                 {{"cp_comm_type", "a2a"}, {"hierarchical_context_parallel_sizes", ""}},
-                 ""};
-}
-
 constexpr Rule kContext[] = {
     {"context-sequence", true, sequence, "seq_length=30",
      "Every context rank takes two chunks of each sequence, an early and a late one, so that all have as much "
@@ -134,11 +109,6 @@ constexpr Rule kContext[] = {
      "cp_comm_type=a2a; num_query_groups=6; num_attention_heads=12; hidden_size=96",
      "A rank computes whole heads; neighbours may share one of keys and values.",
      "num_attention_heads num_query_groups tensor_model_parallel_size context_parallel_size"},
-    {"context-dropout", true, dropout, "attention_dropout=0.1",
-     "Blocks of keys are joined by sums of scores that nothing was dropped from.",
-     "cp_comm_type context_parallel_size"},
-    {"context-soft-cap", true, soft_cap, "attn_logit_softcapping=30",
-     "Blocks of keys are joined by sums of plain scores.", "cp_comm_type context_parallel_size"},
 };
 
 }  // namespace
