@@ -169,6 +169,26 @@ def compare(program, folder, name, file, known_only, count, seed):
     return wrong
 
 
+def compare_training(program, folder):
+    """Whether a trained tokenizer.json is the one that Hugging Face's trainer gives; a line for each difference."""
+    corpus = VECTORS.parent / "indexed/corpus_gpt2.jsonl"
+    texts = [json.loads(line)["text"] for line in corpus.open()] + [json.loads(line)["text"] for line in (VECTORS / "inputs.jsonl").open()]
+    (folder / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    wrong = []
+    for rule, step in {"gpt2": {**BYTES, "use_regex": True}, "llama3": sequence(split(LLAMA3), BYTES)}.items():
+        subprocess.run([program, "tokenizer", "train", "--model-type", "byte-bpe", "--split-rule", rule, "--input", folder / "train.jsonl",
+                        "--output-prefix", folder / "trained", "--vocab-size", "3000"], check=True, stderr=subprocess.DEVNULL)
+        ours = json.loads((folder / "trained.json").read_text())
+        empty = {"type": "BPE", "vocab": {}, "merges": []}
+        theirs = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], "pre_tokenizer": step, "decoder": {**BYTES, "add_prefix_space": True, "use_regex": True}, "model": empty}))
+        trainer = tokenizers.trainers.BpeTrainer(vocab_size=3000, special_tokens=["<|endoftext|>"], show_progress=False,
+                                                 initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        theirs.train_from_iterator(texts, trainer)
+        expected = json.loads(theirs.to_str())
+        wrong += [(f"training with {rule}", part, "", ours.get(part), expected.get(part)) for part in {*ours, *expected} if ours.get(part) != expected.get(part)]
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -180,12 +200,12 @@ def main():
     args.folder.mkdir(parents=True)
     cases = list(files())
     count = -(-args.strings // len(cases))
-    wrong = []
+    wrong = compare_training(args.program, args.folder)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda case: compare(args.program, args.folder, *case, count, args.seed), cases):
             wrong += found
     for name, what, text, ours, theirs in wrong[:20]:
-        print(f"{name}: {what} of {text!r}: {ours} here, {theirs} in Hugging Face tokenizers")
+        print(f"{name}: {what} of {text!r}: {str(ours)[:2000]} here, {str(theirs)[:2000]} in Hugging Face tokenizers")
     print(f"tokenizers {tokenizers.__version__}: {len(cases)} tokenizers, {count} strings each, {len(wrong)} differences")
     sys.exit(1 if wrong else 0)
 

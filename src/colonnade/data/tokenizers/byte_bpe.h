@@ -34,7 +34,6 @@ class ByteBpe {
   class Cache;
   class Lease;
   void add(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const;
-  void add_new(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] std::vector<std::int32_t> merge(std::string_view word) const;
 
   std::array<std::int32_t, 256> bytes_;

@@ -23,6 +23,7 @@ std::uint64_t key_of(std::int32_t left, std::int32_t right) {
 Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
   slots_.resize(std::bit_ceil(merges.size() * 2 + 2));
   shift_ = 64 - std::countr_zero(slots_.size());
+  small_.resize(std::size_t{kSmall} * kSmall);
   for (const Merge& merge : merges) {
     const std::uint64_t key = key_of(merge.left, merge.right);
     std::size_t slot = key * 0x9E3779B97F4A7C15ULL >> shift_;
@@ -32,10 +33,12 @@ Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
             fmt::format("{}: a pair must be merged once; got {} and {} for the ids {} and {}; mend the file",
                         where, slots_[slot].found.rank, merge.rank, merge.left, merge.right));
     slots_[slot] = {key, {merge.rank, merge.merged}};
+    if (merge.left < kSmall && merge.right < kSmall)
+      small_[static_cast<std::size_t>(merge.left * kSmall + merge.right)] = slots_[slot].found;
   }
 }
 
-Merges::Found Merges::find(std::int32_t left, std::int32_t right) const {
+Merges::Found Merges::find_large(std::int32_t left, std::int32_t right) const {
   if (slots_.empty()) return {};
   const std::uint64_t key = key_of(left, right);
   std::size_t slot = key * 0x9E3779B97F4A7C15ULL >> shift_;

@@ -26,7 +26,11 @@ class Merges {
     std::uint32_t rank = kNone;
     std::int32_t merged = -1;
   };
-  [[nodiscard]] Found find(std::int32_t left, std::int32_t right) const;
+  [[nodiscard]] Found find(std::int32_t left, std::int32_t right) const {
+    if (static_cast<std::uint32_t>(left) < kSmall && static_cast<std::uint32_t>(right) < kSmall)
+      return small_.empty() ? Found{} : small_[static_cast<std::size_t>(left * kSmall + right)];
+    return find_large(left, right);
+  }
 
   /// Merges until no pair is left. Takes n log n steps.
   void apply(std::vector<std::int32_t>& ids) const;
@@ -36,11 +40,14 @@ class Merges {
     std::uint64_t key = ~std::uint64_t{0};
     Found found;
   };
+  [[nodiscard]] Found find_large(std::int32_t left, std::int32_t right) const;
   void apply_short(std::vector<std::int32_t>& ids) const;
   void apply_long(std::vector<std::int32_t>& ids) const;
 
   std::vector<Slot> slots_;
   int shift_ = 64;
+  std::vector<Found> small_;  ///< pairs of ids below kSmall, most of which are single bytes or characters
+  static constexpr std::int32_t kSmall = 288;
 };
 
 }  // namespace colonnade::data

@@ -55,7 +55,7 @@ struct Char {
   int size;
 };
 
-inline Char peek(const char* at) {
+[[gnu::always_inline]] inline Char peek(const char* at) {
   const auto byte = static_cast<unsigned char>(*at);
   if (byte < 128) [[likely]]
     return {kAscii[byte], 1};
@@ -75,7 +75,7 @@ inline const char* run(const char* at, const char* end) {
 }
 
 /// The same for letters, eight ASCII ones at a time.
-inline const char* run_of_letters(const char* at, const char* end) {
+[[gnu::always_inline]] inline const char* run_of_letters(const char* at, const char* end) {
   while (end - at >= 8) {
     std::uint64_t eight = 0;
     std::memcpy(&eight, at, 8);
@@ -85,6 +85,7 @@ inline const char* run_of_letters(const char* at, const char* end) {
         (low + (0x80 - 'a') * kOnes) & ~(low + (0x7F - 'z') * kOnes) & ~eight & 0x80 * kOnes;
     const int count = std::countr_one((letters | 0x7F * kOnes)) / 8;
     at += count;
+    if (count < 8 && *at >= 0) return at;
     if (count < 8) break;
   }
   return run<kLetters>(at, end);
@@ -245,6 +246,14 @@ const char* next_digits3(const char* at, const char* end) {
   return stop > at ? stop : nullptr;
 }
 
+/// The words from `at` on by one rule.
+template <const char* (*next)(const char*, const char*)>
+std::size_t cut_words(const char* at, const char* end, std::span<const char*> ends) {
+  std::size_t count = 0;
+  while (at < end && count < ends.size()) ends[count++] = at = next(at, end);
+  return count;
+}
+
 struct Known {
   SplitRule rule;
   const char* (*next)(const char*, const char*);
@@ -317,9 +326,32 @@ void split_by_rule(SplitRule rule, std::string_view text, std::vector<Span>& spa
   if (unmatched < end) spans.push_back({offset(unmatched), text.size(), false});
 }
 
-WordCutter::WordCutter(SplitRule rule) : next_(known(rule).next) {
-  COL_CHECK(rule < SplitRule::kDeepSeek3, "word cutter: rule must match every character; got {}",
-            static_cast<int>(rule));
+WordCutter::WordCutter(SplitRule rule) {
+  switch (rule) {
+    case SplitRule::kGpt2:
+      cut_ = cut_words<next_gpt2>;
+      break;
+    case SplitRule::kLlama3:
+      cut_ = cut_words<next_llama3<3, true, false>>;
+      break;
+    case SplitRule::kQwen2:
+      cut_ = cut_words<next_llama3<1, true, false>>;
+      break;
+    case SplitRule::kCl100k:
+      cut_ = cut_words<next_llama3<3, true, true>>;
+      break;
+    case SplitRule::kTiktokenV1:
+      cut_ = cut_words<next_llama3<1, false, false>>;
+      break;
+    case SplitRule::kO200k:
+      cut_ = cut_words<next_o200k<3, true>>;
+      break;
+    case SplitRule::kTekken:
+      cut_ = cut_words<next_o200k<1, false>>;
+      break;
+    default:
+      COL_CHECK(false, "word cutter: rule must match every character; got {}", static_cast<int>(rule));
+  }
 }
 
 }  // namespace colonnade::data

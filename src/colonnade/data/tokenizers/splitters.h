@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -35,11 +36,13 @@ void split_by_rule(SplitRule rule, std::string_view text, std::vector<Span>& spa
 class WordCutter {
  public:
   explicit WordCutter(SplitRule rule);
-  /// The end of the word that begins at `at`, before `end`.
-  [[nodiscard]] const char* next(const char* at, const char* end) const { return next_(at, end); }
+  /// Writes the ends of the words from `at` to `end`, at most `ends.size()` of them, and returns how many.
+  [[nodiscard]] std::size_t cut(const char* at, const char* end, std::span<const char*> ends) const {
+    return cut_(at, end, ends);
+  }
 
  private:
-  const char* (*next_)(const char* at, const char* end);
+  std::size_t (*cut_)(const char* at, const char* end, std::span<const char*> ends);
 };
 
 }  // namespace colonnade::data

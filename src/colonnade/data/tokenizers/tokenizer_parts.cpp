@@ -20,14 +20,18 @@ std::optional<std::string> raw_bytes(std::string_view token) {
   return all ? std::optional(bytes) : std::nullopt;
 }
 
-/// The words that are tokens, as raw bytes.
-Vocabulary raw_vocabulary(const Vocabulary& vocabulary) {
+/// The words that are one token, as raw bytes: all tokens, or those that their own merges lead to.
+Vocabulary whole_words(const BpeModel& model) {
+  const Vocabulary& vocabulary = model.vocabulary();
   std::vector<std::string> texts;
   std::vector<std::int64_t> ids;
   for (std::int32_t id = 0; id < vocabulary.end(); ++id) {
     const auto text = vocabulary.text_of(id);
     auto raw = text ? raw_bytes(*text) : std::nullopt;
     if (!raw || raw->empty()) continue;
+    std::vector<std::int32_t> own;
+    if (!model.options().ignore_merges) model.encode(*text, own);
+    if (!own.empty() && own != std::vector{id}) continue;
     texts.push_back(std::move(*raw));
     ids.push_back(id);
   }
@@ -69,8 +73,7 @@ void PartsTokenizer::find_byte_level() {
     append_utf8(text, char_of_byte(static_cast<unsigned char>(byte)));
     if ((bytes[byte] = model->vocabulary().id_of(text)) < 0) return;
   }
-  byte_bpe_ = std::make_unique<ByteBpe>(
-      bytes, model->merges(), options.ignore_merges ? raw_vocabulary(model->vocabulary()) : Vocabulary());
+  byte_bpe_ = std::make_unique<ByteBpe>(bytes, model->merges(), whole_words(*model));
   prefix_space_ = last.add_prefix_space;
   if (steps.size() == 1 && last.use_regex) cutter_.emplace(SplitRule::kGpt2);
   if (steps.size() != 2 || last.use_regex) return;

@@ -37,8 +37,12 @@ class PartsTokenizer final : public Tokenizer {
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override;
   [[nodiscard]] std::vector<std::int32_t> encode_with_special(std::string_view text) const override;
   [[nodiscard]] std::vector<std::int32_t> encode_document(std::string_view text) const override;
-  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override { return text_of(ids, false); }
-  [[nodiscard]] std::string decode_all(std::span<const std::int32_t> ids) const override { return text_of(ids, true); }
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
+    return text_of(ids, false);
+  }
+  [[nodiscard]] std::string decode_all(std::span<const std::int32_t> ids) const override {
+    return text_of(ids, true);
+  }
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
   [[nodiscard]] SpecialIds special() const override { return special_; }
   [[nodiscard]] std::int32_t id_of(std::string_view piece) const override;
