@@ -1,5 +1,6 @@
 // Encodes the lines of a file of texts (each a JSON string) by a tokenizer.json, on some threads, and prints
-// {"seconds", "bytes", "tokens", "sum"}; `sum` adds up position * id, to compare with others. Reading is not counted.
+// {"seconds", "bytes", "tokens", "sum"}; `sum` adds up position * id, to compare with others. Reading is not
+// counted.
 //
 //   tokenizer_speed TOKENIZER TEXTS THREADS
 #include <fmt/format.h>
@@ -48,5 +49,6 @@ int main(int count, char** words) {
       });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{{\"seconds\": {:.3f}, \"bytes\": {}, \"tokens\": {}, \"sum\": {}}}\n", seconds, bytes, tokens.load(), sum.load());
+  fmt::print("{{\"seconds\": {:.3f}, \"bytes\": {}, \"tokens\": {}, \"sum\": {}}}\n", seconds, bytes,
+             tokens.load(), sum.load());
 }

@@ -70,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(TokenizerJson, OfVectors,
 
 /// A small byte-level-like tokenizer, for edits.
 json small() {
-  return json::parse(R"({
+  return json::parse(R"(
+  {
     "version": "1.0", "truncation": null, "padding": null,
     "added_tokens": [{"id": 4, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
                       "normalized": false, "special": true}],
@@ -78,7 +79,8 @@ json small() {
     "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
               "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
               "vocab": {"a": 0, "b": 1, "ab": 2, "abab": 3}, "merges": [["a", "b"], "ab ab"]}
-  })");
+  }
+  )");
 }
 
 std::unique_ptr<PartsTokenizer> read(const json& file) {

@@ -26,9 +26,10 @@ TEST(TrainByteBpe, MergesTheMostFrequentPairFirst) {
 
 TEST(TrainByteBpe, StopsAtRarePairsAndAtTheEndOfTheText) {
   EXPECT_EQ(json::parse(train_byte_bpe({"ab"}, {.vocab_size = 1000}))["model"]["merges"].size(), 1U);
-  EXPECT_EQ(json::parse(train_byte_bpe({"ab ab ab ac"}, {.vocab_size = 1000, .min_count = 2}))["model"]["merges"]
-                .size(),
-            2U)
+  EXPECT_EQ(
+      json::parse(train_byte_bpe({"ab ab ab ac"}, {.vocab_size = 1000, .min_count = 2}))["model"]["merges"]
+          .size(),
+      2U)
       << "ab and then a space before it";
   EXPECT_THROW((void)train_byte_bpe({"ab"}, {.vocab_size = 256}), ConfigError);
   EXPECT_THROW((void)train_byte_bpe({"\xff"}, {.vocab_size = 300}), DataError);

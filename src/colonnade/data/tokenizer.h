@@ -28,7 +28,9 @@ class Tokenizer {
   /// Text of ids; special ids give none. Throws DataError for an id outside of the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// The same with the text of special ids, as far as they have one.
-  [[nodiscard]] virtual std::string decode_all(std::span<const std::int32_t> ids) const { return decode(ids); }
+  [[nodiscard]] virtual std::string decode_all(std::span<const std::int32_t> ids) const {
+    return decode(ids);
+  }
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
   [[nodiscard]] virtual SpecialIds special() const = 0;
   /// The id of a piece of the vocabulary; -1: it has no such piece.

@@ -259,7 +259,8 @@ json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
                 {"bos_token_id", id(tokenizer->special().bos)},
                 {"eos_token_id", id(tokenizer->eod())}};
   const bool from_file = run.data.tokenizer_type != "NullTokenizer";
-  if (from_file) state["xxh3_128"] = checkpoint::sum_of_file(data::tokenizer_file(run.data.tokenizer_model)).xxh3_128;
+  if (from_file)
+    state["xxh3_128"] = checkpoint::sum_of_file(data::tokenizer_file(run.data.tokenizer_model)).xxh3_128;
   return state;
 }
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/data/tokenizers/cut_rules.h"
 #include "colonnade/data/tokenizers/merges.h"
-#include "colonnade/data/tokenizers/splitters.h"
 #include "colonnade/data/tokenizers/vocabulary.h"
 
 namespace colonnade::data {

@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "colonnade/data/tokenizers/cut_rules.h"
 #include "colonnade/data/tokenizers/normalizer.h"
-#include "colonnade/data/tokenizers/splitters.h"
 
 namespace colonnade::data {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "colonnade/data/tokenizers/splitters.h"
+#include "colonnade/data/tokenizers/cut_rules.h"
 
 namespace colonnade::data {
 

@@ -1,5 +1,5 @@
 // Split rules by hand against their regular expressions, over random text.
-#include "colonnade/data/tokenizers/splitters.h"
+#include "colonnade/data/tokenizers/cut_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -118,14 +118,14 @@ TEST_P(Rules, CutAsTheirExpressionDoes) {
 
 TEST_P(Rules, AreFoundByTheirExpression) { EXPECT_EQ(known_rule(expression_of(GetParam())), GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Splitters, Rules,
+INSTANTIATE_TEST_SUITE_P(CutRules, Rules,
                          ::testing::Values(SplitRule::kGpt2, SplitRule::kLlama3, SplitRule::kQwen2,
                                            SplitRule::kCl100k, SplitRule::kTiktokenV1, SplitRule::kO200k,
                                            SplitRule::kTekken, SplitRule::kDeepSeek3, SplitRule::kDigits3,
                                            SplitRule::kKana),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
-TEST(Splitters, CutWordsOfEveryKind) {
+TEST(CutRules, CutWordsOfEveryKind) {
   EXPECT_THAT(by_rule(SplitRule::kGpt2, "I'm 12345 ok...  yes\n\n x"),
               ElementsAre("I", "'m", " 12345", " ok", "...", " ", " yes", "\n\n", " x"));
   EXPECT_THAT(by_rule(SplitRule::kLlama3, "I'M 12345 ok...\n\n  x"),

@@ -1,6 +1,6 @@
-// See splitters.h. Alternatives are tried in the order of the expressions; what they would backtrack over is
+// See cut_rules.h. Alternatives are tried in the order of the expressions; what they would backtrack over is
 // worked out.
-#include "colonnade/data/tokenizers/splitters.h"
+#include "colonnade/data/tokenizers/cut_rules.h"
 
 #include <algorithm>
 #include <array>
