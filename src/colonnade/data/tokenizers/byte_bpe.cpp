@@ -84,6 +84,7 @@ class ByteBpe::Cache {
 
   std::vector<Place> short_words = std::vector<Place>(std::size_t{1} << kShortBits);
   std::vector<Long> long_words = std::vector<Long>(std::size_t{1} << kLongBits);
+  std::vector<std::int32_t> scratch;
 };
 
 /// A cache for as long as one call lasts.
@@ -117,32 +118,31 @@ ByteBpe::ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Voca
 
 ByteBpe::~ByteBpe() = default;
 
-std::vector<std::int32_t> ByteBpe::merge(std::string_view word) const {
-  if (const std::int32_t id = whole_words_.id_of(word); id >= 0) return {id};
-  std::vector<std::int32_t> ids(word.size());
-  for (std::size_t i = 0; i < word.size(); ++i) ids[i] = bytes_[static_cast<unsigned char>(word[i])];
-  merges_.apply(ids);
-  return ids;
+void ByteBpe::merge(std::string_view word, std::vector<std::int32_t>& own) const {
+  if (const std::int32_t id = whole_words_.id_of(word); id >= 0) {
+    own.assign(1, id);
+    return;
+  }
+  own.resize(word.size());
+  for (std::size_t i = 0; i < word.size(); ++i) own[i] = bytes_[static_cast<unsigned char>(word[i])];
+  merges_.apply(own);
 }
 
 void ByteBpe::add(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const {
-  if (word.size() <= kShortBytes) {
-    const std::vector<std::int32_t> own = merge(word);
-    ids.insert(ids.end(), own.begin(), own.end());
-    if (own.size() <= kShortIds) cache.keep(key_of(word.data(), word.size(), word.size()), own);
-    return;
-  }
-  Cache::Long& entry = cache.long_words[hash_bytes(word) >> (64 - kLongBits)];
-  if (entry.word != word) {
-    if (word.size() > kLongBytes) {
-      const std::vector<std::int32_t> own = merge(word);
-      ids.insert(ids.end(), own.begin(), own.end());
-      return;
+  const std::vector<std::int32_t>* own = &cache.scratch;
+  if (word.size() <= kShortBytes || word.size() > kLongBytes) {
+    merge(word, cache.scratch);
+    if (word.size() <= kShortBytes && own->size() <= kShortIds)
+      cache.keep(key_of(word.data(), word.size(), word.size()), *own);
+  } else {
+    Cache::Long& entry = cache.long_words[hash_bytes(word) >> (64 - kLongBits)];
+    if (entry.word != word) {
+      merge(word, entry.ids);
+      entry.word = word;
     }
-    entry.ids = merge(word);
-    entry.word = word;
+    own = &entry.ids;
   }
-  ids.insert(ids.end(), entry.ids.begin(), entry.ids.end());
+  ids.insert(ids.end(), own->begin(), own->end());
 }
 
 /// Words go in batches: all are cut, then hashed and their places fetched, then looked up.

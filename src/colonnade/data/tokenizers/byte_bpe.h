@@ -34,7 +34,7 @@ class ByteBpe {
   class Cache;
   class Lease;
   void add(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const;
-  [[nodiscard]] std::vector<std::int32_t> merge(std::string_view word) const;
+  void merge(std::string_view word, std::vector<std::int32_t>& own) const;
 
   std::array<std::int32_t, 256> bytes_;
   Merges merges_;
