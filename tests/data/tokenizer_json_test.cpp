@@ -117,6 +117,39 @@ TEST(TokenizerJson, LongWordsMergeAsShortOnes) {
   EXPECT_EQ(tokenizer->encode(text), ids);
 }
 
+TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAndStandAlone) {
+  json file = small();
+  file["model"]["vocab"][" "] = 4;
+  json& token = file["added_tokens"][0];
+  token["id"] = 5;
+  EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 4, 5, 4, 1}));
+  token["rstrip"] = true;
+  EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 4, 5, 1}));
+  token["lstrip"] = true;
+  EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 5, 1}));
+  token["single_word"] = true;
+  EXPECT_EQ(read(file)->encode("a<s> <s>"), (Ids{0, 5})) << "a word character stands before the first one";
+  token["content"] = "aba";
+  EXPECT_EQ(read(file)->encode("aba ababa"), (Ids{5, 3, 0}));
+}
+
+TEST(TokenizerJson, BytesBecomeCharactersOrAreReplaced) {
+  json file = small();
+  file["model"]["vocab"]["<0xC3>"] = 4;
+  file["model"]["vocab"]["<0xA9>"] = 5;
+  file["model"]["byte_fallback"] = true;
+  file["added_tokens"][0]["id"] = 6;
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}};
+  const auto tokenizer = read(file);
+  EXPECT_EQ(tokenizer->encode("a\xC3\xA9"), (Ids{0, 4, 5}));
+  EXPECT_EQ(tokenizer->decode(Ids{0, 4, 5, 1}),
+            "a\xC3\xA9"
+            "b");
+  EXPECT_EQ(tokenizer->decode(Ids{4, 4, 1}),
+            "\xEF\xBF\xBD\xEF\xBF\xBD"
+            "b");
+}
+
 TEST(TokenizerJson, UnknownPartsAreNamedByTheirPath) {
   const auto message = [](const char* pointer, const json& value) {
     return message_of<DataError>([&] { (void)edited(pointer, value); });

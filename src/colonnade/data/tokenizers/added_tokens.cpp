@@ -2,7 +2,7 @@
 #include "colonnade/data/tokenizers/added_tokens.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "colonnade/data/tokenizers/unicode.h"
 
@@ -53,39 +53,39 @@ bool AddedTokens::fits(const AddedToken& token, std::string_view text, std::size
   return end == text.size() || !table.has(decode_utf8(text.data() + end).value, kWord);
 }
 
-std::vector<AddedTokens::Part> AddedTokens::cut(std::string_view text) const {
-  std::vector<Part> parts;
-  std::size_t done = 0;
-  const auto seek = [&](std::size_t at) {
-    if (sole_ >= 0) {
-      const void* found = std::memchr(text.data() + at, sole_, text.size() - at);
-      return found == nullptr ? text.size()
-                              : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
-    }
-    while (at < text.size() && !begins_[static_cast<unsigned char>(text[at])]) ++at;
-    return at;
-  };
-  if (tokens_.empty()) return text.empty() ? parts : std::vector<Part>{{text, -1}};
-  for (std::size_t at = seek(0); at < text.size(); at = at < text.size() ? seek(at) : at) {
-    std::size_t length = 0;
+std::size_t AddedTokens::seek(std::string_view text, std::size_t at) const {
+  if (sole_ >= 0) {
+    const std::size_t found = text.find(static_cast<char>(sole_), at);
+    return std::min(found, text.size());
+  }
+  while (at < text.size() && !begins_[static_cast<unsigned char>(text[at])]) ++at;
+  return at;
+}
+
+const AddedToken* AddedTokens::next(std::string_view text, std::size_t& begin, std::size_t& end) const {
+  for (begin = seek(text, begin); begin < text.size(); begin = seek(text, begin + 1)) {
     std::int32_t number = -1;
-    tree_.prefixes(text.substr(at), [&](std::size_t l, std::int32_t n) {
-      length = l;
-      number = n;
+    tree_.prefixes(text.substr(begin), [&](std::size_t length, std::int32_t own) {
+      end = begin + length;
+      number = own;
     });
-    if (number < 0) {
-      ++at;
-      continue;
-    }
-    const AddedToken& token = tokens_[static_cast<std::size_t>(number)];
-    std::size_t begin = at, end = at + length;
-    at = end;
-    if (!fits(token, text, begin, end)) continue;
-    if (token.left_strip)
+    if (number >= 0) return &tokens_[static_cast<std::size_t>(number)];
+  }
+  return nullptr;
+}
+
+std::vector<AddedTokens::Part> AddedTokens::cut(std::string_view text) const {
+  if (tokens_.empty() && !text.empty()) return {{text, -1}};
+  std::vector<Part> parts;
+  std::size_t done = 0, at = 0, end = 0;
+  while (const AddedToken* token = next(text, at, end)) {
+    std::size_t begin = std::exchange(at, end);
+    if (!fits(*token, text, begin, end)) continue;
+    if (token->left_strip)
       begin = begin > done ? done + end_without_space(text.substr(done, begin - done)) : done;
-    if (token.right_strip) end += leading_space(text.substr(end));
+    if (token->right_strip) end += leading_space(text.substr(end));
     if (done < begin) parts.push_back({text.substr(done, begin - done), -1});
-    parts.push_back({text.substr(std::min(begin, end), end - std::min(begin, end)), token.id});
+    parts.push_back({text.substr(std::min(begin, end), end - std::min(begin, end)), token->id});
     done = end;
   }
   if (done < text.size()) parts.push_back({text.substr(done), -1});

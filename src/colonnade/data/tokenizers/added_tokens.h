@@ -26,7 +26,6 @@ class AddedTokens {
  public:
   /// Adds a token that is found by `pattern` (its content, or that normalized).
   void add(const AddedToken& token, std::string_view pattern);
-  [[nodiscard]] bool empty() const { return tokens_.empty(); }
 
   /// A part of a text: a token, or text between tokens (id -1).
   struct Part {
@@ -39,6 +38,11 @@ class AddedTokens {
  private:
   [[nodiscard]] bool fits(const AddedToken& token, std::string_view text, std::size_t begin,
                           std::size_t end) const;
+
+  /// The next place from `at` on where a token may begin.
+  [[nodiscard]] std::size_t seek(std::string_view text, std::size_t at) const;
+  /// The next token from `begin` on, with its place; null: there is none.
+  [[nodiscard]] const AddedToken* next(std::string_view text, std::size_t& begin, std::size_t& end) const;
 
   std::vector<AddedToken> tokens_;
   ByteTree tree_;                   ///< number: place in tokens_

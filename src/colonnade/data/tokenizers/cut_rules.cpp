@@ -32,20 +32,17 @@ unsigned bits_of(Category category) {
   return kBits[static_cast<std::size_t>(category)];
 }
 
+constexpr unsigned ascii_kind(unsigned c) {
+  if (c >= 'A' && c <= 'Z') return kUp;
+  if (c >= 'a' && c <= 'z') return kLow;
+  if (c >= '0' && c <= '9') return kNum;
+  if (c == '\r' || c == '\n') return kGap | kLine;
+  if (c == ' ' || (c >= '\t' && c <= '\f')) return kGap;
+  return c > ' ' && c < 127 ? kSign : kAny;
+}
 constexpr std::array<std::uint16_t, 128> ascii_bits() {
   std::array<std::uint16_t, 128> bits{};
-  for (unsigned c = 0; c < 128; ++c) {
-    const bool upper = c >= 'A' && c <= 'Z', lower = c >= 'a' && c <= 'z', number = c >= '0' && c <= '9';
-    const bool gap = c == ' ' || (c >= '\t' && c <= '\r'), line = c == '\r' || c == '\n';
-    const bool sign = c > ' ' && c < 127;
-    bits[c] = upper    ? kUp
-              : lower  ? kLow
-              : number ? kNum
-              : line   ? kGap | kLine
-              : gap    ? kGap
-              : sign   ? kSign
-                       : kAny;
-  }
+  for (unsigned c = 0; c < 128; ++c) bits[c] = static_cast<std::uint16_t>(ascii_kind(c));
   return bits;
 }
 constexpr std::array<std::uint16_t, 128> kAscii = ascii_bits();
@@ -185,6 +182,17 @@ const char* upper_first(const char* at, const char* end) {
   return stop > at ? run<kLowerSet>(stop, end) : nullptr;
 }
 
+/// A word with its contraction, behind a character of any other kind when `second` is not null.
+template <bool kContractions>
+const char* cased_word(const char* at, const char* second, const char* end) {
+  const char* stop = second != nullptr ? upper_then_lower(second, end) : nullptr;
+  if (stop == nullptr) stop = upper_then_lower(at, end);
+  if (stop == nullptr && second != nullptr) stop = upper_first(second, end);
+  if (stop == nullptr) stop = upper_first(at, end);
+  const char* longer = kContractions && stop < end ? contraction<true>(stop, end) : nullptr;
+  return longer != nullptr ? longer : stop;
+}
+
 /// o200k's and its kin.
 template <int kDigits, bool kContractions>
 const char* next_o200k(const char* at, const char* end) {
@@ -193,22 +201,14 @@ const char* next_o200k(const char* at, const char* end) {
   const char* second = at + first.size;
   const Char after = second < end ? peek(second) : Char{0, 0};
   const bool word_follows = prefixed && (after.bits & (kLetters | kMarks)) != 0;
-  if (word_follows || (first.bits & (kLetters | kMarks)) != 0) {
-    const char* stop = word_follows ? upper_then_lower(second, end) : nullptr;
-    if (stop == nullptr) stop = upper_then_lower(at, end);
-    if (stop == nullptr && word_follows) stop = upper_first(second, end);
-    if (stop == nullptr) stop = upper_first(at, end);
-    const char* longer = kContractions && stop < end ? contraction<true>(stop, end) : nullptr;
-    return longer != nullptr ? longer : stop;
-  }
+  if (word_follows || (first.bits & (kLetters | kMarks)) != 0)
+    return cased_word<kContractions>(at, word_follows ? second : nullptr, end);
   if ((first.bits & kNum) != 0) return numbers(at, end, kDigits);
   const bool spaced = *at == ' ' && after.size > 0 && (after.bits & (kGap | kLetters | kNum)) == 0;
-  if (spaced || (first.bits & kGap) == 0) {
-    const char* stop = run<kLetters | kNum | kGap, true>(spaced ? second : at, end);
-    while (stop < end && (*stop == '\r' || *stop == '\n' || *stop == '/')) ++stop;
-    return stop;
-  }
-  return gap_or_lines(at, end);
+  if (!spaced && (first.bits & kGap) != 0) return gap_or_lines(at, end);
+  const char* stop = run<kLetters | kNum | kGap, true>(spaced ? second : at, end);
+  while (stop < end && (*stop == '\r' || *stop == '\n' || *stop == '/')) ++stop;
+  return stop;
 }
 
 /// The last expression of DeepSeek-V3; nullptr: no match begins here.

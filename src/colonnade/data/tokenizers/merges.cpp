@@ -34,7 +34,7 @@ Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
                         where, slots_[slot].found.rank, merge.rank, merge.left, merge.right));
     slots_[slot] = {key, {merge.rank, merge.merged}};
     if (merge.left < kSmall && merge.right < kSmall)
-      small_[static_cast<std::size_t>(merge.left * kSmall + merge.right)] = slots_[slot].found;
+      small_[small_place(merge.left, merge.right)] = slots_[slot].found;
   }
 }
 

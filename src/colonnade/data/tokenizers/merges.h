@@ -28,7 +28,7 @@ class Merges {
   };
   [[nodiscard]] Found find(std::int32_t left, std::int32_t right) const {
     if (static_cast<std::uint32_t>(left) < kSmall && static_cast<std::uint32_t>(right) < kSmall)
-      return small_.empty() ? Found{} : small_[static_cast<std::size_t>(left * kSmall + right)];
+      return small_.empty() ? Found{} : small_[small_place(left, right)];
     return find_large(left, right);
   }
 
@@ -36,6 +36,10 @@ class Merges {
   void apply(std::vector<std::int32_t>& ids) const;
 
  private:
+  [[nodiscard]] static std::size_t small_place(std::int32_t left, std::int32_t right) {
+    return static_cast<std::size_t>(left) * kSmall + static_cast<std::size_t>(right);
+  }
+
   struct Slot {
     std::uint64_t key = ~std::uint64_t{0};
     Found found;

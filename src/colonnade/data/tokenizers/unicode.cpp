@@ -63,6 +63,30 @@ class Normalizers {
   std::array<const icu::Normalizer2*, 4> full_{};
 };
 
+/// How many bytes a character that begins with `first` has; 0: none begins so.
+std::size_t size_of_character(unsigned first) {
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first >= 0xF5) return 0;
+  return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+/// The bytes of the character that `bytes` begin with, or of the longest beginning of one, at least one.
+std::pair<std::size_t, bool> broken_or_whole(std::string_view bytes) {
+  const unsigned first = static_cast<unsigned char>(bytes[0]);
+  const std::size_t size = size_of_character(first);
+  // The second byte has bounds of its own: no overlong forms, no surrogates, nothing above U+10FFFF.
+  unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  std::size_t good = 1;
+  for (; good < std::min(size, bytes.size()); ++good) {
+    const unsigned byte = static_cast<unsigned char>(bytes[good]);
+    if (byte < low || byte > high) break;
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {good, good == size};
+}
+
 /// Whether a cluster goes on between two characters (rules GB3 to GB9b of UAX 29).
 bool joins(int before, int after) {
   if (before == U_GCB_CR) return after == U_GCB_LF;
@@ -139,30 +163,10 @@ std::int64_t count_chars(std::string_view text) {
 std::string mend_utf8(std::string_view bytes) {
   if (is_utf8(bytes)) return std::string(bytes);
   std::string text;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const auto byte = [&](std::size_t i) {
-      return at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U;
-    };
-    const unsigned first = byte(0);
-    const std::size_t size = first < 0x80   ? 1
-                             : first < 0xC2 ? 0
-                             : first < 0xE0 ? 2
-                             : first < 0xF0 ? 3
-                             : first < 0xF5 ? 4
-                                            : 0;
-    // The second byte has bounds of its own: no overlong forms, no surrogates, nothing above U+10FFFF.
-    const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    std::size_t good = size == 0 ? 0 : 1;
-    while (good > 0 && good < size && byte(good) >= (good == 1 ? low : 0x80) &&
-           byte(good) <= (good == 1 ? high : 0xBF))
-      ++good;
-    if (size > 0 && good == size) {
-      text.append(bytes.substr(at, size));
-    } else {
-      text += "\xEF\xBF\xBD";
-    }
-    at += std::max<std::size_t>(good, 1);
+  while (!bytes.empty()) {
+    const auto [size, whole] = broken_or_whole(bytes);
+    text += whole ? bytes.substr(0, size) : "\xEF\xBF\xBD";
+    bytes.remove_prefix(size);
   }
   return text;
 }
