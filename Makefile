@@ -36,11 +36,12 @@ check: ## format, layers, sizes, links, and clang-tidy on what changed
 	@cmake --preset $(PRESET) --log-level=WARNING
 	@tools/check_tidy.sh $(BUILD)
 
-bench: ## measure this machine: our steps against the floor and against peers
+bench: ## measure this machine: our steps against the floor and against peers, tokenizers against theirs
 	@tools/setup.sh bench
 	$(call first,everything,12)
 	@$(configure)
 	@benchmarks/run.sh $(BUILD)
+	@.venv/bin/python benchmarks/tokenizers/speed.py $(BUILD)
 
 demo: ## train a real model on real text over four processes, then show what came out (6 minutes after the build)
 	@tools/setup.sh demo

@@ -2,12 +2,14 @@
 #include "colonnade/data/tokenizer.h"
 
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/data/preprocess.h"
+#include "colonnade/data/tokenizers/train_byte_bpe.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
 #include "verbs.h"
@@ -16,7 +18,7 @@ namespace colonnade::app {
 namespace {
 
 constexpr const char* kAbout =
-    "Trains a SentencePiece tokenizer, or turns text into ids and back.\n"
+    "Trains a SentencePiece or byte-level BPE tokenizer, or turns text into ids and back.\n"
     "  colonnade tokenizer train --input books.jsonl --output-prefix books --vocab-size 4000\n"
     "  echo '\"some text\"' | colonnade tokenizer encode --tokenizer-type SentencePieceTokenizer "
     "--tokenizer-model M\n"
@@ -25,6 +27,8 @@ constexpr const char* kAbout =
 struct TrainFlags {
   data::SentencePieceTraining training;
   std::vector<std::filesystem::path> inputs;
+  data::ByteBpeTraining byte_bpe;
+  std::string split_rule = "gpt2";
   std::string prefix;
   std::string key = "text";
   bool no_bytes = false;
@@ -34,11 +38,23 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   data::SentencePieceTraining& training = flags.training;
   app.add_option("--input", flags.inputs, ".jsonl files (also packed), or files with a text per line")
       ->required();
-  app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model")->required();
+  app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model, or of PREFIX.json (byte-bpe)")
+      ->required();
   app.add_option("--vocab-size", training.vocab_size, "Number of pieces")
       ->required()
       ->check(within(1, 1'000'000));
-  app.add_option("--model-type", training.model_type, "bpe or unigram")->capture_default_str();
+  app.add_option("--model-type", training.model_type,
+                 "bpe or unigram (SentencePiece), or byte-bpe (tokenizer.json)")
+      ->capture_default_str();
+  app.add_option("--split-rule", flags.split_rule,
+                 "byte-bpe: how words are cut: gpt2, llama3, qwen2, o200k or tekken")
+      ->capture_default_str();
+  app.add_option("--special-tokens", flags.byte_bpe.special,
+                 "byte-bpe: tokens that are no text, from id 0 on")
+      ->capture_default_str();
+  app.add_option("--min-frequency", flags.byte_bpe.min_count,
+                 "byte-bpe: how often a pair must be there to become a token")
+      ->capture_default_str();
   app.add_option("--json-key", flags.key, "Key of the text in .jsonl files")->capture_default_str();
   app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")
       ->capture_default_str();
@@ -46,11 +62,38 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
                "Characters without a piece become <unk> instead of bytes");
 }
 
+data::SplitRule split_rule_of(const std::string& name) {
+  static const std::map<std::string, data::SplitRule> kNames = {{"gpt2", data::SplitRule::kGpt2},
+                                                                {"llama3", data::SplitRule::kLlama3},
+                                                                {"qwen2", data::SplitRule::kQwen2},
+                                                                {"o200k", data::SplitRule::kO200k},
+                                                                {"tekken", data::SplitRule::kTekken}};
+  const auto found = kNames.find(name);
+  if (found == kNames.end())
+    throw ConfigError(fmt::format(
+        "--split-rule: must be gpt2, llama3, qwen2, o200k or tekken; got '{}'; choose one", name));
+  return found->second;
+}
+
+int train_bytes(TrainFlags& flags) {
+  const std::string path = flags.prefix + ".json";
+  require_writable("--output-prefix", path);
+  flags.byte_bpe.vocab_size = flags.training.vocab_size;
+  flags.byte_bpe.rule = split_rule_of(flags.split_rule);
+  write_file_atomically(path,
+                        data::train_byte_bpe(data::read_texts(flags.inputs, flags.key), flags.byte_bpe));
+  log::info("wrote {} with {} tokens", path,
+            data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = path})->vocab_size());
+  return kExitDone;
+}
+
 int train(const Arguments& arguments) {
-  CLI::App app("Trains a SentencePiece model and writes PREFIX.model.", "tokenizer train");
+  CLI::App app("Trains a tokenizer and writes PREFIX.model (SentencePiece) or PREFIX.json (byte-bpe).",
+               "tokenizer train");
   TrainFlags flags;
   add_train_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
+  if (flags.training.model_type == "byte-bpe") return train_bytes(flags);
   require_writable("--output-prefix", flags.prefix + ".model");
   flags.training.byte_fallback = !flags.no_bytes;
   const std::string model =
@@ -78,8 +121,12 @@ struct ConvertFlags {
 
 void add_convert_flags(CLI::App& app, ConvertFlags& flags, bool encode) {
   add_tokenizer_flags(app, flags.options);
-  if (encode)
-    app.add_flag("--add-special-tokens", flags.special, "Put the ids between beginning and end of sequence");
+  if (encode) {
+    app.add_flag("--add-special-tokens", flags.special,
+                 "Add the special ids that the tokenizer puts around a text");
+  } else {
+    app.add_flag("--keep-special-tokens", flags.special, "Special ids give their text instead of none");
+  }
 }
 
 int convert(const Arguments& arguments, bool encode) {
@@ -98,7 +145,8 @@ int convert(const Arguments& arguments, bool encode) {
       const auto text = parse_line<std::string>(line, number, "a JSON string");
       result = flags.special ? tokenizer->encode_with_special(text) : tokenizer->encode(text);
     } else {
-      result = tokenizer->decode(parse_line<std::vector<std::int32_t>>(line, number, "a JSON array of ids"));
+      const auto ids = parse_line<std::vector<std::int32_t>>(line, number, "a JSON array of ids");
+      result = flags.special ? tokenizer->decode_all(ids) : tokenizer->decode(ids);
     }
     // Ids may cut a character in two: what is left of it is replaced.
     std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';

@@ -305,9 +305,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"--normalization L2Norm",
               "--normalization: must be one of LayerNorm, RMSNorm; got \"L2Norm\"; see `colonnade help "
               "--normalization`"},
-        Wrong{"--tokenizer-type GPT2BPETokenizer",
-              "--tokenizer-type: must be one of NullTokenizer, SentencePieceTokenizer, Llama2Tokenizer; got "
-              "\"GPT2BPETokenizer\"; see `colonnade help --tokenizer-type`"},
+        Wrong{"--tokenizer-type TikTokenizer",
+              "--tokenizer-type: must be one of NullTokenizer, HuggingFaceTokenizer, GPT2BPETokenizer, "
+              "SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, BertWordPieceLowerCase, "
+              "BertWordPieceCase; got \"TikTokenizer\"; see `colonnade help --tokenizer-type`"},
         Wrong{"--optimizer muon",
               "--optimizer: must be one of adam, sgd; got \"muon\"; see `colonnade help --optimizer`"},
         Wrong{"--bf16=maybe", "--bf16: takes no value, or true or false; got \"maybe\"; write --bf16 alone"},

@@ -112,6 +112,45 @@ TEST_F(PreprocessTest, GivesTheSameBytesWithAnyNumberOfWorkersChunksAndPacking) 
   }
 }
 
+TEST_F(PreprocessTest, WritesTheBytesThatMegatronWrites) {
+  struct Case {
+    const char *name, *corpus, *tokenizer, *key;
+    bool append_eod;
+  };
+  for (const Case& c : {Case{"gpt_uint16", "corpus_gpt", "gpt2_bpe", "text", true},
+                        {"gpt2_uint16", "corpus_gpt2", "gpt2_bpe", "text", true},
+                        {"bert_uint16", "corpus_bert", "bert_wordpiece", "sentences", false}}) {
+    const auto tokenizer =
+        make_tokenizer({.type = "HuggingFaceTokenizer",
+                        .model = vector_path(fmt::format("tokenizers/{}.json", c.tokenizer))});
+    const PreprocessOptions options{.inputs = {vector_path(fmt::format("indexed/{}.jsonl", c.corpus))},
+                                    .output_prefix = folder_ / c.name,
+                                    .json_keys = {c.key},
+                                    .append_eod = c.append_eod,
+                                    .workers = 2};
+    preprocess(options, *tokenizer);
+    for (const char* end : {".bin", ".idx"})
+      EXPECT_TRUE(read_file(folder_ / fmt::format("{}_{}_document{}", c.name, c.key, end)) ==
+                  read_file(vector_path(fmt::format("indexed/{}{}", c.name, end))))
+          << c.name << end;
+  }
+}
+
+TEST_F(PreprocessTest, HoldsTheIdsOfLlama3sTokenizer) {
+  tokenizer_ =
+      make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/llama3_bpe.json")});
+  run(read_file(vector_path("indexed/corpus_gpt2.jsonl")));
+  const IndexedDataset ours(folder_ / "out_text_document"), theirs(vector_path("indexed/gpt_int32"));
+  ASSERT_EQ(ours.num_tokens(), theirs.num_tokens());
+  ASSERT_EQ(ours.num_documents(), theirs.num_documents());
+  for (std::int64_t i = 0; i < theirs.num_documents(); ++i) {
+    Ints own(static_cast<std::size_t>(ours.length(i))), expected(static_cast<std::size_t>(theirs.length(i)));
+    ours.tokens(i, 0, own);
+    theirs.tokens(i, 0, expected);
+    EXPECT_EQ(own, expected) << i;
+  }
+}
+
 TEST_F(PreprocessTest, WritesOneDataSetPerKey) {
   write(folder_ / "in.jsonl", "{\"b\": \"1\", \"a\": \"2 3\"}\n");
   const PreprocessOptions options{

@@ -221,10 +221,8 @@ TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
       "--merge-file m "
       "--append-eod --keep-newlines --find-optimal-num-workers --workers 2");
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.text,
-              AllOf(HasSubstr("--vocab-file: this version has no byte-pair tokenizer of GPT-2's kind"),
-                    HasSubstr("--merge-file: this version"), Not(HasSubstr("--keep-newlines")),
-                    HasSubstr("--find-optimal-num-workers"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(result.text, AllOf(Not(HasSubstr("--vocab-file")), Not(HasSubstr("--keep-newlines")),
+                                 HasSubstr("--find-optimal-num-workers"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(colonnade("preprocess --input x --output-prefix x --tokenizer-typ y").text,
               HasSubstr("did you mean --tokenizer-type?"));
 }

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::size_t kTextColumn = 38;
 constexpr std::size_t kWidth = 110;
+constexpr std::size_t kMostNames = 80;  // characters of choices that stand behind a flag
+constexpr const char* kManyNames = " NAME";
+
+std::string joined_choices(const Setting& s, const char* between) {
+  Words words = s.choices;
+  std::erase(words, "");
+  return fmt::format("{}", fmt::join(words, between));
+}
 
 std::string value_name(const Setting& s) {
   switch (s.kind) {
@@ -27,9 +35,8 @@ std::string value_name(const Setting& s) {
     case Kind::kText:
       return " TEXT";
   }
-  Words words = s.choices;
-  std::erase(words, "");
-  return fmt::format(" {}", fmt::join(words, "|"));
+  const std::string names = joined_choices(s, "|");
+  return names.size() > kMostNames ? kManyNames : " " + names;
 }
 
 std::string range(const Setting& s) {
@@ -42,6 +49,12 @@ std::string help_text(const Setting& s) {
   return s.shorthand_key.empty()
              ? s.help
              : fmt::format("short for {} {}", setting(s.shorthand_key).flag, s.shorthand_word);
+}
+
+/// The same with choices that are too many to stand behind the flag.
+std::string help_with_choices(const Setting& s) {
+  const bool many = s.kind == Kind::kChoice && value_name(s) == kManyNames;
+  return many ? fmt::format("{}: {}", help_text(s), joined_choices(s, ", ")) : help_text(s);
 }
 
 /// The default as a user would read it; empty where there is nothing to say.
@@ -100,7 +113,7 @@ std::string row(const Setting& s) {
   if (s.kind == Kind::kChoice) type = value_name(s).substr(1);
   if (!s.unit.empty()) type += ", " + s.unit;
   if (!range(s).empty()) type += ", " + range(s);
-  std::string text = help_text(s);
+  std::string text = help_with_choices(s);
   if (!s.megatron_default.empty()) text += fmt::format("; Megatron's default is {}", s.megatron_default);
   if (s.own) text += "; not one of Megatron's flags";
   const std::string shown = s.shorthand_key.empty() ? s.default_text() : "";
@@ -172,7 +185,7 @@ std::string flag_help(const std::string& flag, const std::vector<Extra>& extras,
   const auto match = find(flag);
   if (!match) throw ConfigError(unknown(flag, flag, flags_of(extras), use));
   const Setting& s = *match->setting;
-  std::string out = fmt::format("{}{}\n  {}\n", s.flag, value_name(s), help_text(s));
+  std::string out = fmt::format("{}{}\n  {}\n", s.flag, value_name(s), help_with_choices(s));
   const auto say = [&](std::string_view what, const std::string& text) {
     if (!text.empty()) out += fmt::format("  {}: {}\n", what, text);
   };

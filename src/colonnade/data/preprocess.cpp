@@ -167,7 +167,7 @@ class Pipeline {
   }
 
   void add_text(std::string_view text, Encoded& encoded) const {
-    const std::vector<std::int32_t> ids = tokenizer_.encode(text);
+    const std::vector<std::int32_t> ids = tokenizer_.encode_document(text);
     if (ids.empty()) return;
     encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
     encoded.lengths.push_back(static_cast<std::int32_t>(ids.size()));

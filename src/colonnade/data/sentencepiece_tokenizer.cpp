@@ -115,8 +115,8 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path) {
 std::string train_sentencepiece(const std::vector<std::string>& texts,
                                 const SentencePieceTraining& training) {
   if (training.model_type != "bpe" && training.model_type != "unigram")
-    throw ConfigError(
-        fmt::format("--model-type: must be bpe or unigram; got '{}'; choose one", training.model_type));
+    throw ConfigError(fmt::format("--model-type: must be bpe, unigram or byte-bpe; got '{}'; choose one",
+                                  training.model_type));
   const std::vector<std::string> lines = split_lines(texts);
   Lines iterator(lines);
   // A fixed number of threads: the sums of the unigram trainer depend on it.

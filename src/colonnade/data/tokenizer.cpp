@@ -2,10 +2,13 @@
 #include "colonnade/data/tokenizer.h"
 
 #include <charconv>
+#include <filesystem>
 #include <limits>
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/sentencepiece_tokenizer.h"
+#include "colonnade/data/tokenizers/hf_folder.h"
+#include "colonnade/data/tokenizers/vocab_files.h"
 
 namespace colonnade::data {
 namespace {
@@ -67,14 +70,42 @@ std::vector<std::int32_t> Tokenizer::encode_with_special(std::string_view text) 
   return ids;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
-  if (options.type == "NullTokenizer") return std::make_unique<NullTokenizer>(options.vocab_size);
-  for (const char* type : {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"})
-    if (options.type == type) return load_sentencepiece(options.model);
-  throw ConfigError(fmt::format(
-      "--tokenizer-type: must be NullTokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer or "
-      "Llama2Tokenizer; got '{}'; choose one",
-      options.type));
+namespace {
+
+/// The path a flag gives, or a file of that name in the folder that --tokenizer-model gives, or that file
+/// itself.
+std::string file_for(const std::string& type, const char* flag, const std::string& given,
+                     const std::string& model, const char* name) {
+  if (!given.empty()) return given;
+  if (std::filesystem::is_directory(model)) return (std::filesystem::path(model) / name).string();
+  if (model.ends_with(".txt")) return model;
+  throw ConfigError(fmt::format("{}: {} needs a {}; got none; give it, or its folder by --tokenizer-model",
+                                flag, type, name));
 }
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& o) {
+  if (o.type == "NullTokenizer") return std::make_unique<NullTokenizer>(o.vocab_size);
+  for (const char* type : {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"})
+    if (o.type == type) return load_sentencepiece(o.model);
+  if (o.type == "HuggingFaceTokenizer") return load_hugging_face(o.model, o.special_in_documents);
+  if (o.type == "GPT2BPETokenizer") {
+    const std::string vocab = file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.json");
+    return load_gpt2(vocab, file_for(o.type, "--merge-file", o.merge_file, o.model, "merges.txt"));
+  }
+  if (o.type == "BertWordPieceLowerCase" || o.type == "BertWordPieceCase")
+    return load_bert(file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.txt"),
+                     o.type == "BertWordPieceLowerCase");
+  if (o.type == "TikTokenizer")
+    return load_tiktoken(o.model, {o.tiktoken_pattern, o.tiktoken_num_special, o.vocab_size});
+  throw ConfigError(fmt::format(
+      "--tokenizer-type: must be HuggingFaceTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, "
+      "GPTSentencePieceTokenizer, Llama2Tokenizer, TikTokenizer, BertWordPieceLowerCase, BertWordPieceCase or "
+      "NullTokenizer; got '{}'; choose one",
+      o.type));
+}
+
+std::string tokenizer_file(const std::string& model) { return main_file_of(model); }
 
 }  // namespace colonnade::data

@@ -13,6 +13,7 @@
 #include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
 #include "colonnade/data/split.h"
+#include "colonnade/data/tokenizer.h"
 
 namespace colonnade::job {
 namespace {
@@ -258,7 +259,8 @@ json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
                 {"bos_token_id", id(tokenizer->special().bos)},
                 {"eos_token_id", id(tokenizer->eod())}};
   const bool from_file = run.data.tokenizer_type != "NullTokenizer";
-  if (from_file) state["xxh3_128"] = checkpoint::sum_of_file(run.data.tokenizer_model).xxh3_128;
+  if (from_file)
+    state["xxh3_128"] = checkpoint::sum_of_file(data::tokenizer_file(run.data.tokenizer_model)).xxh3_128;
   return state;
 }
 
@@ -269,7 +271,7 @@ std::string tokenizer_fault(const config::Run& run, const json& state, const std
   json is = {{"type", run.data.tokenizer_type}};
   if (run.data.tokenizer_type != "NullTokenizer") {
     if (run.data.tokenizer_model.empty()) return "";  // a rule says that it is missing
-    is["xxh3_128"] = checkpoint::sum_of_file(run.data.tokenizer_model).xxh3_128;
+    is["xxh3_128"] = checkpoint::sum_of_file(data::tokenizer_file(run.data.tokenizer_model)).xxh3_128;
   }
   if (is.value("xxh3_128", "") == was.value("xxh3_128", "")) return "";
   return fmt::format(

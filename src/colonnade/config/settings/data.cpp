@@ -40,9 +40,11 @@ void data(Table& t) {
       .at_least(0);
   t.group("tokenizer");
   t.add<kData, &Data::tokenizer_type>("--tokenizer-type", "how text becomes ids")
-      .choices({"", "NullTokenizer", "SentencePieceTokenizer", "Llama2Tokenizer"})
+      .choices({"", "NullTokenizer", "HuggingFaceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
+                "GPTSentencePieceTokenizer", "Llama2Tokenizer", "BertWordPieceLowerCase",
+                "BertWordPieceCase"})
       .common();
-  t.add<kData, &Data::tokenizer_model>("--tokenizer-model", "the tokenizer's file").common();
+  t.add<kData, &Data::tokenizer_model>("--tokenizer-model", "the tokenizer's file or folder").common();
   t.add<&Run::model, &Model::vocab_size>("--vocab-size", "ids of the vocabulary; 0: from the tokenizer")
       .range(0, 1'000'000'000)
       .common();

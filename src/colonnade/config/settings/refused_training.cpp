@@ -197,14 +197,14 @@ void add_refused_training(Table& t) {
   t.refuse("such way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
   t.refuse("such way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
            kCheckpoints);
-  t.refuse("byte-pair tokenizer of GPT-2's kind",
-           "use --tokenizer-type SentencePieceTokenizer with --tokenizer-model, or NullTokenizer with "
-           "--vocab-size where the data holds ids",
+  t.refuse("single file of a tokenizer in a run",
+           "use --tokenizer-model FOLDER with vocab.json and merges.txt, or with vocab.txt, in it",
            kBytePairs);
-  t.refuse("such tokenizer",
-           "use --tokenizer-type SentencePieceTokenizer, or NullTokenizer with --vocab-size where the data "
-           "holds ids",
-           kTokenizers);
+  t.refuse(
+      "such tokenizer",
+      "use --tokenizer-type HuggingFaceTokenizer or SentencePieceTokenizer, or NullTokenizer with --vocab-size where "
+      "the data holds ids",
+      kTokenizers);
   t.refuse("such way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
 }
 

@@ -1,0 +1,46 @@
+// Byte-level byte pair encoding on raw bytes, with a cache of words.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "colonnade/data/tokenizers/cut_rules.h"
+#include "colonnade/data/tokenizers/merges.h"
+#include "colonnade/data/tokenizers/vocabulary.h"
+
+namespace colonnade::data {
+
+/// Every byte has an id, so that every word has ids. Words seen before come out of a cache, which holds about
+/// 4 MB for each thread that encodes at one time. Const functions are safe to call from many threads.
+class ByteBpe {
+ public:
+  /// `bytes`: the ids of single bytes; `whole_words`: words that are one token whatever the merges say (may
+  /// be empty).
+  ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Vocabulary whole_words);
+  ~ByteBpe();
+  ByteBpe(const ByteBpe&) = delete;
+  ByteBpe& operator=(const ByteBpe&) = delete;
+
+  /// Appends the ids of the words that `cutter` cuts valid UTF-8 `text` into.
+  void encode(const WordCutter& cutter, std::string_view text, std::vector<std::int32_t>& ids) const;
+  /// Appends the ids of words one after another.
+  void encode(const std::vector<std::string_view>& words, std::vector<std::int32_t>& ids) const;
+
+ private:
+  class Cache;
+  class Lease;
+  void add(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const;
+  void merge(std::string_view word, std::vector<std::int32_t>& own) const;
+
+  std::array<std::int32_t, 256> bytes_;
+  Merges merges_;
+  Vocabulary whole_words_;
+  mutable std::mutex mutex_;  // guards the next
+  mutable std::vector<std::unique_ptr<Cache>> idle_;
+};
+
+}  // namespace colonnade::data

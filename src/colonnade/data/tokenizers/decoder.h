@@ -1,0 +1,43 @@
+// Tokens back to text: the decoders of a tokenizer.json.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "colonnade/data/tokenizers/regex.h"
+
+namespace colonnade::data {
+
+struct ByteLevelDecoder {};  ///< visible characters back to bytes, all tokens together
+struct ByteFallbackDecoder {};
+struct FuseDecoder {};
+struct BpeDecoder {
+  std::string suffix = "</w>";
+};
+struct WordPieceDecoder {
+  std::string prefix = "##";
+  bool cleanup = true;
+};
+struct MetaspaceDecoder {
+  std::string replacement = "\xE2\x96\x81";
+  bool drop_first = true;
+};
+struct StripDecoder {
+  std::string content;  ///< one character
+  std::int64_t start = 0, stop = 0;
+};
+struct ReplaceTextDecoder {
+  std::string pattern, content;
+};
+struct ReplaceRegexDecoder {
+  Regex pattern;
+  std::string content;
+};
+using Decoder = std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder, BpeDecoder, WordPieceDecoder,
+                             MetaspaceDecoder, StripDecoder, ReplaceTextDecoder, ReplaceRegexDecoder>;
+
+/// Applies one after another and joins what comes out; without any, tokens are joined by spaces.
+[[nodiscard]] std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens);
+
+}  // namespace colonnade::data

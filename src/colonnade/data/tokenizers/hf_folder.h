@@ -1,0 +1,25 @@
+// Tokenizers of Hugging Face folders.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "colonnade/data/tokenizers/tokenizer_parts.h"
+
+namespace colonnade::data {
+
+/// The file that decides what ids a tokenizer gives: tokenizer.json, tokenizer.model or vocab.json of a
+/// folder, else `model` itself.
+std::string main_file_of(const std::string& model);
+
+/// A tokenizer.json, or a folder with one.
+///
+/// Of a folder, tokenizer_config.json and special_tokens_map.json name the special tokens, and add_bos_token
+/// and add_eos_token replace the post-processor, as in Transformers; documents get special ids when
+/// `special_in_documents`. A tokenizer without bos has its cls for it, one without eos its sep, as in
+/// Megatron. Beside a lone file nothing names special tokens: the first known name in the vocabulary is taken
+/// (<|end_of_text|>, <|endoftext|>, </s>, <eos>, ...), and documents get no special ids. Throws DataError for
+/// files that are missing, damaged or disagree.
+std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool special_in_documents);
+
+}  // namespace colonnade::data

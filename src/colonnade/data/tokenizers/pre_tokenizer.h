@@ -1,0 +1,48 @@
+// How a normalized text is cut into words before a model sees it: the pre-tokenizers of a tokenizer.json.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "colonnade/data/tokenizers/cut_rules.h"
+#include "colonnade/data/tokenizers/normalizer.h"
+
+namespace colonnade::data {
+
+/// What becomes of the delimiters that a pattern matches.
+enum class Delimiter { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+struct LiteralPattern {
+  std::string text;  ///< not empty
+};
+struct FlagPattern {
+  std::uint16_t flags;  ///< characters with one of these flags; 0: white space
+};
+struct WordPattern {};  ///< \w+|[^\w\s]+
+using Pattern = std::variant<LiteralPattern, FlagPattern, WordPattern, SplitRule, Regex>;
+
+struct SplitStep {
+  Pattern pattern;
+  Delimiter behavior = Delimiter::kIsolated;
+  bool invert = false;
+};
+struct ByteLevelStep {
+  bool add_prefix_space = true, use_regex = true;
+};
+struct MetaspaceStep {
+  enum class Prepend { kFirst, kNever, kAlways };
+  char32_t replacement = 0x2581;
+  Prepend prepend = Prepend::kAlways;
+  bool split = true;
+};
+using PreTokenizer = std::variant<SplitStep, ByteLevelStep, MetaspaceStep>;
+
+/// The spans that are left of a text, delimiters handled; empty ones are left out.
+void split(const SplitStep& step, std::string_view text, std::vector<Span>& spans);
+
+/// Applies one after another, each to every piece of the one before.
+[[nodiscard]] std::vector<Piece> pre_tokenize(const std::vector<PreTokenizer>& steps, Piece piece);
+
+}  // namespace colonnade::data

@@ -1,0 +1,22 @@
+// Reading of Hugging Face tokenizer.json files.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "colonnade/data/tokenizers/tokenizer_parts.h"
+
+namespace colonnade::data {
+
+/// Throws DataError with file and JSON path for a file that is missing, damaged or says something that is not
+/// known here. Memory and time are bounded by the size of the file.
+std::unique_ptr<PartsTokenizer> read_tokenizer_json(const std::string& path);
+
+/// A merge of two tokens, by their texts.
+using TextMerge = std::pair<std::string, std::string>;
+/// Merges by id. `continuing_prefix` is left out of the second text of a merged one. Throws DataError, with
+/// `where` in front, when a token is not in the vocabulary.
+Merges merges_of_texts(const std::vector<TextMerge>& merges, const Vocabulary& vocabulary,
+                       const std::string& continuing_prefix, const std::string& where);
+
+}  // namespace colonnade::data

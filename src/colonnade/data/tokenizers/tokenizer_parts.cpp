@@ -1,0 +1,188 @@
+// See tokenizer_parts.h.
+#include "colonnade/data/tokenizers/tokenizer_parts.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data {
+namespace {
+
+/// The raw bytes that a token of a byte-level vocabulary stands for; nullopt: it has other characters.
+std::optional<std::string> raw_bytes(std::string_view token) {
+  std::string bytes;
+  bool all = true;
+  for_each_char(token, [&](char32_t c, std::string_view) {
+    const int byte = byte_of_char(c);
+    all = all && byte >= 0;
+    bytes.push_back(static_cast<char>(byte));
+  });
+  return all ? std::optional(bytes) : std::nullopt;
+}
+
+/// The words that are one token, as raw bytes: all tokens, or those that their own merges lead to.
+Vocabulary whole_words(const BpeModel& model) {
+  const Vocabulary& vocabulary = model.vocabulary();
+  std::vector<std::string> texts;
+  std::vector<std::int64_t> ids;
+  for (std::int32_t id = 0; id < vocabulary.end(); ++id) {
+    const auto text = vocabulary.text_of(id);
+    auto raw = text ? raw_bytes(*text) : std::nullopt;
+    if (!raw || raw->empty()) continue;
+    std::vector<std::int32_t> own;
+    if (!model.options().ignore_merges) model.encode(*text, own);
+    if (!own.empty() && own != std::vector{id}) continue;
+    texts.push_back(std::move(*raw));
+    ids.push_back(id);
+  }
+  std::vector<std::pair<std::string_view, std::int64_t>> tokens;
+  for (std::size_t i = 0; i < texts.size(); ++i) tokens.emplace_back(texts[i], ids[i]);
+  return {tokens, "vocabulary"};
+}
+
+}  // namespace
+
+PartsTokenizer::PartsTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
+  vocab_size_ = parts_.model->vocabulary().end();
+  for (const AddedToken& token : parts_.added) {
+    vocab_size_ = std::max(vocab_size_, std::int64_t{token.id} + 1);
+    if (token.special) special_texts_.insert(token.content);
+    Piece pattern{token.content, true};
+    if (token.normalized) normalize_piece(parts_.normalizers, pattern);
+    (token.normalized ? normal_added_ : raw_added_).add(token, pattern.text);
+    added_texts_[token.id] = pattern.text;
+  }
+  find_byte_level();
+}
+
+/// The last step maps bytes, no step before it changes the text, and the model needs nothing but bytes and
+/// merges.
+void PartsTokenizer::find_byte_level() {
+  const auto* model = dynamic_cast<const BpeModel*>(parts_.model.get());
+  const std::vector<PreTokenizer>& steps = parts_.pre_tokenizers;
+  if (model == nullptr || steps.empty() || !std::holds_alternative<ByteLevelStep>(steps.back())) return;
+  for (std::size_t i = 0; i + 1 < steps.size(); ++i)
+    if (!std::holds_alternative<SplitStep>(steps[i])) return;
+  const BpeOptions& options = model->options();
+  if (!options.continuing_prefix.empty() || !options.end_suffix.empty()) return;
+  const auto& last = std::get<ByteLevelStep>(steps.back());
+  if (last.add_prefix_space && steps.size() > 1) return;
+  std::array<std::int32_t, 256> bytes{};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    std::string text;
+    append_utf8(text, char_of_byte(static_cast<unsigned char>(byte)));
+    if ((bytes[byte] = model->vocabulary().id_of(text)) < 0) return;
+  }
+  byte_bpe_ = std::make_unique<ByteBpe>(bytes, model->merges(), whole_words(*model));
+  prefix_space_ = last.add_prefix_space;
+  if (steps.size() == 1 && last.use_regex) cutter_.emplace(SplitRule::kGpt2);
+  if (steps.size() != 2 || last.use_regex) return;
+  const auto& split = std::get<SplitStep>(steps[0]);
+  const auto* rule = std::get_if<SplitRule>(&split.pattern);
+  const bool keeps_all =
+      split.behavior == Delimiter::kIsolated || (split.behavior == Delimiter::kRemoved && split.invert);
+  if (rule != nullptr && *rule < SplitRule::kDeepSeek3 && keeps_all) cutter_.emplace(*rule);
+}
+
+void PartsTokenizer::encode_bytes(std::string_view text, std::vector<std::int32_t>& ids) const {
+  std::string spaced;
+  if (prefix_space_ && !text.empty() && text[0] != ' ') text = spaced.append(" ").append(text);
+  if (cutter_) return byte_bpe_->encode(*cutter_, text, ids);
+  std::vector<std::string_view> words{text}, next;
+  std::vector<Span> spans;
+  const auto cut = [&](const SplitStep& step) {
+    next.clear();
+    for (const std::string_view word : words) {
+      split(step, word, spans);
+      for (const Span& span : spans) next.push_back(word.substr(span.begin, span.end - span.begin));
+    }
+    words.swap(next);
+  };
+  for (const PreTokenizer& step : parts_.pre_tokenizers) {
+    if (const auto* own = std::get_if<SplitStep>(&step)) cut(*own);
+    if (const auto* last = std::get_if<ByteLevelStep>(&step); last != nullptr && last->use_regex)
+      cut({.pattern = SplitRule::kGpt2});
+  }
+  byte_bpe_->encode(words, ids);
+}
+
+void PartsTokenizer::encode_normal(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
+  std::size_t at = 0;
+  for (const AddedTokens::Part& part : normal_added_.cut(text)) {
+    at = static_cast<std::size_t>(part.text.data() - text.data());
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+    } else if (byte_bpe_ != nullptr) {
+      encode_bytes(part.text, ids);
+    } else {
+      for (const Piece& piece :
+           pre_tokenize(parts_.pre_tokenizers, {std::string(part.text), first && at == 0}))
+        parts_.model->encode(piece.text, ids);
+    }
+  }
+}
+
+void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t>& ids) const {
+  if (!is_utf8(text))
+    throw DataError(
+        fmt::format("tokenizer: text must be UTF-8; got '{}'; convert it", mend_utf8(text.substr(0, 60))));
+  for (const AddedTokens::Part& part : raw_added_.cut(text)) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+      continue;
+    }
+    const bool first = part.text.data() == text.data();
+    if (parts_.normalizers.empty()) {
+      encode_normal(part.text, first, ids);
+      continue;
+    }
+    Piece piece{std::string(part.text), first};
+    normalize_piece(parts_.normalizers, piece);
+    encode_normal(piece.text, piece.first, ids);
+  }
+}
+
+std::vector<std::int32_t> PartsTokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 3);
+  encode_text(text, ids);
+  return ids;
+}
+
+std::vector<std::int32_t> PartsTokenizer::encode_with_special(std::string_view text) const {
+  return parts_.post_processor.single(encode(text), true).ids;
+}
+
+std::vector<std::int32_t> PartsTokenizer::encode_document(std::string_view text) const {
+  return special_in_documents_ ? encode_with_special(text) : encode(text);
+}
+
+Encoding PartsTokenizer::encode_pair(std::string_view first, std::string_view second,
+                                     bool with_special) const {
+  return parts_.post_processor.pair(encode(first), encode(second), with_special);
+}
+
+std::int32_t PartsTokenizer::id_of(std::string_view piece) const {
+  for (const AddedToken& token : parts_.added)
+    if (token.content == piece) return token.id;
+  return parts_.model->vocabulary().id_of(piece);
+}
+
+std::string PartsTokenizer::text_of(std::span<const std::int32_t> ids, bool keep_special) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= vocab_size_)
+      throw DataError(fmt::format("tokenizer: ids are 0 to {}; got {}; the ids are another tokenizer's",
+                                  vocab_size_ - 1, id));
+    const auto added = added_texts_.find(id);
+    const auto own = added == added_texts_.end() ? parts_.model->vocabulary().text_of(id) : std::nullopt;
+    if (added == added_texts_.end() && !own) continue;
+    std::string text(own ? *own : std::string_view(added->second));
+    if (!keep_special && special_texts_.contains(text)) continue;
+    tokens.push_back(std::move(text));
+  }
+  return data::decode(parts_.decoders, std::move(tokens));
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,25 @@
+// Training of byte-level BPE tokenizers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colonnade/data/tokenizers/cut_rules.h"
+
+namespace colonnade::data {
+
+struct ByteBpeTraining {
+  std::int64_t vocab_size = 0;  ///< with the 256 bytes and the special tokens
+  SplitRule rule = SplitRule::kGpt2;
+  std::int64_t min_count = 0;  ///< of a pair that becomes a token
+  std::vector<std::string> special = {"<|endoftext|>"};
+};
+
+/// Trains on `texts` and returns a tokenizer.json. Of pairs with equal counts the one with the smaller ids is
+/// merged first, so that the same texts give the same bytes, and the vocabulary and merges of Hugging Face's
+/// BpeTrainer. Texts too small for the vocabulary give a smaller one. Throws ConfigError for a vocabulary
+/// smaller than the bytes and special tokens, DataError for text that is not UTF-8.
+std::string train_byte_bpe(const std::vector<std::string>& texts, const ByteBpeTraining& training);
+
+}  // namespace colonnade::data

@@ -1,0 +1,243 @@
+// tokenizer.json files against the ids, pairs and texts that Hugging Face tokenizers gave, and files that are
+// wrong.
+#include "colonnade/data/tokenizers/tokenizer_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "colonnade/base/error.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Ids = std::vector<std::int32_t>;
+
+std::vector<json> read_lines(const std::string& name) {
+  std::vector<json> lines;
+  std::ifstream in(vector_path("tokenizers/" + name));
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+class OfVectors : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OfVectors, GivesTheReferenceIdsAndTexts) {
+  const auto tokenizer = read_tokenizer_json(vector_path(std::string("tokenizers/") + GetParam() + ".json"));
+  const auto inputs = read_lines("inputs.jsonl");
+  const auto expected = read_lines(std::string(GetParam()) + ".expected.jsonl");
+  ASSERT_EQ(inputs.size(), 560U);
+  ASSERT_EQ(expected.size(), 560U);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::string text = inputs[i]["text"];
+    const Ids special = expected[i]["ids_special"];
+    EXPECT_EQ(tokenizer->encode(text), expected[i]["ids"].get<Ids>()) << text;
+    EXPECT_EQ(tokenizer->encode_with_special(text), special) << text;
+    EXPECT_EQ(tokenizer->decode(special), expected[i]["decoded"].get<std::string>()) << text;
+    EXPECT_EQ(tokenizer->decode_all(special), expected[i]["decoded_keep"].get<std::string>()) << text;
+  }
+}
+
+TEST_P(OfVectors, GivesTheReferencePairs) {
+  const auto tokenizer = read_tokenizer_json(vector_path(std::string("tokenizers/") + GetParam() + ".json"));
+  int count = 0;
+  for (const json& pair : read_lines("pairs.jsonl")) {
+    if (pair["tokenizer"] != GetParam()) continue;
+    const Encoding encoding =
+        tokenizer->encode_pair(pair["a"].get<std::string>(), pair["b"].get<std::string>(), true);
+    EXPECT_EQ(encoding.ids, pair["ids"].get<Ids>()) << pair["a"] << pair["b"];
+    EXPECT_EQ(encoding.type_ids, pair["type_ids"].get<Ids>()) << pair["a"] << pair["b"];
+    ++count;
+  }
+  EXPECT_EQ(count, 5);
+}
+
+TEST_P(OfVectors, KnowsTheSizeOfTheVocabulary) {
+  const auto tokenizer = read_tokenizer_json(vector_path(std::string("tokenizers/") + GetParam() + ".json"));
+  const json manifest = json::parse(read_file(vector_path("tokenizers/manifest.json")));
+  EXPECT_EQ(tokenizer->vocab_size(), manifest["tokenizers"][GetParam()]["vocab"].get<std::int64_t>());
+}
+
+INSTANTIATE_TEST_SUITE_P(TokenizerJson, OfVectors,
+                         ::testing::Values("gpt2_bpe", "llama3_bpe", "qwen2_bpe", "bert_wordpiece",
+                                           "t5_unigram", "llama2_json"),
+                         [](const auto& info) { return std::string(info.param); });
+
+/// A small byte-level-like tokenizer, for edits.
+json small() {
+  return json::parse(R"(
+  {
+    "version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [{"id": 4, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                      "normalized": false, "special": true}],
+    "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+              "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+              "vocab": {"a": 0, "b": 1, "ab": 2, "abab": 3}, "merges": [["a", "b"], "ab ab"]}
+  }
+  )");
+}
+
+std::unique_ptr<PartsTokenizer> read(const json& file) {
+  const TempFolder folder;
+  std::ofstream(folder / "tokenizer.json") << file.dump();
+  return read_tokenizer_json(folder / "tokenizer.json");
+}
+
+/// `small()` with the value at a JSON pointer replaced.
+std::unique_ptr<PartsTokenizer> edited(const char* pointer, const json& value) {
+  json file = small();
+  file[json::json_pointer(pointer)] = value;
+  return read(file);
+}
+
+TEST(TokenizerJson, MergesInTheOrderOfTheFile) {
+  const auto tokenizer = read(small());
+  EXPECT_EQ(tokenizer->encode("ababba<s>ab"), (Ids{3, 1, 0, 4, 2}));
+  EXPECT_EQ(tokenizer->decode(Ids{3, 4, 1}), "ababb");
+  EXPECT_EQ(tokenizer->decode_all(Ids{3, 4, 1}), "abab<s>b");
+  EXPECT_THROW((void)tokenizer->decode(Ids{5}), DataError);
+  EXPECT_THROW((void)tokenizer->encode("\xff"), DataError);
+}
+
+TEST(TokenizerJson, LongWordsMergeAsShortOnes) {
+  json file = small();
+  const auto tokenizer = read(file);
+  std::string text;
+  Ids ids;
+  for (int i = 0; i < 100'000; ++i) {
+    text += "ababa";
+    ids.insert(ids.end(), {3, 0});
+  }
+  EXPECT_EQ(tokenizer->encode(text), ids);
+}
+
+TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAndStandAlone) {
+  json file = small();
+  file["model"]["vocab"][" "] = 4;
+  json& token = file["added_tokens"][0];
+  token["id"] = 5;
+  EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 4, 5, 4, 1}));
+  token["rstrip"] = true;
+  EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 4, 5, 1}));
+  token["lstrip"] = true;
+  EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 5, 1}));
+  token["single_word"] = true;
+  EXPECT_EQ(read(file)->encode("a<s> <s>"), (Ids{0, 5})) << "a word character stands before the first one";
+  token["content"] = "aba";
+  EXPECT_EQ(read(file)->encode("aba ababa"), (Ids{5, 3, 0}));
+}
+
+TEST(TokenizerJson, BytesBecomeCharactersOrAreReplaced) {
+  json file = small();
+  file["model"]["vocab"]["<0xC3>"] = 4;
+  file["model"]["vocab"]["<0xA9>"] = 5;
+  file["model"]["byte_fallback"] = true;
+  file["added_tokens"][0]["id"] = 6;
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}};
+  const auto tokenizer = read(file);
+  EXPECT_EQ(tokenizer->encode("a\xC3\xA9"), (Ids{0, 4, 5}));
+  EXPECT_EQ(tokenizer->decode(Ids{0, 4, 5, 1}),
+            "a\xC3\xA9"
+            "b");
+  EXPECT_EQ(tokenizer->decode(Ids{4, 4, 1}),
+            "\xEF\xBF\xBD\xEF\xBF\xBD"
+            "b");
+}
+
+TEST(TokenizerJson, UnknownPartsAreNamedByTheirPath) {
+  const auto message = [](const char* pointer, const json& value) {
+    return message_of<DataError>([&] { (void)edited(pointer, value); });
+  };
+  EXPECT_THAT(message("/normalizer", {{"type", "Rot13"}}),
+              AllOf(HasSubstr("tokenizer.json: normalizer.type"), HasSubstr("'Rot13'"), HasSubstr("NFKC")));
+  EXPECT_THAT(
+      message("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "X"}}}}}),
+      HasSubstr("normalizer.normalizers[1].type"));
+  EXPECT_THAT(message("/normalizer", {{"type", "NFC"}, {"more", 1}}), HasSubstr("normalizer.more"));
+  EXPECT_THAT(message("/pre_tokenizer", {{"type", "UnicodeScripts"}}), HasSubstr("pre_tokenizer.type"));
+  EXPECT_THAT(message("/decoder", {{"type", "CTC"}}), HasSubstr("decoder.type"));
+  EXPECT_THAT(message("/post_processor", {{"type", "X"}}), HasSubstr("post_processor.type"));
+  EXPECT_THAT(message("/model/type", "Markov"), HasSubstr("model.type"));
+  EXPECT_THAT(message("/extra", 1), HasSubstr("extra"));
+  EXPECT_THAT(message("/truncation", {{"max_length", 5}}), AllOf(HasSubstr("truncation"), HasSubstr("null")));
+  EXPECT_THAT(message("/padding", {{"strategy", "x"}}), HasSubstr("padding"));
+  EXPECT_THAT(message("/model/dropout", 0.1), HasSubstr("model.dropout"));
+  EXPECT_THAT(message("/version", "2.0"), HasSubstr("version"));
+}
+
+TEST(TokenizerJson, HostileFilesAreErrors) {
+  const auto message = [](const char* pointer, const json& value) {
+    return message_of<DataError>([&] { (void)edited(pointer, value); });
+  };
+  EXPECT_THAT(message("/model/vocab/a", 4'000'000'000), HasSubstr("model.vocab"));
+  EXPECT_THAT(message("/model/vocab/a", -1), HasSubstr("model.vocab.a"));
+  EXPECT_THAT(message("/model/vocab/a", "0"), HasSubstr("model.vocab.a"));
+  EXPECT_THAT(message("/model/vocab/a", 1), HasSubstr("every id must have one token"));
+  EXPECT_THAT(message("/model/vocab/a", 16'000'000), HasSubstr("ids must be 0 to"));
+  EXPECT_THAT(message("/model/vocab", json::array()), HasSubstr("model.vocab"));
+  EXPECT_THAT(message("/model/merges", 5), HasSubstr("model.merges"));
+  EXPECT_THAT(message("/model/merges/1", "a b c"), HasSubstr("model.merges.[1]"));
+  EXPECT_THAT(message("/model/merges/1", {"a"}), HasSubstr("model.merges.[1]"));
+  EXPECT_THAT(message("/model/merges/1", {"a", "z"}), HasSubstr("'z'"));
+  EXPECT_THAT(message("/model/merges/1", {"b", "a"}), HasSubstr("'ba'"));
+  EXPECT_THAT(message("/model/merges/1", {"a", "b"}), HasSubstr("merged once"));
+  EXPECT_THAT(message("/model/unk_token", "?"), HasSubstr("model.unk_token"));
+  EXPECT_THAT(message("/added_tokens/0/id", 9),
+              AllOf(HasSubstr("added_tokens[0].id"), HasSubstr("must be 4")));
+  EXPECT_THAT(message("/added_tokens/0/content", ""), HasSubstr("added_tokens[0].content"));
+  EXPECT_THAT(message("/added_tokens/1", small()["added_tokens"][0]), HasSubstr("added_tokens[1].content"));
+  EXPECT_THAT(message("/added_tokens/0/content", std::string(5000, 'x')), HasSubstr("4096"));
+  for (const char* regex : {"(", "[a", "a{2,1}", "(?<=a+)b", "[a&&b]", "[[a]b]", "\\h", "a\\b", "(?m:.)",
+                            "(a)\\1", "(?i)a", "a{,3}", "a{1,2}+", "(*FAIL)"})
+    EXPECT_THAT(message("/pre_tokenizer", {{"type", "Split"},
+                                           {"pattern", {{"Regex", regex}}},
+                                           {"behavior", "Isolated"},
+                                           {"invert", false}}),
+                HasSubstr("pre_tokenizer.pattern"))
+        << regex;
+  const auto slow = edited("/pre_tokenizer", {{"type", "Split"},
+                                              {"pattern", {{"Regex", "(?:a|aa)*[bc]"}}},
+                                              {"behavior", "Isolated"},
+                                              {"invert", false}});
+  EXPECT_THROW((void)slow->encode(std::string(3000, 'a')), DataError) << "a match without end";
+  for (const char* map : {"", "AA==", "////////", "!!!"})
+    EXPECT_THAT(message("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", map}}),
+                HasSubstr("normalizer.precompiled_charsmap"))
+        << map;
+  json deep = {{"type", "NFC"}};
+  for (int i = 0; i < 100; ++i) deep = {{"type", "Sequence"}, {"normalizers", {deep}}};
+  EXPECT_THAT(message("/normalizer", deep), HasSubstr("must be JSON"));
+}
+
+TEST(TokenizerJson, ChangedFilesNeverCrash) {
+  const std::string text = read_file(vector_path("tokenizers/llama2_json.json"));
+  const TempFolder folder;
+  std::uint64_t state = 1;
+  const auto random = [&state](std::size_t below) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<std::size_t>(state >> 33) % below;
+  };
+  int read_anyway = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::string broken = text;
+    if (round % 2 == 0) broken.resize(random(broken.size()));
+    for (int i = 0; i < 3 && !broken.empty(); ++i)
+      broken[random(std::min<std::size_t>(broken.size(), 3000))] =
+          static_cast<char>("{}[]\",:019nt\\"[random(13)]);
+    std::ofstream(folder / "t.json", std::ios::trunc) << broken;
+    try {
+      read_anyway += static_cast<int>(!read_tokenizer_json(folder / "t.json")->encode("some text").empty());
+    } catch (const DataError&) {
+    }
+  }
+  EXPECT_LT(read_anyway, 200);
+}
+
+}  // namespace
+}  // namespace colonnade::data

@@ -1,0 +1,200 @@
+// GPT-2's, BERT's and tiktoken's files, Hugging Face folders, and the names of --tokenizer-type.
+#include "colonnade/data/tokenizers/vocab_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "colonnade/base/error.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using Ids = std::vector<std::int32_t>;
+
+json file_of(const std::string& name) {
+  return json::parse(read_file(vector_path("tokenizers/" + name + ".json")));
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// Calls use(text, expected) for the inputs and results of a vector.
+template <typename Use>
+void for_each_expected(const std::string& name, Use&& use) {
+  std::ifstream inputs(vector_path("tokenizers/inputs.jsonl")),
+      results(vector_path("tokenizers/" + name + ".expected.jsonl"));
+  for (std::string input, result; std::getline(inputs, input) && std::getline(results, result);)
+    use(json::parse(input)["text"].get<std::string>(), json::parse(result));
+}
+
+TEST(VocabFiles, Gpt2FilesGiveWhatTheirJsonGives) {
+  const json file = file_of("gpt2_bpe");
+  json vocab = file["model"]["vocab"];
+  vocab["<|endoftext|>"] = 1024;
+  std::string merges = "#version: 0.2\n";
+  for (const json& merge : file["model"]["merges"])
+    merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+  const TempFolder folder;
+  write(folder / "vocab.json", vocab.dump());
+  write(folder / "merges.txt", merges);
+  const auto tokenizer = make_tokenizer({.type = "GPT2BPETokenizer", .model = folder / ""});
+  const auto by_flags = make_tokenizer(
+      {.type = "GPT2BPETokenizer", .vocab_file = folder / "vocab.json", .merge_file = folder / "merges.txt"});
+  EXPECT_EQ(tokenizer->eod(), 1024);
+  EXPECT_EQ(tokenizer->vocab_size(), 1025);
+  for_each_expected("gpt2_bpe", [&](const std::string& text, const json& expected) {
+    EXPECT_EQ(tokenizer->encode(text), expected["ids"].get<Ids>()) << text;
+    EXPECT_EQ(by_flags->decode(expected["ids"].get<Ids>()), expected["decoded"].get<std::string>()) << text;
+  });
+  write(folder / "merges.txt", "a b c\n");
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { (void)make_tokenizer({.type = "GPT2BPETokenizer", .model = folder / ""}); }),
+              HasSubstr("merges.txt line 1"));
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)make_tokenizer({.type = "GPT2BPETokenizer"}); }),
+              HasSubstr("--vocab-file"));
+}
+
+TEST(VocabFiles, BertsVocabTxtGivesWhatItsJsonGives) {
+  const json vocab = file_of("bert_wordpiece")["model"]["vocab"];
+  std::vector<std::string> lines(vocab.size());
+  for (const auto& [token, id] : vocab.items()) lines[id.get<std::size_t>()] = token;
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  const TempFolder folder;
+  write(folder / "vocab.txt", text);
+  const auto lower = make_tokenizer({.type = "BertWordPieceLowerCase", .vocab_file = folder / "vocab.txt"});
+  EXPECT_EQ(lower->eod(), 3) << "[SEP]";
+  EXPECT_EQ(lower->special().bos, 2);
+  for_each_expected("bert_wordpiece", [&](const std::string& input, const json& expected) {
+    EXPECT_EQ(lower->encode(input), expected["ids"].get<Ids>()) << input;
+    EXPECT_EQ(lower->encode_with_special(input), expected["ids_special"].get<Ids>()) << input;
+    EXPECT_EQ(lower->encode_document(input), expected["ids"].get<Ids>())
+        << "data sets add [CLS] and [SEP] themselves";
+  });
+  const auto cased = make_tokenizer({.type = "BertWordPieceCase", .model = folder / ""});
+  EXPECT_EQ(cased->id_of("<extra_id_0>"), 2000);
+  EXPECT_EQ(cased->vocab_size(), 2100);
+  EXPECT_NE(cased->encode("The"), lower->encode("The"));
+  write(folder / "vocab.txt", "a\nb\n");
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { (void)make_tokenizer({.type = "BertWordPieceCase", .model = folder / ""}); }),
+              HasSubstr("[UNK]"));
+}
+
+TEST(VocabFiles, TiktokenGivesTheIdsOfTiktoken) {
+  std::ifstream lines(vector_path("tiktoken/expected.jsonl"));
+  std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const json expected = json::parse(line);
+    const std::string pattern = expected["pattern"], text = expected["text"];
+    const bool megatron = pattern == "v1" || pattern == "v2";
+    auto& tokenizer = tokenizers[pattern];
+    if (tokenizer == nullptr)
+      tokenizer = make_tokenizer(
+          {.type = "TikTokenizer",
+           .model = vector_path(megatron ? "tiktoken/megatron.json" : "tiktoken/ranks.tiktoken"),
+           .vocab_size = megatron ? 1300 : 0,
+           .tiktoken_pattern = pattern,
+           .tiktoken_num_special = 20});
+    EXPECT_EQ(tokenizer->encode(text), expected["ids"].get<Ids>()) << pattern << ": " << text;
+  }
+  EXPECT_EQ(count, 6 * 186);
+  EXPECT_EQ(tokenizers["v2"]->eod(), 2);
+  EXPECT_EQ(tokenizers["v2"]->special().pad, 4);
+  EXPECT_EQ(tokenizers["v2"]->vocab_size(), 1300);
+  EXPECT_EQ(tokenizers["cl100k_base"]->eod(), 1281);
+  EXPECT_EQ(tokenizers["llama3"]->id_of("<|eot_id|>"), 1289);
+  EXPECT_EQ(tokenizers["gpt2"]->decode(tokenizers["gpt2"]->encode("a \xE2\x82\xAC b")), "a \xE2\x82\xAC b");
+}
+
+TEST(VocabFiles, TiktokenSaysWhatIsWrong) {
+  const TempFolder folder;
+  const auto message = [&](const std::string& text, const std::string& pattern) {
+    write(folder / "r.tiktoken", text);
+    const auto run = [&] {
+      (void)make_tokenizer(
+          {.type = "TikTokenizer", .model = folder / "r.tiktoken", .tiktoken_pattern = pattern});
+    };
+    return message_of<DataError>([&] {
+      try {
+        run();
+      } catch (const ConfigError& error) {
+        throw DataError(error.what());
+      }
+    });
+  };
+  EXPECT_THAT(message("", ""), HasSubstr("--tiktoken-pattern"));
+  EXPECT_THAT(message("", "v1"), HasSubstr("cl100k_base"));
+  EXPECT_THAT(message("YQ== 0\n", "gpt2"), HasSubstr("every byte"));
+  EXPECT_THAT(message("YQ== 1\n", "gpt2"), HasSubstr("token 0"));
+  EXPECT_THAT(message("Y!== 0\n", "gpt2"), HasSubstr("base64"));
+  EXPECT_THAT(message("YQ==\n", "gpt2"), HasSubstr("token 0"));
+}
+
+/// A folder with llama3_bpe.json and a configuration.
+class FolderTest : public ::testing::Test {
+ protected:
+  FolderTest() { write(folder_ / "tokenizer.json", read_file(vector_path("tokenizers/llama3_bpe.json"))); }
+  std::unique_ptr<Tokenizer> read(const json& config, bool special = true) {
+    write(folder_ / "tokenizer_config.json", config.dump());
+    return make_tokenizer(
+        {.type = "HuggingFaceTokenizer", .model = folder_ / "", .special_in_documents = special});
+  }
+  TempFolder folder_;
+};
+
+TEST_F(FolderTest, NamesSpecialTokens) {
+  const auto tokenizer = read({{"bos_token", "<|begin_of_text|>"},
+                               {"eos_token", {{"content", "<|eot_id|>"}}},
+                               {"pad_token", nullptr}});
+  EXPECT_EQ(tokenizer->special().bos, 1280);
+  EXPECT_EQ(tokenizer->eod(), 1284);
+  EXPECT_EQ(tokenizer->special().pad, -1);
+  EXPECT_EQ(read({{"cls_token", "<|begin_of_text|>"}, {"sep_token", "<|end_of_text|>"}})->eod(), 1281)
+      << "sep for eos";
+  EXPECT_THAT(message_of<DataError>([&] { (void)read({{"eos_token", "<none>"}}); }), HasSubstr("'<none>'"));
+  EXPECT_THAT(message_of<DataError>([&] {
+                (void)read({{"added_tokens_decoder", {{"7", {{"content", "<|eot_id|>"}}}}}});
+              }),
+              HasSubstr("added_tokens_decoder.7"));
+}
+
+TEST_F(FolderTest, DocumentsGetTheIdsThatMegatronGivesThem) {
+  const json config = {{"eos_token", "<|end_of_text|>"}};
+  const Ids text = read(config)->encode("some text");
+  Ids with_begin = text;
+  with_begin.insert(with_begin.begin(), 1280);
+  EXPECT_EQ(read(config)->encode_document("some text"), with_begin) << "the post-processor's";
+  EXPECT_EQ(read(config, false)->encode_document("some text"), text)
+      << "--tokenizer-hf-no-include-special-tokens";
+  const auto file = make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / "tokenizer.json"});
+  EXPECT_EQ(file->encode_document("some text"), text) << "a lone file";
+  EXPECT_EQ(file->eod(), 1281);
+}
+
+TEST_F(FolderTest, TheConfigurationReplacesThePostProcessor) {
+  const json config = {{"bos_token", "<|begin_of_text|>"},
+                       {"eos_token", "<|end_of_text|>"},
+                       {"add_bos_token", false},
+                       {"add_eos_token", true}};
+  Ids ids = read(config)->encode("some text");
+  ids.push_back(1281);
+  EXPECT_EQ(read(config)->encode_with_special("some text"), ids);
+}
+
+TEST_F(FolderTest, TheFileThatDecidesIsFound) {
+  EXPECT_EQ(tokenizer_file(folder_ / ""), folder_ / "tokenizer.json");
+  EXPECT_EQ(tokenizer_file("/some/file"), "/some/file");
+  const TempFolder empty;
+  EXPECT_THROW((void)tokenizer_file(empty / ""), DataError);
+}
+
+}  // namespace
+}  // namespace colonnade::data
