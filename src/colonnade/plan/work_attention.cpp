@@ -1,5 +1,7 @@
 // Attention of both kinds, and how context ranks bring queries to keys. Letters as in work.h; S is the length
 // of a whole sequence, d and v the channels of a head of keys and of values.
+#include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/window.h"
 #include "colonnade/plan/work_sizes.h"
 
 namespace colonnade::plan {
@@ -9,15 +11,25 @@ constexpr double kFp32 = 4;
 
 bool in_memory(const config::Model& m, ScoresIn scores) {
   return scores == ScoresIn::kMemory &&
-         (m.attn_logit_softcapping != 0 || m.softmax_type != config::SoftmaxType::kVanilla);
+         (m.attn_logit_softcapping != 0 || m.softmax_type != config::SoftmaxType::kVanilla ||
+          m.attention_dropout > 0);
+}
+
+/// Whether a mask is handed to the kernel, which then leaves nothing of the square out. Context ranks hand on
+/// blocks.
+bool masked(const config::Run& run, const WorkSizes& z, std::int64_t window) {
+  return run.parallel.context_parallel_size == 1 &&
+         (hides(window, z.length) || run.data.reset_attention_mask);
 }
 
 /// Scores in memory are written by their product and read and written by scale, cap or sink, mask and
 /// softmax, and read by the second product; backward as often. Products then take in all of the square.
-void add_scores(Work& work, const WorkSizes& z, ScoresIn scores) {
-  work.attention.flops = z.n * z.length * (z.q + z.out);
-  if (!in_memory(z.m, scores)) return;
-  work.attention.flops *= 2;
+void add_scores(Work& work, const config::Run& run, const WorkSizes& z, std::int64_t layer, ScoresIn scores) {
+  const std::int64_t window = window_of(run.model, layer);
+  const bool kernel = scores == ScoresIn::kKernel, memory = in_memory(z.m, scores);
+  work.attention.flops = z.n * (kernel ? twice_seen(window, z.length) : z.length) * (z.q + z.out);
+  if (memory || (!kernel && masked(run, z, window))) work.attention.flops *= 2;
+  if (!memory) return;
   const double passes = 11 * z.n * z.length * z.heads * z.e;
   work.pass(passes, passes, 6, 6);
 }
@@ -118,7 +130,7 @@ void add_narrow_projections(Work& work, const WorkSizes& z) {
 Work core_attention_work(const config::Run& run, std::int64_t layer, ScoresIn scores) {
   const WorkSizes z(run);
   Work work;
-  add_scores(work, z, scores);
+  add_scores(work, run, z, layer, scores);
   add_context(work, run, z, layer);
   return work;
 }
