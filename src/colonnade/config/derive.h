@@ -15,8 +15,7 @@ namespace colonnade::config {
 ///   global_batch_size        micro-batch * data-parallel size
 ///   distributed_backend      nccl on cuda, gloo on cpu
 ///   num_virtual_stages_per_pipeline_rank  from num_layers_per_virtual_pipeline_stage, which becomes 0
-///   sequence_parallel        off when the tensor size is 1, with a note
-///   notes                    of flags that are always so: that they do nothing, where they do not
+///   sequence_parallel        off when the tensor size is 1; notes say so, and which flags that are always so are idle
 void derive(Run& run);
 
 }  // namespace colonnade::config
