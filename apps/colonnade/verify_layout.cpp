@@ -65,6 +65,9 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
         "{}: verify-layout compares from the weights of the seed; got --load or --pretrained-checkpoint; "
         "leave them out",
         file));
+  if (run.training.device == "cuda" && config::typed(run, "device"))
+    parsed.faults.emplace_back(
+        "--device: must be cpu, for verify-layout runs ranks as threads on the CPU; got cuda; leave it out");
   run.training.device = "cpu";
   run.checkpoint.save.clear();
   job::prepare(run, plan::Purpose::kTrain, parsed.faults);
@@ -98,8 +101,11 @@ nlohmann::json to_json(const train::Apart& one) {
 }
 
 nlohmann::json to_json(const train::Comparison& found, const Arguments& by_definition) {
-  nlohmann::json json{
-      {"agree", !found.first}, {"farthest", nlohmann::json::array()}, {"notes", by_definition}};
+  nlohmann::json json{{"agree", found.agree()},
+                      {"steps", found.steps},
+                      {"skipped", found.skipped},
+                      {"farthest", nlohmann::json::array()},
+                      {"notes", by_definition}};
   for (const train::Apart& one : found.farthest) json["farthest"].push_back(to_json(one));
   if (!found.first) return json;
   json["first"] = to_json(*found.first);
@@ -109,11 +115,19 @@ nlohmann::json to_json(const train::Comparison& found, const Arguments& by_defin
 }
 
 /// `by_definition`: of train::apart_by_definition.
-void print(const train::Comparison& found, const Arguments& by_definition, int steps) {
+void print(const train::Comparison& found, const Arguments& by_definition) {
   for (const std::string& line : by_definition) fmt::print("note: {}\n", line);
   for (const train::Apart& one : found.farthest) fmt::print("farthest: {}\n", in_words(one));
+  const auto steps = [](int number) { return fmt::format("{} {}", number, number == 1 ? "step" : "steps"); };
+  if (found.skipped > 0)
+    fmt::print("skipped by both, since gradients were not finite: {}, of which losses alone are compared\n",
+               steps(found.skipped));
+  if (found.agree()) {
+    fmt::print("the layouts agree over {}\n", steps(found.steps));
+    return;
+  }
   if (!found.first) {
-    fmt::print("the layouts agree over {} {}\n", steps, steps == 1 ? "step" : "steps");
+    fmt::print("nothing was compared but losses: no step counted; lower the loss scale\n");
     return;
   }
   fmt::print("the first value beyond its bound: {}\n", in_words(*found.first));
@@ -145,9 +159,9 @@ int verify_layout(const Arguments& arguments) {
   require_writable("--json", asked.json);
   const train::Comparison found = train::compare_layouts({a}, {b}, asked.steps);
   const Arguments by_definition = train::apart_by_definition(a, b);
-  print(found, by_definition, asked.steps);
+  print(found, by_definition);
   if (!asked.json.empty()) write_file_atomically(asked.json, to_json(found, by_definition).dump(2) + '\n');
-  return found.first ? kExitFailed : kExitDone;
+  return found.agree() ? kExitDone : kExitFailed;
 }
 
 }  // namespace colonnade::app

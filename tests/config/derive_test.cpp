@@ -1,12 +1,19 @@
 // Derived settings, against Megatron's rules.
 #include "colonnade/config/derive.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "colonnade/config/parse.h"
 
 namespace colonnade::config {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 config::Run small() {
   config::Run r;
@@ -105,6 +112,40 @@ TEST(Derive, SequenceParallelNeedsTensorRanks) {
   r.parallel.tensor_model_parallel_size = 2;
   derive(r);
   EXPECT_TRUE(r.parallel.sequence_parallel);
+}
+
+/// What is said of words besides a small model.
+std::vector<std::string> notes_of(std::vector<std::string> words) {
+  words.insert(words.begin(), {"--num-layers", "2", "--hidden-size", "8", "--num-attention-heads", "2"});
+  config::Run r = parse_all(words).run;
+  derive(r);
+  derive(r);
+  return r.notes;
+}
+
+TEST(Derive, FlagsThatAreIdleWithOneTensorRankAreSaid) {
+  const std::string idle = "does nothing with one tensor rank";
+  EXPECT_THAT(notes_of({"--sequence-parallel", "--tp-comm-overlap"}),
+              ElementsAre("--tp-comm-overlap: " + idle, "--sequence-parallel: " + idle + "; got true"));
+  const auto two = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"--tensor-model-parallel-size", "2", "--tp-comm-overlap"});
+    return notes_of(words);
+  };
+  EXPECT_THAT(two({}), ElementsAre(StartsWith("--tp-comm-overlap: Megatron refuses it without")));
+  EXPECT_THAT(two({"--sequence-parallel"}), ElementsAre(StartsWith("--tp-comm-overlap: sums of input")));
+  EXPECT_THAT(notes_of({"--sequence-parallel", "--tensor-model-parallel-size", "two"}), IsEmpty());
+}
+
+TEST(Derive, FlagsOfExpertsAreIdleWithoutThem) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--moe-grouped-gemm"},
+                                                {"--moe-permute-fusion"},
+                                                {"--moe-router-fusion"},
+                                                {"--moe-router-dtype", "fp32"}}) {
+    EXPECT_THAT(notes_of(words), ElementsAre(words[0] + ": does nothing without --num-experts"));
+    std::vector<std::string> mixture = words;
+    mixture.insert(mixture.end(), {"--num-experts", "4"});
+    EXPECT_THAT(notes_of(mixture), ElementsAre(Not(HasSubstr("does nothing")))) << words[0];
+  }
 }
 
 TEST(Derive, RotaryPositionsReachTheSequence) {

@@ -60,9 +60,33 @@ TEST(VerifyLayout, TellsTheFaultsOfBothFiles) {
   EXPECT_EQ(second.code, 2);
   EXPECT_THAT(second.text, AllOf(Not(HasSubstr(a)), HasSubstr(b + ": ")));
   std::ofstream(b) << kSmallRun;
+  const Result device = verify(both + " --device cuda");
+  EXPECT_EQ(device.code, 2);
+  EXPECT_THAT(device.text,
+              HasSubstr("--device: must be cpu, for verify-layout runs ranks as threads on the"));
   const Result once = verify(both + " --steps 0");
   EXPECT_EQ(once.code, 2);
   EXPECT_THAT(once.text, AllOf(HasSubstr("error: --steps: must be at least 1"), Not(HasSubstr(b))));
+}
+
+TEST(VerifyLayout, WaitsForTheLossScaleAndSaysWhatWasNotCompared) {
+  const TempFolder temporary;
+  const std::string folder = temporary.path();
+  const std::string a = folder + "/a.yaml", b = folder + "/b.yaml", both = a + ' ' + b;
+  std::ofstream(a) << kSmallRun;
+  std::ofstream(b) << kSmallRun << "tensor_model_parallel_size: 2\n";
+  const Result falls = verify(both + " --fp16 --steps 1");
+  EXPECT_EQ(falls.code, 0) << falls.text;
+  EXPECT_THAT(falls.text, AllOf(HasSubstr("skipped by both, since gradients were not finite: "),
+                                HasSubstr("gradient of"), HasSubstr("the layouts agree over 1 step\n")));
+  const Result stays =
+      verify(both + " --fp16 --loss-scale 1e30 --no-check-for-nan-in-loss-and-grad --steps 2 --json " +
+             folder + "/found.json");
+  EXPECT_EQ(stays.code, 1);
+  EXPECT_THAT(stays.text, AllOf(HasSubstr("nothing was compared but losses"), Not(HasSubstr("agree"))));
+  std::ifstream json(folder + "/found.json");
+  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}),
+              AllOf(HasSubstr("\"agree\": false"), HasSubstr("\"skipped\": 2")));
 }
 
 TEST(VerifyLayout, EndsWithOneWhereLayoutsPartAndSaysWhy) {

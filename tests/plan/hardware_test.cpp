@@ -87,6 +87,23 @@ TEST(Hardware, BadFilesAreToldWithAllTheirFaults) {
   EXPECT_THAT(complaint("a: [1\n"), HasSubstr("must be YAML; got an error at column"));
 }
 
+TEST(Hardware, NumbersThatAreNoDevicesAreToldToo) {
+  const std::string good = text_of("h100");
+  EXPECT_EQ(complaint(good + "peak_flops: 1e12\n"),
+            "x.yaml: peak_flops: must be given once; got it again; leave one out");
+  EXPECT_EQ(complaint(replaced(good, "devices_per_node: 8 ", "devices_per_node: 2.7 ")),
+            "x.yaml: devices_per_node: must be a whole number; got 2.7; correct it");
+  EXPECT_EQ(complaint(replaced(good, "name: H100 SXM", "name: [1, 2]")),
+            "x.yaml: name: must be one word or more; got a list or map; write the name of the device");
+  EXPECT_THAT(complaint(replaced(good, "name: H100 SXM", "name:")),
+              HasSubstr("name: must be one word or more; got nothing"));
+  EXPECT_EQ(complaint(replaced(good, "reserved_bytes: 6.0e9", "reserved_bytes: 85.5e9")),
+            "x.yaml: reserved_bytes: must be less than memory_bytes; got 85500000000 of 85500000000; "
+            "correct it");
+  EXPECT_THAT(complaint(replaced(good, "{bandwidth: 450.0e9,", "{bandwidth: 450.0e9, bandwidth: 1e9,")),
+              HasSubstr("intra_node: must"));
+}
+
 TEST(Hardware, AnUnknownNameIsNoFile) {
   try {
     read_hardware("h1000");

@@ -61,6 +61,29 @@ TEST(IdleHabits, OfLayoutsOfOneRank) {
                                  "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
 }
 
+TEST(IdleHabits, OfDataRanksThatAreNotThere) {
+  const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer", "--overlap-grad-reduce",
+                                       "--overlap-param-gather"};
+  const std::string idle = ": does nothing where one rank holds each parameter; got true";
+  const auto both = [&](int world, std::vector<std::string> more) {
+    more.insert(more.end(), words.begin(), words.end());
+    return judged(more, world);
+  };
+  EXPECT_THAT(both(1, {}).first, IsEmpty());
+  const auto all = ElementsAre("--use-distributed-optimizer" + idle, "--overlap-grad-reduce" + idle,
+                               "--overlap-param-gather" + idle);
+  EXPECT_THAT(both(1, {}).second, all);
+  EXPECT_THAT(both(2, {"--tensor-model-parallel-size", "2"}).second, all);
+  EXPECT_THAT(both(2, {}).second, IsEmpty());
+  EXPECT_THAT(both(2, {"--context-parallel-size", "2"}).second, IsEmpty());
+  std::vector<std::string> experts{
+      "--num-experts",      "4", "--disable-bias-linear", "--tensor-model-parallel-size", "2",
+      "--sequence-parallel"};
+  EXPECT_THAT(both(2, experts).second, all) << "experts are cut over tensor ranks";
+  experts.insert(experts.end(), {"--expert-tensor-parallel-size", "1"});
+  EXPECT_THAT(both(2, experts).second, IsEmpty()) << "two ranks hold each expert";
+}
+
 TEST(IdleHabits, OfTheSizeOfLayersThatAreNotThere) {
   std::vector<std::string> words{"--mock-data",           "--num-experts",     "4",
                                  "--disable-bias-linear", "--ffn-hidden-size", "72"};

@@ -12,6 +12,7 @@
 #include "colonnade/config/derive.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/rules.h"
+#include "colonnade/plan/search_space.h"
 #include "plan/presets.h"
 
 namespace colonnade::plan {
@@ -203,6 +204,23 @@ TEST(Search, ContextRanksAndSchedulesOfSplitBackwardsAreTried) {
   }
   EXPECT_THAT(schedules, ::testing::IsSupersetOf({"auto", "zb-h1", "zb-v", "dualpipe-v"}));
   EXPECT_THAT(contexts, ::testing::IsSupersetOf({1, 2, 4}));
+}
+
+TEST(Search, WhatFsdpShardsAnywayIsTriedOnce) {
+  config::Run run = llama_8b(8, 16);
+  const auto tried = [&](const char* strategy) {
+    run.parallel.use_megatron_fsdp = strategy != nullptr;
+    if (strategy != nullptr) run.parallel.data_parallel_sharding_strategy = strategy;
+    int sharded = 0, others = 0;
+    for (const Choices& choices : all_choices(run))
+      for (const Choice& choice : choices_of(run, choices)) ++(choice.distributed ? sharded : others);
+    return std::pair{sharded, others};
+  };
+  const auto [sharded, others] = tried(nullptr);
+  EXPECT_EQ(others - sharded, tried("optim").second) << "one rank holds each parameter";
+  EXPECT_EQ(tried("optim"), tried("optim_grads"));
+  EXPECT_EQ(tried("optim").first, sharded);
+  EXPECT_EQ(tried("optim_grads_params"), tried(nullptr)) << "gathers beside the passes cost memory";
 }
 
 TEST(Search, LayoutsOfTheSettingsDoNotLimitIt) {

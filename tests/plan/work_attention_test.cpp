@@ -146,6 +146,47 @@ TEST(AttentionWork, SinksKeepAllScores) {
               32 * passes / 1e12, 1e-9);
 }
 
+TEST(AttentionWork, DropoutKeepsAllScoresToo) {
+  config::Run run = llama(1, 1, "p2p");
+  const StepTime without = estimate_step(run, ideal());
+  run.model.attention_dropout = 0.1;
+  const TrainingFlops flops = training_flops_by_part(run.model, 8192, 1, 1);
+  EXPECT_NEAR(estimate_step(run, ideal()).compute - without.compute, flops.attention * 3.5 / 3 / 1e12, 1e-6);
+  EXPECT_DOUBLE_EQ(estimate_step(run, ideal(), {.scores_in_kernel = true}).compute, without.compute);
+}
+
+TEST(AttentionWork, AWindowSavesWhereTheKernelKnowsOfIt) {
+  const Execution kernel{.scores_in_kernel = true};
+  config::Run run = llama(1, 1, "p2p");
+  const double all = estimate_step(run, ideal()).compute;
+  const double attention = training_flops_by_part(run.model, 8192, 1, 1).attention;
+  for (const char* layers : {"", "2", "[1]*3+[0]*29"}) {
+    run.model.window_size = 511;
+    run.model.window_attn_skip_freq = layers;
+    const double seen = training_flops_by_part(run.model, 8192, 1, 1).attention;
+    EXPECT_LT(seen, attention) << layers;
+    EXPECT_NEAR(all - estimate_step(run, ideal(), kernel).compute, (attention - seen) * 3.5 / 3 / 1e12, 1e-6)
+        << layers;
+    run.model.window_size = 8191;  // hides nothing
+    EXPECT_DOUBLE_EQ(estimate_step(run, ideal(), kernel).compute, all);
+    EXPECT_DOUBLE_EQ(estimate_step(run, ideal()).compute, all);
+  }
+}
+
+TEST(AttentionWork, AMaskLeavesNothingOfTheSquareOut) {
+  config::Run run = llama(1, 1, "p2p");
+  const double all = estimate_step(run, ideal()).compute;
+  const double half = training_flops_by_part(run.model, 8192, 1, 1).attention * 3.5 / 3 / 1e12;
+  run.model.window_size = 511;
+  EXPECT_NEAR(estimate_step(run, ideal()).compute - all, half, 1e-6);
+  run.model.window_attn_skip_freq = "2";
+  EXPECT_NEAR(estimate_step(run, ideal()).compute - all, half / 2, 1e-6);
+  run.model.window_size = 0;
+  run.model.window_attn_skip_freq = "";
+  run.data.reset_attention_mask = true;
+  EXPECT_NEAR(estimate_step(run, ideal()).compute - all, half, 1e-6);
+}
+
 TEST(AttentionWork, LongerSequencesHideMoreOfTheirKeys) {
   const Hardware h100 = read_hardware("h100");
   config::Run run = llama(8, 8, "p2p");

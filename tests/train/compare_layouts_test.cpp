@@ -124,6 +124,14 @@ TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
   EXPECT_THAT(lines(local, "--pipeline-model-parallel-size 2"), IsEmpty());
   EXPECT_THAT(lines("--eod-mask-loss ", "--micro-batch-size 2"), ElementsAre(HasSubstr("--eod-mask-loss")));
   EXPECT_THAT(lines("--eod-mask-loss --calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
+  const std::string further = "--mtp-num-layers 1 --position-embedding-type rope ";
+  for (const char* documents : {"--reset-attention-mask ", "--reset-position-ids "}) {
+    EXPECT_THAT(lines(further + documents, "--micro-batch-size 2"),
+                ElementsAre(HasSubstr("--mtp-num-layers with --reset-attention-mask")));
+    EXPECT_THAT(lines(further + documents, "--pipeline-model-parallel-size 2"), IsEmpty());
+    EXPECT_THAT(lines(documents, "--micro-batch-size 2"), IsEmpty());
+  }
+  EXPECT_THAT(lines(further, "--micro-batch-size 2"), IsEmpty());
   const std::string t5 = "t5 --decoder-seq-length 8 --vocab-extra-ids 9 ";
   EXPECT_THAT(lines(t5, "--micro-batch-size 2"), ElementsAre(HasSubstr("samples of t5 differ")));
   EXPECT_THAT(lines(t5 + "--calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
@@ -142,11 +150,35 @@ TEST(CompareLayouts, OtherSettingsThanTheLayoutsAreRefused) {
               IsEmpty());
 }
 
-// The first loss scale is beyond fp16.
-TEST(CompareLayouts, WhatBothSkipIsNotCompared) {
-  const std::string fp16 = "--fp16 --initial-loss-scale 4294967296 ";
-  const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp)}, 1);
+std::vector<std::string> farthest_names(const Comparison& found) {
+  std::vector<std::string> names;
+  for (const Apart& one : found.farthest) names.push_back(one.what);
+  return names;
+}
+
+// The first loss scale is beyond fp16, and there are samples for two steps.
+TEST(CompareLayouts, WhatTheLossScaleSkipsIsTriedAgain) {
+  const std::string fp16 = "--fp16 --initial-loss-scale 4294967296 --train-iters 2 --attention-dropout 0 ";
+  const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp)}, 2);
+  EXPECT_TRUE(found.agree()) << found.first->what;
+  EXPECT_EQ(found.steps, 2);
+  EXPECT_GT(found.skipped, 4);
+  EXPECT_THAT(farthest_names(found), Contains(HasSubstr("gradient of")));
+  const auto spoils = [](const job::Site& site) {
+    if (site.ranks.rank() != 1) return job::build_model(site);
+    return with_bent_layer(site, [](const at::Tensor& grad) { return grad * 2; });
+  };
+  EXPECT_FALSE(compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp), spoils}, 1).agree());
+}
+
+TEST(CompareLayouts, LossesAloneAreNoAgreement) {
+  const std::string fp16 = "--fp16 --loss-scale 1e30 --no-check-for-nan-in-loss-and-grad ";
+  const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp)}, 2);
   EXPECT_FALSE(found.first) << found.first->what;
+  EXPECT_EQ(found.steps, 0);
+  EXPECT_EQ(found.skipped, 2);
+  EXPECT_FALSE(found.agree());
+  EXPECT_THAT(farthest_names(found), ElementsAre("lm_loss"));
 }
 
 // Losses too: a norm that clips, moments and weights of three steps.

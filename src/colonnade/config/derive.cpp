@@ -2,6 +2,8 @@
 #include "colonnade/config/derive.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 
 namespace colonnade::config {
 
@@ -38,6 +40,44 @@ void derive_stages(const Model& m, Parallel& p) {
   p.num_layers_per_virtual_pipeline_stage = 0;
 }
 
+bool one_tensor_rank(const Run& r) {
+  return r.parallel.tensor_model_parallel_size == 1 && !r.at_fault.contains("tensor_model_parallel_size");
+}
+bool no_experts(const Run& r) { return r.model.moe.num_experts == 0 && !r.at_fault.contains("num_experts"); }
+
+/// Where a flag that is always so says less than its note, or nothing.
+struct Idle {
+  const char* flag;
+  const char* what;
+  bool (*is_so)(const Run&);
+};
+
+constexpr Idle kIdle[] = {
+    {"--tp-comm-overlap", "does nothing with one tensor rank", one_tensor_rank},
+    {"--tp-comm-overlap",
+     "Megatron refuses it without --sequence-parallel; sums of input gradients over tensor ranks run beside the "
+     "weight gradients all the same",
+     [](const Run& r) { return !r.parallel.sequence_parallel; }},
+    {"--moe-router-dtype", "does nothing without --num-experts", no_experts},
+    {"--moe-grouped-gemm", "does nothing without --num-experts", no_experts},
+    {"--moe-permute-fusion", "does nothing without --num-experts", no_experts},
+    {"--moe-router-fusion", "does nothing without --num-experts", no_experts},
+};
+
+void mend_note(const Run& run, std::string& note) {
+  const auto idle = std::ranges::find_if(
+      kIdle, [&](const Idle& i) { return note.starts_with(std::string(i.flag) + ": ") && i.is_so(run); });
+  if (idle != std::end(kIdle)) note = std::string(idle->flag) + ": " + idle->what;
+}
+
+void derive_sequence_parallel(Run& run) {
+  Parallel& p = run.parallel;
+  if (p.tensor_model_parallel_size != 1) return;
+  if (p.sequence_parallel && one_tensor_rank(run))
+    run.notes.emplace_back("--sequence-parallel: does nothing with one tensor rank; got true");
+  p.sequence_parallel = false;
+}
+
 }  // namespace
 
 void derive(Run& run) {
@@ -57,7 +97,8 @@ void derive(Run& run) {
   Parallel& p = run.parallel;
   if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank == 0)
     p.max_seqlen_per_dp_cp_rank = run.training.seq_length / std::max(p.context_parallel_size, 1);
-  if (run.parallel.tensor_model_parallel_size == 1) run.parallel.sequence_parallel = false;
+  derive_sequence_parallel(run);
+  for (std::string& note : run.notes) mend_note(run, note);
 }
 
 }  // namespace colonnade::config

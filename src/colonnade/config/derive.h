@@ -15,7 +15,7 @@ namespace colonnade::config {
 ///   global_batch_size        micro-batch * data-parallel size
 ///   distributed_backend      nccl on cuda, gloo on cpu
 ///   num_virtual_stages_per_pipeline_rank  from num_layers_per_virtual_pipeline_stage, which becomes 0
-///   sequence_parallel        off when the tensor size is 1
+///   sequence_parallel        off when the tensor size is 1; notes say so, and which other flags are idle
 void derive(Run& run);
 
 }  // namespace colonnade::config

@@ -193,7 +193,8 @@ bool take_back(const std::string& key, const Claim& claim, GivenSet& given) {
   if (own == nullptr) return true;
   if (own->words != Words{claim.word} || own->level > claim.by.level) return false;
   if (own->level == claim.by.level) {
-    given.faults.push_back(
+    given.fault(
+        setting(key),
         fmt::format("{} and {}: say different things about --{}; got not {} and {}; leave one out",
                     claim.by.spelled, own->spelled, setting(key).flag.substr(2), claim.word, claim.word));
     return false;
@@ -213,7 +214,8 @@ std::map<std::string, std::string> expand_shorthands(GivenSet& given) {
     std::erase_if(claims, [&](const Claim& claim) { return claim.by.level < top; });
     for (const auto& [word, g] : claims) {
       if (word == claims[0].word) continue;
-      given.faults.push_back(
+      given.fault(
+          setting(key),
           fmt::format("{} and {}: say different things about --{}; got {} and {}; leave one out",
                       claims[0].by.spelled, g.spelled, setting(key).flag.substr(2), claims[0].word, word));
     }

@@ -31,7 +31,7 @@ struct Run {
   /// Keys whose given words could not be read: a fault says so, the field has its default, and nothing more
   /// should be said about it.
   std::set<std::string> at_fault;
-  /// Accepted flags that ask for what is always so here, one line each. Rank 0 prints them once.
+  /// Flags that ask for what is always so here, or do nothing, one line each. Rank 0 prints them once.
   std::vector<std::string> notes;
 
   /// The same settings, wherever they came from.

@@ -4,18 +4,9 @@
 #include <algorithm>
 
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/window.h"
 
 namespace colonnade::plan {
-
-namespace {
-
-/// Twice the number of keys that a token of a sequence sees on average: all of them without a window.
-double twice_seen(std::int64_t window, double length) {
-  const double width = static_cast<double>(window + 1);
-  return window == 0 || width >= length ? length : 2 * width - width * width / length;
-}
-
-}  // namespace
 
 std::int64_t padded_vocab_size(const config::Model& model, int tensor) {
   const std::int64_t multiple = model.make_vocab_size_divisible_by * tensor;

@@ -23,10 +23,13 @@ class Reader {
 
   Hardware read() {
     Hardware h;
-    if (const YAML::Node node = take("name"); node && node.IsScalar()) h.name = node.Scalar();
-    h.devices_per_node = static_cast<int>(number("devices_per_node", 1, 1024));
+    h.name = word("name");
+    h.devices_per_node = whole("devices_per_node", 1024);
     h.memory_bytes = number("memory_bytes", 1, kAny);
     h.reserved_bytes = number("reserved_bytes", 0, kAny);
+    if (faults_.empty() && h.reserved_bytes >= h.memory_bytes)
+      fault("reserved_bytes", "must be less than memory_bytes",
+            fmt::format("{} of {}", h.reserved_bytes, h.memory_bytes), "correct it");
     h.memory_bandwidth = number("memory_bandwidth", 1, kAny);
     h.memory_share = share("memory_share");
     h.peak_flops = number("peak_flops", 1, kAny);
@@ -40,9 +43,12 @@ class Reader {
     h.overlap_cost = number("overlap_cost", 0, 1);
     h.intra_node = link("intra_node");
     h.inter_node = link("inter_node");
+    std::set<std::string> given;
     for (const auto& entry : root_) {
       const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
-      if (!known_.contains(key))
+      if (!given.insert(key).second) {
+        fault(key, "must be given once", "it again", "leave one out");
+      } else if (!known_.contains(key))
         fault(key, "must be one of the keys of a hardware file", key,
               fmt::format("leave it out; keys: {}", fmt::join(known_, ", ")));
     }
@@ -72,6 +78,21 @@ class Reader {
                                            : fmt::format("a number from {} to {}", low, high);
     fault(key, "must be " + range, node.IsScalar() ? node.Scalar() : "a list or map", "correct it");
     return low;
+  }
+
+  std::string word(const std::string& key) {
+    const YAML::Node node = take(key);
+    if (!node || (node.IsScalar() && !node.Scalar().empty())) return node ? node.Scalar() : "";
+    fault(key, "must be one word or more", node.IsScalar() || node.IsNull() ? "nothing" : "a list or map",
+          "write the name of the device");
+    return "";
+  }
+
+  int whole(const std::string& key, int high) {
+    const double number = this->number(key, 1, high);
+    if (number != std::floor(number))
+      fault(key, "must be a whole number", fmt::format("{}", number), "correct it");
+    return static_cast<int>(number);
   }
 
   double number(const std::string& key, double low, double high) {

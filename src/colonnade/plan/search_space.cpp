@@ -123,12 +123,16 @@ std::vector<Choice> choices_of(const config::Run& run, const Choices& c) {
   std::vector<Choice> choices;
   const std::int64_t batch = run.training.global_batch_size;
   const int replicas = replicas_of(run, c), data = replicas / c.context;
+  const std::string& strategy = run.parallel.data_parallel_sharding_strategy;
+  const bool shards_anyway =
+      run.parallel.use_megatron_fsdp && (strategy == "optim" || strategy == "optim_grads");
   for (std::int64_t micro = 1; micro <= std::min(kLargestMicroBatch, batch / data); ++micro) {
     if (batch % (micro * data) != 0) continue;
     for (const bool by_sequence : {true, false}) {
       if (by_sequence && c.tensor == 1) continue;
       for (const bool distributed : {true, false})
-        if (!distributed || replicas > 1) choices.push_back({micro, by_sequence, distributed});
+        if (distributed ? replicas > 1 : replicas == 1 || !shards_anyway)
+          choices.push_back({micro, by_sequence, distributed});
     }
   }
   return choices;

@@ -66,10 +66,11 @@ namespace {
 
 double real(std::int64_t number) { return static_cast<double>(number); }
 
-/// Layers of a stage that exchange keys alike: the first one, and how many.
+/// Layers of a stage whose attention is alike: the first one, and how many.
 std::vector<std::pair<std::int64_t, std::int64_t>> alike(const config::Run& run, const StageBlocks& stage) {
   if (stage.num_layers == 0) return {};
-  if (run.parallel.context_parallel_size == 1 || run.parallel.cp_comm_type.size() == 1)
+  const bool one_window = run.model.window_size == 0 || run.model.window_attn_skip_freq.empty();
+  if (one_window && (run.parallel.context_parallel_size == 1 || run.parallel.cp_comm_type.size() == 1))
     return {{stage.first_layer, stage.num_layers}};
   std::vector<std::pair<std::int64_t, std::int64_t>> layers;
   for (std::int64_t i = 0; i < stage.num_layers; ++i) layers.emplace_back(stage.first_layer + i, 1);

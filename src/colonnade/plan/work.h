@@ -38,8 +38,9 @@ struct Product {
 
 /// Attention of a rank's queries to all earlier keys.
 struct Attention {
-  double flops =
-      0;  ///< scores and values forward: the causal half, all of it where scores are kept in memory
+  /// Scores and values forward: the causal half, or what a window shows where the kernel knows of it; all of
+  /// the square where scores are kept in memory or a mask is handed to the kernel.
+  double flops = 0;
   /// Ranks among which keys and values go round, each block of them beside the attention to the one before:
   /// bytes of a hop with keys and values, and with their fp32 gradients.
   int ring = 1;
@@ -82,7 +83,8 @@ struct Work {
   }
 };
 
-/// What a program keeps in memory of attention's scores when they are under a soft cap or compete with sinks.
+/// Where a program has attention's scores when they are under a soft cap or dropout or compete with sinks;
+/// with kKernel its kernel knows of windows too.
 enum class ScoresIn : std::uint8_t { kMemory, kKernel };
 
 /// With n = s b / c tokens for c context ranks, r = n / t with sequence parallelism and n without, element

@@ -1,5 +1,7 @@
 // Attention of both kinds, and how context ranks bring queries to keys. Letters as in work.h; S is the length
 // of a whole sequence, d and v the channels of a head of keys and of values.
+#include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/window.h"
 #include "colonnade/plan/work_sizes.h"
 
 namespace colonnade::plan {
@@ -10,16 +12,27 @@ constexpr double kFp32 = 4;
 /// Sinks join blocks of keys when all are through.
 bool in_memory(const config::Model& m, ScoresIn scores, bool blocks) {
   const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && !blocks;
-  return scores == ScoresIn::kMemory && (m.attn_logit_softcapping != 0 || sinks);
+  return scores == ScoresIn::kMemory && (m.attn_logit_softcapping != 0 || m.attention_dropout > 0 || sinks);
+}
+
+/// Whether a mask is handed to the kernel, which then leaves nothing of the square out. Context ranks hand on
+/// blocks.
+bool masked(const config::Run& run, const WorkSizes& z, std::int64_t window) {
+  return run.parallel.context_parallel_size == 1 &&
+         (hides(window, z.length) || run.data.reset_attention_mask);
 }
 
 /// Scores in memory are written by their product and read and written by scale, cap or sink, mask and
 /// softmax, and read by the second product; backward as often. Products then take in all of the square; those
 /// of blocks half of it, with scores in fp32.
-void add_scores(Work& work, const WorkSizes& z, ScoresIn scores, bool blocks) {
-  work.attention.flops = z.n * z.length * (z.q + z.out);
-  if (!in_memory(z.m, scores, blocks)) return;
-  if (!blocks) work.attention.flops *= 2;
+void add_scores(Work& work, const config::Run& run, const WorkSizes& z, std::int64_t layer, ScoresIn scores) {
+  const std::int64_t window = window_of(run.model, layer);
+  const bool shared = run.parallel.context_parallel_size > 1;
+  const bool blocks = shared && context_layer(run.parallel, layer).ring > 1;
+  const bool kernel = scores == ScoresIn::kKernel, memory = in_memory(z.m, scores, blocks);
+  work.attention.flops = z.n * (kernel ? twice_seen(window, z.length) : z.length) * (z.q + z.out);
+  if ((memory && !blocks) || (!kernel && masked(run, z, window))) work.attention.flops *= 2;
+  if (!memory) return;
   const double passes = 11 * z.n * z.length * z.heads * (blocks ? kFp32 / 2 : z.e);
   work.pass(passes, passes, 6, 6);
 }
@@ -120,8 +133,7 @@ void add_narrow_projections(Work& work, const WorkSizes& z) {
 Work core_attention_work(const config::Run& run, std::int64_t layer, ScoresIn scores) {
   const WorkSizes z(run);
   Work work;
-  const bool shared = run.parallel.context_parallel_size > 1;
-  add_scores(work, z, scores, shared && context_layer(run.parallel, layer).ring > 1);
+  add_scores(work, run, z, layer, scores);
   add_context(work, run, z, layer);
   return work;
 }

@@ -21,7 +21,7 @@ struct Execution {
   bool expert_overlap = false;    ///< exchanges of experts beside what another micro-batch computes
                                   ///< (--overlap-moe-expert-parallel-comm)
   bool once_per_node = false;     ///< a token is sent once to each node with some of its experts (DeepEP)
-  bool scores_in_kernel = false;  ///< sinks and soft caps inside the kernel of attention
+  bool scores_in_kernel = false;  ///< sinks, soft caps, dropout and windows inside the kernel of attention
 };
 
 /// Of one micro-batch on one virtual stage: seconds of kernels, and on top of them of waiting.

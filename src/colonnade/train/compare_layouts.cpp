@@ -83,6 +83,7 @@ void look(job::Job& job, const job::StepReport& report, Seen& seen) {
   for (const auto& [name, loss] : report.losses)
     put(seen, name, seen.losses.try_emplace(name, loss).first->second, loss);
   seen.skipped = report.optimizer.skipped;
+  if (seen.skipped) return;  // nothing was updated, and gradients are not finite
   for (const tensor::Parameter* p : job.parameters())
     if (!p->spec.trained)
       for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, p->value.flatten(), /*owner=*/true))
@@ -142,7 +143,8 @@ class Step {
     for (const Seen* seen : {&a, &b})
       for (const auto& [name, loss] : seen->losses) losses.insert(name);
     for (const std::string& name : losses) add(name, distance(of(a, name), of(b, name)), bounds_.loss);
-    if (a.skipped && b.skipped) return;  // nothing was updated, and gradients are not finite
+    if (a.skipped != b.skipped) add("whether the step is skipped", 1, 0);
+    if (a.skipped || b.skipped) return;
     tensors(kGradients, a.gradients, b.gradients, {names.rbegin(), names.rend()});
     add("gradient norm", distance(a.grad_norm, b.grad_norm), bounds_.grad_norm);
     rounding_.add(a.gradients, b.gradients);
@@ -193,10 +195,21 @@ std::vector<Apart> distances(const Trained& a, const Trained& b) {
     names.push_back(spec.name);
   std::vector<Apart> all;
   Rounding rounding(a.precision);
-  for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i)
-    Step(static_cast<int>(i) + 1, bounds_of(a.run, a.precision), rounding, all)
-        .compare((*a.steps)[i], (*b.steps)[i], names);
+  int number = 1;
+  for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i) {
+    const Seen &mine = (*a.steps)[i], &theirs = (*b.steps)[i];
+    Step(number, bounds_of(a.run, a.precision), rounding, all).compare(mine, theirs, names);
+    if (!mine.skipped || !theirs.skipped) ++number;
+  }
   return all;
+}
+
+/// Steps of which both sides skipped as said, or did not.
+int steps_of(const Trained& a, const Trained& b, bool skipped) {
+  int steps = 0;
+  for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i)
+    steps += (*a.steps)[i].skipped == skipped && (*b.steps)[i].skipped == skipped ? 1 : 0;
+  return steps;
 }
 
 std::optional<Apart> first_beyond(const std::vector<Apart>& all) {
@@ -262,6 +275,10 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
         "--micro-batch-size changes");
+  if (a.model.mtp_num_layers > 0 && (a.data.reset_attention_mask || a.data.reset_position_ids) && micro_batch)
+    lines.emplace_back(
+        "--mtp-num-layers with --reset-attention-mask or --reset-position-ids weighs micro-batches equally, whose "
+        "further tokens of the same document --micro-batch-size changes");
   if (a.model.has_encoder() && !a.training.calculate_per_token_loss && micro_batch)
     lines.emplace_back(
         "samples of t5 differ in how many tokens have a loss, and without --calculate-per-token-loss "
@@ -307,7 +324,8 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
     run.model.params_dtype = config::ParamsDtype::kFloat32;  // no loss scale
   }
   const LrPlan lr = make_lr_plan(run.schedule, run.training, run.optimizer);
-  std::vector<Seen> all(static_cast<std::size_t>(steps));
+  const std::size_t most_skipped = 100;  // 2^32 falls to 1 in a third of it
+  std::vector<Seen> all;
   std::mutex mutex;
   comm::run_ranks(
       run.parallel,
@@ -316,14 +334,24 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
         const comm::Communicators ranks(threads.mesh(), threads.rank(),
                                         side.between ? side.between(factory) : factory);
         job::Job job(run, ranks, side.builder, job::InitialValues::kDrawn, type);
-        job::TokenStream stream(samples, job, 0);
-        for (Seen& seen : all) {
-          const std::int64_t consumed = job.counters.consumed_samples;
-          const auto report = job.train_step(stream.next(), {.learning_rate = learning_rate(lr, consumed),
-                                                             .weight_decay = weight_decay(lr, consumed)});
+        std::optional<job::TokenStream> stream(std::in_place, samples, job, 0);
+        std::int64_t consumed = 0;
+        int done = 0;
+        for (std::size_t i = 0; done < steps; ++i) {
+          const std::int64_t before = job.counters.consumed_samples;
+          const auto report = job.train_step(stream->next(), {.learning_rate = learning_rate(lr, consumed),
+                                                              .weight_decay = weight_decay(lr, consumed)});
           job.buffers().wait_for(job.parameters());
+          const bool falls = report.optimizer.skipped && job.optimizer().loss_scale().dynamic;
+          if (falls && i < most_skipped) {
+            stream.emplace(samples, job, consumed);
+          } else {
+            consumed += job.counters.consumed_samples - before;
+            ++done;
+          }
           const std::lock_guard lock(mutex);
-          look(job, report, seen);
+          if (all.size() <= i) all.emplace_back();
+          look(job, report, all[i]);
         }
       },
       std::chrono::minutes(10));
@@ -335,7 +363,11 @@ Comparison compare(const Trained& a, const Trained& b) {
             static_cast<int>(a.precision), static_cast<int>(b.precision));
   require_one_run(a.run, b.run);
   const std::vector<Apart> all = distances(a, b);
-  return {.first = first_beyond(all), .first_in_float64 = {}, .farthest = farthest_of(all)};
+  return {.steps = steps_of(a, b, false),
+          .skipped = steps_of(a, b, true),
+          .first = first_beyond(all),
+          .first_in_float64 = {},
+          .farthest = farthest_of(all)};
 }
 
 Comparison compare_layouts(const Side& a, const Side& b, int steps) {

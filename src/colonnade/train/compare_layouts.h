@@ -29,6 +29,9 @@ struct Apart {
 };
 
 struct Comparison {
+  /// A step that both sides skip is tried again; of such tries losses alone are compared.
+  int steps = 0;  ///< whose gradients and parameters were compared
+  int skipped = 0;
   /// The first value that is beyond its bound, in the order in which a step makes them: losses, gradients
   /// from the last block to the first, gradient norm, updated parameters. None: the layouts agree.
   std::optional<Apart> first;
@@ -36,6 +39,7 @@ struct Comparison {
   std::optional<Apart> first_in_float64;
   std::vector<Apart>
       farthest;  ///< of each kind of value, of all steps, the one nearest to its bound or beyond
+  [[nodiscard]] bool agree() const { return !first && steps > 0; }
 };
 
 /// A run that is complete and sound, what builds its model, and what its ranks talk through: a factory over
@@ -61,7 +65,8 @@ struct Trained {
 /// The training samples of a run, which are those of all its layouts.
 std::unique_ptr<data::Batches> samples_of(const config::Run& run);
 
-/// Trains `steps` steps from the weights of the seed, ranks as threads of this process on the CPU.
+/// Trains `steps` steps from the weights of the seed, ranks as threads of this process on the CPU. A step
+/// that a dynamic loss scale skips is tried again with the scale that follows, up to a hundred times in all.
 Trained train_layout(const Side& side, const data::Batches& samples, int steps,
                      Precision precision = Precision::kOfSettings);
 

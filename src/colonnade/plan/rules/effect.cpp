@@ -185,6 +185,15 @@ struct Habit {
 constexpr std::array<const char*, 4> kDynamicScale{"initial_loss_scale", "min_loss_scale",
                                                    "loss_scale_window", "hysteresis"};
 
+/// Whether every parameter, of experts too, has one rank that holds it.
+bool no_replicas(const Run& r) {
+  const auto& p = r.parallel;
+  const int ranks = p.tensor_model_parallel_size * p.pipeline_model_parallel_size;
+  const int expert_ranks = p.expert_tensor() * p.expert_model_parallel_size * p.pipeline_model_parallel_size;
+  return p.world_size > 0 && p.world_size <= ranks &&
+         (r.model.moe.num_experts == 0 || p.world_size <= expert_ranks);
+}
+
 constexpr Habit kHabits[] = {
     {{"split", "data_cache_path", "mid_level_dataset_surplus"},
      "with --mock-data",
@@ -235,6 +244,9 @@ constexpr Habit kHabits[] = {
        return data > 1 && p.num_distributed_optimizer_instances == data &&
               p.outer_dp_sharding_strategy != "optim";
      }},
+    {{"use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"},
+     "where one rank holds each parameter",
+     no_replicas},
     {{"ffn_hidden_size"},
      "where every layer has experts, whose size is --moe-ffn-hidden-size",
      [](const Run& r) {
