@@ -18,8 +18,9 @@ struct GroupedBias {
 
 /// y [n, out] with y_i = x_i w_e^T + b_e for the rows i of expert e: the first rows[0] of x [n, in] are those
 /// of expert 0, and so on. `weight` [experts, out, in]. Backward gives the gradient of x and adds the
-/// weights' straight into weight.main_grad, or leaves it for later (Parameter::add_product); an expert without
-/// rows gets zeros. Biases are added in place, expert by expert, and their gradients are sums of rows.
+/// weights' straight into weight.main_grad, or leaves it for later (Parameter::add_product); an expert
+/// without rows gets zeros. Biases are added in place, expert by expert, and their gradients are sums of
+/// rows.
 ///
 /// bf16 on CUDA with widths that are multiples of 8: one call for all experts, and one for each of the
 /// gradients (one kernel on Hopper and Blackwell; LibTorch loops on others). Elsewhere the products follow

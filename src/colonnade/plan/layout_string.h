@@ -37,8 +37,8 @@ std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts&
 
 /// The layout of a model whose layers go into `stages` as evenly as they can, written short:
 /// "E(t*4|)*13(t*3|)*2t*3mL". Earlier stages have the layers that are left over. `ends_count`: the embedding
-/// stands for a layer, and so do each further token and the head, where a stage has room for them; what is left
-/// over goes to the stages before the last one, which keep the fewest micro-batches.
+/// stands for a layer, and so do each further token and the head, where a stage has room for them; what is
+/// left over goes to the stages before the last one, which keep the fewest micro-batches.
 std::string even_layout(const config::Model& model, std::int64_t stages, bool ends_count = false);
 
 }  // namespace colonnade::plan

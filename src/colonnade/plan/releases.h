@@ -20,9 +20,9 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
 /// forward passes alone.
 std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only = false);
 
-/// How many sent activations of a rank may be on their way in a run that takes forward passes alone: before the
-/// next one leaves, the oldest must have arrived. The fewest of 2, 4, 8... with which no rank waits for one
-/// that waits for it, where each receives in the order of its program.
+/// How many sent activations of a rank may be on their way in a run that takes forward passes alone: before
+/// the next one leaves, the oldest must have arrived. The fewest of 2, 4, 8... with which no rank waits for
+/// one that waits for it, where each receives in the order of its program.
 std::size_t messages_of_evaluations(const Schedule& schedule);
 
 /// Of one rank: its releases() and receives_beside().
@@ -34,7 +34,7 @@ struct Messages {
 struct SoundSchedule {
   Schedule schedule;
   ScheduleReport report;
-  std::vector<Messages> messages;      ///< by rank
+  std::vector<Messages> messages;       ///< by rank
   std::size_t evaluation_messages = 0;  ///< messages_of_evaluations
 };
 /// Throws Error unless the schedule is sound (check).

@@ -64,8 +64,8 @@ class UnitCount {
         has_shared_experts_(run.model.moe.shared_expert_intermediate_size > 0),
         units_(static_cast<std::size_t>(units)) {}
 
-  /// `waits`: what this unit has to give of it may. `before_another`: blocks in front of it give more, so that
-  /// nothing but the end of this block's pass says that its gradient is complete.
+  /// `waits`: what this unit has to give of it may. `before_another`: blocks in front of it give more, so
+  /// that nothing but the end of this block's pass says that its gradient is complete.
   void add(int unit, const FlatBucket& bucket, int replicas, bool waits, bool before_another = false) {
     const bool in_order = p_.deterministic_mode;  // then what arrives is that of all replicas
     if (replicas == 1 && !in_order) return;
