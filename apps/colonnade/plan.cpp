@@ -332,7 +332,8 @@ int plan(const Arguments& arguments) {
   const bool searching = parsed.extras.contains("--search");
   const auto hardware = hardware_of(parsed, searching);
   const std::string missing = missing_of(parsed.run);
-  const std::string assumed = assume_sizes(parsed, searching) + assume_imbalance(parsed, searching);
+  std::string assumed = assume_sizes(parsed, searching);
+  assumed += assume_imbalance(parsed, searching);
   if (searching) return search(parsed, hardware, assumed);
   if (parsed.extras.contains("--yaml"))
     parsed.faults.emplace_back("--yaml: belongs to --search; got no --search; leave it out or add --search");

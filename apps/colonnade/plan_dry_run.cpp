@@ -35,7 +35,7 @@ plan::Table table_of(const config::Run& run, const std::vector<job::DryRun>& all
     const job::DryRun& seen = all[i];
     const plan::StageMemory& plan = plans[i];
     const auto peak = static_cast<double>(seen.peak), planned = static_cast<double>(plan.peak());
-    table.push_back({std::to_string(seen.rank), std::to_string(seen.alike),
+    table.push_back({std::to_string(seen.rank), seen.alike > 0 ? std::to_string(seen.alike) : "-",
                      std::to_string(seen.pipeline_rank), std::to_string(seen.num_parameters),
                      std::to_string(plan.num_parameters), plan::bytes_text(peak), plan::bytes_text(planned),
                      fmt::format("{:+.2f} %", 100 * (peak / planned - 1)),
@@ -49,8 +49,8 @@ std::string alike_text(const config::Run& run, const std::vector<job::DryRun>& s
   const auto world = static_cast<std::size_t>(run.parallel.world_size);
   if (seen.size() == 1 || seen.size() == world) return "";
   return fmt::format(
-      "they stand for all {}: one of each kind of ranks whose places give them the same, `alike` of them, and "
-      "the first and the last member of every kind of group\n",
+      "they stand for all {}: one of each kind of ranks whose places give them the same, `alike` of them, and, "
+      "with -, the first and the last member of every kind of group\n",
       world);
 }
 

@@ -87,6 +87,23 @@ TEST(Memory, ActivationsAreLayersTimesLiveMicroBatchesAndABatch) {
       << "four micro-batches are on their way from the first chunk to the second";
 }
 
+TEST(Memory, TheFullestMomentMayBeAnEvaluation) {
+  config::Run run;
+  StageMemory m;
+  m.parameters = 10;
+  m.activations = 5;
+  m.evaluation = 50;
+  EXPECT_EQ(fullest_bytes(run, {m}), m.peak()) << "nothing is evaluated without --eval-interval";
+  run.training.eval_interval = 1000;
+  EXPECT_EQ(fullest_bytes(run, {m}), m.evaluation_peak());
+  run.training.eval_iters = 0;
+  EXPECT_EQ(fullest_bytes(run, {m}), m.peak());
+  run.training.eval_iters = 10;
+  run.training.skip_train = true;
+  m.activations = 500;
+  EXPECT_EQ(fullest_bytes(run, {m}), m.evaluation_peak());
+}
+
 TEST(Memory, ALayerKeepsWhatItsFormulaSays) {
   config::Run run = run_of(test::llama3_8b(), test::layout(2, 2, 1), 128, 2, 2);
   const StageBlocks one_layer{.num_layers = 1};

@@ -47,8 +47,10 @@ config::Run derived(config::Run run) {
 
 double peak_of(const config::Run& run) {
   std::int64_t peak = 0;
-  for (const StageMemory& m : plan_memory(run))
-    peak = std::max({peak, m.peak(), m.start_up(), m.evaluation_peak()});
+  for (const StageMemory& m : plan_memory(run)) {
+    peak = std::max({peak, m.peak(), m.start_up()});
+    if (run.training.eval_interval) peak = std::max(peak, m.evaluation_peak());
+  }
   return static_cast<double>(peak);
 }
 

@@ -119,6 +119,26 @@ TEST(AttentionWork, ContextRanksShareAllOfTheSequence) {
     EXPECT_NEAR(estimate_step(llama(4, 4, kind), ideal()).compute, alone / 4, 1e-9 * alone) << kind;
 }
 
+// Exchanged heads see whole sequences, whose mask the kernel takes; blocks of keys make their scores.
+TEST(AttentionWork, MasksCostContextRanksToo) {
+  for (const char* mask : {"window", "documents"}) {
+    const auto masked = [&](int world, const char* kind) {
+      config::Run run = llama(world, world, kind);
+      run.model.window_size = std::string(mask) == "window" ? 512 : 0;
+      run.data.reset_attention_mask = std::string(mask) == "documents";
+      return run;
+    };
+    const double alone = core_attention_work(masked(1, "p2p")).attention.flops;
+    EXPECT_DOUBLE_EQ(core_attention_work(masked(4, "a2a")).attention.flops, alone / 4) << mask;
+    for (const char* kind : {"p2p", "all_gather"}) {
+      EXPECT_DOUBLE_EQ(core_attention_work(masked(4, kind)).attention.flops, alone / 8) << mask;
+      EXPECT_GT(core_attention_work(masked(4, kind)).forward_bytes,
+                core_attention_work(llama(4, 4, kind)).forward_bytes)
+          << mask;
+    }
+  }
+}
+
 TEST(AttentionWork, HopsBetweenNodesAreSlower) {
   Hardware h = instant();
   h.intra_node.bandwidth = 450e9;

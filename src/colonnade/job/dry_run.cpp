@@ -132,7 +132,9 @@ std::vector<DryRun> dry_run_all(const config::Run& run) {
     for (int rank = 0; rank < world; ++rank)
       if (known.insert(classes[static_cast<std::size_t>(rank)]).second) look_at(rank);
     for (const int end : ends_of_groups(seen)) look_at(end);
-    for (auto& [rank, one] : seen) one.alike = alike(rank);
+    known.clear();
+    for (auto& [rank, one] : seen)
+      one.alike = known.insert(classes[static_cast<std::size_t>(rank)]).second ? alike(rank) : 0;
   }
   std::vector<DryRun> all;
   for (auto& [rank, one] : seen) all.push_back(std::move(one));

@@ -18,7 +18,7 @@ struct DryRun {
   int rank = 0;
   int pipeline_rank = 0;
   int expert_rank = 0;
-  int alike = 1;                    ///< ranks of the world that it stands for, itself with them
+  int alike = 1;  ///< ranks that it stands for, itself with them; 0: another one does for it
   std::int64_t num_parameters = 0;  ///< local elements, tied copies and filling rows with them
   std::int64_t parameters = 0;      ///< bytes, as in plan::StageMemory
   std::int64_t gradients = 0;

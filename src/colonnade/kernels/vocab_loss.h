@@ -9,8 +9,8 @@ namespace colonnade::kernels {
 
 /// Per row of logits [rows, cols], over columns < valid: max, sum of exp(logit - max), and the logit
 /// of column target - first (0 where that is outside [0, valid)). Without valid columns max is -inf.
-/// A NaN does not count for max and makes the sum NaN; -inf adds nothing to the sum. With a cap c > 0 a logit
-/// is c tanh(z / c) of what is stored.
+/// A NaN does not count for max and makes the sum NaN; -inf adds nothing to the sum without a cap. With a cap
+/// c > 0 a logit is c tanh(z / c) of what is stored.
 template <typename T>
 struct LogitStats {
   const T* logits;

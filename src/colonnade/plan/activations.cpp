@@ -84,9 +84,8 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
     const std::int64_t mlp =
         3 * z.hidden + (z.has_experts(i) ? expert_evaluation(z) : z.whole() + mlp_activations(z));
     const ContextLayer context = across(run, i);
-    const std::int64_t scored = context.ring > 1 ? block_scores(z, context, /*backward=*/false)
-                                : dense          ? 2 * scores(z)
-                                                 : 0;
+    const std::int64_t whole = dense ? 2 * scores(z) : 0;
+    const std::int64_t scored = context.ring > 1 ? block_scores(run, z, i, /*backward=*/false) : whole;
     const std::int64_t attention = 2 * z.hidden + attention_evaluation(run, z) + scored;
     return std::max({mlp, attention, s.crosses(i) ? cross_evaluation(s) : 0}) + s.beside(i);
   };

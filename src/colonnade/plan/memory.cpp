@@ -235,11 +235,13 @@ void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::ve
 }
 
 std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory>& plan) {
+  const config::Training& t = run.training;
+  const bool evaluates = t.skip_train || (t.eval_interval && t.eval_iters > 0);
   std::int64_t most = 0;
   for (const StageMemory& m : plan) {
     most = std::max(most, m.start_up());
-    if (!run.training.skip_train) most = std::max(most, m.peak());
-    if (run.training.skip_train || run.training.eval_iters > 0) most = std::max(most, m.evaluation_peak());
+    if (!t.skip_train) most = std::max(most, m.peak());
+    if (evaluates) most = std::max(most, m.evaluation_peak());
   }
   return most;
 }

@@ -9,29 +9,24 @@ namespace {
 
 constexpr double kFp32 = 4;
 
-/// Sinks join blocks of keys when all are through.
-bool in_memory(const config::Model& m, ScoresIn scores, bool blocks) {
-  const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && !blocks;
-  return scores == ScoresIn::kMemory && (m.attn_logit_softcapping != 0 || m.attention_dropout > 0 || sinks);
-}
-
-/// Whether a mask is handed to the kernel, which then leaves nothing of the square out. Context ranks hand on
-/// blocks.
-bool masked(const config::Run& run, const WorkSizes& z, std::int64_t window) {
-  return run.parallel.context_parallel_size == 1 &&
-         (hides(window, z.length) || run.data.reset_attention_mask);
+/// Sinks join blocks of keys when all are through; the kernel of blocks takes no masks.
+bool in_memory(const config::Model& m, ScoresIn scores, bool masked, bool blocks) {
+  const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla;
+  return scores == ScoresIn::kMemory &&
+         (m.attn_logit_softcapping != 0 || m.attention_dropout > 0 || (blocks ? masked : sinks));
 }
 
 /// Scores in memory are written by their product and read and written by scale, cap or sink, mask and
-/// softmax, and read by the second product; backward as often. Products then take in all of the square; those
-/// of blocks half of it, with scores in fp32.
+/// softmax, and read by the second product; backward as often. Products then take in all of the square, and
+/// so does a kernel with a mask; those of blocks half of it, with scores in fp32.
 void add_scores(Work& work, const config::Run& run, const WorkSizes& z, std::int64_t layer, ScoresIn scores) {
   const std::int64_t window = window_of(run.model, layer);
   const bool shared = run.parallel.context_parallel_size > 1;
   const bool blocks = shared && context_layer(run.parallel, layer).ring > 1;
-  const bool kernel = scores == ScoresIn::kKernel, memory = in_memory(z.m, scores, blocks);
+  const bool masked = hides(window, z.length) || run.data.reset_attention_mask;
+  const bool kernel = scores == ScoresIn::kKernel, memory = in_memory(z.m, scores, masked, blocks);
   work.attention.flops = z.n * (kernel ? twice_seen(window, z.length) : z.length) * (z.q + z.out);
-  if ((memory && !blocks) || (!kernel && masked(run, z, window))) work.attention.flops *= 2;
+  if (!blocks && (memory || (!kernel && masked))) work.attention.flops *= 2;
   if (!memory) return;
   const double passes = 11 * z.n * z.length * z.heads * (blocks ? kFp32 / 2 : z.e);
   work.pass(passes, passes, 6, 6);

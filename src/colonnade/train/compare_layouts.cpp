@@ -337,13 +337,15 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
         std::optional<job::TokenStream> stream(std::in_place, samples, job, 0);
         std::int64_t consumed = 0;
         int done = 0;
+        std::size_t skipped = 0;
         for (std::size_t i = 0; done < steps; ++i) {
           const std::int64_t before = job.counters.consumed_samples;
           const auto report = job.train_step(stream->next(), {.learning_rate = learning_rate(lr, consumed),
                                                               .weight_decay = weight_decay(lr, consumed)});
           job.buffers().wait_for(job.parameters());
           const bool falls = report.optimizer.skipped && job.optimizer().loss_scale().dynamic;
-          if (falls && i < most_skipped) {
+          if (falls && skipped < most_skipped) {
+            ++skipped;
             stream.emplace(samples, job, consumed);
           } else {
             consumed += job.counters.consumed_samples - before;

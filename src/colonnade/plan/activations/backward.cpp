@@ -148,11 +148,12 @@ void mixture_backward(Moments& moments, const config::Run& run, const Sizes& z, 
 /// What the backward pass over blocks of keys makes: gradients of the output and of the queries, keys and
 /// values that come by with their gradients in fp32, or those of all ranks with theirs in both orders; and
 /// what a block makes, which is gone before the orders change.
-std::int64_t blocks_working(const Sizes& z, const ContextLayer& context) {
+std::int64_t blocks_working(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  const ContextLayer context = across(run, layer);
   if (context.ring == 1) return 0;
   const std::int64_t keys = 2 * z.n * exchanged_keys(z, context);
   const std::int64_t queries = z.n * z.heads * z.wide;
-  const std::int64_t scored = block_scores(z, context, /*backward=*/true);
+  const std::int64_t scored = block_scores(run, z, layer, /*backward=*/true);
   if (!context.gathers) return queries * (2 * z.e + kFp32) + 3 * keys * (z.e + kFp32) + scored;
   const std::int64_t all = queries * (z.e + kFp32) + (context.ring + 1) * keys * (z.e + kFp32);
   const std::int64_t of_block = queries * z.e + (context.ring - 1) * keys * z.e + scored;
@@ -167,7 +168,7 @@ std::int64_t core_working(const config::Run& run, const Sizes& z, std::int64_t l
                                  : fills_heads(run, z) ? 5 * std::max(z.q, z.out) - z.out
                                                        : z.q + z.kv + z.v;
   const std::int64_t scored = keeps_scores(run, layer) ? 2 * scores(z) : 0;
-  return std::max(z.n * z.e * gradients + scored, blocks_working(z, across(run, layer)));
+  return std::max(z.n * z.e * gradients + scored, blocks_working(run, z, layer));
 }
 
 /// Of attention to an encoder: gradients of queries, keys, values and of the result, and those of the scores

@@ -8,6 +8,7 @@
 #include "colonnade/plan/capacity.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/params/gpt.h"
+#include "colonnade/plan/window.h"
 
 namespace colonnade::plan {
 
@@ -80,9 +81,21 @@ bool keeps_scores(const config::Run& run, std::int64_t layer) {
   return keeps_scores(run) && across(run, layer).ring == 1;
 }
 
-std::int64_t block_scores(const Sizes& z, const ContextLayer& context, bool backward) {
+namespace {
+
+/// Whether a kernel takes blocks of keys: CUDA's has no masks, and heads of some widths in 16 bits.
+bool has_block_kernel(const config::Run& run, const Sizes& z, std::int64_t layer) {
+  if (run.training.device != "cuda") return true;
+  return z.e == 2 && z.wide % 8 == 0 && z.wide <= 256 && !run.data.reset_attention_mask &&
+         !hides(window_of(z.m, layer), static_cast<double>(z.length));
+}
+
+}  // namespace
+
+std::int64_t block_scores(const config::Run& run, const Sizes& z, std::int64_t layer, bool backward) {
+  const ContextLayer context = across(run, layer);
   const bool capped = z.m.attn_logit_softcapping > 0, drops = z.m.attention_dropout > 0 && backward;
-  if (context.ring == 1 || (!capped && !drops)) return 0;
+  if (context.ring == 1 || (!capped && !drops && has_block_kernel(run, z, layer))) return 0;
   // In chunks: queries of the own two, of one where some are dropped, meet keys of two, or of all others.
   const std::int64_t chunk = z.s * context.heads / 2, others = context.ring - 1;
   const std::int64_t own = drops ? 2 : 4, gathered = context.gathers ? 2 * others : 0;

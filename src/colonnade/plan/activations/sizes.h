@@ -72,9 +72,10 @@ bool keeps_scores(const config::Run& run);
 /// Whether that of a layer does: blocks of keys never do.
 bool keeps_scores(const config::Run& run, std::int64_t layer);
 
-/// Bytes of the scores of a block of keys, and of its keys in fp32, beside each other while it goes forward
-/// in an evaluation, or backward; of the rank whose block is the largest. Nothing where kernels keep scores.
-std::int64_t block_scores(const Sizes& z, const ContextLayer& context, bool backward);
+/// Bytes of the scores of a layer's block of keys, and of its keys in fp32, beside each other while it goes
+/// forward in an evaluation, or backward; of the rank whose block is the largest. Nothing where kernels keep
+/// scores.
+std::int64_t block_scores(const config::Run& run, const Sizes& z, std::int64_t layer, bool backward);
 
 /// Whether heads of values that are not as wide as those of queries are filled up: the kernel of the CPU
 /// does.
