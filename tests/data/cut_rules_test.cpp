@@ -154,6 +154,8 @@ TEST(Regex, MeansWhatOnigurumaMeans) {
       << "marks and connectors are word characters";
   EXPECT_THAT(parts("^a", "a\na"), ElementsAre("a", "-\n", "a")) << "^ stands at every line";
   EXPECT_THAT(parts("x*", "ab"), ElementsAre("-a", "-b")) << "empty matches cut";
+  const std::string many(50'000, 'a');
+  EXPECT_THAT(parts("(?:a|b)+", many), ElementsAre(many)) << "a long match of many alternatives";
   EXPECT_THAT(parts("\\u4e2d", "\xE4\xB8\xAD"), ElementsAre("\xE4\xB8\xAD"));
   EXPECT_THAT(parts("(?i:'s)", "'\xC5\xBF"), ElementsAre("'\xC5\xBF"));
 }

@@ -160,8 +160,12 @@ void Regex::find(std::string_view text, std::vector<Span>& spans) const {
       pcre2_match_data_create_from_pattern(state_->code.get(), nullptr));
   std::size_t previous = 0;
   for (std::size_t at = 0; at <= text.size();) {
-    const int found = pcre2_match(state_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                  at, PCRE2_NO_UTF_CHECK, data.get(), state_->context.get());
+    const auto match = [&](std::uint32_t options) {
+      return pcre2_match(state_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                         PCRE2_NO_UTF_CHECK | options, data.get(), state_->context.get());
+    };
+    int found = match(0);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_JIT);  // which has the heap for its stack
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
       throw DataError(
