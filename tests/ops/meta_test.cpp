@@ -96,7 +96,7 @@ TEST(Meta, LossAndOptimizer) {
   const LogitStats stats = logit_stats(logits, targets, 0, 99);
   EXPECT_EQ(stats.max.sizes(), (at::IntArrayRef{kS}));
   EXPECT_EQ(stats.target.scalar_type(), at::kFloat);
-  logit_gradient(logits, stats.max, stats.sum_exp, targets, stats.target, 0, 99);
+  logit_gradient(logits, stats, targets, stats.target, 0, 99);
   const Tensor p = meta({kH}, at::kFloat);
   adam_update({{p, p, p, p, Tensor()}}, {});
   sgd_update({{p, p, p, Tensor()}}, {});

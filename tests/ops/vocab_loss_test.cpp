@@ -35,8 +35,8 @@ void expect_the_whole_of_two_ranks(double cap) {
     EXPECT_LT(distance(sum.log() + max - low.target - high.target, loss), type == at::kDouble ? 1e-12 : 2e-6);
 
     const Tensor grad_n = grad.to(max.scalar_type());
-    logit_gradient(parts[0], max, sum, targets, grad_n, 0, kHalf, cap);
-    logit_gradient(parts[1], max, sum, targets, grad_n, kHalf, kVocab - kHalf, cap);
+    logit_gradient(parts[0], {.max = max, .sum_exp = sum}, targets, grad_n, 0, kHalf, cap);
+    logit_gradient(parts[1], {.max = max, .sum_exp = sum}, targets, grad_n, kHalf, kVocab - kHalf, cap);
     EXPECT_LT(distance(parts[0], expected.narrow(1, 0, kHalf)), test::tolerance(type));
     EXPECT_LT(distance(parts[1].narrow(1, 0, kVocab - kHalf), expected.narrow(1, kHalf, kVocab - kHalf)),
               test::tolerance(type));

@@ -56,8 +56,8 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
     const comm::Group& tp = site.tp;
     const VocabRange held = vocab_range(*site.output.weight);
     const at::Tensor grad_n = grads[0].contiguous().masked_fill(labels_n < 0, 0);
-    ops::logit_gradient(dlogits, saved[3], saved[4], labels_n, grad_n, held.first, held.rows,
-                        site.output.softcap);
+    ops::logit_gradient(dlogits, {.max = saved[3], .sum_exp = saved[4]}, labels_n, grad_n, held.first,
+                        held.rows, site.output.softcap);
 
     at::Tensor whole = x;
     comm::Work gathered, reduced;

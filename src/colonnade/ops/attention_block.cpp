@@ -103,7 +103,7 @@ struct Pieces {
     for (const plan::Chunk& keys : mask.keys) {
       const Tensor part = by_head.narrow(3, first, keys.length);
       const Tensor dropped = part.contiguous();  // itself where the block is one stretch
-      attention_dropout_(dropped, args.dropout, key, keys.begin);
+      drop_attention_weights(dropped, args.dropout, key, keys.begin);
       if (!dropped.is_same(part)) part.copy_(dropped);
       first += keys.length;
     }

@@ -185,7 +185,7 @@ Tensor attention_dropout(const Tensor& x_bnqk, double p, const DropoutKey& key) 
   return DropoutRule::apply(x_bnqk, attention_rows(x_bnqk, p, key, 0));
 }
 
-void attention_dropout_(const Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key) {
+void drop_attention_weights(const Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key) {
   if (p == 0) return;
   COL_CHECK(x_bnqk.is_contiguous(), "attention_dropout: in place x must be contiguous; got strides {}",
             c10::str(x_bnqk.strides()));

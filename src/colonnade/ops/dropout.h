@@ -40,6 +40,7 @@ at::Tensor bias_dropout_add(const at::Tensor& x_sbh, tensor::Parameter* bias, co
 /// + n, Q = sequence_offset + q, S = sequence_length.
 at::Tensor attention_dropout(const at::Tensor& x_bnqk, double p, const DropoutKey& key);
 /// The same of the keys from `first_key` on, in place and not differentiable; x is contiguous.
-void attention_dropout_(const at::Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key);
+void drop_attention_weights(const at::Tensor& x_bnqk, double p, const DropoutKey& key,
+                            std::int64_t first_key);
 
 }  // namespace colonnade::ops

@@ -40,21 +40,20 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
   return stats;
 }
 
-void logit_gradient(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
-                    const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
-                    std::int64_t valid_rows, double cap) {
+void logit_gradient(at::Tensor& logits_nv, const LogitStats& whole, const at::Tensor& targets_n,
+                    const at::Tensor& grad_n, std::int64_t first_row, std::int64_t valid_rows, double cap) {
   check(logits_nv, targets_n, valid_rows);
   const at::ScalarType type = acc_type(logits_nv.scalar_type());
-  for (const at::Tensor& x : {max_n, sum_exp_n, grad_n})
+  for (const at::Tensor& x : {whole.max, whole.sum_exp, grad_n})
     COL_CHECK(x.scalar_type() == type && x.is_contiguous() && x.numel() == logits_nv.size(0),
               "vocabulary loss: statistics must be contiguous {} [n]; got {} {}", c10::toString(type),
               c10::toString(x.scalar_type()), c10::str(x.sizes()));
   with_float_type(logits_nv.scalar_type(), [&]<typename T>() {
     using A = kernels::Acc<T>;
     launch(logits_nv, kernels::cpu::logit_gradient<T>, kernels::cuda::logit_gradient<T>,
-           kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(max_n),
-                                     in<A>(sum_exp_n), in<A>(grad_n), logits_nv.size(0), logits_nv.size(1),
-                                     valid_rows, first_row, static_cast<A>(cap)});
+           kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(whole.max),
+                                     in<A>(whole.sum_exp), in<A>(grad_n), logits_nv.size(0),
+                                     logits_nv.size(1), valid_rows, first_row, static_cast<A>(cap)});
   });
 }
 

@@ -20,11 +20,11 @@ struct LogitStats {
 LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n, std::int64_t first_row,
                        std::int64_t valid_rows, double cap = 0);
 
-/// Overwrites logits by (exp(logit - max) / sum_exp - [column is the target]) * grad[row], with the
-/// statistics of the whole vocabulary; filling columns become 0. grad [n] has the type of max. With a cap
+/// Overwrites logits by (exp(logit - max) / sum_exp - [column is the target]) * grad[row], with max and
+/// sum_exp of the whole vocabulary; filling columns become 0. grad [n] has the type of max. With a cap
 /// this times 1 - tanh(z / c)^2, the gradient of what was given.
-void logit_gradient(at::Tensor& logits_nv, const at::Tensor& max_n, const at::Tensor& sum_exp_n,
-                    const at::Tensor& targets_n, const at::Tensor& grad_n, std::int64_t first_row,
-                    std::int64_t valid_rows, double cap = 0);
+void logit_gradient(at::Tensor& logits_nv, const LogitStats& whole, const at::Tensor& targets_n,
+                    const at::Tensor& grad_n, std::int64_t first_row, std::int64_t valid_rows,
+                    double cap = 0);
 
 }  // namespace colonnade::ops
