@@ -118,8 +118,8 @@ TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
       "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 3072 --moe-router-topk 4 --vocab-size 2048 ";
   for (const char* more :
        {"", "--moe-token-dispatcher-type alltoall ",
-        "--moe-token-dispatcher-type alltoall --moe-shared-expert-intermediate-size 2048 "
-        "--moe-shared-expert-overlap --recompute-granularity selective --recompute-modules moe_act ",
+        ("--moe-token-dispatcher-type alltoall --moe-shared-expert-intermediate-size 2048 "
+         "--moe-shared-expert-overlap --recompute-granularity selective --recompute-modules moe_act "),
         "--moe-token-dispatcher-type alltoall --recompute-granularity selective --recompute-modules moe ",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ",
         "--moe-token-dispatcher-type alltoall --moe-expert-capacity-factor 1.6 "})
