@@ -2,6 +2,7 @@
 #include "colonnade/data/tokenizer.h"
 
 #include <iostream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -114,6 +115,20 @@ T parse_line(const std::string& line, std::int64_t number, const char* what) {
   }
 }
 
+std::vector<std::int32_t> parse_ids(const std::string& line, std::int64_t number) {
+  std::vector<std::int32_t> ids;
+  for (const auto& value : parse_line<std::vector<nlohmann::json>>(line, number, "a JSON array of ids")) {
+    const bool fits =
+        value.is_number_integer() && value >= 0 && value <= std::numeric_limits<std::int32_t>::max();
+    if (!fits)
+      throw DataError(
+          fmt::format("standard input line {}: ids must be integers from 0 to {}; got {}; mend the line",
+                      number, std::numeric_limits<std::int32_t>::max(), value.dump().substr(0, 60)));
+    ids.push_back(value.get<std::int32_t>());
+  }
+  return ids;
+}
+
 struct ConvertFlags {
   data::TokenizerOptions options;
   bool special = false;
@@ -145,7 +160,7 @@ int convert(const Arguments& arguments, bool encode) {
       const auto text = parse_line<std::string>(line, number, "a JSON string");
       result = flags.special ? tokenizer->encode_with_special(text) : tokenizer->encode(text);
     } else {
-      const auto ids = parse_line<std::vector<std::int32_t>>(line, number, "a JSON array of ids");
+      const auto ids = parse_ids(line, number);
       result = flags.special ? tokenizer->decode_all(ids) : tokenizer->decode(ids);
     }
     // Ids may cut a character in two: what is left of it is replaced.

@@ -215,6 +215,51 @@ TEST(TokenizerJson, HostileFilesAreErrors) {
   EXPECT_THAT(message("/normalizer", deep), HasSubstr("must be JSON"));
 }
 
+json split_at(const char* regex, const char* behavior) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}, {"invert", false}};
+}
+
+TEST(TokenizerJson, EmptyMatchesCutAsInHuggingFace) {
+  for (const char* behavior : {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"})
+    EXPECT_EQ(edited("/pre_tokenizer", split_at("(?=a)", behavior))->encode("abab"), (Ids{2, 2})) << behavior;
+  EXPECT_EQ(edited("/pre_tokenizer", nullptr)->encode("abab"), Ids{3});
+  for (const char* regex : {"^", "b*", "a|"}) {
+    const json replace = {{"type", "Replace"}, {"pattern", {{"Regex", regex}}}, {"content", "a"}};
+    EXPECT_THAT(message_of<DataError>([&] { (void)edited("/normalizer", replace); }),
+                AllOf(HasSubstr("normalizer.pattern"), HasSubstr("empty")));
+    EXPECT_THAT(message_of<DataError>([&] { (void)edited("/decoder", replace); }),
+                AllOf(HasSubstr("decoder.pattern"), HasSubstr("empty")));
+  }
+}
+
+TEST(TokenizerJson, TokensWithOneNormalizedTextAreRefused) {
+  json file = small();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  json token = file["added_tokens"][0];
+  token["normalized"] = true;
+  for (const auto& [content, id] : {std::pair{"Day", 5}, {"day", 6}}) {
+    token["content"] = content;
+    token["id"] = id;
+    file["added_tokens"].push_back(token);
+  }
+  EXPECT_THAT(message_of<DataError>([&] { (void)read(file); }),
+              AllOf(HasSubstr("added_tokens"), HasSubstr("'Day' and 'day'")));
+  file["added_tokens"][2]["normalized"] = false;
+  EXPECT_EQ(read(file)->encode("dayDay"), (Ids{6, 5}));
+}
+
+TEST(TokenizerJson, TextsThatGrowWithoutEndAreErrors) {
+  for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
+    const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
+    const auto tokenizer =
+        edited("/normalizer", {{"type", "Sequence"}, {"normalizers", json::array_t(5, replace)}});
+    EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->encode("a"); }), HasSubstr("normalized text"));
+    EXPECT_EQ(tokenizer->encode("b"), Ids{1});
+  }
+  const json grown = {{"type", "Prepend"}, {"prepend", std::string(2 << 20, 'a')}};
+  EXPECT_THROW((void)edited("/normalizer", grown)->encode("b"), DataError);
+}
+
 TEST(TokenizerJson, ChangedFilesNeverCrash) {
   const std::string text = read_file(vector_path("tokenizers/llama2_json.json"));
   const TempFolder folder;

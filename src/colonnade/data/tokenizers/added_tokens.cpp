@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "colonnade/base/error.h"
 #include "colonnade/data/tokenizers/unicode.h"
 
 namespace colonnade::data {
@@ -39,6 +40,13 @@ std::size_t leading_space(std::string_view text) {
 
 void AddedTokens::add(const AddedToken& token, std::string_view pattern) {
   if (pattern.empty()) return;
+  tree_.prefixes(pattern, [&](std::size_t length, std::int32_t number) {
+    if (length == pattern.size())
+      throw DataError(fmt::format(
+          "added_tokens: normalized tokens must be different texts, because Hugging Face takes any of two; got "
+          "'{}' and '{}'; set normalized of one to false",
+          tokens_[static_cast<std::size_t>(number)].content.substr(0, 60), token.content.substr(0, 60)));
+  });
   tree_.add(pattern, static_cast<std::int32_t>(tokens_.size()));
   tokens_.push_back(token);
   begins_[static_cast<unsigned char>(pattern[0])] = true;

@@ -24,7 +24,8 @@ struct AddedToken {
 /// A set of added tokens that are sought together.
 class AddedTokens {
  public:
-  /// Adds a token that is found by `pattern` (its content, or that normalized).
+  /// Adds a token that is found by `pattern` (its content, or that normalized). Throws DataError for a
+  /// pattern that another token has.
   void add(const AddedToken& token, std::string_view pattern);
 
   /// A part of a text: a token, or text between tokens (id -1).

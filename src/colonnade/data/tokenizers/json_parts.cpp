@@ -2,6 +2,7 @@
 #include "colonnade/data/tokenizers/json_parts.h"
 
 #include <map>
+#include <unordered_map>
 
 namespace colonnade::data {
 namespace {
@@ -63,12 +64,19 @@ auto plain(Value value) {
   };
 }
 
+/// Where `content` is put at empty matches is not followed.
+Regex regex_of_replace(const JsonView& pattern, const std::string& text) {
+  Regex regex(text, pattern.where());
+  if (regex.may_be_empty()) pattern.refuse("must not match an empty text in Replace");
+  return regex;
+}
+
 void read_replace(const JsonView& json, std::vector<Normalizer>& normalizers) {
   json.only({"type", "pattern", "content"});
   const JsonView pattern = json.at("pattern");
   auto [text, is_regex] = pattern_of(pattern);
   if (is_regex) {
-    normalizers.emplace_back(ReplaceRegex{Regex(text, pattern.where()), json.text("content")});
+    normalizers.emplace_back(ReplaceRegex{regex_of_replace(pattern, text), json.text("content")});
   } else {
     normalizers.emplace_back(ReplaceText{text, json.text("content")});
   }
@@ -136,7 +144,7 @@ void read_replace_decoder(const JsonView& json, std::vector<Decoder>& decoders) 
   const JsonView pattern = json.at("pattern");
   auto [text, is_regex] = pattern_of(pattern);
   if (is_regex) {
-    decoders.emplace_back(ReplaceRegexDecoder{Regex(text, pattern.where()), json.text("content")});
+    decoders.emplace_back(ReplaceRegexDecoder{regex_of_replace(pattern, text), json.text("content")});
   } else {
     decoders.emplace_back(ReplaceTextDecoder{text, json.text("content")});
   }
@@ -168,8 +176,10 @@ PostProcessor roberta_processor(const JsonView& json, std::int64_t vocab_size) {
   return {{begin, first, end}, {begin, first, end, end, second, end}};
 }
 
-std::vector<Part> template_of(const JsonView& json, const JsonView& specials, std::int64_t vocab_size,
-                              bool pair) {
+using SpecialTokens = std::unordered_map<std::string_view, simdjson::dom::element>;
+
+std::vector<Part> template_of(const JsonView& json, const JsonView& specials, const SpecialTokens& by_name,
+                              std::int64_t vocab_size, bool pair) {
   std::vector<Part> parts;
   for (const JsonView& item : json.items()) {
     item.only({"Sequence", "SpecialToken"});
@@ -184,7 +194,8 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, st
       parts.push_back({id == "A" ? Part::Kind::kFirst : Part::Kind::kSecond, {}, type});
       continue;
     }
-    const JsonView token = specials.at(id);
+    const auto found = by_name.find(id);
+    const JsonView token = found == by_name.end() ? specials.at(id) : specials.member(found->second, id);
     token.only({"id", "ids", "tokens"});
     Part& added = parts.emplace_back(Part{Part::Kind::kSpecial, {}, type});
     for (const JsonView& one : token.at("ids").items())
@@ -196,8 +207,10 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, st
 PostProcessor template_processor(const JsonView& json, std::int64_t vocab_size) {
   json.only({"type", "single", "pair", "special_tokens"});
   const JsonView specials = json.at("special_tokens");
-  return {template_of(json.at("single"), specials, vocab_size, false),
-          template_of(json.at("pair"), specials, vocab_size, true)};
+  SpecialTokens by_name;
+  for (const auto& [name, value] : specials.object()) by_name.emplace(name, value);
+  return {template_of(json.at("single"), specials, by_name, vocab_size, false),
+          template_of(json.at("pair"), specials, by_name, vocab_size, true)};
 }
 
 /// Trims offsets, which are of no use here.

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "colonnade/base/error.h"
+
 namespace colonnade::data {
 namespace {
 
@@ -85,8 +87,20 @@ void clean_for_bert(Piece& piece, const BertCleaning& how) {
   if (how.lower) piece.text = lower_case(piece.text);
 }
 
+/// What a normalized text may have: more than any normal form makes of it.
+constexpr std::size_t kMostGrowth = 64, kMostSmall = 1 << 20;
+
 struct Apply {
   Piece& piece;
+  std::size_t most;
+
+  void check(std::size_t size) const {
+    if (size > most)
+      throw DataError(fmt::format(
+          "tokenizer: normalized text must have at most {} times the bytes of the text, or {}; got more than {}; "
+          "check the Replace and Prepend parts of the normalizer",
+          kMostGrowth, kMostSmall, most));
+  }
 
   void operator()(const UnicodeForm& n) const { piece.text = normalize(n.form, piece.text); }
   void operator()(const LowerCase&) const { piece.text = lower_case(piece.text); }
@@ -106,6 +120,10 @@ struct Apply {
     // What stands for several characters, or for none, does not stem from the first one.
     if (piece.text.starts_with(n.pattern) && (n.content.empty() || count_chars(n.pattern) > 1))
       piece.first = false;
+    std::size_t size = piece.text.size(), at = 0;
+    if (n.content.size() > n.pattern.size())
+      for (; (at = piece.text.find(n.pattern, at)) != std::string::npos; at += n.pattern.size())
+        check(size += n.content.size() - n.pattern.size());
     piece.text = replace_all(piece.text, n.pattern, n.content);
   }
   void operator()(const ReplaceRegex& n) const {
@@ -117,6 +135,7 @@ struct Apply {
       if (span.matched && span.begin == 0 && (n.content.empty() || count_chars(part) > 1))
         piece.first = false;
       text += span.matched ? std::string_view(n.content) : part;
+      check(text.size());
     }
     piece.text = std::move(text);
   }
@@ -145,7 +164,11 @@ const ByteAlphabet& alphabet() {
 }  // namespace
 
 void normalize_piece(const std::vector<Normalizer>& normalizers, Piece& piece) {
-  for (const Normalizer& normalizer : normalizers) std::visit(Apply{piece}, normalizer);
+  const Apply apply{piece, kMostGrowth * piece.text.size() + kMostSmall};
+  for (const Normalizer& normalizer : normalizers) {
+    std::visit(apply, normalizer);
+    apply.check(piece.text.size());
+  }
 }
 
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {

@@ -45,7 +45,8 @@ struct BertCleaning {
 using Normalizer = std::variant<UnicodeForm, LowerCase, StripSpace, StripAccents, NmtCleaning, ByteChars,
                                 Prepend, ReplaceText, ReplaceRegex, BertCleaning, Charsmap>;
 
-/// Applies one after another to valid UTF-8, as Hugging Face tokenizers does.
+/// Applies one after another to valid UTF-8, as Hugging Face tokenizers does. Throws DataError for a text
+/// that grows to more than 64 times its bytes and 1 MiB.
 void normalize_piece(const std::vector<Normalizer>& normalizers, Piece& piece);
 
 [[nodiscard]] std::string replace_all(std::string_view text, std::string_view pattern,

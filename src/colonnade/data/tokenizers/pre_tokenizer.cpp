@@ -149,6 +149,7 @@ void split(const SplitStep& step, std::string_view text, std::vector<Span>& span
       merge_runs(spans);
       break;
   }
+  std::erase_if(spans, [](const Span& span) { return span.begin == span.end; });
 }
 
 std::vector<Piece> pre_tokenize(const std::vector<PreTokenizer>& steps, Piece piece) {

@@ -19,15 +19,19 @@ struct Span {
 /// Const functions are safe to call from many threads.
 class Regex {
  public:
-  /// Throws DataError, with `where` in front, for a pattern that PCRE2 does not take and for constructs that
-  /// the two engines read differently (intersections and nesting of classes, \h, \b, back references, ...).
+  /// Throws DataError, with `where` in front, for what is not known to mean the same in both engines
+  /// (regex_syntax.h).
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  /// Appends the spans of valid UTF-8 `text`: matches from left to right and what lies between them, without
-  /// empty ones between. Throws DataError for a match that takes too long.
+  /// Whether a match may have no character.
+  [[nodiscard]] bool may_be_empty() const;
+
+  /// Appends the spans of valid UTF-8 `text`: matches from left to right, of which those may be empty that do
+  /// not stand directly behind another, and what lies between them. Throws DataError for a match that takes
+  /// too long.
   void find(std::string_view text, std::vector<Span>& spans) const;
 
  private:

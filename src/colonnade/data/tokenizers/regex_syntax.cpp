@@ -1,0 +1,312 @@
+// See regex_syntax.h.
+#include "colonnade/data/tokenizers/regex_syntax.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data {
+namespace {
+
+constexpr std::size_t kLongest = 10'000;
+constexpr int kDeepest = 100;
+constexpr int kMostRepeats = 10'000;
+
+constexpr const char* kSpace =
+    R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+
+constexpr std::string_view kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc",
+                                            "Me", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps",
+                                            "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So",
+                                            "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Co", "Cn"};
+/// PCRE2 would read a bare name as Script_Extensions.
+constexpr std::string_view kScripts[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",     "Greek",
+                                         "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari"};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_ascii(char c) { return static_cast<signed char>(c) >= 0; }
+template <typename Names>
+bool has(const Names& names, std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+class Reader {
+ public:
+  Reader(const std::string& pattern, const std::string& where) : pattern_(pattern), where_(where) {}
+
+  RegexText run() {
+    if (pattern_.empty() || pattern_.size() > kLongest) refuse(fmt::format("{} bytes", pattern_.size()));
+    const bool empty = alternatives();
+    if (at_ < pattern_.size()) refuse("a ) without its (");
+    return {result_, empty};
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw DataError(fmt::format(
+        "{}: must be a regular expression that means the same here as in Oniguruma; got {} in '{}'; "
+        "write it in another way",
+        where_, what, pattern_.substr(0, 200)));
+  }
+  [[nodiscard]] char peek(std::size_t ahead = 0) const {
+    return at_ + ahead < pattern_.size() ? pattern_[at_ + ahead] : '\0';
+  }
+  [[nodiscard]] bool starts(std::string_view text) const {
+    return std::string_view(pattern_).substr(at_).starts_with(text);
+  }
+  void take(std::size_t count) {
+    result_.append(pattern_, at_, count);
+    at_ += count;
+  }
+  void put(std::string_view text, std::size_t count) {
+    result_ += text;
+    at_ += count;
+  }
+
+  // Each returns whether what it read may match no character.
+  bool alternatives() {
+    bool empty = sequence();
+    while (peek() == '|') {
+      take(1);
+      fold_ = '\0';
+      empty = sequence() || empty;
+    }
+    return empty;
+  }
+  bool sequence() {
+    bool empty = true;
+    while (at_ < pattern_.size() && peek() != '|' && peek() != ')') empty = item() && empty;
+    return empty;
+  }
+  bool item() {
+    bool repeatable = true;
+    const bool empty = atom(repeatable);
+    int least = 1, most = 1;
+    if (!repeat(least, most)) return empty;
+    if (!repeatable) refuse("a repeated assertion");
+    if (most > 1 && empty) refuse("a repeat of what may be empty");
+    if (most > 1 && fold_ != '\0') refuse("a repeated s or f in any case");
+    if (std::string_view("*+?{").find(peek()) != std::string_view::npos && at_ < pattern_.size())
+      refuse("a repeat of a repeat");
+    return empty || least == 0;
+  }
+
+  bool repeat(int& least, int& most) {
+    const char c = peek();
+    if (c == '{') return counted(least, most), true;
+    if (at_ == pattern_.size() || (c != '*' && c != '+' && c != '?')) return false;
+    least = c == '+' ? 1 : 0;
+    most = c == '?' ? 1 : kMostRepeats;
+    take(peek(1) == '?' || peek(1) == '+' ? 2 : 1);
+    return true;
+  }
+  /// {n} {n,} {n,m}, the latter two also lazy.
+  void counted(int& least, int& most) {
+    const std::size_t end = pattern_.find('}', at_);
+    const std::string inside = end == std::string::npos ? "" : pattern_.substr(at_ + 1, end - at_ - 1);
+    const std::size_t comma = std::min(inside.find(','), inside.size());
+    const auto number = [&](const std::string& digits) {
+      if (digits.empty() || digits.size() > 5 || !std::all_of(digits.begin(), digits.end(), is_digit))
+        refuse(fmt::format("{{{}", inside.substr(0, 20)));
+      return std::stoi(digits);
+    };
+    least = most = number(inside.substr(0, comma));
+    const bool exact = comma == inside.size();
+    if (!exact) most = comma + 1 == inside.size() ? kMostRepeats : number(inside.substr(comma + 1));
+    if (least > most || most > kMostRepeats) refuse(fmt::format("{{{}}}", inside));
+    take(inside.size() + 2);
+    if (peek() == '+') refuse("}+");
+    if (peek() != '?') return;
+    if (exact) refuse("{n}?");
+    take(1);
+  }
+
+  bool atom(bool& repeatable) {
+    const char c = peek();
+    if (c == '(') return group(repeatable);
+    if (!any_case_) fold_ = '\0';
+    if (c == '^' || c == '$') {
+      repeatable = false;
+      return take(1), true;
+    }
+    if (c == '[') {
+      set();
+    } else if (c == '\\') {
+      bool single = false;
+      escape(false, single);
+    } else if (c == '*' || c == '+' || c == '?' || c == '{') {
+      refuse(fmt::format("{} behind nothing", c));
+    } else {
+      if (any_case_ && !is_ascii(c)) refuse("other characters than ASCII in any case");
+      if (any_case_) follow(c);
+      take(1);
+      while (at_ < pattern_.size() && (peek() & 0xC0) == 0x80) take(1);
+    }
+    return false;
+  }
+
+  /// Oniguruma takes some letters for one of two: ss for U+00DF, fi for U+FB01.
+  void follow(char c) {
+    const char low = static_cast<char>(c | 0x20);
+    const std::string_view second = fold_ == 's' ? "st" : fold_ == 'f' ? "fil" : "";
+    if (is_letter(c) && second.find(low) != std::string_view::npos)
+      refuse(fmt::format("{}{} in any case", fold_, low));
+    fold_ = is_letter(c) && (low == 's' || low == 'f') ? low : '\0';
+  }
+
+  bool group(bool& repeatable) {
+    if (++depth_ > kDeepest) refuse(fmt::format("more than {} groups in one another", kDeepest));
+    std::size_t size = 1;
+    const bool was_any_case = any_case_;
+    if (peek(1) == '?') {
+      size = 0;
+      for (const std::string_view kind : {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:"})
+        if (starts(kind)) size = kind.size();
+      if (size == 0) refuse(fmt::format("(?{}", peek(2)));
+      any_case_ = any_case_ || peek(2) == 'i';
+    }
+    const bool asserts = peek(size - 1) == '=' || peek(size - 1) == '!';
+    take(size);
+    const bool empty = alternatives();
+    if (peek() != ')' || at_ == pattern_.size()) refuse("a ( without its )");
+    take(1);
+    any_case_ = was_any_case;
+    repeatable = !asserts;
+    --depth_;
+    return empty || asserts;
+  }
+
+  /// [...] without classes in it.
+  void set() {
+    if (any_case_ && fold_ != '\0') refuse("a class behind an s or f in any case");
+    take(1);
+    if (peek() == '^') {
+      if (any_case_) refuse("[^ in any case");
+      take(1);
+    }
+    if (peek() == ']') refuse("an empty class");
+    bool range_may_follow = false;  // behind one character that ends no range
+    for (bool first = true; peek() != ']' || at_ == pattern_.size(); first = false) {
+      if (at_ >= pattern_.size()) refuse("a [ without its ]");
+      if (peek() == '-') {
+        const bool plain = first || peek(1) == ']';
+        if (!plain && !range_may_follow) refuse("a - that is neither first nor last nor in a range");
+        if (plain) {
+          put("\\-", 1);
+          range_may_follow = false;
+          if (first && peek() == '-') refuse("a range from -");
+          continue;
+        }
+        take(1);
+        if (!member()) refuse("a range that ends with a class");
+        range_may_follow = false;
+        continue;
+      }
+      range_may_follow = member();
+    }
+    take(1);
+    fold_ = any_case_ ? 's' : '\0';
+  }
+  /// A member of a class; whether it is one character.
+  bool member() {
+    const char c = peek();
+    if (c == '\\') {
+      bool single = true;
+      escape(true, single);
+      return single;
+    }
+    if (c == '[') refuse("[ in a class");
+    if (c == '&' && peek(1) == '&') refuse("&& in a class");
+    if (any_case_ && !is_ascii(c)) refuse("other characters than ASCII in any case");
+    take(1);
+    while (at_ < pattern_.size() && (peek() & 0xC0) == 0x80) take(1);
+    return true;
+  }
+
+  void escape(bool in_set, bool& single) {
+    const char c = peek(1);
+    single = false;
+    if (any_case_ && (is_letter(c) && std::string_view("sdrnt").find(c) == std::string_view::npos))
+      refuse(fmt::format("\\{} in any case", c));
+    switch (c) {
+      case 's':
+      case 'w': {
+        const char* members = c == 's' ? kSpace : kWord;
+        return put(in_set ? members : fmt::format("[{}]", members), 2);
+      }
+      case 'S':
+        return put(in_set ? R"(\P{White_Space})" : fmt::format("[^{}]", kSpace), 2);
+      case 'W':
+        if (in_set) refuse(R"(\W in a class)");
+        return put(fmt::format("[^{}]", kWord), 2);
+      case 'd':
+      case 'D':
+        return take(2);
+      case 'p':
+      case 'P':
+        return property();
+      default:
+        single = true;
+        one_character(c);
+    }
+  }
+  void one_character(char c) {
+    if (!is_letter(c)) {
+      if (c <= ' ' || c == 0x7F || is_digit(c)) refuse(fmt::format("\\ before the byte {}", c & 0xFF));
+      if (any_case_) follow(c);
+      return take(2);
+    }
+    if (std::string_view("nrtfae").find(c) != std::string_view::npos) return take(2);
+    if (c == 'v') return put("\\x{0b}", 2);
+    if (c == 'u') return hex(2, 4, 4, 6);
+    if (c != 'x') refuse(fmt::format("\\{}", c));
+    if (peek(2) != '{') {
+      if (peek(2) > '7') refuse("\\x of a byte above 7f");
+      return hex(2, 2, 2, 4);
+    }
+    const std::size_t end = pattern_.find('}', at_);
+    if (end == std::string::npos) refuse("\\x{");
+    hex(3, end - at_ - 3, 6, end + 1 - at_);
+  }
+  /// \x{...} of `digits` digits, at most `most`.
+  void hex(std::size_t from, std::size_t digits, std::size_t most, std::size_t count) {
+    const std::string text = pattern_.substr(at_ + from, digits);
+    if (text.empty() || text.size() != digits || digits > most ||
+        !std::all_of(text.begin(), text.end(), is_hex))
+      refuse(fmt::format("\\{}", peek(1)));
+    put(fmt::format("\\x{{{}}}", text), count);
+  }
+  /// \p{Name}, \P{Name}, \p{^Name}
+  void property() {
+    const std::size_t end = pattern_.find('}', at_);
+    const char kind = peek(1);
+    if (peek(2) != '{' || end == std::string::npos) refuse(fmt::format("\\{} without braces", kind));
+    std::string_view name = std::string_view(pattern_).substr(at_ + 3, end - at_ - 3);
+    const bool inverse = name.starts_with('^');
+    if (inverse) name.remove_prefix(1);
+    const bool script = has(kScripts, name);
+    if ((inverse && kind == 'P') || (!script && !has(kCategories, name) && name != "Alphabetic"))
+      refuse(fmt::format("\\{}", pattern_.substr(at_ + 1, std::min<std::size_t>(end - at_, 40))));
+    put(fmt::format("\\{}{{{}{}}}", inverse ? 'P' : kind, script ? "sc:" : "", name), end + 1 - at_);
+  }
+
+  const std::string& pattern_;
+  const std::string& where_;
+  std::string result_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+  bool any_case_ = false;
+  char fold_ = '\0';  ///< the letter before, where Oniguruma might take it and the next one for one
+};
+
+}  // namespace
+
+RegexText regex_for_pcre2(const std::string& pattern, const std::string& where) {
+  return Reader(pattern, where).run();
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,142 @@
+// Which regular expressions are let through, and what PCRE2 is given for them. The spans were compared with
+// Oniguruma's, by Hugging Face tokenizers.
+#include "colonnade/data/tokenizers/regex_syntax.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/tokenizers/regex.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> parts(const char* expression, const std::string& text) {
+  std::vector<Span> spans;
+  Regex(expression, "test").find(text, spans);
+  std::vector<std::string> result;
+  for (const Span& span : spans)
+    result.push_back((span.matched ? "" : "-") + text.substr(span.begin, span.end - span.begin));
+  return result;
+}
+
+TEST(RegexSyntax, RefusesWhatIsReadDifferently) {
+  for (const char* regex : {"",
+                            "a{2}?",
+                            "a{2}+",
+                            "a{,2}",
+                            "a{",
+                            "a{2,1}",
+                            "a**",
+                            "a{2}{2}",
+                            "*a",
+                            "(?:|+)",
+                            "(a",
+                            "a)",
+                            "(?=a)*",
+                            "^*",
+                            "(?:a*)*",
+                            "(?:a?|b){2}",
+                            "(?m:a)",
+                            "(?i)a",
+                            "(?#a)",
+                            "(?<n>a)",
+                            "(*FAIL)",
+                            "\\pL",
+                            "[\\pL]",
+                            "\\p{Any}",
+                            "\\p{L&}",
+                            "\\p{Alpha}",
+                            "\\p{han}",
+                            "\\P{^L}",
+                            "\\p{Latn}",
+                            "\\p{scx:Han}",
+                            "\\p{Han",
+                            "\\x80",
+                            "[\\x80-\\xff]",
+                            "\\x{}",
+                            "\\x{110000000}",
+                            "\\x4",
+                            "\\u12",
+                            "\\b",
+                            "\\B",
+                            "\\h",
+                            "\\A",
+                            "\\z",
+                            "\\Z",
+                            "\\G",
+                            "\\K",
+                            "\\R",
+                            "\\X",
+                            "\\N",
+                            "\\Q",
+                            "\\1",
+                            "\\0",
+                            "\\cA",
+                            "\\",
+                            "\\\xC3\xA9",
+                            "[]",
+                            "[^]",
+                            "[a",
+                            "[[a]]",
+                            "[[:alpha:]]",
+                            "[a&&b]",
+                            "[\\W]",
+                            "[a-c-e]",
+                            "[\\s-a]",
+                            "[a-\\s]",
+                            "[--a]",
+                            "(?i:ss)",
+                            "(?i:Fi)",
+                            "(?i:s(?:T))",
+                            "(?i:s)(?i:s)",
+                            "(?i:s+)",
+                            "(?i:[st]t)",
+                            "(?i:s[st])",
+                            "(?i:[^a])",
+                            "(?i:\\p{Lu})",
+                            "(?i:\\w)",
+                            "(?i:\xC3\xA9)",
+                            "(?i:[\xC3\xA9])"})
+    EXPECT_THAT(message_of<DataError>([&] { (void)regex_for_pcre2(regex, "file: pattern"); }),
+                AllOf(HasSubstr("file: pattern"), HasSubstr("means the same here as in Oniguruma")))
+        << regex;
+  EXPECT_THROW((void)regex_for_pcre2(std::string(200, '(') + "a" + std::string(200, ')'), "w"), DataError);
+}
+
+TEST(RegexSyntax, RewritesScriptsAndVerticalTabs) {
+  const auto text = [](const char* regex) { return regex_for_pcre2(regex, "w").text; };
+  EXPECT_EQ(text("\\p{Han}\\P{Hiragana}\\p{^Katakana}"), "\\p{sc:Han}\\P{sc:Hiragana}\\P{sc:Katakana}");
+  EXPECT_EQ(text("\\v[\\v]"), "\\x{0b}[\\x{0b}]");
+  EXPECT_EQ(text("[-a-c\\-z-]"), "[\\-a-c\\-z\\-]");
+  EXPECT_THAT(parts("\\p{Han}+", "\xE4\xB8\xAD\xE6\x96\x87\xE3\x80\x82\xE6\xB1\x89\xE5\xAD\x97"),
+              ElementsAre("\xE4\xB8\xAD\xE6\x96\x87", "-\xE3\x80\x82", "\xE6\xB1\x89\xE5\xAD\x97"));
+  EXPECT_THAT(parts("[^\\p{Han}]+", "\xE4\xB8\xAD\xE3\x80\x82"),
+              ElementsAre("-\xE4\xB8\xAD", "\xE3\x80\x82"));
+  EXPECT_THAT(parts("\\v",
+                    "a\x0B"
+                    "b\x0C\n"),
+              ElementsAre("-a", "\x0B", "-b\x0C\n"));
+}
+
+TEST(RegexSyntax, KnowsWhatMayBeEmpty) {
+  for (const char* regex : {"a*", "a?", "a{0,2}", "(?=a)", "^", "$", "a|", "(?:a*|b)c?", "(?i:a?)"})
+    EXPECT_TRUE(Regex(regex, "w").may_be_empty()) << regex;
+  for (const char* regex : {"a", "a+", "a{1,2}", "(?=a)b", "^b", "a|b", "(?:a*|b)c", "[ab]", "\\s"})
+    EXPECT_FALSE(Regex(regex, "w").may_be_empty()) << regex;
+}
+
+TEST(RegexSyntax, EmptyMatchesAreSpans) {
+  EXPECT_THAT(parts("(?=[A-Z])", "aBC"), ElementsAre("-a", "", "-B", "", "-C"));
+  EXPECT_THAT(parts("b*", "abbc"), ElementsAre("", "-a", "bb", "-c", "")) << "none directly behind a match";
+  EXPECT_THAT(parts("$", "a\nb"), ElementsAre("-a", "", "-\nb", ""));
+  EXPECT_THAT(parts("a*", ""), ElementsAre());
+}
+
+}  // namespace
+}  // namespace colonnade::data
