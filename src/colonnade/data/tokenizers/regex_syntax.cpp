@@ -193,23 +193,25 @@ class Reader {
     for (bool first = true; peek() != ']' || at_ == pattern_.size(); first = false) {
       if (at_ >= pattern_.size()) refuse("a [ without its ]");
       if (peek() == '-') {
-        const bool plain = first || peek(1) == ']';
-        if (!plain && !range_may_follow) refuse("a - that is neither first nor last nor in a range");
-        if (plain) {
-          put("\\-", 1);
-          range_may_follow = false;
-          if (first && peek() == '-') refuse("a range from -");
-          continue;
-        }
-        take(1);
-        if (!member()) refuse("a range that ends with a class");
+        hyphen(first, range_may_follow);
         range_may_follow = false;
-        continue;
+      } else {
+        range_may_follow = member();
       }
-      range_may_follow = member();
     }
     take(1);
     fold_ = any_case_ ? 's' : '\0';
+  }
+  /// A - in a class: itself at both ends, else what a range goes on with behind its first character.
+  void hyphen(bool first, bool range_may_follow) {
+    if (first || peek(1) == ']') {
+      put("\\-", 1);
+      if (first && peek() == '-') refuse("a range from -");
+      return;
+    }
+    if (!range_may_follow) refuse("a - that is neither first nor last nor in a range");
+    take(1);
+    if (!member()) refuse("a range that ends with a class");
   }
   /// A member of a class; whether it is one character.
   bool member() {
