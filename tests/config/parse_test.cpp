@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/config/derive.h"
 #include "config/lines.h"
 
 namespace colonnade::config {
@@ -50,7 +51,7 @@ TEST(ParseScript, Gpt3RunsAsItIs) {
   EXPECT_EQ(r.data.split, "949,50,1");
   EXPECT_EQ(r.checkpoint.load, "ckpt");
   EXPECT_EQ(r.training.distributed_backend, "nccl");
-  EXPECT_EQ(r.notes.size(), 5U) << ::testing::PrintToString(r.notes);  // auto is the default
+  EXPECT_EQ(r.always.size(), 5U) << ::testing::PrintToString(r.always);  // auto is the default
 }
 
 constexpr const char* kLlama3 = R"(
@@ -412,7 +413,8 @@ TEST(Parse, ASwitchThatIsANoHasNoSecondNo) {
 }
 
 TEST(Parse, FlagsThatAreAlwaysSoAreAcceptedAndSaidOnce) {
-  const config::Run r = run_of("--use-mcore-models --transformer-impl local --use-mcore-models");
+  config::Run r = run_of("--use-mcore-models --transformer-impl local --use-mcore-models");
+  derive(r);
   EXPECT_THAT(r.notes, ::testing::UnorderedElementsAre(
                            "--use-mcore-models: there is one model code",
                            "--transformer-impl: layers have one implementation, on LibTorch"));

@@ -166,6 +166,10 @@ class Row {
     s_.get = get;
     return *this;
   }
+  /// Where a flag that is always so does something else, or nothing.
+  Row& idle(bool (*is_so)(const Run&), std::string what) {
+    return s_.idle.push_back({is_so, std::move(what)}), *this;
+  }
   Row& common() { return s_.common = true, *this; }
   Row& own() { return s_.own = true, *this; }
 
@@ -204,7 +208,7 @@ class Table {
   Row shorthand(std::string flag, std::string help) { return Row(append(std::move(flag), std::move(help))); }
 
   /// A flag that is true here whatever is asked. `accepted`: the values that are, empty for any.
-  void always(const Flag& flag, std::string why, std::vector<std::string> accepted = {});
+  Row always(const Flag& flag, std::string why, std::vector<std::string> accepted = {});
   /// Flags of something that is not part of this version, with one way out.
   void refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags);
 

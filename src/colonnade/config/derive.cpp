@@ -2,8 +2,9 @@
 #include "colonnade/config/derive.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
+
+#include "colonnade/config/schema.h"
 
 namespace colonnade::config {
 
@@ -43,31 +44,11 @@ void derive_stages(const Model& m, Parallel& p) {
 bool one_tensor_rank(const Run& r) {
   return r.parallel.tensor_model_parallel_size == 1 && !r.at_fault.contains("tensor_model_parallel_size");
 }
-bool no_experts(const Run& r) { return r.model.moe.num_experts == 0 && !r.at_fault.contains("num_experts"); }
 
-/// Where a flag that is always so says less than its note, or nothing.
-struct Idle {
-  const char* flag;
-  const char* what;
-  bool (*is_so)(const Run&);
-};
-
-constexpr Idle kIdle[] = {
-    {"--tp-comm-overlap", "does nothing with one tensor rank", one_tensor_rank},
-    {"--tp-comm-overlap",
-     "Megatron refuses it without --sequence-parallel; sums of input gradients over tensor ranks run beside the "
-     "weight gradients all the same",
-     [](const Run& r) { return !r.parallel.sequence_parallel; }},
-    {"--moe-router-dtype", "does nothing without --num-experts", no_experts},
-    {"--moe-grouped-gemm", "does nothing without --num-experts", no_experts},
-    {"--moe-permute-fusion", "does nothing without --num-experts", no_experts},
-    {"--moe-router-fusion", "does nothing without --num-experts", no_experts},
-};
-
-void mend_note(const Run& run, std::string& note) {
-  const auto idle = std::ranges::find_if(
-      kIdle, [&](const Idle& i) { return note.starts_with(std::string(i.flag) + ": ") && i.is_so(run); });
-  if (idle != std::end(kIdle)) note = std::string(idle->flag) + ": " + idle->what;
+/// What a flag that is always so says of this run.
+std::string note_of(const Setting& s, const Run& run) {
+  const auto idle = std::ranges::find_if(s.idle, [&](const Idle& i) { return i.is_so(run); });
+  return s.flag + ": " + (idle == s.idle.end() ? s.help : idle->what);
 }
 
 void derive_sequence_parallel(Run& run) {
@@ -97,8 +78,9 @@ void derive(Run& run) {
   Parallel& p = run.parallel;
   if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank == 0)
     p.max_seqlen_per_dp_cp_rank = run.training.seq_length / std::max(p.context_parallel_size, 1);
+  for (const std::string& key : run.always) run.notes.push_back(note_of(setting(key), run));
+  run.always.clear();
   derive_sequence_parallel(run);
-  for (std::string& note : run.notes) mend_note(run, note);
 }
 
 }  // namespace colonnade::config

@@ -22,9 +22,9 @@ struct Given {
 struct GivenSet {
   std::map<std::string, Given> by_key;
   std::vector<std::string> faults;
-  std::set<std::string> at_fault;  ///< as Run::at_fault
-  bool cut_short = false;          ///< as Parsed::cut_short
-  std::vector<std::string> notes;
+  std::set<std::string> at_fault;          ///< as Run::at_fault
+  bool cut_short = false;                  ///< as Parsed::cut_short
+  std::vector<std::string> always, notes;  ///< as in Run
 
   /// A fault in the words of a setting.
   void fault(const Setting& setting, std::string text);

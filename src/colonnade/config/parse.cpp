@@ -161,7 +161,7 @@ void refused_or_always(const Setting& s, const Given& g, GivenSet& given) {
     given.faults.push_back(
         fmt::format("{}: {}; got {}; leave it out: {}", g.spelled, broken, shown(g.words), s.help));
   } else if (!asks_for_default(s, g.words)) {
-    given.notes.push_back(fmt::format("{}: {}", s.flag, s.help));
+    given.always.push_back(s.key);
   } else if (g.where == kTyped && g.words == Words{"false"}) {
     given.notes.push_back(
         fmt::format("{}: is not followed, for {} is always so here: {}", g.spelled, s.flag, s.help));
@@ -367,6 +367,7 @@ Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Ex
   apply(given, parsed.run);
   parsed.faults = std::move(given.faults);
   parsed.cut_short = given.cut_short;
+  parsed.run.always = std::move(given.always);
   parsed.run.notes = std::move(given.notes);
   return parsed;
 }

@@ -31,6 +31,8 @@ struct Run {
   /// Keys whose given words could not be read: a fault says so, the field has its default, and nothing more
   /// should be said about it.
   std::set<std::string> at_fault;
+  /// Keys of flags that were given and ask for what is always so here; config::derive() makes notes of them.
+  std::vector<std::string> always;
   /// Flags that ask for what is always so here, or do nothing, one line each. Rank 0 prints them once.
   std::vector<std::string> notes;
 

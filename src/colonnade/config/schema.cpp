@@ -189,10 +189,11 @@ Setting& Table::append(const Flag& flag, Class cls) {
   return s;
 }
 
-void Table::always(const Flag& flag, std::string why, std::vector<std::string> accepted) {
+Row Table::always(const Flag& flag, std::string why, std::vector<std::string> accepted) {
   Setting& s = append(flag, Class::kAlways);
   s.help = std::move(why);
   s.choices = std::move(accepted);
+  return Row(s);
 }
 
 void Table::refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags) {

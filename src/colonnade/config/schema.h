@@ -24,6 +24,12 @@ enum class Class : unsigned char {
 enum class Kind : unsigned char { kSwitch, kInteger, kNumber, kText, kChoice, kList };
 std::string_view name(Kind kind);  ///< "integer", "number", ...
 
+/// Where a flag that is always so says less than its help, or nothing: what it does then.
+struct Idle {
+  bool (*is_so)(const Run&);
+  std::string what;
+};
+
 /// One setting. `key` is its YAML key and Megatron's destination name.
 struct Setting {
   std::string key;
@@ -43,8 +49,9 @@ struct Setting {
   std::string megatron_default;  ///< where it differs from ours, and of kRefused
   std::string shorthand_key;     ///< `--swiglu` is shorthand for shorthand_key = shorthand_word
   std::string shorthand_word;
-  bool common = false;  ///< shown by the short --help
-  bool own = false;     ///< not one of Megatron's flags
+  std::vector<Idle> idle;  ///< of kAlways: the first that is so replaces `help` in the run's note
+  bool common = false;     ///< shown by the short --help
+  bool own = false;        ///< not one of Megatron's flags
 
   /// Writes the words into the run; returns "" or the rule they break ("must be an integer").
   std::string (*set)(Run&, const Words&) = nullptr;

@@ -92,8 +92,16 @@ struct Data {
   double mask_prob = 0.15;           ///< --mask-prob, of t5
   double short_seq_prob = 0.1;       ///< --short-seq-prob, of t5
   std::int64_t vocab_extra_ids = 0;  ///< --vocab-extra-ids: sentinels behind the tokenizer's ids
-  std::string tokenizer_type;   ///< --tokenizer-type NullTokenizer|SentencePieceTokenizer|Llama2Tokenizer
-  std::string tokenizer_model;  ///< --tokenizer-model
+  std::string tokenizer_type;        ///< --tokenizer-type; the names are those of data::make_tokenizer
+  std::string tokenizer_model;       ///< --tokenizer-model: a file or a folder
+  std::string vocab_file;            ///< --vocab-file, of GPT-2's and BERT's tokenizers
+  std::string merge_file;            ///< --merge-file, of GPT-2's
+  std::string tiktoken_pattern;      ///< --tiktoken-pattern v1|v2
+  std::int64_t tiktoken_num_special_tokens = 1000;  ///< --tiktoken-num-special-tokens
+  bool tokenizer_hf_include_special_tokens = true;  ///< off: --tokenizer-hf-no-include-special-tokens
+  bool sft = false;                                 ///< --sft: data are jsonl files of messages
+  std::string sft_tokenizer_prompt_format;          ///< --sft-tokenizer-prompt-format
+  std::string chat_template;                        ///< --chat-template: a file, or the template itself
 
   friend bool operator==(const Data&, const Data&) = default;
 };

@@ -5,10 +5,20 @@ namespace colonnade::config {
 
 namespace {
 
+bool one_tensor_rank(const Run& r) {
+  return r.parallel.tensor_model_parallel_size == 1 && !r.at_fault.contains("tensor_model_parallel_size");
+}
+bool no_sequence_parallel(const Run& r) { return !r.parallel.sequence_parallel; }
+constexpr const char* kNoExperts = "does nothing without --num-experts";
+bool no_experts(const Run& r) { return r.model.moe.num_experts == 0 && !r.at_fault.contains("num_experts"); }
+
 void always_of_model_and_steps(Table& t) {
   t.group("transformer configuration");
-  t.always({"--tp-comm-overlap"},
-           "sums of input gradients over tensor ranks run beside the weight gradients");
+  t.always({"--tp-comm-overlap"}, "sums of input gradients over tensor ranks run beside the weight gradients")
+      .idle(one_tensor_rank, "does nothing with one tensor rank")
+      .idle(no_sequence_parallel,
+            "Megatron refuses it without --sequence-parallel; sums of input gradients over tensor ranks run "
+            "beside the weight gradients all the same");
   t.always({"--use-cpu-initialization"},
            "initial values are a function of seed, name and element in every layout");
   t.always({"--cross-entropy-loss-fusion"}, "loss and output layer are computed as one");
@@ -22,10 +32,13 @@ void always_of_model_and_steps(Table& t) {
   t.always({"--transformer-impl", "text", "transformer_engine"},
            "layers have one implementation, on LibTorch", {"local", "transformer_engine"});
   t.group("mixture of experts");
-  t.always({"--moe-router-dtype", "text"}, "the router computes in fp32, under float64 in float64", {"fp32"});
-  t.always({"--moe-grouped-gemm"}, "all experts of a rank are one grouped product");
-  t.always({"--moe-permute-fusion"}, "rows are ordered by expert in one pass");
-  t.always({"--moe-router-fusion"}, "choice and weights of experts are computed in one pass");
+  t.always({"--moe-router-dtype", "text"}, "the router computes in fp32, under float64 in float64", {"fp32"})
+      .idle(no_experts, kNoExperts);
+  t.always({"--moe-grouped-gemm"}, "all experts of a rank are one grouped product")
+      .idle(no_experts, kNoExperts);
+  t.always({"--moe-permute-fusion"}, "rows are ordered by expert in one pass").idle(no_experts, kNoExperts);
+  t.always({"--moe-router-fusion"}, "choice and weights of experts are computed in one pass")
+      .idle(no_experts, kNoExperts);
   t.group("training");
   t.always({"--exit-signal-handler"}, "SIGTERM and Ctrl-C save and end the program with exit code 5");
   t.always({"--exit-signal", "text", "SIGTERM"},
