@@ -320,10 +320,15 @@ std::shared_ptr<const Executor::Order> Executor::order(std::shared_ptr<const pla
   Order order{.schedule = {},
               .releases = plan::releases(*schedule, pp_.rank()),
               .beside = plan::receives_beside(program),
-              .beside_forward = plan::receives_beside(program, /*forward_only=*/true),
-              .evaluation_messages = plan::messages_of_evaluations(*schedule)};
+              .beside_forward = plan::receives_beside(program, /*forward_only=*/true)};
   order.schedule = std::move(schedule);
   return std::make_shared<const Order>(std::move(order));
+}
+
+std::size_t Executor::messages_of_evaluations(const Order& now) {
+  if (&now != own_.get()) return plan::messages_of_evaluations(*now.schedule);
+  if (!own_evaluation_messages_) own_evaluation_messages_ = plan::messages_of_evaluations(*now.schedule);
+  return *own_evaluation_messages_;
 }
 
 void Executor::open_lanes() const {
@@ -376,7 +381,7 @@ Result Executor::evaluate(const Steps& steps, tensor::Output output,
   const auto now = order_of(steps);
   const plan::Schedule& schedule = *now->schedule;
   Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
-  run.most_sent = now->evaluation_messages;
+  run.most_sent = messages_of_evaluations(*now);
   const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,12 +85,10 @@ class Executor {
   [[nodiscard]] const plan::Schedule& schedule() const { return *own_->schedule; }
 
  private:
-  /// A schedule with what follows from it on this rank (plan::releases, plan::receives_beside,
-  /// plan::messages_of_evaluations).
+  /// A schedule with what follows from it on this rank (plan::releases, plan::receives_beside).
   struct Order {
     std::shared_ptr<const plan::Schedule> schedule;
     std::vector<std::vector<std::size_t>> releases, beside, beside_forward;
-    std::size_t evaluation_messages;
   };
   [[nodiscard]] std::shared_ptr<const Order> order(std::shared_ptr<const plan::Schedule> schedule) const;
   /// Of these steps: theirs, or the executor's.
@@ -97,12 +96,16 @@ class Executor {
     return steps.schedule ? order(steps.schedule) : own_;
   }
 
+  /// plan::messages_of_evaluations, which follows all ranks' programs: asked when something is evaluated.
+  [[nodiscard]] std::size_t messages_of_evaluations(const Order& now);
+
   std::vector<tensor::Stage*> stages_;
   comm::Group pp_;
   Activation activation_;
   at::TensorOptions options_;
   std::vector<tensor::Parameter*> parameters_;  ///< of all stages
   std::shared_ptr<const Order> own_;
+  std::optional<std::size_t> own_evaluation_messages_;
 };
 
 }  // namespace colonnade::pipeline

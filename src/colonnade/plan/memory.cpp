@@ -202,10 +202,7 @@ Schedule schedule_of(const config::Run& run, int microbatches) {
   return make_schedule(run.parallel, chunks, microbatches);
 }
 
-void add_activations(const config::Run& given, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
-  config::Run run = given;  // copied often, without what was said where
-  run.given.clear();
-  run.notes.clear();
+void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     const Peak peak = peak_activations(run, memory, sound, static_cast<int>(rank));

@@ -1,6 +1,7 @@
 // What backward passes add to what is kept.
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "colonnade/plan/activations.h"
@@ -274,9 +275,9 @@ class Backward {
  public:
   Backward(const config::Run& run, bool waits, std::vector<UnitBytes> units)
       : run_(run),
-        plain_run_(without_recomputation(run)),
         s_(run),
-        plain_(plain_run_),
+        plain_run_(without_recomputation(run)),
+        plain_(plain_run_ ? plain_sequences_.emplace(*plain_run_) : s_),
         z_(s_.tokens()),
         waits_(waits),
         units_(std::move(units)) {}
@@ -294,9 +295,12 @@ class Backward {
   }
 
  private:
-  static config::Run without_recomputation(config::Run run) {
-    run.recompute = {};
-    return run;
+  /// The run whose layers keep everything, where it is another one.
+  static std::optional<config::Run> without_recomputation(const config::Run& run) {
+    if (!run.recompute.granularity) return std::nullopt;
+    config::Run plain = run;
+    plain.recompute = {};
+    return plain;
   }
 
   void end(const StageBlocks& stage) {
@@ -386,9 +390,11 @@ class Backward {
   }
 
   const config::Run& run_;
-  config::Run plain_run_;
-  Sequences s_, plain_;
-  const Sizes& z_;  ///< of the head
+  Sequences s_;
+  std::optional<config::Run> plain_run_;
+  std::optional<Sequences> plain_sequences_;
+  const Sequences& plain_;  ///< of layers that keep everything
+  const Sizes& z_;          ///< of the head
   bool waits_;
   std::vector<UnitBytes> units_;  ///< of the blocks that are still to come
   std::int64_t now_ = 0;          ///< beyond what is kept when the stage begins

@@ -149,20 +149,10 @@ std::int64_t window_of(const Model& model, std::int64_t layer) {
 
 std::vector<bool> layers_with_experts(const Model& model) {
   if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.all_layers()));
-  // Asked for each stage of each layout of a search, and the same each time.
-  struct Known {
-    std::string words;
-    std::int64_t layers = 0;
-    std::vector<bool> kinds;
-  };
-  thread_local Known known;
-  if (known.layers != model.num_layers || known.words != model.moe.layer_freq) {
-    auto kinds = config::layers_of_kind(model.moe.layer_freq, model.num_layers);
-    COL_CHECK(kinds, "--moe-layer-freq: must say which of {} layers have experts; got {}", model.num_layers,
-              model.moe.layer_freq);
-    known = {model.moe.layer_freq, model.num_layers, *std::move(kinds)};
-  }
-  return known.kinds;
+  auto kinds = config::layers_of_kind(model.moe.layer_freq, model.num_layers);
+  COL_CHECK(kinds, "--moe-layer-freq: must say which of {} layers have experts; got {}", model.num_layers,
+            model.moe.layer_freq);
+  return *std::move(kinds);
 }
 
 EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
