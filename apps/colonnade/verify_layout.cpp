@@ -27,6 +27,7 @@ const std::vector<config::Extra> kExtras = {
 struct Asked {
   int steps = 3;
   std::string json;
+  Arguments notes;  ///< what a file says and is not followed
 };
 
 /// The ranks of the file with number `index`; some number and a fault when it cannot be read.
@@ -55,7 +56,8 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
   Arguments words{"--config", file};
   words.insert(words.end(), more.begin(), more.end());
   config::Parsed parsed = read_settings(words, kExtras);
-  asked = {extra_number(parsed, "--steps", 3), extra(parsed, "--json")};
+  asked.steps = extra_number(parsed, "--steps", 3);
+  asked.json = extra(parsed, "--json");
   if (asked.steps < 1)
     parsed.faults.push_back(fmt::format("--steps: must be at least 1; got {}; write --steps 3", asked.steps));
   config::Run& run = parsed.run;
@@ -68,6 +70,9 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
   if (run.training.device == "cuda" && config::typed(run, "device"))
     parsed.faults.emplace_back(
         "--device: must be cpu, for verify-layout runs ranks as threads on the CPU; got cuda; leave it out");
+  else if (run.training.device == "cuda")
+    asked.notes.push_back(
+        fmt::format("{}: device: cuda is not followed, ranks run as threads on the CPU", file));
   run.training.device = "cpu";
   run.checkpoint.save.clear();
   job::prepare(run, plan::Purpose::kTrain, parsed.faults);
@@ -100,12 +105,14 @@ nlohmann::json to_json(const train::Apart& one) {
   return {{"step", one.step}, {"what", one.what}, {"distance", one.distance}, {"bound", one.bound}};
 }
 
-nlohmann::json to_json(const train::Comparison& found, const Arguments& by_definition) {
+nlohmann::json to_json(const train::Comparison& found, const Arguments& by_definition,
+                       const Arguments& notes) {
   nlohmann::json json{{"agree", found.agree()},
                       {"steps", found.steps},
                       {"skipped", found.skipped},
                       {"farthest", nlohmann::json::array()},
-                      {"notes", by_definition}};
+                      {"notes", notes}};
+  for (const std::string& line : by_definition) json["notes"].push_back(line);
   for (const train::Apart& one : found.farthest) json["farthest"].push_back(to_json(one));
   if (!found.first) return json;
   json["first"] = to_json(*found.first);
@@ -115,7 +122,8 @@ nlohmann::json to_json(const train::Comparison& found, const Arguments& by_defin
 }
 
 /// `by_definition`: of train::apart_by_definition.
-void print(const train::Comparison& found, const Arguments& by_definition) {
+void print(const train::Comparison& found, const Arguments& by_definition, const Arguments& notes) {
+  for (const std::string& line : notes) fmt::print("note: {}\n", line);
   for (const std::string& line : by_definition) fmt::print("note: {}\n", line);
   for (const train::Apart& one : found.farthest) fmt::print("farthest: {}\n", in_words(one));
   const auto steps = [](int number) { return fmt::format("{} {}", number, number == 1 ? "step" : "steps"); };
@@ -159,8 +167,9 @@ int verify_layout(const Arguments& arguments) {
   require_writable("--json", asked.json);
   const train::Comparison found = train::compare_layouts({a}, {b}, asked.steps);
   const Arguments by_definition = train::apart_by_definition(a, b);
-  print(found, by_definition);
-  if (!asked.json.empty()) write_file_atomically(asked.json, to_json(found, by_definition).dump(2) + '\n');
+  print(found, by_definition, asked.notes);
+  if (!asked.json.empty())
+    write_file_atomically(asked.json, to_json(found, by_definition, asked.notes).dump(2) + '\n');
   return found.agree() ? kExitDone : kExitFailed;
 }
 

@@ -77,6 +77,26 @@ TEST(Tokenizer, SaysWhatIsWrong) {
       HasSubstr("SentencePiece"));
 }
 
+TEST(Tokenizer, RefusesOptionsOfOtherTypes) {
+  const auto refusal = [](const TokenizerOptions& options) {
+    return message_of<ConfigError>([&] { (void)make_tokenizer(options); });
+  };
+  EXPECT_EQ(
+      refusal({.type = "HuggingFaceTokenizer", .model = "m", .vocab_size = 7}),
+      "--vocab-size: is of TikTokenizer, NullTokenizer; got 7 with HuggingFaceTokenizer; leave it out, or "
+      "change --tokenizer-type");
+  EXPECT_THAT(refusal({.type = "HuggingFaceTokenizer", .model = "m", .vocab_file = "v"}),
+              HasSubstr("--vocab-file: is of GPT2BPETokenizer, BertWordPieceLowerCase, BertWordPieceCase"));
+  EXPECT_THAT(refusal({.type = "BertWordPieceCase", .model = "m", .merge_file = "x"}),
+              HasSubstr("--merge-file"));
+  EXPECT_THAT(refusal({.type = "Llama2Tokenizer", .model = "m", .special_in_documents = false}),
+              HasSubstr("--tokenizer-hf-no-include-special-tokens"));
+  EXPECT_THAT(refusal({.type = "Llama2Tokenizer", .model = "m", .tiktoken_pattern = "v1"}),
+              HasSubstr("--tiktoken-pattern"));
+  EXPECT_THAT(refusal({.type = "NullTokenizer", .vocab_size = 5, .tiktoken_num_special = 7}),
+              HasSubstr("--tiktoken-num-special-tokens"));
+}
+
 TEST(Tokenizer, TrainsModelsThatGiveEveryTextBackAndAreAlwaysTheSame) {
   std::vector<std::string> texts;
   std::ifstream in(vector_path("indexed/corpus_gpt2.jsonl"));

@@ -181,6 +181,14 @@ TEST(CompareLayouts, LossesAloneAreNoAgreement) {
   EXPECT_THAT(farthest_names(found), ElementsAre("lm_loss"));
 }
 
+TEST(CompareLayouts, AScaleThatNeverFitsIsGivenUp) {
+  const std::string fp16 = "--fp16 --initial-loss-scale 1e30 --min-loss-scale 1e30 ";
+  const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(1, fp16)}, 2);
+  EXPECT_EQ(found.steps, 0);
+  EXPECT_EQ(found.skipped, 102);
+  EXPECT_FALSE(found.agree());
+}
+
 // Losses too: a norm that clips, moments and weights of three steps.
 TEST(CompareLayouts, DeterministicModeGivesEqualBits) {
   for (const char* type : {"", "--bf16 ", "--fp16 --initial-loss-scale 1024 "}) {

@@ -1,9 +1,14 @@
 // See tokenizer.h: the choice of a tokenizer, and the one whose text is numbers.
 #include "colonnade/data/tokenizer.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <limits>
+#include <vector>
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/sentencepiece_tokenizer.h"
@@ -83,27 +88,92 @@ std::string file_for(const std::string& type, const char* flag, const std::strin
                                 flag, type, name));
 }
 
+std::unique_ptr<Tokenizer> null_tokenizer(const TokenizerOptions& o) {
+  return std::make_unique<NullTokenizer>(o.vocab_size);
+}
+std::unique_ptr<Tokenizer> sentencepiece(const TokenizerOptions& o) { return load_sentencepiece(o.model); }
+std::unique_ptr<Tokenizer> hugging_face(const TokenizerOptions& o) {
+  return load_hugging_face(o.model, o.special_in_documents);
+}
+std::unique_ptr<Tokenizer> gpt2(const TokenizerOptions& o) {
+  const std::string vocab = file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.json");
+  return load_gpt2(vocab, file_for(o.type, "--merge-file", o.merge_file, o.model, "merges.txt"));
+}
+std::unique_ptr<Tokenizer> bert(const TokenizerOptions& o) {
+  return load_bert(file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.txt"),
+                   o.type == "BertWordPieceLowerCase");
+}
+std::unique_ptr<Tokenizer> tiktoken(const TokenizerOptions& o) {
+  return load_tiktoken(o.model, {o.tiktoken_pattern, o.tiktoken_num_special, o.vocab_size});
+}
+
+/// Options that not every type takes.
+enum Option : unsigned { kVocabSize = 1, kVocabFile = 2, kMergeFile = 4, kDocuments = 8, kTiktoken = 16 };
+
+struct Type {
+  const char* name;
+  std::unique_ptr<Tokenizer> (*make)(const TokenizerOptions&);
+  unsigned takes = 0;
+};
+constexpr Type kTypes[] = {
+    {"HuggingFaceTokenizer", hugging_face, kDocuments},
+    {"GPT2BPETokenizer", gpt2, kVocabFile | kMergeFile},
+    {"SentencePieceTokenizer", sentencepiece},
+    {"GPTSentencePieceTokenizer", sentencepiece},
+    {"Llama2Tokenizer", sentencepiece},
+    {"TikTokenizer", tiktoken, kTiktoken | kVocabSize},
+    {"BertWordPieceLowerCase", bert, kVocabFile},
+    {"BertWordPieceCase", bert, kVocabFile},
+    {"NullTokenizer", null_tokenizer, kVocabSize},
+};
+
+std::string names_of(unsigned option) {
+  std::vector<std::string_view> names;
+  for (const Type& type : kTypes)
+    if (option == 0 || (type.takes & option) != 0) names.emplace_back(type.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void require_taken(const Type& type, const TokenizerOptions& o) {
+  const struct {
+    Option option;
+    const char* flag;
+    bool given;
+    std::string value;
+  } options[] = {
+      {kVocabSize, "--vocab-size", o.vocab_size != 0, fmt::format("{}", o.vocab_size)},
+      {kVocabFile, "--vocab-file", !o.vocab_file.empty(), o.vocab_file},
+      {kMergeFile, "--merge-file", !o.merge_file.empty(), o.merge_file},
+      {kDocuments, "--tokenizer-hf-no-include-special-tokens", !o.special_in_documents, "it"},
+      {kTiktoken, "--tiktoken-pattern", !o.tiktoken_pattern.empty(), o.tiktoken_pattern},
+      {kTiktoken, "--tiktoken-num-special-tokens", o.tiktoken_num_special != 1000,
+       fmt::format("{}", o.tiktoken_num_special)},
+  };
+  for (const auto& [option, flag, given, value] : options)
+    if (given && (type.takes & option) == 0)
+      throw ConfigError(fmt::format("{}: is of {}; got {} with {}; leave it out, or change --tokenizer-type",
+                                    flag, names_of(option), value, type.name));
+}
+
+const Type* type_of(std::string_view name) {
+  const auto* type = std::ranges::find(kTypes, name, &Type::name);
+  return type == std::end(kTypes) ? nullptr : type;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& o) {
-  if (o.type == "NullTokenizer") return std::make_unique<NullTokenizer>(o.vocab_size);
-  for (const char* type : {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"})
-    if (o.type == type) return load_sentencepiece(o.model);
-  if (o.type == "HuggingFaceTokenizer") return load_hugging_face(o.model, o.special_in_documents);
-  if (o.type == "GPT2BPETokenizer") {
-    const std::string vocab = file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.json");
-    return load_gpt2(vocab, file_for(o.type, "--merge-file", o.merge_file, o.model, "merges.txt"));
-  }
-  if (o.type == "BertWordPieceLowerCase" || o.type == "BertWordPieceCase")
-    return load_bert(file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.txt"),
-                     o.type == "BertWordPieceLowerCase");
-  if (o.type == "TikTokenizer")
-    return load_tiktoken(o.model, {o.tiktoken_pattern, o.tiktoken_num_special, o.vocab_size});
-  throw ConfigError(fmt::format(
-      "--tokenizer-type: must be HuggingFaceTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, "
-      "GPTSentencePieceTokenizer, Llama2Tokenizer, TikTokenizer, BertWordPieceLowerCase, BertWordPieceCase or "
-      "NullTokenizer; got '{}'; choose one",
-      o.type));
+  const Type* type = type_of(o.type);
+  if (type == nullptr)
+    throw ConfigError(
+        fmt::format("--tokenizer-type: must be one of {}; got '{}'; choose one", names_of(0), o.type));
+  require_taken(*type, o);
+  return type->make(o);
+}
+
+bool takes_vocab_size(std::string_view name) {
+  const Type* type = type_of(name);
+  return type != nullptr && (type->takes & kVocabSize) != 0;
 }
 
 std::string tokenizer_file(const std::string& model) { return main_file_of(model); }

@@ -49,24 +49,32 @@ class Tokenizer {
 };
 
 struct TokenizerOptions {
-  std::string type;             ///< --tokenizer-type
-  std::string model;            ///< --tokenizer-model
-  std::int64_t vocab_size = 0;  ///< --vocab-size; NullTokenizer and Megatron's tiktoken files only
-  std::string vocab_file = {};  ///< --vocab-file; GPT2BPETokenizer, BertWordPieceLowerCase, BertWordPieceCase
-  std::string merge_file = {};  ///< --merge-file; GPT2BPETokenizer
+  std::string type;                          ///< --tokenizer-type
+  std::string model;                         ///< --tokenizer-model
+  std::int64_t vocab_size = 0;               ///< --vocab-size
+  std::string vocab_file = {};               ///< --vocab-file
+  std::string merge_file = {};               ///< --merge-file
   bool special_in_documents = true;          ///< off by --tokenizer-hf-no-include-special-tokens
   std::string tiktoken_pattern = {};         ///< --tiktoken-pattern
   std::int64_t tiktoken_num_special = 1000;  ///< --tiktoken-num-special-tokens
 };
 
-/// Names of --tokenizer-type, with Megatron's meaning. The end of document is the eos, or else the sep.
-///   NullTokenizer            text is integers below --vocab-size separated by spaces; the end of document is
-///   the last id SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer    a SentencePiece .model
-///   file HuggingFaceTokenizer     a tokenizer.json, or a folder with one GPT2BPETokenizer         vocab.json
-///   and merges.txt, by flags or in the folder --tokenizer-model BertWordPieceLowerCase, BertWordPieceCase
-///   vocab.txt, by --vocab-file or --tokenizer-model TikTokenizer             ranks of tiktoken
-/// Throws ConfigError for another type or a missing setting, DataError for a bad file.
+/// The names of --tokenizer-type, with Megatron's meaning, and what each is made from besides `model`:
+/// - NullTokenizer: integers below `vocab_size` with spaces between them; the last one ends a document.
+///   `model` is not read.
+/// - SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer: a SentencePiece .model file.
+/// - HuggingFaceTokenizer: a tokenizer.json, or a folder with one; `special_in_documents`.
+/// - GPT2BPETokenizer: `vocab_file` and `merge_file`, or a folder with vocab.json and merges.txt.
+/// - BertWordPieceLowerCase, BertWordPieceCase: `vocab_file`, a vocab.txt or a folder with one.
+/// - TikTokenizer: ranks of tiktoken; `tiktoken_pattern`; for Megatron's files `tiktoken_num_special` and
+///   `vocab_size`.
+///
+/// A document ends with the eos, or else the sep. Throws ConfigError for another type, a missing option and
+/// one that the type does not take, DataError for a bad file.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
+
+/// Whether the type takes --vocab-size; the others know the size of their vocabulary.
+bool takes_vocab_size(std::string_view type);
 
 /// The file that decides the ids of a tokenizer at `model`: a file itself, or the one in a folder. Throws
 /// DataError when the folder holds none.

@@ -149,7 +149,10 @@ void guard_other_run(const config::Run& run, const std::optional<checkpoint::Fou
 
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
   if (run.data.tokenizer_type.empty()) return nullptr;
-  return data::make_tokenizer({run.data.tokenizer_type, run.data.tokenizer_model, run.model.vocab_size});
+  return data::make_tokenizer(
+      {.type = run.data.tokenizer_type,
+       .model = run.data.tokenizer_model,
+       .vocab_size = data::takes_vocab_size(run.data.tokenizer_type) ? run.model.vocab_size : 0});
 }
 
 data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer, const data::SoFar& done) {
