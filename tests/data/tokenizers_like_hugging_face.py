@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings: every tokenizer.json of
-tests/vectors/tokenizers, and those with other normalizers, pre-tokenizers, models, decoders and added tokens.
+tests/vectors/tokenizers, and those with other normalizers, pre-tokenizers, models, decoders and added tokens; folders
+with Transformers' AutoTokenizer.
 
     .venv/bin/python tests/data/tokenizers_like_hugging_face.py build/release/colonnade FOLDER [--strings 200000] [--seed 1]
 
@@ -17,6 +18,7 @@ import sys
 import unicodedata
 
 import tokenizers
+import transformers
 from tokenizers import Tokenizer
 
 VECTORS = pathlib.Path(__file__).resolve().parent.parent / "vectors/tokenizers"
@@ -169,6 +171,36 @@ def compare(program, folder, name, file, known_only, count, seed):
     return wrong
 
 
+def folders():
+    """(name, tokenizer.json, tokenizer_config.json) of folders whose parts Transformers changes by the configuration."""
+    general = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    yield "named", "llama3_bpe", {**general, "eos_token": "th", "pad_token": "<new>", "mask_token": "day"}
+    yield "more", "llama3_bpe", {**general, "additional_special_tokens": ["ab", "<sep>"], "extra_special_tokens": {"image_token": "É"}}
+    yield "listed", "qwen2_bpe", {**general, "add_bos_token": True, "bos_token": "<|endoftext|>", "extra_special_tokens": ["day", "..."]}
+    for lower in (True, False):
+        yield f"bert_{lower}", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", "do_lower_case": lower}
+        yield f"bert_accents_{lower}", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", "do_lower_case": not lower, "strip_accents": lower, "tokenize_chinese_chars": lower}
+        yield f"gpt2_{lower}", "gpt2_bpe", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": lower}
+        yield f"general_{lower}", "llama2_json", {**general, "add_prefix_space": lower, "add_bos_token": lower, "add_eos_token": not lower, "bos_token": "<s>", "eos_token": "</s>"}
+
+
+def compare_folder(program, folder, name, base, config, count, seed):
+    """Against AutoTokenizer, which reads both files."""
+    path = folder / name
+    path.mkdir()
+    shutil.copy(VECTORS / f"{base}.json", path / "tokenizer.json")
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs = transformers.AutoTokenizer.from_pretrained(path)
+    rng = random.Random(f"{seed} {name}")
+    texts = [random_text(rng, False) for _ in range(count)]
+    wrong = []
+    for special, flags in ((False, []), (True, ["--add-special-tokens"])):
+        ours = run(program, "encode", path, texts, *flags)
+        expected = [theirs.encode(text, add_special_tokens=special) for text in texts]
+        wrong += [(name, "ids", texts[i], ours[i], expected[i]) for i in range(count) if ours[i] != expected[i]]
+    return wrong
+
+
 def compare_training(program, folder):
     """Whether a trained tokenizer.json is the one that Hugging Face's trainer gives; a line for each difference."""
     corpus = VECTORS.parent / "indexed/corpus_gpt2.jsonl"
@@ -204,9 +236,11 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda case: compare(args.program, args.folder, *case, count, args.seed), cases):
             wrong += found
+    for case in folders():
+        wrong += compare_folder(args.program, args.folder, *case, count, args.seed)
     for name, what, text, ours, theirs in wrong[:20]:
         print(f"{name}: {what} of {text!r}: {str(ours)[:2000]} here, {str(theirs)[:2000]} in Hugging Face tokenizers")
-    print(f"tokenizers {tokenizers.__version__}: {len(cases)} tokenizers, {count} strings each, {len(wrong)} differences")
+    print(f"tokenizers {tokenizers.__version__}: {len(cases)} tokenizers, {len(list(folders()))} folders, {count} strings each, {len(wrong)} differences")
     sys.exit(1 if wrong else 0)
 
 

@@ -159,7 +159,6 @@ TEST_F(FolderTest, NamesSpecialTokens) {
   EXPECT_EQ(tokenizer->special().pad, -1);
   EXPECT_EQ(read({{"cls_token", "<|begin_of_text|>"}, {"sep_token", "<|end_of_text|>"}})->eod(), 1281)
       << "sep for eos";
-  EXPECT_THAT(message_of<DataError>([&] { (void)read({{"eos_token", "<none>"}}); }), HasSubstr("'<none>'"));
   EXPECT_THAT(message_of<DataError>([&] {
                 (void)read({{"added_tokens_decoder", {{"7", {{"content", "<|eot_id|>"}}}}}});
               }),
@@ -179,14 +178,77 @@ TEST_F(FolderTest, DocumentsGetTheIdsThatMegatronGivesThem) {
   EXPECT_EQ(file->eod(), 1281);
 }
 
-TEST_F(FolderTest, TheConfigurationReplacesThePostProcessor) {
-  const json config = {{"bos_token", "<|begin_of_text|>"},
-                       {"eos_token", "<|end_of_text|>"},
-                       {"add_bos_token", false},
-                       {"add_eos_token", true}};
-  Ids ids = read(config)->encode("some text");
-  ids.push_back(1281);
-  EXPECT_EQ(read(config)->encode_with_special("some text"), ids);
+TEST_F(FolderTest, ClassesWithEndsReplaceThePostProcessor) {
+  json config = {{"bos_token", "<|begin_of_text|>"},
+                 {"eos_token", "<|end_of_text|>"},
+                 {"add_bos_token", false},
+                 {"add_eos_token", true}};
+  Ids text = read(config)->encode("some text"), begun = text, ended = text;
+  begun.insert(begun.begin(), 1280);
+  ended.push_back(1281);
+  for (const char* name : {"", "PreTrainedTokenizerFast", "Qwen2Tokenizer"}) {
+    config["tokenizer_class"] = name;
+    EXPECT_EQ(read(config)->encode_with_special("some text"), begun) << name;
+  }
+  for (const char* name : {"LlamaTokenizerFast", "LlamaTokenizer", "GemmaTokenizerFast"}) {
+    config["tokenizer_class"] = name;
+    EXPECT_EQ(read(config)->encode_with_special("some text"), ended) << name;
+  }
+  config.erase("eos_token");
+  EXPECT_THAT(message_of<DataError>([&] { (void)read(config); }),
+              HasSubstr("add_eos_token: must have a eos_token"));
+}
+
+TEST_F(FolderTest, NamedTokensAreFoundInTexts) {
+  const auto plain = read(json::object());
+  const auto end = static_cast<std::int32_t>(plain->vocab_size());
+  ASSERT_EQ(plain->id_of("the"), -1);
+  const auto named = read({{"eos_token", "the"},  // ids as AutoTokenizer gives them
+                           {"pad_token", {{"content", "<new>"}, {"rstrip", true}}},
+                           {"additional_special_tokens", {"<more>"}},
+                           {"extra_special_tokens", {{"image_token", "<image>"}}}});
+  EXPECT_EQ(named->vocab_size(), end + 4);
+  EXPECT_EQ(named->eod(), end);
+  EXPECT_EQ(named->special().pad, end + 1);
+  EXPECT_EQ(named->encode("xthe<image><new>  <more>"),
+            (Ids{plain->encode("x")[0], end, end + 2, end + 1, end + 3}));
+  const auto own = read({{"eos_token", "th"}});
+  EXPECT_EQ(own->vocab_size(), end);
+  EXPECT_EQ(plain->encode(" the").size(), 1U);
+  EXPECT_EQ(own->encode(" the"), (Ids{plain->encode(" ")[0], plain->id_of("th"), plain->encode("e")[0]}));
+  const auto listed = read({{"added_tokens_decoder", {{std::to_string(end), {{"content", "<new>"}}}}}});
+  EXPECT_EQ(listed->encode("<new>"), Ids{end});
+  EXPECT_THAT(message_of<DataError>([&] {
+                (void)read({{"added_tokens_decoder", {{std::to_string(end + 7), {{"content", "<new>"}}}}}});
+              }),
+              HasSubstr("first behind its tokens"));
+  EXPECT_THAT(message_of<DataError>([&] {
+                (void)read({{"split_special_tokens", true}});
+              }),
+              HasSubstr("split_special_tokens"));
+}
+
+TEST_F(FolderTest, KeysOfClassesAreFollowed) {
+  json file = json::parse(read_file(vector_path("tokenizers/gpt2_bpe.json")));
+  write(folder_ / "tokenizer.json", file.dump());
+  const json space = {{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", true}};
+  EXPECT_EQ(read(space)->encode("the"), read(json::object())->encode(" the"));
+  EXPECT_NE(read(space)->encode("the"), read(json::object())->encode("the"));
+
+  write(folder_ / "tokenizer.json", read_file(vector_path("tokenizers/bert_wordpiece.json")));
+  const auto lower = read(json::object())->encode("Some été"),
+             cased =
+                 read({{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}})->encode("some été");
+  EXPECT_EQ(read({{"tokenizer_class", "BertTokenizerFast"}, {"do_lower_case", true}})->encode("Some été"),
+            lower);
+  EXPECT_NE(cased, read(json::object())->encode("some été")) << "accents stay";
+
+  write(folder_ / "tokenizer.json", read_file(vector_path("tokenizers/llama2_json.json")));
+  EXPECT_NO_THROW((void)read({{"tokenizer_class", "LlamaTokenizerFast"}, {"add_prefix_space", true}}));
+  EXPECT_THAT(message_of<DataError>([&] {
+                (void)read({{"tokenizer_class", "LlamaTokenizerFast"}, {"add_prefix_space", false}});
+              }),
+              HasSubstr("LlamaTokenizer would make it anew"));
 }
 
 TEST_F(FolderTest, TheFileThatDecidesIsFound) {

@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
-#include <string>
+#include <utility>
 
 namespace colonnade::config {
 namespace {
@@ -16,26 +15,28 @@ constexpr int kDeepest = 100;
 /// A list, or a number where `list` is false.
 struct Value {
   bool list = false;
+  std::int64_t number = 0;
   std::vector<std::int64_t> numbers;
 };
 
 class Reader {
  public:
-  explicit Reader(std::string_view text) {
-    std::ranges::copy_if(text, std::back_inserter(text_), [](char c) { return c != ' '; });
-  }
+  explicit Reader(std::string_view text) : text_(text) {}
 
   std::optional<Value> whole() {
     std::optional<Value> value = sum();
-    if (at_ == text_.size() || !value || value->list) return at_ == text_.size() ? value : std::nullopt;
-    *this = Reader("[" + text_ + "]");  // a list of YAML comes without its brackets: 0,1,1
-    value = factor();
-    return at_ == text_.size() ? value : std::nullopt;
+    if (at_end() || !value || value->list) return at_end() ? std::move(value) : std::nullopt;
+    at_ = depth_ = 0;  // a list of YAML comes without its brackets: 0,1,1
+    return items('\0');
   }
 
  private:
+  bool at_end() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    return at_ == text_.size();
+  }
   bool take(char c) {
-    if (at_ == text_.size() || text_[at_] != c) return false;
+    if (at_end() || text_[at_] != c) return false;
     ++at_;
     return true;
   }
@@ -49,7 +50,7 @@ class Reader {
         return std::nullopt;
       if (left->list)
         left->numbers.insert(left->numbers.end(), right->numbers.begin(), right->numbers.end());
-      else if (__builtin_add_overflow(left->numbers[0], right->numbers[0], &left->numbers[0]))
+      else if (__builtin_add_overflow(left->number, right->number, &left->number))
         return std::nullopt;
     }
     --depth_;
@@ -59,56 +60,54 @@ class Reader {
   std::optional<Value> product() {
     std::optional<Value> left = factor();
     while (left && take('*')) {
-      const std::optional<Value> right = factor();
+      std::optional<Value> right = factor();
       if (!right || (left->list && right->list)) return std::nullopt;
-      left = times(*left, *right);
+      if (right->list) std::swap(left, right);
+      if (!(left->list ? repeat(left->numbers, right->number)
+                       : !__builtin_mul_overflow(left->number, right->number, &left->number)))
+        return std::nullopt;
     }
     return left;
   }
 
-  static std::optional<Value> times(const Value& a, const Value& b) {
-    if (!a.list && !b.list) {
-      Value product = a;
-      if (__builtin_mul_overflow(a.numbers[0], b.numbers[0], &product.numbers[0])) return std::nullopt;
-      return product;
-    }
-    const Value& list = a.list ? a : b;
-    const std::int64_t count = std::max<std::int64_t>((a.list ? b : a).numbers[0], 0);
-    if (!list.numbers.empty() && count > static_cast<std::int64_t>(kLongest / list.numbers.size()))
-      return std::nullopt;
-    Value repeated{.list = true, .numbers = {}};
-    for (std::int64_t i = 0; i < count && !list.numbers.empty(); ++i)
-      repeated.numbers.insert(repeated.numbers.end(), list.numbers.begin(), list.numbers.end());
-    return repeated;
+  static bool repeat(std::vector<std::int64_t>& numbers, std::int64_t count) {
+    const std::size_t size = numbers.size();
+    if (size == 0) return true;
+    if (count > static_cast<std::int64_t>(kLongest / size)) return false;
+    numbers.resize(size * static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
+    for (std::size_t i = size; i < numbers.size(); ++i) numbers[i] = numbers[i - size];
+    return true;
   }
 
   std::optional<Value> factor() {
     if (take('(')) {
       std::optional<Value> inner = sum();
-      return take(')') ? inner : std::nullopt;
+      return take(')') ? std::move(inner) : std::nullopt;
     }
-    if (take('[')) return list();
+    if (take('[')) return items(']');
     std::int64_t number = 0;
-    const char* begin = text_.data() + at_;
+    const char* begin = text_.data() + (at_end() ? text_.size() : at_);
     const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), number);
     if (status != std::errc()) return std::nullopt;
     at_ += static_cast<std::size_t>(end - begin);
-    return Value{.list = false, .numbers = {number}};
+    return Value{.list = false, .number = number, .numbers = {}};
   }
 
-  std::optional<Value> list() {
-    Value made{.list = true, .numbers = {}};
-    while (!take(']')) {
+  /// Numbers up to `close`, \0 for the end of the text.
+  std::optional<Value> items(char close) {
+    const auto closes = [&] { return close == '\0' ? at_end() : take(close); };
+    Value made{.list = true, .number = 0, .numbers = {}};
+    while (!closes()) {
       if (!made.numbers.empty() && !take(',')) return std::nullopt;
-      if (take(']')) break;  // [1, 0,]
+      if (closes()) break;  // [1, 0,]
       const std::optional<Value> item = sum();
       if (!item || item->list || made.numbers.size() == kLongest) return std::nullopt;
-      made.numbers.push_back(item->numbers[0]);
+      made.numbers.push_back(item->number);
     }
     return made;
   }
 
-  std::string text_;
+  std::string_view text_;
   std::size_t at_ = 0;
   int depth_ = 0;
 };
@@ -131,7 +130,7 @@ std::optional<std::vector<bool>> layers_by(std::string_view text, std::int64_t l
   const std::optional<Value> value = Reader(text).whole();
   if (!value) return std::nullopt;
   if (!value->list) {
-    const std::int64_t step = value->numbers[0];
+    const std::int64_t step = value->number;
     if (step < 1) return std::nullopt;
     for (std::size_t i = 0; i < kind.size(); ++i) kind[i] = number(static_cast<std::int64_t>(i), step);
     return kind;

@@ -26,9 +26,8 @@ namespace colonnade::plan {
 ///               shared experts with n and t, scores and choices r (4 E + 8 k), and the rows' places: 16 R
 ///               + 12 r k etp, between ranks 16 R more by exchange, or 16 R + 12 r k ep etp by gathering, and
 ///               8 for each expert's count; with jitter and shared experts r h e
-///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask; a soft
-///   cap
-///               once more than the path without dropout, which then keeps them once, as sinks on CUDA do
+///   attention dropout keeps the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask
+///   a soft cap  once more than the path without dropout, which then keeps them once, as sinks on CUDA do
 ///               with one more column
 ///   sandwich norms  r h e 2 + their statistics
 ///   embedding   learned positions 8 r
@@ -38,11 +37,10 @@ namespace colonnade::plan {
 ///               another stage
 ///   head        n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1), for each further token as
 ///               much and 12 n (labels, mask); (1 + D) r h e that come from another stage
-///   stages without blocks keep their input, r h e states_in; outputs on their way count apart
-///   (held_messages) made again: of a stretch of layers only its input, r h e; of core_attn, not what lies
-///   between q, k, v and the
-///               attention output as [s, b, h]; of layernorm, not the norms' outputs; of mlp, moe and
-///               shared_experts nothing; of moe_act, not the activation's output
+///   no blocks   the input, r h e states_in; outputs on their way count apart (held_messages)
+///   made again  of a stretch of layers only its input, r h e; of core_attn, not what lies between q, k, v
+///               and the attention output as [s, b, h]; of layernorm, not the norms' outputs; of mlp, moe
+///               and shared_experts nothing; of moe_act, not the activation's output
 /// A test holds this to the built model.
 std::int64_t stage_activations(const config::Run& run, const StageBlocks& stage);
 

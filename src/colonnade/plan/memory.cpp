@@ -113,19 +113,18 @@ class StagePasses {
 
 /// By chunk.
 std::vector<ChunkMessages> messages_of(const config::Run& run, const std::vector<StageBlocks>& stages) {
+  const std::int64_t state = message_bytes(run, 1);
   std::vector<ChunkMessages> messages;
   for (const StageBlocks& stage : stages)
-    messages.push_back(
-        {message_bytes(run, stage.states_in), message_bytes(run, stage.states_out), stage.empty()});
+    messages.push_back({stage.states_in * state, stage.states_out * state, stage.empty()});
   return messages;
 }
 
-/// By place in the program: bytes that arrive beside what is computed there, with the batch of a micro-batch
-/// that is new on the rank.
-std::vector<std::int64_t> arriving_bytes(const config::Run& run, const Program& program,
-                                         const std::vector<ChunkMessages>& chunks,
+/// By place in the program: bytes that arrive beside what is computed there, with the batch, of so many
+/// bytes, of a micro-batch that is new on the rank.
+std::vector<std::int64_t> arriving_bytes(const Program& program, const std::vector<ChunkMessages>& chunks,
+                                         std::int64_t batch,
                                          const std::vector<std::vector<std::size_t>>& beside) {
-  const std::int64_t batch = batch_bytes(run);
   std::vector<std::int64_t> bytes;
   for (const auto& receives : beside) {
     std::int64_t& sum = bytes.emplace_back();
@@ -151,7 +150,7 @@ Peak peak_activations(const config::Run& run, const StageMemory& memory, const S
   const std::int64_t batch = batch_bytes(run);
   const std::vector<ChunkMessages> messages = messages_of(run, stages);
   const std::vector<std::int64_t> arriving =
-      arriving_bytes(run, program, messages, sound.messages[static_cast<std::size_t>(rank)].beside);
+      arriving_bytes(program, messages, batch, sound.messages[static_cast<std::size_t>(rank)].beside);
   const std::vector<std::int64_t> held = held_messages(sound, rank, messages);
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
@@ -214,6 +213,7 @@ void add_activations(const config::Run& run, const SoundSchedule& sound, std::ve
 
 /// Largest tensors of a forward pass that keeps nothing, with the batches and messages that lie beside it.
 void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
+  const std::int64_t message = message_bytes(run, 1), batch = batch_bytes(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     for (std::size_t i = 0; i < memory.stages.size(); ++i)
@@ -222,12 +222,11 @@ void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::ve
                    stage_evaluation(run, memory.stages[i],
                                     memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
     const Program& program = sound.schedule.programs[rank];
-    const std::vector<ChunkMessages> evaluated(memory.stages.size(),
-                                               {message_bytes(run, 1), message_bytes(run, 1), false});
-    memory.evaluation += std::ranges::max(arriving_bytes(run, program, evaluated,
+    const std::vector<ChunkMessages> evaluated(memory.stages.size(), {message, message, false});
+    memory.evaluation += std::ranges::max(arriving_bytes(program, evaluated, batch,
                                                          receives_beside(program, /*forward_only=*/true))) +
-                         most_batches(program, sound.schedule.chunks) * batch_bytes(run) +
-                         most_messages(program, sound.evaluation_messages) * message_bytes(run, 1);
+                         most_batches(program, sound.schedule.chunks) * batch +
+                         most_messages(program, sound.evaluation_messages) * message;
   }
 }
 

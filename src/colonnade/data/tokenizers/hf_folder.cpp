@@ -1,6 +1,8 @@
 // See hf_folder.h.
 #include "colonnade/data/tokenizers/hf_folder.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <initializer_list>
@@ -15,82 +17,179 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the files beside tokenizer.json say.
-struct Beside {
-  std::map<std::string, std::string> names;  ///< "eos_token": "</s>"
-  std::optional<bool> add_bos, add_eos;
+constexpr std::array kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
+                               "pad_token", "cls_token", "mask_token"};
+
+/// The id of a token; -1: there is none.
+std::int32_t id_of(const TokenizerParts& parts, std::string_view content) {
+  for (const AddedToken& token : parts.added)
+    if (token.content == content) return token.id;
+  return parts.model->vocabulary().id_of(content);
+}
+
+/// "</s>" or {"content": "</s>", "lstrip": false, ...}
+AddedToken token_of(const JsonView& json, bool special) {
+  AddedToken token;
+  token.content = json.is_text() ? json.text() : json.text("content");
+  if (token.content.empty()) json.refuse("must have a text", "none");
+  token.special = special;
+  if (json.is_text()) return token;
+  token.special = json.boolean("special", special);
+  token.normalized = json.boolean("normalized", !token.special);
+  token.single_word = json.boolean("single_word", false);
+  token.left_strip = json.boolean("lstrip", false);
+  token.right_strip = json.boolean("rstrip", false);
+  return token;
+}
+
+/// What the files of a folder say beside tokenizer.json, put into its parts.
+class Folder {
+ public:
+  explicit Folder(TokenizerParts& parts) : parts_(parts), end_(parts.model->vocabulary().end()) {
+    for (const AddedToken& token : parts_.added) end_ = std::max(end_, std::int64_t{token.id} + 1);
+  }
+
+  void read(const JsonView& json) {
+    if (json.boolean("split_special_tokens", false))
+      json.at("split_special_tokens").refuse("must be false, because special tokens are found in texts");
+    add_listed(json);
+    add_named(json);
+    std::string name = json.text("tokenizer_class", "");
+    if (name.ends_with("Fast")) name.resize(name.size() - 4);
+    if (name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend") return;
+    clean_as_bert(json);
+    begin_with_space(json, name);
+    if (takes_ends(name)) put_ends(json);
+  }
+
+  /// The special tokens that were named, or nothing.
+  [[nodiscard]] std::optional<SpecialIds> special() const {
+    if (names_.empty()) return std::nullopt;
+    const std::int32_t bos = named("bos_token"), eos = named("eos_token");
+    return SpecialIds{bos >= 0 ? bos : named("cls_token"), eos >= 0 ? eos : named("sep_token"),
+                      named("unk_token"), named("pad_token")};
+  }
+
+ private:
+  [[nodiscard]] std::int32_t named(const char* role) const {
+    const auto name = names_.find(role);
+    return name == names_.end() ? -1 : id_of(parts_, name->second);
+  }
+
+  /// Is found in texts from now on. A new text gets the next id.
+  void add(AddedToken token) {
+    for (const AddedToken& known : parts_.added)
+      if (known.content == token.content) return;
+    token.id = parts_.model->vocabulary().id_of(token.content);
+    if (token.id < 0) token.id = static_cast<std::int32_t>(end_++);
+    parts_.added.push_back(std::move(token));
+  }
+
+  /// added_tokens_decoder: {"7": {"content": ...}, ...}, by id.
+  void add_listed(const JsonView& json) {
+    const auto listed = json.find("added_tokens_decoder");
+    if (!listed) return;
+    std::map<std::int64_t, JsonView> by_id;
+    for (const auto& [key, value] : listed->object()) {
+      const JsonView token = listed->member(value, key);
+      std::int64_t id = -1;
+      const auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), id);
+      if (status != std::errc() || end != key.data() + key.size())
+        token.refuse("must have an id for its key");
+      by_id.emplace(id, token);
+    }
+    for (const auto& [id, json_token] : by_id) {
+      const AddedToken token = token_of(json_token, false);
+      const std::int32_t own = id_of(parts_, token.content);
+      if (own < 0 ? id != end_ : id != own)
+        json_token.refuse(
+            fmt::format("must be token {} of tokenizer.json, or the first behind its tokens", id),
+            own < 0 ? fmt::format("none, {} tokens", end_) : std::to_string(own), "mend one of the files");
+      add(token);
+    }
+  }
+
+  /// "eos_token": "</s>" and the like, and lists of further ones.
+  void add_named(const JsonView& json) {
+    for (const char* role : kRoles) {
+      const auto token = json.find(role);
+      if (!token || names_.contains(role)) continue;
+      const AddedToken named = token_of(*token, true);
+      names_[role] = named.content;
+      add(named);
+    }
+    const std::array lists = {json.find("extra_special_tokens"), json.find("additional_special_tokens")};
+    for (const auto& list : lists)  // tokens with names of their own come first
+      if (list && !list->is_array())
+        for (const auto& [name, value] : list->object()) add(token_of(list->member(value, name), true));
+    for (const auto& list : lists)
+      if (list && list->is_array())
+        for (const JsonView& token : list->items()) add(token_of(token, true));
+  }
+
+  void clean_as_bert(const JsonView& json) {
+    for (Normalizer& part : parts_.normalizers) {
+      auto* bert = std::get_if<BertCleaning>(&part);
+      if (bert == nullptr) continue;
+      if (json.find("do_lower_case")) bert->strip_accents = bert->lower = json.boolean("do_lower_case");
+      bert->strip_accents = json.boolean("strip_accents", bert->strip_accents);
+      bert->split_chinese = json.boolean("tokenize_chinese_chars", bert->split_chinese);
+    }
+  }
+
+  /// Classes whose only step is that of bytes take the key; others make all steps anew, and must agree.
+  void begin_with_space(const JsonView& json, const std::string& name) {
+    const auto space = json.find("add_prefix_space");
+    if (!space) return;
+    std::vector<PreTokenizer>& steps = parts_.pre_tokenizers;
+    if (steps.size() == 1 && std::holds_alternative<ByteLevelStep>(steps[0])) {
+      std::get<ByteLevelStep>(steps[0]).add_prefix_space = space->boolean();
+      return;
+    }
+    if (!takes_ends(name)) return;
+    bool does = false;
+    for (const Normalizer& part : parts_.normalizers) does = does || std::holds_alternative<Prepend>(part);
+    for (const PreTokenizer& part : steps) {
+      const auto* mark = std::get_if<MetaspaceStep>(&part);
+      does = does || (mark != nullptr && mark->prepend != MetaspaceStep::Prepend::kNever);
+    }
+    if (does != space->boolean())
+      space->refuse(fmt::format("must be what tokenizer.json does, because {} would make it anew", name),
+                    space->boolean() ? "true" : "false",
+                    "change one of the files, or make tokenizer_class PreTrainedTokenizerFast");
+  }
+
+  /// Classes for which add_bos_token and add_eos_token say more than the post-processor.
+  static bool takes_ends(const std::string& name) {
+    constexpr std::array kNames = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
+                                   "CohereTokenizer"};
+    return std::ranges::find(kNames, name) != kNames.end();
+  }
+
+  /// bos text eos, bos text eos bos text eos
+  void put_ends(const JsonView& json) {
+    if (!json.find("add_bos_token") && !json.find("add_eos_token")) return;
+    const auto end_of = [&](const char* key, const char* role) {
+      if (!json.boolean(key, false)) return std::int32_t{-1};
+      if (!names_.contains(role)) json.at(key).refuse(fmt::format("must have a {} to add", role), "none");
+      return named(role);
+    };
+    const std::int32_t bos = end_of("add_bos_token", "bos_token"), eos = end_of("add_eos_token", "eos_token");
+    using Part = PostProcessor::Part;
+    std::vector<Part> single, pair;
+    for (const std::int32_t type : {0, 1}) {
+      if (bos >= 0) pair.push_back({Part::Kind::kSpecial, {bos}, type});
+      pair.push_back({type == 0 ? Part::Kind::kFirst : Part::Kind::kSecond, {}, type});
+      if (eos >= 0) pair.push_back({Part::Kind::kSpecial, {eos}, type});
+      if (type == 0) single = pair;
+    }
+    parts_.post_processor = {std::move(single), std::move(pair)};
+  }
+
+  TokenizerParts& parts_;
+  std::int64_t end_;  ///< the first id that nothing has
+  std::map<std::string, std::string> names_;
 };
-
-constexpr std::initializer_list<const char*> kRoles = {"bos_token", "eos_token", "unk_token",
-                                                       "sep_token", "pad_token", "cls_token"};
-
-void read_names(const JsonView& json, Beside& beside) {
-  for (const char* role : kRoles)
-    if (const auto token = json.find(role); token && !beside.names.contains(role))
-      beside.names[role] = token->is_text() ? token->text() : token->text("content");
-}
-
-/// Tokens that the configuration knows must be those of tokenizer.json: Transformers would add others on the
-/// fly.
-void check_added(const JsonView& json, const PartsTokenizer& tokenizer) {
-  const auto added = json.find("added_tokens_decoder");
-  if (!added) return;
-  for (const auto& [key, value] : added->object()) {
-    std::int64_t id = -1;
-    std::from_chars(key.data(), key.data() + key.size(), id);
-    const JsonView token = added->member(value, key);
-    if (const std::int32_t own = tokenizer.id_of(token.text("content")); own != id)
-      token.refuse(fmt::format("must be token {} of tokenizer.json", id),
-                   own < 0 ? "none" : std::to_string(own), "add it there");
-  }
-}
-
-Beside read_beside(const fs::path& folder, const PartsTokenizer& tokenizer) {
-  Beside beside;
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    const std::string path = (folder / name).string();
-    if (!fs::is_regular_file(path)) continue;
-    with_json(path, read_file(path), [&](const JsonView& json) {
-      read_names(json, beside);
-      check_added(json, tokenizer);
-      if (const auto add = json.find("add_bos_token")) beside.add_bos = add->boolean();
-      if (const auto add = json.find("add_eos_token")) beside.add_eos = add->boolean();
-    });
-  }
-  return beside;
-}
-
-/// bos text eos, bos text eos bos text eos
-PostProcessor between(std::int32_t bos, std::int32_t eos) {
-  using Part = PostProcessor::Part;
-  std::vector<Part> single, pair;
-  for (const std::int32_t type : {0, 1}) {
-    if (bos >= 0) pair.push_back({Part::Kind::kSpecial, {bos}, type});
-    pair.push_back({type == 0 ? Part::Kind::kFirst : Part::Kind::kSecond, {}, type});
-    if (eos >= 0) pair.push_back({Part::Kind::kSpecial, {eos}, type});
-    if (type == 0) single = pair;
-  }
-  return {std::move(single), std::move(pair)};
-}
-
-/// Special tokens of a folder.
-void name_special(PartsTokenizer& tokenizer, const Beside& beside, const fs::path& folder) {
-  const auto id_of = [&](const char* role) {
-    const auto name = beside.names.find(role);
-    if (name == beside.names.end()) return std::int32_t{-1};
-    const std::int32_t id = tokenizer.id_of(name->second);
-    if (id < 0)
-      throw DataError(fmt::format("{}: {} must be a token of tokenizer.json; got '{}'; add it there",
-                                  folder.string(), role, name->second));
-    return id;
-  };
-  const std::int32_t bos = id_of("bos_token"), eos = id_of("eos_token");
-  if (beside.add_bos || beside.add_eos)
-    tokenizer.set_post_processor(
-        between(beside.add_bos.value_or(false) ? bos : -1, beside.add_eos.value_or(false) ? eos : -1));
-  tokenizer.set_special({bos >= 0 ? bos : id_of("cls_token"), eos >= 0 ? eos : id_of("sep_token"),
-                         id_of("unk_token"), id_of("pad_token")});
-}
 
 /// Special tokens of a lone file, by the names that families use.
 void guess_special(PartsTokenizer& tokenizer) {
@@ -126,14 +225,18 @@ std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool
     guess_special(*tokenizer);
     return tokenizer;
   }
-  const fs::path folder(model);
-  auto tokenizer = read_tokenizer_json((folder / "tokenizer.json").string());
-  const Beside beside = read_beside(folder, *tokenizer);
-  if (beside.names.empty()) {
+  const fs::path path(model);
+  TokenizerParts parts = read_tokenizer_parts((path / "tokenizer.json").string());
+  Folder folder(parts);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+    if (const std::string file = (path / name).string(); fs::is_regular_file(file))
+      with_json(file, read_file(file), [&](const JsonView& json) { folder.read(json); });
+  const auto special = folder.special();
+  auto tokenizer = std::make_unique<PartsTokenizer>(std::move(parts));
+  if (special)
+    tokenizer->set_special(*special);
+  else
     guess_special(*tokenizer);
-  } else {
-    name_special(*tokenizer, beside, folder);
-  }
   tokenizer->set_special_in_documents(special_in_documents);
   return tokenizer;
 }

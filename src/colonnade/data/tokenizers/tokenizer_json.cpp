@@ -186,13 +186,16 @@ Merges merges_of_texts(const std::vector<TextMerge>& texts, const Vocabulary& vo
   return {merges, where};
 }
 
-std::unique_ptr<PartsTokenizer> read_tokenizer_json(const std::string& path) {
+TokenizerParts read_tokenizer_parts(const std::string& path) {
   if (!std::filesystem::is_regular_file(path))
     throw DataError(fmt::format("{}: must be a tokenizer.json; got {}; check --tokenizer-model", path,
                                 std::filesystem::exists(path) ? "a folder" : "no such file"));
   const std::string text = read_file(path);
-  return with_json(path, text,
-                   [](const JsonView& json) { return std::make_unique<PartsTokenizer>(parts_of(json)); });
+  return with_json(path, text, parts_of);
+}
+
+std::unique_ptr<PartsTokenizer> read_tokenizer_json(const std::string& path) {
+  return std::make_unique<PartsTokenizer>(read_tokenizer_parts(path));
 }
 
 }  // namespace colonnade::data
