@@ -190,7 +190,10 @@ TokenizerParts read_tokenizer_parts(const std::string& path) {
   if (!std::filesystem::is_regular_file(path))
     throw DataError(fmt::format("{}: must be a tokenizer.json; got {}; check --tokenizer-model", path,
                                 std::filesystem::exists(path) ? "a folder" : "no such file"));
-  const std::string text = read_file(path);
+  return tokenizer_parts_of(path, read_file(path));
+}
+
+TokenizerParts tokenizer_parts_of(const std::string& path, const std::string& text) {
   return with_json(path, text, parts_of);
 }
 

@@ -11,6 +11,8 @@ namespace colonnade::data {
 /// Throws DataError with file and JSON path for a file that is missing, damaged or says something that is not
 /// known here. Memory and time are bounded by the size of the file.
 TokenizerParts read_tokenizer_parts(const std::string& path);
+/// The same of the text of a file; `path` is for messages.
+TokenizerParts tokenizer_parts_of(const std::string& path, const std::string& text);
 /// What works with these parts.
 std::unique_ptr<PartsTokenizer> read_tokenizer_json(const std::string& path);
 
