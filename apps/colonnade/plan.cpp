@@ -282,9 +282,6 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
         "--global-batch-size: must be given with --search, which chooses the micro-batch; got none; write "
         "--global-batch-size N");
   }
-  if (parsed.run.parallel.hybrid_context_parallel)
-    parsed.faults.emplace_back(
-        "--search: looks for one context size for all sequences; got --hybrid-context-parallel; leave it out");
   if (!parsed.extras.contains("--world-size"))
     parsed.faults.emplace_back("--world-size: must be given with --search; got none; write --world-size N");
   if (parsed.extras.contains("--dry-run"))
@@ -310,6 +307,10 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
         result.candidates));
   }
   const plan::FoundLayout& best = result.best.front();
+  if (config::Run derived = best.run; derived.parallel.hybrid_context_parallel) {
+    config::derive(derived);
+    fmt::print("groups by length: {}\n", plan::hybrid_text(derived));
+  }
   fmt::print("\n{}\nthe best as flags beside those given: {}\n", plan::step_time_text(best.time, *hardware),
              plan::shell_line(plan::flags_between(parsed.run, best.run)));
   if (const std::string file = extra(parsed, "--yaml"); !file.empty())

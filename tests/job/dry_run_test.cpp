@@ -55,7 +55,10 @@ TEST(DryRun, OfContextRanksOfEveryKind) {
       {"--cp-comm-type p2p", "--cp-comm-type all_gather", "--cp-comm-type a2a",
        "--cp-comm-type a2a+p2p --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2",
        ("--cp-comm-type p2p --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --reset-attention-mask "
-        "--reset-position-ids --calculate-per-token-loss")}) {
+        "--reset-position-ids --calculate-per-token-loss"),
+       ("--cp-comm-type p2p --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --reset-attention-mask "
+        "--reset-position-ids --calculate-per-token-loss --mtp-num-layers 1 --attention-dropout 0.1 "
+        "--hidden-dropout 0.1 --num-virtual-stages-per-pipeline-rank 2 --overlap-grad-reduce")}) {
     SCOPED_TRACE(kind);
     const std::string flags = fmt::format(
         "--context-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 "
@@ -144,9 +147,15 @@ TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
 
 // Ranks without a head know no loss whose tokens they could divide by.
 TEST(DryRun, OfALossPerTokenNeedsNoHead) {
-  for (const char* more : {"", "--context-parallel-size 2 --cp-comm-type all_gather ",
-                           ("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --cp-comm-type "
-                            "all_gather --reset-position-ids --reset-attention-mask ")}) {
+  for (const char* more :
+       {"", "--context-parallel-size 2 --cp-comm-type all_gather ",
+        ("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --cp-comm-type "
+         "all_gather --reset-position-ids --reset-attention-mask "),
+        "--mtp-num-layers 2 ",
+        ("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --cp-comm-type "
+         "all_gather --reset-position-ids --reset-attention-mask --use-megatron-fsdp "
+         "--num-experts 4 --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall "
+         "--moe-aux-loss-coeff 0.01 --moe-z-loss-coeff 0.01 ")}) {
     SCOPED_TRACE(more);
     expect_as_planned(test::planned_run(
         {"", 4,

@@ -302,6 +302,24 @@ TEST(PlannedTraffic, OfRanksThatShareSequencesByLengthIsExact) {
     }
 }
 
+TEST(PlannedTraffic, OfExpertsAndShardedUnitsBesideSequencesByLengthIsExact) {
+  const Planned layout{"HybridEp2", 4,
+                       "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 20 --cp-comm-type all_gather "
+                       "--reset-attention-mask --reset-position-ids --calculate-per-token-loss "
+                       "--micro-batch-size 1 --global-batch-size 4 --use-megatron-fsdp "
+                       "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall "};
+  const config::Run run = test::planned_run(
+      layout, test::odd("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 "), "meta");
+  const auto [traffic, stage] = said_by(run, 0);
+  const auto plan = plan::plan_traffic(run)[stage];
+  EXPECT_GT(plan.experts, 0);
+  double experts = 0;
+  for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 2);
+  EXPECT_DOUBLE_EQ(experts, plan.experts);
+  EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 4) + sent_over(traffic, "edp", 2), plan.data);
+  EXPECT_GT(sent(traffic, {{}, 1, 2}, "dp-cp.2.run"), 0);
+}
+
 /// Tables that several stages hold, each of which two do here.
 TEST(PlannedTraffic, OfStagesIsExact) {
   const Planned layouts[] = {

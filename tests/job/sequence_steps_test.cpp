@@ -58,8 +58,8 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
       for (const SharedSequence& one : sequence_step(batches, run, rank, 24).microbatches) {
         const tensor::Batch batch = sequence_batch(one, parts);
         sizes.insert(one.ranks);
-        EXPECT_EQ(batch.context_ranks(), one.ranks);
-        EXPECT_EQ(batch.to(at::kCPU).context_ranks(), one.ranks);
+        EXPECT_EQ(batch.share().ranks, one.ranks);
+        EXPECT_EQ(batch.to(at::kCPU).share().ranks, one.ranks);
         EXPECT_EQ(batch.at("tokens").size(1) % std::lcm(one.ranks > 1 ? 2 : 1, parts), 0);
         EXPECT_LE(batch.at("tokens").size(1), 16);
         EXPECT_FALSE(batch.find("attention_mask").defined());
@@ -116,6 +116,54 @@ TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
         job.evaluate(2, [&](int i) { return evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
     EXPECT_NEAR(got, expected, 2e-5 * expected);
   });
+}
+
+TEST(SequenceSteps, AreEquallyManyWhereSomethingCountsOnIt) {
+  const auto counts = [](const std::string& flags) {
+    const config::Run run = run_of(8, kHybrid + flags);
+    const auto batches = test::long_tailed(run, 2.5);
+    std::set<std::size_t> all;
+    for (int rank = 0; rank < plan::hybrid_ranks(run.parallel); ++rank)
+      all.insert(sequence_step(batches, run, rank, 0).microbatches.size());
+    return all;
+  };
+  EXPECT_GT(counts("").size(), 1U);
+  EXPECT_GT(counts("--use-distributed-optimizer").size(), 1U);
+  EXPECT_GT(counts("--num-experts 4").size(), 1U) << "nothing is exchanged";
+  for (const char* flags :
+       {"--num-experts 4 --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
+        "--use-megatron-fsdp --untie-embeddings-and-output-weights", "--overlap-grad-reduce"})
+    EXPECT_EQ(counts(flags).size(), 1U) << flags;
+  const auto groups = counts(
+      "--num-layers 4 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+      "--microbatch-group-size-per-virtual-pipeline-stage 7");
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(*groups.begin() % 7, 0U) << "the schedule takes whole groups";
+}
+
+TEST(SequenceSteps, WithoutASequenceHaveOneTokenForEachPart) {
+  for (const int parts : {1, 2}) {
+    const tensor::Batch batch =
+        sequence_batch({.whole = {.micro_batch = 1, .samples = {3}}, .sample = 64, .further = {0}}, parts);
+    EXPECT_EQ(batch.at("tokens").sizes(), at::IntArrayRef({1, parts}));
+    EXPECT_EQ(batch.at("loss_mask").sum().item<float>(), 0);
+    EXPECT_EQ(batch.at("loss_mask_ahead_1").sum().item<float>(), 0);
+    EXPECT_EQ(batch.share().ranks, 1);
+    EXPECT_EQ(batch.share().tokens, 0);
+  }
+}
+
+TEST(SequenceSteps, KnowTheirPlaceInTheSample) {
+  const config::Run run = run_of(4, kHybrid);
+  const auto batches = test::long_tailed(run, 2.5);
+  for (int rank = 0; rank < 4; ++rank)
+    for (const SharedSequence& one : sequence_step(batches, run, rank, 0).microbatches) {
+      const auto whole = batches.get(std::array{one.whole.samples.at(0)}, data::Masks::kLeftOut);
+      ASSERT_EQ(one.sample, whole.seq);
+      for (std::int64_t i = 0; i < one.whole.seq; ++i)
+        EXPECT_EQ(one.whole.tokens[static_cast<std::size_t>(i)],
+                  whole.tokens[static_cast<std::size_t>(one.begin + i)]);
+    }
 }
 
 TEST(SequenceSteps, AreTheOnlyBatchesOfLayersWithGroupsOfSeveralSizes) {

@@ -42,5 +42,22 @@ TEST(GptLoss, IsTheMeanOrTheSumOverTheTokensOfTheMask) {
   EXPECT_EQ(token_loss(losses, nothing, false).value.item<double>(), 0) << "no token counts";
 }
 
+// Their mean times the tokens that the next one's loss has, where a mean over the micro-batch weighs as all
+// of its tokens.
+TEST(GptLoss, OfFurtherTokensWeighsAsTheTokensThatCount) {
+  const at::Tensor ids = at::arange(8).view({1, 8});
+  const at::Tensor mask = at::tensor({1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0}, at::kFloat).view({1, 8});
+  tensor::Batch batch({{"tokens", ids}, {"labels", ids}, {"loss_mask", mask}});
+  put_further_per_token(batch, 2);
+  for (const auto& [k, counted] : {std::pair{1, 5.0}, std::pair{2, 5.0}}) {
+    const at::Tensor own = batch.at(fmt::format("loss_mask_ahead_{}", k));
+    EXPECT_EQ(own.sum().item<double>(), counted);
+    const double all_tokens = 8, weight = own.sum().item<double>() /
+                                          batch.at(fmt::format("loss_count_ahead_{}", k)).item<double>() *
+                                          all_tokens;
+    EXPECT_NEAR(weight, mask.sum().item<double>(), 1e-6);
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::job

@@ -242,7 +242,7 @@ TEST(Moe, RoutersReadNoiseInTrainingAlone) {
   };
   const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   const auto key =
-      dropout_key(dropout_stream(context.seed, params.router.name), context.sequence_part(), x, training);
+      dropout_key(dropout_stream(context.seed, params.router.name), SharedRows(context), x, training);
   EXPECT_TRUE(at::equal(scores(noisy, x, training), scores(plain, ops::jitter(x, 0.5, key), training)));
   EXPECT_GT(test::distance(scores(noisy, x, training), scores(plain, x, training)), 1e-3);
   EXPECT_TRUE(at::equal(scores(noisy, x, evaluation), scores(plain, x, evaluation)));

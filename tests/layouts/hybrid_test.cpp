@@ -19,9 +19,22 @@ constexpr const char* kLatent =
     "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
     "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm ";
 
-void expect_agreement(const std::string& model, int world, const std::string& cut) {
+/// Mixtures whose losses count every token alike, and a bias that follows how many chose each expert.
+const std::string kExperts =
+    "--untie-embeddings-and-output-weights --position-embedding-type rope --disable-bias-linear --swiglu "
+    "--num-experts 4 --moe-layer-freq 2 --moe-ffn-hidden-size 16 --moe-router-topk 2 --moe-z-loss-coeff 0.1 "
+    "--moe-shared-expert-intermediate-size 12 --moe-token-dispatcher-type alltoall "
+    "--moe-router-score-function sigmoid --moe-router-enable-expert-bias ";
+/// With losses of each sequence.
+const std::string kBalanced =
+    kExperts + "--moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.5 0.25 ";
+constexpr const char* kOneRank = "--hybrid-context-parallel ";
+
+/// With `reference`, of one rank: nothing, whole samples with masks of documents.
+void expect_agreement(const std::string& model, int world, const std::string& cut,
+                      const std::string& reference = "") {
   SCOPED_TRACE(fmt::format("{} ranks: {}{}", world, model, cut));
-  const config::Run whole = settings(1, words(kSmall + kDocuments + model));
+  const config::Run whole = settings(1, words(kSmall + kDocuments + model + reference));
   const config::Run shared =
       settings(world, words(kSmall + kDocuments + model + "--hybrid-context-parallel " + cut));
   const auto batches = long_tailed(whole, 2.5);
@@ -96,6 +109,73 @@ TEST(Hybrid, EveryAttentionMayBeShared) {
   for (const char* kind : {"a2a", "p2p", "all_gather"})
     expect_agreement(std::string(kUntied) + "--attn-logit-softcapping 0.5 --final-logit-softcapping 2 ", 4,
                      cut + "--cp-comm-type " + kind);
+}
+
+TEST(Hybrid, ExpertsMayBeShared) {
+  const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
+  for (const char* cut :
+       {"--expert-model-parallel-size 2", "--expert-model-parallel-size 4 --context-parallel-size 2",
+        "--expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel",
+        "--expert-model-parallel-size 4 --tensor-model-parallel-size 2 --sequence-parallel "
+        "--expert-tensor-parallel-size 1 --use-distributed-optimizer",
+        "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2 --moe-shared-expert-overlap",
+        "--expert-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
+        "--recompute-num-layers 1"}) {
+    expect_agreement(kExperts, 8, tokens + cut);
+    expect_agreement(kBalanced, 8, tokens + cut, kOneRank);
+  }
+}
+
+TEST(Hybrid, WhatIsDroppedIsThatOfTheSample) {
+  const std::string drops = "--hidden-dropout 0.1 --attention-dropout 0.1 ";
+  const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
+  for (const char* kind : {"p2p", "all_gather", "a2a"})
+    expect_agreement(kTied + drops, 4, tokens + "--cp-comm-type " + kind);
+  for (const char* cut :
+       {"--tensor-model-parallel-size 2 --sequence-parallel", "--pipeline-model-parallel-size 2",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"})
+    expect_agreement(kUntied + drops, 8, tokens + cut);
+  expect_agreement(kExperts + drops + "--moe-input-jitter-eps 0.2 ", 4,
+                   tokens + "--expert-model-parallel-size 2");
+}
+
+TEST(Hybrid, WhatCountsOnEqualPassesMayStandBeside) {
+  const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
+  for (const char* cut :
+       {"--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+        "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+        "--microbatch-group-size-per-virtual-pipeline-stage 3 --delay-wgrad-compute",
+        "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --overlap-grad-reduce "
+        "--overlap-param-gather --pipeline-model-parallel-size 2",
+        "--overlap-grad-reduce --ddp-bucket-size 3000",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"})
+    expect_agreement(std::string(kUntied) + "--num-layers 4 ", 8, tokens + cut);
+}
+
+TEST(Hybrid, FurtherTokensCountAsThoseOfTheSample) {
+  const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
+  const std::string two = std::string(kUntied) + "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 ";
+  expect_agreement(two, 1, "");
+  expect_agreement(two, 4, tokens);
+  expect_agreement(kFurther, 8, tokens + "--tensor-model-parallel-size 2 --sequence-parallel");
+  expect_agreement(two, 8, tokens + "--pipeline-model-parallel-size 2");
+}
+
+TEST(Hybrid, AllOfItMayStandTogether) {
+  const std::string model = "--num-layers 4 --mtp-num-layers 1 --hidden-dropout 0.1 --attention-dropout 0.1 ";
+  const std::string cut =
+      "--max-seqlen-per-dp-cp-rank 16 --expert-model-parallel-size 2 --use-megatron-fsdp "
+      "--data-parallel-sharding-strategy optim_grads_params ";
+  expect_agreement(kBalanced + model, 4, cut, kOneRank);
+  expect_agreement(kBalanced + model, 8,
+                   cut + "--tensor-model-parallel-size 2 --sequence-parallel --overlap-grad-reduce",
+                   kOneRank);
+  expect_agreement(kBalanced + model, 8,
+                   cut + "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+                   kOneRank);
 }
 
 TEST(Hybrid, OneRankAndFewSequencesAreCasesOfIt) {

@@ -55,6 +55,23 @@ TEST(Dropout, DropsTheSameElementsInEveryCut) {
   }
 }
 
+TEST(Dropout, OfASequenceWithinASampleIsTheSamples) {
+  const Tensor x = test::random({kRows, 2, kCols}, at::kFloat);
+  DropoutKey within = key();
+  within.begin = 2;
+  within.jump_row = 1;  // rows 2 and 4 of the sample
+  within.jump_to = 2;
+  const Tensor rows = at::tensor({2, 4}, test::options(at::kLong));
+  EXPECT_TRUE(
+      at::equal(dropout(x.index_select(0, rows), 0.2, within), dropout(x, 0.2, key()).index_select(0, rows)));
+  const Tensor weights = test::random({2, 3, kRows, kRows}, at::kFloat);
+  DropoutKey sequence = key();
+  sequence.begin = 3;
+  const auto cut = [](const Tensor& t) { return t.narrow(2, 3, 2).narrow(3, 3, 2); };
+  EXPECT_TRUE(at::equal(attention_dropout(cut(weights).contiguous(), 0.2, sequence),
+                        cut(attention_dropout(weights, 0.2, key()))));
+}
+
 TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
   at::manual_seed(1);
   for (const auto type : test::kTypes)

@@ -116,11 +116,16 @@ struct Walker {
 /// at once, and receives their letter.
 class World {
  public:
-  World(const ContextGroups& groups, int ranks, int stages, const std::function<Schedule(int, int)>& make)
-      : ranks_(ranks), stages_(stages) {
+  /// With `passes` all ranks run so many, and in each `together` neighbours wait for each other, as those do
+  /// that share experts.
+  World(const ContextGroups& groups, int ranks, int stages, const std::function<Schedule(int, int)>& make,
+        int passes = 0, int together = 1)
+      : ranks_(ranks), stages_(stages), together_(together) {
     for (int d = 0; d < ranks; ++d)
       for (int p = 0; p < stages; ++p) {
         auto shares = groups.of(d);
+        if (passes > 0)
+          shares.resize(static_cast<std::size_t>(passes), {.sequence = 0, .first = d, .ranks = 1});
         Schedule schedule = make(stages, static_cast<int>(shares.size()));
         walkers_.push_back({d, p, std::move(shares), std::move(schedule)});
       }
@@ -141,10 +146,11 @@ class World {
   bool step(Walker& w) {
     const Action& a = w.program()[w.at];
     auto& letters = [&]() -> std::vector<int>& {
-      const int from = w.stage + (a.act == Do::kSendActivation   ? 0
-                                  : a.act == Do::kRecvActivation ? -1
-                                  : a.act == Do::kSendGradient   ? 0
-                                                                 : 1);
+      const int here = w.stage + stages_;  // the ring of interleaved stages goes on at the first rank
+      const int from = (a.act == Do::kRecvActivation ? here - 1
+                        : a.act == Do::kRecvGradient ? here + 1
+                                                     : here) %
+                       stages_;
       const bool forward = a.act == Do::kSendActivation || a.act == Do::kRecvActivation;
       return letters_[{w.coordinate, from, forward}];
     }();
@@ -155,18 +161,23 @@ class World {
       letters.erase(letters.begin());
     }
     if (a.act != Do::kForward && !gives_input_gradient(a.act)) return ++w.at, true;
-    const SequenceShare share = w.share();
-    for (int d = share.first; d < share.first + share.ranks; ++d) {
+    int size = std::max(w.share().ranks, together_);
+    const auto first = [&] { return w.coordinate / size * size; };
+    for (int d = first(); d < first() + size; ++d) {
       const Walker& other = walker(d, w.stage);
       if (other.done()) return false;
       const Action& theirs = other.program()[other.at];
-      if (theirs.act != a.act || (share.ranks > 1 && other.share().sequence != share.sequence)) return false;
+      if (theirs.act != a.act || (together_ > 1 && other.at != w.at)) return false;
+      if (w.share().ranks > 1 && d >= w.share().first && d < w.share().first + w.share().ranks &&
+          other.share().sequence != w.share().sequence)
+        return false;
+      if (other.share().ranks > size) size = other.share().ranks, d = first() - 1;
     }
-    for (int d = share.first; d < share.first + share.ranks; ++d) ++walker(d, w.stage).at;
+    for (int d = first(); d < first() + size; ++d) ++walker(d, w.stage).at;
     return true;
   }
 
-  int ranks_, stages_;
+  int ranks_, stages_, together_;
   std::vector<Walker> walkers_;
   std::map<std::tuple<int, int, bool>, std::vector<int>> letters_;
 };
@@ -191,6 +202,27 @@ TEST(ContextGroups, NobodyWaitsForeverInAnySchedule) {
           << name << " with " << stages << " stages on " << ranks << " ranks, trial " << trial;
   }
   EXPECT_GT(several, 50) << "ranks have other numbers of sequences";
+}
+
+TEST(ContextGroups, EqualPassesLetAllWaitForEachOtherInEach) {
+  std::mt19937_64 random(7);
+  int stuck = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const int ranks = 2 << (random() % 3), stages = 2 << (random() % 2), together = 2 << (random() % 2);
+    const auto lengths = long_tailed(random(), 1 + random() % 40);
+    const ContextGroups groups = context_groups(lengths, ranks, 131072 / ranks);
+    const int most = groups.most(), passes = (most + stages - 1) / stages * stages;
+    int counted = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+      counted = std::max(counted, static_cast<int>(groups.of(rank).size()));
+    EXPECT_EQ(most, counted);
+    const auto loop = [](int pipeline, int n) { return interleaved(pipeline, 2, n, pipeline); };
+    const int sharing = std::min(together, ranks);
+    EXPECT_TRUE(World(groups, ranks, stages, one_f_one_b, passes, sharing).all_end()) << trial;
+    EXPECT_TRUE(World(groups, ranks, stages, loop, passes, sharing).all_end()) << trial;
+    stuck += World(groups, ranks, stages, one_f_one_b, 0, sharing).all_end() ? 0 : 1;
+  }
+  EXPECT_GT(stuck, 20) << "ranks with other numbers of passes would wait forever";
 }
 
 TEST(ContextGroups, SmallerGroupsFirstWouldMakeRanksWait) {

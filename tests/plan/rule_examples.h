@@ -130,12 +130,15 @@ inline constexpr const char* kMoreOfHybrid[] = {
     "hybrid-tokens: max_seqlen_per_dp_cp_rank=17",
     "hybrid-tokens: sequence_parallel=true; tensor_model_parallel_size=4; max_seqlen_per_dp_cp_rank=34",
     "hybrid-sequence: world_size=64; global_batch_size=16; seq_length=48",
-    "hybrid-dropout: attention_dropout=0.1",
-    "hybrid-alone: num_virtual_stages_per_pipeline_rank=2",
-    "hybrid-alone: pipeline_schedule=dualpipe-v",
-    "hybrid-alone: deterministic_mode=true; untie_embeddings_and_output_weights=true",
-    "hybrid-alone: use_megatron_fsdp=true; untie_embeddings_and_output_weights=true",
-    "hybrid-alone: num_experts=8; add_bias_linear=false; sequence_parallel=true",
+    "hybrid-gathered: num_experts=8; add_bias_linear=false; sequence_parallel=true",
+    "hybrid-capacity: num_experts=8; add_bias_linear=false; sequence_parallel=true; "
+    "moe_token_dispatcher_type=alltoall; moe_expert_capacity_factor=2; moe_pad_expert_input_to_capacity=true",
+    "hybrid-balance: num_experts=8; add_bias_linear=false; sequence_parallel=true; "
+    "moe_token_dispatcher_type=alltoall; moe_aux_loss_coeff=0.01 0.02; "
+    "moe_router_load_balancing_type=seq_aux_loss global_aux_loss",
+    "microbatch-group: hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
+    "calculate_per_token_loss=true; micro_batch_size=1; num_virtual_stages_per_pipeline_rank=2; "
+    "microbatch_group_size_per_virtual_pipeline_stage=1",
     // Rules of context parallelism hold for the largest group.
     "context-heads: context_parallel_size=1; hybrid_context_parallel=true; world_size=64; cp_comm_type=a2a",
 };

@@ -46,7 +46,12 @@ TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
         "cp_comm_type=a2a", "pipeline_schedule=zb-h1", "delay_wgrad_compute=true",
         "pipeline_model_parallel_layout=Et*4|t*4L", "use_distributed_optimizer=true",
         "use_megatron_fsdp=true; data_parallel_sharding_strategy=optim", "sequence_parallel=true",
-        "world_size=4", "dataloader_type=cyclic"}) {
+        "world_size=4", "dataloader_type=cyclic", "attention_dropout=0.1; hidden_dropout=0.1",
+        "num_virtual_stages_per_pipeline_rank=2", "pipeline_schedule=zb-v", "overlap_grad_reduce=true",
+        "use_megatron_fsdp=true; untie_embeddings_and_output_weights=true",
+        "mtp_num_layers=1; position_embedding_type=rope",
+        "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2; "
+        "moe_token_dispatcher_type=alltoall"}) {
     const RuleExample sound{"", example_of("hybrid-ranks").sound, read_edits(taken)};
     EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
   }

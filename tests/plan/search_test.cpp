@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/rules.h"
 #include "colonnade/plan/search_space.h"
@@ -68,6 +69,33 @@ TEST(Search, WhatItFindsIsWhatThePlanSays) {
     EXPECT_GE(found.time.step, last);
     last = found.time.step;
   }
+}
+
+// What a plan assumes of such runs: every sample one sequence.
+TEST(Search, OfGroupsByLengthFindsWhatThePlanSays) {
+  const Hardware h100 = read_hardware("h100");
+  config::Run run = llama_8b(16, 64);
+  run.training.micro_batch_size = 1;
+  run.training.calculate_per_token_loss = true;
+  run.data.reset_position_ids = run.data.reset_attention_mask = true;
+  run.parallel.hybrid_context_parallel = true;
+  std::set<std::int64_t> tokens;
+  for (const std::int64_t most : {0, 1024}) {
+    run.parallel.max_seqlen_per_dp_cp_rank = most;
+    const SearchResult result = search_layouts(run, h100, 40);
+    ASSERT_FALSE(result.best.empty());
+    for (const FoundLayout& found : result.best) {
+      const config::Run best = derived(found.run);
+      EXPECT_TRUE(best.parallel.hybrid_context_parallel);
+      EXPECT_THAT(check(best, Purpose::kPlan), ::testing::IsEmpty());
+      EXPECT_DOUBLE_EQ(found.time.step, estimate_step(with_equal_groups(best), h100).step);
+      EXPECT_DOUBLE_EQ(found.peak_bytes, peak_of(best));
+      const std::int64_t held = best.parallel.max_seqlen_per_dp_cp_rank;
+      EXPECT_EQ(held, most > 0 ? most : held);
+      if (most == 0) tokens.insert(held);
+    }
+  }
+  EXPECT_GT(tokens.size(), 1U) << "numbers of tokens a rank are tried";
 }
 
 TEST(Search, EveryCandidateIsAccountedFor) {

@@ -77,8 +77,10 @@ tensor::Batch empty_batch(const config::Run& given) {
   }
   if (run.data.reset_attention_mask)
     batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
+  if (run.training.calculate_per_token_loss) put_further_per_token(batch, run.model.mtp_num_layers);
   batch = context_part(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
-  if (given.parallel.hybrid_context_parallel) batch.set_context_ranks(run.parallel.context_parallel_size);
+  if (given.parallel.hybrid_context_parallel)
+    batch.set_share({.ranks = run.parallel.context_parallel_size, .tokens = s, .sample = s});
   return batch;
 }
 

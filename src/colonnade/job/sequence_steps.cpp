@@ -7,6 +7,7 @@
 #include "colonnade/data/sequences.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/token_steps.h"
+#include "colonnade/layers/prediction.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 
@@ -33,6 +34,22 @@ data::HostBatch cut(const data::HostBatch& from, const data::Sequence& sequence)
           .samples = from.samples};
 }
 
+/// What sums over `depths` further tokens of a sample are divided by.
+std::vector<double> further_of(const data::HostBatch& sample, std::int64_t depths) {
+  std::vector<double> counts;
+  if (depths == 0) return counts;
+  tensor::Batch whole = to_batch(sample, /*default_positions=*/false);
+  put_further_per_token(whole, depths);
+  for (std::int64_t k = 1; k <= depths; ++k)
+    counts.push_back(whole.at(layers::Ahead::count_name(k)).item<double>());
+  return counts;
+}
+
+struct Sample {
+  data::HostBatch whole;
+  std::vector<double> further;
+};
+
 }  // namespace
 
 SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
@@ -49,23 +66,46 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
       plan::context_groups(lengths, plan::hybrid_ranks(run.parallel), run.parallel.max_seqlen_per_dp_cp_rank);
   SequenceStep step;
   step.longest_over_mean = groups.longest() / groups.mean();
-  std::map<std::int64_t, data::HostBatch> samples;
+  const std::int64_t tokens = run.training.seq_length, depths = run.model.mtp_num_layers;
+  std::map<std::int64_t, Sample> samples;
   for (const plan::SequenceShare& share : groups.of(rank)) {
     const data::Sequence& sequence = all[share.sequence];
-    if (!samples.contains(sequence.row)) samples.emplace(sequence.row, sample(batches, first + sequence.row));
-    step.microbatches.push_back({cut(samples.at(sequence.row), sequence), rank - share.first, share.ranks});
+    if (!samples.contains(sequence.row)) {
+      data::HostBatch whole = sample(batches, first + sequence.row);
+      std::vector<double> further = further_of(whole, depths);
+      samples.emplace(sequence.row, Sample{std::move(whole), std::move(further)});
+    }
+    const Sample& of = samples.at(sequence.row);
+    step.microbatches.push_back({.whole = cut(of.whole, sequence),
+                                 .rank = rank - share.first,
+                                 .ranks = share.ranks,
+                                 .begin = sequence.begin,
+                                 .sample = tokens,
+                                 .further = of.further});
   }
+  const SharedSequence none{.whole = {.micro_batch = 1, .samples = {first}},
+                            .sample = tokens,
+                            .further = std::vector<double>(static_cast<std::size_t>(depths), 0)};
+  if (plan::counts_on_equal_passes(run))
+    step.microbatches.resize(static_cast<std::size_t>(plan::equal_passes(run, groups.most())), none);
   return step;
 }
 
 tensor::Batch sequence_batch(SharedSequence sequence, int parts) {
   data::HostBatch& host = sequence.whole;
-  host.seq = plan::filled_length(host.seq, sequence.ranks, parts);
+  const tensor::Share share{
+      .ranks = sequence.ranks, .tokens = host.seq, .begin = sequence.begin, .sample = sequence.sample};
+  host.seq = plan::filled_length(std::max<std::int64_t>(host.seq, 1), sequence.ranks, parts);
   const auto filled = static_cast<std::size_t>(host.seq);
   host.tokens.resize(filled), host.labels.resize(filled), host.loss_mask.resize(filled);
-  tensor::Batch batch =
-      context_part(to_batch(std::move(host), /*default_positions=*/true), sequence.rank, sequence.ranks);
-  batch.set_context_ranks(sequence.ranks);
+  tensor::Batch whole = to_batch(std::move(host), /*default_positions=*/true);
+  const std::int64_t depths = std::ssize(sequence.further);
+  layers::Ahead::put_into(whole, depths);
+  for (std::int64_t k = 1; k <= depths; ++k)
+    whole.set(layers::Ahead::count_name(k),
+              at::full({}, sequence.further[static_cast<std::size_t>(k - 1)], at::kFloat));
+  tensor::Batch batch = context_part(std::move(whole), sequence.rank, sequence.ranks, depths);
+  batch.set_share(share);
   return batch;
 }
 

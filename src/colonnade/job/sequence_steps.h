@@ -12,10 +12,15 @@
 
 namespace colonnade::job {
 
-/// A sequence, whole, and which of its ranks this one is.
+/// A sequence, whole, and which of its ranks this one is. One without tokens is there for ranks that have
+/// fewer sequences than others and take part in what all of them do (plan::equal_passes).
 struct SharedSequence {
   data::HostBatch whole;  ///< of one row
   int rank = 0, ranks = 1;
+  std::int64_t begin = 0;   ///< its place in its sample
+  std::int64_t sample = 1;  ///< tokens of the sample
+  /// What sums over each further token are divided by, those of the whole sample (put_further_per_token).
+  std::vector<double> further = {};
 };
 
 /// What one rank computes of a global batch.
@@ -32,7 +37,7 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                            std::int64_t first);
 
 /// This rank's part: filled up to equal chunks (plan::filled_length) with tokens without loss, which no token
-/// of the sequence sees, and cut by context_part.
+/// of the sequence sees, and cut by context_part. Further tokens count as parts of their sample's.
 tensor::Batch sequence_batch(SharedSequence sequence, int parts);
 
 /// Steps with as many micro-batches as `step` has on this rank. Ranks of one pipeline have the same ones.

@@ -32,8 +32,11 @@ int shared_rank(const Job& job) {
 /// This rank's part of a host batch.
 tensor::Batch batch_of(const Job& job, data::HostBatch host) {
   using plan::Axis;
-  return context_part(to_batch(std::move(host), !job.run.data.reset_position_ids), job.ranks.coord(Axis::kCp),
-                      job.ranks.mesh().size(Axis::kCp), job.run.model.mtp_num_layers);
+  const std::int64_t further = job.run.model.mtp_num_layers;
+  tensor::Batch whole = to_batch(std::move(host), !job.run.data.reset_position_ids);
+  if (job.run.training.calculate_per_token_loss) put_further_per_token(whole, further);
+  return context_part(std::move(whole), job.ranks.coord(Axis::kCp), job.ranks.mesh().size(Axis::kCp),
+                      further);
 }
 
 pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
@@ -64,6 +67,15 @@ tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
     batch.set("attention_mask",
               tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte).to(at::kBool));
   return batch;
+}
+
+void put_further_per_token(tensor::Batch& whole, std::int64_t further) {
+  layers::Ahead::put_into(whole, further);
+  const at::Tensor& mask = whole.at("loss_mask");
+  for (std::int64_t k = 1; k <= further; ++k) {
+    const std::string name = layers::Ahead::count_name(k);
+    whole.set(name, whole.at(name) * static_cast<double>(mask.numel()) / mask.sum().clamp_min(1));
+  }
 }
 
 tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_t further) {

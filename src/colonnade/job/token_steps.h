@@ -16,6 +16,12 @@ namespace colonnade::job {
 /// out: they are the default.
 tensor::Batch to_batch(data::HostBatch host, bool default_positions);
 
+/// With --calculate-per-token-loss: writes what `further` predicted tokens read into a whole micro-batch
+/// (layers::Ahead). Means of it weigh as all of its tokens, and theirs is to weigh as those that count for
+/// the next token: what their sum is divided by becomes count * tokens / sum(loss mask). Source:
+/// process_mtp_loss of Megatron's core/transformer/multi_token_prediction.py.
+void put_further_per_token(tensor::Batch& whole, std::int64_t further);
+
 /// What a context rank reads of a whole micro-batch: its tokens of each row (plan::context_chunks) with their
 /// labels, loss mask and positions. The mask of documents stays whole. Adds `loss_count`, the whole sum of
 /// the loss mask, and what `further` predicted tokens read, which may lie on other ranks (layers::Ahead).

@@ -8,6 +8,7 @@
 #include "colonnade/comm/group.h"
 #include "colonnade/config/recompute.h"
 #include "colonnade/plan/context_parallel.h"
+#include "colonnade/tensor/block.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::layers {
@@ -16,7 +17,7 @@ namespace colonnade::layers {
 struct ContextRanks {
   comm::Group all;
   comm::Group heads, rings;  ///< of layers with a2a+p2p: neighbours, and the same place in all their groups
-  /// For batches that say how many ranks share them (tensor::Batch::context_ranks): a group of each number.
+  /// For batches that say how many ranks share them (tensor::Batch::share): a group of each number.
   std::map<int, comm::Group> by_size;
   config::Parallel exchange;  ///< says how each layer exchanges (plan::context_layer)
 };
@@ -42,6 +43,23 @@ struct Context {
   /// The local part of `spec` for this rank.
   [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const plan::ParamSpec& spec) const;
   [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const std::optional<plan::ParamSpec>& spec) const;
+};
+
+/// What this rank has, between layers, of the sequences of a batch.
+class SharedRows {
+ public:
+  explicit SharedRows(const Context& context);
+  /// The ranks that have other chunks of them. Throws Error where the batch does not say how many these are
+  /// and layers have groups of several sizes.
+  [[nodiscard]] const comm::Group& others(const tensor::Batch& batch) const;
+  [[nodiscard]] plan::SequencePart part(const tensor::Batch& batch) const;
+  /// bool [rows], true where a row fills its sequence up; undefined where none does.
+  [[nodiscard]] at::Tensor filling(const tensor::Batch& batch, std::int64_t rows, at::Device device) const;
+
+ private:
+  comm::Group all_;
+  std::map<int, comm::Group> by_size_;
+  plan::SequencePart of_layout_;
 };
 
 /// Appends the parameters that exist.

@@ -66,12 +66,12 @@ std::map<int, CoreAttention::Across> CoreAttention::across(const ContextRanks& c
 }
 
 const CoreAttention::Across& CoreAttention::across(const tensor::Pass& pass) const {
-  const auto found = across_.find(pass.batch.context_ranks());
+  const auto found = across_.find(pass.batch.share().ranks);
   COL_CHECK(
       found != across_.end(),
       "{}: a batch must say how many ranks share it where layers have groups of several sizes, and only "
       "there; got {}; make it with job::sequence_batch",
-      name_, pass.batch.context_ranks());
+      name_, pass.batch.share().ranks);
   return found->second;
 }
 
@@ -139,9 +139,11 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, con
 
 ops::DropoutKey CoreAttention::key_of_dropped(const tensor::Pass& pass, std::int64_t length,
                                               std::int64_t first_head) const {
+  const tensor::Share& share = pass.batch.share();
   return {.key = dropout_key_,
           .samples = pass.batch.at("samples"),
-          .sequence_length = length,
+          .begin = share.begin,
+          .sequence_length = share.ranks > 0 ? share.sample : length,
           .hidden_offset = first_head,
           .hidden_size = all_heads_};
 }

@@ -55,7 +55,7 @@ class CoreAttention {
     comm::Group heads, ring;
     bool gathers = false;
   };
-  /// By tensor::Batch::context_ranks.
+  /// By tensor::Share::ranks.
   static std::map<int, Across> across(const ContextRanks& cp, std::int64_t layer);
   /// Of those that share the batch. Throws Error for a number of them that has no group.
   [[nodiscard]] const Across& across(const tensor::Pass& pass) const;
@@ -67,7 +67,7 @@ class CoreAttention {
                                                const HeadsAgain& again) const;
   /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const;
-  /// Of a sequence of `length`, from the number of a head on.
+  /// Of sequences of `length`, unless they say what they are of, from the number of a head on.
   [[nodiscard]] ops::DropoutKey key_of_dropped(const tensor::Pass& pass, std::int64_t length,
                                                std::int64_t first_head) const;
 

@@ -54,7 +54,7 @@ std::vector<Ahead> Ahead::all(const tensor::Batch& batch, std::int64_t depths) {
   for (std::int64_t k = 1; k <= depths; ++k) {
     const auto part = [&](const char* kind) { return written(batch, kind, k); };
     last = part("tokens").defined()
-               ? Ahead{part("tokens"), part("labels"), part("loss_mask"), {}, {}, part("loss_count")}
+               ? Ahead{part("tokens"), part("labels"), part("loss_mask"), {}, {}, batch.find(count_name(k))}
                : next(last);
     all.push_back(last);
   }
@@ -79,10 +79,12 @@ std::vector<std::string> Ahead::put_into(tensor::Batch& whole, std::int64_t dept
     for (const auto& [kind, tensor] :
          {std::pair{"tokens", ahead.tokens}, {"labels", ahead.labels}, {"loss_mask", ahead.mask}})
       whole.set(names.emplace_back(fmt::format("{}_ahead_{}", kind, k)), tensor);
-    whole.set(fmt::format("loss_count_ahead_{}", k), ahead.count);
+    whole.set(count_name(k), ahead.count);
   }
   return names;
 }
+
+std::string Ahead::count_name(std::int64_t k) { return fmt::format("loss_count_ahead_{}", k); }
 
 Prediction::Prediction(const plan::PredictionParams& params, const config::Model& model,
                        const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,

@@ -23,6 +23,8 @@ struct Ahead {
   /// They are written into a whole batch, so that it may be cut along the sequence, and all() finds them
   /// there; names of what to cut.
   static std::vector<std::string> put_into(tensor::Batch& whole, std::int64_t depths);
+  /// What it calls the count of the k-th.
+  static std::string count_name(std::int64_t k);
 };
 
 /// x = W [norm(word rows of tokens), norm(hidden)]; y = norm(layer(x)). The projection is whole on every

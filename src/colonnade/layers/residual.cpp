@@ -9,13 +9,14 @@ std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name) {
   return (seed * 0x9E3779B97F4A7C15ULL) ^ stable_hash("dropout of " + name);
 }
 
-ops::DropoutKey dropout_key(std::uint64_t stream, const plan::SequencePart& sequence, const at::Tensor& x,
+ops::DropoutKey dropout_key(std::uint64_t stream, const SharedRows& rows, const at::Tensor& x,
                             const tensor::Pass& pass) {
   ops::DropoutKey key;
   key.key = stream;
   key.samples = pass.batch.at("samples");
-  key.sequence_length = sequence.ranks() * x.size(0);
-  const std::vector<plan::Chunk> chunks = sequence.chunks(key.sequence_length);
+  key.begin = pass.batch.share().begin;
+  const plan::SequencePart part = rows.part(pass.batch);
+  const std::vector<plan::Chunk> chunks = part.chunks(part.ranks() * x.size(0));
   key.sequence_offset = chunks.front().begin;
   if (chunks.size() > 1) {
     key.jump_row = chunks.front().length;
@@ -27,7 +28,7 @@ ops::DropoutKey dropout_key(std::uint64_t stream, const plan::SequencePart& sequ
 }
 
 Residual::Residual(std::string name, double dropout, const Context& context)
-    : dropout_(dropout), key_(dropout_stream(context.seed, name)), sequence_(context.sequence_part()) {}
+    : dropout_(dropout), key_(dropout_stream(context.seed, name)), rows_(context) {}
 
 at::Tensor Residual::forward(const at::Tensor& x, tensor::Parameter* bias, const at::Tensor& residual,
                              const tensor::Pass& pass) const {

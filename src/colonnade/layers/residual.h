@@ -11,12 +11,12 @@ namespace colonnade::layers {
 
 /// The key of a named layer's random stream.
 std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name);
-/// Of an activation x [s, b, h] whose rows are `sequence` of their sequences.
-ops::DropoutKey dropout_key(std::uint64_t stream, const plan::SequencePart& sequence, const at::Tensor& x,
+/// Of an activation x [s, b, h].
+ops::DropoutKey dropout_key(std::uint64_t stream, const SharedRows& rows, const at::Tensor& x,
                             const tensor::Pass& pass);
 
 /// y = residual + dropout(x + bias). The dropped elements depend on (seed, layer name, sample,
-/// position, feature) only, so every layout drops the same ones.
+/// place in it, feature) only, so every layout drops the same ones.
 class Residual {
  public:
   Residual(std::string name, double dropout, const Context& context);
@@ -31,11 +31,11 @@ class Residual {
 
  private:
   [[nodiscard]] ops::DropoutKey key(const at::Tensor& x, const tensor::Pass& pass) const {
-    return dropout_key(key_, sequence_, x, pass);
+    return dropout_key(key_, rows_, x, pass);
   }
   double dropout_;
   std::uint64_t key_;
-  plan::SequencePart sequence_;
+  SharedRows rows_;
 };
 
 }  // namespace colonnade::layers

@@ -33,14 +33,14 @@ Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
   const Rows rows{{1, x_sbh.size(0), x_sbh.size(1)},
                   {0, 1, 0},
                   {0, 0, 1},
-                  key.sequence_offset,
+                  key.begin + key.sequence_offset,
                   key.hidden_offset,
                   (key.hidden_size + 3) / 4,
                   key.key,
                   p,
                   key.samples,
                   key.jump_row,
-                  key.jump_to};
+                  key.begin + key.jump_to};
   COL_CHECK(p == 0 || key.hidden_offset + x_sbh.size(2) <= key.hidden_size,
             "dropout: the local columns must lie in the whole; got offset {} and {} of {}", key.hidden_offset,
             x_sbh.size(2), key.hidden_size);
@@ -144,8 +144,8 @@ Rows attention_rows(const Tensor& x_bnqk, double p, const DropoutKey& key, std::
   return {{x_bnqk.size(0), x_bnqk.size(1), x_bnqk.size(2)},
           {0, key.sequence_length, 1},
           {1, 0, 0},
-          key.hidden_offset * key.sequence_length + key.sequence_offset,
-          first_key,
+          key.hidden_offset * key.sequence_length + key.begin + key.sequence_offset,
+          key.begin + first_key,
           (key.sequence_length + 3) / 4,
           key.key,
           p,

@@ -10,15 +10,16 @@
 namespace colonnade::ops {
 
 /// Where the local block of an activation stands in the whole. Element (s, b, h) is dropped when
-///   uniform(Philox{key}(counter = (sequence_offset + s) * ceil(hidden_size / 4) + H / 4,
+///   uniform(Philox{key}(counter = (begin + sequence_offset + s) * ceil(hidden_size / 4) + H / 4,
 ///                       stream = samples[b])[H % 4]) < p,   H = hidden_offset + h.
 struct DropoutKey {
   std::uint64_t key = 0;             ///< from the seed and the name of the layer
   at::Tensor samples;                ///< int64 [b], global sample numbers, on the device of x
+  std::int64_t begin = 0;            ///< place in the sample from which on positions are counted
   std::int64_t sequence_offset = 0;  ///< global position of the first local row
   std::int64_t jump_row = 0;         ///< > 0: the local row from which on positions go on at jump_to
   std::int64_t jump_to = 0;          ///< (activations only: a context rank holds two chunks)
-  std::int64_t sequence_length = 0;  ///< global length of the sequence (attention only)
+  std::int64_t sequence_length = 0;  ///< of the whole sample (attention only)
   std::int64_t hidden_offset = 0;    ///< first local column; in attention the first local head
   std::int64_t hidden_size = 0;      ///< columns in all; in attention all heads
 };
@@ -35,9 +36,9 @@ at::Tensor jitter(const at::Tensor& x_sbh, double eps, const DropoutKey& key);
 at::Tensor bias_dropout_add(const at::Tensor& x_sbh, tensor::Parameter* bias, const at::Tensor& residual,
                             double p, const DropoutKey& key);
 
-/// Attention probabilities x [b, n, q, k]. Element (b, n, q, k) is dropped by word k % 4 of
-/// Philox{key}(counter = (N * S + Q) * ceil(S / 4) + k / 4, stream = samples[b]) with N = hidden_offset
-/// + n, Q = sequence_offset + q, S = sequence_length.
+/// Attention probabilities x [b, n, q, k]. Element (b, n, q, k) is dropped by word K % 4 of
+/// Philox{key}(counter = (N * S + Q) * ceil(S / 4) + K / 4, stream = samples[b]), N = hidden_offset + n,
+/// Q = begin + sequence_offset + q, K = begin + k, S = sequence_length.
 at::Tensor attention_dropout(const at::Tensor& x_bnqk, double p, const DropoutKey& key);
 /// The same of the keys from `first_key` on, in place and not differentiable; x is contiguous.
 void drop_attention_weights(const at::Tensor& x_bnqk, double p, const DropoutKey& key,

@@ -30,7 +30,7 @@ std::int64_t batch_bytes(const config::Run& run) {
   const Sequences s(run);
   const Sizes& z = s.tokens();
   const std::int64_t encoder = s.encoder() != nullptr ? s.encoder()->n * (kInt64 + 1) : 0;
-  const std::int64_t further = z.cp > 1 ? z.m.mtp_num_layers : 0;  // what they read is of other ranks
+  const std::int64_t further = z.further_in_batch ? z.m.mtp_num_layers : 0;
   return encoder + (1 + further) * z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
          (run.data.reset_attention_mask ? z.b * z.length * z.length : 0);
 }

@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/plan/buckets.h"
+#include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
 namespace {
@@ -50,6 +52,14 @@ std::vector<SequenceShare> ContextGroups::of(int rank) const {
   for (const SequenceShare& share : shares)
     if (rank >= share.first && rank < share.first + share.ranks) own.push_back(share);
   return own;
+}
+
+int ContextGroups::most() const {
+  std::vector<int> counts(work.size(), 0);
+  for (const SequenceShare& share : shares)
+    for (int rank = share.first; rank < share.first + share.ranks; ++rank)
+      ++counts[static_cast<std::size_t>(rank)];
+  return counts.empty() ? 0 : std::ranges::max(counts);
 }
 
 double attention_pairs(std::int64_t length) {
@@ -117,6 +127,36 @@ int sequence_parts(const config::Parallel& parallel) {
   return parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1;
 }
 
+namespace {
+
+/// Whether a pipeline rank has several virtual stages.
+bool has_virtual_stages(const config::Run& run) {
+  const int ranks = run.parallel.pipeline_model_parallel_size;
+  return ranks > 1 && std::ssize(split_stages(run.model, run.parallel)) > ranks;
+}
+
+/// What --microbatch-group-size-per-virtual-pipeline-stage divides passes into; 1: nothing does.
+int passes_at_once(const config::Run& run) {
+  const config::Parallel& p = run.parallel;
+  if (!has_virtual_stages(run)) return 1;
+  return std::max(p.microbatch_group_size_per_virtual_pipeline_stage, p.pipeline_model_parallel_size);
+}
+
+}  // namespace
+
+bool counts_on_equal_passes(const config::Run& run) {
+  const config::Parallel& p = run.parallel;
+  const bool shares_experts =
+      run.model.moe.num_experts > 0 && p.expert_model_parallel_size * p.expert_tensor() > 1;
+  return shares_experts || sharding_of(p) >= Sharding::kGradients || p.overlap_grad_reduce ||
+         has_virtual_stages(run);
+}
+
+int equal_passes(const config::Run& run, int most) {
+  const int at_once = passes_at_once(run);
+  return (std::max(most, 1) + at_once - 1) / at_once * at_once;
+}
+
 config::Run with_equal_groups(config::Run run) {
   config::Parallel& p = run.parallel;
   if (!p.hybrid_context_parallel) return run;
@@ -125,7 +165,7 @@ config::Run with_equal_groups(config::Run run) {
   p.context_parallel_size = holding(run.training.seq_length, tokens);
   p.hybrid_context_parallel = false;
   run.training.seq_length = p.context_parallel_size * tokens;
-  const std::int64_t groups = std::max(p.data_parallel_size(), 1);
+  const std::int64_t groups = std::max(p.data_parallel_size(), 1) * passes_at_once(run);
   run.training.global_batch_size = (run.training.global_batch_size + groups - 1) / groups * groups;
   run.data.reset_position_ids = run.data.reset_attention_mask = false;  // no batch of one sequence says it
   return run;

@@ -25,6 +25,8 @@ struct ContextGroups {
   /// What a rank computes, in order. The ranks of an aligned block of g list the same shares of g ranks and
   /// more first: whoever goes through its list, forward and backward by one schedule, meets the others.
   [[nodiscard]] std::vector<SequenceShare> of(int rank) const;
+  /// Sequences of the rank that has most.
+  [[nodiscard]] int most() const;
 };
 
 /// Pairs of a query and a key that is not later, of a sequence of `length` tokens.
@@ -54,6 +56,15 @@ std::int64_t filled_length(std::int64_t length, int ranks, int parts);
 /// tensor ranks share what one of them holds.
 int hybrid_ranks(const config::Parallel& parallel);
 int sequence_parts(const config::Parallel& parallel);
+
+/// Whether something beside the exchanges of a sequence's own ranks is called over data and context ranks
+/// once a pass, or ordered by their number: exchanges with experts, gathers and sums of sharded blocks,
+/// schedules of several virtual stages, sums of gradients that begin in the last backward pass. Then all
+/// ranks of a step run equally many passes, of which the last ones may have no sequence: since what several
+/// ranks share comes first, a pass has the same number on all of them, and they go through one program.
+bool counts_on_equal_passes(const config::Run& run);
+/// As many as `most` needs and the schedule takes.
+int equal_passes(const config::Run& run, int most);
 
 /// The run whose ranks share all sequences alike and hold as many tokens at most as those of `run`, which has
 /// --hybrid-context-parallel: the fewest ranks for a whole sample share each, of --max-seqlen-per-dp-cp-rank

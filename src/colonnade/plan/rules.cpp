@@ -67,7 +67,7 @@ std::span<const Area> areas() {
       {"Context parallelism", context_rules(), "context_parallel_size=2"},
       {"Context groups by length", hybrid_rules(),
        "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
-       "calculate_per_token_loss=true; micro_batch_size=1; hidden_dropout=0; attention_dropout=0"},
+       "calculate_per_token_loss=true; micro_batch_size=1"},
       {"Pipeline, data parallelism and communication", pipeline_rules()},
       {"Sharding over data ranks", sharding_rules()},
       {"Recomputation", recompute_rules()},

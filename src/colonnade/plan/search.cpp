@@ -15,6 +15,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/rules.h"
 #include "colonnade/plan/schedule_kinds.h"
@@ -87,7 +88,7 @@ class Judge {
       return;
     }
     ++result.fit;
-    const StepTime time = estimate_step(run, hardware_, {}, sizes(c, run), schedules_);
+    const StepTime time = estimate_step(with_equal_groups(run), hardware_, {}, sizes(c, run), schedules_);
     keep_best({std::move(given), time, peak});
   }
 
@@ -142,10 +143,11 @@ class Judge {
     if (const double least = fullest(run, plan);
         least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes)
       return least;  // too big whatever comes on top, and not the smallest
-    const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(run)));
+    const config::Run equal = with_equal_groups(run);
+    const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(equal)));
     const SoundSchedule& sound = schedules_.of(run.parallel, c.chunks, count);
-    add_activations(run, sound, plan);
-    if (fullest(run, plan) <= hardware_.usable_bytes()) add_evaluations(run, sound, plan);
+    add_activations(equal, sound, plan);
+    if (fullest(run, plan) <= hardware_.usable_bytes()) add_evaluations(equal, sound, plan);
     return fullest(run, plan);
   }
 
@@ -221,6 +223,7 @@ std::string layers_text(const config::Parallel& p) {
 }
 
 std::string context_text(const config::Parallel& p) {
+  if (p.hybrid_context_parallel) return fmt::format("by length {}", p.cp_comm_type.front());
   if (p.context_parallel_size == 1) return "1";
   return fmt::format("{} {}", p.context_parallel_size, p.cp_comm_type.front());
 }

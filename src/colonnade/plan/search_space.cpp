@@ -27,19 +27,23 @@ int replicas_of(const config::Run& run, const Choices& c) {
   return run.parallel.world_size / (c.tensor * c.pipeline);
 }
 
-void add_exchanges(Choices c, std::vector<Choices>& out) {
-  if (c.context == 1) return out.push_back(c);
+void add_exchanges(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  if (c.context == 1 && !run.parallel.hybrid_context_parallel) return out.push_back(c);
   for (const char* exchange : {"p2p", "a2a"}) {
     c.exchange = exchange;
     out.push_back(c);
   }
 }
 
+/// Ranks that share sequences by their lengths are the same for each context size, which says how many tokens
+/// a rank holds where nothing else does.
 void add_contexts(const config::Run& run, Choices c, std::vector<Choices>& out) {
+  const config::Parallel& p = run.parallel;
+  if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank > 0) return add_exchanges(run, c, out);
   for (const int context : divisors(replicas_of(run, c))) {
     if (context > kMostContextRanks) break;
     c.context = context;
-    add_exchanges(c, out);
+    add_exchanges(run, c, out);
   }
 }
 

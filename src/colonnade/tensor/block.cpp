@@ -21,7 +21,7 @@ at::Tensor Batch::find(const std::string& key) const {
 
 Batch Batch::to(at::Device device) const {
   Batch moved;
-  moved.set_context_ranks(context_ranks_);
+  moved.set_share(share_);
   for (const auto& [name, tensor] : tensors_) moved.set(name, tensor.defined() ? tensor.to(device) : tensor);
   return moved;
 }

@@ -16,6 +16,15 @@
 
 namespace colonnade::tensor {
 
+/// What a batch of one sequence is of a sample, where as many ranks share a sequence as its length needs
+/// (--hybrid-context-parallel).
+struct Share {
+  int ranks = 0;            ///< that share it; 0: those of the layout, and the batch has whole samples
+  std::int64_t tokens = 0;  ///< of it; those behind them fill it up and count nowhere
+  std::int64_t begin = 0;   ///< its first one's place in the sample
+  std::int64_t sample = 1;  ///< tokens of the sample
+};
+
 /// One micro-batch: named tensors, on the device when a block sees them. GPT models read `tokens` [b, s],
 /// `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
 /// numbers); where ranks share sequences s counts this rank's tokens, positions are always there, and
@@ -29,16 +38,15 @@ class Batch {
   /// Undefined where the key is missing.
   [[nodiscard]] at::Tensor find(const std::string& key) const;
   void set(const std::string& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
-  /// Ranks that share its sequences; 0: the context ranks of the layout. Another number only where layers
-  /// have groups of all sizes (layers::ContextRanks::by_size).
-  [[nodiscard]] int context_ranks() const { return context_ranks_; }
-  void set_context_ranks(int ranks) { context_ranks_ = ranks; }
+  /// Given only where layers have groups of all sizes (layers::ContextRanks::by_size).
+  [[nodiscard]] const Share& share() const { return share_; }
+  void set_share(const Share& share) { share_ = share; }
   /// The same with every tensor on `device`; those that are there already are shared.
   [[nodiscard]] Batch to(at::Device device) const;
 
  private:
   std::map<std::string, at::Tensor> tensors_;
-  int context_ranks_ = 0;
+  Share share_;
 };
 
 /// What the last block gives.

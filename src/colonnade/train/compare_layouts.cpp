@@ -257,6 +257,7 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
   };
   const bool micro_batch = a.training.micro_batch_size != b.training.micro_batch_size;
   const bool data_ranks = a.parallel.data_parallel_size() != b.parallel.data_parallel_size();
+  const bool by_length = a.parallel.hybrid_context_parallel != b.parallel.hybrid_context_parallel;
   std::vector<std::string> lines;
   if (moe.num_experts > 0 && moe.expert_capacity_factor &&
       (micro_batch || parts_of_sequence(a.parallel) != parts_of_sequence(b.parallel)))
@@ -271,6 +272,14 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--moe-router-load-balancing-type aux_loss is a loss of each micro-batch, which --micro-batch-size "
         "changes");
+  if ((balances("aux_loss") || balances("seq_aux_loss")) && by_length)
+    lines.emplace_back(
+        "--moe-router-load-balancing-type aux_loss and seq_aux_loss are losses of whole samples, and of what lies "
+        "between ends of documents with --hybrid-context-parallel");
+  if (moe.num_experts > 0 && a.model.mtp_num_layers > 0 && by_length)
+    lines.emplace_back(
+        "--mtp-num-layers with --num-experts routes tokens that lie behind the end of a document too, of which there "
+        "are none with --hybrid-context-parallel");
   if (a.data.eod_mask_loss && !a.training.calculate_per_token_loss && micro_batch)
     lines.emplace_back(
         "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "

@@ -23,9 +23,9 @@ using ComputeExperts = std::function<at::Tensor(at::Tensor rows, const std::vect
 class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
-  /// x [n, h], equally many rows on every rank -> [n, h]. Collective over the group, forward and backward.
-  /// `beside`, where given, is called once: by exchange while the rows are on the way to their experts, and
-  /// its backward pass runs while their gradients are on the way back.
+  /// x [n, h], by gathering equally many rows on every rank -> [n, h]. Collective over the group, forward and
+  /// backward. `beside`, where given, is called once: by exchange while the rows are on the way to their
+  /// experts, and its backward pass runs while their gradients are on the way back.
   [[nodiscard]] virtual at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
                                        const ComputeExperts& compute,
                                        const std::function<void()>& beside = {}) const = 0;

@@ -55,9 +55,8 @@ Router::Router(const plan::MoeParams& params, const config::Model& model, const 
       moe_(model.moe),
       args_(route_args(model.moe)),
       noise_key_(dropout_stream(context.seed, params.router.name)),
-      sequence_(context.sequence_part()),
+      rows_(context),
       tensor_(context.sequence_parallel ? context.tp : comm::Group()),
-      context_(context.cp.all),
       readers_(context.readers) {
   for (std::size_t i = 0; i < moe_.router_load_balancing_type.size(); ++i) {
     const std::string& kind = moe_.router_load_balancing_type[i];
@@ -74,7 +73,7 @@ Router::Router(const plan::MoeParams& params, const config::Model& model, const 
 
 at::Tensor Router::with_noise(const at::Tensor& x, const tensor::Pass& pass) const {
   if (!pass.training || moe_.input_jitter_eps == 0) return x;
-  return ops::jitter(x, moe_.input_jitter_eps, dropout_key(noise_key_, sequence_, x, pass));
+  return ops::jitter(x, moe_.input_jitter_eps, dropout_key(noise_key_, rows_, x, pass));
 }
 
 /// The experts that take each token.
@@ -104,30 +103,50 @@ ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
   if (expert_bias) args.bias = expert_bias->value;
   ops::Routing routing = ops::route(logits, args);
   if (pass.cache == nullptr) routing.capacity = plan::expert_capacity(moe_, logits.size(0));
-  const at::Tensor experts = routing.capacity > 0 ? kept(routing) : routing.experts;
+  const Losses losses = losses_of(logits, pass);
+  if (losses.filling.defined()) {
+    routing.experts = routing.experts.masked_fill(losses.filling.unsqueeze(-1), weight->value.size(0));
+    if (routing.capacity == 0) routing.capacity = logits.size(0);  // no expert is chosen twice by a token
+  }
+  const bool drops = moe_.expert_capacity_factor && pass.cache == nullptr;
+  const at::Tensor experts = drops ? kept(routing) : routing.experts;
   if (pass.training) {
     count(routing.experts, experts, pass);
-    for (const Balance& balance : balances_) routing.weights = add_balance(routing, balance, x.size(1), pass);
-    if (moe_.z_loss_coeff > 0) routing.weights = add_z_loss(routing.weights, logits, pass);
+    for (const Balance& balance : balances_)
+      routing.weights = add_balance(routing, balance, x.size(1), losses);
+    if (moe_.z_loss_coeff > 0) routing.weights = add_z_loss(routing.weights, logits, losses);
   }
   routing.experts = experts;
   return routing;
 }
 
-int Router::parts() const { return tensor_.size() * context_.size(); }
+Router::Losses Router::losses_of(const at::Tensor& rows, const tensor::Pass& pass) const {
+  const tensor::Share& share = pass.batch.share();
+  const int contexts = rows_.others(pass.batch).size();
+  Losses of{.pass = pass, .parts = tensor_.size() * contexts};
+  of.tokens = static_cast<double>(rows.size(0)) * of.parts;
+  if (share.ranks == 0) return of;
+  of.filling = rows_.filling(pass.batch, rows.size(0), rows.device());
+  of.tokens = static_cast<double>(std::max<std::int64_t>(share.tokens, 1));
+  of.weight = static_cast<double>(share.tokens) / static_cast<double>(share.sample);
+  of.told_weight = of.weight / contexts;
+  return of;
+}
 
 /// Over the ranks that hold the other parts of the sequence.
-void Router::sum_parts(at::Tensor& sums, const char* what) const {
-  for (const comm::Group* group : {&tensor_, &context_})
+void Router::sum_parts(at::Tensor& sums, const Losses& of, const char* what) const {
+  for (const comm::Group* group : {&tensor_, &rows_.others(of.pass.batch)})
     group->all_reduce(sums, weight->spec.name + " / " + what).wait();
 }
 
 /// `own`: this rank's share of the loss, `whole`: the loss, both without the coefficient.
 at::Tensor Router::add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
-                            double coefficient, const std::string& name, const tensor::Pass& pass) const {
-  if (pass.report != nullptr)
-    tensor::add(pass.report->tallies, name, tensor::tally(whole.detach(), at::ones({}, whole.options())));
-  return ops::attach_loss(weights, own, coefficient * pass.grad_scale);
+                            double coefficient, const std::string& name, const Losses& of) const {
+  if (of.pass.report != nullptr)
+    tensor::add(
+        of.pass.report->tallies, name,
+        tensor::tally(whole.detach() * of.told_weight, at::full({}, of.told_weight, whole.options())));
+  return ops::attach_loss(weights, own, coefficient * of.weight * of.pass.grad_scale);
 }
 
 /// The mean over the micro-batches of this step up to the one whose the `tokens` are. A micro-batch that is
@@ -145,38 +164,41 @@ at::Tensor Router::mean_of_step(const at::Tensor& tokens, bool again) {
 }
 
 at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balance, std::int64_t sequences,
-                               const tensor::Pass& pass) {
+                               const Losses& of) {
   const std::int64_t experts = routing.scores.size(1);
   const std::int64_t apart = balance.over == Over::kSequence ? sequences : 1;
   at::Tensor scores = routing.scores;
   if (args_.kind != kernels::ScoreKind::kSoftmax) scores = scores / (scores.sum(-1, true) + 1e-20);
+  if (of.filling.defined()) scores = scores.masked_fill(of.filling.unsqueeze(-1), 0);
   const at::Tensor share = scores.view({-1, apart, experts}).sum(0);
   const bool steered = args_.groups > 1 || expert_bias != nullptr;
-  const at::Tensor best = steered ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
+  at::Tensor best = steered ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
+  if (steered && of.filling.defined()) best = best.masked_fill(of.filling.unsqueeze(-1), experts);
   at::Tensor sums = at::stack({chosen(best, apart, experts, share.options()), share.detach()});
   double replicas = 1;  // data ranks that are summed over
   at::Tensor tokens_of = sums[0];
   if (balance.over == Over::kStep) {
     readers_.all_reduce(sums, weight->spec.name + " / balance of the step").wait();
-    replicas = static_cast<double>(readers_.size()) / parts();
-    tokens_of = mean_of_step(sums[0], pass.again);
+    replicas = static_cast<double>(readers_.size()) / of.parts;
+    tokens_of = mean_of_step(sums[0], of.pass.again);
   } else {
-    sum_parts(sums, "balance");
+    sum_parts(sums, of, "balance");
   }
-  const double tokens = static_cast<double>(routing.scores.size(0)) / static_cast<double>(apart) * parts();
+  const double tokens = of.tokens / static_cast<double>(apart);
   const double factor = static_cast<double>(experts) /
                         (static_cast<double>(args_.k) * tokens * tokens * static_cast<double>(apart));
   return add_loss(routing.weights, (share * tokens_of).sum() * (factor / replicas),
                   (sums[1] * tokens_of).sum() * (factor / (replicas * replicas)), balance.coefficient,
-                  balance.name, pass);
+                  balance.name, of);
 }
 
-at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
-                              const tensor::Pass& pass) const {
-  const at::Tensor own = log_sum_exp(logits).square().mean() / parts();
+at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits, const Losses& of) const {
+  at::Tensor squares = log_sum_exp(logits).square();
+  if (of.filling.defined()) squares = squares.masked_fill(of.filling, 0);
+  const at::Tensor own = squares.sum() / of.tokens;
   at::Tensor whole = own.detach().clone();
-  sum_parts(whole, "z-loss");
-  return add_loss(weights, own, whole, moe_.z_loss_coeff, "z_loss", pass);
+  sum_parts(whole, of, "z-loss");
+  return add_loss(weights, own, whole, moe_.z_loss_coeff, "z_loss", of);
 }
 
 void Router::finish_step() {

@@ -36,6 +36,10 @@ namespace colonnade::layers {
 ///                    this step's micro-batches so far
 ///     z_loss         mean over the tokens of log(sum_e exp(logit))^2
 ///
+/// Where ranks share sequences by their lengths (tensor::Share) a micro-batch is a sequence, and each loss
+/// counts as much as the sequence's tokens are of its sample: the z-loss is the samples', aux_loss and
+/// seq_aux_loss are those of sequences, without what fills them up. Such rows go to no expert.
+///
 /// Scores are the softmax over all experts, or the other kinds' over their sum. Each loss times its
 /// coefficient is attached to the weights; without it, it is reported as `load_balancing_loss`,
 /// `seq_load_balancing_loss`, `global_load_balancing_loss`, `z_loss`, a mean over layers and micro-batches.
@@ -64,8 +68,17 @@ class Router {
   std::unique_ptr<tensor::Parameter> expert_bias;  ///< [experts]; null: none
 
  private:
-  [[nodiscard]] int parts() const;
-  void sum_parts(at::Tensor& sums, const char* what) const;
+  /// Whose losses a call adds to.
+  struct Losses {
+    const tensor::Pass& pass;
+    at::Tensor filling;      ///< bool [rows]: those that only fill up; undefined: none
+    double tokens = 0;       ///< of the micro-batch on all ranks that share it
+    double weight = 1;       ///< of a loss among those of the step
+    int parts = 1;           ///< ranks that share the micro-batch
+    double told_weight = 1;  ///< of what each context rank reports
+  };
+  [[nodiscard]] Losses losses_of(const at::Tensor& rows, const tensor::Pass& pass) const;
+  void sum_parts(at::Tensor& sums, const Losses& of, const char* what) const;
   enum class Over : std::uint8_t { kMicroBatch, kSequence, kStep };
   struct Balance {
     std::string name;
@@ -77,22 +90,21 @@ class Router {
   void count(const at::Tensor& chosen, const at::Tensor& kept, const tensor::Pass& pass);
   [[nodiscard]] at::Tensor mean_of_step(const at::Tensor& tokens, bool again);
   [[nodiscard]] at::Tensor add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
-                                    double coefficient, const std::string& name,
-                                    const tensor::Pass& pass) const;
+                                    double coefficient, const std::string& name, const Losses& of) const;
   [[nodiscard]] at::Tensor add_balance(const ops::Routing& routing, const Balance& balance,
-                                       std::int64_t sequences, const tensor::Pass& pass);
+                                       std::int64_t sequences, const Losses& of);
   [[nodiscard]] at::Tensor add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
-                                      const tensor::Pass& pass) const;
+                                      const Losses& of) const;
 
   config::Moe moe_;
   ops::RouteArgs args_;
   std::uint64_t noise_key_;
-  plan::SequencePart sequence_;
+  SharedRows rows_;
   std::vector<Balance> balances_;
-  comm::Group tensor_, context_;  ///< ranks that hold the other parts of the sequence
-  comm::Group readers_;           ///< ranks with tokens of this step
-  at::Tensor taken_;              ///< tokens of this step that each expert takes, on this rank; with a bias
-  at::Tensor tokens_of_step_;     ///< that chose each expert, on all; with a loss over a step
+  comm::Group tensor_;         ///< ranks that hold the other parts of this one's chunks
+  comm::Group readers_;        ///< ranks with tokens of this step
+  at::Tensor taken_;           ///< tokens of this step that each expert takes, on this rank; with a bias
+  at::Tensor tokens_of_step_;  ///< that chose each expert, on all; with a loss over a step
   std::vector<at::Tensor> means_of_step_;  ///< after each of its micro-batches
   std::size_t repeated_ = 0;               ///< micro-batches passed again for their backward pass
 };

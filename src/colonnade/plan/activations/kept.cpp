@@ -171,7 +171,7 @@ std::int64_t prediction_activations(const Sequences& s) {
   if (z.m.mtp_num_layers == 0) return 0;
   const std::int64_t layer =
       makes_predictions_again(s.run(z.m.num_layers).recompute) ? 0 : layer_activations(s, z.m.num_layers);
-  const std::int64_t tokens = z.cp > 1 ? 0 : z.n * kInt64;  // of a cut sequence they are the batch's
+  const std::int64_t tokens = z.further_in_batch ? 0 : z.n * kInt64;
   return tokens + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer + final_norm_activations(z);
 }
 
@@ -191,7 +191,7 @@ std::int64_t logit_activations(const Sequences& s) {
 
 std::int64_t further_logit_activations(const Sequences& s) {
   const Sizes& z = s.tokens();
-  return logits(z) + (z.cp > 1 ? labels(z) : z.n * (kInt64 + kFp32));
+  return logits(z) + (z.further_in_batch ? labels(z) : z.n * (kInt64 + kFp32));
 }
 
 bool ends_apart(const config::Model& model, const StageBlocks& stage) {

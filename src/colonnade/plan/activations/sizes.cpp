@@ -19,6 +19,7 @@ Sizes::Sizes(const config::Run& run)
       b(run.training.micro_batch_size),
       cp(run.parallel.context_parallel_size),
       length(run.training.seq_length),
+      further_in_batch(cp > 1 || run.training.calculate_per_token_loss),
       s(length / cp),
       n(b * s),
       r(by_sequence ? n / tp : n),

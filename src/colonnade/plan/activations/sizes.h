@@ -30,6 +30,7 @@ struct Sizes {
   bool by_sequence;
   std::int64_t b;
   std::int64_t cp, length;  ///< ranks that share a sequence, tokens of the whole
+  bool further_in_batch;    ///< what further tokens read: of a cut sequence, and where tokens weigh the same
   std::int64_t s, n, r, e;
   std::int64_t heads, groups, q, kv, v, out;  ///< of this rank: channels of queries, keys, values and result
   std::int64_t wide;                  ///< channels of a head between context ranks, which know one width

@@ -5,10 +5,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/plan/buckets.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/rules/table.h"
-#include "colonnade/plan/stages.h"
 
 namespace colonnade::plan {
 
@@ -92,16 +90,6 @@ Broken sequence(const Run& r) {
       ""};
 }
 
-Broken dropout(const Run& r) {
-  if (!hybrid(r)) return std::nullopt;
-  Finding found{"", "must be 0 with --hybrid-context-parallel", "", {}, ""};
-  for (const char* key : {"hidden_dropout", "attention_dropout"}) {
-    const config::Setting& s = config::setting(key);
-    if (const std::string given = config::text_of(r, s); given != "0") found.add(s, given, "0");
-  }
-  return found.edits.empty() ? Broken{} : found;
-}
-
 Broken levels(const Run& r) {
   const auto& kinds = r.parallel.cp_comm_type;
   if (!hybrid(r) || std::ranges::find(kinds, "a2a+p2p") == kinds.end()) return std::nullopt;
@@ -112,37 +100,49 @@ Broken levels(const Run& r) {
                  "set --cp-comm-type p2p or all_gather"};
 }
 
-/// Whether a pipeline rank has several virtual stages.
-bool has_virtual_stages(const Run& r) {
-  const auto ranks = static_cast<std::size_t>(std::max(r.parallel.pipeline_model_parallel_size, 1));
-  return stages_if_sound(r).size() > ranks;
+Broken order_of_sums(const Run& r) {
+  if (!hybrid(r) || !r.parallel.deterministic_mode) return std::nullopt;
+  return Finding{"--deterministic-mode",
+                 "must be false with --hybrid-context-parallel",
+                 "true",
+                 {{"deterministic_mode", "false"}},
+                 ""};
 }
 
-/// Of what needs as many micro-batches on all ranks.
-Broken equal_counts(const Run& r) {
-  if (!hybrid(r)) return std::nullopt;
-  const config::Parallel& p = r.parallel;
-  std::vector<std::string> beside;
-  if (r.model.moe.num_experts > 0) beside.emplace_back("--num-experts");
-  if (r.model.mtp_num_layers > 0) beside.emplace_back("--mtp-num-layers");
-  if (p.deterministic_mode) beside.emplace_back("--deterministic-mode");
-  if (!p.deterministic_mode && sharding_of(p) >= Sharding::kGradients)
-    beside.push_back("--data-parallel-sharding-strategy " + p.data_parallel_sharding_strategy);
-  if (has_virtual_stages(r)) beside.emplace_back("virtual pipeline stages");
-  if (beside.empty()) return std::nullopt;
-  return refused("is not there together with what needs as many micro-batches on every rank",
-                 fmt::format("{}", fmt::join(beside, ", ")));
+Broken gathered_tokens(const Run& r) {
+  const config::Moe& moe = r.model.moe;
+  const int sharing = r.parallel.expert_model_parallel_size * r.parallel.expert_tensor();
+  if (!hybrid(r) || moe.num_experts == 0 || sharing <= 1) return std::nullopt;
+  if (moe.token_dispatcher_type != config::TokenDispatcher::kAllGather) return std::nullopt;
+  return Finding{"--moe-token-dispatcher-type",
+                 "must be alltoall with --hybrid-context-parallel where ranks share experts",
+                 "allgather",
+                 {{"moe_token_dispatcher_type", "alltoall"}},
+                 ""};
 }
 
-Broken overlap(const Run& r) {
-  const config::Parallel& p = r.parallel;
-  if (!hybrid(r) || (!p.overlap_grad_reduce && !p.overlap_param_gather)) return std::nullopt;
-  Finding found{"", "must be false with --hybrid-context-parallel", "", {}, ""};
-  for (const char* key : {"overlap_grad_reduce", "overlap_param_gather"}) {
-    const config::Setting& s = config::setting(key);
-    if (config::text_of(r, s) == "true") found.add(s, "true", "false");
-  }
-  return found;
+Broken capacity(const Run& r) {
+  const auto& factor = r.model.moe.expert_capacity_factor;
+  if (!hybrid(r) || r.model.moe.num_experts == 0 || !factor) return std::nullopt;
+  return Finding{"--moe-expert-capacity-factor",
+                 "must be unset with --hybrid-context-parallel",
+                 text(*factor),
+                 {{"moe_expert_capacity_factor", "unset"}, {"moe_pad_expert_input_to_capacity", "false"}},
+                 "leave it out"};
+}
+
+Broken loss_of_a_step(const Run& r) {
+  const auto& kinds = r.model.moe.router_load_balancing_type;
+  if (!hybrid(r) || r.model.moe.num_experts == 0 ||
+      std::ranges::find(kinds, "global_aux_loss") == kinds.end())
+    return std::nullopt;
+  std::vector<std::string> others = kinds;
+  std::ranges::replace(others, std::string("global_aux_loss"), std::string("aux_loss"));
+  return Finding{"--moe-router-load-balancing-type",
+                 "must not be global_aux_loss with --hybrid-context-parallel",
+                 fmt::format("{}", fmt::join(kinds, " ")),
+                 {{"moe_router_load_balancing_type", fmt::format("{}", fmt::join(others, " "))}},
+                 ""};
 }
 
 constexpr Rule kHybrid[] = {
@@ -159,18 +159,25 @@ constexpr Rule kHybrid[] = {
     {"hybrid-sequence", true, sequence, "seq_length=30",
      "A sample without an end of document may be shared by all of them.",
      "context_parallel_size tensor_model_parallel_size"},
-    {"hybrid-dropout", true, dropout, "hidden_dropout=0.1",
-     "What is dropped is drawn by the place in the sample, which a sequence does not know."},
-    {"hybrid-overlap", true, overlap, "overlap_grad_reduce=true",
-     "The last sequence of one rank is not that of another with which it is shared: sums of gradients behind it "
-     "would come before or after the exchange of its keys."},
     {"hybrid-levels", true, levels, "cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=1 2",
      "Two levels would be other ones for each size of a group."},
-    {"hybrid-alone", true, equal_counts, "pipeline_schedule=zb-v",
-     "Ranks compute different numbers of sequences; collectives of experts and of sharded blocks, orders of sums and "
-     "schedules of several stages a rank count on equal numbers.",
-     "num_experts mtp_num_layers deterministic_mode use_megatron_fsdp data_parallel_sharding_strategy "
-     "pipeline_schedule num_virtual_stages_per_pipeline_rank pipeline_model_parallel_layout"},
+    {"hybrid-order", true, order_of_sums, "deterministic_mode=true",
+     "It promises equal bits for every number of data ranks; here that number decides how sequences are divided, and "
+     "so how sums are."},
+    {"hybrid-gathered", true, gathered_tokens,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2",
+     "Ranks hold different numbers of tokens at once, of which it gathers equally many.",
+     "num_experts expert_model_parallel_size expert_tensor_parallel_size tensor_model_parallel_size"},
+    {"hybrid-capacity", true, capacity,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
+     "moe_expert_capacity_factor=1",
+     "It is a share of what one rank has of a micro-batch: of a short sequence a token or none.",
+     "num_experts"},
+    {"hybrid-balance", true, loss_of_a_step,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
+     "moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
+     "It looks at what all data ranks do in the same micro-batch, and here that is another sequence on each.",
+     "num_experts"},
 };
 
 }  // namespace

@@ -105,15 +105,6 @@ Broken prediction_positions(const Run& r) {
                  ""};
 }
 
-Broken prediction_per_token(const Run& r) {
-  if (r.model.mtp_num_layers == 0 || !r.training.calculate_per_token_loss) return std::nullopt;
-  return Finding{"--calculate-per-token-loss",
-                 "is not there together with --mtp-num-layers in this version",
-                 text(r.model.mtp_num_layers),
-                 {{"calculate_per_token_loss", "false"}},
-                 "leave one of them out"};
-}
-
 constexpr Rule kLatent[] = {
     {"idle-latent", false, settings_without_latent, "multi_latent_attention=false; q_lora_rank=16",
      "They are sizes of multi-latent attention."},
@@ -139,9 +130,6 @@ constexpr Rule kLatent[] = {
      "qk_head_dim=128; qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
      "The layers behind the model read word embeddings again, on the last pipeline rank, and would need the table of "
      "positions there too."},
-    {"prediction-per-token", true, prediction_per_token, "mtp_num_layers=1; calculate_per_token_loss=true",
-     "Their losses have fewer tokens than that of the next one, so that weighing every token the same needs a count "
-     "of its own."},
 };
 
 }  // namespace

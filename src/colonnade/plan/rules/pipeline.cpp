@@ -122,6 +122,7 @@ Broken delayed_weights(const Run& r) {
 }
 
 Broken group_size(const Run& r) {
+  const bool by_length = r.parallel.hybrid_context_parallel;  // then passes come in whole groups
   const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, count = num_microbatches(r);
   const std::int64_t given = r.parallel.microbatch_group_size_per_virtual_pipeline_stage;
   const std::int64_t group = given > 0 ? given : ranks;
@@ -129,7 +130,7 @@ Broken group_size(const Run& r) {
   if (virtual_stages(r) <= 1 || count < 1 || kind == nullptr || kind->name != "interleaved")
     return std::nullopt;
   const std::int64_t rest = count % group;
-  if (group >= ranks && group <= count && (rest == 0 || rest >= ranks)) return std::nullopt;
+  if (group >= ranks && (by_length || (group <= count && (rest == 0 || rest >= ranks)))) return std::nullopt;
   const std::int64_t per_microbatch = r.training.global_batch_size / count;
   return Finding{"--microbatch-group-size-per-virtual-pipeline-stage",
                  "must lie between the pipeline size and the number of micro-batches, and what is left over "
