@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
-#include "colonnade/plan/clock.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/hardware.h"
-#include "colonnade/plan/work_time.h"
+#include "colonnade/plan/step_passes.h"
 
 namespace colonnade::plan {
 
@@ -50,9 +49,9 @@ struct StepTime {
 /// Throws ConfigError where the mesh, the stages or the schedule of the settings do, and with
 /// why_not_estimated.
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution = {});
-/// The same with what many runs share, for a search.
-StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution,
-                       const LocalSizes& sizes, KnownSchedules& schedules);
+/// The same with what many runs have in common, for a search.
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+                       const StepPasses& passes);
 
 /// One line per part, with its share of the step.
 Table step_time_table(const StepTime& time);
