@@ -101,7 +101,7 @@ void add_stages(const config::Run& run, Choices c, std::vector<Choices>& out) {
     for (const bool loss : {false, true}) {
       c.embedding_counts = embedding;
       c.loss_counts = loss;
-      const std::int64_t slots = run.model.num_layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
+      const std::int64_t slots = run.model.all_layers() + (embedding ? 1 : 0) + (loss ? 1 : 0);
       const auto most = std::clamp<std::int64_t>(slots / c.pipeline, 1, kMostChunks);
       for (c.chunks = 1; c.chunks <= most; ++c.chunks) add_schedules(run, c, out);
     }
@@ -171,7 +171,7 @@ std::vector<Choices> all_choices(const config::Run& run) {
   for (const int tensor : divisors(world)) {
     if (tensor > kMostTensorRanks) break;
     for (const int pipeline : divisors(world / tensor)) {
-      if (pipeline > run.model.num_layers + 2) break;
+      if (pipeline > run.model.all_layers() + 2) break;
       Choices c;
       c.tensor = tensor;
       c.pipeline = pipeline;

@@ -20,6 +20,8 @@ namespace {
 
 constexpr double kFp32 = 4;
 
+bool in_fp32(const config::Model& m) { return m.params_dtype == config::ParamsDtype::kFloat32; }
+
 /// One estimate.
 class Estimator {
  public:
@@ -61,10 +63,10 @@ class Estimator {
                              run_.parallel.data_parallel_size();
     const double devices = mesh_.world_size();
     t.tokens_per_second_per_device =
-        sequences * static_cast<double>(run_.training.seq_length) / t.step / devices;
+        sequences * static_cast<double>(sample_length(run_).all()) / t.step / devices;
     const double flops = training_flops(run_.model, sample_length(run_), static_cast<std::int64_t>(sequences),
                                         mesh_.size(Axis::kTp));
-    t.mfu = flops / t.step / devices / hw_.peak_flops;
+    t.mfu = flops / t.step / devices / (in_fp32(run_.model) ? hw_.fp32_flops : hw_.peak_flops);
     return t;
   }
 
@@ -265,7 +267,8 @@ class Estimator {
       own = std::max(own, cut ? held.dense / parts.dense + held.expert / parts.expert : held.all());
     }
     const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
-    const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + element_;
+    const double copied = in_fp32(run_.model) ? 0 : element_;  // else the main parameters are the model's
+    const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + copied;
     const double zeroed = (by_unit() ? own : most) * kFp32;
     return (own * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
@@ -311,7 +314,7 @@ LocalSizes local_sizes(const config::Run& run) {
   for_each(final_params(run.model, run.parallel), count(sizes.final_norm));
   for_each(head_params(run.model, run.parallel), count(sizes.head));
   sizes.up_to_layer.emplace_back();
-  for (std::int64_t layer = 0; layer < run.model.num_layers; ++layer) {
+  for (std::int64_t layer = 0; layer < run.model.all_layers(); ++layer) {
     Elements sum = sizes.up_to_layer.back();
     for_each(layer_params(run.model, run.parallel, layer), count(sum));
     sizes.up_to_layer.push_back(sum);
@@ -319,18 +322,7 @@ LocalSizes local_sizes(const config::Run& run) {
   return sizes;
 }
 
-std::string why_not_estimated(const config::Run& run) {
-  if (run.model.has_encoder())
-    return "--hardware: times are estimated of models whose layers all work on the same tokens; got an encoder and a "
-           "decoder; leave --hardware and --search out, the table of memory and bytes is there";
-  if (run.model.params_dtype == config::ParamsDtype::kFloat32)
-    return "--hardware: speeds of devices are those of 16-bit products; got --params-dtype fp32; add --bf16, or leave "
-           "--hardware and --search out";
-  return "";
-}
-
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution) {
-  if (const std::string why = why_not_estimated(run); !why.empty()) throw ConfigError(why);
   KnownSchedules schedules;
   return estimate_step(run, hardware, local_sizes(run), step_passes(run, hardware, execution, schedules));
 }
