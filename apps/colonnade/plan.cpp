@@ -250,7 +250,6 @@ std::optional<plan::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
     }
     return std::nullopt;
   }
-  if (const std::string why = plan::why_not_estimated(parsed.run); !why.empty()) parsed.faults.push_back(why);
   try {
     return plan::read_hardware(name);
   } catch (const ConfigError& error) {

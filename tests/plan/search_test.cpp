@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/rules.h"
@@ -53,6 +54,15 @@ double peak_of(const config::Run& run) {
     if (run.training.eval_interval) peak = std::max(peak, m.evaluation_peak());
   }
   return static_cast<double>(peak);
+}
+
+/// "params kept x 2 outer": a way to share, in short.
+std::string words(const Shares& s) {
+  constexpr const char* kNames[] = {"none", "optim", "grads", "params"};
+  std::string text = kNames[static_cast<int>(s.sharding)];
+  if (s.sharding == Sharding::kParameters) text += s.stays ? " kept" : s.ahead ? "" : " late";
+  if (s.instances > 1) text += " x " + std::to_string(s.instances);
+  return text + (s.outer ? " outer" : "");
 }
 
 TEST(Search, WhatItFindsIsWhatThePlanSays) {
@@ -110,6 +120,25 @@ TEST(Search, EveryCandidateIsAccountedFor) {
   EXPECT_GT(result.too_big, 0);
   EXPECT_GT(result.smallest_bytes, read_hardware("h100").usable_bytes());
   EXPECT_EQ(result.best.size(), 10U);
+}
+
+/// The first found of every way in which ranks share.
+TEST(Search, EveryWayToShareIsWhatThePlanSays) {
+  const Hardware h100 = read_hardware("h100");
+  std::set<std::string> seen;
+  for (const FoundLayout& found : search_layouts(llama_8b(16, 64), h100, 5000).best) {
+    const config::Run run = derived(found.run);
+    const config::Parallel& p = run.parallel;
+    const std::string way =
+        words({sharding_of(p), p.overlap_param_gather, !p.torch_fsdp2_reshard_after_forward,
+               p.num_distributed_optimizer_instances, p.outer_dp_sharding_strategy == "optim"}) +
+        (found.run.recompute.granularity ? " again" : "");
+    if (!seen.insert(way).second) continue;
+    EXPECT_DOUBLE_EQ(found.time.step, estimate_step(run, h100).step) << way;
+    EXPECT_DOUBLE_EQ(found.peak_bytes, peak_of(run)) << way;
+  }
+  EXPECT_THAT(seen, ::testing::IsSupersetOf({"none", "optim", "optim x 2", "optim x 2 outer", "grads x 2",
+                                             "params", "params kept", "params x 2 outer", "grads again"}));
 }
 
 TEST(Search, NoLayoutByHandIsFaster) {
@@ -236,21 +265,69 @@ TEST(Search, ContextRanksAndSchedulesOfSplitBackwardsAreTried) {
   EXPECT_THAT(contexts, ::testing::IsSupersetOf({1, 2, 4}));
 }
 
-TEST(Search, WhatFsdpShardsAnywayIsTriedOnce) {
-  config::Run run = llama_8b(8, 16);
-  const auto tried = [&](const char* strategy) {
-    run.parallel.use_megatron_fsdp = strategy != nullptr;
-    if (strategy != nullptr) run.parallel.data_parallel_sharding_strategy = strategy;
-    int sharded = 0, others = 0;
-    for (const Choices& choices : all_choices(run))
-      for (const Choice& choice : choices_of(run, choices)) ++(choice.distributed ? sharded : others);
-    return std::pair{sharded, others};
-  };
-  const auto [sharded, others] = tried(nullptr);
-  EXPECT_EQ(others - sharded, tried("optim").second) << "one rank holds each parameter";
-  EXPECT_EQ(tried("optim"), tried("optim_grads"));
-  EXPECT_EQ(tried("optim").first, sharded);
-  EXPECT_EQ(tried("optim_grads_params"), tried(nullptr)) << "gathers beside the passes cost memory";
+/// What is tried on `world` ranks that hold the same, eight to a node; `typed` on the command line.
+std::vector<std::string> tried(int world, const std::vector<Edit>& typed = {}) {
+  config::Run run = llama_8b(world, 64);
+  for (const auto& [key, value] : typed) {
+    config::set(run, key, value);
+    run.given[key] = "the command line";
+  }
+  Choices alone;
+  std::vector<std::string> all;
+  for (const Shares& shares : all_shares(run, alone, 8)) {
+    EXPECT_EQ(first_broken(derived(run_of(run, alone, {.shares = shares})), Purpose::kPlan), std::nullopt)
+        << words(shares);
+    all.push_back(words(shares));
+  }
+  return all;
+}
+
+TEST(Search, RanksShareInEveryWayThereIs) {
+  EXPECT_THAT(tried(1), ElementsAre("none"));
+  EXPECT_THAT(tried(8), ElementsAre("none", "optim", "grads", "params kept", "params", "params late"));
+  EXPECT_THAT(tried(16), ElementsAre("none", "optim", "optim x 2", "optim x 2 outer", "grads", "grads x 2",
+                                     "grads x 2 outer", "params kept", "params kept x 2",
+                                     "params kept x 2 outer", "params", "params x 2", "params x 2 outer",
+                                     "params late", "params late x 2", "params late x 2 outer"));
+}
+
+TEST(Search, WhatIsTypedStays) {
+  EXPECT_THAT(tried(8, {{"use_megatron_fsdp", "false"}}), ElementsAre("none", "optim"));
+  EXPECT_THAT(tried(8, {{"use_distributed_optimizer", "false"}, {"use_megatron_fsdp", "false"}}),
+              ElementsAre("none"));
+  EXPECT_THAT(tried(8, {{"use_distributed_optimizer", "true"}}),
+              ElementsAre("optim", "grads", "params kept", "params", "params late"));
+  EXPECT_THAT(tried(8, {{"use_megatron_fsdp", "true"}, {"data_parallel_sharding_strategy", "optim_grads"}}),
+              ElementsAre("grads"));
+  EXPECT_THAT(tried(8, {{"data_parallel_sharding_strategy", "optim_grads"}}), ElementsAre("grads"));
+  EXPECT_THAT(tried(8, {{"use_megatron_fsdp", "true"},
+                        {"data_parallel_sharding_strategy", "optim_grads_params"},
+                        {"torch_fsdp2_reshard_after_forward", "false"}}),
+              ElementsAre("params kept"));
+  EXPECT_THAT(tried(16, {{"use_distributed_optimizer", "true"},
+                         {"use_megatron_fsdp", "false"},
+                         {"num_distributed_optimizer_instances", "4"},
+                         {"outer_dp_sharding_strategy", "optim"}}),
+              ElementsAre("optim x 4 outer"));
+}
+
+TEST(Search, SharedWeightsWinWhereNothingElseFitsOneRank) {
+  Hardware small = read_hardware("h100");
+  small.memory_bytes = small.reserved_bytes + 40.0 * (1 << 30);
+  config::Run run = llama_8b(8, 64);
+  const FoundLayout best = search_layouts(run, small, 1).best.front();
+  const config::Parallel& p = best.run.parallel;
+  EXPECT_EQ(sharding_of(p), Sharding::kParameters);
+  EXPECT_EQ(p.tensor_model_parallel_size * p.pipeline_model_parallel_size, 1);
+  config::Run less = best.run;
+  less.parallel.data_parallel_sharding_strategy = "optim_grads";
+  EXPECT_GT(peak_of(derived(less)), small.usable_bytes()) << "whole weights do not fit";
+  EXPECT_LT(estimate_step(derived(less), small).data, best.time.data) << "but are gathered less often";
+  run.parallel.use_megatron_fsdp = false;
+  run.given["use_megatron_fsdp"] = "the command line";
+  const FoundLayout cut = search_layouts(run, small, 1).best.front();
+  EXPECT_GT(cut.time.step, best.time.step);
+  EXPECT_GT(cut.run.parallel.tensor_model_parallel_size * cut.run.parallel.pipeline_model_parallel_size, 1);
 }
 
 TEST(Search, LayoutsOfTheSettingsDoNotLimitIt) {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colonnade/base/error.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/work_time.h"
 #include "plan/ideal.h"
@@ -206,10 +205,24 @@ TEST(PublishedGains, StrongScalingLosesSome) {
   EXPECT_GT(step_of(many) * 16, 1.02 * step_of(few));
 }
 
-TEST(StepTime, ProductsInFp32AreRefused) {
-  config::Run run = llama_70b(64, 8, 4, 5);
+TEST(StepTime, InFp32ProductsAreSlowerAndAllIsLonger) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 2, 16);
+  Hardware h = ideal();
+  h.fp32_flops = h.peak_flops / 8;
+  h.sustained_share = 0.7;
+  const double in_bf16 = estimate_step(run, h).compute;
   run.model.params_dtype = config::ParamsDtype::kFloat32;
-  EXPECT_THROW(step_of(run), ConfigError);
+  const StepTime t = estimate_step(run, h);
+  EXPECT_NEAR(t.compute, in_bf16 * 8 * 0.7, 1e-9 * t.compute) << "fp32 units are not at their power limit";
+  const double flops = training_flops(run.model, 2048, 16, 1);
+  EXPECT_NEAR(t.mfu, flops / t.step / 8 / h.fp32_flops, 1e-12);
+  h = test::instant();
+  h.memory_bandwidth = 1e12;
+  EXPECT_NEAR(estimate_step(run, h).optimizer, 8.03e9 * (8 + 8 + 16 + 4) / 1e12, 0.001)
+      << "no parameters beside the main ones";
+  const double passes = estimate_step(run, h).compute;
+  run.model.params_dtype = config::ParamsDtype::kBfloat16;
+  EXPECT_GT(passes, 1.5 * estimate_step(run, h).compute);
 }
 
 TEST(StepTime, TextNamesEveryPart) {

@@ -67,6 +67,7 @@ struct UnitBytes {
   std::int64_t landing_weights = 0;  ///< the same behind those that waited
   std::int64_t stays = 0;            ///< whole values since the forward pass, which go with a backward pass
   std::int64_t summed = 0;           ///< a sum of its gradients that waits behind the pass for its like
+  friend bool operator==(const UnitBytes&, const UnitBytes&) = default;
 };
 
 /// What a backward pass adds to everything kept, at most: gradients that live at once in the head or in

@@ -38,11 +38,6 @@ std::int64_t most_messages(const Program& program, std::size_t room) {
   return static_cast<std::int64_t>(std::min(most, room));
 }
 
-/// Most bytes of kept activations and of batches while the program runs, and of all that a pass adds to them.
-struct Peak {
-  std::int64_t kept = 0, all = 0;
-};
-
 /// A batch is there to the last forward pass of a rank, or to the last backward pass that reads it.
 std::vector<bool> last_readers(const config::Run& run, const Program& program, int last_chunk) {
   std::vector<bool> reads_last(program.size(), false);
@@ -100,8 +95,11 @@ class StagePasses {
     for (int i = 0; i < microbatches; ++i)
       if (const int more = more_sums(run, i); !passes_.contains(more))
         passes_.emplace(more, PassBytes(run, stage, leaving(units, more)));
+    for (int i = 0; i < microbatches; ++i) by_batch_.push_back(&passes_.at(more_sums(run, i)));
   }
-  [[nodiscard]] const PassBytes& that_leave(int more) const { return passes_.at(more); }
+  [[nodiscard]] const PassBytes& of(int microbatch) const {
+    return *by_batch_[static_cast<std::size_t>(microbatch)];
+  }
 
  private:
   static std::vector<UnitBytes> leaving(std::vector<UnitBytes> units, int more) {
@@ -109,6 +107,7 @@ class StagePasses {
     return units;
   }
   std::map<int, PassBytes> passes_;
+  std::vector<const PassBytes*> by_batch_;
 };
 
 /// By chunk.
@@ -137,33 +136,33 @@ std::vector<std::int64_t> arriving_bytes(const Program& program, const std::vect
   return bytes;
 }
 
-Peak peak_activations(const config::Run& run, const StageMemory& memory, const SoundSchedule& sound,
-                      int rank) {
+PassPeak peak_of_rank(const config::Run& run, const StageMemory& memory, const SoundSchedule& sound,
+                      const BytesBeside& beside, std::size_t rank) {
   const Schedule& schedule = sound.schedule;
-  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  const Program& program = schedule.programs[rank];
   const std::vector<StageBlocks>& stages = memory.stages;
   std::vector<StagePasses> passes;
+  passes.reserve(stages.size());
+  std::vector<std::int64_t> inputs;  // made by a backward pass and handed back, by chunk
   for (std::size_t i = 0; i < stages.size(); ++i) {
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         schedule.microbatches);
+    const int stage = schedule.placement.stage(static_cast<int>(rank), static_cast<int>(i));
+    inputs.push_back(stage > 0 ? message_bytes(run, stages[i].states_in) : 0);
   }
   const std::int64_t batch = batch_bytes(run);
-  const std::vector<ChunkMessages> messages = messages_of(run, stages);
-  const std::vector<std::int64_t> arriving =
-      arriving_bytes(program, messages, batch, sound.messages[static_cast<std::size_t>(rank)].beside);
-  const std::vector<std::int64_t> held = held_messages(sound, rank, messages);
+  const std::vector<std::int64_t>&arriving = beside.arriving[rank], &held = beside.held[rank];
   const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
-  Peak most;
+  PassPeak most;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
-    const PassBytes& pass =
-        passes[static_cast<std::size_t>(a.chunk)].that_leave(more_sums(run, a.microbatch));
+    const auto chunk = static_cast<std::size_t>(a.chunk);
+    const PassBytes& pass = passes[chunk].of(a.microbatch);
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
     // What a pass reads and makes is in its own bytes, but for outputs.
-    const bool hands_back = gives_input_gradient(a.act) && schedule.stage(rank, a) > 0;
-    const std::int64_t made = hands_back ? messages[static_cast<std::size_t>(a.chunk)].input : 0;
+    const std::int64_t made = gives_input_gradient(a.act) ? inputs[chunk] : 0;
     const std::int64_t others = is_transfer(a.act) ? held[i] : held[i + 1] - made;
     most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + others);
     now += pass.change(a.act) - (last[i] ? batch : 0);
@@ -201,12 +200,37 @@ Schedule schedule_of(const config::Run& run, int microbatches) {
   return make_schedule(run.parallel, chunks, microbatches);
 }
 
-void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan) {
+BytesBeside bytes_beside(const config::Run& run, const SoundSchedule& sound,
+                         const std::vector<StageMemory>& plan) {
+  const std::int64_t batch = batch_bytes(run);
+  BytesBeside bytes;
+  for (std::size_t rank = 0; rank < plan.size(); ++rank) {
+    const std::vector<ChunkMessages> messages = messages_of(run, plan[rank].stages);
+    bytes.arriving.push_back(
+        arriving_bytes(sound.schedule.programs[rank], messages, batch, sound.messages[rank].beside));
+    bytes.held.push_back(held_messages(sound, static_cast<int>(rank), messages));
+  }
+  return bytes;
+}
+
+std::vector<PassPeak> peaks_of_passes(const config::Run& given, const SoundSchedule& sound,
+                                      const BytesBeside& beside, const std::vector<StageMemory>& plan) {
+  config::Run run = given;  // copied often, without what was said where
+  run.given.clear();
+  run.notes.clear();
+  std::vector<PassPeak> peaks;
+  for (std::size_t rank = 0; rank < plan.size(); ++rank)
+    peaks.push_back(peak_of_rank(run, plan[rank], sound, beside, rank));
+  return peaks;
+}
+
+void add_passes(const std::vector<PassPeak>& peaks, const SoundSchedule& sound,
+                std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
-    const Peak peak = peak_activations(run, memory, sound, static_cast<int>(rank));
-    memory.activations = peak.kept;
-    memory.working = std::max(peak.all - peak.kept + memory.gathered, memory.travelling - memory.activations);
+    const auto& [kept, all] = peaks[rank];
+    memory.activations = kept;
+    memory.working = std::max(all - kept + memory.gathered, memory.travelling - memory.activations);
     memory.peak_live = sound.report.peak_live[rank];
   }
 }
@@ -246,7 +270,7 @@ std::vector<StageMemory> plan_memory(const config::Run& given) {
   const SoundSchedule schedule = sound(schedule_of(given));
   std::vector<StageMemory> plan = plan_resident(given);
   const config::Run run = with_equal_groups(given);
-  add_activations(run, schedule, plan);
+  add_passes(peaks_of_passes(run, schedule, bytes_beside(run, schedule, plan), plan), schedule, plan);
   add_evaluations(run, schedule, plan);
   return plan;
 }

@@ -70,10 +70,25 @@ Schedule schedule_of(const config::Run& run, int microbatches);
 /// ConfigError where mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& given);
 
-/// The two halves of its training, for those who plan many runs: what lies between steps, which micro-batch
-/// and sequence parallelism do not change, and what a schedule adds.
+/// The parts of its training, for those who plan many runs. What lies between steps, which micro-batch and
+/// sequence parallelism do not change:
 std::vector<StageMemory> plan_resident(const config::Run& run);
-void add_activations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan);
+/// Messages and batches beside the passes, by rank and place in its program, `held` as held_messages. They
+/// are the same whatever data ranks share and whatever is made again.
+struct BytesBeside {
+  std::vector<std::vector<std::int64_t>> arriving, held;
+};
+BytesBeside bytes_beside(const config::Run& run, const SoundSchedule& sound,
+                         const std::vector<StageMemory>& plan);
+/// By rank most that passes keep, and most of that with all that they add. Of the plan the stages and units
+/// are read.
+struct PassPeak {
+  std::int64_t kept = 0, all = 0;
+};
+std::vector<PassPeak> peaks_of_passes(const config::Run& run, const SoundSchedule& sound,
+                                      const BytesBeside& beside, const std::vector<StageMemory>& plan);
+void add_passes(const std::vector<PassPeak>& peaks, const SoundSchedule& sound,
+                std::vector<StageMemory>& plan);
 /// What its evaluations add to what lies between steps.
 void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::vector<StageMemory>& plan);
 /// Bytes of the fullest rank at its fullest moment: at the start, in a step, and in an evaluation where there

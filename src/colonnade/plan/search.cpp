@@ -25,13 +25,28 @@
 namespace colonnade::plan {
 namespace {
 
-/// The candidate that the rules were last asked about.
-struct Judged {
-  const Choices* choices;
-  Choice choice;
-  [[nodiscard]] bool same_rules(const Choices& c, const Choice& other) const {
-    return &c == choices && other.micro_batch == choice.micro_batch &&
-           other.by_sequence == choice.by_sequence;
+/// What candidates have in common that differ by what ranks share alone, as long as they follow one another.
+struct Neighbours {
+  const Choices* choices = nullptr;
+  std::int64_t micro_batch = 0;
+  bool by_sequence = false;
+  std::optional<BytesBeside> beside;
+  struct Peaks {
+    std::vector<std::vector<std::vector<UnitBytes>>> units;  ///< by rank, as StageMemory's
+    bool of_no_units = true;                                 ///< with units passes need no less
+    std::vector<PassPeak> peaks;
+  };
+  struct OneWay {  ///< of making layers again
+    config::Recompute recompute;
+    std::vector<Peaks> peaks;
+    std::optional<StepPasses> passes;
+  };
+  std::vector<OneWay> ways;
+
+  OneWay& way(const config::Recompute& recompute) {
+    const auto found = std::ranges::find(ways, recompute, &OneWay::recompute);
+    return found != ways.end() ? *found
+                               : ways.emplace_back(OneWay{.recompute = recompute, .peaks = {}, .passes = {}});
   }
 };
 
@@ -44,7 +59,7 @@ class Judge {
   }
 
   void judge(const Choices& c) {
-    const std::vector<Choice> choices = choices_of(base_, c);
+    const std::vector<Choice> choices = choices_of(base_, c, hardware_.devices_per_node);
     result.candidates += static_cast<std::int64_t>(choices.size());
     if (splits(c)) {
       for (const Choice& choice : choices) judge(c, choice);
@@ -61,7 +76,10 @@ class Judge {
           p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size, p.expert_tensor(),
           f.run.model.moe.token_dispatcher_type, p.pipeline_schedule, p.num_virtual_stages_per_pipeline_rank,
           f.run.training.micro_batch_size, p.account_for_embedding_in_pipeline_split,
-          p.account_for_loss_in_pipeline_split, p.pipeline_model_parallel_layout, p.sequence_parallel);
+          p.account_for_loss_in_pipeline_split, p.pipeline_model_parallel_layout, p.sequence_parallel,
+          p.use_megatron_fsdp, p.data_parallel_sharding_strategy, p.use_distributed_optimizer,
+          p.torch_fsdp2_reshard_after_forward, p.overlap_param_gather, p.num_distributed_optimizer_instances,
+          p.outer_dp_sharding_strategy);
     };
     return key(a) < key(b);
   }
@@ -70,10 +88,17 @@ class Judge {
 
  private:
   void judge(const Choices& c, const Choice& choice) {
+    if (&c != near_.choices || choice.micro_batch != near_.micro_batch ||
+        choice.by_sequence != near_.by_sequence)
+      near_ = {.choices = &c,
+               .micro_batch = choice.micro_batch,
+               .by_sequence = choice.by_sequence,
+               .beside = {},
+               .ways = {}};
     config::Run given = run_of(base_, c, choice);
     config::Run run = given;
     config::derive(run);
-    if (const auto id = broken_by(c, choice, run)) {
+    if (const auto id = first_broken(run, Purpose::kPlan)) {
       ++result.refused[*id];
       return;
     }
@@ -88,7 +113,9 @@ class Judge {
       return;
     }
     ++result.fit;
-    const StepTime time = estimate_step(with_equal_groups(run), hardware_, {}, sizes(c, run), schedules_);
+    auto& passes = near_.way(run.recompute).passes;
+    if (!passes) passes = step_passes(with_equal_groups(run), hardware_, {}, schedules_);
+    const StepTime time = estimate_step(with_equal_groups(run), hardware_, sizes(c, run), *passes);
     keep_best({std::move(given), time, peak});
   }
 
@@ -122,13 +149,6 @@ class Judge {
     return splits_.emplace(c.split(), can).first->second;
   }
 
-  /// No rule asks which optimizer it is, but where the settings say what is sharded.
-  std::optional<std::string> broken_by(const Choices& c, const Choice& choice, const config::Run& run) {
-    if (judged_ && !base_.parallel.use_megatron_fsdp && judged_->same_rules(c, choice)) return broken_;
-    judged_ = Judged{&c, choice};
-    return broken_ = first_broken(run, Purpose::kPlan);
-  }
-
   const LocalSizes& sizes(const Choices& c, const config::Run& run) {
     const std::tuple key(c.tensor, c.expert, c.expert_tensor);
     if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(run));
@@ -136,19 +156,41 @@ class Judge {
   }
 
   double peak_bytes(const Choices& c, const Choice& choice, const config::Run& run) {
-    const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, choice.distributed);
+    const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, choice.shares.key());
     auto resident = resident_.find(key);
     if (resident == resident_.end()) resident = resident_.emplace(key, plan_resident(run)).first;
     std::vector<StageMemory> plan = resident->second;
-    if (const double least = fullest(run, plan);
-        least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes)
-      return least;  // too big whatever comes on top, and not the smallest
+    // Too big whatever comes on top, and not the smallest.
+    const auto hopeless = [&](double least) {
+      return least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes;
+    };
+    if (const double least = fullest(run, plan); hopeless(least)) return least;
     const config::Run equal = with_equal_groups(run);
     const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(equal)));
     const SoundSchedule& sound = schedules_.of(run.parallel, c.chunks, count);
-    add_activations(equal, sound, plan);
+    if (const auto& known = near_.way(run.recompute).peaks; !known.empty()) {
+      add_passes(known.front().peaks, sound, plan);
+      if (const double least = fullest(run, plan); known.front().of_no_units && hopeless(least)) return least;
+    }
+    add_passes(peaks(equal, sound, plan), sound, plan);
     if (fullest(run, plan) <= hardware_.usable_bytes()) add_evaluations(equal, sound, plan);
     return fullest(run, plan);
+  }
+
+  /// Those of ways to share that have the same units are the same.
+  const std::vector<PassPeak>& peaks(const config::Run& run, const SoundSchedule& sound,
+                                     const std::vector<StageMemory>& plan) {
+    Neighbours::Peaks now;
+    for (const StageMemory& memory : plan) {
+      now.of_no_units = now.of_no_units && memory.units.empty();
+      now.units.push_back(memory.units);
+    }
+    auto& known = near_.way(run.recompute).peaks;
+    for (const auto& other : known)
+      if (other.units == now.units) return other.peaks;
+    if (!near_.beside) near_.beside = bytes_beside(run, sound, plan);
+    now.peaks = peaks_of_passes(run, sound, *near_.beside, plan);
+    return known.emplace_back(std::move(now)).peaks;
   }
 
   static double fullest(const config::Run& run, const std::vector<StageMemory>& plan) {
@@ -170,10 +212,10 @@ class Judge {
   KnownSchedules schedules_;
   using Split = decltype(std::declval<Choices>().split());
   std::map<Split, bool> splits_;
-  std::optional<Judged> judged_;
-  std::optional<std::string> broken_;
+  Neighbours near_;
   std::map<std::tuple<int, int, int>, LocalSizes> sizes_;
-  std::map<std::tuple<Split, int, int, int, bool>, std::vector<StageMemory>> resident_;
+  using SharesKey = decltype(std::declval<Shares>().key());
+  std::map<std::tuple<Split, int, int, int, SharesKey>, std::vector<StageMemory>> resident_;
 };
 
 void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
@@ -243,6 +285,27 @@ std::string experts_text(const config::Run& run) {
   return sizes + " " + config::text_of(run, config::setting("moe_token_dispatcher_type"));
 }
 
+/// As --data-parallel-sharding-strategy calls it; "kept": gathered weights stay from pass to pass.
+std::string sharding_text(const config::Parallel& p) {
+  switch (sharding_of(p)) {
+    case Sharding::kNone:
+      return "no_shard";
+    case Sharding::kOptimizer:
+      return "optim";
+    case Sharding::kGradients:
+      return "optim_grads";
+    case Sharding::kParameters:
+      return p.torch_fsdp2_reshard_after_forward ? "optim_grads_params" : "optim_grads_params kept";
+  }
+  return "";
+}
+
+/// "1", "4", or "4 optim" where they share the update.
+std::string instances_text(const config::Parallel& p) {
+  const bool outer = p.outer_dp_sharding_strategy == "optim";
+  return fmt::format("{}{}", p.num_distributed_optimizer_instances, outer ? " optim" : "");
+}
+
 }  // namespace
 
 SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep) {
@@ -310,8 +373,8 @@ std::string shell_line(const std::vector<std::string>& words) {
 
 Table search_table(const SearchResult& result) {
   Table table{{"#", "tensor", "pipeline", "virtual", "layers", "schedule", "context", "experts", "data",
-               "micro-batch", "SP", "dist. opt.", "made again", "ms a step", "tokens/s", "MFU", "peak memory",
-               "slower by"}};
+               "micro-batch", "SP", "sharding", "instances", "made again", "ms a step", "tokens/s", "MFU",
+               "peak memory", "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
     const config::Parallel& p = f.run.parallel;
@@ -320,10 +383,10 @@ Table search_table(const SearchResult& result) {
         {number(i + 1), number(p.tensor_model_parallel_size), number(p.pipeline_model_parallel_size),
          number(chunks_of(f.run)), layers_text(p), schedule_text(f.run), context_text(p), experts_text(f.run),
          number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
-         p.sequence_parallel ? "yes" : "no", p.use_distributed_optimizer ? "yes" : "no",
-         again_text(f.run.recompute), fmt::format("{:.1f}", f.time.step * 1e3),
-         fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),
-         bytes_text(f.peak_bytes), i == 0 ? "" : why_slower(f.time, result.best[0].time)});
+         p.sequence_parallel ? "yes" : "no", sharding_text(p), instances_text(p), again_text(f.run.recompute),
+         fmt::format("{:.1f}", f.time.step * 1e3), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
+         fmt::format("{:.1f}%", 100 * f.time.mfu), bytes_text(f.peak_bytes),
+         i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }
   return table;
 }

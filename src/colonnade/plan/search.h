@@ -33,12 +33,12 @@ struct SearchResult {
 /// context size (up to 16, keys handed round or heads exchanged), of mixtures every expert size, experts of
 /// tensor ranks whole or cut, both dispatchers; 1F1B, interleaved and the zero-bubble schedules with virtual
 /// stages up to 16, embedding and loss as layers or not, or layers as evenly as they go where no such split
-/// is even (even_layout), micro-batches up to 16, sequence parallelism and the distributed optimizer on and
-/// off; gradients and parameters travel beside the passes where they can. What does not fit is tried with
-/// parts of layers made again, then with whole layers (ways_to_make_again), unless the settings say what is.
-/// What else they say stays, but for those of a layout (uneven stages, layout strings). At most `keep` are
-/// returned. Two threads or more; the result does not depend on their number. Throws ConfigError without a
-/// global batch.
+/// is even (even_layout), micro-batches up to 16, sequence parallelism on and off, and every way in which
+/// ranks share what they hold alike (all_shares); gradients travel beside the passes. What does not fit is
+/// tried with parts of layers made again, then with whole layers (ways_to_make_again), unless the settings
+/// say what is. What else they say stays, but for those of a layout (uneven stages, layout strings); of what
+/// ranks share, what is typed on the command line. At most `keep` are returned. Two threads or more; the
+/// result does not depend on their number. Throws ConfigError without a global batch.
 SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep = 10);
 
 /// Words that turn the settings `from` into those of `to` on a command line.

@@ -2,8 +2,9 @@
 #include "colonnade/plan/search_space.h"
 
 #include <algorithm>
+#include <optional>
 
-#include "colonnade/plan/buckets.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/plan/layout_string.h"
 #include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/schedule_kinds.h"
@@ -14,6 +15,13 @@ namespace {
 constexpr int kMostTensorRanks = 64, kMostContextRanks = 16;
 constexpr int kMostChunks = 16;
 constexpr std::int64_t kLargestMicroBatch = 16;
+/// Keys of what ranks share.
+constexpr const char* kOptimizer = "use_distributed_optimizer";
+constexpr const char* kFsdp = "use_megatron_fsdp";
+constexpr const char* kStrategy = "data_parallel_sharding_strategy";
+constexpr const char* kReshard = "torch_fsdp2_reshard_after_forward";
+constexpr const char* kInstances = "num_distributed_optimizer_instances";
+constexpr const char* kOuter = "outer_dp_sharding_strategy";
 
 std::vector<int> divisors(std::int64_t number) {
   std::vector<int> all;
@@ -97,12 +105,66 @@ void add_stages(const config::Run& run, Choices c, std::vector<Choices>& out) {
     for (const bool loss : {false, true}) {
       c.embedding_counts = embedding;
       c.loss_counts = loss;
-      const std::int64_t slots = run.model.num_layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
+      const std::int64_t slots = run.model.all_layers() + (embedding ? 1 : 0) + (loss ? 1 : 0);
       const auto most = std::clamp<std::int64_t>(slots / c.pipeline, 1, kMostChunks);
       for (c.chunks = 1; c.chunks <= most; ++c.chunks) add_schedules(run, c, out);
     }
   }
   add_layouts(run, c, out);
+}
+
+/// What may be shared. Of one replica nothing is, but for what is asked for; --deterministic-mode shares
+/// gradients where optimizer states are.
+std::vector<Sharding> shardings(const config::Run& run, int replicas) {
+  const config::Parallel& p = run.parallel;
+  if (config::typed(run, kStrategy)) {
+    config::Parallel asked = p;
+    asked.use_megatron_fsdp = true;
+    return {sharding_of(asked)};
+  }
+  if (replicas == 1) return {Sharding::kNone};
+  const bool with = config::typed(run, kOptimizer) && p.use_distributed_optimizer;
+  const bool without = config::typed(run, kOptimizer) && !p.use_distributed_optimizer;
+  const bool fsdp = config::typed(run, kFsdp) && p.use_megatron_fsdp;
+  const bool no_fsdp = config::typed(run, kFsdp) && !p.use_megatron_fsdp;
+  std::vector<Sharding> all;
+  if (!with) all.push_back(Sharding::kNone);
+  if (!without || fsdp) all.push_back(Sharding::kOptimizer);
+  if (!no_fsdp && !p.deterministic_mode) all.push_back(Sharding::kGradients);
+  if (!no_fsdp) all.push_back(Sharding::kParameters);
+  return all;
+}
+
+/// Of the replicas of a parameter those in the first node, as groups of them; 1 where these are one or all,
+/// or experts cannot be grouped so.
+int nodes_of_replicas(const config::Run& run, const Choices& c, int devices_per_node) {
+  const int replicas = replicas_of(run, c), block = c.tensor * c.context;
+  const int apart = run.parallel.use_tp_pp_dp_mapping ? block * c.pipeline : block;
+  int near = 0;
+  while (near < replicas && c.tensor * (near % c.context) + apart * (near / c.context) < devices_per_node)
+    ++near;
+  if (near < 2 || replicas % near != 0) return 1;
+  const int copies = run.parallel.world_size / (c.expert_tensor * c.expert * c.pipeline);
+  const int nodes = replicas / near;
+  return run.model.moe.num_experts > 0 && copies % nodes != 0 ? 1 : nodes;
+}
+
+/// In the plainest words, but for those that are typed.
+void set_shares(const config::Run& base, const Shares& shares, config::Parallel& p) {
+  const bool strategy = config::typed(base, kStrategy);
+  if (!config::typed(base, kFsdp)) p.use_megatron_fsdp = strategy || shares.sharding >= Sharding::kGradients;
+  const bool either = p.use_megatron_fsdp && shares.sharding != Sharding::kNone;  // it says no more then
+  if (!either && (!config::typed(base, kOptimizer) || shares.sharding == Sharding::kNone))
+    p.use_distributed_optimizer = shares.sharding == Sharding::kOptimizer;
+  constexpr const char* kNames[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+  if (!strategy)
+    p.data_parallel_sharding_strategy = p.use_megatron_fsdp
+                                            ? kNames[static_cast<int>(shares.sharding)]
+                                            : config::Parallel().data_parallel_sharding_strategy;
+  p.overlap_param_gather = shares.ahead;
+  p.torch_fsdp2_reshard_after_forward = !shares.stays;
+  p.num_distributed_optimizer_instances = shares.instances;
+  p.outer_dp_sharding_strategy = shares.outer ? "optim" : "no_shard";
 }
 
 }  // namespace
@@ -113,7 +175,7 @@ std::vector<Choices> all_choices(const config::Run& run) {
   for (const int tensor : divisors(world)) {
     if (tensor > kMostTensorRanks) break;
     for (const int pipeline : divisors(world / tensor)) {
-      if (pipeline > run.model.num_layers + 2) break;
+      if (pipeline > run.model.all_layers() + 2) break;
       Choices c;
       c.tensor = tensor;
       c.pipeline = pipeline;
@@ -123,20 +185,52 @@ std::vector<Choices> all_choices(const config::Run& run) {
   return choices;
 }
 
-std::vector<Choice> choices_of(const config::Run& run, const Choices& c) {
+std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int devices_per_node) {
+  const config::Parallel& p = run.parallel;
+  const int replicas = replicas_of(run, c);
+  std::vector<int> instances{1};
+  if (config::typed(run, kInstances))
+    instances = {p.num_distributed_optimizer_instances};
+  else if (const int nodes = nodes_of_replicas(run, c, devices_per_node); nodes > 1)
+    instances.push_back(nodes);
+  const auto given_outer =
+      config::typed(run, kOuter) ? std::optional(p.outer_dp_sharding_strategy == "optim") : std::nullopt;
+  std::vector<Shares> all;
+  const auto add = [&](Shares shares) {
+    for (const int number : instances) {
+      for (const bool outer : {false, true}) {
+        shares.instances = number;
+        shares.outer = outer;
+        const bool idle = outer && (number == 1 || shares.sharding == Sharding::kNone);
+        if (given_outer ? outer == *given_outer : !idle) all.push_back(shares);
+      }
+      if (shares.sharding == Sharding::kNone) break;
+    }
+  };
+  for (const Sharding sharding : shardings(run, replicas)) {
+    const bool ahead = sharding != Sharding::kNone && replicas > 1;
+    if (sharding < Sharding::kParameters || replicas == 1) {
+      add({.sharding = sharding, .ahead = ahead});
+      continue;
+    }
+    const bool typed = config::typed(run, kReshard), again = p.torch_fsdp2_reshard_after_forward;
+    if (!typed || !again) add({.sharding = sharding, .ahead = true, .stays = true});
+    for (const bool beside : {true, false})
+      if (!typed || again) add({.sharding = sharding, .ahead = beside});
+  }
+  return all;
+}
+
+std::vector<Choice> choices_of(const config::Run& run, const Choices& c, int devices_per_node) {
   std::vector<Choice> choices;
   const std::int64_t batch = run.training.global_batch_size;
-  const int replicas = replicas_of(run, c), data = replicas / c.context;
-  const std::string& strategy = run.parallel.data_parallel_sharding_strategy;
-  const bool shards_anyway =
-      run.parallel.use_megatron_fsdp && (strategy == "optim" || strategy == "optim_grads");
+  const int data = replicas_of(run, c) / c.context;
+  const std::vector<Shares> shares = all_shares(run, c, devices_per_node);
   for (std::int64_t micro = 1; micro <= std::min(kLargestMicroBatch, batch / data); ++micro) {
     if (batch % (micro * data) != 0) continue;
     for (const bool by_sequence : {true, false}) {
       if (by_sequence && c.tensor == 1) continue;
-      for (const bool distributed : {true, false})
-        if (distributed ? replicas > 1 : replicas == 1 || !shards_anyway)
-          choices.push_back({micro, by_sequence, distributed});
+      for (const Shares& shared : shares) choices.push_back({micro, by_sequence, shared});
     }
   }
   return choices;
@@ -165,8 +259,6 @@ config::Run without_layout(config::Run run) {
   p.decoder_first_pipeline_num_layers = p.decoder_last_pipeline_num_layers = 0;
   p.pipeline_model_parallel_layout.clear();
   p.hierarchical_context_parallel_sizes.clear();
-  p.num_distributed_optimizer_instances = 1;  // one level of data ranks is tried
-  p.outer_dp_sharding_strategy = config::Parallel().outer_dp_sharding_strategy;
   return run;
 }
 
@@ -185,9 +277,8 @@ config::Run run_of(const config::Run& base, const Choices& c, const Choice& choi
   p.account_for_embedding_in_pipeline_split = c.embedding_counts;
   p.account_for_loss_in_pipeline_split = c.loss_counts;
   p.sequence_parallel = choice.by_sequence;
-  p.use_distributed_optimizer = choice.distributed;
+  set_shares(base, choice.shares, p);
   p.overlap_grad_reduce = replicas_of(base, c) > 1;
-  p.overlap_param_gather = choice.distributed;
   p.ddp_reduce_scatter_with_fp32_accumulation &= sharding_of(p) >= Sharding::kOptimizer;
   run.training.micro_batch_size = choice.micro_batch;
   if (base.model.moe.num_experts > 0) run.model.moe.token_dispatcher_type = c.dispatcher;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
+#include "colonnade/plan/buckets.h"
 
 namespace colonnade::plan {
 
@@ -26,10 +27,22 @@ struct Choices {
   }
 };
 
+/// What ranks that hold the same parameters share of them.
+struct Shares {
+  Sharding sharding = Sharding::kNone;
+  bool ahead = false;  ///< parameters are gathered beside the passes
+  bool stays = false;  ///< where they are cut: gathered ones stay from a forward pass to its backward pass
+  int instances = 1;   ///< groups of ranks, each of which shares among its own
+  bool outer = false;  ///< and the update is shared between them
+
+  [[nodiscard]] auto key() const { return std::tuple(sharding, ahead, stays, instances, outer); }
+};
+
 /// One of them.
 struct Choice {
   std::int64_t micro_batch = 1;
-  bool by_sequence = false, distributed = false;
+  bool by_sequence = false;
+  Shares shares;
 };
 
 /// Every one for the model, the ranks and the batch of `run`, in a fixed order: tensor, pipeline, context,
@@ -37,8 +50,13 @@ struct Choice {
 /// backward passes, virtual stages, embedding and loss as layers or not, where no such split is even a
 /// layout string (even_layout), both exchanges, both dispatchers.
 std::vector<Choices> all_choices(const config::Run& run);
-/// Micro-batches that divide the batch, sequence parallelism and the distributed optimizer on and off.
-std::vector<Choice> choices_of(const config::Run& run, const Choices& c);
+/// Micro-batches that divide the batch, sequence parallelism on and off, all_shares; shares change fastest.
+std::vector<Choice> choices_of(const config::Run& run, const Choices& c, int devices_per_node);
+/// What ranks may share: nothing, optimizer states, gradients, parameters; parameters gathered beside the
+/// passes or not, kept from pass to pass or not. Where the replicas of a parameter lie in several nodes, and
+/// more than one of them in a node, also those of a node alone, updates shared between nodes or not. What is
+/// typed on the command line stays.
+std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int devices_per_node);
 
 /// What may be made again where a layout does not fit, by what it costs: parts of layers that take little
 /// time for what they keep (norms, the activation of experts, heads of multi-latent attention); these with

@@ -1,5 +1,4 @@
-// Puts the parts of a step together: stages on the schedule's clock, then what data parallelism and the
-// optimizer add.
+// Puts the parts of a step together: to the passes what data parallelism and the optimizer add.
 #include "colonnade/plan/step_time.h"
 
 #include <fmt/format.h>
@@ -10,7 +9,6 @@
 #include "colonnade/base/error.h"
 #include "colonnade/plan/activations.h"
 #include "colonnade/plan/buckets.h"
-#include "colonnade/plan/clock.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/plan/memory.h"
 #include "colonnade/plan/mesh.h"
@@ -22,16 +20,19 @@ namespace {
 
 constexpr double kFp32 = 4;
 
+bool in_fp32(const config::Model& m) { return m.params_dtype == config::ParamsDtype::kFloat32; }
+
 /// One estimate.
 class Estimator {
  public:
-  Estimator(const config::Run& run, const Hardware& hardware, const Execution& execution,
-            const LocalSizes& sizes, KnownSchedules& schedules)
+  Estimator(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+            const StepPasses& passes)
       : run_(run),
         hw_(hardware),
-        how_(execution),
         sizes_(sizes),
-        schedules_(schedules),
+        times_(passes.stages),
+        pipeline_(passes.pipeline),
+        most_(passes.most),
         mesh_(run.parallel),
         stages_(split_stages(run.model, run.parallel)),
         ranks_(run.parallel.pipeline_model_parallel_size),
@@ -46,37 +47,26 @@ class Estimator {
         element_(static_cast<double>(element_size(run.model))) {}
 
   StepTime estimate() {
-    const Ways ways(hw_, mesh_);
-    for (const StageBlocks& stage : stages_) {
-      times_.push_back(stage_time(run_, stage, hw_, how_, ways));
-      costs_.push_back({times_.back().forward.total(), times_.back().backward.total(), times_.back().weight,
-                        static_cast<double>(stage.states_out)});
-      elements_.push_back(elements_of(stage));
-    }
+    for (const StageBlocks& stage : stages_) elements_.push_back(elements_of(stage));
     add_words();
-    pipeline_ = times_of_step(schedules_, run_.parallel, chunks_, microbatches_, costs_, transfer());
     StepTime t;
-    int busiest = 0;
-    for (int rank = 1; rank < ranks_; ++rank)
-      if (busy(rank).total() > busy(busiest).total()) busiest = rank;
-    const PassTime most = busy(busiest);
-    t.compute = most.compute;
-    t.tensor = most.tensor;
-    t.context = most.context;
-    t.experts = most.experts;
-    t.bubble = std::max(0.0, pipeline_.makespan - most.total());
+    t.compute = most_.compute;
+    t.tensor = most_.tensor;
+    t.context = most_.context;
+    t.experts = most_.experts;
+    t.bubble = std::max(0.0, pipeline_.makespan - most_.total());
     t.data = (by_unit() ? sharded_data() : gradients() + parameters()) + between_instances();
     t.optimizer = optimizer();
     t.other = hw_.step_seconds;
-    t.step = most.total() + t.bubble + t.data + t.optimizer + t.other;
+    t.step = most_.total() + t.bubble + t.data + t.optimizer + t.other;
     const double sequences = static_cast<double>(run_.training.micro_batch_size) * microbatches_ *
                              run_.parallel.data_parallel_size();
     const double devices = mesh_.world_size();
     t.tokens_per_second_per_device =
-        sequences * static_cast<double>(run_.training.seq_length) / t.step / devices;
+        sequences * static_cast<double>(sample_length(run_).all()) / t.step / devices;
     const double flops = training_flops(run_.model, sample_length(run_), static_cast<std::int64_t>(sequences),
                                         mesh_.size(Axis::kTp));
-    t.mfu = flops / t.step / devices / hw_.peak_flops;
+    t.mfu = flops / t.step / devices / (in_fp32(run_.model) ? hw_.fp32_flops : hw_.peak_flops);
     return t;
   }
 
@@ -164,29 +154,6 @@ class Estimator {
     Elements held;
     for (int chunk = 0; chunk < chunks_; ++chunk) held += elements_[stage(rank, chunk)];
     return held;
-  }
-
-  /// Of one hidden state of each token from a stage to the next.
-  [[nodiscard]] double transfer() const {
-    if (ranks_ < 2) return 0;
-    // The slowest way sets the pace.
-    const bool near = mesh_.peers(0, {Axis::kPp}).back() < hw_.devices_per_node;
-    const Link& link = near ? hw_.intra_node : hw_.inter_node;
-    const double cut = run_.parallel.sequence_parallel ? mesh_.size(Axis::kTp) : 1;
-    const double rows = static_cast<double>(run_.training.micro_batch_size * run_.training.seq_length) /
-                        run_.parallel.context_parallel_size;
-    const double bytes = rows * static_cast<double>(run_.model.hidden_size) * element_ / cut;
-    return bytes / (link.bandwidth * link.share) + link.latency;
-  }
-
-  /// Of all micro-batches.
-  [[nodiscard]] PassTime busy(int rank) const {
-    PassTime sum;
-    for (int chunk = 0; chunk < chunks_; ++chunk) {
-      const StageTime& t = times_[stage(rank, chunk)];
-      sum.add(t.forward, microbatches_).add(t.backward, microbatches_);
-    }
-    return sum;
   }
 
   [[nodiscard]] const ChunkTimes& times(int rank, int chunk) const {
@@ -300,16 +267,18 @@ class Estimator {
       own = std::max(own, cut ? held.dense / parts.dense + held.expert / parts.expert : held.all());
     }
     const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
-    const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + element_;
+    const double copied = in_fp32(run_.model) ? 0 : element_;  // else the main parameters are the model's
+    const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + copied;
     const double zeroed = (by_unit() ? own : most) * kFp32;
     return (own * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
   const config::Run& run_;
   const Hardware& hw_;
-  const Execution& how_;
   const LocalSizes& sizes_;
-  KnownSchedules& schedules_;
+  const std::vector<StageTime>& times_;  ///< by virtual stage
+  const PipelineTimes& pipeline_;
+  const PassTime& most_;
   Mesh mesh_;
   std::vector<StageBlocks> stages_;
   int ranks_, chunks_;
@@ -319,11 +288,8 @@ class Estimator {
   Levels levels_;
   Rings data_, expert_data_;        ///< replicas of dense parameters and of experts
   double gradient_, element_;       ///< bytes: of a gradient on its way, and of a parameter
-  std::vector<StageTime> times_;    ///< by virtual stage
-  std::vector<StageCost> costs_;    ///< the same, summed
-  std::vector<Elements> elements_;  ///< the same
+  std::vector<Elements> elements_;  ///< by virtual stage
   std::vector<Elements> again_;     ///< the same: what its blocks gather beside that
-  PipelineTimes pipeline_;
 };
 
 }  // namespace
@@ -348,7 +314,7 @@ LocalSizes local_sizes(const config::Run& run) {
   for_each(final_params(run.model, run.parallel), count(sizes.final_norm));
   for_each(head_params(run.model, run.parallel), count(sizes.head));
   sizes.up_to_layer.emplace_back();
-  for (std::int64_t layer = 0; layer < run.model.num_layers; ++layer) {
+  for (std::int64_t layer = 0; layer < run.model.all_layers(); ++layer) {
     Elements sum = sizes.up_to_layer.back();
     for_each(layer_params(run.model, run.parallel, layer), count(sum));
     sizes.up_to_layer.push_back(sum);
@@ -356,25 +322,14 @@ LocalSizes local_sizes(const config::Run& run) {
   return sizes;
 }
 
-std::string why_not_estimated(const config::Run& run) {
-  if (run.model.has_encoder())
-    return "--hardware: times are estimated of models whose layers all work on the same tokens; got an encoder and a "
-           "decoder; leave --hardware and --search out, the table of memory and bytes is there";
-  if (run.model.params_dtype == config::ParamsDtype::kFloat32)
-    return "--hardware: speeds of devices are those of 16-bit products; got --params-dtype fp32; add --bf16, or leave "
-           "--hardware and --search out";
-  return "";
-}
-
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution) {
-  if (const std::string why = why_not_estimated(run); !why.empty()) throw ConfigError(why);
   KnownSchedules schedules;
-  return estimate_step(run, hardware, execution, local_sizes(run), schedules);
+  return estimate_step(run, hardware, local_sizes(run), step_passes(run, hardware, execution, schedules));
 }
 
-StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution,
-                       const LocalSizes& sizes, KnownSchedules& schedules) {
-  return Estimator(run, hardware, execution, sizes, schedules).estimate();
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+                       const StepPasses& passes) {
+  return Estimator(run, hardware, sizes, passes).estimate();
 }
 
 Table step_time_table(const StepTime& t) {

@@ -7,15 +7,11 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
-#include "colonnade/plan/clock.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/hardware.h"
-#include "colonnade/plan/work_time.h"
+#include "colonnade/plan/step_passes.h"
 
 namespace colonnade::plan {
-
-/// Why the settings cannot be estimated, as a fault; "" when they can.
-std::string why_not_estimated(const config::Run& run);
 
 /// Elements of parameters on one rank, by the ranks that hold the same ones.
 struct Elements {
@@ -44,15 +40,15 @@ struct StepTime {
   double optimizer = 0;  ///< norm, update, gradients set to zero
   double other = 0;      ///< Hardware::step_seconds
   double tokens_per_second_per_device = 0;
-  double mfu = 0;  ///< training_flops (causal half) of the step against the peak of all devices
+  double mfu =
+      0;  ///< training_flops (causal half) of the step against the peak of all devices, of fp32 in such a run
 };
 
-/// Throws ConfigError where the mesh, the stages or the schedule of the settings do, and with
-/// why_not_estimated.
+/// Throws ConfigError where the mesh, the stages or the schedule of the settings do.
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution = {});
-/// The same with what many runs share, for a search.
-StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution,
-                       const LocalSizes& sizes, KnownSchedules& schedules);
+/// The same with what many runs have in common, for a search.
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+                       const StepPasses& passes);
 
 /// One line per part, with its share of the step.
 Table step_time_table(const StepTime& time);

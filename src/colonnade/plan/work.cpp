@@ -62,6 +62,15 @@ Work prediction_work(const config::Run& run) {
   return work;
 }
 
+Work without_norms(const config::Run& run, Work work) {
+  const WorkSizes z(run);
+  Work norms;
+  add_norm(norms, z);
+  add_sandwich_norm(norms, z);
+  work.pass(-norms.forward_bytes, -norms.backward_bytes, -norms.forward_kernels, -norms.backward_kernels);
+  return work;
+}
+
 namespace {
 
 double real(std::int64_t number) { return static_cast<double>(number); }
@@ -99,16 +108,6 @@ void add_predictions(const config::Run& run, ScoresIn scores, std::vector<Repeat
   parts.push_back({experts ? experts_work(run) : mlp_work(run), depths, true, again});
 }
 
-/// A layer's second half behind its norm, and before the one that may follow it.
-Work without_norms(const config::Run& run, Work work) {
-  const WorkSizes z(run);
-  Work norms;
-  add_norm(norms, z);
-  add_sandwich_norm(norms, z);
-  work.pass(-norms.forward_bytes, -norms.backward_bytes, -norms.forward_kernels, -norms.backward_kernels);
-  return work;
-}
-
 /// What is made again of every layer by itself.
 void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn scores,
                   std::vector<RepeatedWork>& parts) {
@@ -138,6 +137,7 @@ void add_selected(const config::Run& run, const StageBlocks& stage, ScoresIn sco
 }  // namespace
 
 std::vector<RepeatedWork> stage_work(const config::Run& run, const StageBlocks& stage, ScoresIn scores) {
+  if (run.model.has_encoder()) return encoder_stage_work(run, stage, scores);
   const LayerCounts counts = layers_of(run.model, stage), whole = layers_made_again(run, stage);
   std::vector<RepeatedWork> parts;
   if (stage.embedding) parts.push_back({embedding_work(run), 1});

@@ -100,6 +100,10 @@ Work core_attention_work(const config::Run& run, std::int64_t layer = 0, ScoresI
 /// Of multi-latent attention queries, keys and values out of the normed narrow vectors, exchanged for
 /// positions where the layer's attention is not made again with them and keeps them so.
 Work narrow_heads_work(const config::Run& run, std::int64_t layer = 0);
+/// Of a decoder's layer to its encoder, whose t tokens are beside the decoder's n: norm with residual, q (n h
+/// q/t), keys and values (t h 2 q/t), attention to all of them, proj; and of it attention itself.
+Work cross_attention_work(const config::Run& run, ScoresIn scores = ScoresIn::kMemory);
+Work core_cross_attention_work(const config::Run& run, ScoresIn scores = ScoresIn::kMemory);
 /// Norm with residual, fc1, activation (reads fc1's output, writes fc2's input), fc2.
 Work mlp_work(const config::Run& run);
 /// In place of an MLP: norm, router in fp32, rows to their experts and back, products of a rank's experts,
@@ -118,7 +122,8 @@ Work joined_states_work(const config::Run& run, const StageBlocks& stage);
 /// Of a further token, besides its embedding, layer and norm: two norms, [r, 2 h] laid together, its product.
 Work prediction_work(const config::Run& run);
 
-/// The parts of a virtual stage, each with how often it is there.
+/// The parts of a virtual stage, each with how often it is there. Layers of an encoder and of its decoder
+/// work on sequences of two lengths.
 struct RepeatedWork {
   Work work;
   double times;

@@ -9,11 +9,23 @@ namespace {
 
 constexpr double kFp32 = 4;
 
+bool has_relative(const config::Model& m) {
+  return m.position_embedding == config::PositionEmbedding::kRelative;
+}
+
 /// Sinks join blocks of keys when all are through; the kernel of blocks takes no masks.
 bool in_memory(const config::Model& m, ScoresIn scores, bool masked, bool blocks) {
   const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla;
-  return scores == ScoresIn::kMemory &&
-         (m.attn_logit_softcapping != 0 || m.attention_dropout > 0 || (blocks ? masked : sinks));
+  return scores == ScoresIn::kMemory && (m.attn_logit_softcapping != 0 || m.attention_dropout > 0 ||
+                                         has_relative(m) || (blocks ? masked : sinks));
+}
+
+/// The biases of distances of a rank's heads, once for all samples; backward the sum of the gradients of
+/// scores over these, in fp32 and by bucket.
+void add_relative(Work& work, const WorkSizes& z) {
+  if (!has_relative(z.m)) return;
+  const double biases = z.heads * z.length * z.length, scores = z.n * z.length * z.heads;
+  work.pass(2 * biases * z.e, scores * z.e + biases * (2 * z.e + 2 * kFp32), 2, 3);
 }
 
 /// Scores in memory are written by their product and read and written by scale, cap or sink, mask and
@@ -26,7 +38,9 @@ void add_scores(Work& work, const config::Run& run, const WorkSizes& z, std::int
   const bool masked = hides(window, z.length) || run.data.reset_attention_mask;
   const bool kernel = scores == ScoresIn::kKernel, memory = in_memory(z.m, scores, masked, blocks);
   work.attention.flops = z.n * (kernel ? twice_seen(window, z.length) : z.length) * (z.q + z.out);
-  if (!blocks && (memory || (!kernel && masked))) work.attention.flops *= 2;
+  const bool both_ways = layer < z.m.encoder_num_layers;
+  if (both_ways || (!blocks && (memory || (!kernel && masked)))) work.attention.flops *= 2;
+  add_relative(work, z);
   if (!memory) return;
   const double passes = 11 * z.n * z.length * z.heads * (blocks ? kFp32 / 2 : z.e);
   work.pass(passes, passes, 6, 6);

@@ -66,4 +66,11 @@ inline void add_mlp(Work& work, const WorkSizes& z, const char* fc1, const char*
   work.products.push_back({fc2, z.n, z.h, ffn, LinearCut::kRows, z.whole});
 }
 
+/// A layer's second half behind its norm, and before the one that may follow it.
+Work without_norms(const config::Run& run, Work work);
+
+/// stage_work of an encoder and its decoder (work_encoder.cpp).
+std::vector<RepeatedWork> encoder_stage_work(const config::Run& run, const StageBlocks& stage,
+                                             ScoresIn scores);
+
 }  // namespace colonnade::plan

@@ -21,6 +21,7 @@ class Stopwatch {
         ways_(ways),
         ring_(ways.tensor),
         element_(static_cast<double>(element_size(run.model))),
+        wide_(run.model.params_dtype == config::ParamsDtype::kFloat32),
         by_sequence_(run.parallel.sequence_parallel) {}
 
   [[nodiscard]] StageTime time(const RepeatedWork& part) const {
@@ -56,7 +57,8 @@ class Stopwatch {
     if (work.attention.flops == 0) return 0;
     const double share = backward ? hw_.attention_backward : hw_.attention_forward;
     const double flops = work.attention.flops * (backward ? kAttentionBackward : 1);
-    return flops / (hw_.peak_flops * share * hw_.sustained_share) + work.attention.ring * hw_.kernel_seconds;
+    const double speed = wide_ ? hw_.fp32_flops : hw_.peak_flops * hw_.sustained_share;
+    return flops / (speed * share) + work.attention.ring * hw_.kernel_seconds;
   }
 
   /// Keys go round beside attention to the block before. Backward their gradients follow one step behind, the
@@ -110,7 +112,7 @@ class Stopwatch {
 
   /// `weight_bytes`: of the operand or result that has the weight's shape.
   [[nodiscard]] double product(const Product& p, double weight_bytes) const {
-    const bool wide = p.kind == ProductKind::kWide;
+    const bool wide = wide_ || p.kind == ProductKind::kWide;
     const double speed = wide ? hw_.fp32_flops * hw_.products.back().share
                               : hw_.peak_flops * hw_.sustained_share * hw_.product_share(p.m, p.n, p.k);
     const double bytes = (wide ? kFp32 : element_) * p.m * (p.k + p.n) + weight_bytes;
@@ -152,6 +154,7 @@ class Stopwatch {
   const Ways& ways_;
   const Ring& ring_;
   double element_;
+  bool wide_;  ///< all is in fp32
   bool by_sequence_;
 };
 
