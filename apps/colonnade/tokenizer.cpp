@@ -1,4 +1,4 @@
-// `colonnade tokenizer train|encode|decode`.
+// `colonnade tokenizer train|encode|decode|chat`.
 #include "colonnade/data/tokenizer.h"
 
 #include <iostream>
@@ -12,6 +12,7 @@
 #include "colonnade/data/preprocess.h"
 #include "colonnade/data/tokenizers/train_byte_bpe.h"
 #include "flags.h"
+#include "tokenizer_chat.h"
 #include "tokenizer_flags.h"
 #include "verbs.h"
 
@@ -23,7 +24,8 @@ constexpr const char* kAbout =
     "  colonnade tokenizer train --input books.jsonl --output-prefix books --vocab-size 4000\n"
     "  echo '\"some text\"' | colonnade tokenizer encode --tokenizer-type SentencePieceTokenizer "
     "--tokenizer-model M\n"
-    "encode reads one JSON string per line and prints one array of ids per line; decode the other way round.";
+    "encode reads one JSON string per line and prints one array of ids per line; decode the other way round. chat "
+    "reads one object with messages per line and prints its text and answers.";
 
 struct TrainFlags {
   data::SentencePieceTraining training;
@@ -182,6 +184,7 @@ Offers tokenizer_offers() {
   Offers offers = offers_of(train_app, "tokenizer", "train");
   offers.push_back(offers_of(encode_app, "tokenizer", "encode").at(0));
   offers.push_back(offers_of(decode_app, "tokenizer", "decode").at(0));
+  offers.push_back(tokenizer_chat_offers().at(0));
   return offers;
 }
 
@@ -190,12 +193,13 @@ int tokenizer(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (verb == "train") return train(rest);
   if (verb == "encode" || verb == "decode") return convert(rest, verb == "encode");
+  if (verb == "chat") return tokenizer_chat(rest);
   if (verb == "--help" || verb == "-h") {
     fmt::print("{}\n", kAbout);
     return kExitDone;
   }
   throw ConfigError(fmt::format(
-      "tokenizer: must be followed by train, encode or decode; got '{}'; see `colonnade help tokenizer`",
+      "tokenizer: must be followed by train, encode, decode or chat; got '{}'; see `colonnade help tokenizer`",
       verb));
 }
 

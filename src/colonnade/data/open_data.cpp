@@ -20,15 +20,17 @@ struct Context {
   const SampleMaker& maker;
 };
 
+IndexCache cache_beside(const fs::path& path, const config::Data& data) {
+  return IndexCache(data.data_cache_path.empty() ? fs::absolute(path).parent_path() / "colonnade_cache"
+                                                 : fs::path(data.data_cache_path));
+}
+
 Opened open_prefix(const std::string& prefix, const Context& context) {
+  if (context.maker.read) return context.maker.read(prefix, cache_beside(prefix, context.data));
   Opened opened;
   opened.source = std::make_shared<IndexedDataset>(prefix);
-  for (const fs::path& path : {idx_path(prefix), bin_path(prefix)})
-    opened.identity += fmt::format("{} {} bytes, changed {}\n", fs::canonical(path).string(),
-                                   fs::file_size(path), fs::last_write_time(path).time_since_epoch().count());
-  opened.cache = IndexCache(context.data.data_cache_path.empty()
-                                ? fs::absolute(idx_path(prefix)).parent_path() / "colonnade_cache"
-                                : fs::path(context.data.data_cache_path));
+  opened.identity = state_of_file(idx_path(prefix)) + state_of_file(bin_path(prefix));
+  opened.cache = cache_beside(idx_path(prefix), context.data);
   return opened;
 }
 
@@ -93,6 +95,8 @@ Sources open_paths_per_split(const Context& context, const std::array<std::int64
 }
 
 Sources open_mock(const Context& context, const std::array<std::int64_t, 3>& counts) {
+  if (!context.maker.mock)
+    throw ConfigError("--mock-data: there is none of this kind; got it; give --data-path");
   Opened mock;
   mock.source = context.maker.mock();
   const SplitFractions thirds = parse_split("1,1,1");
@@ -103,6 +107,11 @@ Sources open_mock(const Context& context, const std::array<std::int64_t, 3>& cou
 }
 
 }  // namespace
+
+std::string state_of_file(const fs::path& path) {
+  return fmt::format("{} {} bytes, changed {}\n", fs::canonical(path).string(), fs::file_size(path),
+                     fs::last_write_time(path).time_since_epoch().count());
+}
 
 Sources open_sources(const config::Data& data, const std::array<std::int64_t, 3>& counts,
                      const SampleMaker& maker) {

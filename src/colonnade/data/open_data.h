@@ -36,9 +36,14 @@ struct Part {
 struct SampleMaker {
   /// Of a part of one data set; null, after a warning, where an evaluation split has none.
   std::function<std::shared_ptr<const SampleSource>(const Opened&, const Part&)> open;
-  /// The data set behind --mock-data.
+  /// The data set behind --mock-data; empty: there is none.
   std::function<std::shared_ptr<const TokenSource>()> mock;
+  /// The data set at a path, with what tells its state; empty: .bin and .idx behind a prefix.
+  std::function<Opened(const std::string& path, const IndexCache& cache)> read = {};
 };
+
+/// "PATH N bytes, changed T\n" of a file, which tells its state.
+std::string state_of_file(const std::filesystem::path& path);
 
 /// Opens --data-path with --split, or paths per split, or --mock-data, and blends what is more than one data
 /// set. `counts`: samples wanted of each split. Throws ConfigError unless exactly one of the three is given,

@@ -125,6 +125,7 @@ constexpr Type kTypes[] = {
     {"BertWordPieceLowerCase", bert, kVocabFile},
     {"BertWordPieceCase", bert, kVocabFile},
     {"NullTokenizer", null_tokenizer, kVocabSize},
+    {"SFTTokenizer", hugging_face, kDocuments},
 };
 
 std::string names_of(unsigned option) {

@@ -141,6 +141,10 @@ SplitData open_split(const config::Run& run, data::Split split) {
     throw ConfigError(
         "evaluate: data are read for models without an encoder; got a t5; score given tokens with --tokens "
         "FILE, or data with `pretrain t5 --skip-train --eval-iters N`");
+  if (run.data.sft)
+    throw ConfigError(
+        "evaluate: data are read as .bin and .idx; got those of --sft, files of chat messages; score them with "
+        "`pretrain gpt --sft --skip-train --eval-iters N`");
   progress().set_phase("data");
   const auto index = static_cast<std::size_t>(split);
   const config::Data& data = run.data;

@@ -16,8 +16,18 @@ namespace {
 using Keys = std::set<std::string>;
 
 const Keys kDataKeys(config::kDataKeys.begin(), config::kDataKeys.end());
-const Keys kRunKeys = {"tokenizer_type", "tokenizer_model",    "seq_length",          "split",
-                       "eod_mask_loss",  "reset_position_ids", "reset_attention_mask"};
+const Keys kRunKeys = {"tokenizer_type",
+                       "tokenizer_model",
+                       "vocab_file",
+                       "merge_file",
+                       "tiktoken_pattern",
+                       "tiktoken_num_special_tokens",
+                       "seq_length",
+                       "split",
+                       "eod_mask_loss",
+                       "reset_position_ids",
+                       "sft",
+                       "reset_attention_mask"};
 
 bool given(const config::Run& run, const std::string& key) { return run.given.contains(key); }
 bool any_given(const config::Run& run, const Keys& keys) {

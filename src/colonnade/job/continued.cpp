@@ -36,6 +36,9 @@ constexpr Kept kKept[] = {
     {"short_seq_prob", "how data is cut into samples"},
     {"mask_prob", "which tokens are masked"},
     {"vocab_extra_ids", "what masked spans are told by"},
+    {"sft", "what a sample is"},
+    {"sft_tokenizer_prompt_format", "how messages are written"},
+    {"chat_template", "how messages are written"},
     {"calculate_per_token_loss", "what a token's loss weighs"},
     {"optimizer", "what its states mean", true},
     {"adam_beta1", "what the moments are", true},
@@ -51,7 +54,8 @@ bool has_fp16(const config::Run& run) { return run.model.params_dtype == config:
 
 /// Whether two micro-batches can have another number of tokens with a loss, and weigh equal all the same.
 bool weighs_microbatches(const config::Run& run) {
-  return (run.data.eod_mask_loss || run.model.has_encoder()) && !run.training.calculate_per_token_loss;
+  return (run.data.eod_mask_loss || run.data.sft || run.model.has_encoder()) &&
+         !run.training.calculate_per_token_loss;
 }
 
 /// A setting that may change, and what a change does; with --no-load-optim, where that is something else. It
@@ -118,8 +122,10 @@ void make_absolute(std::vector<std::string>& words) {
 
 /// The tokenizer is taken over whole or not at all.
 void keep_tokenizer(config::Run& run, const json& settings) {
-  if (run.given.contains("tokenizer_type") || run.given.contains("tokenizer_model")) return;
-  for (const char* key : {"tokenizer_type", "tokenizer_model"})
+  constexpr const char* kKeys[] = {"tokenizer_type", "tokenizer_model",  "vocab_file",
+                                   "merge_file",     "tiktoken_pattern", "tiktoken_num_special_tokens"};
+  if (std::ranges::any_of(kKeys, [&](const char* key) { return run.given.contains(key); })) return;
+  for (const char* key : kKeys)
     if (settings.contains(key)) config::set(run, key, settings.at(key).get<std::string>());
 }
 
@@ -245,11 +251,23 @@ config::Run with_absolute_paths(config::Run run) {
   config::Checkpoint& c = run.checkpoint;
   for (auto* words : {&d.data_path, &d.train_data_path, &d.valid_data_path, &d.test_data_path})
     make_absolute(*words);
-  for (auto* path : {&d.tokenizer_model, &d.data_cache_path, &c.save, &c.load, &c.pretrained_checkpoint,
-                     &run.logging.tensorboard_dir})
+  if (std::filesystem::is_regular_file(d.chat_template)) make_absolute(d.chat_template);
+  for (auto* path : {&d.tokenizer_model, &d.vocab_file, &d.merge_file, &d.data_cache_path, &c.save, &c.load,
+                     &c.pretrained_checkpoint, &run.logging.tensorboard_dir})
     make_absolute(*path);
   return run;
 }
+
+namespace {
+
+/// The file that decides the tokenizer's ids; "": none, or a rule says that it is missing.
+std::string ids_file(const config::Data& data) {
+  if (data.tokenizer_type == "NullTokenizer") return "";
+  if (!data.vocab_file.empty()) return data.vocab_file;
+  return data.tokenizer_model.empty() ? "" : data::tokenizer_file(data.tokenizer_model);
+}
+
+}  // namespace
 
 json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return nullptr;
@@ -258,9 +276,8 @@ json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
                 {"vocab_size", tokenizer->vocab_size()},
                 {"bos_token_id", id(tokenizer->special().bos)},
                 {"eos_token_id", id(tokenizer->eod())}};
-  const bool from_file = run.data.tokenizer_type != "NullTokenizer";
-  if (from_file)
-    state["xxh3_128"] = checkpoint::sum_of_file(data::tokenizer_file(run.data.tokenizer_model)).xxh3_128;
+  if (const std::string file = ids_file(run.data); !file.empty())
+    state["xxh3_128"] = checkpoint::sum_of_file(file).xxh3_128;
   return state;
 }
 
@@ -270,14 +287,15 @@ std::string tokenizer_fault(const config::Run& run, const json& state, const std
   const json& was = state.at("tokenizer");
   json is = {{"type", run.data.tokenizer_type}};
   if (run.data.tokenizer_type != "NullTokenizer") {
-    if (run.data.tokenizer_model.empty()) return "";  // a rule says that it is missing
-    is["xxh3_128"] = checkpoint::sum_of_file(data::tokenizer_file(run.data.tokenizer_model)).xxh3_128;
+    const std::string file = ids_file(run.data);
+    if (file.empty()) return "";
+    is["xxh3_128"] = checkpoint::sum_of_file(file).xxh3_128;
   }
   if (is.value("xxh3_128", "") == was.value("xxh3_128", "")) return "";
   return fmt::format(
       "--tokenizer-model: the tokenizer must be the one of {}; got {} and {} there; leave "
       "--tokenizer-type and --tokenizer-model out, or give that one",
-      source, named(is, run.data.tokenizer_model),
+      source, named(is, run.data.vocab_file.empty() ? run.data.tokenizer_model : run.data.vocab_file),
       named(was, kept_settings(state).value("tokenizer_model", "")));
 }
 

@@ -12,7 +12,9 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/sft_batches.h"
 #include "colonnade/data/t5_batches.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
@@ -149,10 +151,16 @@ void guard_other_run(const config::Run& run, const std::optional<checkpoint::Fou
 
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
   if (run.data.tokenizer_type.empty()) return nullptr;
+  const config::Data& d = run.data;
   return data::make_tokenizer(
-      {.type = run.data.tokenizer_type,
-       .model = run.data.tokenizer_model,
-       .vocab_size = data::takes_vocab_size(run.data.tokenizer_type) ? run.model.vocab_size : 0});
+      {.type = d.tokenizer_type,
+       .model = d.tokenizer_model,
+       .vocab_size = data::takes_vocab_size(d.tokenizer_type) ? run.model.vocab_size : 0,
+       .vocab_file = d.vocab_file,
+       .merge_file = d.merge_file,
+       .special_in_documents = d.tokenizer_hf_include_special_tokens,
+       .tiktoken_pattern = d.tiktoken_pattern,
+       .tiktoken_num_special = d.tiktoken_num_special_tokens});
 }
 
 data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer, const data::SoFar& done) {
@@ -164,6 +172,10 @@ data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokeniz
   if (tokenizer != nullptr) {
     ids.eod = tokenizer->eod();
     ids.pad = tokenizer->special().pad;
+  }
+  if (run.data.sft) {
+    COL_CHECK(tokenizer != nullptr, "open_batches: --sft needs a tokenizer; got none; give --tokenizer-type");
+    return data::open_sft_batches(run.data, run.training, *tokenizer, run.model.vocab_size, done);
   }
   return data::open_gpt_batches(run.data, run.training, ids, done);
 }
@@ -182,6 +194,9 @@ void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
   if (run.at_fault.contains("vocab_size")) return;
   try {
     const auto tokenizer = tokenizer_of(run);
+    const config::Data& d = run.data;
+    if (d.sft && tokenizer)
+      data::chat::read_template({d.tokenizer_model, d.chat_template, d.sft_tokenizer_prompt_format});
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
     if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
       faults.push_back(

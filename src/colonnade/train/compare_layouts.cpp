@@ -284,6 +284,10 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
         "--micro-batch-size changes");
+  if (a.data.sft && !a.training.calculate_per_token_loss && micro_batch)
+    lines.emplace_back(
+        "--sft without --calculate-per-token-loss weighs micro-batches equally, whose answers --micro-batch-size "
+        "changes");
   if (a.model.mtp_num_layers > 0 && (a.data.reset_attention_mask || a.data.reset_position_ids) && micro_batch)
     lines.emplace_back(
         "--mtp-num-layers with --reset-attention-mask or --reset-position-ids weighs micro-batches equally, whose "

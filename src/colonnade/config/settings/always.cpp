@@ -115,10 +115,6 @@ void always_of_the_system(Table& t) {
            "--dataloader-type cyclic has one random order for all ranks, whatever their number");
   t.always({"--num-dataset-builder-threads", "integer", "1"},
            "index caches are built once, by whoever comes first");
-  t.group("tokenizer");
-  t.always({"--tiktoken-pattern", "text"}, "it belongs to TikTokenizer, which --tokenizer-type refuses");
-  t.always({"--tiktoken-num-special-tokens", "integer", "1000"},
-           "it belongs to TikTokenizer, which --tokenizer-type refuses");
   t.group("logging");
   t.always({"--log-throughput"}, "throughput is on every line");
   t.always({"--timing-log-level", "integer", "0"}, "the phases of a step are always timed");

@@ -38,13 +38,34 @@ void data(Table& t) {
   t.add<kData, &Data::mid_level_dataset_surplus>("--mid-level-dataset-surplus",
                                                  "share of samples that parts of a blend hold in reserve")
       .at_least(0);
+  t.add<kData, &Data::sft>("--sft", "data are files of chat messages, and only answers have a loss").common();
+  t.add<kData, &Data::sft_tokenizer_prompt_format>(
+       "--sft-tokenizer-prompt-format",
+       "how --sft writes messages: by the tokenizer's chat template (default), or as Megatron's format of the name")
+      .choices({"", "default", "identity", "nemotron-h-aligned", "nemotron-nano-v2"})
+      .megatron_default("nemotron-h-aligned");
   t.group("tokenizer");
   t.add<kData, &Data::tokenizer_type>("--tokenizer-type", "how text becomes ids")
       .choices({"", "NullTokenizer", "HuggingFaceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
-                "GPTSentencePieceTokenizer", "Llama2Tokenizer", "BertWordPieceLowerCase",
-                "BertWordPieceCase"})
+                "GPTSentencePieceTokenizer", "Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase",
+                "BertWordPieceCase", "SFTTokenizer"})
       .common();
   t.add<kData, &Data::tokenizer_model>("--tokenizer-model", "the tokenizer's file or folder").common();
+  t.add<kData, &Data::vocab_file>("--vocab-file", "vocab.json of GPT2BPETokenizer, vocab.txt of BERT's");
+  t.add<kData, &Data::merge_file>("--merge-file", "merges.txt of GPT2BPETokenizer");
+  t.add<kData, &Data::tiktoken_pattern>(
+      "--tiktoken-pattern",
+      "v1 or v2 (Megatron's .json), gpt2, cl100k_base, o200k_base or llama3 (other files)");
+  t.add<kData, &Data::tiktoken_num_special_tokens>("--tiktoken-num-special-tokens",
+                                                   "special tokens in front of Megatron's tiktoken files")
+      .range(0, 1'000'000);
+  t.add<kData, &Data::tokenizer_hf_include_special_tokens>(
+       "--tokenizer-hf-include-special-tokens",
+       "of HuggingFaceTokenizer: texts get the special ids that a folder's files put around them")
+      .off("--tokenizer-hf-no-include-special-tokens");
+  t.add<kData, &Data::chat_template>(
+      "--chat-template",
+      "of --sft: a file or the text of a chat template; empty: the one of the tokenizer's folder");
   t.add<&Run::model, &Model::vocab_size>("--vocab-size", "ids of the vocabulary; 0: from the tokenizer")
       .range(0, 1'000'000'000)
       .common();

@@ -121,11 +121,6 @@ constexpr Flag kCheckpoints[] = {
     {"--ckpt-drop-redundant-extra-state"},
 };
 
-constexpr Flag kBytePairs[] = {
-    {"--vocab-file", "text"},
-    {"--merge-file", "text"},
-};
-
 constexpr Flag kTokenizers[] = {
     {"--padded-vocab-size", "integer"},
     {"--no-pad-vocab-size --disable-pad-vocab-size", "off", "", "pad_vocab_size"},
@@ -136,11 +131,9 @@ constexpr Flag kTokenizers[] = {
      "--disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
      "off", "", "tokenizer_sentencepiece_ignore_extra_whitespaces"},
     {"--tokenizer-hf-no-use-fast"},
-    {"--tokenizer-hf-no-include-special-tokens"},
     {"--trust-remote-code"},
     {"--null-tokenizer-eod-id", "integer"},
     {"--null-tokenizer-pad-id", "integer", "-1"},
-    {"--chat-template", "text"},
     {"--use-gigatoken"},
 };
 
@@ -176,8 +169,6 @@ constexpr Flag kReading[] = {
     {"--logits-load-msc-prefetch-depth", "integer", "2"},
     {"--logits-load-kd-loss-alpha", "number", "1.0"},
     {"--logits-load-ignore-errors"},
-    {"--sft"},
-    {"--sft-tokenizer-prompt-format", "text", "nemotron-h-aligned"},
 };
 
 }  // namespace
@@ -197,9 +188,6 @@ void add_refused_training(Table& t) {
   t.refuse("such way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
   t.refuse("such way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
            kCheckpoints);
-  t.refuse("single file of a tokenizer in a run",
-           "use --tokenizer-model FOLDER with vocab.json and merges.txt, or with vocab.txt, in it",
-           kBytePairs);
   t.refuse(
       "such tokenizer",
       "use --tokenizer-type HuggingFaceTokenizer or SentencePieceTokenizer, or NullTokenizer with --vocab-size where "

@@ -83,13 +83,70 @@ Broken vocabulary(const Run& r) {
 }
 
 Broken tokenizer_file(const Run& r) {
-  const bool reads_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
-  if (!reads_file || !r.data.tokenizer_model.empty()) return std::nullopt;
+  const config::Data& d = r.data;
+  const bool reads_file = !d.tokenizer_type.empty() && d.tokenizer_type != "NullTokenizer";
+  const bool one_by_one = d.tokenizer_type == "GPT2BPETokenizer"
+                              ? !d.vocab_file.empty() && !d.merge_file.empty()
+                              : !d.vocab_file.empty();
+  if (!reads_file || !d.tokenizer_model.empty() || one_by_one) return std::nullopt;
   return Finding{"--tokenizer-model",
                  fmt::format("{} reads a file", r.data.tokenizer_type),
                  "none",
                  {{"tokenizer_model", "tokenizer.model"}},
                  "write --tokenizer-model FILE"};
+}
+
+Broken sft_data(const Run& r) {
+  if (!r.data.sft || !r.data.mock_data) return std::nullopt;
+  return Finding{"--sft",
+                 "reads files of chat messages",
+                 "--mock-data",
+                 {{"mock_data", "false"}, {"data_path", "chats.jsonl"}},
+                 "write --data-path FILE.jsonl"};
+}
+
+Broken sft_model(const Run& r) {
+  if (!r.data.sft || r.family == "gpt") return std::nullopt;
+  return Finding{"--sft", "is of gpt", r.family, {{"sft", "false"}}, "leave it out"};
+}
+
+Broken sft_tokenizer(const Run& r) {
+  const std::string& type = r.data.tokenizer_type;
+  if (!r.data.sft || type == "HuggingFaceTokenizer" || type == "SFTTokenizer") return std::nullopt;
+  return Finding{
+      "--tokenizer-type",
+      "with --sft it must be HuggingFaceTokenizer or SFTTokenizer, whose special tokens are found in text",
+      type.empty() ? "none" : type,
+      {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "llama-3"}},
+      "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER"};
+}
+
+/// Positions and attention start anew in packed samples, and only together.
+Broken sft_documents(const Run& r) {
+  const config::Data& d = r.data;
+  if (!d.sft || (d.reset_position_ids == d.reset_attention_mask && !d.eod_mask_loss)) return std::nullopt;
+  Finding found{
+      "", "with --sft packs conversations only beside the other one", "", {}, "write both, or none of them"};
+  if (d.eod_mask_loss) {
+    found.rule = "with --sft does nothing: answers alone have a loss";
+    found.way_out = "leave it out";
+    found.add(config::setting("eod_mask_loss"), "it", "false");
+    return found;
+  }
+  const char* missing = d.reset_position_ids ? "reset_attention_mask" : "reset_position_ids";
+  found.add(config::setting(missing), "without it", "true");
+  return found;
+}
+
+Broken sft_format(const Run& r) {
+  const config::Data& d = r.data;
+  const std::string& format = d.sft_tokenizer_prompt_format;
+  if (!d.sft || d.chat_template.empty() || format.empty() || format == "default") return std::nullopt;
+  return Finding{"--chat-template",
+                 "is read with --sft-tokenizer-prompt-format default",
+                 format,
+                 {{"sft_tokenizer_prompt_format", "default"}},
+                 "leave one of them out"};
 }
 
 Broken save_interval(const Run& r) {
@@ -141,6 +198,24 @@ constexpr Rule kData[] = {
      "tokenizer_type"},
     {"tokenizer-file", false, tokenizer_file, "tokenizer_type=SentencePieceTokenizer",
      "What the tokenizer knows stands in a file."},
+    {"sft-data", true, sft_data, "sft=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
+     "Made-up tokens have no answers.", "data_path"},
+    {"sft-model", true, sft_model,
+     "model=t5; encoder_num_layers=2; sft=true; mock_data=false; data_path=a.jsonl; "
+     "tokenizer_type=HuggingFaceTokenizer; tokenizer_model=t5",
+     "Conversations are one text.", "model"},
+    {"sft-tokenizer", true, sft_tokenizer, "sft=true; mock_data=false; data_path=a.jsonl",
+     "Chat templates write special tokens into the text.", "sft"},
+    {"sft-documents", true, sft_documents,
+     "sft=true; mock_data=false; data_path=a.jsonl; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3; "
+     "reset_position_ids=true",
+     "A sample of several conversations must hide them from each other; one of a single conversation has nothing to "
+     "hide.",
+     "sft"},
+    {"sft-format", true, sft_format,
+     "sft=true; mock_data=false; data_path=a.jsonl; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3; "
+     "chat_template=a.jinja; sft_tokenizer_prompt_format=identity",
+     "Either decides how messages are written.", "sft chat_template"},
     {"save-interval", true, save_interval, "save=out", "It says after how many steps."},
     {"retain-interval", true, retain, "save_interval=10; save_retain_interval=15",
      "Only steps that are saved can be retained.", "save_interval"},

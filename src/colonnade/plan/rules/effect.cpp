@@ -115,6 +115,9 @@ constexpr Companions kTokenizer{
     {"tokenizer_model"}, "tokenizer_type", "a --tokenizer-type that reads a file", [](const Run& r) {
       return !r.data.tokenizer_type.empty();  // beside NullTokenizer it is a habit
     }};
+constexpr Companions kSft{{"sft_tokenizer_prompt_format", "chat_template"}, "sft", "--sft", [](const Run& r) {
+                            return r.data.sft;
+                          }};
 constexpr Companions kWsd{{"lr_wsd_decay_style"}, "lr_decay_style", "--lr-decay-style WSD", [](const Run& r) {
                             return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd;
                           }};
@@ -171,6 +174,7 @@ constexpr Rule kEffect[] = {
      "There is no optimizer to leave out."},
     {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",
      "Nothing says how the file is read."},
+    {"idle-sft", false, without_companion<kSft>, "chat_template=a.jinja", "Other data have no messages."},
     {"idle-wsd-style", true, without_companion<kWsd>, "lr_wsd_decay_style=cosine",
      "It is the shape of the last part of WSD."},
 };

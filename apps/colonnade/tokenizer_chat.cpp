@@ -1,0 +1,85 @@
+// `colonnade tokenizer chat`: conversations as the text and the ids that --sft trains on.
+#include "tokenizer_chat.h"
+#include "colonnade/base/error.h"
+#include "colonnade/data/sft_conversations.h"
+#include "flags.h"
+#include "tokenizer_flags.h"
+#include "verbs.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+namespace colonnade::app {
+namespace {
+
+struct ChatFlags {
+  data::TokenizerOptions options{.type = "HuggingFaceTokenizer"};
+  data::chat::TemplateChoice choice;
+  bool prompt = false, ids = false;
+};
+
+void add_chat_flags(CLI::App& app, ChatFlags& flags) {
+  add_tokenizer_flags(app, flags.options);
+  app.add_option("--chat-template", flags.choice.given,
+                 "A file or the text of a template; without it the one of the tokenizer's folder");
+  app.add_option("--sft-tokenizer-prompt-format", flags.choice.format,
+                 "default (a template), identity, nemotron-h-aligned or nemotron-nano-v2");
+  app.add_flag("--add-generation-prompt", flags.prompt,
+               "Write the text that asks for an answer, and no answers");
+  app.add_flag("--ids", flags.ids, "Ids too, and which of them belong to answers; needs a tokenizer");
+}
+
+/// {"text", "answers": [text, ...]}, with `tokenizer` also {"ids", "loss": [0 or 1, ...]}.
+nlohmann::json shown(const data::chat::ChatTemplate& chat_template, const std::string& line, bool prompt,
+                     const data::Tokenizer* tokenizer) {
+  const auto conversation = data::chat::read_conversation(line);
+  if (prompt) return {{"text", chat_template.render(conversation, true).text}};
+  const data::chat::Chat chat = chat_template.chat(conversation);
+  nlohmann::json result = {{"text", chat.text}, {"answers", nlohmann::json::array()}};
+  for (const auto& [begin, end] : chat.answers)
+    result["answers"].push_back(chat.text.substr(begin, end - begin));
+  if (tokenizer == nullptr) return result;
+  result["ids"] = result["loss"] = nlohmann::json::array();
+  for (const std::int32_t id : data::marked_ids(chat, *tokenizer)) {
+    result["ids"].push_back(id < 0 ? ~id : id);
+    result["loss"].push_back(id < 0 ? 1 : 0);
+  }
+  return result;
+}
+
+}  // namespace
+
+Offers tokenizer_chat_offers() {
+  CLI::App app;
+  ChatFlags flags;
+  add_chat_flags(app, flags);
+  return offers_of(app, "tokenizer", "chat");
+}
+
+int tokenizer_chat(const Arguments& arguments) {
+  CLI::App app(
+      "Reads one object with messages per line and prints one with its text and answers per line; one with an error "
+      "where a line or the template cannot be used, and then exits 3.",
+      "tokenizer chat");
+  ChatFlags flags;
+  add_chat_flags(app, flags);
+  if (!read_flags(app, arguments)) return kExitDone;
+  flags.choice.model = flags.options.model;
+  const auto chat_template = data::chat::read_template(flags.choice);
+  const auto tokenizer = flags.ids ? data::make_tokenizer(flags.options) : nullptr;
+  int code = kExitDone;
+  for (std::string line; std::getline(std::cin, line);) {
+    nlohmann::json result;
+    try {
+      result = shown(chat_template, line, flags.prompt, tokenizer.get());
+    } catch (const DataError& e) {
+      result = {{"error", e.what()}};
+      code = kExitData;
+    }
+    std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  }
+  std::cout.flush();
+  return code;
+}
+
+}  // namespace colonnade::app

@@ -1,0 +1,188 @@
+// See chat_template.h.
+#include "colonnade/data/chat/chat_template.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <array>
+
+namespace colonnade::data::chat {
+namespace {
+
+using Element = simdjson::dom::element;
+using Items = std::vector<std::pair<std::string, Value>>;
+
+void put(Items& items, std::string_view key, Value value) {
+  const auto old = std::ranges::find(items, key, &Items::value_type::first);
+  if (old != items.end()) {
+    old->second = std::move(value);
+  } else {
+    items.emplace_back(key, std::move(value));
+  }
+}
+
+Value value_of(Element json, const Budget& budget) {
+  switch (json.type()) {
+    case simdjson::dom::element_type::NULL_VALUE:
+      return Value::none();
+    case simdjson::dom::element_type::BOOL:
+      return {bool(json.get_bool().value_unsafe())};
+    case simdjson::dom::element_type::INT64:
+      return Value::integer(json.get_int64().value_unsafe());
+    case simdjson::dom::element_type::DOUBLE:
+      return {double(json.get_double().value_unsafe())};
+    case simdjson::dom::element_type::STRING:
+      return Value::text(std::string(json.get_string().value_unsafe()));
+    case simdjson::dom::element_type::ARRAY: {
+      std::vector<Value> items;
+      simdjson::dom::array list;
+      if (json.get(list) != simdjson::SUCCESS) break;
+      for (const Element item : list) items.push_back(value_of(item, budget));
+      return Value::list(std::move(items), budget);
+    }
+    case simdjson::dom::element_type::OBJECT: {
+      Items items;
+      simdjson::dom::object object;
+      if (json.get(object) != simdjson::SUCCESS) break;
+      for (const auto& [key, value] : object) put(items, key, value_of(value, budget));
+      return Value::mapping(std::move(items), budget);
+    }
+    default:
+      break;
+  }
+  throw DataError(fmt::format("integers must fit 64 bits; got {}; write it as text", simdjson::minify(json)));
+}
+
+/// A message with its reasoning under the names that templates read.
+Value with_reasoning(const Value& message, const Budget& budget) {
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    const Value* found = message.mapping()->find(key);
+    if (found == nullptr || found->is_none()) continue;
+    const Value reasoning = *found;
+    Items items{{"thinking", reasoning}};
+    for (const auto& [name, value] : message.mapping()->items) put(items, name, value);
+    put(items, "reasoning_content", reasoning);
+    return Value::mapping(std::move(items), budget);
+  }
+  return message;
+}
+
+[[noreturn]] void bad(const std::string& rule, const std::string& got) {
+  throw DataError(fmt::format("{}; got {}; mend the line", rule, got));
+}
+
+/// The generation marks of a template, wherever they are.
+bool has_marks(const Body& body) {
+  return std::ranges::any_of(body, [](const auto& node) {
+    return node->what == What::kGeneration || std::ranges::any_of(node->bodies, has_marks);
+  });
+}
+
+bool is_cut(std::string_view text, std::size_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80;
+}
+
+std::size_t common_begin(std::string_view a, std::string_view b) {
+  std::size_t size = 0;
+  while (size < a.size() && size < b.size() && a[size] == b[size]) ++size;
+  while (is_cut(a, size) || is_cut(b, size)) --size;
+  return size;
+}
+
+}  // namespace
+
+Conversation read_conversation(std::string_view text) {
+  const Budget budget("the conversation");
+  simdjson::dom::parser parser;
+  Element line;
+  auto error = parser.allocate(text.size(), 64);
+  if (!error) error = parser.parse(text.data(), text.size()).get(line);
+  if (error)
+    bad("a line must be JSON", fmt::format("'{}' ({})", text.substr(0, 40), simdjson::error_message(error)));
+  Conversation conversation;
+  simdjson::dom::object object;
+  if (line.get(object) != simdjson::SUCCESS) bad("a line must be an object with 'messages'", "another value");
+  Element messages;
+  if (object.at_key("messages").get(messages) != simdjson::SUCCESS)
+    bad("a line must have 'messages'", "none");
+  simdjson::dom::array list;
+  if (messages.get(list) != simdjson::SUCCESS)
+    bad("'messages' must be a list", simdjson::minify(messages).substr(0, 60));
+  std::vector<Value> all;
+  for (const Element each : list) {
+    const std::string where =
+        fmt::format("message {} must be an object with a string 'role'", all.size() + 1);
+    std::string_view role;
+    if (!each.is_object() || each["role"].get(role) != simdjson::SUCCESS)
+      bad(where, std::string(simdjson::minify(each)).substr(0, 60));
+    conversation.roles.emplace_back(role);
+    all.push_back(with_reasoning(value_of(each, budget), budget));
+  }
+  if (all.empty()) bad("'messages' must hold at least one message", "none");
+  conversation.messages = Value::list(std::move(all), budget);
+  for (const char* key : {"tools", "documents"}) {
+    Element value;
+    const bool there = object.at_key(key).get(value) == simdjson::SUCCESS && !value.is_null();
+    if (there && !value.is_array()) bad(fmt::format("'{}' must be a list", key), "another value");
+    conversation.others.insert_or_assign(key, there ? value_of(value, budget) : Value::none());
+  }
+  Element further;
+  if (object.at_key("chat_template_kwargs").get(further) == simdjson::SUCCESS && !further.is_null()) {
+    if (!further.is_object()) bad("'chat_template_kwargs' must be an object", "another value");
+    const Value given = value_of(further, budget);
+    for (const auto& [key, value] : given.mapping()->items) {
+      if (key == "messages" || key == "add_generation_prompt")
+        bad("'chat_template_kwargs' must not name what a line or a verb gives", fmt::format("'{}'", key));
+      conversation.others.insert_or_assign(key, value);
+    }
+  }
+  return conversation;
+}
+
+ChatTemplate::ChatTemplate(std::string name, std::string_view source, Variables special)
+    : name_(std::move(name)), source_(source), special_(std::move(special)) {
+  Budget budget(name_);
+  body_ = parse(source_, budget);
+  marks_ = has_marks(body_);
+}
+
+Rendering ChatTemplate::render(const Conversation& conversation, bool add_generation_prompt) const {
+  Budget budget(name_);
+  Variables variables = special_;
+  for (const auto& [key, value] : conversation.others) variables.insert_or_assign(key, value);
+  variables.insert_or_assign("messages", conversation.messages);
+  variables.insert_or_assign("add_generation_prompt", Value(add_generation_prompt));
+  return chat::render(body_, std::move(variables), budget);
+}
+
+std::string ChatTemplate::prompt(const Conversation& conversation, const std::string& text) const {
+  const std::string asking = render(conversation, true).text;
+  return asking.starts_with(text) ? asking.substr(text.size()) : "";
+}
+
+Chat ChatTemplate::chat(const Conversation& conversation) const {
+  if (std::ranges::find(conversation.roles, "assistant") == conversation.roles.end())
+    bad("a conversation must have a message of the role 'assistant'", "none");
+  Rendering rendering = render(conversation, false);
+  Chat chat{std::move(rendering.text), {}};
+  if (marks_) {
+    for (const Span& span : rendering.generation)
+      if (span.begin < span.end) chat.answers.push_back(span);
+  } else {
+    const std::string asking = prompt(conversation, chat.text);
+    for (const auto& [message, span] : rendering.messages) {
+      if (conversation.roles[message] != "assistant") continue;
+      const std::string_view written = std::string_view(chat.text).substr(span.begin, span.end - span.begin);
+      const std::size_t begin = common_begin(asking, written);
+      if (begin < written.size()) chat.answers.push_back({span.begin + begin, span.end});
+    }
+  }
+  if (chat.answers.empty())
+    throw DataError(fmt::format(
+        "{}: the template must write an answer in a loop over messages, or between {{% generation %}} and {{% "
+        "endgeneration %}}; got none; give another one by --chat-template",
+        name_));
+  return chat;
+}
+
+}  // namespace colonnade::data::chat

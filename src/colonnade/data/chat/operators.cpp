@@ -1,0 +1,212 @@
+// See library.h: operators, attributes and slices.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "colonnade/data/chat/library.h"
+
+namespace colonnade::data::chat {
+namespace {
+
+[[noreturn]] void unfit(std::string_view op, const Value& left, const Value& right, const Budget& budget) {
+  budget.fail(fmt::format("'{}' must have operands that fit", op), left.kind() + " and " + right.kind(),
+              "mend the template or the data");
+}
+
+Value whole(std::string_view op, std::int64_t a, std::int64_t b, const Budget& budget) {
+  std::int64_t result = 0;
+  bool over = false;
+  if (op == "+") {
+    over = __builtin_add_overflow(a, b, &result);
+  } else if (op == "-") {
+    over = __builtin_sub_overflow(a, b, &result);
+  } else if (op == "*") {
+    over = __builtin_mul_overflow(a, b, &result);
+  } else {
+    over = b == 0 || (b == -1 && a == INT64_MIN);
+    if (!over) {
+      const bool down = a % b != 0 && (a < 0) != (b < 0);
+      result = op == "//" ? a / b - (down ? 1 : 0) : a % b + (down ? b : 0);
+    }
+  }
+  if (over)
+    budget.fail("integers must fit 64 bits, divisors not be 0", fmt::format("{} {} {}", a, op, b), "mend it");
+  return Value::integer(result);
+}
+
+Value real(std::string_view op, double a, double b, const Budget& budget) {
+  if (op == "+") return {a + b};
+  if (op == "-") return {a - b};
+  if (op == "*") return {a * b};
+  if (b == 0) budget.fail("divisors must not be 0", fmt::format("{} {} {}", a, op, b), "mend it");
+  if (op == "/") return {a / b};
+  budget.fail(fmt::format("'{}' takes integers here", op), "floats", "write it otherwise");
+}
+
+std::string repeated(const std::string& text, std::int64_t times, Budget& budget) {
+  std::string result;
+  if (times <= 0 || text.empty()) return result;
+  budget.spend(static_cast<std::size_t>(
+      std::min<std::uint64_t>(static_cast<std::uint64_t>(times), std::uint64_t{1} << 40) * text.size()));
+  for (std::int64_t i = 0; i < times; ++i) result += text;
+  return result;
+}
+
+int order(const Value& left, const Value& right, std::string_view op, Budget& budget) {
+  if (left.is_number() && right.is_number()) {
+    if (left.is_integer() && right.is_integer())
+      return left.integer() < right.integer() ? -1 : left.integer() > right.integer() ? 1 : 0;
+    return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
+  }
+  if (left.text() == nullptr || right.text() == nullptr) unfit(op, left, right, budget);
+  budget.spend(std::min(left.text()->size(), right.text()->size()));
+  return left.text()->compare(*right.text());
+}
+
+bool contains(const Value& part, const Value& all, Budget& budget) {
+  if (const std::string* text = all.text()) {
+    if (part.text() == nullptr) unfit("in", part, all, budget);
+    budget.spend(text->size() + part.text()->size());
+    return memmem(text->data(), text->size(), part.text()->data(), part.text()->size()) != nullptr ||
+           part.text()->empty();
+  }
+  if (const Mapping* mapping = all.mapping()) {
+    budget.spend(mapping->items.size());
+    return part.text() != nullptr && mapping->find(*part.text()) != nullptr;
+  }
+  if (all.is_undefined()) return false;
+  if (all.list() == nullptr) unfit("in", part, all, budget);
+  return std::ranges::any_of(all.list()->items, [&](const Value& each) { return equal(part, each, budget); });
+}
+
+Value of_loop(const Loop& loop, const std::string& name, const Budget& budget) {
+  const auto at = [&](std::size_t i) {
+    return i < loop.items->size() ? (*loop.items)[i] : Value::undefined("loop." + name);
+  };
+  const auto index = static_cast<std::int64_t>(loop.index);
+  const auto length = static_cast<std::int64_t>(loop.items->size());
+  if (name == "index") return Value::integer(index + 1);
+  if (name == "index0") return Value::integer(index);
+  if (name == "revindex") return Value::integer(length - index);
+  if (name == "revindex0") return Value::integer(length - index - 1);
+  if (name == "first") return {index == 0};
+  if (name == "last") return {index + 1 == length};
+  if (name == "length") return Value::integer(length);
+  if (name == "previtem") return at(loop.index - 1);
+  if (name == "nextitem") return at(loop.index + 1);
+  if (name == "depth") return Value::integer(1);  // it counts recursive loops
+  if (name == "depth0") return Value::integer(0);
+  budget.fail(fmt::format("loop.{} is not understood here", name), "it", "write the template without it");
+}
+
+std::int64_t bound(const Value* given, std::int64_t otherwise, std::int64_t least, std::int64_t most,
+                   std::int64_t length, const Budget& budget) {
+  if (given == nullptr || given->is_none()) return otherwise;
+  if (!given->is_integer()) budget.fail("bounds of a slice must be integers", given->kind(), "mend it");
+  const std::int64_t at = given->integer();
+  return std::clamp(at < 0 ? at + length : at, least, most);
+}
+
+}  // namespace
+
+Value attribute(const Value& value, const std::string& name, Budget& budget) {
+  if (value.is_undefined())
+    budget.fail(fmt::format("what '.{}' is asked of must be there", name), value.kind(),
+                "mend the template or the data");
+  if (name.starts_with("_"))
+    budget.fail("names with _ in front are closed to templates", fmt::format("'{}'", name),
+                "use another name");
+  if (const auto* space = value.as<Space*>()) {
+    const auto found = (*space)->items.find(name);
+    return found != (*space)->items.end() ? found->second : Value::undefined(name);
+  }
+  if (const auto* loop = value.as<const Loop*>()) return of_loop(**loop, name, budget);
+  if (is_method(value, name))
+    budget.fail(fmt::format("'.{}' is a method of {} and must be called", name, value.kind()),
+                "its name alone", fmt::format("write ['{}'] for a key of that name", name));
+  if (const Mapping* mapping = value.mapping()) {
+    budget.spend(mapping->items.size());
+    if (const Value* found = mapping->find(name)) return *found;
+  }
+  return Value::undefined(name);
+}
+
+Value item(const Value& value, const Value& key, Budget& budget) {
+  if (value.is_undefined())
+    budget.fail(fmt::format("what [{}] is asked of must be there", text_of(key, budget).substr(0, 40)),
+                value.kind(), "mend the template or the data");
+  if (key.is_integer() && (value.list() != nullptr || value.text() != nullptr)) {
+    if (value.list() != nullptr && value.list()->lazy) unfit("[]", value, key, budget);
+    const std::vector<Value> copied =
+        value.list() != nullptr ? std::vector<Value>() : items_of(value, budget);
+    const std::vector<Value>& items = value.list() != nullptr ? value.list()->items : copied;
+    const auto length = static_cast<std::int64_t>(items.size());
+    const std::int64_t at = key.integer() < 0 ? key.integer() + length : key.integer();
+    return at >= 0 && at < length ? items[static_cast<std::size_t>(at)]
+                                  : Value::undefined(fmt::format("[{}]", at));
+  }
+  if (key.text() == nullptr) return Value::undefined("item");
+  if (const Mapping* mapping = value.mapping()) {
+    budget.spend(mapping->items.size());
+    if (const Value* found = mapping->find(*key.text())) return *found;
+  }
+  return attribute(value, *key.text(), budget);
+}
+
+Value slice(const Value& value, const Value* first, const Value* stop, const Value* step, Budget& budget) {
+  if ((value.list() == nullptr || value.list()->lazy) && value.text() == nullptr)
+    budget.fail("a slice must be of a list or a string", value.kind(), "mend the template or the data");
+  const std::vector<Value> items = items_of(value, budget);
+  const auto length = static_cast<std::int64_t>(items.size());
+  const std::int64_t by = bound(step, 1, -(length + 1), length + 1, 0, budget);
+  if (by == 0) budget.fail("the step of a slice must not be 0", "0", "mend it");
+  const bool up = by > 0;
+  const std::int64_t from =
+      bound(first, up ? 0 : length - 1, up ? 0 : -1, up ? length : length - 1, length, budget);
+  const std::int64_t to =
+      bound(stop, up ? length : -1, up ? 0 : -1, up ? length : length - 1, length, budget);
+  std::vector<Value> taken;
+  for (std::int64_t i = from; up ? i < to : i > to; i += by)
+    taken.push_back(items[static_cast<std::size_t>(i)]);
+  if (value.list() != nullptr) return Value::list(std::move(taken), budget, value.list()->tuple);
+  std::string text;
+  for (const Value& c : taken) text += *c.text();
+  return Value::text(std::move(text));
+}
+
+Value binary(std::string_view op, const Value& left, const Value& right, Budget& budget) {
+  if (left.is_number() && right.is_number()) {
+    if (op != "/" && left.is_integer() && right.is_integer())
+      return whole(op, left.integer(), right.integer(), budget);
+    return real(op, left.number(), right.number(), budget);
+  }
+  if (op == "+" && left.text() != nullptr && right.text() != nullptr) {
+    budget.spend(left.text()->size() + right.text()->size());
+    return Value::text(*left.text() + *right.text());
+  }
+  if (op == "+" && left.list() != nullptr && right.list() != nullptr && !left.list()->lazy &&
+      !right.list()->lazy && left.list()->tuple == right.list()->tuple) {
+    std::vector<Value> items = items_of(left, budget);
+    const std::vector<Value> more = items_of(right, budget);
+    items.insert(items.end(), more.begin(), more.end());
+    return Value::list(std::move(items), budget, left.list()->tuple);
+  }
+  if (op == "*" && left.text() != nullptr && right.is_integer())
+    return Value::text(repeated(*left.text(), right.integer(), budget));
+  if (op == "*" && right.text() != nullptr && left.is_integer())
+    return Value::text(repeated(*right.text(), left.integer(), budget));
+  unfit(op, left, right, budget);
+}
+
+bool compare(std::string_view op, const Value& left, const Value& right, Budget& budget) {
+  if (op == "==") return equal(left, right, budget);
+  if (op == "!=") return !equal(left, right, budget);
+  if (op == "in") return contains(left, right, budget);
+  if (op == "not in") return !contains(left, right, budget);
+  const int sign = order(left, right, op, budget);
+  if (op == "<") return sign < 0;
+  if (op == "<=") return sign <= 0;
+  return op == ">" ? sign > 0 : sign >= 0;
+}
+
+}  // namespace colonnade::data::chat

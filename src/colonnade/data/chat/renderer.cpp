@@ -1,0 +1,456 @@
+// See renderer.h.
+#include "colonnade/data/chat/renderer.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "colonnade/data/chat/library.h"
+
+namespace colonnade::data::chat {
+namespace {
+
+constexpr int kMostDepth = 500;  // of what is under way; templates of models need about 30
+constexpr std::int64_t kLongestRange = 100'000;
+
+constexpr std::string_view kFunctions[] = {"raise_exception", "namespace", "range", "dict"};
+
+/// Variables of a block, which hide those around it.
+struct Scope {
+  explicit Scope(Scope* outer) : outer(outer) {}
+  Variables values;
+  Scope* outer;
+};
+
+enum class Flow { kOn, kBreak, kContinue };
+
+class Renderer {
+ public:
+  Renderer(Variables variables, Budget& budget) : budget_(budget) {
+    top_.values = std::move(variables);
+    const auto messages = top_.values.find("messages");
+    if (messages != top_.values.end()) messages_ = messages->second;
+  }
+
+  Rendering run(const Body& body) {
+    execute(body);
+    return std::move(out_);
+  }
+
+ private:
+  struct Deeper {
+    explicit Deeper(Renderer& renderer) : depth(renderer.depth_) {
+      if (++depth > kMostDepth)
+        renderer.budget_.fail(fmt::format("calls must lie at most {} deep in each other", kMostDepth), "more",
+                              "mend the template");
+    }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+    ~Deeper() { --depth; }
+    int& depth;
+  };
+
+  /// A block with variables of its own.
+  struct Inner {
+    Inner(Renderer& renderer, Scope* outer) : scope(outer), renderer(renderer), before(renderer.scope_) {
+      renderer.budget_.spend(16);
+      renderer.scope_ = &scope;
+    }
+    Inner(const Inner&) = delete;
+    Inner& operator=(const Inner&) = delete;
+    ~Inner() { renderer.scope_ = before; }
+    Scope scope;
+    Renderer& renderer;
+    Scope* before;
+  };
+
+  Flow execute(const Body& body) {
+    for (const auto& node : body)
+      if (const Flow flow = execute(*node); flow != Flow::kOn) return flow;
+    return Flow::kOn;
+  }
+
+  Flow execute(const Node& node) {
+    const Deeper deeper(*this);
+    budget_.line = node.line;
+    budget_.spend(1);
+    switch (node.what) {
+      case What::kText:
+        write(*node.constant.text());
+        break;
+      case What::kPrint:
+        write(text_of(value(*node.parts[0]), budget_));
+        break;
+      case What::kSet:
+        set(node);
+        break;
+      case What::kSetBlock:
+        scope_->values.insert_or_assign(node.names[0], Value::text(apart(node.bodies[0], scope_)));
+        break;
+      case What::kFor:
+        loop(node);
+        break;
+      case What::kIf:
+        return branch(node);
+      case What::kMacro:
+        scope_->values.insert_or_assign(node.name, Value(Callable{&node, node.name}));
+        break;
+      case What::kGeneration:
+        generation(node);
+        break;
+      case What::kBreak:
+        return Flow::kBreak;
+      default:
+        return Flow::kContinue;
+    }
+    return Flow::kOn;
+  }
+
+  void write(const std::string& text) {
+    budget_.spend(text.size());
+    (apart_ != nullptr ? *apart_ : out_.text) += text;
+  }
+
+  /// What a body writes, as a string.
+  std::string apart(const Body& body, Scope* outer) {
+    const Inner inner(*this, outer);
+    std::string text;
+    std::string* before = std::exchange(apart_, &text);
+    execute(body);
+    apart_ = before;
+    return text;
+  }
+
+  void set(const Node& node) {
+    Value given = value(*node.parts[0]);
+    if (!node.name.empty()) {
+      const Value space = look_up(node.names[0]);
+      if (space.as<Space*>() == nullptr)
+        budget_.fail(fmt::format("'{}' must be a namespace for .{} to be set", node.names[0], node.name),
+                     space.kind(), "make it one by namespace()");
+      return put(**space.as<Space*>(), node.name, std::move(given));
+    }
+    bind(node.names, std::move(given));
+  }
+
+  void put(Space& space, const std::string& name, Value given) {
+    if (name.starts_with("_"))
+      budget_.fail("names of a namespace must not begin with _", name, "use another name");
+    space.items.insert_or_assign(name, std::move(given));
+  }
+
+  /// One name takes the value; several take its items.
+  void bind(const std::vector<std::string>& names, Value given) {
+    if (names.size() == 1) {
+      scope_->values.insert_or_assign(names[0], std::move(given));
+      return;
+    }
+    const std::vector<Value> items = items_of(given, budget_);
+    if (items.size() != names.size())
+      budget_.fail(fmt::format("{} names need as many values", names.size()), fmt::format("{}", items.size()),
+                   "mend the template or the data");
+    for (std::size_t i = 0; i < names.size(); ++i) scope_->values.insert_or_assign(names[i], items[i]);
+  }
+
+  Flow branch(const Node& node) {
+    for (std::size_t i = 0; i < node.parts.size(); ++i)
+      if (value(*node.parts[i]).truth()) return execute(node.bodies[i]);
+    return node.bodies.size() > node.parts.size() ? execute(node.bodies.back()) : Flow::kOn;
+  }
+
+  std::vector<Value> chosen(const Node& node) {
+    std::vector<Value> items = items_of(value(*node.parts[0]), budget_);
+    if (!node.parts[1]) return items;
+    std::vector<Value> chosen;
+    for (Value& each : items) {
+      const Inner inner(*this, scope_);
+      bind(node.names, each);
+      if (value(*node.parts[1]).truth()) chosen.push_back(std::move(each));
+    }
+    return chosen;
+  }
+
+  void loop(const Node& node) {
+    const std::vector<Value> items = chosen(node);
+    Loop loop{.index = 0, .items = &items};
+    bool came_to_end = false;  // of the body once: what Jinja asks for its else
+    for (; loop.index < items.size(); ++loop.index) {
+      const Inner inner(*this, scope_);
+      scope_->values.insert_or_assign("loop", Value(&std::as_const(loop)));
+      bind(node.names, items[loop.index]);
+      const auto message = at_message_ ? std::nullopt : message_of(items[loop.index]);
+      const std::size_t begin = out_.text.size();
+      if (message) at_message_ = true;
+      const Flow flow = execute(node.bodies[0]);
+      if (message) {
+        at_message_ = false;
+        if (out_.text.size() > begin) out_.messages.push_back({*message, {begin, out_.text.size()}});
+      }
+      if (flow == Flow::kBreak) break;
+      came_to_end = came_to_end || flow == Flow::kOn;
+    }
+    if (!came_to_end) {
+      const Inner inner(*this, scope_);
+      execute(node.bodies[1]);
+    }
+  }
+
+  [[nodiscard]] std::optional<std::size_t> message_of(const Value& item) {
+    if (messages_.list() == nullptr || item.mapping() == nullptr) return std::nullopt;
+    const auto& all = messages_.list()->items;
+    budget_.spend(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].mapping() == item.mapping()) return i;
+    return std::nullopt;
+  }
+
+  void generation(const Node& node) {
+    if (apart_ != nullptr)
+      budget_.fail("{% generation %} must write to the rendering itself", "it in a macro or {% set %}",
+                   "move it out");
+    const Inner inner(*this, scope_);
+    const std::size_t begin = out_.text.size();
+    execute(node.bodies[0]);
+    out_.generation.push_back({begin, out_.text.size()});
+  }
+
+  [[nodiscard]] Value look_up(const std::string& name) const {
+    for (const Scope* scope = scope_; scope != nullptr; scope = scope->outer)
+      if (const auto found = scope->values.find(name); found != scope->values.end()) return found->second;
+    if (std::ranges::find(kFunctions, name) != std::end(kFunctions)) return Value(Callable{nullptr, name});
+    return Value::undefined(name);
+  }
+
+  Value value(const Node& node) {
+    const Deeper deeper(*this);
+    budget_.spend(1);
+    budget_.line = node.line;
+    switch (node.what) {
+      case What::kConstant:
+        return node.constant;
+      case What::kName:
+        return look_up(node.name);
+      case What::kList:
+        return Value::list(values(node, 0), budget_, node.flag);
+      case What::kMapping:
+        return mapping(node);
+      case What::kAttribute:
+        return attribute(value(*node.parts[0]), node.name, budget_);
+      case What::kItem: {
+        const Value of = value(*node.parts[0]);
+        return item(of, value(*node.parts[1]), budget_);
+      }
+      case What::kSlice:
+        return sliced(node);
+      case What::kCall:
+        return call(node);
+      case What::kFilter: {
+        const Value given = value(*node.parts[0]);
+        Arguments all = arguments(node, "|" + node.name);
+        return filter(node.name, given, all);
+      }
+      default:
+        return operation(node);
+    }
+  }
+
+  Value operation(const Node& node) {
+    switch (node.what) {
+      case What::kTest: {
+        const Value given = value(*node.parts[0]);
+        Arguments all = arguments(node, "is " + node.name);
+        return {test(node.name, given, all) != node.flag};
+      }
+      case What::kNot:
+        return {!value(*node.parts[0]).truth()};
+      case What::kNegative:
+        return binary("-", Value::integer(0), value(*node.parts[0]), budget_);
+      case What::kPositive:
+        return binary("+", Value::integer(0), value(*node.parts[0]), budget_);
+      case What::kAnd:
+      case What::kOr: {
+        Value left = value(*node.parts[0]);
+        return left.truth() == (node.what == What::kOr) ? left : value(*node.parts[1]);
+      }
+      case What::kChoice:
+        if (value(*node.parts[0]).truth()) return value(*node.parts[1]);
+        return node.parts[2] ? value(*node.parts[2]) : Value::undefined("the other case of an if");
+      case What::kBinary: {
+        const Value left = value(*node.parts[0]);
+        return binary(node.name, left, value(*node.parts[1]), budget_);
+      }
+      case What::kCompare:
+        return compared(node);
+      default: {
+        std::string text;
+        for (const auto& part : node.parts) text += text_of(value(*part), budget_);
+        return Value::text(std::move(text));
+      }
+    }
+  }
+
+  Value compared(const Node& node) {
+    Value left = value(*node.parts[0]);
+    for (std::size_t i = 0; i < node.names.size(); ++i) {
+      Value right = value(*node.parts[i + 1]);
+      if (!compare(node.names[i], left, right, budget_)) return {false};
+      left = std::move(right);
+    }
+    return {true};
+  }
+
+  std::vector<Value> values(const Node& node, std::size_t first) {
+    std::vector<Value> all;
+    for (std::size_t i = first; i < node.parts.size(); ++i) all.push_back(value(*node.parts[i]));
+    budget_.spend(4 * all.size());
+    return all;
+  }
+
+  Value mapping(const Node& node) {
+    std::vector<std::pair<std::string, Value>> items;
+    for (std::size_t i = 0; i < node.parts.size(); i += 2) {
+      const Value key = value(*node.parts[i]);
+      if (key.text() == nullptr)
+        budget_.fail("keys of a mapping must be strings here", key.kind(), "mend it");
+      put_item(items, *key.text(), value(*node.parts[i + 1]));
+    }
+    return Value::mapping(std::move(items), budget_);
+  }
+
+  void put_item(std::vector<std::pair<std::string, Value>>& items, const std::string& key, Value given) {
+    budget_.spend(items.size() + 4);
+    for (auto& [name, old] : items)
+      if (name == key) {
+        old = std::move(given);
+        return;
+      }
+    items.emplace_back(key, std::move(given));
+  }
+
+  Value sliced(const Node& node) {
+    const Value of = value(*node.parts[0]);
+    std::optional<Value> bounds[3];
+    for (std::size_t i = 0; i < 3; ++i)
+      if (node.parts[i + 1]) bounds[i] = value(*node.parts[i + 1]);
+    const auto bound = [&](std::size_t i) { return bounds[i] ? &*bounds[i] : nullptr; };
+    return slice(of, bound(0), bound(1), bound(2), budget_);
+  }
+
+  Arguments arguments(const Node& node, std::string of) {
+    Arguments all(budget_, std::move(of));
+    all.values = values(node, 1);
+    for (const auto& [name, part] : node.named) all.named.emplace_back(name, value(*part));
+    budget_.line = node.line;
+    return all;
+  }
+
+  Value call(const Node& node) {
+    const Node& callee = *node.parts[0];
+    if (callee.what == What::kAttribute) {
+      const Value of = value(*callee.parts[0]);
+      const Space* const* space = of.as<Space*>();
+      if (of.is_undefined() || space != nullptr || of.as<const Loop*>() != nullptr)
+        return call_held(of, node);
+      Arguments all = arguments(node, "." + callee.name + "()");
+      Value result = method(callee.name, of, all);
+      all.finish();
+      return result;
+    }
+    const Value function = value(callee);
+    return call_value(function, node);
+  }
+
+  /// A macro in a namespace, or loop.cycle.
+  Value call_held(const Value& of, const Node& node) {
+    const std::string& name = node.parts[0]->name;
+    const Loop* const* loop = of.as<const Loop*>();
+    if (loop == nullptr || name != "cycle") return call_value(attribute(of, name, budget_), node);
+    Arguments all = arguments(node, "loop.cycle()");
+    if (all.values.empty()) budget_.fail("loop.cycle needs values", "none", "give them");
+    return all.values[(*loop)->index % all.values.size()];
+  }
+
+  Value call_value(const Value& callee, const Node& node) {
+    const Callable* function = callee.as<Callable>();
+    if (function == nullptr) {
+      const bool clock = node.parts[0]->what == What::kName && node.parts[0]->name == "strftime_now";
+      budget_.fail("what is called must be a function that is understood here", callee.kind(),
+                   clock ? "write a date: what a run reads must not depend on the day" : "mend the template");
+    }
+    Arguments all = arguments(node, function->name + "()");
+    if (function->macro != nullptr) return call_macro(*function->macro, all);
+    if (function->name == "raise_exception")
+      budget_.fail("the template refuses the conversation",
+                   fmt::format("'{}'", text_of(all.need(0, "message"), budget_)), "mend the conversation");
+    if (function->name == "namespace") return make_space(all);
+    if (function->name == "range") return range(all);
+    std::vector<std::pair<std::string, Value>> items = given_mapping(all);
+    for (const auto& [key, each] : all.named) put_item(items, key, each);
+    return Value::mapping(std::move(items), budget_);
+  }
+
+  /// The mapping that namespace() and dict() may begin from.
+  std::vector<std::pair<std::string, Value>> given_mapping(Arguments& all) {
+    if (all.values.empty()) return {};
+    if (all.values.size() > 1 || all.values[0].mapping() == nullptr)
+      all.fail("it takes names and one mapping here", all.values[0]);
+    budget_.spend(4 * all.values[0].mapping()->items.size());
+    return all.values[0].mapping()->items;
+  }
+
+  Value make_space(Arguments& all) {
+    budget_.spend(64);
+    Space& space = spaces_.emplace_back();
+    for (auto& [key, each] : given_mapping(all)) put(space, key, each);
+    for (auto& [key, each] : all.named) put(space, key, each);
+    return {&space};
+  }
+
+  Value range(Arguments& all) {
+    std::int64_t first = all.integer(0, "", 0);
+    std::int64_t stop = all.integer(1, "", 0);
+    const std::int64_t step = all.integer(2, "", 1);
+    if (all.values.size() == 1) stop = std::exchange(first, 0);
+    all.finish();
+    if (all.values.empty() || step == 0)
+      budget_.fail("range needs one to three integers, the step not 0", "others", "mend it");
+    const __int128 length = (static_cast<__int128>(stop) - first + step - (step > 0 ? 1 : -1)) / step;
+    if (length > kLongestRange)
+      budget_.fail(fmt::format("a range must have at most {} numbers", kLongestRange), "more", "mend it");
+    std::vector<Value> numbers;
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(length); ++i)
+      numbers.push_back(Value::integer(first + i * step));
+    budget_.spend(4 * numbers.size());
+    return Value::list(std::move(numbers), budget_);
+  }
+
+  Value call_macro(const Node& macro, Arguments& all) {
+    const Inner inner(*this, &top_);
+    for (std::size_t i = 0; i < macro.names.size(); ++i) {
+      const Value* given = all.get(i, macro.names[i]);
+      scope_->values.insert_or_assign(macro.names[i], given != nullptr ? *given
+                                                      : macro.parts[i] ? value(*macro.parts[i])
+                                                                       : Value::undefined(macro.names[i]));
+    }
+    all.finish();
+    return Value::text(apart(macro.bodies[0], scope_));
+  }
+
+  Budget& budget_;
+  Scope top_{nullptr};
+  Scope* scope_ = &top_;
+  std::deque<Space> spaces_;
+  Value messages_;
+  Rendering out_;
+  std::string* apart_ = nullptr;  // where a macro or {% set %} writes; null: the rendering
+  bool at_message_ = false;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+Rendering render(const Body& body, Variables variables, Budget& budget) {
+  return Renderer(std::move(variables), budget).run(body);
+}
+
+}  // namespace colonnade::data::chat

@@ -1,0 +1,137 @@
+// What a chat template computes with: Python's values, as far as templates meet them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::data::chat {
+
+struct Node;
+class Value;
+
+/// What a rendering may still spend, and where it is. One unit is one step or one byte that is made.
+class Budget {
+ public:
+  explicit Budget(std::string name) : name_(std::move(name)) {}
+  /// Throws DataError when all is spent.
+  void spend(std::size_t units) {
+    if (units > left_) fail("must end within 200 million steps and bytes", "more", "mend the template");
+    left_ -= units;
+  }
+  /// "NAME: line N: <rule>; got <got>; <way out>"
+  [[noreturn]] void fail(const std::string& rule, const std::string& got, const std::string& way_out) const {
+    throw DataError(fmt::format("{}: line {}: {}; got {}; {}", name_, line, rule, got, way_out));
+  }
+  int line = 1;
+
+ private:
+  std::string name_;
+  std::size_t left_ = 200'000'000;
+};
+
+struct List {
+  std::vector<Value> items;
+  bool tuple = false;
+  bool lazy = false;  ///< stands for a generator: always true, without length and numbers
+  int depth = 1;      ///< lists and mappings within each other
+};
+
+/// Keys are strings, in the order in which they came.
+struct Mapping {
+  std::vector<std::pair<std::string, Value>> items;
+  int depth = 1;
+  [[nodiscard]] const Value* find(std::string_view key) const;
+};
+
+/// namespace(): the one value that changes. Owned by the rendering.
+struct Space {
+  std::map<std::string, Value, std::less<>> items;
+};
+
+/// The variable `loop`. Owned by the loop that runs.
+struct Loop {
+  std::size_t index = 0;
+  const std::vector<Value>* items = nullptr;
+};
+
+/// What can be called: a macro, or a function by its name.
+struct Callable {
+  const Node* macro = nullptr;
+  std::string name;
+};
+
+class Value {
+ public:
+  struct Undefined {
+    std::string name;  ///< what was not there
+  };
+  struct None {};
+  using Text = std::shared_ptr<const std::string>;
+  using Data = std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<const List>,
+                            std::shared_ptr<const Mapping>, Space*, const Loop*, Callable>;
+
+  Value() = default;
+  Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor): a value is its data
+  static Value undefined(std::string name) { return {Undefined{std::move(name)}}; }
+  static Value none() { return {None{}}; }
+  static Value text(std::string text) { return {std::make_shared<const std::string>(std::move(text))}; }
+  static Value integer(std::int64_t number) { return {number}; }
+  /// Throws DataError when they lie more than 100 deep in each other.
+  static Value list(std::vector<Value> items, const Budget& budget, bool tuple = false, bool lazy = false);
+  static Value mapping(std::vector<std::pair<std::string, Value>> items, const Budget& budget);
+
+  [[nodiscard]] const Data& data() const { return data_; }
+  template <typename T>
+  [[nodiscard]] const T* as() const {
+    return std::get_if<T>(&data_);
+  }
+  [[nodiscard]] bool is_undefined() const { return as<Undefined>() != nullptr; }
+  [[nodiscard]] bool is_none() const { return as<None>() != nullptr; }
+  /// Null: it is something else.
+  [[nodiscard]] const std::string* text() const;
+  [[nodiscard]] const List* list() const;
+  [[nodiscard]] const Mapping* mapping() const;
+  /// Of an integer, true or false.
+  [[nodiscard]] bool is_integer() const { return as<std::int64_t>() != nullptr || as<bool>() != nullptr; }
+  [[nodiscard]] std::int64_t integer() const;
+  [[nodiscard]] bool is_number() const { return is_integer() || as<double>() != nullptr; }
+  [[nodiscard]] double number() const;
+  [[nodiscard]] int depth() const;
+
+  [[nodiscard]] bool truth() const;
+  /// "a string", "an undefined value ('tools')", for messages.
+  [[nodiscard]] std::string kind() const;
+
+ private:
+  Data data_;
+};
+
+/// str(value), as `{{ value }}` writes it.
+std::string text_of(const Value& value, Budget& budget);
+/// json.dumps(value); `indent` below 0: on one line.
+struct JsonStyle {
+  bool ascii = false, sorted = false;
+  int indent = -1;
+  std::string between = ", ", colon = ": ";
+};
+std::string json_of(const Value& value, const JsonStyle& style, Budget& budget);
+/// left == right
+bool equal(const Value& left, const Value& right, Budget& budget);
+/// What a loop goes through: items, keys, or characters. Throws DataError for what has none.
+std::vector<Value> items_of(const Value& value, Budget& budget);
+/// The characters of a string.
+std::vector<std::string_view> characters(std::string_view text);
+/// Python's str.isspace of one character.
+bool is_space(char32_t c);
+/// The attributes of Python's strings, lists and mappings, which shadow keys after a dot.
+bool is_method(const Value& value, std::string_view name);
+
+}  // namespace colonnade::data::chat

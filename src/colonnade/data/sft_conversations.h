@@ -1,0 +1,52 @@
+// Conversations of jsonl files as token ids, each told whether it belongs to an answer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "colonnade/data/chat/chat_template.h"
+#include "colonnade/data/index_cache.h"
+#include "colonnade/data/token_source.h"
+#include "colonnade/data/tokenizer.h"
+
+namespace colonnade::data {
+
+/// What stands beside the id (the low 32 bits) of a token.
+constexpr std::int64_t kAnswerToken = std::int64_t{1} << 32;  ///< its loss counts
+constexpr std::int64_t kFirstToken = std::int64_t{1} << 33;   ///< a conversation begins here
+constexpr std::int64_t id_of(std::int64_t token) { return token & 0xffffffff; }
+
+/// The ids of a chat's text as a whole, without special ones around it; those of answers as ~id. A token over
+/// the border of an answer belongs to it, as in Transformers' assistant_masks.
+std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& tokenizer);
+
+/// The .jsonl files (also .jsonl.gz, .jsonl.zst) that `path` stands for: itself, or those in the folder in
+/// the order of their names. Throws DataError where there is none.
+std::vector<std::filesystem::path> chat_files(const std::string& path);
+
+/// Sequences are conversations: the lines of chat_files(path), empty ones passed over. Memory: ids are mapped
+/// from the cache.
+class Conversations final : public TokenSource {
+ public:
+  /// `identity` tells this state of files, tokenizer and template. Throws DataError that names file and line
+  /// of the first line that cannot be used.
+  Conversations(const std::string& path, const Tokenizer& tokenizer, const chat::ChatTemplate& chat_template,
+                const IndexCache& cache, const std::string& identity);
+
+  [[nodiscard]] std::int64_t num_sequences() const override { return starts_.rows() - 1; }
+  [[nodiscard]] std::int64_t length(std::int64_t sequence) const override {
+    return starts_[sequence + 1] - starts_[sequence];
+  }
+  /// Ids with kAnswerToken and kFirstToken.
+  void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::string name() const override { return path_; }
+
+ private:
+  std::string path_;
+  IntArray ids_, starts_;
+};
+
+}  // namespace colonnade::data
