@@ -1,11 +1,14 @@
-// `colonnade data inspect`: what a data set or a blend holds, and what a run would see of it first.
+// `colonnade data inspect | merge`: what a data set or a blend holds, and what a run would see of it first;
+// several data sets as one.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/merge_sets.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
 #include "verbs.h"
@@ -120,7 +123,26 @@ void inspect(const Options& options) {
                           report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
-void add_flags(CLI::App& app, Options& options) {
+struct Merge {
+  std::vector<std::string> inputs;
+  std::string output_prefix;
+  bool multimodal = false;
+};
+
+void merge(const Merge& options) {
+  std::vector<std::string> prefixes;
+  for (const std::string& input : options.inputs) {
+    const bool folder = std::filesystem::is_directory(input);
+    const std::vector<std::string> found =
+        folder ? data::data_sets_in(input) : std::vector<std::string>{input};
+    prefixes.insert(prefixes.end(), found.begin(), found.end());
+  }
+  const data::MergedCounts counts = data::merge_sets(prefixes, options.output_prefix, options.multimodal);
+  log::info("done: {} data sets, {} documents, {} sequences, {} tokens", prefixes.size(), counts.documents,
+            counts.sequences, counts.tokens);
+}
+
+void add_inspect_flags(CLI::App& app, Options& options) {
   app.description(
       "Checks data sets and says what they hold: tokens, documents, lengths, and with --seq-length the "
       "epochs and\n"
@@ -137,28 +159,53 @@ void add_flags(CLI::App& app, Options& options) {
   add_tokenizer_flags(app, options.tokenizer);
 }
 
+void add_merge_flags(CLI::App& app, Merge& options) {
+  app.description(
+      "Writes the documents of several data sets as one, byte for byte as Megatron's tools/merge_datasets.py.\n"
+      "  colonnade data merge --input parts/ --output-prefix all_text_document");
+  app.add_option("--input", options.inputs, "A folder, all of whose data sets are taken by name, or prefixes")
+      ->required();
+  app.add_option("--output-prefix", options.output_prefix, "Where the data set goes")->required();
+  app.add_flag("--multimodal", options.multimodal, "The data sets have a mode for each sequence");
+}
+
 }  // namespace
 
 Offers data_offers() {
-  CLI::App app("", "data inspect");
+  CLI::App inspect_app("", "data inspect"), merge_app("", "data merge");
   Options options;
-  add_flags(app, options);
-  return offers_of(app, "data", "inspect");
+  Merge merging;
+  add_inspect_flags(inspect_app, options);
+  add_merge_flags(merge_app, merging);
+  Offers offers = offers_of(inspect_app, "data", "inspect");
+  const Offers more = offers_of(merge_app, "data", "merge");
+  offers.insert(offers.end(), more.begin(), more.end());
+  return offers;
 }
 
 int data(const Arguments& arguments) {
-  CLI::App app("", "data inspect");
-  Options options;
-  add_flags(app, options);
-  const bool named = !arguments.empty() && arguments[0] == "inspect";
+  const std::string sub = arguments.empty() ? "" : arguments[0];
   const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
-  if (!named && !help)
-    throw ConfigError(fmt::format("data: must be followed by `inspect`; got '{}'; see `colonnade help data`",
-                                  arguments.empty() ? "" : arguments[0]));
-  if (!read_flags(app, help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end())))
-    return kExitDone;
-  require_writable("--json", options.json);
-  inspect(options);
+  if (sub != "inspect" && sub != "merge" && !help)
+    throw ConfigError(fmt::format(
+        "data: must be followed by `inspect` or `merge`; got '{}'; see `colonnade help data`", sub));
+  const Arguments rest = help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end());
+  if (sub != "merge") {
+    CLI::App app("", "data inspect");
+    Options options;
+    add_inspect_flags(app, options);
+    if (read_flags(app, rest)) {
+      require_writable("--json", options.json);
+      inspect(options);
+      return kExitDone;
+    }
+  }
+  if (sub != "inspect") {
+    CLI::App app("", "data merge");
+    Merge options;
+    add_merge_flags(app, options);
+    if (read_flags(app, rest)) merge(options);
+  }
   return kExitDone;
 }
 

@@ -16,7 +16,7 @@ constexpr Entry kVerbs[] = {
      preprocess, preprocess_offers},
     {"tokenizer", "train a tokenizer, encode and decode text: tokenizer train | encode | decode | chat",
      tokenizer, tokenizer_offers},
-    {"data", "what a data set or blend holds: data inspect", data, data_offers},
+    {"data", "what data sets or a blend hold; several as one: data inspect | merge", data, data_offers},
     {"checkpoint", "what is in a checkpoint, and whether it is whole: checkpoint inspect | verify | diff",
      checkpoint, checkpoint_offers},
     {"evaluate", "loss and perplexity of a checkpoint on data, logits of given tokens", evaluate,

@@ -217,14 +217,199 @@ TEST_F(PreprocessTest, HoldsAFewChunksPerWorkerWhateverTheSize) {
   const PreprocessOptions options{
       .inputs = {input}, .output_prefix = folder_ / "out", .workers = 3, .chunk_bytes = kChunk};
   std::int64_t written = 0, most_text = 0, most_tokens = 0;
-  preprocess(options, *tokenizer_, [&](const PreprocessProgress& progress) {
+  PreprocessEvents events;
+  events.progress = [&](const PreprocessProgress& progress) {
+    if (progress.documents == 0) return;  // nothing is read
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     most_text = std::max(most_text, read_so_far(input) - written);
     written = progress.text_bytes;
     most_tokens = std::max(most_tokens, 2 * progress.tokens - bytes_beside(input));
-  });
+  };
+  preprocess(options, *tokenizer_, events);
   EXPECT_LE(most_text, 2 * options.workers * kChunk);
   EXPECT_LE(most_tokens, kBuffer);
+}
+
+TEST_F(PreprocessTest, SkipsBadLinesUnderAllKeysAndNamesThem) {
+  const std::string good = "{\"text\": \"1 2\", \"b\": \"3\"}\n";
+  const std::vector<std::string> bad{R"({"text": "1")",
+                                     R"([1])",
+                                     R"({"b": "3"})",
+                                     R"({"text": "4"})",
+                                     R"({"text": 1})",
+                                     R"({"text": "5", "b": ["6", 7]})",
+                                     "{\"text\": \"\xff\"}",
+                                     R"({"text": "300"})",
+                                     R"({"text": ")" + std::string(2000, ' ') + "1\"}"};
+  std::string text, only_good;
+  std::vector<int> numbers;
+  for (int line = 1, i = 0; i < 40; ++i) {
+    text += good + "\n";
+    only_good += good;
+    line += 2;
+    if (i % 4 != 0) continue;
+    text += bad[static_cast<std::size_t>(i / 4) % bad.size()] + "\n";
+    numbers.push_back(line++);
+  }
+  PreprocessOptions options{.inputs = {folder_ / "in.jsonl"},
+                            .output_prefix = folder_ / "good",
+                            .json_keys = {"text", "b"},
+                            .append_eod = true,
+                            .longest_line = 1000};
+  write(folder_ / "in.jsonl", only_good);
+  preprocess(options, *tokenizer_);
+  write(folder_ / "in.jsonl", text);
+  EXPECT_THAT(message_of<DataError>([&] { preprocess(options, *tokenizer_); }),
+              HasSubstr("--on-error skip leaves such lines out"));
+  options.output_prefix = folder_ / "skipped";
+  options.skip_bad_lines = true;
+  for (const int workers : {1, 3}) {
+    for (const std::int64_t chunk : {100, 100000}) {
+      options.workers = workers;
+      options.chunk_bytes = chunk;
+      std::vector<std::string> named;
+      PreprocessEvents events;
+      events.skipped = [&named](const std::string& why) { named.push_back(why); };
+      const PreprocessProgress done = preprocess(options, *tokenizer_, events);
+      EXPECT_EQ(done.documents, 40);
+      EXPECT_EQ(done.skipped, static_cast<std::int64_t>(numbers.size()));
+      ASSERT_EQ(named.size(), numbers.size());
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        EXPECT_THAT(named[i], HasSubstr(fmt::format("in.jsonl line {}: ", numbers[i])));
+      EXPECT_THAT(named[6], HasSubstr("bytes that are not UTF-8"));
+      EXPECT_THAT(named[8], HasSubstr("must be at most 1000 bytes; got 2013"));
+      for (const char* end : {"text_document.bin", "text_document.idx", "b_document.bin", "b_document.idx"})
+        EXPECT_TRUE(read_file(folder_ / fmt::format("skipped_{}", end)) ==
+                    read_file(folder_ / fmt::format("good_{}", end)))
+            << end;
+    }
+  }
+}
+
+TEST_F(PreprocessTest, KeepsTheBeginningOfAGiganticLineAlone) {
+  std::string text = "{\"text\": \"1\"}\n" + std::string(5'000'000, 'x') + "\n{\"text\": \"2\"}\n";
+  for (const std::string& file : {text, gzip(text), text + std::string(300'000, 'y')}) {
+    write(folder_ / "in.jsonl", file);
+    LineReader reader(folder_ / "in.jsonl", 1000, 100'000);
+    std::vector<LineChunk> chunks;
+    std::size_t most = 0;
+    for (LineChunk chunk; reader.next(chunk); chunks.push_back(chunk))
+      most = std::max(most, chunk.text.capacity());
+    EXPECT_LE(most, 2000U);
+    ASSERT_GE(chunks.size(), 3U);
+    EXPECT_EQ(chunks[1].too_long, 5'000'000);
+    EXPECT_EQ(chunks[1].begin.line, 2);
+    EXPECT_EQ(chunks[2].begin.line, 3);
+    EXPECT_EQ(chunks[2].begin.byte, 14 + 5'000'001);
+    EXPECT_EQ(chunks[2].text, "{\"text\": \"2\"}\n");
+    EXPECT_EQ(chunks.back().too_long, chunks.size() == 4 ? 300'000 : 0);
+  }
+}
+
+TEST_F(PreprocessTest, BeginsToReadWhereItIsTold) {
+  const std::string text = "one\ntwo\n\nthree\nfour\n";
+  for (const std::string& file : {text, gzip(text), zstd(text)}) {
+    write(folder_ / "in.jsonl", file);
+    LineReader whole(folder_ / "in.jsonl", 5);
+    std::string seen;
+    for (LineChunk chunk; whole.next(chunk);) {
+      seen += chunk.text;
+      LineReader rest(folder_ / "in.jsonl", 1000, 1000, chunk.end);
+      LineChunk after;
+      EXPECT_EQ(rest.next(after), seen.size() < text.size());
+      EXPECT_EQ(seen + after.text, text);
+      EXPECT_EQ(after.begin.line, 1 + std::count(seen.begin(), seen.end(), '\n'));
+    }
+  }
+}
+
+/// `lines` of the text whose number, from 0, is wanted.
+template <typename Wanted>
+std::string lines_where(const std::string& text, Wanted&& wanted) {
+  std::istringstream lines(text);
+  std::string out, line;
+  for (std::int64_t i = 0; std::getline(lines, line); ++i)
+    if (wanted(i)) out += line + "\n";
+  return out;
+}
+
+TEST_F(PreprocessTest, PartitionsAreDataSetsOfTheirOwnAndThenOne) {
+  std::string text;
+  for (int i = 0; i < 23; ++i) text += fmt::format("{{\"text\": \"{} {}\"}}\n", i, 2 * i);
+  const auto whole = run(text);
+  for (const bool sequential : {false, true}) {
+    for (const std::int64_t partitions : {2, 5, 30}) {
+      write(folder_ / "in.jsonl", text);
+      PreprocessOptions options{.inputs = {folder_ / "in.jsonl"},
+                                .output_prefix = folder_ / "out",
+                                .append_eod = true,
+                                .workers = 3,
+                                .chunk_bytes = 60,
+                                .partitions = partitions,
+                                .keep_sequential = sequential};
+      preprocess(options, *tokenizer_);
+      const std::int64_t each = (23 + partitions - 1) / partitions;
+      std::string in_order;
+      for (std::int64_t p = 0; p < partitions; ++p) {
+        const std::string own =
+            lines_where(text, [&](std::int64_t i) { return (sequential ? i / each : i % partitions) == p; });
+        in_order += own;
+        if (own.empty()) {
+          EXPECT_EQ(IndexedDataset(folder_ / fmt::format("out_{}_text_document", p)).num_documents(), 0);
+          continue;
+        }
+        write(folder_ / "own.jsonl", own);
+        preprocess({.inputs = {folder_ / "own.jsonl"}, .output_prefix = folder_ / "own", .append_eod = true},
+                   *tokenizer_);
+        for (const char* end : {".bin", ".idx"})
+          EXPECT_TRUE(read_file(folder_ / fmt::format("out_{}_text_document{}", p, end)) ==
+                      read_file(folder_ / fmt::format("own_text_document{}", end)))
+              << p << end;
+      }
+      const std::pair merged{read_file(folder_ / "out_text_document.bin"),
+                             read_file(folder_ / "out_text_document.idx")};
+      EXPECT_EQ(merged == whole, sequential || partitions > 23) << partitions;
+      EXPECT_TRUE(merged == run(in_order)) << partitions;
+    }
+  }
+}
+
+TEST_F(PreprocessTest, CutsTextsIntoSentences) {
+  write(folder_ / "in.jsonl", "{\"text\": \"1 2? 3 4. 5\"}\n{\"text\": \"6\"}\n");
+  PreprocessOptions options{.inputs = {folder_ / "in.jsonl"},
+                            .output_prefix = folder_ / "out",
+                            .append_eod = true,
+                            .punkt_model = vector_path("punkt")};
+  const auto tokenizer =
+      make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/gpt2_bpe.json")});
+  preprocess(options, *tokenizer);
+  const auto sequences = [&](const std::string& prefix) {
+    const IndexedDataset set(prefix);
+    std::vector<std::string> texts;
+    for (std::int64_t i = 0; i < set.num_sequences(); ++i) {
+      Ints ids(static_cast<std::size_t>(set.length(i)));
+      set.tokens(i, 0, ids);
+      texts.push_back(tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end())));
+    }
+    return texts;
+  };
+  EXPECT_THAT(sequences(folder_ / "out_text_sentence"), testing::ElementsAre("1 2?", "3 4.", "5", "6"));
+  EXPECT_EQ(IndexedDataset(folder_ / "out_text_sentence").num_documents(), 2);
+  options.keep_newlines = true;
+  preprocess(options, *tokenizer);
+  EXPECT_THAT(sequences(folder_ / "out_text_sentence"), testing::ElementsAre("1 2? ", "3 4. ", "5", "6"));
+}
+
+TEST_F(PreprocessTest, MeasuresNumbersOfWorkersAndWritesNothing) {
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "{\"text\": \"1 2 3\"}\n";
+  write(folder_ / "in.jsonl", text);
+  const PreprocessOptions options{
+      .inputs = {folder_ / "in.jsonl"}, .output_prefix = folder_ / "out", .chunk_bytes = 100};
+  const std::vector<double> rates = measure_preprocess(options, *tokenizer_, {1, 2, 3}, 100);
+  ASSERT_EQ(rates.size(), 3U);
+  for (const double rate : rates) EXPECT_GT(rate, 0.0);
+  EXPECT_EQ(folder_.num_files(), 1U);
 }
 
 TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {

@@ -219,10 +219,11 @@ TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
   const Result result = colonnade(
       "preprocess --input x.jsonl --output-prefix x --tokenizer-type GPT2BPETokenizer --vocab-file v "
       "--merge-file m "
-      "--append-eod --keep-newlines --find-optimal-num-workers --workers 2");
+      "--append-eod --keep-newlines --performance-dir p --workers 2");
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.text, AllOf(Not(HasSubstr("--vocab-file")), Not(HasSubstr("--keep-newlines")),
-                                 HasSubstr("--find-optimal-num-workers"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(result.text,
+              AllOf(Not(HasSubstr("--vocab-file")), Not(HasSubstr("--keep-newlines")),
+                    HasSubstr("--performance-dir: must be left out"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(colonnade("preprocess --input x --output-prefix x --tokenizer-typ y").text,
               HasSubstr("did you mean --tokenizer-type?"));
 }
@@ -323,8 +324,12 @@ TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
   expect_faults("preprocess", {"--input: must be given; got none; write --input TEXT",
                                "--output-prefix: must be given; got none; write --output-prefix TEXT"});
   expect_faults(
-      "preprocess --input x --output-prefix y --split-sentences",
-      {"--split-sentences: must be left out, for there is no sentence splitter here; got it; give"});
+      "preprocess --input x --output-prefix y --split-sentences --punkt-model nosuch --on-error mend",
+      {"--on-error: must be stop or skip; got 'mend'"});
+  expect_faults(
+      "preprocess --input x --output-prefix y --split-sentences --punkt-model nosuch",
+      {"--split-sentences: needs a folder with a model of Punkt; got nosuch, which is none; get one with "
+       "`python3 -m nltk.downloader punkt_tab`"});
   expect_faults("data inspect x --seq-length none",
                 {"--seq-length: must be an integer, 1 or more; got 'none'"});
   expect_faults("checkpoint", {"checkpoint: a sub-verb must follow; got none; write one of inspect"});
@@ -393,13 +398,18 @@ TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
   EXPECT_EQ(count(defaults.text, "\n"), 1) << "only what it did: " << defaults.text;
   const Result newlines = colonnade(line + "--keep-newlines");
   EXPECT_EQ(newlines.code, 0) << newlines.text;
-  EXPECT_THAT(newlines.text, HasSubstr("--keep-newlines: texts keep their line breaks, always so here"));
+  EXPECT_THAT(newlines.text, HasSubstr("--keep-newlines: texts keep their line breaks, always so without"));
   expect_faults(
-      line + "--dataset-impl lazy --lang german --workers-to-check 4 8 --max-documents 7 --partitions 2",
+      line + "--dataset-impl lazy --lang german --workers-to-check 4 8 --max-documents 7 --punkt-model m",
       {"--dataset-impl: must be mmap, the one format that data sets are read in; got lazy",
-       "--lang: must be left out, for only a sentence splitter reads it; got german",
-       "--workers-to-check: must be left out, for there is no search for the number of workers; got 4 8",
-       "--max-documents: must be left out", "--partitions: must be 1"});
+       "--lang: must be left out, for only --split-sentences reads it; got german",
+       "--workers-to-check: only --find-optimal-num-workers reads it; got 4 8 without",
+       "--max-documents: only --find-optimal-num-workers reads it; got 7",
+       "--punkt-model: only --split-sentences reads it; got m without"});
+  const Result measured = colonnade(line + "--find-optimal-num-workers --workers-to-check 1 2");
+  EXPECT_EQ(measured.code, 0) << measured.text;
+  EXPECT_THAT(measured.text, AllOf(HasSubstr("1 workers: "), HasSubstr("2 workers: "),
+                                   HasSubstr("the fastest is --workers ")));
   EXPECT_THAT(colonnade("help preprocess").text,
               AllOf(HasSubstr("--dataset-impl"), HasSubstr("--keep-newlines"), HasSubstr("--lang")));
   fs::remove_all(folder);
@@ -421,6 +431,7 @@ TEST(Cli, CompletionKnowsEveryVerbsOwnFlags) {
   EXPECT_TRUE(offers("tokenizer train --model", "--model-type"));
   EXPECT_TRUE(offers("checkpoint ver", "verify"));
   EXPECT_TRUE(offers("data inspect --sam", "--samples"));
+  EXPECT_TRUE(offers("data merge --multi", "--multimodal"));
   EXPECT_TRUE(offers("completion z", "zsh"));
   EXPECT_TRUE(offers("help preproc", "preprocess"));
 }

@@ -61,10 +61,14 @@ TEST(Machine, DataSetsGoWhereTheyCanBeWritten) {
   expect_refused(preprocess(folder, (folder / "file").string() + "/data"), "Not a directory");
   expect_refused(preprocess(folder, "/proc/none/data"), "No such file");
   expect_refused(preprocess(folder, (folder / "data").string(), "ulimit -f 1"), "File too large");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "parts of a data set are left";
   fs::create_directories(folder / "data_text_document.bin/x");
   expect_refused(preprocess(folder, (folder / "data").string()), "Is a directory");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 3) << "parts of a data set are left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 7)
+      << "three parts and .resume, to go on with when there is room";
   fs::remove_all(folder / "data_text_document.bin");
+  EXPECT_EQ(preprocess(folder, (folder / "data").string()).code, 0);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 4) << "parts of a data set are left";
   EXPECT_EQ(preprocess(folder, (folder / "new/data").string()).code, 0) << "folders are made";
 }
 

@@ -1,6 +1,8 @@
 // See indexed_dataset.h: the builder. Lengths and document starts wait in temporary files, so memory
 // does not grow with the data.
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,15 +72,28 @@ bool pack(TokenType type, std::span<const std::int32_t> ids, std::vector<std::by
 
 class IndexedDatasetBuilder::Part {
  public:
-  explicit Part(fs::path path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wb+")) {
-    if (file_ == nullptr) refuse(path_, std::strerror(errno));
+  /// Holds the first `size` bytes of what the file had; nobody else may have it open as a Part.
+  Part(fs::path path, std::int64_t size) : path_(std::move(path)) {
+    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) refuse(path_, std::strerror(errno));
+    file_ = ::fdopen(fd, "rb+");
+    if (file_ == nullptr) {
+      ::close(fd);
+      refuse(path_, std::strerror(errno));
+    }
+    try {
+      begin_at(size);
+    } catch (...) {
+      std::fclose(file_);
+      throw;
+    }
   }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
   ~Part() {
     if (file_ != nullptr) std::fclose(file_);
     std::error_code ignored;
-    if (!path_.empty()) fs::remove(path_, ignored);
+    if (!path_.empty() && !keep_) fs::remove(path_, ignored);
   }
 
   void write(std::span<const std::byte> bytes) {
@@ -105,12 +120,30 @@ class IndexedDatasetBuilder::Part {
     if (error) refuse(target, error.message());
     path_.clear();
   }
+  void keep(bool keep) { keep_ = keep; }
 
  private:
   [[noreturn]] void fail() const { refuse(path_, std::strerror(errno)); }
+  void begin_at(std::int64_t size) {
+    const int fd = ::fileno(file_);
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      throw ConfigError(fmt::format(
+          "--output-prefix: one process at a time must write a data set; got {}, which another one writes; "
+          "wait for it or choose another prefix",
+          path_.string()));
+    struct stat about {};
+    if (::fstat(fd, &about) != 0) fail();
+    if (about.st_size < size)
+      throw DataError(
+          fmt::format("{}: must hold at least the {} bytes that were written; got {}; delete the "
+                      ".resume file beside it to begin anew",
+                      path_.string(), size, about.st_size));
+    if (::ftruncate(fd, size) != 0 || std::fseek(file_, 0, SEEK_END) != 0) fail();
+  }
 
   fs::path path_;
-  std::FILE* file_;
+  std::FILE* file_ = nullptr;
+  bool keep_ = false;
 };
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenType type, bool multimodal)
@@ -119,14 +152,52 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenTyp
   const fs::path folder = bin_path(prefix).parent_path();
   if (!folder.empty()) fs::create_directories(folder, error);
   if (error) refuse(folder, error.message());
-  const auto part = [this](const char* what) {
-    return std::make_unique<Part>(fmt::format("{}.{}.part-{}", bin_path(prefix_).string(), what, ::getpid()));
-  };
-  bin_ = part("tokens");
-  lengths_ = part("lengths");
-  documents_ = part("documents");
-  if (multimodal_) modes_ = part("modes");
+  open_parts({0, -1, 0});
   documents_->write(bytes_of(std::int64_t{0}));
+}
+
+// finalize() gives .bin its name, then .idx, then removes the lengths, then the document starts: without
+// lengths it is done, and with them all of it can be done once more.
+IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenType type,
+                                             const WrittenCounts& written)
+    : prefix_(prefix),
+      type_(type),
+      multimodal_(false),
+      num_sequences_(written.sequences),
+      num_document_starts_(written.documents + 1),
+      num_tokens_(written.tokens) {
+  std::error_code error;
+  if (!fs::exists(part_path("lengths"), error) && fs::exists(idx_path(prefix), error)) {
+    fs::remove(part_path("documents"), error);
+    return;
+  }
+  if (!fs::exists(part_path("tokens"), error)) fs::rename(bin_path(prefix), part_path("tokens"), error);
+  open_parts(written);
+}
+
+fs::path IndexedDatasetBuilder::part_path(const char* what) const {
+  return fmt::format("{}.{}.part", bin_path(prefix_).string(), what);
+}
+
+void IndexedDatasetBuilder::open_parts(const WrittenCounts& written) {
+  const auto part = [this](const char* what, std::int64_t size) {
+    return std::make_unique<Part>(part_path(what), size);
+  };
+  bin_ = part("tokens", written.tokens * item_size(type_));
+  lengths_ = part("lengths", written.sequences * 4);
+  documents_ = part("documents", (written.documents + 1) * 8);
+  if (multimodal_) modes_ = part("modes", written.sequences);
+}
+
+WrittenCounts IndexedDatasetBuilder::sync() {
+  for (Part* part : {bin_.get(), lengths_.get(), documents_.get(), modes_.get()})
+    if (part != nullptr) part->sync();
+  return {num_sequences_, num_document_starts_ - 1, num_tokens_};
+}
+
+void IndexedDatasetBuilder::keep_parts(bool keep) {
+  for (Part* part : {bin_.get(), lengths_.get(), documents_.get(), modes_.get()})
+    if (part != nullptr) part->keep(keep);
 }
 
 IndexedDatasetBuilder::~IndexedDatasetBuilder() = default;
@@ -176,11 +247,23 @@ void IndexedDatasetBuilder::add_index(const IndexedDataset& other) {
         fmt::format("{}: data sets that are merged must have one type; got {} and {} of {}; preprocess both "
                     "with the same tokenizer",
                     prefix_, to_string(type_), to_string(other.type()), other.name()));
+  constexpr std::int64_t kForget = 1 << 26;  // bytes read between two times that pages are let go
+  std::int64_t read = kForget;               // opening it has read its index
+  const auto forget_after = [&](std::int64_t bytes) {
+    if (read += bytes; read < kForget) return;
+    other.forget_pages();
+    read = 0;
+  };
   const std::int64_t shift = num_sequences_;
-  for (std::int64_t i = 0; i < other.num_sequences(); ++i)
-    add_sequence(other.raw(i), multimodal_ ? other.mode(i) : std::int8_t{0});
-  for (std::int64_t d = 1; d <= other.num_documents(); ++d)
+  for (std::int64_t i = 0; i < other.num_sequences(); ++i) {
+    const std::span<const std::byte> sequence = other.raw(i);
+    add_sequence(sequence, multimodal_ ? other.mode(i) : std::int8_t{0});
+    forget_after(static_cast<std::int64_t>(sequence.size()) + 12);
+  }
+  for (std::int64_t d = 1; d <= other.num_documents(); ++d) {
     documents_->write(bytes_of(shift + other.document_start(d)));
+    forget_after(8);
+  }
   num_document_starts_ += other.num_documents();
 }
 
@@ -212,7 +295,8 @@ void IndexedDatasetBuilder::write_index(Part& out) {
 }
 
 void IndexedDatasetBuilder::finalize() {
-  Part idx(fmt::format("{}.part-{}", idx_path(prefix_).string(), ::getpid()));
+  if (lengths_ == nullptr) return;  // the builder that this one goes on from had done so
+  Part idx(idx_path(prefix_).string() + ".part", 0);
   write_index(idx);
   idx.sync();
   bin_->sync();
@@ -222,11 +306,12 @@ void IndexedDatasetBuilder::finalize() {
   if (error) refuse(idx_path(prefix_), error.message());
   bin_->rename_to(bin_path(prefix_));
   idx.rename_to(idx_path(prefix_));
+  const fs::path folder = idx_path(prefix_).parent_path();
+  sync_path(folder.empty() ? fs::path(".") : folder);
+  keep_parts(false);
   lengths_.reset();
   documents_.reset();
   modes_.reset();
-  const fs::path folder = idx_path(prefix_).parent_path();
-  sync_path(folder.empty() ? fs::path(".") : folder);
 }
 
 }  // namespace colonnade::data

@@ -1,6 +1,8 @@
 // See indexed_dataset.h: the reader.
 #include "colonnade/data/indexed_dataset.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <cstring>
 #include <limits>
@@ -11,6 +13,7 @@ namespace colonnade::data {
 namespace {
 
 constexpr std::size_t kHeaderSize = 34;
+constexpr std::int64_t kForgetAfter = 1 << 23;  // entries of the index that are checked in a row
 constexpr std::array<char, 9> kMagic{'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 
 /// A value at any address.
@@ -119,6 +122,7 @@ void IndexedDataset::check_arrays() {
   const std::int64_t item = item_size(type_);
   std::int64_t end = 0;  // of the furthest sequence so far, in bytes
   for (std::int64_t i = 0; i < num_sequences_; ++i) {
+    if (i % kForgetAfter == kForgetAfter - 1) forget_pages();
     const std::int64_t tokens = length(i);
     const auto at = load<std::int64_t>(pointers_ + 8 * i);
     if (tokens < 0 || at < end || at > bin_bytes || tokens * item > bin_bytes - at)
@@ -136,6 +140,7 @@ void IndexedDataset::check_arrays() {
                     bin_path(prefix_).string(), end, bin_bytes));
   std::int64_t before = 0;
   for (std::int64_t d = 0; d < num_document_starts_; ++d) {
+    if (d % kForgetAfter == kForgetAfter - 1) forget_pages();
     const std::int64_t start = document_start(d);
     const bool last = d + 1 == num_document_starts_;
     if (start < before || start > num_sequences_ || (d == 0 && start != 0) ||
@@ -146,6 +151,10 @@ void IndexedDataset::check_arrays() {
                       path, num_sequences_, start, d, before));
     before = start;
   }
+}
+
+bool IndexedDataset::has_modes() const {
+  return num_sequences_ > 0 && idx_.bytes().data() + idx_.bytes().size() > modes_;
 }
 
 std::int64_t IndexedDataset::length(std::int64_t sequence) const {
@@ -200,6 +209,13 @@ void IndexedDataset::tokens(std::int64_t sequence, std::int64_t offset, std::spa
   throw DataError(
       fmt::format("{}: token ids must be integers; got {}; this data set cannot feed a language model",
                   prefix_, to_string(type_)));
+}
+
+void IndexedDataset::forget_pages() const {
+  for (const MappedFile* file : {&idx_, &bin_}) {
+    const std::span<const std::byte> all = file->bytes();
+    if (!all.empty()) ::madvise(const_cast<std::byte*>(all.data()), all.size(), MADV_DONTNEED);
+  }
 }
 
 }  // namespace colonnade::data

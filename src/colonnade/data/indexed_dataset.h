@@ -55,6 +55,8 @@ class IndexedDataset final : public TokenSource {
   [[nodiscard]] std::int64_t num_documents() const override { return num_document_starts_ - 1; }
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
   [[nodiscard]] TokenType type() const { return type_; }
+  /// Whether the index holds modes.
+  [[nodiscard]] bool has_modes() const;
   [[nodiscard]] std::string name() const override { return prefix_; }
 
   [[nodiscard]] std::int64_t length(std::int64_t sequence) const override;
@@ -65,6 +67,8 @@ class IndexedDataset final : public TokenSource {
   /// The sequence as it lies in .bin. Throws DataError when the number does not exist.
   [[nodiscard]] std::span<const std::byte> raw(std::int64_t sequence) const;
   void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
+  /// Lets the pages that were read go out of this process's memory; they come back when they are read again.
+  void forget_pages() const;
 
  private:
   void read_header();
@@ -84,12 +88,22 @@ class IndexedDataset final : public TokenSource {
   const std::byte* modes_ = nullptr;
 };
 
+/// How much a builder has written.
+struct WrittenCounts {
+  std::int64_t sequences = 0, documents = 0, tokens = 0;
+};
+
 /// Writes a data set, byte for byte as Megatron does, in constant memory. Everything goes to temporary
-/// files beside the target; finalize() renames them, so nothing half-written carries the final names.
-/// Throws ConfigError that names --output-prefix when the disk is full or the folder cannot be written.
+/// files beside the target (PREFIX.bin.part and others); finalize() renames them, so nothing half-written
+/// carries the final names. One builder at a time per prefix, over all processes. Throws ConfigError that
+/// names
+/// --output-prefix when another one has it, the disk is full or the folder cannot be written.
 class IndexedDatasetBuilder {
  public:
   IndexedDatasetBuilder(const std::string& prefix, TokenType type, bool multimodal = false);
+  /// Goes on behind `written` in the temporary files of a builder that was killed after sync() said so, or in
+  /// its finalize(); what it wrote later is cut off. Throws DataError when the files hold less.
+  IndexedDatasetBuilder(const std::string& prefix, TokenType type, const WrittenCounts& written);
   ~IndexedDatasetBuilder();
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
@@ -101,8 +115,13 @@ class IndexedDatasetBuilder {
   /// Appends one document of ids, cut into sequences of `lengths`. Throws DataError when an id does not
   /// fit the type.
   void add_document(std::span<const std::int32_t> ids, std::span<const std::int32_t> lengths);
-  /// Appends a whole data set of the same type.
+  /// Appends a whole data set of the same type. Pages of `other` are let go on the way.
   void add_index(const IndexedDataset& other);
+  /// What was added is on the disk when it returns; the counts are all that is needed to go on from there.
+  WrittenCounts sync();
+  /// Whether the temporary files stay for another builder to go on with when this one ends without
+  /// finalize().
+  void keep_parts(bool keep);
   /// Writes the index and gives both files their names.
   void finalize();
 
@@ -113,6 +132,8 @@ class IndexedDatasetBuilder {
   /// A buffered temporary file that is deleted unless it was renamed.
   class Part;
 
+  [[nodiscard]] std::filesystem::path part_path(const char* what) const;
+  void open_parts(const WrittenCounts& written);
   void write_index(Part& out);
 
   std::string prefix_;

@@ -1,102 +1,98 @@
-// See preprocess.h. Workers take chunks in turn, tokenize them side by side and write them in turn.
+// See preprocess.h. Workers take chunks in turn, encode them side by side and write them in turn.
 #include "colonnade/data/preprocess.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/chunk_encoder.h"
+#include "colonnade/data/preprocess_output.h"
 #include "colonnade/data/text_reader.h"
 
 namespace colonnade::data {
 namespace {
 
-namespace dom = simdjson::dom;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
-/// The documents of one key in a chunk: ids of all, lengths of all sequences, sequences of each document.
-struct Encoded {
-  std::vector<std::int32_t> ids, lengths;
-  std::vector<std::size_t> sequences;
-};
+/// Bytes of text that are encoded at a time, by all workers; one line may be longer.
+constexpr std::int64_t kTextInFlight = 48LL << 20;
 
-/// Calls use(line) for every line of a chunk that is not blank; errors name the file and line.
-template <typename Use>
-void for_each_line(const std::string& file, const LineChunk& chunk, Use&& use) {
-  std::int64_t number = chunk.first_line;
-  const std::string_view text = chunk.text;
-  for (std::size_t at = 0; at < text.size(); ++number) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
-    at = end + 1;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    try {
-      use(line);
-    } catch (const simdjson::simdjson_error& error) {
-      throw DataError(fmt::format("{} line {}: must be a JSON object; got '{}' ({}); mend or remove the line",
-                                  file, number, line.substr(0, 60), error.what()));
-    } catch (const DataError& error) {
-      throw DataError(fmt::format("{} line {}: {}", file, number, error.what()));
-    }
+/// How much text is encoded and not written yet.
+class Gate {
+ public:
+  /// Waits until there is room. False: the run is over.
+  bool enter(std::int64_t bytes) {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [&] { return closed_ || inside_ == 0 || inside_ + bytes <= kTextInFlight; });
+    inside_ += bytes;
+    return !closed_;
   }
-}
+  void leave(std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    inside_ -= bytes;
+    room_.notify_all();
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    room_.notify_all();
+  }
 
-/// Calls use(text) for the string, or each string of the list, under `key`.
-template <typename Use>
-void for_each_text(const dom::object& object, const std::string& key, Use&& use) {
-  dom::element value;
-  if (object.at_key(key).get(value) != simdjson::SUCCESS)
-    throw DataError(
-        fmt::format("every line must have the key '{}'; got none; name the right one with --json-keys", key));
-  const auto use_string = [&](const dom::element& item) {
-    std::string_view text;
-    if (item.get(text) != simdjson::SUCCESS)
-      throw DataError(fmt::format(
-          "the key '{}' must be a string or a list of strings; got something else; mend the line", key));
-    use(text);
-  };
-  if (!value.is_array()) return use_string(value);
-  for (const dom::element item : value.get_array()) use_string(item);
-}
+ private:
+  std::mutex mutex_;
+  std::condition_variable room_;
+  std::int64_t inside_ = 0;
+  bool closed_ = false;
+};
 
 class Pipeline {
  public:
-  Pipeline(const PreprocessOptions& options, const Tokenizer& tokenizer,
-           const std::function<void(const PreprocessProgress&)>& report)
-      : options_(options), tokenizer_(tokenizer), report_(report) {
-    for (const std::string& key : options.json_keys)
-      builders_.push_back(std::make_unique<IndexedDatasetBuilder>(
-          fmt::format("{}_{}_document", options.output_prefix, key), token_type_for(tokenizer.vocab_size())));
+  /// Without `output` and `journal` nothing is written, and it ends after `most` documents.
+  Pipeline(const PreprocessOptions& options, const Tokenizer& tokenizer, const PreprocessEvents& events,
+           PreprocessPoint from, PreprocessOutput* output, PreprocessJournal* journal,
+           std::int64_t most = std::numeric_limits<std::int64_t>::max())
+      : options_(options),
+        events_(events),
+        encoder_(options, tokenizer),
+        output_(output),
+        journal_(journal),
+        most_(most),
+        next_input_(from.input),
+        start_(from.position),
+        point_(std::move(from)) {
+    for (std::size_t i = 0; i < next_input_; ++i) files_before_ += file_size(i);
   }
 
-  PreprocessProgress run() {
+  const PreprocessPoint& run() {
+    if (events_.progress) events_.progress(point_.progress);
     {
       std::vector<std::jthread> threads;
       for (int i = 0; i < std::max(options_.workers, 1); ++i) threads.emplace_back([this] { work(); });
     }
     if (error_ != nullptr) std::rethrow_exception(error_);
-    for (std::size_t i = 0; i < builders_.size(); ++i)
-      if (builders_[i]->num_tokens() == 0)
-        throw DataError(fmt::format(
-            "{}: a data set must hold tokens; got {} documents without any under the key '{}'; check the "
-            "files and the keys of their lines",
-            options_.output_prefix, progress_.documents, options_.json_keys[i]));
-    for (const auto& builder : builders_) builder->finalize();
-    return progress_;
+    return point_;
   }
 
  private:
   struct Chunk {
     std::int64_t number = 0;
-    std::string file;
+    std::size_t input = 0;
     LineChunk lines;
+    std::int64_t file_bytes = 0;  // of all inputs that were read so far
   };
+
+  std::int64_t file_size(std::size_t input) const {
+    return static_cast<std::int64_t>(fs::file_size(options_.inputs[input]));
+  }
 
   /// The next chunk of all inputs; false at the end.
   bool take(Chunk& chunk) {
@@ -105,13 +101,17 @@ class Pipeline {
     for (;;) {
       if (reader_ == nullptr) {
         if (next_input_ == options_.inputs.size()) return false;
-        reader_ = std::make_unique<LineReader>(options_.inputs[next_input_],
-                                               static_cast<std::size_t>(options_.chunk_bytes));
+        reader_ = std::make_unique<LineReader>(
+            options_.inputs[next_input_], static_cast<std::size_t>(options_.chunk_bytes),
+            static_cast<std::size_t>(options_.longest_line), std::exchange(start_, {}));
       }
-      chunk.file = options_.inputs[next_input_].string();
-      if (reader_->next(chunk.lines)) return true;
+      chunk.input = next_input_;
+      if (reader_->next(chunk.lines)) {
+        chunk.file_bytes = files_before_ + chunk.lines.file_bytes;
+        return gate_.enter(static_cast<std::int64_t>(chunk.lines.text.size()));
+      }
       reader_.reset();
-      ++next_input_;
+      files_before_ += file_size(next_input_++);
     }
   }
 
@@ -119,18 +119,18 @@ class Pipeline {
   void work() {
     for (;;) {
       Chunk chunk;
-      std::vector<Encoded> encoded;
+      EncodedChunk encoded;
       std::exception_ptr error;
       bool more = true;
       try {
         more = take(chunk);
-        if (more) encoded = encode(chunk);
+        if (more) encoded = encoder_.encode(options_.inputs[chunk.input].string(), chunk.lines);
       } catch (...) {
         error = std::current_exception();
       }
       std::unique_lock lock(writing_);
-      turn_.wait(lock, [&] { return next_written_ == chunk.number || error_ != nullptr; });
-      if (error_ != nullptr) return;
+      turn_.wait(lock, [&] { return next_written_ == chunk.number || over_; });
+      if (over_) return;
       if (more && error == nullptr) {
         try {
           write(chunk, encoded);
@@ -138,107 +138,190 @@ class Pipeline {
           error = std::current_exception();
         }
       }
+      gate_.leave(static_cast<std::int64_t>(chunk.lines.text.size()));
       error_ = error;
       ++next_written_;
+      over_ = !more || error != nullptr || point_.progress.documents >= most_;
+      if (over_) gate_.close();
       turn_.notify_all();
-      if (!more || error != nullptr) return;
+      if (over_) return;
     }
   }
 
-  std::vector<Encoded> encode(const Chunk& chunk) const {
-    std::vector<Encoded> encoded(builders_.size());
-    dom::parser parser;
-    for_each_line(chunk.file, chunk.lines, [&](std::string_view line) {
-      const dom::object object = parser.parse(line.data(), line.size());
-      for (std::size_t i = 0; i < encoded.size(); ++i) encode_key(object, options_.json_keys[i], encoded[i]);
-    });
-    return encoded;
-  }
-
-  void encode_key(const dom::object& object, const std::string& key, Encoded& encoded) const {
-    const std::size_t ids_before = encoded.ids.size();
-    const std::size_t lengths_before = encoded.lengths.size();
-    for_each_text(object, key, [&](std::string_view text) { add_text(text, encoded); });
-    if (options_.append_eod && encoded.ids.size() > ids_before) {
-      encoded.ids.push_back(tokenizer_.eod());
-      ++encoded.lengths.back();
+  void write(const Chunk& chunk, const EncodedChunk& encoded) {
+    if (output_ != nullptr) output_->add(encoded, point_.lines);
+    if (events_.skipped)
+      for (const std::string& why : encoded.bad) events_.skipped(why);
+    point_.input = chunk.input;
+    point_.position = chunk.lines.end;
+    point_.lines += encoded.lines;
+    PreprocessProgress& done = point_.progress;
+    for (const EncodedTexts& key : encoded.keys) done.tokens += static_cast<std::int64_t>(key.ids.size());
+    done.documents += static_cast<std::int64_t>(encoded.places.size());
+    done.text_bytes += chunk.lines.end.byte - chunk.lines.begin.byte;
+    done.skipped += static_cast<std::int64_t>(encoded.bad.size());
+    done.file_bytes = chunk.file_bytes;
+    if (events_.progress) events_.progress(done);
+    const bool stop = events_.stop && events_.stop();
+    const bool due =
+        std::chrono::duration<double>(Clock::now() - last_point_).count() >= options_.resume_seconds;
+    if (journal_ != nullptr && (stop || due)) {
+      point_.sets = output_->sync();
+      journal_->add(point_);
+      output_->keep_parts(true);
+      last_point_ = Clock::now();
     }
-    encoded.sequences.push_back(encoded.lengths.size() - lengths_before);
-  }
-
-  void add_text(std::string_view text, Encoded& encoded) const {
-    const std::vector<std::int32_t> ids = tokenizer_.encode_document(text);
-    if (ids.empty()) return;
-    encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
-    encoded.lengths.push_back(static_cast<std::int32_t>(ids.size()));
-  }
-
-  void write(const Chunk& chunk, const std::vector<Encoded>& encoded) {
-    for (std::size_t i = 0; i < encoded.size(); ++i) {
-      std::span<const std::int32_t> ids(encoded[i].ids);
-      std::span<const std::int32_t> lengths(encoded[i].lengths);
-      for (const std::size_t sequences : encoded[i].sequences) {
-        const std::span<const std::int32_t> own = lengths.first(sequences);
-        std::size_t tokens = 0;
-        for (const std::int32_t length : own) tokens += static_cast<std::size_t>(length);
-        builders_[i]->add_document(ids.first(tokens), own);
-        ids = ids.subspan(tokens);
-        lengths = lengths.subspan(sequences);
-      }
-      progress_.tokens += static_cast<std::int64_t>(encoded[i].ids.size());
-    }
-    if (!encoded.empty()) progress_.documents += static_cast<std::int64_t>(encoded[0].sequences.size());
-    progress_.text_bytes += static_cast<std::int64_t>(chunk.lines.text.size());
-    if (report_) report_(progress_);
+    if (stop)
+      throw StopRequested(fmt::format(
+          "preprocess: stopped by a signal after {} documents; the same command goes on from there",
+          done.documents));
   }
 
   const PreprocessOptions& options_;
-  const Tokenizer& tokenizer_;
-  const std::function<void(const PreprocessProgress&)>& report_;
-  std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders_;
+  const PreprocessEvents& events_;
+  const ChunkEncoder encoder_;
+  PreprocessOutput* output_;
+  PreprocessJournal* journal_;
+  std::int64_t most_;
+  Gate gate_;
 
-  std::mutex reading_;  // guards the next three
+  std::mutex reading_;  // guards the next five
   std::unique_ptr<LineReader> reader_;
   std::size_t next_input_ = 0;
+  LinePosition start_;  // in the first input
   std::int64_t next_chunk_ = 0;
+  std::int64_t files_before_ = 0;
 
-  std::mutex writing_;  // guards the rest and the builders
+  std::mutex writing_;  // guards the rest and the output
   std::condition_variable turn_;
   std::int64_t next_written_ = 0;
+  bool over_ = false;
   std::exception_ptr error_;
-  PreprocessProgress progress_;
+  PreprocessPoint point_;
+  Clock::time_point last_point_ = Clock::now();
 };
 
-}  // namespace
-
-PreprocessProgress preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
-                              const std::function<void(const PreprocessProgress&)>& report) {
+void check(const PreprocessOptions& options, const Tokenizer& tokenizer) {
   if (options.append_eod && tokenizer.eod() < 0)
     throw ConfigError(
         "--append-eod: the tokenizer must have an end of document; got none; train it with an eos piece");
-  return Pipeline(options, tokenizer, report).run();
+  const std::set<std::string> keys(options.json_keys.begin(), options.json_keys.end());
+  if (keys.size() != options.json_keys.size())
+    throw ConfigError("--json-keys: each key must be there once, for each gives a data set; got one twice");
 }
 
-std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& inputs,
-                                    const std::string& json_key) {
-  std::vector<std::string> texts;
-  dom::parser parser;
-  LineChunk chunk;
-  for (const std::filesystem::path& input : inputs) {
-    const bool json = input.string().find(".jsonl") != std::string::npos;
-    LineReader reader(input, std::size_t{1} << 20);
-    while (reader.next(chunk)) {
-      for_each_line(input.string(), chunk, [&](std::string_view line) {
-        if (!json) {
-          texts.emplace_back(line);
-          return;
-        }
-        for_each_text(parser.parse(line.data(), line.size()), json_key,
-                      [&](std::string_view text) { texts.emplace_back(text); });
-      });
-    }
+/// Size and time of change, so that another file of the same name is another one.
+nlohmann::json about(const fs::path& path) {
+  std::error_code missing;  // told when it is opened
+  const auto time = fs::last_write_time(path, missing).time_since_epoch();
+  return {fs::absolute(path).string(), missing ? 0 : fs::file_size(path, missing),
+          std::chrono::duration_cast<std::chrono::nanoseconds>(time).count()};
+}
+
+/// All that decides the bytes, in one line.
+std::string settings_of(const PreprocessOptions& options) {
+  nlohmann::json inputs = nlohmann::json::array(), model = nlohmann::json::array();
+  for (const fs::path& input : options.inputs) inputs.push_back(about(input));
+  if (!options.punkt_model.empty()) {
+    std::set<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(options.punkt_model)) files.insert(entry.path());
+    for (const fs::path& file : files) model.push_back(about(file));
   }
-  return texts;
+  return nlohmann::json{{"inputs", inputs},
+                        {"json_keys", options.json_keys},
+                        {"append_eod", options.append_eod},
+                        {"longest_line", options.longest_line},
+                        {"skip_bad_lines", options.skip_bad_lines},
+                        {"partitions", options.partitions},
+                        {"keep_sequential", options.keep_sequential},
+                        {"punkt", model},
+                        {"keep_newlines", options.keep_newlines},
+                        {"tokenizer", options.tokenizer_identity}}
+      .dump();
+}
+
+std::int64_t lines_of(const PreprocessOptions& options) {
+  std::int64_t lines = 0;
+  LineChunk chunk;
+  for (const fs::path& input : options.inputs) {
+    LineReader reader(input, static_cast<std::size_t>(options.chunk_bytes),
+                      static_cast<std::size_t>(options.longest_line));
+    while (reader.next(chunk)) lines += count_lines(chunk);
+  }
+  return lines;
+}
+
+/// Chunks of all workers must fit what is encoded at a time; the limit of a line is known by whole chunks.
+PreprocessOptions with_chunks(PreprocessOptions options) {
+  const std::int64_t share =
+      std::max<std::int64_t>(kTextInFlight / (2 * std::max(options.workers, 1)), 1 << 16);
+  options.chunk_bytes = std::min({options.chunk_bytes, share, options.longest_line});
+  return options;
+}
+
+PreprocessProgress run_with(const PreprocessOptions& options, const Tokenizer& tokenizer,
+                            const PreprocessEvents& events, PreprocessJournal& journal) {
+  const std::optional<PreprocessPoint> last = journal.begin();
+  PreprocessPoint point = last.value_or(PreprocessPoint{});
+  if (events.note && last)
+    events.note(
+        fmt::format("goes on after {} documents of the run that was stopped", point.progress.documents));
+  if (events.note && journal.replaced())
+    events.note("begins anew: settings or inputs are not those of the run that was stopped");
+  for (const fs::path& input : options.inputs)
+    point.progress.total_bytes += static_cast<std::int64_t>(fs::file_size(input));
+  const bool count = options.partitions > 1 && options.keep_sequential && !point.complete;
+  PreprocessOutput output(options, token_type_for(tokenizer.vocab_size()), count ? lines_of(options) : 0,
+                          last ? &*last : nullptr);
+  output.keep_parts(last.has_value());
+  try {
+    if (!point.complete) {
+      point = Pipeline(options, tokenizer, events, std::move(point), &output, &journal).run();
+      output.require_tokens(point.progress.documents);
+      point.complete = true;
+      point.sets = output.sync();
+      journal.add(point);
+      output.keep_parts(true);
+    }
+    output.finish();
+  } catch (const DataError&) {  // goes away only with other inputs or settings
+    output.keep_parts(false);
+    journal.remove();
+    throw;
+  }
+  journal.remove();
+  return point.progress;
+}
+
+}  // namespace
+
+PreprocessProgress preprocess(const PreprocessOptions& given, const Tokenizer& tokenizer,
+                              const PreprocessEvents& events) {
+  check(given, tokenizer);
+  const PreprocessOptions options = with_chunks(given);
+  PreprocessJournal journal(options.output_prefix, settings_of(options));
+  try {
+    return run_with(options, tokenizer, events, journal);
+  } catch (...) {
+    if (!journal.has_point()) journal.remove();
+    throw;
+  }
+}
+
+std::vector<double> measure_preprocess(PreprocessOptions options, const Tokenizer& tokenizer,
+                                       const std::vector<std::int64_t>& workers, std::int64_t documents) {
+  check(options, tokenizer);
+  const PreprocessEvents silent;
+  std::vector<double> rates;
+  for (const std::int64_t each : workers) {
+    options.workers = static_cast<int>(each);
+    const PreprocessOptions chunked = with_chunks(options);
+    const auto start = Clock::now();
+    Pipeline pipeline(chunked, tokenizer, silent, {}, nullptr, nullptr, documents);
+    const std::int64_t done = pipeline.run().progress.documents;
+    rates.push_back(static_cast<double>(done) / std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return rates;
 }
 
 }  // namespace colonnade::data

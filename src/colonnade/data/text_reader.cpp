@@ -31,12 +31,22 @@ class PlainReader final : public ByteReader {
   std::size_t read(char* out, std::size_t size) override {
     for (;;) {
       const ssize_t n = ::read(fd_, out, size);
-      if (n >= 0) return static_cast<std::size_t>(n);
+      if (n >= 0) {
+        file_bytes_ += n;
+        return static_cast<std::size_t>(n);
+      }
       if (errno != EINTR) throw DataError(fmt::format("{}: cannot be read; {}", path_, std::strerror(errno)));
     }
   }
+  void skip(std::int64_t bytes) override {
+    if (::lseek(fd_, bytes, SEEK_CUR) < 0)
+      throw DataError(fmt::format("{}: cannot be read; {}", path_, std::strerror(errno)));
+    file_bytes_ += bytes;
+  }
+  [[nodiscard]] std::int64_t file_bytes() const override { return file_bytes_; }
   /// Back to the first byte.
-  void rewind() const {
+  void rewind() {
+    file_bytes_ = 0;
     if (::lseek(fd_, 0, SEEK_SET) != 0)
       throw DataError(fmt::format("{}: must be a file, not a pipe; {}; write it to a file first", path_,
                                   std::strerror(errno)));
@@ -48,6 +58,7 @@ class PlainReader final : public ByteReader {
  private:
   std::string path_;
   int fd_ = -1;
+  std::int64_t file_bytes_ = 0;
 };
 
 class GzipReader final : public ByteReader {
@@ -73,6 +84,7 @@ class GzipReader final : public ByteReader {
     }
     return wanted - state_.avail_out;
   }
+  [[nodiscard]] std::int64_t file_bytes() const override { return file_->file_bytes(); }
 
  private:
   bool refill() {
@@ -123,6 +135,7 @@ class ZstdReader final : public ByteReader {
     }
     return target.pos;
   }
+  [[nodiscard]] std::int64_t file_bytes() const override { return file_->file_bytes(); }
 
  private:
   std::unique_ptr<PlainReader> file_;
@@ -147,26 +160,76 @@ std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path) 
   return file;
 }
 
+void ByteReader::skip(std::int64_t bytes) {
+  std::vector<char> buffer(kPackedBuffer);
+  while (bytes > 0) {
+    const auto part = std::min(static_cast<std::size_t>(bytes), buffer.size());
+    const std::size_t n = read(buffer.data(), part);
+    if (n == 0) return;
+    bytes -= static_cast<std::int64_t>(n);
+  }
+}
+
+LineReader::LineReader(const std::filesystem::path& path, std::size_t target, std::size_t longest,
+                       LinePosition from)
+    : bytes_(ByteReader::open(path)), target_(target), longest_(longest), next_(from) {
+  if (from.byte > 0) bytes_->skip(from.byte);
+}
+
+/// Appends what is read at once; at_end_ when that is nothing.
+std::size_t LineReader::fill(std::string& text) {
+  const std::size_t before = text.size();
+  text.resize(before + target_);
+  const std::size_t n = bytes_->read(text.data() + before, target_);
+  text.resize(before + n);
+  at_end_ = n == 0;
+  return n;
+}
+
+/// Reads on to the end of a line that is too long; its beginning stays.
+void LineReader::pass_over(LineChunk& chunk) {
+  constexpr std::size_t kKept = 100;
+  chunk.too_long = static_cast<std::int64_t>(chunk.text.size());
+  chunk.text.resize(std::min(chunk.text.size(), kKept));
+  chunk.text.shrink_to_fit();
+  while (rest_.clear(), fill(rest_) > 0) {
+    const std::size_t end = rest_.find('\n');
+    chunk.too_long += static_cast<std::int64_t>(std::min(end, rest_.size()));
+    if (end == std::string::npos) continue;
+    rest_.erase(0, end + 1);
+    next_.byte += 1;
+    next_.line += 1;
+    break;
+  }
+  next_.byte += chunk.too_long;
+}
+
 bool LineReader::next(LineChunk& chunk) {
-  chunk.first_line = line_;
+  chunk.begin = next_;
+  chunk.too_long = 0;
   chunk.text = std::move(rest_);
   rest_.clear();
-  std::size_t lines_end = 0;  // behind the last line end; what next() left over holds none
+  std::size_t lines_end = chunk.text.rfind('\n') + 1;  // behind the last line end; npos + 1 is 0
   while (!at_end_ && (chunk.text.size() < target_ || lines_end == 0)) {
     const std::size_t before = chunk.text.size();
-    chunk.text.resize(before + target_);
-    const std::size_t n = bytes_->read(chunk.text.data() + before, target_);
-    chunk.text.resize(before + n);
-    at_end_ = n == 0;
+    if (lines_end == 0 && before > longest_) break;
+    fill(chunk.text);
     const std::size_t found = std::string_view(chunk.text).substr(before).rfind('\n');
     if (found != std::string_view::npos) lines_end = before + found + 1;
   }
-  if (!at_end_) {
-    rest_ = chunk.text.substr(lines_end);
-    chunk.text.resize(lines_end);
+  if (lines_end == 0 && chunk.text.size() > longest_) {
+    pass_over(chunk);
+  } else {
+    if (!at_end_) {
+      rest_ = chunk.text.substr(lines_end);
+      chunk.text.resize(lines_end);
+    }
+    next_.byte += static_cast<std::int64_t>(chunk.text.size());
+    next_.line += std::count(chunk.text.begin(), chunk.text.end(), '\n');
   }
-  line_ += std::count(chunk.text.begin(), chunk.text.end(), '\n');
-  return !chunk.text.empty();
+  chunk.end = next_;
+  chunk.file_bytes = bytes_->file_bytes();
+  return next_.byte > chunk.begin.byte;
 }
 
 }  // namespace colonnade::data

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -19,27 +20,43 @@ class ByteReader {
   static std::unique_ptr<ByteReader> open(const std::filesystem::path& path);
   /// Fills up to `size` bytes; 0 at the end. Throws DataError when the file is damaged or cut.
   virtual std::size_t read(char* out, std::size_t size) = 0;
+  /// Passes over the next bytes, or what is left of them. Throws as read().
+  virtual void skip(std::int64_t bytes);
+  /// Bytes of the file, packed as they are, that were read.
+  [[nodiscard]] virtual std::int64_t file_bytes() const = 0;
 };
 
-/// Whole lines that follow each other.
+/// The beginning of a line.
+struct LinePosition {
+  std::int64_t byte = 0;  ///< bytes before it, unpacked
+  std::int64_t line = 1;  ///< its number in the file, from 1
+};
+
+/// Whole lines that follow each other, or one line that is too long.
 struct LineChunk {
-  std::int64_t first_line = 1;  ///< number of the first line in the file, from 1
+  LinePosition begin, end;
   std::string text;             ///< every line ends with '\n', but perhaps the file's last
+  std::int64_t too_long = 0;    ///< bytes of the one line, of which `text` holds the beginning; else 0
+  std::int64_t file_bytes = 0;  ///< of the file, packed as they are, that were read so far
 };
 
-/// Cuts a file into chunks of whole lines of about `target` bytes; a longer line makes a longer chunk.
+/// Cuts a file into chunks of whole lines of about `target` bytes; a longer line makes a longer chunk. Of a
+/// line of more than `longest` bytes only the beginning is kept, so memory is bounded by the two.
 class LineReader {
  public:
-  LineReader(const std::filesystem::path& path, std::size_t target)
-      : bytes_(ByteReader::open(path)), target_(target) {}
+  LineReader(const std::filesystem::path& path, std::size_t target,
+             std::size_t longest = std::numeric_limits<std::size_t>::max(), LinePosition from = {});
   /// False at the end of the file.
   bool next(LineChunk& chunk);
 
  private:
+  void pass_over(LineChunk& chunk);
+  std::size_t fill(std::string& text);
+
   std::unique_ptr<ByteReader> bytes_;
-  std::size_t target_;
+  std::size_t target_, longest_;
   std::string rest_;  // the beginning of a line whose end was not read yet
-  std::int64_t line_ = 1;
+  LinePosition next_;
   bool at_end_ = false;
 };
 

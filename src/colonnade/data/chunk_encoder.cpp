@@ -1,0 +1,175 @@
+// See chunk_encoder.h, and read_texts of preprocess.h.
+#include "colonnade/data/chunk_encoder.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/punkt.h"
+
+namespace colonnade::data {
+namespace {
+
+namespace dom = simdjson::dom;
+
+/// The beginning of a line for a message, without what a terminal would not show.
+std::string shown(std::string_view line) {
+  std::string text(line.substr(0, 60));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; },
+      ' ');
+  return simdjson::validate_utf8(text) ? text : std::string("bytes that are not UTF-8");
+}
+
+/// Calls use(line) for every line of a chunk that is not blank, and bad(number, why) when that throws or the
+/// line is longer than `longest`.
+template <typename Use, typename Bad>
+void for_each_line(const LineChunk& chunk, std::size_t longest, Use&& use, Bad&& bad) {
+  std::int64_t number = chunk.begin.line;
+  const auto too_long = [&](std::int64_t size) {
+    bad(number, fmt::format("must be at most {} bytes; got {}; split the document or raise --max-document-mb",
+                            longest, size));
+  };
+  if (chunk.too_long > 0) return too_long(chunk.too_long);
+  const std::string_view text = chunk.text;
+  for (std::size_t at = 0; at < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (line.size() > longest) {
+      too_long(static_cast<std::int64_t>(line.size()));
+      continue;
+    }
+    try {
+      use(line);
+    } catch (const simdjson::simdjson_error& error) {
+      bad(number, fmt::format("must be a JSON object; got '{}' ({}); mend or remove the line", shown(line),
+                              error.what()));
+    } catch (const DataError& error) {
+      bad(number, error.what());
+    }
+  }
+}
+
+/// Calls use(text) for the string, or each string of the list, under `key`.
+template <typename Use>
+void for_each_text(const dom::object& object, const std::string& key, Use&& use) {
+  dom::element value;
+  if (object.at_key(key).get(value) != simdjson::SUCCESS)
+    throw DataError(
+        fmt::format("every line must have the key '{}'; got none; name the right one with --json-keys", key));
+  const auto use_string = [&](const dom::element& item) {
+    std::string_view text;
+    if (item.get(text) != simdjson::SUCCESS)
+      throw DataError(fmt::format(
+          "the key '{}' must be a string or a list of strings; got something else; mend the line", key));
+    use(text);
+  };
+  if (!value.is_array()) return use_string(value);
+  for (const dom::element item : value.get_array()) use_string(item);
+}
+
+/// Copies the line only where too little is readable behind it.
+dom::object parse_line(dom::parser& parser, std::string_view line, const std::string& text) {
+  const char* const readable = text.data() + text.capacity();
+  const bool copy =
+      readable - (line.data() + line.size()) < static_cast<std::ptrdiff_t>(simdjson::SIMDJSON_PADDING);
+  return parser.parse(line.data(), line.size(), copy);
+}
+
+}  // namespace
+
+ChunkEncoder::ChunkEncoder(const PreprocessOptions& options, const Tokenizer& tokenizer)
+    : options_(options), tokenizer_(tokenizer) {
+  if (!options.punkt_model.empty())
+    punkt_ = std::make_unique<Punkt>(options.punkt_model, options.keep_newlines);
+}
+
+ChunkEncoder::~ChunkEncoder() = default;
+
+EncodedChunk ChunkEncoder::encode(const std::string& file, const LineChunk& chunk) const {
+  EncodedChunk encoded;
+  encoded.keys.resize(options_.json_keys.size());
+  dom::parser parser;
+  const auto encode_key = [&](const dom::object& object, std::size_t key) {
+    EncodedTexts& texts = encoded.keys[key];
+    const std::size_t ids_before = texts.ids.size();
+    const std::size_t lengths_before = texts.lengths.size();
+    for_each_text(object, options_.json_keys[key], [&](std::string_view text) { add_text(text, texts); });
+    if (options_.append_eod && texts.ids.size() > ids_before) {
+      texts.ids.push_back(tokenizer_.eod());
+      ++texts.lengths.back();
+    }
+    texts.sequences.push_back(texts.lengths.size() - lengths_before);
+  };
+  // A line that cannot be used leaves nothing under any key.
+  std::vector<std::pair<std::size_t, std::size_t>> whole(encoded.keys.size());
+  const auto use = [&](std::string_view line) {
+    const dom::object object = parse_line(parser, line, chunk.text);
+    for (std::size_t i = 0; i < encoded.keys.size(); ++i) encode_key(object, i);
+    for (std::size_t i = 0; i < encoded.keys.size(); ++i)
+      whole[i] = {encoded.keys[i].ids.size(), encoded.keys[i].lengths.size()};
+    encoded.places.push_back(encoded.lines++);
+  };
+  const auto bad = [&](std::int64_t number, const std::string& why) {
+    std::string message = fmt::format("{} line {}: {}", file, number, why);
+    if (!options_.skip_bad_lines) throw DataError(message + "; --on-error skip leaves such lines out");
+    for (std::size_t i = 0; i < encoded.keys.size(); ++i) {
+      encoded.keys[i].ids.resize(whole[i].first);
+      encoded.keys[i].lengths.resize(whole[i].second);
+      encoded.keys[i].sequences.resize(encoded.places.size());
+    }
+    encoded.bad.push_back(std::move(message));
+    ++encoded.lines;
+  };
+  for_each_line(chunk, static_cast<std::size_t>(options_.longest_line), use, bad);
+  return encoded;
+}
+
+void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const {
+  const auto add = [&](std::string_view sequence) {
+    const std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
+    if (ids.empty()) return;
+    encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
+    encoded.lengths.push_back(static_cast<std::int32_t>(ids.size()));
+  };
+  if (punkt_ == nullptr) return add(text);
+  for (const std::string_view sentence : punkt_->split(text)) add(sentence);
+}
+
+std::int64_t count_lines(const LineChunk& chunk) {
+  std::int64_t lines = 0;
+  for_each_line(
+      chunk, std::numeric_limits<std::size_t>::max(), [&](std::string_view) { ++lines; },
+      [&](std::int64_t, const std::string&) { ++lines; });
+  return lines;
+}
+
+std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& inputs,
+                                    const std::string& json_key) {
+  std::vector<std::string> texts;
+  dom::parser parser;
+  LineChunk chunk;
+  for (const std::filesystem::path& input : inputs) {
+    const bool json = input.string().find(".jsonl") != std::string::npos;
+    LineReader reader(input, std::size_t{1} << 20);
+    const auto use = [&](std::string_view line) {
+      if (!json) {
+        texts.emplace_back(line);
+        return;
+      }
+      for_each_text(parse_line(parser, line, chunk.text), json_key,
+                    [&](std::string_view text) { texts.emplace_back(text); });
+    };
+    const auto bad = [&](std::int64_t number, const std::string& why) {
+      throw DataError(fmt::format("{} line {}: {}", input.string(), number, why));
+    };
+    while (reader.next(chunk)) for_each_line(chunk, std::numeric_limits<std::size_t>::max(), use, bad);
+  }
+  return texts;
+}
+
+}  // namespace colonnade::data

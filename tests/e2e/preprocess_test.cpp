@@ -1,0 +1,132 @@
+// `colonnade preprocess` as a real process: killed and started again, asked to stop, with lines that cannot
+// be used; `colonnade data merge`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Preprocess : public testing::Test {
+ protected:
+  /// About 27 MB: as many chunks.
+  void SetUp() override {
+    std::ofstream out(folder_ / "in.jsonl");
+    for (int i = 0; i < 120000; ++i) {
+      out << R"({"text": ")" << i % 1000;
+      for (int k = 0; k < 60; ++k) out << " " << (i * k) % 1000;
+      out << "\"}\n";
+    }
+  }
+  Words command(const std::string& prefix, const Words& more = {}) const {
+    return colonnade(Words{"preprocess", "--input", (folder_ / "in.jsonl").string(), "--output-prefix",
+                           (folder_ / prefix).string(), "--tokenizer-type", "NullTokenizer", "--vocab-size",
+                           "1001", "--append-eod"} +
+                     more);
+  }
+  std::int64_t journal_bytes(const std::string& prefix) const {
+    std::error_code missing;
+    const auto size = fs::file_size(folder_ / (prefix + ".resume"), missing);
+    return missing ? 0 : static_cast<std::int64_t>(size);
+  }
+  void expect_equal(const std::string& a, const std::string& b) const {
+    for (const char* end : {"_text_document.bin", "_text_document.idx"})
+      EXPECT_TRUE(read_text(folder_ / (a + end)) == read_text(folder_ / (b + end))) << a << end;
+  }
+  /// Names in the folder that begin with the prefix.
+  std::vector<std::string> names(const std::string& prefix) const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_.path()))
+      if (const std::string name = entry.path().filename().string(); name.rfind(prefix, 0) == 0)
+        found.push_back(name);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Preprocess, EndsWithTheSameBytesAfterKillsAtSeveralPoints) {
+  ASSERT_EQ(run(command("whole")).code, 0);
+  for (int kill = 0; kill < 4; ++kill) {
+    const std::int64_t before = journal_bytes("killed");
+    Program program(command("killed", {"--resume-interval", "0"}));
+    ASSERT_TRUE(program.wait_until([&] { return journal_bytes("killed") >= before + 300; }));
+    program.send(SIGKILL);
+    EXPECT_EQ(program.finish().code, 128 + SIGKILL);
+    for (const std::string& name : names("killed"))
+      EXPECT_TRUE(name.ends_with(".part") || name.ends_with(".resume")) << name << " looks whole";
+  }
+  const Result last = run(command("killed", {"--workers", "1"}));
+  EXPECT_EQ(last.code, 0) << last.text;
+  EXPECT_THAT(last.text, AllOf(HasSubstr("goes on after "), HasSubstr("done: 120000 documents")));
+  expect_equal("killed", "whole");
+  EXPECT_EQ(names("killed").size(), 2U);
+}
+
+TEST_F(Preprocess, ASignalEndsItWithCode5AndItGoesOn) {
+  ASSERT_EQ(run(command("whole")).code, 0);
+  Program program(command("stopped", {"--resume-interval", "0"}));
+  ASSERT_TRUE(program.wait_until([&] { return journal_bytes("stopped") >= 600; }));
+  program.send(SIGTERM);
+  const Result stopped = program.finish();
+  EXPECT_EQ(stopped.code, 5) << stopped.text;
+  EXPECT_THAT(stopped.text, HasSubstr("the same command goes on from there"));
+  const Result last = run(command("stopped"));
+  EXPECT_EQ(last.code, 0) << last.text;
+  EXPECT_THAT(last.text, HasSubstr("goes on after "));
+  expect_equal("stopped", "whole");
+  EXPECT_EQ(names("stopped").size(), 2U);
+}
+
+TEST_F(Preprocess, LinesThatCannotBeUsedStopItOrAreCounted) {
+  std::ofstream(folder_ / "in.jsonl", std::ios::app) << "{\"text\": \"1\xff\"}\n"
+                                                     << std::string(3 << 20, ' ') << "x\n";
+  const Result stopped = run(command("x", {"--max-document-mb", "1"}));
+  EXPECT_EQ(stopped.code, 3) << stopped.text;
+  EXPECT_THAT(stopped.text,
+              AllOf(HasSubstr("in.jsonl line 120001: must be a JSON object; got 'bytes that are not UTF-8'"),
+                    HasSubstr("--on-error skip leaves such lines out")));
+  EXPECT_TRUE(names("x").empty());
+  const Result skipped = run(command("x", {"--on-error", "skip", "--max-document-mb", "1"}));
+  EXPECT_EQ(skipped.code, 0) << skipped.text;
+  EXPECT_THAT(skipped.text, AllOf(HasSubstr("skipped: "), HasSubstr("line 120001: "),
+                                  HasSubstr("line 120002: must be at most 1048576"),
+                                  HasSubstr("done: 120000 documents"), HasSubstr("skipped 2 lines")));
+}
+
+TEST_F(Preprocess, TellsHowFarItIs) {
+  const Result result = run(command("x", {"--log-interval", "1", "--workers", "1"}));
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("MB/s"), HasSubstr("% read, "), HasSubstr(" left)")));
+}
+
+TEST_F(Preprocess, PartitionsAreWhatMergeMakesOfThem) {
+  ASSERT_EQ(run(command("x", {"--partitions", "3"})).code, 0);
+  fs::create_directory(folder_ / "parts");
+  for (const std::string name : {"0", "1", "2"})
+    for (const char* end : {".bin", ".idx"})
+      fs::rename(folder_ / ("x_" + name + "_text_document" + end), folder_ / ("parts/" + name + end));
+  const Result merged = run(colonnade({"data", "merge", "--input", (folder_ / "parts").string(),
+                                       "--output-prefix", (folder_ / "y_text_document").string()}));
+  EXPECT_EQ(merged.code, 0) << merged.text;
+  EXPECT_THAT(merged.text, HasSubstr("done: 3 data sets, 120000 documents"));
+  expect_equal("x", "y");
+  const Result none = run(colonnade({"data", "merge", "--input", (folder_ / "nosuch").string(),
+                                     "--output-prefix", (folder_ / "z").string()}));
+  EXPECT_EQ(none.code, 3) << none.text;
+  EXPECT_THAT(none.text, AllOf(HasSubstr("no such file"), Not(HasSubstr(".cpp"))));
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
