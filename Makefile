@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check bench demo docs golden format clean
+.PHONY: help setup build test check bench fuzz demo docs golden format clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ bench: ## measure this machine: our steps against the floor and against peers, t
 	@$(configure)
 	@benchmarks/run.sh $(BUILD)
 	@.venv/bin/python benchmarks/tokenizers/speed.py $(BUILD)
+
+FUZZ_SECONDS ?= 60
+fuzz: ## run each fuzz target for FUZZ_SECONDS=60: files that others make, under address and undefined-behaviour sanitizers
+	@tools/setup.sh fuzz
+	@cmake --preset fuzz --log-level=WARNING && cmake --build build/fuzz -j $(JOBS) --target fuzz_all
+	@tools/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
 demo: ## train a real model on real text over four processes, then show what came out (6 minutes after the build)
 	@tools/setup.sh demo

@@ -5,6 +5,7 @@
 #   tools/setup.sh          what a build needs
 #   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers, zsh, fish)
 #   tools/setup.sh check    also clang-format and clang-tidy
+#   tools/setup.sh fuzz     also Clang with its sanitizers
 #   tools/setup.sh demo     also the text of the demo
 #   tools/setup.sh bench    what tests need, and the peers that speed is measured against
 #
@@ -89,8 +90,9 @@ main() {
     test) install_packages build test; make_venv; install_torch; install_test_python ;;
     check) install_packages build check; make_venv; install_torch ;;
     demo) install_packages build demo; make_venv; install_torch ;;
+    fuzz) install_packages build fuzz; make_venv; install_torch ;;
     bench) install_packages build test; make_venv; install_torch; install_test_python; install_bench_python ;;
-    *) die "mode must be build, test, check, demo or bench; got $1" ;;
+    *) die "mode must be build, test, check, fuzz, demo or bench; got $1" ;;
   esac
 }
 main "$@"

@@ -124,9 +124,7 @@ Row row_of(const Titan& t) {
 
 double peak_bytes(const config::Run& run) {
   double peak = 0;
-  std::vector<plan::StageMemory> memory = plan::plan_resident(run);
-  plan::add_activations(run, plan::sound(plan::schedule_of(run)), memory);
-  for (const plan::StageMemory& m : memory) peak = std::max(peak, static_cast<double>(m.peak()));
+  for (const plan::StageMemory& m : plan::plan_memory(run)) peak = std::max(peak, static_cast<double>(m.peak()));
   return peak;
 }
 

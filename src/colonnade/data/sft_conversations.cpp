@@ -57,6 +57,8 @@ struct Piece {
   std::vector<std::int64_t> lengths;
 };
 
+constexpr std::size_t kLongest = std::size_t{1} << 28;
+
 class Reader {
  public:
   Reader(const fs::path& file, const Tokenizer& tokenizer, const chat::ChatTemplate& chat_template)
@@ -64,7 +66,10 @@ class Reader {
 
   [[nodiscard]] Piece read(const LineChunk& chunk) const {
     Piece piece;
-    std::int64_t line = chunk.first_line;
+    std::int64_t line = chunk.begin.line;
+    if (chunk.too_long > 0)
+      throw DataError(fmt::format("{} line {}: a conversation must have at most {} bytes; got {}; cut it",
+                                  file_.string(), line, kLongest, chunk.too_long));
     for (std::size_t at = 0; at < chunk.text.size(); ++line) {
       const std::size_t end = std::min(chunk.text.find('\n', at), chunk.text.size());
       const std::string_view text = std::string_view(chunk.text).substr(at, end - at);
@@ -95,7 +100,7 @@ std::vector<IntArray> read_all(const std::string& path, const Tokenizer& tokeniz
   std::vector<std::int64_t> starts{0};
   for (const fs::path& file : chat_files(path)) {
     const Reader reader(file, tokenizer, chat_template);
-    LineReader lines(file, kChunk);
+    LineReader lines(file, kChunk, kLongest);
     for (bool more = true; more;) {
       std::vector<std::future<Piece>> pieces;
       for (LineChunk chunk; pieces.size() < workers && (more = lines.next(chunk));)
