@@ -124,7 +124,8 @@ Row row_of(const Titan& t) {
 
 double peak_bytes(const config::Run& run) {
   double peak = 0;
-  for (const plan::StageMemory& m : plan::plan_memory(run)) peak = std::max(peak, static_cast<double>(m.peak()));
+  for (const plan::StageMemory& m : plan::plan_memory(run))
+    peak = std::max(peak, static_cast<double>(m.peak()));
   return peak;
 }
 

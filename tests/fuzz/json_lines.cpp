@@ -1,4 +1,5 @@
-// Lines of JSON as `preprocess` reads them, with a list of keys and without, stopping at bad lines and skipping.
+// Lines of JSON as `preprocess` reads them, with a list of keys and without, stopping at bad lines and
+// skipping.
 #include "colonnade/data/chunk_encoder.h"
 #include "fuzz/fuzz.h"
 

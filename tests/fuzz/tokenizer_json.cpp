@@ -8,8 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(fuzz::text_of(data, size));
   return fuzz::take([&] {
     const data::PartsTokenizer tokenizer(data::tokenizer_parts_of("fuzz.json", text));
-    for (const std::string_view words :
-         {"", " Hello  wörld's 1234\n\n中文 e\u0301\xf0\x9f\x91\xa9 [SEP]</s>", "aaaaaaaaaaaaaaaabbbbbbbbbbbbbb"}) {
+    for (const std::string_view words : {"", " Hello  wörld's 1234\n\n中文 e\u0301\xf0\x9f\x91\xa9 [SEP]</s>",
+                                         "aaaaaaaaaaaaaaaabbbbbbbbbbbbbb"}) {
       const auto ids = tokenizer.encode(words);
       (void)tokenizer.decode(ids);
       (void)tokenizer.encode_pair(words, "b", true);
