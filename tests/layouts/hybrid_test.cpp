@@ -171,9 +171,6 @@ TEST(Hybrid, AllOfItMayStandTogether) {
       "--data-parallel-sharding-strategy optim_grads_params ";
   expect_agreement(kBalanced + model, 4, cut, kOneRank);
   expect_agreement(kBalanced + model, 8,
-                   cut + "--tensor-model-parallel-size 2 --sequence-parallel --overlap-grad-reduce",
-                   kOneRank);
-  expect_agreement(kBalanced + model, 8,
                    cut + "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
                    kOneRank);
 }
