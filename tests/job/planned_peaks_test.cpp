@@ -226,6 +226,30 @@ TEST(PlannedPeaks, OfEmptyAndThinStagesPeakOfAStep) {
   }
 }
 
+// Two stages without blocks next to each other: on two ranks, or on one, where both keep one tensor.
+TEST(PlannedPeaks, OfEmptyNeighboursPeakOfAStep) {
+  const auto expect = [](const char* layout, const char* schedule, int microbatches) {
+    SCOPED_TRACE(fmt::format("{} {}: {}", layout, schedule, microbatches));
+    const std::string flags = fmt::format(
+        "--num-layers 4 --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {} {} "
+        "--micro-batch-size 1 --global-batch-size {}",
+        layout, schedule, microbatches);
+    expect_peak(test::planned_run({"", 4, flags.c_str()}, test::llama(""), "meta"), 0.98, 1.02);
+  };
+  for (const int microbatches : {2, 3, 4, 8}) {
+    expect("Et|||tttL", "", microbatches);
+    expect("Ettt|||tL", "--pipeline-schedule gpipe", microbatches);
+    expect("Ettt|||tL", "--pipeline-schedule zb-h1", microbatches);
+  }
+  for (const int microbatches : {4, 8}) {
+    expect("Et|||tt||||tL", "", microbatches);
+    for (const char* vee : {"--pipeline-schedule zb-v", "--pipeline-schedule dualpipe-v"}) {
+      expect("Et|||||||tttL", vee, microbatches);
+      expect("Et|t|t|||||tL", vee, microbatches);
+    }
+  }
+}
+
 // The second model is mostly attention.
 TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
   for (const Planned& layout : test::kContextLayouts)

@@ -143,12 +143,14 @@ PassPeak peak_of_rank(const config::Run& run, const StageMemory& memory, const S
   const std::vector<StageBlocks>& stages = memory.stages;
   std::vector<StagePasses> passes;
   passes.reserve(stages.size());
-  std::vector<std::int64_t> inputs;  // made by a backward pass and handed back, by chunk
+  std::vector<std::int64_t> later;  // by chunk: what held_messages counts behind a backward pass alone
   for (std::size_t i = 0; i < stages.size(); ++i) {
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         schedule.microbatches);
     const int stage = schedule.placement.stage(static_cast<int>(rank), static_cast<int>(i));
-    inputs.push_back(stage > 0 ? message_bytes(run, stages[i].states_in) : 0);
+    const bool shares = i > 0 && stages[i - 1].empty() && !schedule.placement.crosses(stage - 1);
+    const int times = (stage > 0 ? 1 : 0) + (shares ? 1 : 0);  // its gradient; itself, which another keeps
+    later.push_back(times * message_bytes(run, stages[i].states_in));
   }
   const std::int64_t batch = batch_bytes(run);
   const std::vector<std::int64_t>&arriving = beside.arriving[rank], &held = beside.held[rank];
@@ -162,7 +164,7 @@ PassPeak peak_of_rank(const config::Run& run, const StageMemory& memory, const S
     if (a.act == Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
     most.kept = std::max(most.kept, now);
     // What a pass reads and makes is in its own bytes, but for outputs.
-    const std::int64_t made = gives_input_gradient(a.act) ? inputs[chunk] : 0;
+    const std::int64_t made = gives_input_gradient(a.act) ? later[chunk] : 0;
     const std::int64_t others = is_transfer(a.act) ? held[i] : held[i + 1] - made;
     most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + others);
     now += pass.change(a.act) - (last[i] ? batch : 0);
