@@ -1,5 +1,7 @@
 // The header of a safetensors file: names of types, a strict parser in one pass, the checks of the
 // layout. Nothing in it trusts the file.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
