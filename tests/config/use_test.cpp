@@ -37,15 +37,16 @@ TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
             "fp16", "load", "pretrained_checkpoint", "ckpt_step", "exit_on_missing_checkpoint"}));
   const Keys model = {"run",      "network size", "positions", "layers", "parallel sizes",
                       "pipeline", "tokenizer"};
-  EXPECT_EQ(
-      keys_of(Use::kGenerate, model, false),
-      (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "cp_comm_type",
-            "hierarchical_context_parallel_sizes", "hybrid_context_parallel", "max_seqlen_per_dp_cp_rank",
-            "pipeline_schedule", "delay_wgrad_compute", "microbatch_group_size_per_virtual_pipeline_stage"}));
+  EXPECT_EQ(keys_of(Use::kGenerate, model, false),
+            (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "cp_comm_type",
+                  "hierarchical_context_parallel_sizes", "hybrid_context_parallel",
+                  "max_seqlen_per_dp_cp_rank", "pipeline_schedule", "delay_wgrad_compute",
+                  "microbatch_group_size_per_virtual_pipeline_stage", "chat_template"}));
 }
 
 TEST(Use, EvaluationReadsDataToo) {
-  EXPECT_EQ(keys_of(Use::kEvaluateData, {"data"}, false), (Keys{"dataloader_type", "num_workers"}));
+  EXPECT_EQ(keys_of(Use::kEvaluateData, {"data"}, false),
+            (Keys{"dataloader_type", "num_workers", "sft", "sft_tokenizer_prompt_format"}));
   EXPECT_EQ(keys_of(Use::kEvaluateData, {"training", "validation"}, true),
             (Keys{"device", "micro_batch_size", "global_batch_size", "seq_length", "eval_iters"}));
   EXPECT_EQ(keys_of(Use::kEvaluateTokens, {"data", "training", "validation"}, true),

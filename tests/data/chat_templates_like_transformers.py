@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `colonnade tokenizer chat` with Transformers on random conversations: every template of
-tests/vectors/chat/templates, or of another folder. Texts must be equal, answers too where a template marks them; where
-Transformers refuses a conversation so must we.
+tests/vectors/chat/templates, or of another folder. Texts must be equal, answers too where a template marks them, and begin
+where the text that asks for them ends where it does not; where Transformers refuses a conversation so must we.
 
     .venv/bin/python tests/data/chat_templates_like_transformers.py build/release/colonnade FOLDER [--chats 20000] [--seed 1]
 
@@ -94,11 +94,24 @@ def conversation(rng):
 def theirs(template, chat, prompt):
     """(text, texts of marked answers), or the exception."""
     try:
-        rendered, spans = render_jinja_template([chat["messages"]], tools=chat.get("tools"), chat_template=template, return_assistant_tokens_mask=not prompt and "generation %}" in template,
+        messages = [{key: value for key, value in message.items() if value is not None} for message in chat["messages"]]  # as apply_chat_template does
+        rendered, spans = render_jinja_template([messages], tools=chat.get("tools"), chat_template=template, return_assistant_tokens_mask=not prompt and "generation %}" in template,
                                                 add_generation_prompt=prompt, **{**SPECIAL, **chat.get("chat_template_kwargs", {})})
     except (jinja2.exceptions.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
         return error
     return rendered[0], [rendered[0][begin:end] for begin, end in spans[0] if begin < end] if spans else None
+
+
+def begins_elsewhere(template, chat, text, answers):
+    """Whether an answer does not begin where the text that asks for it ends, where that text is the begin of the whole."""
+    at = [i for i, made in enumerate(chat["messages"]) if made["role"] == "assistant"]
+    if "generation %}" in template or "add_generation_prompt" not in template or len(at) != len(answers):
+        return False
+    for i, answer in zip(at, answers):
+        asked = theirs(template, {**chat, "messages": chat["messages"][:i]}, True) if i else ValueError()
+        if not isinstance(asked, Exception) and text.startswith(asked[0]) and not text[len(asked[0]):].startswith(answer):
+            return True
+    return False
 
 
 def compare(program, folder, path, chats, prompt):
@@ -120,7 +133,8 @@ def compare(program, folder, path, chats, prompt):
                 wrong.append((path.stem, chat, our, repr(their)))
         elif "error" in our and any(known in our["error"] for known in ("role 'assistant'", "must write an answer")):
             continue  # nothing to learn: a rule of ours
-        elif our.get("text") != their[0] or (their[1] is not None and our["answers"] != their[1]):
+        elif our.get("text") != their[0] or (their[1] is not None and our["answers"] != their[1]) or \
+                (not prompt and begins_elsewhere(template, chat, their[0], our["answers"])):
             wrong.append((path.stem, chat, our, their))
     return wrong, refused
 

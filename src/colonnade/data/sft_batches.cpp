@@ -1,6 +1,8 @@
 // See sft_batches.h.
 #include "colonnade/data/sft_batches.h"
 
+#include <filesystem>
+
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/data/open_data.h"
@@ -60,6 +62,9 @@ class Opener {
     require_marks(data.sft_tokenizer_prompt_format, tokenizer);
     identity_ =
         state_of_file(tokenizer_file(data.tokenizer_model)) + "template\n" + template_.source() + "\n";
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+      if (const auto file = std::filesystem::path(data.tokenizer_model) / name; std::filesystem::exists(file))
+        identity_ += state_of_file(file);
   }
 
   [[nodiscard]] Opened read(const std::string& path, const IndexCache& cache) const {

@@ -63,7 +63,8 @@ struct TokenizerOptions {
 /// - NullTokenizer: integers below `vocab_size` with spaces between them; the last one ends a document.
 ///   `model` is not read.
 /// - SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer: a SentencePiece .model file.
-/// - HuggingFaceTokenizer, and SFTTokenizer, Megatron's name for it with --sft: a tokenizer.json, or a folder with one; `special_in_documents`.
+/// - HuggingFaceTokenizer, and SFTTokenizer, Megatron's name for it with --sft: a tokenizer.json, or a folder
+/// with one; `special_in_documents`.
 /// - GPT2BPETokenizer: `vocab_file` and `merge_file`, or a folder with vocab.json and merges.txt.
 /// - BertWordPieceLowerCase, BertWordPieceCase: `vocab_file`, a vocab.txt or a folder with one.
 /// - TikTokenizer: ranks of tiktoken; `tiktoken_pattern`; for Megatron's files `tiktoken_num_special` and

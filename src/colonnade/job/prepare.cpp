@@ -152,6 +152,9 @@ void guard_other_run(const config::Run& run, const std::optional<checkpoint::Fou
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
   if (run.data.tokenizer_type.empty()) return nullptr;
   const config::Data& d = run.data;
+  // Megatron's scripts give it files by habit; a note says that they do nothing.
+  if (d.tokenizer_type == "NullTokenizer")
+    return data::make_tokenizer({.type = d.tokenizer_type, .vocab_size = run.model.vocab_size});
   return data::make_tokenizer(
       {.type = d.tokenizer_type,
        .model = d.tokenizer_model,

@@ -53,18 +53,21 @@ Value value_of(Element json, const Budget& budget) {
   throw DataError(fmt::format("integers must fit 64 bits; got {}; write it as text", simdjson::minify(json)));
 }
 
-/// A message with its reasoning under the names that templates read.
-Value with_reasoning(const Value& message, const Budget& budget) {
+/// A message without the members that are null, and with its reasoning under the names that templates read.
+Value as_transformers_sees(const Value& message, const Budget& budget) {
+  Items items;
+  for (const auto& [name, value] : message.mapping()->items)
+    if (!value.is_none()) put(items, name, value);
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
     const Value* found = message.mapping()->find(key);
     if (found == nullptr || found->is_none()) continue;
     const Value reasoning = *found;
-    Items items{{"thinking", reasoning}};
-    for (const auto& [name, value] : message.mapping()->items) put(items, name, value);
+    if (message.mapping()->find("thinking") == nullptr || message.mapping()->find("thinking")->is_none())
+      items.insert(items.begin(), {"thinking", reasoning});
     put(items, "reasoning_content", reasoning);
-    return Value::mapping(std::move(items), budget);
+    break;
   }
-  return message;
+  return Value::mapping(std::move(items), budget);
 }
 
 [[noreturn]] void bad(const std::string& rule, const std::string& got) {
@@ -87,6 +90,18 @@ std::size_t common_begin(std::string_view a, std::string_view b) {
   while (size < a.size() && size < b.size() && a[size] == b[size]) ++size;
   while (is_cut(a, size) || is_cut(b, size)) --size;
   return size;
+}
+
+/// Bytes at the begin of `written` that `asking` ends with, or goes on with behind them. `parts`: where
+/// `asking` parts from the text that does not ask; what comes instead of a prompt there, an end of text, may
+/// begin alike.
+std::size_t header_size(std::string_view asking, std::size_t parts, std::string_view written) {
+  constexpr std::size_t kLongestAlike = 64;
+  std::size_t best = 0;
+  for (std::size_t from = parts - std::min(parts, kLongestAlike); from <= parts; ++from)
+    if (const std::size_t size = common_begin(asking.substr(from), written); from + size > parts)
+      best = std::max(best, size);
+  return best;
 }
 
 }  // namespace
@@ -116,7 +131,7 @@ Conversation read_conversation(std::string_view text) {
     if (!each.is_object() || each["role"].get(role) != simdjson::SUCCESS)
       bad(where, std::string(simdjson::minify(each)).substr(0, 60));
     conversation.roles.emplace_back(role);
-    all.push_back(with_reasoning(value_of(each, budget), budget));
+    all.push_back(as_transformers_sees(value_of(each, budget), budget));
   }
   if (all.empty()) bad("'messages' must hold at least one message", "none");
   conversation.messages = Value::list(std::move(all), budget);
@@ -155,11 +170,6 @@ Rendering ChatTemplate::render(const Conversation& conversation, bool add_genera
   return chat::render(body_, std::move(variables), budget);
 }
 
-std::string ChatTemplate::prompt(const Conversation& conversation, const std::string& text) const {
-  const std::string asking = render(conversation, true).text;
-  return asking.starts_with(text) ? asking.substr(text.size()) : "";
-}
-
 Chat ChatTemplate::chat(const Conversation& conversation) const {
   if (std::ranges::find(conversation.roles, "assistant") == conversation.roles.end())
     bad("a conversation must have a message of the role 'assistant'", "none");
@@ -169,11 +179,12 @@ Chat ChatTemplate::chat(const Conversation& conversation) const {
     for (const Span& span : rendering.generation)
       if (span.begin < span.end) chat.answers.push_back(span);
   } else {
-    const std::string asking = prompt(conversation, chat.text);
+    const std::string asking = render(conversation, true).text;
+    const std::size_t parts = common_begin(asking, chat.text);
     for (const auto& [message, span] : rendering.messages) {
       if (conversation.roles[message] != "assistant") continue;
       const std::string_view written = std::string_view(chat.text).substr(span.begin, span.end - span.begin);
-      const std::size_t begin = common_begin(asking, written);
+      const std::size_t begin = header_size(asking, parts, written);
       if (begin < written.size()) chat.answers.push_back({span.begin + begin, span.end});
     }
   }

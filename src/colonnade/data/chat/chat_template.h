@@ -19,7 +19,8 @@ struct Conversation {
   Variables others;
 };
 
-/// Reads it from an object of JSON. As Transformers does, reasoning under `reasoning_content`, `thinking` or `reasoning`
+/// Reads it from an object of JSON. As Transformers does, members of messages that are null are left out, and
+/// reasoning under `reasoning_content`, `thinking` or `reasoning`
 /// is found under the first two. Throws DataError that says what is missing: messages are objects with a
 /// role.
 Conversation read_conversation(std::string_view line);
@@ -48,8 +49,6 @@ class ChatTemplate {
   [[nodiscard]] const std::string& source() const { return source_; }
 
  private:
-  [[nodiscard]] std::string prompt(const Conversation& conversation, const std::string& text) const;
-
   std::string name_, source_;
   Body body_;
   Variables special_;

@@ -53,7 +53,7 @@ class Renderer {
   /// A block with variables of its own.
   struct Inner {
     Inner(Renderer& renderer, Scope* outer) : scope(outer), renderer(renderer), before(renderer.scope_) {
-      renderer.budget_.spend(16);
+      renderer.budget_.spend(4 * kStep);
       renderer.scope_ = &scope;
     }
     Inner(const Inner&) = delete;
@@ -73,7 +73,7 @@ class Renderer {
   Flow execute(const Node& node) {
     const Deeper deeper(*this);
     budget_.line = node.line;
-    budget_.spend(1);
+    budget_.spend(kStep);
     switch (node.what) {
       case What::kText:
         write(*node.constant.text());
@@ -223,7 +223,7 @@ class Renderer {
 
   Value value(const Node& node) {
     const Deeper deeper(*this);
-    budget_.spend(1);
+    budget_.spend(kStep);
     budget_.line = node.line;
     switch (node.what) {
       case What::kConstant:
@@ -302,7 +302,7 @@ class Renderer {
   std::vector<Value> values(const Node& node, std::size_t first) {
     std::vector<Value> all;
     for (std::size_t i = first; i < node.parts.size(); ++i) all.push_back(value(*node.parts[i]));
-    budget_.spend(4 * all.size());
+    budget_.spend(2 * kStep * all.size());
     return all;
   }
 
@@ -420,7 +420,7 @@ class Renderer {
     std::vector<Value> numbers;
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(length); ++i)
       numbers.push_back(Value::integer(first + i * step));
-    budget_.spend(4 * numbers.size());
+    budget_.spend(2 * kStep * numbers.size());
     return Value::list(std::move(numbers), budget_);
   }
 

@@ -99,7 +99,7 @@ class Writer {
   Writer(Budget& budget, const JsonStyle* json) : budget_(budget), json_(json) {}
 
   std::string write(const Value& value, int level) {
-    budget_.spend(1);
+    budget_.spend(2 * kStep);
     std::string text = part(value, level);
     budget_.spend(text.size());
     return text;
@@ -248,7 +248,7 @@ std::string json_of(const Value& value, const JsonStyle& style, Budget& budget) 
 }
 
 bool equal(const Value& left, const Value& right, Budget& budget) {
-  budget.spend(1);
+  budget.spend(kStep);
   if (left.is_number() && right.is_number())
     return left.is_integer() && right.is_integer() ? left.integer() == right.integer()
                                                    : left.number() == right.number();
@@ -284,12 +284,12 @@ std::vector<Value> items_of(const Value& value, Budget& budget) {
   } else if (const Mapping* mapping = value.mapping()) {
     for (const auto& item : mapping->items) items.push_back(Value::text(item.first));
   } else if (const std::string* text = value.text()) {
-    budget.spend(8 * text->size());
+    budget.spend(4 * kStep * text->size());
     for (const std::string_view c : characters(*text)) items.push_back(Value::text(std::string(c)));
   } else {
     budget.fail("a list, a mapping or a string must be there", value.kind(), "mend the template");
   }
-  budget.spend(4 * items.size());
+  budget.spend(2 * kStep * items.size());
   return items;
 }
 

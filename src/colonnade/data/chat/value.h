@@ -17,13 +17,17 @@ namespace colonnade::data::chat {
 struct Node;
 class Value;
 
-/// What a rendering may still spend, and where it is. One unit is one step or one byte that is made.
+/// What a step of a template costs, in bytes that could be copied meanwhile.
+constexpr std::size_t kStep = 16;
+
+/// What a rendering may still spend, and where it is. One unit is a byte that is made.
 class Budget {
  public:
   explicit Budget(std::string name) : name_(std::move(name)) {}
   /// Throws DataError when all is spent.
   void spend(std::size_t units) {
-    if (units > left_) fail("must end within 200 million steps and bytes", "more", "mend the template");
+    if (units > left_)
+      fail("must end within 200 million bytes, or 12 million steps", "more", "mend the template");
     left_ -= units;
   }
   /// "NAME: line N: <rule>; got <got>; <way out>"

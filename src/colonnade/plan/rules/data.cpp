@@ -201,7 +201,7 @@ constexpr Rule kData[] = {
     {"sft-data", true, sft_data, "sft=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
      "Made-up tokens have no answers.", "data_path"},
     {"sft-model", true, sft_model,
-     "model=t5; encoder_num_layers=2; sft=true; mock_data=false; data_path=a.jsonl; "
+     "model=t5; encoder_num_layers=2; decoder_seq_length=8; sft=true; mock_data=false; data_path=a.jsonl; "
      "tokenizer_type=HuggingFaceTokenizer; tokenizer_model=t5",
      "Conversations are one text.", "model"},
     {"sft-tokenizer", true, sft_tokenizer, "sft=true; mock_data=false; data_path=a.jsonl",

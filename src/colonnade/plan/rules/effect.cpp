@@ -112,7 +112,11 @@ constexpr Companions kLevels{
 constexpr Companions kLoad{
     {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
 constexpr Companions kTokenizer{
-    {"tokenizer_model"}, "tokenizer_type", "a --tokenizer-type that reads a file", [](const Run& r) {
+    {"tokenizer_model", "vocab_file", "merge_file", "tiktoken_pattern", "tiktoken_num_special_tokens",
+     "tokenizer_hf_include_special_tokens"},
+    "tokenizer_type",
+    "a --tokenizer-type that reads a file",
+    [](const Run& r) {
       return !r.data.tokenizer_type.empty();  // beside NullTokenizer it is a habit
     }};
 constexpr Companions kSft{{"sft_tokenizer_prompt_format", "chat_template"}, "sft", "--sft", [](const Run& r) {
@@ -198,6 +202,8 @@ bool no_replicas(const Run& r) {
          (r.model.moe.num_experts == 0 || p.world_size <= expert_ranks);
 }
 
+bool null_tokenizer(const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }
+
 constexpr Habit kHabits[] = {
     {{"split", "data_cache_path", "mid_level_dataset_surplus"},
      "with --mock-data",
@@ -230,9 +236,10 @@ constexpr Habit kHabits[] = {
      [](const Run& r) {
        return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
      }},
-    {{"tokenizer_model"},
+    {{"tokenizer_model", "vocab_file", "merge_file"}, "with --tokenizer-type NullTokenizer", null_tokenizer},
+    {{"tiktoken_pattern", "tiktoken_num_special_tokens"},
      "with --tokenizer-type NullTokenizer",
-     [](const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }},
+     null_tokenizer},
     {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return r.training.eval_iters == 0; }},
     {{"eval_iters", "log_validation_ppl_to_tensorboard"},
      "without --eval-interval",

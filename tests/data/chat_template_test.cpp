@@ -1,0 +1,272 @@
+// Chat templates: what Transformers writes, which part is an answer, and templates that are hostile or not
+// understood.
+#include "colonnade/data/chat/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/sft_conversations.h"
+#include "data/vectors.h"
+
+namespace colonnade::data::chat {
+namespace {
+
+using json = nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// Keys stay in their order.
+std::vector<json> lines_of(const std::string& name) {
+  std::ifstream file(vector_path("chat/" + name));
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+ChatTemplate template_of(const std::string& name, const char* bos = nullptr) {
+  Variables special;
+  const json manifest = json::parse(read_file(vector_path("chat/manifest.json")));
+  for (const auto& [key, value] : manifest["special"].items())
+    special.insert_or_assign(key, Value::text(value.get<std::string>()));
+  if (bos != nullptr) special.insert_or_assign("bos_token", Value::text(bos));
+  return {name, read_file(vector_path("chat/templates/" + name + ".jinja")), special};
+}
+
+std::vector<std::string> answers_of(const Chat& chat) {
+  std::vector<std::string> texts;
+  for (const Span& span : chat.answers) texts.push_back(chat.text.substr(span.begin, span.end - span.begin));
+  return texts;
+}
+
+constexpr const char* kTalk =
+    R"({"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"},)"
+    R"( {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "Yes"}]})";
+
+std::string rendered(const std::string& source, bool prompt = false) {
+  return ChatTemplate("T", source, {}).render(read_conversation(kTalk), prompt).text;
+}
+
+std::string fault_of(const std::string& source) {
+  return message_of<DataError>([&] { (void)rendered(source); });
+}
+
+TEST(ChatTemplate, WritesWhatTransformersWrites) {
+  const std::vector<json> chats = lines_of("conversations.jsonl");
+  std::map<std::string, ChatTemplate> templates;
+  int written = 0, refused = 0;
+  for (const json& expected : lines_of("expected.jsonl")) {
+    const std::string name = expected["template"];
+    const ChatTemplate& each = templates.try_emplace(name, template_of(name)).first->second;
+    const Conversation chat = read_conversation(chats.at(expected["chat"].get<std::size_t>()).dump());
+    if (expected["text"].is_null()) {
+      EXPECT_THROW((void)each.render(chat, expected["prompt"]), DataError) << expected;
+      ++refused;
+      continue;
+    }
+    EXPECT_EQ(each.render(chat, expected["prompt"]).text, expected["text"].get<std::string>()) << expected;
+    ++written;
+    if (expected["answers"].is_array() && !expected["answers"].empty()) {
+      EXPECT_EQ(answers_of(each.chat(chat)), expected["answers"].get<std::vector<std::string>>());
+    }
+  }
+  EXPECT_GT(written, 300);
+  EXPECT_GT(refused, 100);
+}
+
+TEST(ChatTemplate, MasksAreThoseOfTransformers) {
+  int compared = 0;
+  for (const json& expected : lines_of("masks.jsonl")) {
+    const auto tokenizer = make_tokenizer(
+        {.type = "HuggingFaceTokenizer",
+         .model = vector_path("tokenizers/" + expected["tokenizer"].get<std::string>() + ".json")});
+    const json line = {{"messages", expected["messages"]}};
+    const auto marked = marked_ids(
+        template_of(expected["template"], "<|begin_of_text|>").chat(read_conversation(line.dump())),
+        *tokenizer);
+    std::vector<std::int32_t> ids, mask;
+    for (const std::int32_t id : marked) {
+      ids.push_back(id < 0 ? ~id : id);
+      mask.push_back(id < 0 ? 1 : 0);
+    }
+    EXPECT_EQ(ids, expected["ids"].get<std::vector<std::int32_t>>()) << line;
+    EXPECT_EQ(mask, expected["mask"].get<std::vector<std::int32_t>>()) << line;
+    ++compared;
+  }
+  EXPECT_GT(compared, 50);
+}
+
+TEST(ChatTemplate, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
+  const Conversation chat = read_conversation(kTalk);
+  const std::vector<std::string> two{"4<|im_end|>\n", "Yes<|im_end|>\n"};
+  EXPECT_EQ(answers_of(template_of("chatml").chat(chat)), two);
+  EXPECT_EQ(answers_of(template_of("qwen2_5").chat(chat)), two);
+  EXPECT_EQ(answers_of(template_of("llama3").chat(chat)),
+            (std::vector<std::string>{"4<|eot_id|>", "Yes<|eot_id|>"}));
+  EXPECT_EQ(answers_of(template_of("mistral").chat(chat)), (std::vector<std::string>{"4</s>", "Yes</s>"}));
+  EXPECT_EQ(answers_of(template_of("gemma").chat(chat)),
+            (std::vector<std::string>{"4<end_of_turn>\n", "Yes<end_of_turn>\n"}));
+  // It ends a text that asks for nothing, which begins like what asks.
+  ChatTemplate phi("phi", read_file(vector_path("chat/templates/phi3.jinja")),
+                   {{"eos_token", Value::text("<|endoftext|>")}});
+  EXPECT_EQ(answers_of(phi.chat(chat)), (std::vector<std::string>{"4<|end|>\n", "Yes<|end|>\n"}));
+  // The last turn of Qwen-3 thinks, the earlier ones do not.
+  EXPECT_EQ(answers_of(template_of("qwen3").chat(chat)),
+            (std::vector<std::string>{"4<|im_end|>\n", "<think>\n\n</think>\n\nYes<|im_end|>\n"}));
+}
+
+TEST(ChatTemplate, ConversationsWithoutAnswersAreRefused) {
+  const auto fault = [](const ChatTemplate& t, const std::string& line) {
+    return message_of<DataError>([&] { (void)t.chat(read_conversation(line)); });
+  };
+  EXPECT_THAT(fault(template_of("chatml"), R"({"messages": [{"role": "user", "content": "a"}]})"),
+              HasSubstr("'assistant'; got none"));
+  EXPECT_THAT(fault(ChatTemplate("T", "{{ messages[1].content }}", {}), kTalk),
+              HasSubstr("must write an answer in a loop over messages"));
+}
+
+TEST(ChatTemplate, LinesThatAreNoConversationsSayWhatIsMissing) {
+  const std::pair<const char*, const char*> kLines[] = {
+      {"{", "must be JSON"},
+      {"[]", "an object with 'messages'"},
+      {"{}", "must have 'messages'; got none"},
+      {R"({"messages": "a"})", "'messages' must be a list"},
+      {R"({"messages": []})", "at least one message"},
+      {R"({"messages": [{"role": "user", "content": "a"}, {"content": "b"}]})",
+       "message 2 must be an object with a string 'role'"},
+      {R"({"messages": [{"role": 3}]})", "message 1 must be"},
+      {R"({"messages": [{"role": "user"}], "tools": 3})", "'tools' must be a list"},
+      {R"({"messages": [{"role": "user"}], "chat_template_kwargs": {"messages": 1}})", "must not name"},
+      {R"({"messages": [{"role": "user", "x": 18446744073709551615}]})", "64 bits"},
+  };
+  for (const auto& [line, fault] : kLines)
+    EXPECT_THAT(message_of<DataError>([&, text = line] { (void)read_conversation(text); }), HasSubstr(fault))
+        << line;
+}
+
+TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
+  const std::pair<const char*, const char*> kFaults[] = {
+      {"a\n{% include 'x' %}", "line 2: the statement 'include' is not understood"},
+      {"{% block a %}{% endblock %}", "'block'"},
+      {"{% raw %}{% endraw %}", "'raw'"},
+      {"\n\n{{ 'a' | wordwrap }}", "line 3: the filter 'wordwrap'"},
+      {"{{ 'a' is sameas 'a' }}", "the test 'sameas'"},
+      {"{{ 'a'.zfill(3) }}", "the method 'zfill' of a string"},
+      {"{{ messages.append(1) }}", "the method 'append' of a list"},
+      {"{{ 2 ** 3 }}", "power operator"},
+      {"{% for a in [1] recursive %}{% endfor %}", "a recursive loop"},
+      {"{% for a in [1] %}{% macro b() %}{% endmacro %}{% endfor %}", "a macro inside"},
+      {"{% set a %}{% generation %}{% endgeneration %}{% endset %}", "{% generation %} must write"},
+      {"{{ loop_of.x }}", "'loop_of', which is undefined"},
+      {"{{ strftime_now('%Y') }}", "must not depend on the day"},
+      {"{{ 'a' + 1 }}", "a string and an integer"},
+      {"{{ 1 / 0 }}", "divisors must not be 0"},
+      {"{{ 9223372036854775 * 9223372036854775 }}", "64 bits"},
+      {"{{ 1 | tojson(indnet=2) }}", "no argument 'indnet'"},
+      {"{{ 'x'.__class__ }}", "closed to templates"},
+      {"{{ messages[0].items }}", "must be called"},
+      {"{{ raise_exception('no tools') }}", "refuses the conversation; got 'no tools'"},
+      {"{% if true %}", "{% endif %} must be here; got the end of the template"},
+      {"{{ (1 }}", "brackets"},
+      {"{{ 'a }}", "a string must end"},
+      {"{# a", "a comment must end"},
+      {"{{ }}", "an expression must be here; got }}"},
+      {"{% set loop = 1 %}", "a name that can be set"},
+      {"{% break %}", "a loop around it"},
+  };
+  for (const auto& [source, fault] : kFaults)
+    EXPECT_THAT(fault_of(source), AllOf(HasSubstr("T: line "), HasSubstr(fault))) << source;
+}
+
+TEST(ChatTemplate, HostileTemplatesEnd) {
+  const auto many = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  const std::pair<std::string, const char*> kHostile[] = {
+      {"{{ " + many("(", 100000) + "1" + many(")", 100000) + " }}", "deep"},
+      {"{{ " + many("[", 5000) + many("]", 5000) + " }}", "deep"},
+      {"{{ " + many("-", 100000) + "1 }}", "deep"},
+      {"{{ " + many("not ", 100000) + "1 }}", "deep"},
+      {"{{ 1" + many("+1", 100000) + " }}", "deep"},
+      {"{{ a" + many(".b", 100000) + " }}", "deep"},
+      {many("{% if 1 %}", 50000), "deep"},
+      {many("{{ 1 }}", 200000), "at most 1 MB"},
+      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
+      {"{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] %}{% endfor %}", "deep"},
+      {"{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+       "200 million bytes"},
+      {"{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+       "200 million bytes"},
+      {"{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+       "200 million bytes"},
+      {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "200 million bytes"},
+      {"{{ 'a' * 900000000000000000 }}", "200 million bytes"},
+      {"{{ range(1, 100000000000) }}", "at most 100000 numbers"},
+      {"{% set a = namespace() %}{% set a.a = a %}{{ a }}", "only data"},
+  };
+  for (const auto& [source, fault] : kHostile)
+    EXPECT_THAT(fault_of(source), HasSubstr(fault)) << source.substr(0, 80);
+}
+
+TEST(ChatTemplate, AnyCutOrChangedTemplateGivesTextOrAFault) {
+  const std::string whole = read_file(vector_path("chat/templates/constructs.jinja"));
+  const Conversation chat = read_conversation(kTalk);
+  const auto survives = [&](const std::string& source) {
+    try {
+      (void)ChatTemplate("T", source, {}).render(chat, false);
+    } catch (const DataError&) {
+    }
+  };
+  for (std::size_t i = 0; i < whole.size(); i += 3) survives(whole.substr(0, i));
+  constexpr std::string_view kPut = "{}%[](|'.-0a ";
+  for (std::size_t i = 0; i < whole.size(); i += 2) {
+    std::string changed = whole;
+    changed[i] = kPut[i / 2 % kPut.size()];
+    survives(changed);
+  }
+}
+
+TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
+  const TempFolder folder;
+  const std::string model = folder / "";
+  const auto source = [&](const std::string& given = "") {
+    return read_template({.model = model, .given = given}).source();
+  };
+  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder / name) << text; };
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)source(); }), HasSubstr("--chat-template"));
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]})");
+  EXPECT_EQ(source(), "b");
+  write("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "chat_template": "c{{ bos_token }}"})");
+  EXPECT_EQ(source(), "c{{ bos_token }}");
+  EXPECT_EQ(read_template({.model = model}).render(read_conversation(kTalk), false).text, "c<s>");
+  write("chat_template.jinja", "d");
+  EXPECT_EQ(source(), "d");
+  EXPECT_EQ(source("{{ 1 }}"), "{{ 1 }}");
+  write("own.jinja", "e");
+  EXPECT_EQ(source(folder / "own.jinja"), "e");
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)source("nowhere.jinja"); }),
+              HasSubstr("got 'nowhere.jinja'"));
+}
+
+TEST(ChatTemplate, FormatsOfMegatronMarkTheirAnswers) {
+  const Conversation chat = read_conversation(
+      R"({"messages": [{"role": "system", "content": " S /think"}, {"role": "user", "content": "U /no_think "}, {"role": "assistant", "content": " A "}]})");
+  const auto chat_of = [&](const char* format) { return read_template({.format = format}).chat(chat); };
+  EXPECT_EQ(chat_of("identity").text, " S /thinkU /no_think  A ");
+  EXPECT_EQ(answers_of(chat_of("identity")), std::vector<std::string>{" A "});
+  EXPECT_EQ(chat_of("nemotron-h-aligned").text,
+            "<SPECIAL_10>System\nS /think\n<SPECIAL_11>User\nU /no_think\n<SPECIAL_11>Assistant\nA\n");
+  EXPECT_EQ(answers_of(chat_of("nemotron-h-aligned")), std::vector<std::string>{"A\n"});
+  EXPECT_EQ(chat_of("nemotron-nano-v2").text,
+            "<SPECIAL_10>System\nS\n<SPECIAL_11>User\nU\n<SPECIAL_11>Assistant\nA\n<SPECIAL_12>\n");
+  EXPECT_EQ(answers_of(chat_of("nemotron-nano-v2")), std::vector<std::string>{"A\n<SPECIAL_12>\n"});
+}
+
+}  // namespace
+}  // namespace colonnade::data::chat

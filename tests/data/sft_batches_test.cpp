@@ -1,0 +1,236 @@
+// Samples of chat messages: packed and single, what has a loss, who sees whom, broken files.
+#include "colonnade/data/sft_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/sft_conversations.h"
+#include "colonnade/data/sft_dataset.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A conversation whose first question is its number: 20 to 50 tokens.
+json talk(int number) {
+  json messages = json::array();
+  for (int turn = 0; turn <= number % 3; ++turn) {
+    messages.push_back({{"role", "user"}, {"content", std::to_string(number)}});
+    messages.push_back({{"role", "assistant"}, {"content", "It is " + std::to_string(number * 7 + turn)}});
+  }
+  return {{"messages", messages}};
+}
+
+/// A folder with a tokenizer, its template and chats of 40 conversations in two files.
+struct Files {
+  Files() {
+    std::filesystem::create_directory(folder / "tok");
+    std::filesystem::create_directory(folder / "chats");
+    std::filesystem::copy_file(vector_path("tokenizers/qwen2_bpe.json"), folder / "tok/tokenizer.json");
+    std::filesystem::copy_file(vector_path("chat/templates/chatml.jinja"),
+                               folder / "tok/chat_template.jinja");
+    std::ofstream first(folder / "chats/a.jsonl"), second(folder / "chats/b.jsonl"),
+        other(folder / "chats/readme.txt");
+    for (int i = 0; i < 40; ++i) (i < 25 ? first : second) << talk(i).dump() << (i % 9 == 0 ? "\n\n" : "\n");
+    other << "not chats";
+    data.sft = true;
+    data.tokenizer_model = folder / "tok";
+    data.data_path = {folder / "chats"};
+    data.data_cache_path = folder / "cache";
+    data.split = "1,0,0";
+    training.seq_length = 127;
+    training.micro_batch_size = training.global_batch_size = 2;
+    training.train_iters = 3;
+    training.eval_iters = 0;
+    tokenizer = make_tokenizer({.type = "HuggingFaceTokenizer", .model = data.tokenizer_model});
+  }
+  void pack() { data.reset_position_ids = data.reset_attention_mask = true; }
+  [[nodiscard]] Splits open() const { return open_sft_batches(data, training, *tokenizer, 1155); }
+  [[nodiscard]] std::string fault() const {
+    return message_of<DataError>([&] { (void)open(); });
+  }
+  void chats(const std::string& text) {
+    std::ofstream(folder / "chats.jsonl") << text;
+    data.data_path = {folder / "chats.jsonl"};
+  }
+
+  TempFolder folder;
+  config::Data data;
+  config::Training training;
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+using Numbers = std::vector<std::int64_t>;
+
+/// The tokens of a sample and the text of what has a loss in it.
+struct Row {
+  Numbers tokens, positions;
+  std::string text, learnt;
+  std::vector<std::size_t> starts;
+};
+
+Row row_of(const HostBatch& batch, std::size_t row, const Tokenizer& tokenizer) {
+  const auto s = static_cast<std::size_t>(batch.seq);
+  Row result;
+  std::vector<std::int32_t> ids, learnt;
+  for (std::size_t i = row * s; i < (row + 1) * s; ++i) {
+    result.tokens.push_back(batch.tokens[i]);
+    result.positions.push_back(batch.position_ids[i]);
+    ids.push_back(static_cast<std::int32_t>(batch.tokens[i]));
+    if (batch.position_ids[i] == 0) result.starts.push_back(i - row * s);
+    if (batch.loss_mask[i] > 0) learnt.push_back(static_cast<std::int32_t>(batch.labels[i]));
+  }
+  result.text = tokenizer.decode_all(ids);
+  result.learnt = tokenizer.decode_all(learnt);
+  return result;
+}
+
+std::string answers(int number) {
+  std::string text;
+  for (int turn = 0; turn <= number % 3; ++turn)
+    text += "It is " + std::to_string(number * 7 + turn) + "<|im_end|>\n";
+  return text;
+}
+
+/// The number that a conversation at `text` is about.
+int number_at(const std::string& text) {
+  constexpr std::string_view kBegin = "<|im_start|>user\n";
+  EXPECT_TRUE(text.starts_with(kBegin)) << text;
+  return std::stoi(text.substr(kBegin.size()));
+}
+
+TEST(SftBatches, OneConversationEachHasALossOnItsAnswers) {
+  const Files files;
+  const auto batches = std::move(files.open()[0]);
+  ASSERT_EQ(batches->size(), 40) << "one pass is enough for six samples";
+  std::set<int> seen;
+  const HostBatch batch = batches->get(0, 40);
+  EXPECT_TRUE(batch.attention_mask.empty());
+  for (std::size_t i = 0; i < 40; ++i) {
+    const Row row = row_of(batch, i, *files.tokenizer);
+    const int number = number_at(row.text);
+    EXPECT_EQ(row.learnt, answers(number));
+    EXPECT_EQ(row.positions.back(), 126) << "positions go on through the filling";
+    seen.insert(number);
+  }
+  EXPECT_EQ(seen.size(), 40U);
+}
+
+TEST(SftBatches, PackedConversationsAreWholeAndApart) {
+  Files files;
+  files.pack();
+  const auto batches = std::move(files.open()[0]);
+  const std::int64_t samples = batches->size();
+  EXPECT_LT(samples, 20) << "several in each";
+  std::multiset<int> seen;
+  const HostBatch batch = batches->get(0, samples);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(samples); ++i) {
+    const Row row = row_of(batch, i, *files.tokenizer);
+    std::string learnt;
+    for (const std::size_t start : row.starts) {
+      const std::vector<std::int32_t> ids(row.tokens.begin() + static_cast<std::ptrdiff_t>(start),
+                                          row.tokens.end());
+      const int number = number_at(files.tokenizer->decode_all(ids));
+      seen.insert(number);
+      learnt += answers(number);
+    }
+    EXPECT_EQ(row.learnt, learnt);
+    const std::size_t s = 127;
+    std::size_t first = 0;
+    for (std::size_t query = 0; query < s; ++query) {
+      if (row.positions[query] == 0) first = query;
+      EXPECT_EQ(row.positions[query], static_cast<std::int64_t>(query - first));
+      for (std::size_t key = 0; key < s; ++key)
+        ASSERT_EQ(batch.attention_mask[(i * s + query) * s + key], key < first || key > query ? 1 : 0);
+    }
+  }
+  EXPECT_EQ(seen.size(), 40U);
+  EXPECT_EQ(std::set<int>(seen.begin(), seen.end()).size(), 40U) << "each once in a pass";
+}
+
+TEST(SftBatches, OrderFollowsTheSeedAloneAndGoesOnWhereMoreIsAsked) {
+  Files files;
+  files.pack();
+  const auto tokens = [&](std::int64_t count) { return files.open()[0]->get(0, count).tokens; };
+  const Numbers few = tokens(10);
+  EXPECT_EQ(tokens(10), few) << "out of the cache";
+  files.training.train_iters = 50;
+  const auto more = std::move(files.open()[0]);
+  EXPECT_GE(more->size(), 100);
+  EXPECT_EQ(more->get(0, 10).tokens, few);
+  const HostBatch whole = more->get(0, 100), rest = more->get(96, 4);
+  EXPECT_TRUE(std::equal(rest.tokens.begin(), rest.tokens.end(), whole.tokens.end() - 4 * 127))
+      << "as after a resume";
+  files.training.seed = 7;
+  EXPECT_NE(tokens(10), few);
+}
+
+TEST(SftBatches, SplitsAndBlendsAreOfConversations) {
+  Files files;
+  files.data.split = "50,50,0";
+  files.training.eval_iters = 1;
+  files.training.eval_interval = 1;
+  auto splits = files.open();
+  ASSERT_NE(splits[1], nullptr);
+  EXPECT_EQ(splits[0]->size(), 20);
+  EXPECT_EQ(splits[1]->size(), 20);
+  const std::string first = row_of(splits[1]->get(0, 1), 0, *files.tokenizer).text;
+  EXPECT_GE(number_at(first), 20);
+  files.data.data_path = {"0.5", files.folder / "chats/a.jsonl", "0.5", files.folder / "chats/b.jsonl"};
+  files.data.split = "1,0,0";
+  const HostBatch blended = files.open()[0]->get(0, 6);
+  int of_second = 0;
+  for (std::size_t i = 0; i < 6; ++i)
+    of_second += number_at(row_of(blended, i, *files.tokenizer).text) >= 25 ? 1 : 0;
+  EXPECT_EQ(of_second, 3);
+}
+
+TEST(SftBatches, BrokenLinesAreNamed) {
+  Files files;
+  files.chats(talk(1).dump() + "\n\n{\"messages\": 3}\n");
+  EXPECT_THAT(files.fault(),
+              AllOf(HasSubstr("chats.jsonl line 3: "), HasSubstr("'messages' must be a list")));
+  files.chats(talk(1).dump() + "\n{\"messages\": [{\"content\": \"a\"}]}\n");
+  EXPECT_THAT(files.fault(), AllOf(HasSubstr("chats.jsonl line 2: "), HasSubstr("'role'")));
+  files.chats("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}");
+  EXPECT_THAT(files.fault(), AllOf(HasSubstr("chats.jsonl line 1: "), HasSubstr("'assistant'")));
+  files.chats("{\"messages\": [{\"role\": \"assistant\"}]}");
+  EXPECT_THAT(files.fault(), AllOf(HasSubstr("line 1: "), HasSubstr("chat_template.jinja: line 1: ")));
+  files.chats("\n");
+  EXPECT_THAT(files.fault(), HasSubstr("must hold a conversation"));
+  files.data.data_path = {files.folder / "tok"};
+  EXPECT_THAT(files.fault(), HasSubstr("must hold .jsonl"));
+  files.data.data_path = {files.folder / "nowhere"};
+  EXPECT_THAT(files.fault(), HasSubstr("must be a file of chat messages"));
+}
+
+TEST(SftBatches, LongConversationsAreCutAndThoseWithoutAnAnswerLeftOut) {
+  Files files;
+  json question = talk(3), tail = talk(3);
+  question["messages"][0]["content"] = std::string(600, 'q');
+  tail["messages"][1]["content"] = std::string(600, 'z');
+  files.chats(question.dump() + "\n");
+  EXPECT_THAT(files.fault(), HasSubstr("an answer within 128 tokens must be there; got none in 1"));
+  files.chats(question.dump() + "\n" + tail.dump() + "\n");
+  const HostBatch batch = files.open()[0]->get(0, 1);
+  EXPECT_EQ(batch.loss_mask.back(), 1.0F);
+  EXPECT_EQ(files.open()[0]->size(), 6) << "the other one alone, six times";
+}
+
+TEST(SftBatches, NemotronFormatsNeedTheirTokens) {
+  Files files;
+  files.data.sft_tokenizer_prompt_format = "nemotron-h-aligned";
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)files.open(); }), HasSubstr("<SPECIAL_10>"));
+}
+
+}  // namespace
+}  // namespace colonnade::data

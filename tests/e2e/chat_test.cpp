@@ -1,0 +1,189 @@
+// Chat messages: the commands of the guide, and runs over several processes that learn as one does.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+/// The commands of a page, in their order.
+std::string commands_of(const std::filesystem::path& page) {
+  std::istringstream lines(read_text(page));
+  std::string commands;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "```sh" || line == "```") {
+      inside = line == "```sh";
+    } else if (inside) {
+      commands += line + "\n";
+    }
+  }
+  return commands;
+}
+
+TEST(Chat, TheCommandsOfTheGuideWork) {
+  const TempFolder folder;
+  const std::string commands = commands_of(std::string(COLONNADE_DOCS) + "/guide/chat_data.md");
+  ASSERT_NE(commands.find("pretrain gpt --sft"), std::string::npos);
+  std::filesystem::create_symlink(COLONNADE_EXECUTABLE, folder / "colonnade");
+  const Result result = run({"bash", "-euc", "export PATH=\"$PWD:$PATH\"\n" + commands}, {}, folder.path());
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_NE(result.text.find(R"("answers":["8<|im_end|>","9<|im_end|>"])"), std::string::npos) << result.text;
+  const auto lines = metrics(folder / "runs/sums");
+  ASSERT_EQ(lines.size(), 30U);
+  EXPECT_LT(lines.back().at("lm_loss"), 0.7 * lines.front().at("lm_loss").get<double>());
+}
+
+/// 60 conversations of one to three turns, and a tokenizer with a template.
+void write_chats(const TempFolder& folder) {
+  std::filesystem::create_directories(folder / "tok");
+  const std::string vectors = COLONNADE_VECTORS;
+  std::filesystem::copy_file(vectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
+  std::filesystem::copy_file(vectors + "/chat/templates/chatml.jinja", folder / "tok/chat_template.jinja");
+  std::ofstream file(folder / "chats.jsonl");
+  for (int i = 0; i < 60; ++i) {
+    nlohmann::json messages;
+    for (int turn = 0; turn <= i % 3; ++turn) {
+      messages.push_back({{"role", "user"}, {"content", std::to_string(i) + " and " + std::to_string(turn)}});
+      messages.push_back({{"role", "assistant"}, {"content", "makes " + std::string(i % 7, 'a')}});
+    }
+    file << nlohmann::json{{"messages", messages}} << "\n";
+  }
+}
+
+Words settings(const TempFolder& folder, const std::string& name) {
+  return {"pretrain",
+          "gpt",
+          "--sft",
+          "--data-path",
+          (folder / "chats.jsonl").string(),
+          "--split=1,0,0",
+          "--reset-position-ids",
+          "--reset-attention-mask",
+          "--tokenizer-type=SFTTokenizer",
+          "--tokenizer-model",
+          (folder / "tok").string(),
+          "--num-layers=2",
+          "--hidden-size=64",
+          "--num-attention-heads=4",
+          "--seq-length=96",
+          "--max-position-embeddings=96",
+          "--hidden-dropout=0",
+          "--attention-dropout=0",
+          "--micro-batch-size=1",
+          "--global-batch-size=4",
+          "--calculate-per-token-loss",
+          "--train-iters=12",
+          "--lr=1e-3",
+          "--eval-iters=0",
+          "--save-interval=6",
+          "--save",
+          (folder / name).string()};
+}
+
+void expect_same(const std::vector<nlohmann::json>& expected, const std::filesystem::path& folder,
+                 std::size_t count) {
+  const auto got = metrics(folder);
+  ASSERT_GE(got.size(), count) << folder;
+  for (std::size_t i = 1; i <= count; ++i) {
+    const auto &a = expected[expected.size() - i], &b = got[got.size() - i];
+    const double loss = a.at("lm_loss"), norm = a.at("grad_norm");
+    EXPECT_NEAR(b.at("lm_loss"), loss, 2e-5 * loss) << folder << " " << a.at("iteration");
+    EXPECT_NEAR(b.at("grad_norm"), norm, 1e-4 * norm) << folder << " " << a.at("iteration");
+  }
+}
+
+TEST(Chat, EveryLayoutLearnsTheSameAnswersAndGoesOn) {
+  const TempFolder folder;
+  write_chats(folder);
+  const Result one = run(colonnade(settings(folder, "one")));
+  ASSERT_EQ(one.code, 0) << one.text;
+  const auto expected = metrics(folder / "one");
+  ASSERT_EQ(expected.size(), 12U);
+  const std::pair<const char*, Words> layouts[] = {
+      {"data", {}},
+      {"tensor", {"--tensor-model-parallel-size=2", "--sequence-parallel"}},
+      {"context", {"--context-parallel-size=2"}},
+      {"stages", {"--pipeline-model-parallel-size=2", "--micro-batch-size=2"}},
+      // Goes on from the run on one rank.
+      {"resumed", {"--load", (folder / "one").string(), "--ckpt-step=6"}},
+  };
+  for (const auto& [name, flags] : layouts) {
+    const Result two = run(launch(2, folder.path(), settings(folder, name) + flags));
+    ASSERT_EQ(two.code, 0) << two.text;
+    expect_same(expected, folder / name, std::string(name) == "resumed" ? 6 : 12);
+  }
+}
+
+TEST(Chat, OtherAnswersAndTemplatesAreToldFromTheCheckpoint) {
+  const TempFolder folder;
+  write_chats(folder);
+  const Words words = settings(folder, "run");
+  ASSERT_EQ(run(colonnade(words)).code, 0);
+  const Words load{"--load", (folder / "run").string(), "--train-iters=14", "--override-opt-param-scheduler"};
+  const Result other = run(colonnade(words + load + Words{"--chat-template={{ messages }}"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.text.find("--chat-template: a run that goes on must keep how messages are written"),
+            std::string::npos)
+      << other.text;
+  const Result goes_on = run(colonnade(words + load));
+  EXPECT_EQ(goes_on.code, 0) << goes_on.text;
+}
+
+/// The files of tokenizers one by one, as `preprocess` takes them.
+TEST(RunTokenizers, AreMadeOfTheFilesThatFlagsName) {
+  const TempFolder folder;
+  const std::string vectors = COLONNADE_VECTORS;
+  const auto file = nlohmann::json::parse(read_text(vectors + "/tokenizers/gpt2_bpe.json"));
+  nlohmann::json vocab = file["model"]["vocab"];
+  vocab["<|endoftext|>"] = 1024;
+  std::ofstream(folder / "v.json") << vocab;
+  std::ofstream merges(folder / "m.txt");
+  for (const auto& merge : file["model"]["merges"])
+    merges << merge[0].get<std::string>() << " " << merge[1].get<std::string>() << "\n";
+  merges.close();
+  const Words model{"pretrain",
+                    "gpt",
+                    "--num-layers=2",
+                    "--hidden-size=64",
+                    "--num-attention-heads=4",
+                    "--seq-length=64",
+                    "--max-position-embeddings=64",
+                    "--micro-batch-size=1",
+                    "--mock-data",
+                    "--train-iters=1",
+                    "--lr=1e-3",
+                    "--eval-iters=0"};
+  const auto trained = [&](const Words& flags) { return run(colonnade(model + flags), {}, folder.path()); };
+  const Result gpt2 = trained({"--tokenizer-type=GPT2BPETokenizer", "--vocab-file",
+                               (folder / "v.json").string(), "--merge-file", (folder / "m.txt").string()});
+  EXPECT_EQ(gpt2.code, 0) << gpt2.text;
+  const Result tiktoken = trained({"--tokenizer-type=TikTokenizer", "--tokenizer-model",
+                                   vectors + "/tiktoken/ranks.tiktoken", "--tiktoken-pattern=llama3"});
+  EXPECT_EQ(tiktoken.code, 0) << tiktoken.text;
+  const Result wrong = trained({"--tokenizer-type=TikTokenizer", "--tokenizer-model",
+                                vectors + "/tiktoken/ranks.tiktoken", "--tiktoken-pattern=v9"});
+  EXPECT_EQ(wrong.code, 2) << wrong.text;
+  const Result habit = trained(
+      {"--tokenizer-type=NullTokenizer", "--vocab-size=100", "--tiktoken-pattern=v2", "--vocab-file=V"});
+  EXPECT_EQ(habit.code, 0) << habit.text;
+  EXPECT_NE(habit.text.find("--tiktoken-pattern"), std::string::npos) << habit.text;
+  const Result alone = trained({"--vocab-size=100", "--merge-file=M"});
+  EXPECT_EQ(alone.code, 2) << alone.text;
+}
+
+TEST(Chat, ABrokenLineEndsTheRunWithItsPlace) {
+  const TempFolder folder;
+  write_chats(folder);
+  std::ofstream(folder / "chats.jsonl", std::ios::app) << "{\"messages\": [{\"content\": 1}]}\n";
+  const Result result = run(colonnade(settings(folder, "run")));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_NE(result.text.find("chats.jsonl line 61: message 1 must be an object with a string 'role'"),
+            std::string::npos)
+      << result.text;
+}
+
+}  // namespace
+}  // namespace colonnade::e2e
