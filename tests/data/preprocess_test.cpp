@@ -6,6 +6,7 @@
 #include <isa-l/igzip_lib.h>
 #include <zstd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -410,6 +411,41 @@ TEST_F(PreprocessTest, MeasuresNumbersOfWorkersAndWritesNothing) {
   ASSERT_EQ(rates.size(), 3U);
   for (const double rate : rates) EXPECT_GT(rate, 0.0);
   EXPECT_EQ(folder_.num_files(), 1U);
+}
+
+TEST_F(PreprocessTest, RefusesParquetWithTheWayOut) {
+  EXPECT_THAT(message_of<DataError>([&] { run("PAR1...."); }),
+              HasSubstr("got Parquet; write them with e.g."));
+}
+
+// Two long texts and eight threads: the tokenizer never has more than the limit.
+TEST_F(PreprocessTest, LongTextsAreEncodedOneAfterTheOther) {
+  struct Counting final : Tokenizer {
+    std::vector<std::int32_t> encode(std::string_view text) const override {
+      const std::int64_t now = inside += static_cast<std::int64_t>(text.size());
+      for (std::int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      inside -= static_cast<std::int64_t>(text.size());
+      return {1};
+    }
+    std::string decode(std::span<const std::int32_t>) const override { return ""; }
+    std::int64_t vocab_size() const override { return 2; }
+    SpecialIds special() const override { return {}; }
+    std::int32_t eod() const override { return 0; }
+    mutable std::atomic<std::int64_t> inside{0}, most{0};
+  };
+  std::string text;
+  for (int i = 0; i < 16; ++i) text += "{\"text\": \"" + std::string(100'000, 'a') + "\"}\n";
+  write(folder_ / "in.jsonl", text);
+  const Counting tokenizer;
+  preprocess({.inputs = {folder_ / "in.jsonl"},
+              .output_prefix = folder_ / "out",
+              .workers = 8,
+              .chunk_bytes = 100'000,
+              .longest_line = 250'000},
+             tokenizer);
+  EXPECT_GE(tokenizer.most, 100'000);
+  EXPECT_LE(tokenizer.most, 250'000);
 }
 
 TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {

@@ -91,8 +91,11 @@ TEST_F(ResumeTest, EndsWithTheSameBytesAfterAKillAtAnyPoint) {
     const auto expected = undisturbed();
     for (const int chunks : {0, 1, 4, 9}) {
       ASSERT_TRUE(killed_after(chunks)) << chunks;
-      for (const auto& [name, bytes] : outputs_in(folder_ / ""))
+      for (const auto& [name, bytes] : outputs_in(folder_ / "")) {
         EXPECT_TRUE(name.ends_with(".part") || name == "out.resume") << name << " looks whole";
+        if (name.ends_with(".part"))  // more may be on the disk than the journal says
+          std::ofstream(folder_ / name, std::ios::binary | std::ios::app) << "written after the last point";
+      }
       int kills = 0;
       while (kills < 2 && killed_after(2)) ++kills;
       EXPECT_EQ(kills, 2);

@@ -228,26 +228,6 @@ TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
               HasSubstr("did you mean --tokenizer-type?"));
 }
 
-TEST(Cli, PreprocessWritesNoDataSetWithoutTokens) {
-  const fs::path folder = fs::temp_directory_path() / ("cli-empty-" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  std::ofstream(folder / "empty.jsonl").close();
-  const Result result =
-      colonnade("preprocess --input " + (folder / "empty.jsonl").string() + " --output-prefix " +
-                (folder / "x").string() + " --tokenizer-type NullTokenizer --vocab-size 9");
-  EXPECT_EQ(result.code, 3) << result.text;
-  EXPECT_THAT(result.text, HasSubstr("a data set must hold tokens; got 0 documents"));
-  std::ofstream(folder / "empty.jsonl") << R"({"text": "1 2", "title": ""})"
-                                        << "\n";
-  const Result titles = colonnade("preprocess --input " + (folder / "empty.jsonl").string() +
-                                  " --output-prefix " + (folder / "x").string() +
-                                  " --json-keys text title --tokenizer-type NullTokenizer --vocab-size 9");
-  EXPECT_EQ(titles.code, 3) << titles.text;
-  EXPECT_THAT(titles.text, HasSubstr("got 1 documents without any under the key 'title'"));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "only empty.jsonl";
-  fs::remove_all(folder);
-}
-
 /// How many of the settings typed after `verb` are said to do nothing; the program must end with 2 and say no
 /// more.
 int refused(const std::string& verb, const std::string& typed) {

@@ -105,6 +105,18 @@ TEST_F(Preprocess, LinesThatCannotBeUsedStopItOrAreCounted) {
                                   HasSubstr("done: 120000 documents"), HasSubstr("skipped 2 lines")));
 }
 
+TEST_F(Preprocess, WritesNoDataSetWithoutTokens) {
+  write_text(folder_ / "in.jsonl", "");
+  const Result empty = run(command("x"));
+  EXPECT_EQ(empty.code, 3) << empty.text;
+  EXPECT_THAT(empty.text, HasSubstr("a data set must hold tokens; got 0 documents"));
+  write_text(folder_ / "in.jsonl", "{\"text\": \"1 2\", \"title\": \"\"}\n");
+  const Result titles = run(command("x", {"--json-keys", "text", "title"}));
+  EXPECT_EQ(titles.code, 3) << titles.text;
+  EXPECT_THAT(titles.text, HasSubstr("got 1 documents without any under the key 'title'"));
+  EXPECT_TRUE(names("x").empty());
+}
+
 TEST_F(Preprocess, TellsHowFarItIs) {
   const Result result = run(command("x", {"--log-interval", "1", "--workers", "1"}));
   EXPECT_EQ(result.code, 0) << result.text;

@@ -83,7 +83,7 @@ dom::object parse_line(dom::parser& parser, std::string_view line, const std::st
 }  // namespace
 
 ChunkEncoder::ChunkEncoder(const PreprocessOptions& options, const Tokenizer& tokenizer)
-    : options_(options), tokenizer_(tokenizer) {
+    : options_(options), tokenizer_(tokenizer), long_texts_(options.longest_line) {
   if (!options.punkt_model.empty())
     punkt_ = std::make_unique<Punkt>(options.punkt_model, options.keep_newlines);
 }
@@ -130,6 +130,16 @@ EncodedChunk ChunkEncoder::encode(const std::string& file, const LineChunk& chun
 }
 
 void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const {
+  constexpr std::size_t kLong = 1 << 16;
+  if (text.size() < kLong) return encode_text(text, encoded);
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  const auto leave = [&](ByteGate* gate) { gate->leave(bytes); };
+  long_texts_.enter(bytes);
+  const std::unique_ptr<ByteGate, decltype(leave)> inside(&long_texts_, leave);
+  encode_text(text, encoded);
+}
+
+void ChunkEncoder::encode_text(std::string_view text, EncodedTexts& encoded) const {
   const auto add = [&](std::string_view sequence) {
     const std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
     if (ids.empty()) return;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/data/byte_gate.h"
 #include "colonnade/data/preprocess.h"
 #include "colonnade/data/text_reader.h"
 
@@ -40,10 +41,12 @@ class ChunkEncoder {
 
  private:
   void add_text(std::string_view text, EncodedTexts& encoded) const;
+  void encode_text(std::string_view text, EncodedTexts& encoded) const;
 
   const PreprocessOptions& options_;
   const Tokenizer& tokenizer_;
   std::unique_ptr<const Punkt> punkt_;
+  mutable ByteGate long_texts_;  // tokenizers need many times the memory of their text
 };
 
 /// Lines that are not blank.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/byte_gate.h"
 #include "colonnade/data/chunk_encoder.h"
 #include "colonnade/data/preprocess_output.h"
 #include "colonnade/data/text_reader.h"
@@ -25,34 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 /// Bytes of text that are encoded at a time, by all workers; one line may be longer.
 constexpr std::int64_t kTextInFlight = 48LL << 20;
-
-/// How much text is encoded and not written yet.
-class Gate {
- public:
-  /// Waits until there is room. False: the run is over.
-  bool enter(std::int64_t bytes) {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [&] { return closed_ || inside_ == 0 || inside_ + bytes <= kTextInFlight; });
-    inside_ += bytes;
-    return !closed_;
-  }
-  void leave(std::int64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    inside_ -= bytes;
-    room_.notify_all();
-  }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    room_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable room_;
-  std::int64_t inside_ = 0;
-  bool closed_ = false;
-};
 
 class Pipeline {
  public:
@@ -183,7 +156,7 @@ class Pipeline {
   PreprocessOutput* output_;
   PreprocessJournal* journal_;
   std::int64_t most_;
-  Gate gate_;
+  ByteGate gate_{kTextInFlight};
 
   std::mutex reading_;  // guards the next five
   std::unique_ptr<LineReader> reader_;

@@ -18,7 +18,7 @@ struct PreprocessOptions {
   bool append_eod = false;  ///< the tokenizer's end of document behind each document that has tokens
   int workers = 1;          ///< threads; the bytes do not depend on it
   std::int64_t chunk_bytes = 1 << 20;     ///< text a thread takes at a time; longer lines are taken whole
-  std::int64_t longest_line = 1LL << 26;  ///< bytes; a longer one cannot be used
+  std::int64_t longest_line = 1LL << 24;  ///< bytes; a longer one cannot be used
   bool skip_bad_lines = false;            ///< lines that cannot be used are counted and left out
   std::int64_t partitions = 1;            ///< data sets PREFIX_<i>_<key>_document, then all of them in one
   bool keep_sequential = false;           ///< a partition has lines that follow each other, else in turn

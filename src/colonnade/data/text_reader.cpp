@@ -157,6 +157,12 @@ std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path) 
     return std::make_unique<GzipReader>(std::move(file));
   if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
     return std::make_unique<ZstdReader>(std::move(file));
+  if (got == 4 && std::memcmp(magic, "PAR1", 4) == 0)
+    throw DataError(fmt::format(
+        "{}: must be lines of JSON, plain, gzip or zstd; got Parquet; write them with e.g. python3 -c "
+        "\"import pandas; pandas.read_parquet('a.parquet').to_json('a.jsonl', orient='records', "
+        "lines=True)\"",
+        path.string()));
   return file;
 }
 
