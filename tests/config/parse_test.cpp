@@ -347,9 +347,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"--fp8-format e4m3",
               "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
               "remove it and use --bf16"},
-        Wrong{"--ckpt-format torch",
-              "--ckpt-format: must be torch_dist; got \"torch\"; leave it out: checkpoints are safetensors "
-              "with a manifest of global tensors; Megatron's own are not read yet"},
+        Wrong{
+            "--ckpt-format torch",
+            "--ckpt-format: must be torch_dist or fsdp_dtensor; got \"torch\"; leave it out: checkpoints are "
+            "safetensors with a manifest of global tensors, which any layout and sharding loads; Megatron's own "
+            "are not read yet"},
         Wrong{
             "--attention-backend foo",
             "--attention-backend: must be auto or flash or fused or unfused or local; got \"foo\"; leave it "
@@ -420,6 +422,12 @@ TEST(Parse, FlagsThatAreAlwaysSoAreAcceptedAndSaidOnce) {
                            "--transformer-impl: layers have one implementation, on LibTorch"));
   EXPECT_THAT(faults_of("--no-ckpt-fully-parallel-save"),
               ElementsAre(HasSubstr("must be true; got \"false\"; leave it out: all ranks write")));
+}
+
+TEST(Parse, ACapacityBelowZeroDropsNothing) {
+  EXPECT_EQ(run_of("--num-experts 4 --moe-expert-capacity-factor -1").model.moe.expert_capacity_factor,
+            std::nullopt);
+  EXPECT_EQ(run_of("--num-experts 4 --moe-expert-capacity-factor 1.5").model.moe.expert_capacity_factor, 1.5);
 }
 
 TEST(Parse, AVerbsOwnFlagsAreKeptApart) {

@@ -57,6 +57,23 @@ TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
   }
 }
 
+TEST(Rules, GroupsOfExpertsAreMendedTogether) {
+  const std::string experts =
+      "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_router_topk=";
+  for (const char* faulty : {"2; moe_router_num_groups=3; moe_router_group_topk=4",
+                             "3; moe_router_num_groups=4; moe_router_group_topk=2",
+                             "4; moe_router_num_groups=8; moe_router_group_topk=3",
+                             "5; moe_router_num_groups=7; moe_router_group_topk=7",
+                             "6; moe_router_num_groups=16; moe_router_group_topk=4"}) {
+    config::Run run = RuleExample{"", good(), read_edits(experts + faulty)}.broken();
+    const std::vector<Problem> problems = problems_of(run);
+    EXPECT_FALSE(problems.empty()) << faulty;
+    for (const Problem& problem : problems)
+      for (const Edit& edit : problem.edits) apply(run, edit);
+    EXPECT_EQ(report(problems_of(run)), "") << faulty;
+  }
+}
+
 TEST(Rules, SoundRunsBreakNone) {
   for (const RuleExample& e : rule_examples()) EXPECT_EQ(report(problems_of(e.sound)), "") << e.id;
 }

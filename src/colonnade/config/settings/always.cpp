@@ -19,6 +19,8 @@ void always_of_model_and_steps(Table& t) {
       .idle(no_sequence_parallel,
             "Megatron refuses it without --sequence-parallel; sums of input gradients over tensor ranks run "
             "beside the weight gradients all the same");
+  t.always({"--init-model-with-meta-device"},
+           "every rank makes the values of its own parts alone, block by block where weights are sharded");
   t.always({"--use-cpu-initialization"},
            "initial values are a function of seed, name and element in every layout");
   t.always({"--cross-entropy-loss-fusion"}, "loss and output layer are computed as one");
@@ -78,9 +80,11 @@ void always_of_model_and_steps(Table& t) {
       {"--use-checkpoint-args"},
       "sizes of the model, tokenizer, order of samples, kind of optimizer and precision that are not given come "
       "from the checkpoint; all others must be given, or --config RUN/config.yaml");
-  t.always({"--ckpt-format", "text", "torch_dist"},
-           "checkpoints are safetensors with a manifest of global tensors; Megatron's own are not read yet",
-           {"torch_dist"});
+  t.always(
+      {"--ckpt-format", "text", "torch_dist"},
+      "checkpoints are safetensors with a manifest of global tensors, which any layout and sharding loads; "
+      "Megatron's own are not read yet",
+      {"torch_dist", "fsdp_dtensor"});
   t.always({"--auto-detect-ckpt-format"}, "what a folder holds is detected when it is loaded");
   t.always({"--ckpt-fully-parallel-load"}, "every rank reads its own part");
   t.always({"--ckpt-assume-constant-structure"}, "a plan of tensors costs nothing to make again");

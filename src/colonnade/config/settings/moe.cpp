@@ -35,6 +35,14 @@ std::string set_balancing(Run& run, const Words& words) {
 
 std::optional<Words> get_balancing(const Run& run) { return run.model.moe.router_load_balancing_type; }
 
+/// As in Megatron: below 0 nothing is dropped.
+std::string set_capacity_factor(Run& run, const Words& words) {
+  std::string broken = set_field<kModel, kMoe, &Moe::expert_capacity_factor>(run, words);
+  auto& factor = run.model.moe.expert_capacity_factor;
+  if (factor && *factor < 0) factor.reset();
+  return broken;
+}
+
 void experts(Table& t) {
   t.add<kModel, kMoe, &Moe::num_experts>("--num-experts",
                                          "experts in each layer of --moe-layer-freq; 0: no experts")
@@ -102,8 +110,8 @@ void tokens(Table& t) {
   t.add<kModel, kMoe, &Moe::expert_capacity_factor>(
        "--moe-expert-capacity-factor",
        "an expert takes at most so many times an even share of the tokens that a rank has of a micro-batch, "
-       "others are dropped; unset: all of them")
-      .at_least(0);
+       "others are dropped; unset, or below 0: all of them")
+      .how(Kind::kNumber, set_capacity_factor, get_field<kModel, kMoe, &Moe::expert_capacity_factor>);
   t.add<kModel, kMoe, &Moe::pad_expert_input_to_capacity>(
       "--moe-pad-expert-input-to-capacity",
       "every expert computes as many rows as it may, zeros "

@@ -238,7 +238,6 @@ constexpr Flag kYaml[] = {
 constexpr Flag kVariants[] = {
     {"--no-initialization", "off", "", "perform_initialization"},
     {"--apply-residual-connection-post-layernorm"},
-    {"--init-model-with-meta-device"},
     {"--apply-query-key-layer-scaling"},
     {"--fused-residual-rmsnorm"},
     {"--mlp-chunks-for-training", "integer", "1"},

@@ -20,13 +20,6 @@ constexpr std::int64_t kMostGroups = 64;
 
 bool has_experts(const Run& r) { return r.model.moe.num_experts > 0; }
 
-/// The largest divisor of `number` that is at most `most`; 1 where there is none.
-std::int64_t divisor(std::int64_t number, std::int64_t most) {
-  for (std::int64_t d = std::min(number, most); d > 1; --d)
-    if (number % d == 0) return d;
-  return 1;
-}
-
 // Sizes and ranks.
 
 Broken without_experts(const Run& r) {
@@ -148,7 +141,8 @@ Broken shared_overlap(const Run& r) {
       shared ? "needs --moe-token-dispatcher-type alltoall" : "needs --moe-shared-expert-intermediate-size",
       shared ? "allgather" : "no shared experts",
       {{"moe_shared_expert_overlap", "false"}},
-      shared ? "leave it out, or change the dispatcher" : "leave it out, or give the size"};
+      shared ? "leave it out, or add --moe-token-dispatcher-type alltoall"
+             : "leave it out, or give the size"};
 }
 
 Broken shared_bias_linear(const Run& r) {
@@ -179,9 +173,61 @@ std::int64_t choice(const config::Moe& moe) {
   return groups ? moe.num_experts / moe.router_num_groups * moe.router_group_topk : moe.num_experts;
 }
 
+/// The nearest groups below those asked for that are sound together: equal ones, of which so many count that
+/// the chosen experts are divided among them and are there.
+std::vector<Edit> sound_groups(const config::Moe& moe) {
+  for (std::int64_t groups = std::min(moe.router_num_groups, kMostGroups); groups > 1; --groups) {
+    if (moe.num_experts % groups != 0) continue;
+    for (std::int64_t chosen = std::min(moe.router_group_topk, groups); chosen > 0; --chosen) {
+      const bool divided = moe.router_group_best > 0 || moe.router_topk % chosen == 0;
+      if (divided && moe.num_experts / groups * chosen >= moe.router_topk)
+        return {{"moe_router_num_groups", text(groups)}, {"moe_router_group_topk", text(chosen)}};
+    }
+  }
+  return {{"moe_router_num_groups", "0"}, {"moe_router_group_topk", "0"}};
+}
+
+Broken groups(const Run& r) {
+  const auto& moe = r.model.moe;
+  if (!has_experts(r) || (moe.router_num_groups == 0 && moe.router_group_topk == 0)) return std::nullopt;
+  const std::string got = fmt::format("{} of {} groups", moe.router_group_topk, moe.router_num_groups);
+  if (moe.router_num_groups == 0 || moe.router_group_topk == 0) {
+    return Finding{"--moe-router-num-groups",
+                   "it and --moe-router-group-topk need each other",
+                   got,
+                   {{"moe_router_num_groups", "0"}, {"moe_router_group_topk", "0"}},
+                   "give both, or leave both out"};
+  }
+  if (moe.router_group_topk <= moe.router_num_groups) return std::nullopt;
+  return Finding{"--moe-router-group-topk", "must be at most --moe-router-num-groups", got, sound_groups(moe),
+                 ""};
+}
+
+Broken groups_experts(const Run& r) {
+  const auto& moe = r.model.moe;
+  const std::int64_t groups = moe.router_num_groups;
+  if (!has_experts(r) || groups == 0 || (moe.num_experts % groups == 0 && groups <= kMostGroups))
+    return std::nullopt;
+  return Finding{"--moe-router-num-groups",
+                 fmt::format("must divide --num-experts and be at most {}", kMostGroups),
+                 fmt::format("{} and {} experts", groups, moe.num_experts), sound_groups(moe), ""};
+}
+
+Broken groups_topk(const Run& r) {
+  const auto& moe = r.model.moe;
+  const std::int64_t chosen = moe.router_group_topk;
+  if (!has_experts(r) || moe.router_num_groups == 0 || chosen == 0 || moe.router_group_best > 0 ||
+      moe.router_topk % chosen == 0)
+    return std::nullopt;
+  return Finding{"--moe-router-group-topk", "must divide --moe-router-topk",
+                 fmt::format("{} and {}", chosen, moe.router_topk), sound_groups(moe), ""};
+}
+
 Broken topk(const Run& r) {
   const auto& moe = r.model.moe;
   if (!has_experts(r) || choice(moe) < 1 || moe.router_topk <= choice(moe)) return std::nullopt;
+  if (groups(r) || groups_experts(r) || groups_topk(r))
+    return std::nullopt;  // they say how many there should be
   std::vector<Edit> edits{{"moe_router_topk", text(choice(moe))}};
   if (choice(moe) == 1 && moe.router_score_function == Score::kSoftmax)
     edits.push_back({"moe_router_pre_softmax", "true"});
@@ -220,7 +266,7 @@ Broken expert_bias(const Run& r) {
                  "needs --moe-router-score-function sigmoid or sqrtsoftplus",
                  "softmax",
                  {{"moe_router_enable_expert_bias", "false"}},
-                 "leave it out, or change the score function"};
+                 "leave it out, or add --moe-router-score-function sigmoid"};
 }
 
 Broken bias_rate(const Run& r) {
@@ -233,51 +279,6 @@ Broken bias_rate(const Run& r) {
                  config::text_of(r, rate),
                  {{rate.key, rate.default_text()}},
                  "leave it out, or add --moe-router-enable-expert-bias"};
-}
-
-Broken groups(const Run& r) {
-  const auto& moe = r.model.moe;
-  if (!has_experts(r) || (moe.router_num_groups == 0 && moe.router_group_topk == 0)) return std::nullopt;
-  const std::string got = fmt::format("{} of {} groups", moe.router_group_topk, moe.router_num_groups);
-  if (moe.router_num_groups == 0 || moe.router_group_topk == 0) {
-    return Finding{"--moe-router-num-groups",
-                   "it and --moe-router-group-topk need each other",
-                   got,
-                   {{"moe_router_num_groups", "0"}, {"moe_router_group_topk", "0"}},
-                   "give both, or leave both out"};
-  }
-  if (moe.router_group_topk <= moe.router_num_groups) return std::nullopt;
-  return Finding{"--moe-router-group-topk",
-                 "must be at most --moe-router-num-groups",
-                 got,
-                 {{"moe_router_group_topk", text(moe.router_num_groups)}},
-                 ""};
-}
-
-Broken groups_experts(const Run& r) {
-  const auto& moe = r.model.moe;
-  const std::int64_t groups = moe.router_num_groups;
-  if (!has_experts(r) || groups == 0 || (moe.num_experts % groups == 0 && groups <= kMostGroups))
-    return std::nullopt;
-  const std::int64_t fits = divisor(moe.num_experts, std::min(groups, kMostGroups));
-  return Finding{"--moe-router-num-groups",
-                 fmt::format("must divide --num-experts and be at most {}", kMostGroups),
-                 fmt::format("{} and {} experts", groups, moe.num_experts),
-                 {{"moe_router_num_groups", text(fits)}},
-                 ""};
-}
-
-Broken groups_topk(const Run& r) {
-  const auto& moe = r.model.moe;
-  const std::int64_t chosen = moe.router_group_topk;
-  if (!has_experts(r) || moe.router_num_groups == 0 || chosen == 0 || moe.router_group_best > 0 ||
-      moe.router_topk % chosen == 0)
-    return std::nullopt;
-  return Finding{"--moe-router-group-topk",
-                 "must divide --moe-router-topk",
-                 fmt::format("{} and {}", chosen, moe.router_topk),
-                 {{"moe_router_topk", text(std::max(moe.router_topk / chosen, std::int64_t{1}) * chosen)}},
-                 ""};
 }
 
 Broken group_best(const Run& r) {
@@ -375,7 +376,11 @@ Broken capacity(const Run& r) {
 Broken capacity_needed(const Run& r) {
   const auto& moe = r.model.moe;
   if (!has_experts(r) || moe.expert_capacity_factor) return std::nullopt;
-  Finding found{"", "needs --moe-expert-capacity-factor", "", {}, "leave it out, or give the factor"};
+  Finding found{"",
+                "needs --moe-expert-capacity-factor",
+                "",
+                {},
+                "leave it out, or add --moe-expert-capacity-factor 1"};
   for (const char* key : {"moe_pad_expert_input_to_capacity", "moe_token_drop_policy"}) {
     const config::Setting& s = config::setting(key);
     const std::string value = config::text_of(r, s);
