@@ -20,8 +20,6 @@ constexpr std::int64_t kMostGroups = 64;
 
 bool has_experts(const Run& r) { return r.model.moe.num_experts > 0; }
 
-// Sizes and ranks.
-
 Broken without_experts(const Run& r) {
   const auto& p = r.parallel;
   if (has_experts(r)) return std::nullopt;
@@ -189,16 +187,14 @@ std::vector<Edit> sound_groups(const config::Moe& moe) {
 
 Broken groups(const Run& r) {
   const auto& moe = r.model.moe;
-  if (!has_experts(r) || (moe.router_num_groups == 0 && moe.router_group_topk == 0)) return std::nullopt;
   const std::string got = fmt::format("{} of {} groups", moe.router_group_topk, moe.router_num_groups);
-  if (moe.router_num_groups == 0 || moe.router_group_topk == 0) {
+  if (has_experts(r) && (moe.router_num_groups == 0) != (moe.router_group_topk == 0))
     return Finding{"--moe-router-num-groups",
                    "it and --moe-router-group-topk need each other",
                    got,
                    {{"moe_router_num_groups", "0"}, {"moe_router_group_topk", "0"}},
                    "give both, or leave both out"};
-  }
-  if (moe.router_group_topk <= moe.router_num_groups) return std::nullopt;
+  if (!has_experts(r) || moe.router_group_topk <= moe.router_num_groups) return std::nullopt;
   return Finding{"--moe-router-group-topk", "must be at most --moe-router-num-groups", got, sound_groups(moe),
                  ""};
 }
