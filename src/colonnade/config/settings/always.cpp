@@ -12,7 +12,7 @@ bool no_sequence_parallel(const Run& r) { return !r.parallel.sequence_parallel; 
 constexpr const char* kNoExperts = "does nothing without --num-experts";
 bool no_experts(const Run& r) { return r.model.moe.num_experts == 0 && !r.at_fault.contains("num_experts"); }
 
-void always_of_model_and_steps(Table& t) {
+void always_of_the_model(Table& t) {
   t.group("transformer configuration");
   t.always({"--tp-comm-overlap"}, "sums of input gradients over tensor ranks run beside the weight gradients")
       .idle(one_tensor_rank, "does nothing with one tensor rank")
@@ -41,6 +41,9 @@ void always_of_model_and_steps(Table& t) {
   t.always({"--moe-permute-fusion"}, "rows are ordered by expert in one pass").idle(no_experts, kNoExperts);
   t.always({"--moe-router-fusion"}, "choice and weights of experts are computed in one pass")
       .idle(no_experts, kNoExperts);
+}
+
+void always_of_steps(Table& t) {
   t.group("training");
   t.always({"--exit-signal-handler"}, "SIGTERM and Ctrl-C save and end the program with exit code 5");
   t.always({"--exit-signal", "text", "SIGTERM"},
@@ -136,7 +139,8 @@ void always_of_the_system(Table& t) {
 }  // namespace
 
 void add_always(Table& t) {
-  always_of_model_and_steps(t);
+  always_of_the_model(t);
+  always_of_steps(t);
   always_of_the_system(t);
 }
 
