@@ -50,8 +50,8 @@ TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
         "num_virtual_stages_per_pipeline_rank=2", "pipeline_schedule=zb-v", "overlap_grad_reduce=true",
         "use_megatron_fsdp=true; untie_embeddings_and_output_weights=true",
         "mtp_num_layers=1; position_embedding_type=rope",
-        "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2; "
-        "moe_token_dispatcher_type=alltoall"}) {
+        ("num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2; "
+         "moe_token_dispatcher_type=alltoall")}) {
     const RuleExample sound{"", example_of("hybrid-ranks").sound, read_edits(taken)};
     EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
   }

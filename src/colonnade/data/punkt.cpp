@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/tokenizers/unicode.h"
 
 namespace colonnade::data {
 namespace {
@@ -278,25 +279,34 @@ bool Punkt::contains_break(View context) const {
 /// Where '.', '?' and '!' are followed by a mark or by white space and a word. Of those that share a word the
 /// last one counts.
 std::vector<Punkt::Break> Punkt::candidates(View text) const {
+  return keep_newlines_ ? candidates_with_space(text) : candidates_before_space(text);
+}
+
+Punkt::Break Punkt::break_at(View text, std::size_t begin, std::size_t end, std::size_t after,
+                             std::size_t next) {
+  Break at{begin, end, next, after, 0, 0, 0};
+  at.after_end = is_non_word(text[next]) ? next + 1 : skip_word(text, next);
+  if (is_non_word(text[next])) at.next = end;
+  return at;
+}
+
+std::vector<Punkt::Break> Punkt::candidates_before_space(View text) {
   std::vector<Break> found;
-  const auto add = [&](std::size_t begin, std::size_t end, std::size_t after, std::size_t next) {
-    Break at{begin, end, next, after, 0, 0, 0};
-    at.after_end = is_non_word(text[next]) ? next + 1 : skip_word(text, next);
-    if (is_non_word(text[next])) at.next = end;
-    found.push_back(at);
-  };
-  if (!keep_newlines_) {
-    for (std::size_t i = 0; i + 1 < text.size(); ++i) {
-      if (!ends_sentence(text[i])) continue;
-      const std::size_t next = skip_spaces(text, i + 1);
-      if (next < text.size() && (next > i + 1 || is_non_word(text[next]))) {
-        add(i, i + 1, i + 1, next);
-        if (next > i + 1) found.back().next = next;
-        if (next > i + 1) found.back().after_end = skip_word(text, next);
-      }
-    }
-    return found;
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    if (!ends_sentence(text[i])) continue;
+    const std::size_t next = skip_spaces(text, i + 1);
+    const bool spaced = next > i + 1;
+    if (next == text.size() || (!spaced && !is_non_word(text[next]))) continue;
+    found.push_back(break_at(text, i, i + 1, i + 1, next));
+    if (!spaced) continue;
+    found.back().next = next;
+    found.back().after_end = skip_word(text, next);
   }
+  return found;
+}
+
+std::vector<Punkt::Break> Punkt::candidates_with_space(View text) {
+  std::vector<Break> found;
   for (std::size_t run = skip_spaces(text, 0); run < text.size();) {
     const std::size_t run_end = skip_word(text, run);
     const std::size_t next_run = skip_spaces(text, run_end);
@@ -305,7 +315,7 @@ std::vector<Punkt::Break> Punkt::candidates(View text) const {
       --last;
     if (last > run) {
       const std::size_t end = last < run_end ? last : next_run;
-      add(run, end, end, end);
+      found.push_back(break_at(text, run, end, end, end));
       run = end;
       if (last < run_end) run = skip_spaces(text, run_end);  // no further mark counts in this run
     } else {
@@ -345,6 +355,33 @@ std::vector<Punkt::Slice> Punkt::slices(View text) const {
   return out;
 }
 
+/// Quotation marks and brackets in front of a sentence that end the one before it: up to where; `next.begin`:
+/// there are none.
+std::size_t Punkt::closing_marks(View text, const Slice& next) {
+  std::size_t end = next.begin;
+  while (end < next.end && is_closing(text[end])) ++end;
+  const bool alone = end == next.end || is_space(text[end]);
+  const bool dashes = end + 1 < next.end && text[end] == '-' && text[end + 1] == '-';
+  return alone || dashes ? end : next.begin;
+}
+
+void Punkt::split_piece(View text, const std::function<void(std::size_t, std::size_t)>& add) const {
+  const std::vector<Slice> found = slices(text);
+  std::size_t begin = found.empty() ? 0 : found[0].begin;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (i + 1 == found.size()) {
+      add(begin, found[i].end);
+      break;
+    }
+    const Slice& next = found[i + 1];
+    std::size_t closed = closing_marks(text, next);
+    add(begin, closed > next.begin ? closed : found[i].end);
+    if (closed > next.begin)
+      while (closed < next.end && is_space(text[closed])) ++closed;
+    begin = closed;
+  }
+}
+
 std::vector<std::string_view> Punkt::split(std::string_view text) const {
   std::vector<std::string_view> sentences;
   std::u32string piece;
@@ -353,36 +390,15 @@ std::vector<std::string_view> Punkt::split(std::string_view text) const {
     piece.clear();
     bytes.clear();
     while (at < text.size() && piece.size() < kPiece) {
-      const auto lead = static_cast<unsigned char>(text[at]);
-      const std::size_t size = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-      char32_t c = size == 1 ? lead : lead & (0x7fU >> size);
-      for (std::size_t i = 1; i < size && at + i < text.size(); ++i)
-        c = (c << 6) | (static_cast<unsigned char>(text[at + i]) & 63U);
-      piece += c;
+      const Decoded next = decode_utf8(text.data() + at);
       bytes.push_back(at);
-      at = std::min(at + size, text.size());
+      piece += next.value;
+      at += static_cast<std::size_t>(next.size);
     }
     bytes.push_back(at);
-    const auto add = [&](std::size_t begin, std::size_t end) {
+    split_piece(piece, [&](std::size_t begin, std::size_t end) {
       if (begin < end) sentences.push_back(text.substr(bytes[begin], bytes[end] - bytes[begin]));
-    };
-    // Quotation marks and brackets behind the end of a sentence belong to it.
-    const std::vector<Slice> found = slices(piece);
-    std::size_t moved = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      const std::size_t begin = found[i].begin + moved;
-      moved = 0;
-      std::size_t closing = i + 1 < found.size() ? found[i + 1].begin : 0;
-      const std::size_t limit = i + 1 < found.size() ? found[i + 1].end : 0;
-      while (closing < limit && is_closing(piece[closing])) ++closing;
-      const bool closes = i + 1 < found.size() && closing > found[i + 1].begin &&
-                          (closing == limit || is_space(piece[closing]) ||
-                           (closing + 1 < limit && piece[closing] == '-' && piece[closing + 1] == '-'));
-      add(begin, closes ? closing : found[i].end);
-      if (!closes) continue;
-      while (closing < limit && is_space(piece[closing])) ++closing;
-      moved = closing - found[i + 1].begin;
-    }
+    });
   }
   return sentences;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,6 +33,12 @@ class Punkt {
 
   [[nodiscard]] std::vector<Slice> slices(std::u32string_view text) const;
   [[nodiscard]] std::vector<Break> candidates(std::u32string_view text) const;
+  static std::vector<Break> candidates_before_space(std::u32string_view text);
+  static std::vector<Break> candidates_with_space(std::u32string_view text);
+  static Break break_at(std::u32string_view text, std::size_t begin, std::size_t end, std::size_t after,
+                        std::size_t next);
+  static std::size_t closing_marks(std::u32string_view text, const Slice& next);
+  void split_piece(std::u32string_view text, const std::function<void(std::size_t, std::size_t)>& add) const;
   [[nodiscard]] bool contains_break(std::u32string_view context) const;
   [[nodiscard]] Token token(std::u32string_view text) const;
   void reconsider(Token& token, const Token& next) const;

@@ -185,6 +185,22 @@ std::vector<Choices> all_choices(const config::Run& run) {
   return choices;
 }
 
+namespace {
+
+/// Whether parameters are gathered beside the passes, and stay; of these shares on one level.
+std::vector<Shares> ways_to_gather(const config::Run& run, Sharding sharding, int replicas) {
+  if (sharding < Sharding::kParameters || replicas == 1)
+    return {{.sharding = sharding, .ahead = sharding != Sharding::kNone && replicas > 1}};
+  const bool typed = config::typed(run, kReshard), again = run.parallel.torch_fsdp2_reshard_after_forward;
+  std::vector<Shares> ways;
+  if (!typed || !again) ways.push_back({.sharding = sharding, .ahead = true, .stays = true});
+  if (!typed || again)
+    for (const bool beside : {true, false}) ways.push_back({.sharding = sharding, .ahead = beside});
+  return ways;
+}
+
+}  // namespace
+
 std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int devices_per_node) {
   const config::Parallel& p = run.parallel;
   const int replicas = replicas_of(run, c);
@@ -207,17 +223,8 @@ std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int dev
       if (shares.sharding == Sharding::kNone) break;
     }
   };
-  for (const Sharding sharding : shardings(run, replicas)) {
-    const bool ahead = sharding != Sharding::kNone && replicas > 1;
-    if (sharding < Sharding::kParameters || replicas == 1) {
-      add({.sharding = sharding, .ahead = ahead});
-      continue;
-    }
-    const bool typed = config::typed(run, kReshard), again = p.torch_fsdp2_reshard_after_forward;
-    if (!typed || !again) add({.sharding = sharding, .ahead = true, .stays = true});
-    for (const bool beside : {true, false})
-      if (!typed || again) add({.sharding = sharding, .ahead = beside});
-  }
+  for (const Sharding sharding : shardings(run, replicas))
+    for (const Shares& shares : ways_to_gather(run, sharding, replicas)) add(shares);
   return all;
 }
 

@@ -104,6 +104,35 @@ std::size_t header_size(std::string_view asking, std::size_t parts, std::string_
   return best;
 }
 
+void read_messages(const Element& messages, const Budget& budget, Conversation& conversation) {
+  simdjson::dom::array list;
+  if (messages.get(list) != simdjson::SUCCESS)
+    bad("'messages' must be a list", simdjson::minify(messages).substr(0, 60));
+  std::vector<Value> all;
+  for (const Element each : list) {
+    const std::string where =
+        fmt::format("message {} must be an object with a string 'role'", all.size() + 1);
+    std::string_view role;
+    if (!each.is_object() || each["role"].get(role) != simdjson::SUCCESS)
+      bad(where, std::string(simdjson::minify(each)).substr(0, 60));
+    conversation.roles.emplace_back(role);
+    all.push_back(as_transformers_sees(value_of(each, budget), budget));
+  }
+  if (all.empty()) bad("'messages' must hold at least one message", "none");
+  conversation.messages = Value::list(std::move(all), budget);
+}
+
+/// chat_template_kwargs
+void read_further(const Element& further, const Budget& budget, Conversation& conversation) {
+  if (!further.is_object()) bad("'chat_template_kwargs' must be an object", "another value");
+  const Value given = value_of(further, budget);
+  for (const auto& [key, value] : given.mapping()->items) {
+    if (key == "messages" || key == "add_generation_prompt")
+      bad("'chat_template_kwargs' must not name what a line or a verb gives", fmt::format("'{}'", key));
+    conversation.others.insert_or_assign(key, value);
+  }
+}
+
 }  // namespace
 
 Conversation read_conversation(std::string_view text) {
@@ -120,21 +149,7 @@ Conversation read_conversation(std::string_view text) {
   Element messages;
   if (object.at_key("messages").get(messages) != simdjson::SUCCESS)
     bad("a line must have 'messages'", "none");
-  simdjson::dom::array list;
-  if (messages.get(list) != simdjson::SUCCESS)
-    bad("'messages' must be a list", simdjson::minify(messages).substr(0, 60));
-  std::vector<Value> all;
-  for (const Element each : list) {
-    const std::string where =
-        fmt::format("message {} must be an object with a string 'role'", all.size() + 1);
-    std::string_view role;
-    if (!each.is_object() || each["role"].get(role) != simdjson::SUCCESS)
-      bad(where, std::string(simdjson::minify(each)).substr(0, 60));
-    conversation.roles.emplace_back(role);
-    all.push_back(as_transformers_sees(value_of(each, budget), budget));
-  }
-  if (all.empty()) bad("'messages' must hold at least one message", "none");
-  conversation.messages = Value::list(std::move(all), budget);
+  read_messages(messages, budget, conversation);
   for (const char* key : {"tools", "documents"}) {
     Element value;
     const bool there = object.at_key(key).get(value) == simdjson::SUCCESS && !value.is_null();
@@ -142,15 +157,8 @@ Conversation read_conversation(std::string_view text) {
     conversation.others.insert_or_assign(key, there ? value_of(value, budget) : Value::none());
   }
   Element further;
-  if (object.at_key("chat_template_kwargs").get(further) == simdjson::SUCCESS && !further.is_null()) {
-    if (!further.is_object()) bad("'chat_template_kwargs' must be an object", "another value");
-    const Value given = value_of(further, budget);
-    for (const auto& [key, value] : given.mapping()->items) {
-      if (key == "messages" || key == "add_generation_prompt")
-        bad("'chat_template_kwargs' must not name what a line or a verb gives", fmt::format("'{}'", key));
-      conversation.others.insert_or_assign(key, value);
-    }
-  }
+  if (object.at_key("chat_template_kwargs").get(further) == simdjson::SUCCESS && !further.is_null())
+    read_further(further, budget, conversation);
   return conversation;
 }
 

@@ -247,6 +247,27 @@ std::string json_of(const Value& value, const JsonStyle& style, Budget& budget) 
   return Writer(budget, &style).write(value, 0);
 }
 
+namespace {
+
+bool equal_items(const List& left, const List& right, Budget& budget) {
+  if (left.tuple != right.tuple || left.items.size() != right.items.size()) return false;
+  for (std::size_t i = 0; i < left.items.size(); ++i)
+    if (!equal(left.items[i], right.items[i], budget)) return false;
+  return true;
+}
+
+bool equal_items(const Mapping& left, const Mapping& right, Budget& budget) {
+  if (left.items.size() != right.items.size()) return false;
+  for (const auto& [key, value] : left.items) {
+    budget.spend(right.items.size());
+    const Value* other = right.find(key);
+    if (other == nullptr || !equal(value, *other, budget)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool equal(const Value& left, const Value& right, Budget& budget) {
   budget.spend(kStep);
   if (left.is_number() && right.is_number())
@@ -257,22 +278,8 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
     budget.spend(text->size());
     return *text == *right.text();
   }
-  if (const List* items = left.list()) {
-    const List& others = *right.list();
-    if (items->tuple != others.tuple || items->items.size() != others.items.size()) return false;
-    for (std::size_t i = 0; i < items->items.size(); ++i)
-      if (!equal(items->items[i], others.items[i], budget)) return false;
-    return true;
-  }
-  if (const Mapping* items = left.mapping()) {
-    if (items->items.size() != right.mapping()->items.size()) return false;
-    for (const auto& [key, value] : items->items) {
-      budget.spend(right.mapping()->items.size());
-      const Value* other = right.mapping()->find(key);
-      if (other == nullptr || !equal(value, *other, budget)) return false;
-    }
-    return true;
-  }
+  if (const List* items = left.list()) return equal_items(*items, *right.list(), budget);
+  if (const Mapping* items = left.mapping()) return equal_items(*items, *right.mapping(), budget);
   return left.is_none() || left.is_undefined();
 }
 
