@@ -47,7 +47,7 @@ struct Factor {
 };
 const std::vector<Factor>& factors() {
   static const std::vector<Factor> kFactors = {
-      {"model", {kTied, kUntied, kMixture, kFurther}},
+      {"model", {kTied, kUntied, kMixture, kFurther, kLatent, kWindowed}},
       {"--tensor-model-parallel-size", {"1", "2", "4"}},
       {"", {"", "--sequence-parallel"}},
       {"--context-parallel-size", {"1", "2", "4"}},
@@ -90,9 +90,9 @@ struct Apart {
 };
 const std::vector<Apart>& never_together() {
   static const std::vector<Apart> kApart = {
-      {kModel, {0, 1, 3}, kEp, {1, 2}, "no experts"},
-      {kModel, {0, 1, 3}, kRows, {1}, "no experts"},
-      {kModel, {0, 1, 3}, kEtp, {1}, "no experts", true},
+      {kModel, {0, 1, 3, 5}, kEp, {1, 2}, "no experts"},
+      {kModel, {0, 1, 3, 5}, kRows, {1}, "no experts"},
+      {kModel, {0, 1, 3, 5}, kEtp, {1}, "no experts", true},
       {kTp, {0}, kSp, {1}, "nothing to share", true},
       {kCp, {0}, kKeys, {2, 3, 4}, "nobody to exchange keys with"},
       {kCp, {0}, kKeys, {1}, "nobody to exchange keys with", true},
@@ -103,7 +103,7 @@ const std::vector<Apart>& never_together() {
       {kPp, {0}, kSchedule, {5}, "no gap to fill"},
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
-      {kModel, {0, 1, 3}, kRecompute, {5}, "no experts"},
+      {kModel, {0, 1, 3, 5}, kRecompute, {5}, "no experts"},
       {kSharding, {0, 1, 4}, kInstances, {1, 2}, "nobody shares"},
       {kSharding, {8, 9}, kInstances, {1, 2}, "sums in one order"},
   };
@@ -139,6 +139,9 @@ bool has_twin_experts(const Choice& choice) {
   return twins > 1;
 }
 
+/// Whether the model of a choice is a mixture.
+bool has_experts(const Choice& choice) { return choice[kModel] == 2 || choice[kModel] == 4; }
+
 /// Whether the ranks are few enough, a mixture's sequences are shared with tensor parallelism, and there are
 /// replicas where something is done among them.
 bool fits(const Choice& choice) {
@@ -146,11 +149,11 @@ bool fits(const Choice& choice) {
   if (alone && choice[kSharding] > 0 && choice[kSharding] < kInOrder) return false;
   if (alone && choice[kInstances] > 0) return false;
   const bool sized = choice[kTp] >= 0 && choice[kCp] >= 0 && choice[kDp] >= 0;
-  if (choice[kModel] == 2 && choice[kInstances] > 0 && sized && !has_twin_experts(choice)) return false;
+  if (has_experts(choice) && choice[kInstances] > 0 && sized && !has_twin_experts(choice)) return false;
   int world = 1;
   for (const std::size_t factor : {kTp, kCp, kPp, kDp})
     if (choice[factor] > 0) world *= 1 << choice[factor];
-  return world <= kMostRanks && !(choice[kModel] == 2 && choice[kTp] > 0 && choice[kSp] == 0);
+  return world <= kMostRanks && !(has_experts(choice) && choice[kTp] > 0 && choice[kSp] == 0);
 }
 
 /// A choice as ranks and flags.
@@ -164,7 +167,7 @@ struct Layout {
     world = std::stoi(word(kTp)) * std::stoi(word(kCp)) * pp * std::stoi(word(kDp));
     for (std::size_t factor = 0; factor < factors().size(); ++factor) {
       const bool by_ranks = factor == kModel || factor == kVirtual || factor == kDp;
-      if (!by_ranks && (choice[factor] > 0 || (factor == kEtp && model == kMixture)))
+      if (!by_ranks && (choice[factor] > 0 || (factor == kEtp && has_experts(choice))))
         flags += fmt::format("{} {} ", factors()[factor].name, word(factor));
     }
     if (pp == 1 && stages > pp) flags += fmt::format("--num-virtual-stages-per-pipeline-rank {} ", stages);

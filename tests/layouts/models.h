@@ -33,6 +33,21 @@ inline constexpr const char* kMixture =
 inline constexpr const char* kFurther =
     "--mtp-num-layers 1 --mtp-loss-scaling-factor 0.5 --position-embedding-type rope ";
 
+/// Latent attention with narrow queries, and a mixture whose experts compete in groups, steered by a bias.
+inline constexpr const char* kLatent =
+    "--multi-latent-attention --position-embedding-type rope --q-lora-rank 16 --kv-lora-rank 12 --qk-head-dim 6 "
+    "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm "
+    "--untie-embeddings-and-output-weights --disable-bias-linear --swiglu --num-experts 8 --moe-layer-freq 2 "
+    "--moe-ffn-hidden-size 16 --moe-router-topk 2 --moe-router-score-function sigmoid --moe-router-num-groups 2 "
+    "--moe-router-group-topk 1 --moe-router-enable-expert-bias --moe-router-load-balancing-type seq_aux_loss "
+    "--moe-aux-loss-coeff 0.01 --moe-shared-expert-intermediate-size 12 ";
+
+/// Documents that do not see each other, windows in every second layer, learned sinks.
+inline constexpr const char* kWindowed =
+    "--untie-embeddings-and-output-weights --position-embedding-type rope --group-query-attention "
+    "--num-query-groups 4 --normalization RMSNorm --swiglu --disable-bias-linear --window-size 5,0 "
+    "--window-attn-skip-freq 2 --softmax-type learnable --reset-position-ids --reset-attention-mask ";
+
 /// Encoder and decoder, with a table of relative positions each.
 inline constexpr const char* kEncoder =
     "t5 --encoder-num-layers 2 --decoder-seq-length 8 --vocab-extra-ids 5 --position-embedding-type relative "

@@ -24,6 +24,7 @@ inline const std::vector<Small>& small_layouts() {
   const std::string latent =
       "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
       "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm ";
+  const std::string narrow = latent + "--q-lora-rank 16 ";
   const std::string steered = std::string(kMixture) +
                               "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
                               "--moe-router-load-balancing-type none --moe-aux-loss-coeff 0 --num-experts 8 ";
@@ -54,6 +55,11 @@ inline const std::vector<Small>& small_layouts() {
       {kFurther, 2, tp2},
       {kTied, 2, cp2},
       {latent, 2, cp2},
+      {narrow, 2, sp},
+      {narrow, 2, cp2},
+      {narrow, 2, cp2 + "--cp-comm-type all_gather"},
+      {narrow, 4,
+       "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
       {std::string(kUntied) + "--mtp-num-layers 1 --softmax-type learnable ", 2, cp2},
       {kTied, 2, cp2 + "--cp-comm-type all_gather"},
       {kTied, 2, "--pipeline-model-parallel-size 2"},
