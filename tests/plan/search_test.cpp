@@ -309,6 +309,13 @@ TEST(Search, WhatIsTypedStays) {
                          {"num_distributed_optimizer_instances", "4"},
                          {"outer_dp_sharding_strategy", "optim"}}),
               ElementsAre("optim x 4 outer"));
+  EXPECT_THAT(tried(8, {{"overlap_param_gather", "false"}, {"use_megatron_fsdp", "true"}}),
+              ::testing::Contains("params late"));
+  EXPECT_THAT(tried(8, {{"overlap_grad_reduce", "false"}, {"use_megatron_fsdp", "true"}}),
+              ::testing::Not(::testing::Contains("params")));
+  EXPECT_THAT(tried(8, {{"overlap_param_gather", "true"}, {"use_megatron_fsdp", "true"}}),
+              ::testing::Not(::testing::Contains("params late")));
+  EXPECT_THAT(tried(8, {{"deterministic_mode", "true"}}), ::testing::Not(::testing::Contains("none")));
 }
 
 TEST(Search, SharedWeightsWinWhereNothingElseFitsOneRank) {

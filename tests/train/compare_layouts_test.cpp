@@ -132,6 +132,10 @@ TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
     EXPECT_THAT(lines(documents, "--micro-batch-size 2"), IsEmpty());
   }
   EXPECT_THAT(lines(further, "--micro-batch-size 2"), IsEmpty());
+  for (const char* masked : {"--eod-mask-loss ", "--reset-position-ids "})
+    EXPECT_THAT(lines(further + masked + "--calculate-per-token-loss ", "--micro-batch-size 2"),
+                ElementsAre(HasSubstr("weighs the further tokens of a micro-batch by its tokens")));
+  EXPECT_THAT(lines(further + "--calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
   const std::string t5 = "t5 --decoder-seq-length 8 --vocab-extra-ids 9 ";
   EXPECT_THAT(lines(t5, "--micro-batch-size 2"), ElementsAre(HasSubstr("samples of t5 differ")));
   EXPECT_THAT(lines(t5 + "--calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());

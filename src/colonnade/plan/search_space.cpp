@@ -22,6 +22,8 @@ constexpr const char* kStrategy = "data_parallel_sharding_strategy";
 constexpr const char* kReshard = "torch_fsdp2_reshard_after_forward";
 constexpr const char* kInstances = "num_distributed_optimizer_instances";
 constexpr const char* kOuter = "outer_dp_sharding_strategy";
+constexpr const char* kGather = "overlap_param_gather";
+constexpr const char* kReduce = "overlap_grad_reduce";
 
 std::vector<int> divisors(std::int64_t number) {
   std::vector<int> all;
@@ -114,21 +116,21 @@ void add_stages(const config::Run& run, Choices c, std::vector<Choices>& out) {
 }
 
 /// What may be shared. Of one replica nothing is, but for what is asked for; --deterministic-mode shares
-/// gradients where optimizer states are.
+/// gradients where optimizer states are, and where nothing is.
 std::vector<Sharding> shardings(const config::Run& run, int replicas) {
   const config::Parallel& p = run.parallel;
+  const bool fsdp = config::typed(run, kFsdp) && p.use_megatron_fsdp;
+  const bool no_fsdp = config::typed(run, kFsdp) && !p.use_megatron_fsdp;
   if (config::typed(run, kStrategy)) {
     config::Parallel asked = p;
-    asked.use_megatron_fsdp = true;
+    asked.use_megatron_fsdp = !no_fsdp;
     return {sharding_of(asked)};
   }
   if (replicas == 1) return {Sharding::kNone};
   const bool with = config::typed(run, kOptimizer) && p.use_distributed_optimizer;
   const bool without = config::typed(run, kOptimizer) && !p.use_distributed_optimizer;
-  const bool fsdp = config::typed(run, kFsdp) && p.use_megatron_fsdp;
-  const bool no_fsdp = config::typed(run, kFsdp) && !p.use_megatron_fsdp;
   std::vector<Sharding> all;
-  if (!with) all.push_back(Sharding::kNone);
+  if (!with && (without || !p.deterministic_mode)) all.push_back(Sharding::kNone);
   if (!without || fsdp) all.push_back(Sharding::kOptimizer);
   if (!no_fsdp && !p.deterministic_mode) all.push_back(Sharding::kGradients);
   if (!no_fsdp) all.push_back(Sharding::kParameters);
@@ -189,13 +191,17 @@ namespace {
 
 /// Whether parameters are gathered beside the passes, and stay; of these shares on one level.
 std::vector<Shares> ways_to_gather(const config::Run& run, Sharding sharding, int replicas) {
-  if (sharding < Sharding::kParameters || replicas == 1)
-    return {{.sharding = sharding, .ahead = sharding != Sharding::kNone && replicas > 1}};
-  const bool typed = config::typed(run, kReshard), again = run.parallel.torch_fsdp2_reshard_after_forward;
+  const config::Parallel& p = run.parallel;
+  const bool never = (config::typed(run, kGather) && !p.overlap_param_gather) ||
+                     (config::typed(run, kReduce) && !p.overlap_grad_reduce);  // it goes with the other one
+  const bool always = config::typed(run, kGather) && p.overlap_param_gather;
+  const bool ahead = sharding != Sharding::kNone && replicas > 1 && !never;
+  if (sharding < Sharding::kParameters || replicas == 1) return {{.sharding = sharding, .ahead = ahead}};
+  const bool typed = config::typed(run, kReshard), again = p.torch_fsdp2_reshard_after_forward;
   std::vector<Shares> ways;
-  if (!typed || !again) ways.push_back({.sharding = sharding, .ahead = true, .stays = true});
-  if (!typed || again)
-    for (const bool beside : {true, false}) ways.push_back({.sharding = sharding, .ahead = beside});
+  if (!typed || !again) ways.push_back({.sharding = sharding, .ahead = ahead, .stays = true});
+  if (!typed || again) ways.push_back({.sharding = sharding, .ahead = ahead});
+  if ((!typed || again) && ahead && !always) ways.push_back({.sharding = sharding, .ahead = false});
   return ways;
 }
 
@@ -207,7 +213,7 @@ std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int dev
   std::vector<int> instances{1};
   if (config::typed(run, kInstances))
     instances = {p.num_distributed_optimizer_instances};
-  else if (const int nodes = nodes_of_replicas(run, c, devices_per_node); nodes > 1)
+  else if (const int nodes = nodes_of_replicas(run, c, devices_per_node); nodes > 1 && !p.deterministic_mode)
     instances.push_back(nodes);
   const auto given_outer =
       config::typed(run, kOuter) ? std::optional(p.outer_dp_sharding_strategy == "optim") : std::nullopt;
@@ -218,7 +224,8 @@ std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int dev
         shares.instances = number;
         shares.outer = outer;
         const bool idle = outer && (number == 1 || shares.sharding == Sharding::kNone);
-        if (given_outer ? outer == *given_outer : !idle) all.push_back(shares);
+        const bool others = idle && instances.size() > 1 && shares.sharding != Sharding::kNone;
+        if (given_outer ? outer == *given_outer && !others : !idle) all.push_back(shares);
       }
       if (shares.sharding == Sharding::kNone) break;
     }
@@ -285,7 +292,7 @@ config::Run run_of(const config::Run& base, const Choices& c, const Choice& choi
   p.account_for_loss_in_pipeline_split = c.loss_counts;
   p.sequence_parallel = choice.by_sequence;
   set_shares(base, choice.shares, p);
-  p.overlap_grad_reduce = replicas_of(base, c) > 1;
+  if (!config::typed(base, kReduce)) p.overlap_grad_reduce = replicas_of(base, c) > 1;
   p.ddp_reduce_scatter_with_fp32_accumulation &= sharding_of(p) >= Sharding::kOptimizer;
   run.training.micro_batch_size = choice.micro_batch;
   if (base.model.moe.num_experts > 0) run.model.moe.token_dispatcher_type = c.dispatcher;

@@ -40,8 +40,8 @@ struct StepTime {
   double optimizer = 0;  ///< norm, update, gradients set to zero
   double other = 0;      ///< Hardware::step_seconds
   double tokens_per_second_per_device = 0;
-  double mfu =
-      0;  ///< training_flops (causal half) of the step against the peak of all devices, of fp32 in such a run
+  /// training_flops (causal half) of the step against the peak of all devices, of fp32 in such a run.
+  double mfu = 0;
 };
 
 /// Throws ConfigError where the mesh, the stages or the schedule of the settings do.

@@ -244,6 +244,30 @@ void require_one_run(const config::Run& a, const config::Run& b) {
         fmt::join(unlike, ", ")));
 }
 
+/// Of losses that not every token has.
+void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
+  const bool documents = a.data.reset_attention_mask || a.data.reset_position_ids;
+  const bool per_token = a.training.calculate_per_token_loss, further = a.model.mtp_num_layers > 0;
+  const auto add = [&](bool is_so, const char* line) {
+    if (is_so) lines.emplace_back(line);
+  };
+  add(a.data.eod_mask_loss && !per_token,
+      "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
+      "--micro-batch-size changes");
+  add(a.data.sft && !per_token,
+      "--sft without --calculate-per-token-loss weighs micro-batches equally, whose answers --micro-batch-size "
+      "changes");
+  add(further && documents && !per_token,
+      "--mtp-num-layers with --reset-attention-mask or --reset-position-ids weighs micro-batches equally, whose "
+      "further tokens of the same document --micro-batch-size changes");
+  add(further && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
+      "--mtp-num-layers with --calculate-per-token-loss weighs the further tokens of a micro-batch by its tokens "
+      "with a loss, which --micro-batch-size changes");
+  add(a.model.has_encoder() && !per_token,
+      "samples of t5 differ in how many tokens have a loss, and without --calculate-per-token-loss "
+      "micro-batches weigh equally, whose samples --micro-batch-size changes");
+}
+
 }  // namespace
 
 std::vector<std::string> apart_by_definition(const config::Run& a, const config::Run& b) {
@@ -280,22 +304,7 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--mtp-num-layers with --num-experts routes tokens that lie behind the end of a document too, of which there "
         "are none with --hybrid-context-parallel");
-  if (a.data.eod_mask_loss && !a.training.calculate_per_token_loss && micro_batch)
-    lines.emplace_back(
-        "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
-        "--micro-batch-size changes");
-  if (a.data.sft && !a.training.calculate_per_token_loss && micro_batch)
-    lines.emplace_back(
-        "--sft without --calculate-per-token-loss weighs micro-batches equally, whose answers --micro-batch-size "
-        "changes");
-  if (a.model.mtp_num_layers > 0 && (a.data.reset_attention_mask || a.data.reset_position_ids) && micro_batch)
-    lines.emplace_back(
-        "--mtp-num-layers with --reset-attention-mask or --reset-position-ids weighs micro-batches equally, whose "
-        "further tokens of the same document --micro-batch-size changes");
-  if (a.model.has_encoder() && !a.training.calculate_per_token_loss && micro_batch)
-    lines.emplace_back(
-        "samples of t5 differ in how many tokens have a loss, and without --calculate-per-token-loss "
-        "micro-batches weigh equally, whose samples --micro-batch-size changes");
+  if (micro_batch) add_masked_losses(a, lines);
   return lines;
 }
 
