@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <isa-l/igzip_lib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include <atomic>
@@ -161,29 +164,36 @@ TEST_F(PreprocessTest, WritesOneDataSetPerKey) {
   EXPECT_EQ(IndexedDataset(folder_ / "out_b_document").num_tokens(), 1);
 }
 
-TEST_F(PreprocessTest, NamesTheFirstBrokenLineAndLeavesNothing) {
-  const std::string good = "{\"text\": \"1\"}\n";
-  const std::vector<std::pair<std::string, std::string>> broken{
-      {"{\"text\": \"1\"", "must be a JSON object"},
-      {"{\"text\": \"1", "must be a JSON object"},
-      {"[1]", "must be a JSON object"},
-      {"{\"text\": \"1\"} x", "must be a JSON object"},
-      {"{\"txt\": \"1\"}", "must have the key 'text'"},
-      {"{\"text\": 1}", "must be a string"},
-      {"{\"text\": \"300\"}", "got '300'"},
-      {"{\"text\": \"\\ud800\"}", "must be a JSON object"}};
-  for (const auto& [line, what] : broken) {
-    std::string text;
-    for (int i = 0; i < 50; ++i) text += good;
-    text += "\n" + line + "\n";
-    for (int i = 0; i < 50; ++i) text += line + "\n";
-    for (const int workers : {1, 4}) {
-      const std::string message = message_of<DataError>([&] { run(text, workers, 64); });
-      EXPECT_THAT(message, HasSubstr("in.jsonl line 52: ")) << line;
-      EXPECT_THAT(message, HasSubstr(what)) << line;
-      EXPECT_EQ(folder_.num_files(), 1U) << line;
+/// Runs `use` in a process of its own that may have `soft` files open, and `hard` when it asks.
+template <typename Use>
+void with_open_files(rlim_t soft, rlim_t hard, Use&& use) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const struct rlimit limit { soft, hard };
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(3);
+    try {
+      use();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(1);
     }
+    ::_exit(testing::Test::HasFailure() ? 2 : 0);
   }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(PreprocessTest, OpensAsManyFilesAsTheSystemAllows) {
+  write(folder_ / "in.jsonl", "{\"text\": \"1\"}\n");
+  const PreprocessOptions options{
+      .inputs = {folder_ / "in.jsonl"}, .output_prefix = folder_ / "out", .partitions = 60};
+  with_open_files(50, 250, [&] { preprocess(options, *tokenizer_); });
+  with_open_files(50, 150, [&] {
+    const std::string message = message_of<ConfigError>([&] { preprocess(options, *tokenizer_); });
+    EXPECT_THAT(message, HasSubstr("--partitions: "));
+    EXPECT_THAT(message, HasSubstr("which need 212 files, and a limit of 150 (ulimit -Hn)"));
+  });
 }
 
 /// How far this process has read a file that it has opened; its size when it is closed again.

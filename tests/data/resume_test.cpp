@@ -66,8 +66,10 @@ class ResumeTest : public ::testing::Test {
     if (child == 0) {
       options_.resume_seconds = 0;  // a point after each chunk
       PreprocessEvents events;
-      events.stop = [chunks, seen = 0]() mutable {
-        if (++seen > chunks) ::kill(::getpid(), SIGKILL);
+      bool begun = false;  // lines may be counted before
+      events.progress = [&begun](const PreprocessProgress&) { begun = true; };
+      events.stop = [chunks, &begun, seen = 0]() mutable {
+        if (begun && ++seen > chunks) ::kill(::getpid(), SIGKILL);
         return false;
       };
       preprocess(options_, *tokenizer_, events);
@@ -214,6 +216,96 @@ TEST_F(ResumeTest, RefusesASecondProcessAndFilesThatLostBytes) {
               HasSubstr("delete the .resume file beside it to begin anew"));
   fs::remove(folder_ / "out.resume");
   EXPECT_EQ(preprocess(options_, *tokenizer_).documents, 300);
+}
+
+// An earlier data set stands under the prefix: it is never taken for what the run before had written.
+TEST_F(ResumeTest, LeavesAnEarlierDataSetAloneWhenTemporaryFilesAreGone) {
+  options_.json_keys = {"text"};
+  preprocess(options_, *tokenizer_);
+  const auto earlier = outputs_in(folder_ / "");
+  options_.append_eod = false;
+  const std::string bin = "out_text_document.bin";
+  for (const auto& gone :
+       {std::vector<std::string>{"tokens"}, {"lengths"}, {"documents"}, {"tokens", "lengths", "documents"}}) {
+    ASSERT_TRUE(killed_after(4));
+    for (const std::string& what : gone)
+      ASSERT_TRUE(fs::remove(folder_ / (bin + "." + what + ".part"))) << what;
+    const auto left = outputs_in(folder_ / "");
+    EXPECT_THAT(message_of<DataError>([&] { preprocess(options_, *tokenizer_); }),
+                HasSubstr("got no such file; delete the .resume file beside it to begin anew"));
+    EXPECT_TRUE(outputs_in(folder_ / "") == left) << gone.size();
+    for (const auto& [name, bytes] : earlier) EXPECT_TRUE(left.at(name) == bytes) << name;
+    fs::remove(folder_ / "out.resume");
+  }
+
+  // All input is read and no name given yet.
+  const fs::path idx = folder_ / "out_text_document.idx";
+  fs::remove(idx);
+  fs::create_directories(idx / "in the way");
+  EXPECT_THROW(preprocess(options_, *tokenizer_), ConfigError);
+  fs::remove_all(idx);
+  for (const auto& [name, bytes] : earlier) std::ofstream(folder_ / name, std::ios::binary) << bytes;
+  for (const char* what : {"tokens", "lengths"}) {
+    ASSERT_TRUE(fs::remove(folder_ / (bin + "." + what + ".part"))) << what;
+    EXPECT_THAT(message_of<DataError>([&] { preprocess(options_, *tokenizer_); }),
+                HasSubstr("delete the .resume file beside it to begin anew"));
+    for (const auto& [name, bytes] : earlier) EXPECT_TRUE(read_file(folder_ / name) == bytes) << what << name;
+  }
+}
+
+// A disk or network that fails on the way is no matter of what the inputs hold.
+TEST_F(ResumeTest, GoesOnAfterAnInputThatCouldNotBeRead) {
+  const auto expected = undisturbed();
+  options_.resume_seconds = 0;
+  const fs::path input = folder_ / "in1.jsonl", away = folder_ / "away";
+  for (const bool gone : {true, false}) {
+    PreprocessEvents events;
+    events.stop = [&, seen = 0]() mutable {
+      if (++seen != 2) return false;
+      fs::rename(input, away);
+      if (!gone) fs::create_directory(input);  // opens, and no byte of it can be read
+      return false;
+    };
+    EXPECT_THAT(message_of<Error>([&] { preprocess(options_, *tokenizer_, events); }),
+                HasSubstr(gone ? "cannot be opened; No such file"
+                               : "the system must be able to read it; got Is a directory"));
+    EXPECT_TRUE(fs::exists(folder_ / "out.resume"));
+    if (!gone) fs::remove(input);
+    fs::rename(away, input);
+    std::int64_t from = -1;
+    events = {};
+    events.progress = [&from](const PreprocessProgress& p) { from = from < 0 ? p.documents : from; };
+    preprocess(options_, *tokenizer_, events);
+    EXPECT_GT(from, 0);
+    EXPECT_TRUE(outputs_in(folder_ / "") == expected) << gone;
+    for (const auto& [name, bytes] : expected) fs::remove(folder_ / name);
+  }
+}
+
+TEST_F(ResumeTest, StopsWhileLinesAreCountedAndWhilePartitionsArePutTogether) {
+  options_.partitions = 3;
+  options_.keep_sequential = true;
+  const auto expected = undisturbed();
+  bool begun = false;
+  std::int64_t documents = 0, asked = 0;
+  PreprocessEvents events;
+  events.progress = [&](const PreprocessProgress& p) {
+    begun = true;
+    documents = p.documents;
+  };
+  events.stop = [&] { return !begun && ++asked == 3; };
+  EXPECT_THAT(message_of<StopRequested>([&] { preprocess(options_, *tokenizer_, events); }),
+              HasSubstr("lines were counted; the same command counts them anew"));
+  EXPECT_FALSE(begun);
+  EXPECT_TRUE(outputs_in(folder_ / "").empty());
+
+  asked = 0;
+  events.stop = [&] { return documents == 300 && ++asked == 3; };  // first asked behind the last chunk
+  EXPECT_THAT(message_of<StopRequested>([&] { preprocess(options_, *tokenizer_, events); }),
+              HasSubstr("while partitions were put together"));
+  EXPECT_FALSE(fs::exists(folder_ / "out_text_document.idx"));
+  preprocess(options_, *tokenizer_);
+  EXPECT_TRUE(outputs_in(folder_ / "") == expected);
 }
 
 // What a kill or a full disk cut off at the end of the journal is not read.

@@ -20,6 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kIndexHeader = 34;  ///< magic, version, type, both counts
+
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -68,13 +70,29 @@ bool pack(TokenType type, std::span<const std::int32_t> ids, std::vector<std::by
                   reason, path.string()));
 }
 
+[[noreturn]] void refuse_lost(const fs::path& path, std::int64_t bytes, const std::string& got) {
+  throw DataError(
+      fmt::format("{}: must hold the {} bytes that a run before had written; got {}; delete the .resume file "
+                  "beside it to begin anew",
+                  path.string(), bytes, got));
+}
+
+/// A file with its last name, which may also be of another data set.
+void require_size(const fs::path& path, std::int64_t bytes) {
+  std::error_code error;
+  const auto size = static_cast<std::int64_t>(fs::file_size(path, error));
+  if (error || size != bytes) refuse_lost(path, bytes, error ? error.message() : std::to_string(size));
+}
+
 }  // namespace
 
 class IndexedDatasetBuilder::Part {
  public:
-  /// Holds the first `size` bytes of what the file had; nobody else may have it open as a Part.
-  Part(fs::path path, std::int64_t size) : path_(std::move(path)) {
-    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  /// Holds the first `size` bytes of what the file had; nobody else may have it open as a Part. One that goes
+  /// on must be there, and stays unless keep(false) is said.
+  Part(fs::path path, std::int64_t size, bool goes_on) : path_(std::move(path)), keep_(goes_on) {
+    const int fd = ::open(path_.c_str(), O_RDWR | (goes_on ? 0 : O_CREAT) | O_CLOEXEC, 0666);
+    if (fd < 0 && goes_on && errno == ENOENT) refuse_lost(path_, size, "no such file");
     if (fd < 0) refuse(path_, std::strerror(errno));
     file_ = ::fdopen(fd, "rb+");
     if (file_ == nullptr) {
@@ -133,11 +151,7 @@ class IndexedDatasetBuilder::Part {
           path_.string()));
     struct stat about {};
     if (::fstat(fd, &about) != 0) fail();
-    if (about.st_size < size)
-      throw DataError(
-          fmt::format("{}: must hold at least the {} bytes that were written; got {}; delete the "
-                      ".resume file beside it to begin anew",
-                      path_.string(), size, about.st_size));
+    if (about.st_size < size) refuse_lost(path_, size, std::to_string(about.st_size));
     if (::ftruncate(fd, size) != 0 || std::fseek(file_, 0, SEEK_END) != 0) fail();
   }
 
@@ -152,14 +166,15 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenTyp
   const fs::path folder = bin_path(prefix).parent_path();
   if (!folder.empty()) fs::create_directories(folder, error);
   if (error) refuse(folder, error.message());
-  open_parts({0, -1, 0});
+  open_parts({0, -1, 0}, false);
   documents_->write(bytes_of(std::int64_t{0}));
 }
 
 // finalize() gives .bin its name, then .idx, then removes the lengths, then the document starts: without
-// lengths it is done, and with them all of it can be done once more.
+// lengths it is done, and with them all of it can be done once more. Before it began, what carries the last
+// names is an earlier data set and stays.
 IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenType type,
-                                             const WrittenCounts& written)
+                                             const WrittenCounts& written, bool complete)
     : prefix_(prefix),
       type_(type),
       multimodal_(false),
@@ -167,21 +182,27 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenTyp
       num_document_starts_(written.documents + 1),
       num_tokens_(written.tokens) {
   std::error_code error;
-  if (!fs::exists(part_path("lengths"), error) && fs::exists(idx_path(prefix), error)) {
+  const std::int64_t bytes = written.tokens * item_size(type);
+  if (complete && !fs::exists(part_path("lengths"), error)) {
+    require_size(bin_path(prefix), bytes);
+    require_size(idx_path(prefix), kIndexHeader + written.sequences * 12 + num_document_starts_ * 8);
     fs::remove(part_path("documents"), error);
     return;
   }
-  if (!fs::exists(part_path("tokens"), error)) fs::rename(bin_path(prefix), part_path("tokens"), error);
-  open_parts(written);
+  if (complete && !fs::exists(part_path("tokens"), error)) {
+    require_size(bin_path(prefix), bytes);
+    fs::rename(bin_path(prefix), part_path("tokens"), error);
+  }
+  open_parts(written, true);
 }
 
 fs::path IndexedDatasetBuilder::part_path(const char* what) const {
   return fmt::format("{}.{}.part", bin_path(prefix_).string(), what);
 }
 
-void IndexedDatasetBuilder::open_parts(const WrittenCounts& written) {
-  const auto part = [this](const char* what, std::int64_t size) {
-    return std::make_unique<Part>(part_path(what), size);
+void IndexedDatasetBuilder::open_parts(const WrittenCounts& written, bool goes_on) {
+  const auto part = [&](const char* what, std::int64_t size) {
+    return std::make_unique<Part>(part_path(what), size, goes_on);
   };
   bin_ = part("tokens", written.tokens * item_size(type_));
   lengths_ = part("lengths", written.sequences * 4);
@@ -241,7 +262,7 @@ void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> ids,
   end_document();
 }
 
-void IndexedDatasetBuilder::add_index(const IndexedDataset& other) {
+void IndexedDatasetBuilder::add_index(const IndexedDataset& other, const std::function<void()>& between) {
   if (other.type() != type_)
     throw DataError(
         fmt::format("{}: data sets that are merged must have one type; got {} and {} of {}; preprocess both "
@@ -252,6 +273,7 @@ void IndexedDatasetBuilder::add_index(const IndexedDataset& other) {
   const auto forget_after = [&](std::int64_t bytes) {
     if (read += bytes; read < kForget) return;
     other.forget_pages();
+    if (between) between();
     read = 0;
   };
   const std::int64_t shift = num_sequences_;
@@ -296,7 +318,7 @@ void IndexedDatasetBuilder::write_index(Part& out) {
 
 void IndexedDatasetBuilder::finalize() {
   if (lengths_ == nullptr) return;  // the builder that this one goes on from had done so
-  Part idx(idx_path(prefix_).string() + ".part", 0);
+  Part idx(idx_path(prefix_).string() + ".part", 0, false);
   write_index(idx);
   idx.sync();
   bin_->sync();

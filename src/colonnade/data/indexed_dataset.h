@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -101,9 +102,12 @@ struct WrittenCounts {
 class IndexedDatasetBuilder {
  public:
   IndexedDatasetBuilder(const std::string& prefix, TokenType type, bool multimodal = false);
-  /// Goes on behind `written` in the temporary files of a builder that was killed after sync() said so, or in
-  /// its finalize(); what it wrote later is cut off. Throws DataError when the files hold less.
-  IndexedDatasetBuilder(const std::string& prefix, TokenType type, const WrittenCounts& written);
+  /// Goes on behind `written` in the temporary files of a builder that was killed after sync() said so; what
+  /// it wrote later is cut off. With `complete` it may have been killed in its finalize(). The temporary
+  /// files stay unless keep_parts(false) is said. Throws DataError when one is gone or holds less, and
+  /// touches nothing that carries a last name.
+  IndexedDatasetBuilder(const std::string& prefix, TokenType type, const WrittenCounts& written,
+                        bool complete);
   ~IndexedDatasetBuilder();
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
@@ -115,8 +119,9 @@ class IndexedDatasetBuilder {
   /// Appends one document of ids, cut into sequences of `lengths`. Throws DataError when an id does not
   /// fit the type.
   void add_document(std::span<const std::int32_t> ids, std::span<const std::int32_t> lengths);
-  /// Appends a whole data set of the same type. Pages of `other` are let go on the way.
-  void add_index(const IndexedDataset& other);
+  /// Appends a whole data set of the same type. Pages of `other` are let go on the way, every 64 MB, and
+  /// `between` is called then: what it throws ends the work.
+  void add_index(const IndexedDataset& other, const std::function<void()>& between = {});
   /// What was added is on the disk when it returns; the counts are all that is needed to go on from there.
   WrittenCounts sync();
   /// Whether the temporary files stay for another builder to go on with when this one ends without
@@ -133,7 +138,7 @@ class IndexedDatasetBuilder {
   class Part;
 
   [[nodiscard]] std::filesystem::path part_path(const char* what) const;
-  void open_parts(const WrittenCounts& written);
+  void open_parts(const WrittenCounts& written, bool goes_on);
   void write_index(Part& out);
 
   std::string prefix_;

@@ -213,15 +213,26 @@ std::string settings_of(const PreprocessOptions& options) {
       .dump();
 }
 
-std::int64_t lines_of(const PreprocessOptions& options) {
+std::int64_t lines_of(const PreprocessOptions& options, const std::function<bool()>& stop) {
   std::int64_t lines = 0;
   LineChunk chunk;
   for (const fs::path& input : options.inputs) {
     LineReader reader(input, static_cast<std::size_t>(options.chunk_bytes),
                       static_cast<std::size_t>(options.longest_line));
-    while (reader.next(chunk)) lines += count_lines(chunk);
+    while (reader.next(chunk)) {
+      lines += count_lines(chunk);
+      if (stop && stop())
+        throw StopRequested(fmt::format(
+            "preprocess: stopped by a signal after {} lines were counted; the same command counts them anew",
+            lines));
+    }
   }
   return lines;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
 }
 
 /// Chunks of all workers must fit what is encoded at a time; the limit of a line is known by whole chunks.
@@ -244,24 +255,28 @@ PreprocessProgress run_with(const PreprocessOptions& options, const Tokenizer& t
   for (const fs::path& input : options.inputs)
     point.progress.total_bytes += static_cast<std::int64_t>(fs::file_size(input));
   const bool count = options.partitions > 1 && options.keep_sequential && !point.complete;
-  PreprocessOutput output(options, token_type_for(tokenizer.vocab_size()), count ? lines_of(options) : 0,
-                          last ? &*last : nullptr);
+  PreprocessOutput output(options, token_type_for(tokenizer.vocab_size()),
+                          count ? lines_of(options, events.stop) : 0, last ? &*last : nullptr);
   output.keep_parts(last.has_value());
-  try {
-    if (!point.complete) {
-      point = Pipeline(options, tokenizer, events, std::move(point), &output, &journal).run();
+  if (!point.complete) {
+    Pipeline pipeline(options, tokenizer, events, std::move(point), &output, &journal);
+    try {
+      point = pipeline.run();
       output.require_tokens(point.progress.documents);
-      point.complete = true;
-      point.sets = output.sync();
-      journal.add(point);
-      output.keep_parts(true);
+    } catch (const DataError&) {
+      // What the inputs hold goes away only with other inputs; one that is gone may come back with its disk.
+      if (std::ranges::all_of(options.inputs, is_there)) {
+        output.keep_parts(false);
+        journal.remove();
+      }
+      throw;
     }
-    output.finish();
-  } catch (const DataError&) {  // goes away only with other inputs or settings
-    output.keep_parts(false);
-    journal.remove();
-    throw;
+    point.complete = true;
+    point.sets = output.sync();
+    journal.add(point);
+    output.keep_parts(true);
   }
+  output.finish(events.stop);
   journal.remove();
   return point.progress;
 }
@@ -271,6 +286,7 @@ PreprocessProgress run_with(const PreprocessOptions& options, const Tokenizer& t
 PreprocessProgress preprocess(const PreprocessOptions& given, const Tokenizer& tokenizer,
                               const PreprocessEvents& events) {
   check(given, tokenizer);
+  allow_open_files(given);
   const PreprocessOptions options = with_chunks(given);
   PreprocessJournal journal(options.output_prefix, settings_of(options));
   try {

@@ -55,8 +55,9 @@ struct PreprocessEvents {
 /// options or changed inputs it begins anew.
 ///
 /// Throws DataError that names the file and line of the first line that cannot be used (unless they are
-/// skipped), or when the inputs hold no token under a key; then no output file is left. Throws ConfigError
-/// for options that contradict.
+/// skipped), or when the inputs hold no token under a key; then no output file is left. Throws Error when the
+/// system cannot read an input; then the same call goes on. Throws ConfigError for options that contradict,
+/// and for more partitions than this process may have files open: its limit is raised as far as it may be.
 PreprocessProgress preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                               const PreprocessEvents& events = {});
 

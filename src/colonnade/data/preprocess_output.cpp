@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,6 +105,20 @@ void PreprocessJournal::remove() {
   has_point_ = false;
 }
 
+void allow_open_files(const PreprocessOptions& options) {
+  constexpr rlim_t kOthers = 32;  // inputs, the journal, an index, what the process has open already
+  const auto sets = static_cast<rlim_t>(options.partitions) * options.json_keys.size();
+  const rlim_t needed = 3 * sets + kOthers;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= needed) return;
+  throw ConfigError(fmt::format(
+      "--partitions: each of them holds 3 files open for each key; got {} partitions and {} keys, which need {} "
+      "files, and a limit of {} (ulimit -Hn); ask for fewer partitions or raise the limit",
+      options.partitions, options.json_keys.size(), needed, limit.rlim_max));
+}
+
 PreprocessOutput::PreprocessOutput(const PreprocessOptions& options, TokenType type, std::int64_t lines,
                                    const PreprocessPoint* from)
     : options_(options), type_(type) {
@@ -112,9 +127,9 @@ PreprocessOutput::PreprocessOutput(const PreprocessOptions& options, TokenType t
   for (std::int64_t partition = 0; partition < options.partitions; ++partition) {
     for (std::size_t key = 0; key < options.json_keys.size(); ++key) {
       const std::string prefix = prefix_of(key, options.partitions == 1 ? -1 : partition);
-      builders_.push_back(from == nullptr
-                              ? std::make_unique<IndexedDatasetBuilder>(prefix, type)
-                              : std::make_unique<IndexedDatasetBuilder>(prefix, type, from->sets.at(next++)));
+      builders_.push_back(from == nullptr ? std::make_unique<IndexedDatasetBuilder>(prefix, type)
+                                          : std::make_unique<IndexedDatasetBuilder>(
+                                                prefix, type, from->sets.at(next++), from->complete));
     }
   }
 }
@@ -170,13 +185,18 @@ void PreprocessOutput::require_tokens(std::int64_t documents) const {
   }
 }
 
-void PreprocessOutput::finish() {
+void PreprocessOutput::finish(const std::function<bool()>& stop) {
+  const auto ask = [&stop] {
+    if (stop && stop())
+      throw StopRequested(
+          "preprocess: stopped by a signal while partitions were put together; the same command goes on there");
+  };
   for (const auto& each : builders_) each->finalize();
   if (options_.partitions == 1) return;
   for (std::size_t key = 0; key < options_.json_keys.size(); ++key) {
     IndexedDatasetBuilder merged(prefix_of(key, -1), type_);
     for (std::int64_t i = 0; i < options_.partitions; ++i)
-      merged.add_index(IndexedDataset(prefix_of(key, i)));
+      merged.add_index(IndexedDataset(prefix_of(key, i)), ask);
     merged.finalize();
   }
 }

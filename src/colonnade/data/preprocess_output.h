@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,10 @@ class PreprocessJournal {
   bool replaced_ = false, has_point_ = false;
 };
 
+/// Raises how many files this process may have open, where partitions need more. Throws ConfigError that
+/// names --partitions and the limit when that is too few.
+void allow_open_files(const PreprocessOptions& options);
+
 /// The data sets PREFIX_<key>_<level>; with partitions each of them as PREFIX_<i>_<key>_<level> first.
 class PreprocessOutput {
  public:
@@ -71,8 +76,9 @@ class PreprocessOutput {
   void keep_parts(bool keep);
   /// Throws DataError when a key has no tokens.
   void require_tokens(std::int64_t documents) const;
-  /// Gives all files their names and puts partitions together.
-  void finish();
+  /// Gives all files their names and puts partitions together. Throws StopRequested when `stop` says so on
+  /// the way; it can be done once more then.
+  void finish(const std::function<bool()>& stop);
 
  private:
   [[nodiscard]] std::string prefix_of(std::size_t key, std::int64_t partition) const;

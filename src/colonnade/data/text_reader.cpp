@@ -23,8 +23,9 @@ class PlainReader final : public ByteReader {
  public:
   explicit PlainReader(const std::filesystem::path& path) : path_(path.string()) {
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0)
+    if (fd_ < 0 && errno == ENOENT)
       throw DataError(fmt::format("{}: cannot be opened; {}; check --input", path_, std::strerror(errno)));
+    if (fd_ < 0) unreadable();
   }
   ~PlainReader() override { ::close(fd_); }
 
@@ -35,12 +36,11 @@ class PlainReader final : public ByteReader {
         file_bytes_ += n;
         return static_cast<std::size_t>(n);
       }
-      if (errno != EINTR) throw DataError(fmt::format("{}: cannot be read; {}", path_, std::strerror(errno)));
+      if (errno != EINTR) unreadable();
     }
   }
   void skip(std::int64_t bytes) override {
-    if (::lseek(fd_, bytes, SEEK_CUR) < 0)
-      throw DataError(fmt::format("{}: cannot be read; {}", path_, std::strerror(errno)));
+    if (::lseek(fd_, bytes, SEEK_CUR) < 0) unreadable();
     file_bytes_ += bytes;
   }
   [[nodiscard]] std::int64_t file_bytes() const override { return file_bytes_; }
@@ -56,6 +56,13 @@ class PlainReader final : public ByteReader {
   }
 
  private:
+  /// The file itself may be whole.
+  [[noreturn]] void unreadable() const {
+    throw Error(
+        fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
+                    path_, std::strerror(errno)));
+  }
+
   std::string path_;
   int fd_ = -1;
   std::int64_t file_bytes_ = 0;

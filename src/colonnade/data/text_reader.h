@@ -16,9 +16,10 @@ class ByteReader {
   ByteReader(const ByteReader&) = delete;
   ByteReader& operator=(const ByteReader&) = delete;
   virtual ~ByteReader() = default;
-  /// Throws DataError when the file cannot be opened.
+  /// Throws DataError when there is no such file, Error when the system cannot open it.
   static std::unique_ptr<ByteReader> open(const std::filesystem::path& path);
-  /// Fills up to `size` bytes; 0 at the end. Throws DataError when the file is damaged or cut.
+  /// Fills up to `size` bytes; 0 at the end. Throws DataError when the file is damaged or cut, Error when the
+  /// system cannot read it.
   virtual std::size_t read(char* out, std::size_t size) = 0;
   /// Passes over the next bytes, or what is left of them. Throws as read().
   virtual void skip(std::int64_t bytes);
