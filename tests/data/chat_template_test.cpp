@@ -76,26 +76,81 @@ TEST(ChatTemplate, WritesWhatTransformersWrites) {
   EXPECT_GT(refused, 100);
 }
 
+/// Ids and 1 for those of answers.
+std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> ids_and_mask(const Chat& chat,
+                                                                             const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids, mask;
+  for (const std::int32_t id : marked_ids(chat, tokenizer)) {
+    ids.push_back(id < 0 ? ~id : id);
+    mask.push_back(id < 0 ? 1 : 0);
+  }
+  return {ids, mask};
+}
+
+/// The second of three contents written back to back is an answer.
+Chat chat_of(const std::array<std::string, 3>& contents) {
+  const std::size_t begin = contents[0].size();
+  return {contents[0] + contents[1] + contents[2], {{begin, begin + contents[1].size()}}};
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const std::string& name) {
+  const bool pieces = name.ends_with(".model");
+  return make_tokenizer({.type = pieces ? "SentencePieceTokenizer" : "HuggingFaceTokenizer",
+                         .model = vector_path("tokenizers/" + name + (pieces ? "" : ".json"))});
+}
+
 TEST(ChatTemplate, MasksAreThoseOfTransformers) {
   int compared = 0;
   for (const json& expected : lines_of("masks.jsonl")) {
-    const auto tokenizer = make_tokenizer(
-        {.type = "HuggingFaceTokenizer",
-         .model = vector_path("tokenizers/" + expected["tokenizer"].get<std::string>() + ".json")});
+    const auto tokenizer = tokenizer_of(expected["tokenizer"]);
     const json line = {{"messages", expected["messages"]}};
-    const auto marked = marked_ids(
+    const auto [ids, mask] = ids_and_mask(
         template_of(expected["template"], "<|begin_of_text|>").chat(read_conversation(line.dump())),
         *tokenizer);
-    std::vector<std::int32_t> ids, mask;
-    for (const std::int32_t id : marked) {
-      ids.push_back(id < 0 ? ~id : id);
-      mask.push_back(id < 0 ? 1 : 0);
-    }
     EXPECT_EQ(ids, expected["ids"].get<std::vector<std::int32_t>>()) << line;
     EXPECT_EQ(mask, expected["mask"].get<std::vector<std::int32_t>>()) << line;
     ++compared;
   }
   EXPECT_GT(compared, 50);
+}
+
+TEST(ChatTemplate, TokensThatOverlapAnAnswerAreMarked) {
+  std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
+  int compared = 0;
+  for (const json& expected : lines_of("overlaps.jsonl")) {
+    auto& tokenizer = tokenizers[expected["tokenizer"]];
+    if (tokenizer == nullptr) tokenizer = tokenizer_of(expected["tokenizer"]);
+    const auto [ids, mask] = ids_and_mask(chat_of(expected["contents"]), *tokenizer);
+    EXPECT_EQ(ids, expected["ids"].get<std::vector<std::int32_t>>()) << expected;
+    EXPECT_EQ(mask, expected["mask"].get<std::vector<std::int32_t>>()) << expected;
+    ++compared;
+  }
+  EXPECT_GT(compared, 400);
+}
+
+TEST(ChatTemplate, CharactersThatAreNormalizedOverABorderAreMarked) {
+  const auto qwen = tokenizer_of("qwen2_bpe");
+  for (const auto& contents : {std::array<std::string, 3>{"1e", "\u0301", "2"}, {"1", "e", "\u03012"}}) {
+    const auto [ids, mask] = ids_and_mask(chat_of(contents), *qwen);
+    EXPECT_EQ(ids, qwen->encode("1\u00e92"));
+    std::vector<std::int32_t> marked;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (mask[i] == 1) marked.push_back(ids[i]);
+    EXPECT_FALSE(marked.empty());
+    EXPECT_EQ(mask.front(), 0);
+    EXPECT_EQ(mask.back(), 0);
+  }
+}
+
+TEST(ChatTemplate, PiecesOfSentencePieceAreFoundByTheirText) {
+  for (const char* name : {"llama2_sp_bpe.model", "sp_unigram.model"}) {
+    const auto tokenizer = tokenizer_of(name);
+    const auto [ids, mask] = ids_and_mask(chat_of({"the cat", " is", " here"}), *tokenizer);
+    std::string marked;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (mask[i] == 1) marked += tokenizer->bytes_of(ids[i]);
+    EXPECT_EQ(marked, " is") << name;
+  }
 }
 
 TEST(ChatTemplate, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
