@@ -182,6 +182,30 @@ TEST(ChatTemplate, ConversationsWithoutAnswersAreRefused) {
               HasSubstr("must write an answer in a loop over messages"));
 }
 
+TEST(ChatTemplate, OfEqualKeysTheLastCounts) {
+  const Conversation chat = read_conversation(
+      R"({"messages": 1, "messages": [{"role": "user", "content": "a", "role": "assistant", "content": "b"}], "tools": 3, "tools": [1]})");
+  EXPECT_EQ(chat.roles, std::vector<std::string>{"assistant"});
+  const ChatTemplate shown("T", "{{ messages }}{{ tools }}", {});
+  EXPECT_EQ(shown.render(chat, false).text, "[{'role': 'assistant', 'content': 'b'}][1]");
+}
+
+TEST(ChatTemplate, EdgesOfPython) {
+  EXPECT_EQ(rendered("{{ ' a  b '.split(none, 1) }}"), "['a', 'b ']");
+  EXPECT_EQ(rendered("{{ ' a '.split(none, 1) }}"), "['a']");
+  EXPECT_EQ(rendered("{{ '\x7f' | tojson(ensure_ascii=true) }}"), "\"\\u007f\"");
+  EXPECT_EQ(rendered("{{ -0.0 }} {{ +(-0.0) }} {{ -1.5 }} {{ -0 }}"), "-0.0 -0.0 -1.5 0");
+  EXPECT_EQ(rendered("{{ ['b', 'A', 'a', 'B'] | unique | list }}"), "['b', 'A']");
+  EXPECT_EQ(rendered("{{ (1).name is defined }}"), "False");
+}
+
+TEST(ChatTemplate, ManyMembersAreReadInLinearTime) {
+  std::string line = R"({"messages": [{"role": "user")";
+  for (int i = 0; i < 200000; ++i) line += fmt::format(R"(, "member {}": {})", i, i);
+  const Conversation chat = read_conversation(line + "}]}");
+  EXPECT_EQ(chat.messages.list()->items[0].mapping()->items.size(), 200001);
+}
+
 TEST(ChatTemplate, LinesThatAreNoConversationsSayWhatIsMissing) {
   const std::pair<const char*, const char*> kLines[] = {
       {"{", "must be JSON"},
@@ -221,6 +245,9 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
       {"{{ 9223372036854775 * 9223372036854775 }}", "64 bits"},
       {"{{ 1 | tojson(indnet=2) }}", "no argument 'indnet'"},
       {"{{ 'x'.__class__ }}", "closed to templates"},
+      {"{{ (2).real }}", "'.real' of an integer is not understood"},
+      {"{{ true['imag'] }}", "'.imag' of a boolean"},
+      {"{{ (2.5).is_integer() }}", "is_integer"},
       {"{{ messages[0].items }}", "must be called"},
       {"{{ raise_exception('no tools') }}", "refuses the conversation; got 'no tools'"},
       {"{% if true %}", "{% endif %} must be here; got the end of the template"},
@@ -260,6 +287,9 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
        "200 million bytes"},
       {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "200 million bytes"},
       {"{{ 'a' * 900000000000000000 }}", "200 million bytes"},
+      {"{% set ns = namespace(x=['a' * 2000000]) %}{% for i in range(9) %}{% set "
+       "ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | unique | list }}",
+       "200 million bytes"},
       {"{{ range(1, 100000000000) }}", "at most 100000 numbers"},
       {"{% set a = namespace() %}{% set a.a = a %}{{ a }}", "only data"},
   };
@@ -303,6 +333,8 @@ TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
   write("chat_template.jinja", "d");
   EXPECT_EQ(source(), "d");
   EXPECT_EQ(source("{{ 1 }}"), "{{ 1 }}");
+  const std::string longer = "{{ '" + std::string(300, 'a') + "' }}";  // than a name of a file may be
+  EXPECT_EQ(source(longer), longer);
   write("own.jinja", "e");
   EXPECT_EQ(source(folder / "own.jinja"), "e");
   EXPECT_THAT(message_of<ConfigError>([&] { (void)source("nowhere.jinja"); }),
