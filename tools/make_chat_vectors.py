@@ -11,6 +11,7 @@ import random
 import sys
 
 import jinja2
+import tokenizers
 import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -19,6 +20,22 @@ sys.path.insert(0, str(ROOT / "tests/data"))
 from chat_templates_like_transformers import SPECIAL, conversation, theirs  # noqa: E402
 
 MASKED = {"qwen2_bpe": "chatml_marked", "llama3_bpe": "llama3_marked"}
+
+# Contents written back to back, the second one an answer: no border needs to be one of tokens.
+PARTS = ["   ", " ", "  ", "</", "<", "--_", "_", "-", "ing", "ef", "e", "th", "the ", " a", "\n", "\n\n", "\t", "12", "345", "'s", "'", "\u00e9", "e\u0301x", "\u4e16\u754c", "\U0001f642", ".", "=", "==="]
+FIXED = [["   ", "</", "ing"], ["--_", "   ", "ef"]]
+OVERLAPS = {"gpt2_bpe": "<|endoftext|>", "llama3_bpe": "<|eot_id|>", "qwen2_bpe": "<|im_end|>", "llama2_json": "</s>"}
+
+
+def overlaps():
+    for name, end in OVERLAPS.items():
+        tokenizer = tokenizers.Tokenizer.from_file(str(ROOT / f"tests/vectors/tokenizers/{name}.json"))
+        tokenizer.post_processor = tokenizers.processors.Sequence([])  # those of byte-level models shorten offsets
+        draw = random.Random(f"overlap {name}")
+        for contents in FIXED + [["".join(draw.choice(PARTS + [end]) for _ in range(draw.randint(1, 4))) for _ in range(3)] for _ in range(100)]:
+            made = tokenizer.encode("".join(contents), add_special_tokens=False)
+            first, last = len(contents[0]), len(contents[0]) + len(contents[1])
+            yield {"tokenizer": name, "contents": contents, "ids": made.ids, "mask": [int(begin < last and end > first) for begin, end in made.offsets]}
 
 
 def main() -> None:
@@ -43,6 +60,7 @@ def main() -> None:
                     continue
                 if any(made["assistant_masks"]):
                     file.write(json.dumps({"tokenizer": name, "template": template, "messages": chat["messages"], "ids": made["input_ids"], "mask": made["assistant_masks"]}) + "\n")
+    (OUT / "overlaps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in overlaps()))
     manifest = {"made_by": "tools/make_chat_vectors.py", "transformers": transformers.__version__, "jinja2": jinja2.__version__, "special": SPECIAL}
     (OUT / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 

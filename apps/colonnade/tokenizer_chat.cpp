@@ -64,11 +64,17 @@ int tokenizer_chat(const Arguments& arguments) {
   ChatFlags flags;
   add_chat_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
+  const std::string& format = flags.choice.format;
+  if (!flags.choice.given.empty() && !format.empty() && format != "default")
+    throw ConfigError(fmt::format(
+        "--chat-template: is read with --sft-tokenizer-prompt-format default; got {}; leave one of them out",
+        format));
   flags.choice.model = flags.options.model;
   const auto chat_template = data::chat::read_template(flags.choice);
   const auto tokenizer = flags.ids ? data::make_tokenizer(flags.options) : nullptr;
   int code = kExitDone;
   for (std::string line; std::getline(std::cin, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::json result;
     try {
       result = shown(chat_template, line, flags.prompt, tokenizer.get());

@@ -76,26 +76,81 @@ TEST(ChatTemplate, WritesWhatTransformersWrites) {
   EXPECT_GT(refused, 100);
 }
 
+/// Ids and 1 for those of answers.
+std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> ids_and_mask(const Chat& chat,
+                                                                             const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids, mask;
+  for (const std::int32_t id : marked_ids(chat, tokenizer)) {
+    ids.push_back(id < 0 ? ~id : id);
+    mask.push_back(id < 0 ? 1 : 0);
+  }
+  return {ids, mask};
+}
+
+/// The second of three contents written back to back is an answer.
+Chat chat_of(const std::array<std::string, 3>& contents) {
+  const std::size_t begin = contents[0].size();
+  return {contents[0] + contents[1] + contents[2], {{begin, begin + contents[1].size()}}};
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const std::string& name) {
+  const bool pieces = name.ends_with(".model");
+  return make_tokenizer({.type = pieces ? "SentencePieceTokenizer" : "HuggingFaceTokenizer",
+                         .model = vector_path("tokenizers/" + name + (pieces ? "" : ".json"))});
+}
+
 TEST(ChatTemplate, MasksAreThoseOfTransformers) {
   int compared = 0;
   for (const json& expected : lines_of("masks.jsonl")) {
-    const auto tokenizer = make_tokenizer(
-        {.type = "HuggingFaceTokenizer",
-         .model = vector_path("tokenizers/" + expected["tokenizer"].get<std::string>() + ".json")});
+    const auto tokenizer = tokenizer_of(expected["tokenizer"]);
     const json line = {{"messages", expected["messages"]}};
-    const auto marked = marked_ids(
+    const auto [ids, mask] = ids_and_mask(
         template_of(expected["template"], "<|begin_of_text|>").chat(read_conversation(line.dump())),
         *tokenizer);
-    std::vector<std::int32_t> ids, mask;
-    for (const std::int32_t id : marked) {
-      ids.push_back(id < 0 ? ~id : id);
-      mask.push_back(id < 0 ? 1 : 0);
-    }
     EXPECT_EQ(ids, expected["ids"].get<std::vector<std::int32_t>>()) << line;
     EXPECT_EQ(mask, expected["mask"].get<std::vector<std::int32_t>>()) << line;
     ++compared;
   }
   EXPECT_GT(compared, 50);
+}
+
+TEST(ChatTemplate, TokensThatOverlapAnAnswerAreMarked) {
+  std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
+  int compared = 0;
+  for (const json& expected : lines_of("overlaps.jsonl")) {
+    auto& tokenizer = tokenizers[expected["tokenizer"]];
+    if (tokenizer == nullptr) tokenizer = tokenizer_of(expected["tokenizer"]);
+    const auto [ids, mask] = ids_and_mask(chat_of(expected["contents"]), *tokenizer);
+    EXPECT_EQ(ids, expected["ids"].get<std::vector<std::int32_t>>()) << expected;
+    EXPECT_EQ(mask, expected["mask"].get<std::vector<std::int32_t>>()) << expected;
+    ++compared;
+  }
+  EXPECT_GT(compared, 400);
+}
+
+TEST(ChatTemplate, CharactersThatAreNormalizedOverABorderAreMarked) {
+  const auto qwen = tokenizer_of("qwen2_bpe");
+  for (const auto& contents : {std::array<std::string, 3>{"1e", "\u0301", "2"}, {"1", "e", "\u03012"}}) {
+    const auto [ids, mask] = ids_and_mask(chat_of(contents), *qwen);
+    EXPECT_EQ(ids, qwen->encode("1\u00e92"));
+    std::vector<std::int32_t> marked;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (mask[i] == 1) marked.push_back(ids[i]);
+    EXPECT_FALSE(marked.empty());
+    EXPECT_EQ(mask.front(), 0);
+    EXPECT_EQ(mask.back(), 0);
+  }
+}
+
+TEST(ChatTemplate, PiecesOfSentencePieceAreFoundByTheirText) {
+  for (const char* name : {"llama2_sp_bpe.model", "sp_unigram.model"}) {
+    const auto tokenizer = tokenizer_of(name);
+    const auto [ids, mask] = ids_and_mask(chat_of({"the cat", " is", " here"}), *tokenizer);
+    std::string marked;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (mask[i] == 1) marked += tokenizer->bytes_of(ids[i]);
+    EXPECT_EQ(marked, " is") << name;
+  }
 }
 
 TEST(ChatTemplate, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
@@ -125,6 +180,30 @@ TEST(ChatTemplate, ConversationsWithoutAnswersAreRefused) {
               HasSubstr("'assistant'; got none"));
   EXPECT_THAT(fault(ChatTemplate("T", "{{ messages[1].content }}", {}), kTalk),
               HasSubstr("must write an answer in a loop over messages"));
+}
+
+TEST(ChatTemplate, OfEqualKeysTheLastCounts) {
+  const Conversation chat = read_conversation(
+      R"({"messages": 1, "messages": [{"role": "user", "content": "a", "role": "assistant", "content": "b"}], "tools": 3, "tools": [1]})");
+  EXPECT_EQ(chat.roles, std::vector<std::string>{"assistant"});
+  const ChatTemplate shown("T", "{{ messages }}{{ tools }}", {});
+  EXPECT_EQ(shown.render(chat, false).text, "[{'role': 'assistant', 'content': 'b'}][1]");
+}
+
+TEST(ChatTemplate, EdgesOfPython) {
+  EXPECT_EQ(rendered("{{ ' a  b '.split(none, 1) }}"), "['a', 'b ']");
+  EXPECT_EQ(rendered("{{ ' a '.split(none, 1) }}"), "['a']");
+  EXPECT_EQ(rendered("{{ '\x7f' | tojson(ensure_ascii=true) }}"), "\"\\u007f\"");
+  EXPECT_EQ(rendered("{{ -0.0 }} {{ +(-0.0) }} {{ -1.5 }} {{ -0 }}"), "-0.0 -0.0 -1.5 0");
+  EXPECT_EQ(rendered("{{ ['b', 'A', 'a', 'B'] | unique | list }}"), "['b', 'A']");
+  EXPECT_EQ(rendered("{{ (1).name is defined }}"), "False");
+}
+
+TEST(ChatTemplate, ManyMembersAreReadInLinearTime) {
+  std::string line = R"({"messages": [{"role": "user")";
+  for (int i = 0; i < 200000; ++i) line += fmt::format(R"(, "member {}": {})", i, i);
+  const Conversation chat = read_conversation(line + "}]}");
+  EXPECT_EQ(chat.messages.list()->items[0].mapping()->items.size(), 200001);
 }
 
 TEST(ChatTemplate, LinesThatAreNoConversationsSayWhatIsMissing) {
@@ -166,6 +245,9 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
       {"{{ 9223372036854775 * 9223372036854775 }}", "64 bits"},
       {"{{ 1 | tojson(indnet=2) }}", "no argument 'indnet'"},
       {"{{ 'x'.__class__ }}", "closed to templates"},
+      {"{{ (2).real }}", "'.real' of an integer is not understood"},
+      {"{{ true['imag'] }}", "'.imag' of a boolean"},
+      {"{{ (2.5).is_integer() }}", "is_integer"},
       {"{{ messages[0].items }}", "must be called"},
       {"{{ raise_exception('no tools') }}", "refuses the conversation; got 'no tools'"},
       {"{% if true %}", "{% endif %} must be here; got the end of the template"},
@@ -205,6 +287,9 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
        "200 million bytes"},
       {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "200 million bytes"},
       {"{{ 'a' * 900000000000000000 }}", "200 million bytes"},
+      {"{% set ns = namespace(x=['a' * 2000000]) %}{% for i in range(9) %}{% set "
+       "ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | unique | list }}",
+       "200 million bytes"},
       {"{{ range(1, 100000000000) }}", "at most 100000 numbers"},
       {"{% set a = namespace() %}{% set a.a = a %}{{ a }}", "only data"},
   };
@@ -248,6 +333,8 @@ TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
   write("chat_template.jinja", "d");
   EXPECT_EQ(source(), "d");
   EXPECT_EQ(source("{{ 1 }}"), "{{ 1 }}");
+  const std::string longer = "{{ '" + std::string(300, 'a') + "' }}";  // than a name of a file may be
+  EXPECT_EQ(source(longer), longer);
   write("own.jinja", "e");
   EXPECT_EQ(source(folder / "own.jinja"), "e");
   EXPECT_THAT(message_of<ConfigError>([&] { (void)source("nowhere.jinja"); }),

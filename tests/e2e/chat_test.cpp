@@ -174,6 +174,22 @@ TEST(RunTokenizers, AreMadeOfTheFilesThatFlagsName) {
   EXPECT_EQ(alone.code, 2) << alone.text;
 }
 
+TEST(Chat, TheVerbPassesOverEmptyLinesAndRefusesWhatARunRefuses) {
+  const auto shown = [](const std::string& flags) {
+    return run(
+        {"bash", "-euc",
+         R"(printf '\n \r\n{"messages": [{"role": "assistant", "content": "A"}]}\n\n' | )" COLONNADE_EXECUTABLE
+         " tokenizer chat " +
+             flags});
+  };
+  const Result written = shown("--sft-tokenizer-prompt-format identity");
+  EXPECT_EQ(written.code, 0) << written.text;
+  EXPECT_EQ(written.text, "{\"answers\":[\"A\"],\"text\":\"A\"}\n");
+  const Result refused = shown("--sft-tokenizer-prompt-format identity --chat-template '{{ 1 }}'");
+  EXPECT_NE(refused.code, 0) << refused.text;
+  EXPECT_NE(refused.text.find("--chat-template: is read with"), std::string::npos) << refused.text;
+}
+
 TEST(Chat, ABrokenLineEndsTheRunWithItsPlace) {
   const TempFolder folder;
   write_chats(folder);

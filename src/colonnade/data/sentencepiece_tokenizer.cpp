@@ -9,6 +9,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/tokenizers/decoder.h"
+#include "colonnade/data/tokenizers/normalizer.h"
 #include "colonnade/data/unigram.h"
 
 namespace colonnade::data {
@@ -49,6 +51,12 @@ class SentencePiece final : public Tokenizer {
       throw DataError(
           fmt::format("{}: ids cannot be decoded; got '{}'; check them", path_, status.message()));
     return text;
+  }
+
+  [[nodiscard]] std::string bytes_of(std::int32_t id) const override {
+    const std::string& piece = processor_.IdToPiece(id);
+    if (const int byte = byte_of_token(piece); byte >= 0) return std::string(1, static_cast<char>(byte));
+    return replace_all(piece, kMetaspace, " ");
   }
 
   [[nodiscard]] std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }

@@ -14,41 +14,69 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
 
-/// Finds where bytes of a text lie among its ids.
-class Borders {
- public:
-  Borders(std::string_view text, const Ids& ids, const Tokenizer& tokenizer)
-      : text_(text), ids_(ids), tokenizer_(tokenizer) {}
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-  struct Border {
-    std::size_t token = 0;  ///< the first one that does not lie before the byte as a whole
-    bool exact = false;     ///< it begins at the byte
+/// Where places of a text lie in what its ids stand for, byte for byte.
+class Places {
+ public:
+  /// A place, or, where the ids know no such border, the character of theirs that lies over it.
+  struct Place {
+    std::size_t begin = 0, end = 0;
   };
 
-  /// Bytes must ascend from call to call.
-  Border at(std::size_t byte) {
-    if (byte == text_.size()) return {ids_.size(), true};
-    const Ids next = tokenizer_.encode(text_.substr(byte_, byte - byte_));
-    const auto from = ids_.begin() + static_cast<std::ptrdiff_t>(token_);
-    const bool goes_on = std::ranges::mismatch(next.begin(), next.end(), from, ids_.end()).in1 == next.end();
-    if (byte_ == 0 || !goes_on) {
-      const Ids begin = tokenizer_.encode(text_.substr(0, byte));
-      const auto differs = std::ranges::mismatch(begin, ids_);
-      const auto token = static_cast<std::size_t>(differs.in1 - begin.begin());
-      if (differs.in1 != begin.end()) return {token, false};
-      token_ = token;
-    } else {
-      token_ += next.size();
+  /// `borders`: places in the text, ascending.
+  Places(std::string_view text, const Ids& ids, const Tokenizer& tokenizer, std::vector<std::size_t> borders)
+      : borders_(std::move(borders)), places_(borders_.size()) {
+    for (const std::int32_t id : ids) {
+      bytes_ += tokenizer.bytes_of(id);
+      ends_.push_back(bytes_.size());
     }
-    byte_ = byte;
-    return {token_, true};
+    if (walk(text)) return;
+    for (std::size_t i = 0; i < borders_.size(); ++i)
+      places_[i] = encoded(text.substr(0, borders_[i]), tokenizer);
+  }
+
+  [[nodiscard]] Place of(std::size_t border) const {
+    return places_[static_cast<std::size_t>(std::ranges::lower_bound(borders_, border) - borders_.begin())];
+  }
+  /// The bytes of token `i` begin and end here.
+  [[nodiscard]] Place token(std::size_t i) const { return {i > 0 ? ends_[i - 1] : 0, ends_[i]}; }
+  /// The first token that ends behind a place.
+  [[nodiscard]] std::size_t token_at(std::size_t place) const {
+    return static_cast<std::size_t>(std::ranges::upper_bound(ends_, place) - ends_.begin());
   }
 
  private:
-  std::string_view text_;
-  const Ids& ids_;
-  const Tokenizer& tokenizer_;
-  std::size_t byte_ = 0, token_ = 0;  // the last exact border
+  /// Goes through text and bytes from behind. They may differ by spaces that the tokenizer put in, which then
+  /// belong to the character behind them, and by white space of the text that it left out, which belongs to
+  /// no token. False: they differ otherwise.
+  bool walk(std::string_view text) {
+    std::size_t at = bytes_.size(), border = borders_.size();
+    for (std::size_t i = text.size(); i > 0; --i) {
+      while (at > 0 && bytes_[at - 1] != text[i - 1] && bytes_[at - 1] == ' ') --at;
+      for (; border > 0 && borders_[border - 1] == i; --border) places_[border - 1] = {at, at};
+      const bool same = at > 0 && bytes_[at - 1] == text[i - 1];
+      if (!same && !is_blank(text[i - 1])) return false;
+      at -= same ? 1 : 0;
+    }
+    return std::string_view(bytes_).substr(0, at).find_first_not_of(' ') == std::string_view::npos;
+  }
+
+  /// By the ids of the text before the border.
+  [[nodiscard]] Place encoded(std::string_view before, const Tokenizer& tokenizer) const {
+    std::string begin;
+    for (const std::int32_t id : tokenizer.encode(before)) begin += tokenizer.bytes_of(id);
+    const auto alike = static_cast<std::size_t>(std::ranges::mismatch(begin, bytes_).in1 - begin.begin());
+    if (alike == begin.size() || alike == bytes_.size()) return {alike, alike};
+    std::size_t place = alike;
+    while (place > 0 && (static_cast<unsigned char>(bytes_[place]) & 0xC0U) == 0x80) --place;
+    return {place, alike + 1};
+  }
+
+  std::vector<std::size_t> borders_;
+  std::vector<Place> places_;
+  std::string bytes_;
+  std::vector<std::size_t> ends_;  // of each id, in bytes_
 };
 
 /// Ids of a piece of a file and the lengths of its conversations.
@@ -127,13 +155,14 @@ bool is_chat_file(const fs::path& file) {
 
 std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& tokenizer) {
   Ids ids = tokenizer.encode(chat.text);
-  const Ids plain = ids;
-  Borders borders(chat.text, plain, tokenizer);
+  std::vector<std::size_t> borders;
+  for (const chat::Span& answer : chat.answers) borders.insert(borders.end(), {answer.begin, answer.end});
+  std::ranges::sort(borders);
+  const Places places(chat.text, ids, tokenizer, std::move(borders));
   for (const chat::Span& answer : chat.answers) {
-    const std::size_t first = borders.at(answer.begin).token;
-    const auto end = borders.at(answer.end);
-    const std::size_t last = std::min(end.token + (end.exact ? 0 : 1), ids.size());
-    for (std::size_t i = first; i < last; ++i) ids[i] = ~plain[i];
+    const std::size_t begin = places.of(answer.begin).begin, end = places.of(answer.end).end;
+    for (std::size_t i = places.token_at(begin); i < ids.size() && places.token(i).begin < end; ++i)
+      if (ids[i] >= 0) ids[i] = ~ids[i];
   }
   return ids;
 }
@@ -162,7 +191,7 @@ Conversations::Conversations(const std::string& path, const Tokenizer& tokenizer
                              const std::string& identity)
     : path_(path) {
   const auto arrays =
-      cache.get(fmt::format("{} (conversations)", path), "Conversations, version 1\n" + identity,
+      cache.get(fmt::format("{} (conversations)", path), "Conversations, version 2\n" + identity,
                 {"ids", "starts"}, [&] { return read_all(path, tokenizer, chat_template); });
   ids_ = arrays[0];
   starts_ = arrays[1];

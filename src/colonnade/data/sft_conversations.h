@@ -19,8 +19,12 @@ constexpr std::int64_t kAnswerToken = std::int64_t{1} << 32;  ///< its loss coun
 constexpr std::int64_t kFirstToken = std::int64_t{1} << 33;   ///< a conversation begins here
 constexpr std::int64_t id_of(std::int64_t token) { return token & 0xffffffff; }
 
-/// The ids of a chat's text as a whole, without special ones around it; those of answers as ~id. A token over
-/// the border of an answer belongs to it, as in Transformers' assistant_masks.
+/// The ids of a chat's text as a whole, without special ones around it; those of tokens that overlap an
+/// answer as ~id. Exact where what the ids stand for (Tokenizer::bytes_of) is the text but for spaces that
+/// the tokenizer puts in front of words, which belong to the character behind them, and white space that it
+/// leaves out: byte-level BPE, SentencePiece of known characters. Other texts (changed by a normalizer,
+/// unknown characters) are encoded up to each border once more: a character that the ids have otherwise there
+/// lies over the border, and unknown characters over a border that are one token belong to what comes first.
 std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& tokenizer);
 
 /// The .jsonl files (also .jsonl.gz, .jsonl.zst) that `path` stands for: itself, or those in the folder in

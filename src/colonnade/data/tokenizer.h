@@ -31,6 +31,10 @@ class Tokenizer {
   [[nodiscard]] virtual std::string decode_all(std::span<const std::int32_t> ids) const {
     return decode(ids);
   }
+  /// What an id stands for in a text that encode() gave it for, as far as that is known: of byte-level
+  /// tokenizers its raw bytes, which may be a part of a character; white space in front may have been put
+  /// there by the tokenizer.
+  [[nodiscard]] virtual std::string bytes_of(std::int32_t id) const { return decode_all({&id, 1}); }
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
   [[nodiscard]] virtual SpecialIds special() const = 0;
   /// The id of a piece of the vocabulary; -1: it has no such piece.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 
 namespace colonnade::data::chat {
 namespace {
@@ -44,7 +45,12 @@ Value value_of(Element json, const Budget& budget) {
       Items items;
       simdjson::dom::object object;
       if (json.get(object) != simdjson::SUCCESS) break;
-      for (const auto& [key, value] : object) put(items, key, value_of(value, budget));
+      std::unordered_map<std::string_view, std::size_t> places;
+      for (const auto& [key, value] : object) {
+        const auto [place, is_new] = places.try_emplace(key, items.size());
+        if (is_new) items.emplace_back(key, Value());
+        items[place->second].second = value_of(value, budget);
+      }
       return Value::mapping(std::move(items), budget);
     }
     default:
@@ -57,7 +63,7 @@ Value value_of(Element json, const Budget& budget) {
 Value as_transformers_sees(const Value& message, const Budget& budget) {
   Items items;
   for (const auto& [name, value] : message.mapping()->items)
-    if (!value.is_none()) put(items, name, value);
+    if (!value.is_none()) items.emplace_back(name, value);
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
     const Value* found = message.mapping()->find(key);
     if (found == nullptr || found->is_none()) continue;
@@ -112,11 +118,12 @@ void read_messages(const Element& messages, const Budget& budget, Conversation& 
   for (const Element each : list) {
     const std::string where =
         fmt::format("message {} must be an object with a string 'role'", all.size() + 1);
-    std::string_view role;
-    if (!each.is_object() || each["role"].get(role) != simdjson::SUCCESS)
+    const Value message = each.is_object() ? value_of(each, budget) : Value();
+    const Value* role = each.is_object() ? message.mapping()->find("role") : nullptr;
+    if (role == nullptr || role->text() == nullptr)
       bad(where, std::string(simdjson::minify(each)).substr(0, 60));
-    conversation.roles.emplace_back(role);
-    all.push_back(as_transformers_sees(value_of(each, budget), budget));
+    conversation.roles.push_back(*role->text());
+    all.push_back(as_transformers_sees(message, budget));
   }
   if (all.empty()) bad("'messages' must hold at least one message", "none");
   conversation.messages = Value::list(std::move(all), budget);
@@ -146,19 +153,17 @@ Conversation read_conversation(std::string_view text) {
   Conversation conversation;
   simdjson::dom::object object;
   if (line.get(object) != simdjson::SUCCESS) bad("a line must be an object with 'messages'", "another value");
-  Element messages;
-  if (object.at_key("messages").get(messages) != simdjson::SUCCESS)
-    bad("a line must have 'messages'", "none");
-  read_messages(messages, budget, conversation);
+  std::map<std::string_view, Element> members;  // of equal keys the last, as in Python
+  for (const auto& [key, value] : object) members[key] = value;
+  if (!members.contains("messages")) bad("a line must have 'messages'", "none");
+  read_messages(members["messages"], budget, conversation);
   for (const char* key : {"tools", "documents"}) {
-    Element value;
-    const bool there = object.at_key(key).get(value) == simdjson::SUCCESS && !value.is_null();
-    if (there && !value.is_array()) bad(fmt::format("'{}' must be a list", key), "another value");
-    conversation.others.insert_or_assign(key, there ? value_of(value, budget) : Value::none());
+    const bool there = members.contains(key) && !members[key].is_null();
+    if (there && !members[key].is_array()) bad(fmt::format("'{}' must be a list", key), "another value");
+    conversation.others.insert_or_assign(key, there ? value_of(members[key], budget) : Value::none());
   }
-  Element further;
-  if (object.at_key("chat_template_kwargs").get(further) == simdjson::SUCCESS && !further.is_null())
-    read_further(further, budget, conversation);
+  if (members.contains("chat_template_kwargs") && !members["chat_template_kwargs"].is_null())
+    read_further(members["chat_template_kwargs"], budget, conversation);
   return conversation;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "colonnade/data/chat/library.h"
 #include "colonnade/data/chat/text_methods.h"
@@ -174,16 +175,14 @@ Value map(const Value& value, Arguments& a) {
 }
 
 Value unique(const Value& value, Arguments& a) {
-  std::vector<Value> seen;
+  std::vector<Value> first;
+  std::set<std::string> seen;
   for (const Value& each : items_of(value, a.budget)) {
     if (each.text() == nullptr) a.fail("items must be strings here", each);
-    if (std::ranges::none_of(seen, [&](const Value& s) {
-          a.budget.spend(1);
-          return cased(*s.text(), Case::kLower) == cased(*each.text(), Case::kLower);
-        }))
-      seen.push_back(each);
+    a.budget.spend(kStep + 4 * each.text()->size());
+    if (seen.insert(cased(*each.text(), Case::kLower)).second) first.push_back(each);
   }
-  return Value::list(std::move(seen), a.budget, false, true);
+  return Value::list(std::move(first), a.budget, false, true);
 }
 
 Value replace_filter(const Value& value, Arguments& a) {

@@ -52,7 +52,7 @@ Value split(const Value& value, Arguments& a) {
         end += static_cast<std::size_t>(c.size);
       }
       if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-        parts.emplace_back(stripped(rest, nullptr, false, true));
+        parts.emplace_back(rest);
         break;
       }
       parts.emplace_back(rest.substr(0, end));

@@ -99,6 +99,14 @@ Value of_loop(const Loop& loop, const std::string& name, const Budget& budget) {
   budget.fail(fmt::format("loop.{} is not understood here", name), "it", "write the template without it");
 }
 
+/// The attributes of Python's numbers.
+bool is_of_numbers(std::string_view name) {
+  static constexpr std::string_view kAll[] = {
+      "real",     "imag",       "numerator", "denominator", "conjugate",  "as_integer_ratio", "bit_count",
+      "to_bytes", "from_bytes", "hex",       "fromhex",     "bit_length", "is_integer"};
+  return std::ranges::find(kAll, name) != std::end(kAll);
+}
+
 std::int64_t bound(const Value* given, std::int64_t otherwise, std::int64_t least, std::int64_t most,
                    std::int64_t length, const Budget& budget) {
   if (given == nullptr || given->is_none()) return otherwise;
@@ -124,6 +132,9 @@ Value attribute(const Value& value, const std::string& name, Budget& budget) {
   if (is_method(value, name))
     budget.fail(fmt::format("'.{}' is a method of {} and must be called", name, value.kind()),
                 "its name alone", fmt::format("write ['{}'] for a key of that name", name));
+  if (value.is_number() && is_of_numbers(name))
+    budget.fail(fmt::format("'.{}' of {} is not understood here", name, value.kind()), "it",
+                "write the template without it");
   if (const Mapping* mapping = value.mapping()) {
     budget.spend(mapping->items.size());
     if (const Value* found = mapping->find(name)) return *found;

@@ -100,7 +100,8 @@ ChatTemplate read_template(const TemplateChoice& choice) {
     return {fmt::format("format {}", format->name), format->source, special};
   }
   if (choice.given.empty()) return of_folder(folder, special);
-  if (fs::is_regular_file(choice.given)) return {choice.given, read_file(choice.given), special};
+  std::error_code none;  // a text may be too long for a name
+  if (fs::is_regular_file(choice.given, none)) return {choice.given, read_file(choice.given), special};
   if (choice.given.find('{') == std::string::npos)
     throw ConfigError(
         fmt::format("--chat-template: must be a file, or the text of a template; got '{}'; correct it",

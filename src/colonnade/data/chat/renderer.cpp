@@ -264,9 +264,12 @@ class Renderer {
       case What::kNot:
         return {!value(*node.parts[0]).truth()};
       case What::kNegative:
-        return binary("-", Value::integer(0), value(*node.parts[0]), budget_);
-      case What::kPositive:
-        return binary("+", Value::integer(0), value(*node.parts[0]), budget_);
+      case What::kPositive: {
+        const bool negative = node.what == What::kNegative;
+        const Value given = value(*node.parts[0]);
+        if (const double* number = given.as<double>()) return {negative ? -*number : *number};
+        return binary(negative ? "-" : "+", Value::integer(0), given, budget_);
+      }
       case What::kAnd:
       case What::kOr: {
         Value left = value(*node.parts[0]);

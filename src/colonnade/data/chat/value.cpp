@@ -84,7 +84,7 @@ std::string json_quoted(std::string_view text, bool ascii) {
     } else if (c >= 0x10000 && ascii) {
       result += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((number - 0x10000) >> 10),
                             0xdc00 + ((number - 0x10000) & 0x3ff));
-    } else if (c < 0x20 || (c >= 0x7f && ascii && c != 0x7f)) {
+    } else if (c < 0x20 || (c >= 0x7f && ascii)) {
       result += fmt::format("\\u{:04x}", number);
     } else {
       result += bytes;

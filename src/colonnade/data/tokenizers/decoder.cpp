@@ -25,14 +25,6 @@ void append_bytes(std::string& bytes, const std::string& token) {
   bytes += token;
 }
 
-/// The value of <0x00> to <0xFF>; -1: another token.
-int byte_of_token(const std::string& token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  int value = -1;
-  const auto [end, status] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
-  return status == std::errc() && end == token.data() + 5 && token[3] != '-' ? value : -1;
-}
-
 std::string clean_up(std::string text) {
   static constexpr std::array<std::array<std::string_view, 2>, 11> kRules = {{{" .", "."},
                                                                               {" ?", "?"},
@@ -128,6 +120,13 @@ struct Decode {
 };
 
 }  // namespace
+
+int byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int value = -1;
+  const auto [end, status] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  return status == std::errc() && end == token.data() + 5 && token[3] != '-' ? value : -1;
+}
 
 std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens) {
   if (tokens.empty()) return "";

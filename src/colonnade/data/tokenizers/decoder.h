@@ -2,12 +2,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "colonnade/data/tokenizers/regex.h"
 
 namespace colonnade::data {
+
+/// The character that stands for a space in pieces of SentencePiece.
+constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 struct ByteLevelDecoder {};  ///< visible characters back to bytes, all tokens together
 struct ByteFallbackDecoder {};
@@ -20,7 +24,7 @@ struct WordPieceDecoder {
   bool cleanup = true;
 };
 struct MetaspaceDecoder {
-  std::string replacement = "\xE2\x96\x81";
+  std::string replacement{kMetaspace};
   bool drop_first = true;
 };
 struct StripDecoder {
@@ -36,6 +40,9 @@ struct ReplaceRegexDecoder {
 };
 using Decoder = std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder, BpeDecoder, WordPieceDecoder,
                              MetaspaceDecoder, StripDecoder, ReplaceTextDecoder, ReplaceRegexDecoder>;
+
+/// The value of <0x00> to <0xFF>; -1: another token.
+[[nodiscard]] int byte_of_token(std::string_view token);
 
 /// Applies one after another and joins what comes out; without any, tokens are joined by spaces.
 [[nodiscard]] std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens);

@@ -168,6 +168,22 @@ std::int32_t PartsTokenizer::id_of(std::string_view piece) const {
   return parts_.model->vocabulary().id_of(piece);
 }
 
+std::string PartsTokenizer::bytes_of(std::int32_t id) const {
+  const auto added = added_texts_.find(id);
+  if (added != added_texts_.end()) return added->second;
+  std::string text(parts_.model->vocabulary().text_of(id).value_or(""));
+  for (const Decoder& decoder : parts_.decoders) {
+    if (std::holds_alternative<ByteLevelDecoder>(decoder)) return raw_bytes(text).value_or(text);
+    if (const auto* pieces = std::get_if<WordPieceDecoder>(&decoder); pieces != nullptr)
+      if (text.starts_with(pieces->prefix)) text.erase(0, pieces->prefix.size());
+    if (const auto* words = std::get_if<BpeDecoder>(&decoder); words != nullptr)
+      if (text.ends_with(words->suffix)) text.resize(text.size() - words->suffix.size());
+  }
+  if (byte_bpe_ != nullptr) return raw_bytes(text).value_or(text);
+  if (const int byte = byte_of_token(text); byte >= 0) return std::string(1, static_cast<char>(byte));
+  return replace_all(text, kMetaspace, " ");
+}
+
 std::string PartsTokenizer::text_of(std::span<const std::int32_t> ids, bool keep_special) const {
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());

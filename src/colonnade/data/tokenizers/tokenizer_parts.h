@@ -43,6 +43,7 @@ class PartsTokenizer final : public Tokenizer {
   [[nodiscard]] std::string decode_all(std::span<const std::int32_t> ids) const override {
     return text_of(ids, true);
   }
+  [[nodiscard]] std::string bytes_of(std::int32_t id) const override;
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
   [[nodiscard]] SpecialIds special() const override { return special_; }
   [[nodiscard]] std::int32_t id_of(std::string_view piece) const override;
