@@ -205,6 +205,14 @@ std::vector<Shares> ways_to_gather(const config::Run& run, Sharding sharding, in
   return ways;
 }
 
+/// Whether to share the update between instances or not is a choice, or is what was asked for. `several`:
+/// numbers of instances to choose from.
+bool is_tried(const Shares& s, std::optional<bool> asked, bool several) {
+  const bool idle = s.outer && (s.instances == 1 || s.sharding == Sharding::kNone);
+  if (!asked) return !idle;
+  return s.outer == *asked && !(idle && several && s.sharding != Sharding::kNone);
+}
+
 }  // namespace
 
 std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int devices_per_node) {
@@ -223,9 +231,7 @@ std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int dev
       for (const bool outer : {false, true}) {
         shares.instances = number;
         shares.outer = outer;
-        const bool idle = outer && (number == 1 || shares.sharding == Sharding::kNone);
-        const bool others = idle && instances.size() > 1 && shares.sharding != Sharding::kNone;
-        if (given_outer ? outer == *given_outer && !others : !idle) all.push_back(shares);
+        if (is_tried(shares, given_outer, instances.size() > 1)) all.push_back(shares);
       }
       if (shares.sharding == Sharding::kNone) break;
     }
