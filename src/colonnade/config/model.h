@@ -73,8 +73,13 @@ struct Model {
   LatentAttention latent;         ///< in place of projections from the hidden state to every head
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
   std::optional<bool> output_layer_bias;  ///< of the logits; unset: with an encoder and tied tables only
-  bool scale_decoder_outputs = false;     ///< logits are made of hidden states over sqrt(hidden_size)
-  double final_logit_softcapping = 0;     ///< logits z become c tanh(z / c); 0: left alone
+  bool bidirectional = false;             ///< tokens see those behind them too (bert)
+  std::int64_t num_tokentypes = 0;        ///< rows of the table of segments (bert); 0: there is none
+  bool lm_head_transform = false;         ///< logits are made of norm(gelu(dense(hidden state))) (bert)
+  bool bert_binary_head = false;          ///< --bert-no-binary-head turns it off: sentence order (bert)
+  bool apply_residual_connection_post_layernorm = false;  ///< the residual is what the norm gives
+  bool scale_decoder_outputs = false;  ///< logits are made of hidden states over sqrt(hidden_size)
+  double final_logit_softcapping = 0;  ///< logits z become c tanh(z / c); 0: left alone
 
   std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: further tokens that training predicts
   double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean of their losses

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/config/fill_in_the_middle.h"
+
 namespace colonnade::config {
 
 /// Batches and length of the run. global_batch = micro_batch * data_parallel_size * accumulation.
@@ -89,8 +91,12 @@ struct Data {
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
   double mid_level_dataset_surplus = 0.005;
-  double mask_prob = 0.15;           ///< --mask-prob, of t5
-  double short_seq_prob = 0.1;       ///< --short-seq-prob, of t5
+  std::string data_args_path;               ///< --data-args-path: a file with the words of data_path
+  std::string per_split_data_args_path;     ///< --per-split-data-args-path: JSON of the paths of each split
+  bool allow_ambiguous_pad_tokens = false;  ///< --allow-ambiguous-pad-tokens
+  FillInTheMiddle fim;
+  double mask_prob = 0.15;           ///< --mask-prob, of bert and t5
+  double short_seq_prob = 0.1;       ///< --short-seq-prob, of bert and t5
   std::int64_t vocab_extra_ids = 0;  ///< --vocab-extra-ids: sentinels behind the tokenizer's ids
   std::string tokenizer_type;        ///< --tokenizer-type; the names are those of data::make_tokenizer
   std::string tokenizer_model;       ///< --tokenizer-model: a file or a folder
