@@ -168,11 +168,8 @@ nlohmann::json to_json(const plan::SearchResult& result, const config::Run& from
                     {"peak_bytes", found.peak_bytes},
                     {"estimate", to_json(found.time)}});
   }
-  return {{"candidates", result.candidates},
-          {"fit", result.fit},
-          {"too_big", result.too_big},
-          {"refused", result.refused},
-          {"best", best}};
+  return {{"candidates", result.candidates}, {"fit", result.fit},         {"too_big", result.too_big},
+          {"slower", result.slower},         {"refused", result.refused}, {"best", best}};
 }
 
 /// Who holds which experts of the layers that have some; null without experts.

@@ -115,11 +115,24 @@ TEST(Search, EveryCandidateIsAccountedFor) {
     EXPECT_THAT(rule_ids(), ::testing::Contains(id));
     refused += count;
   }
-  EXPECT_EQ(result.candidates, refused + result.too_big + result.fit);
+  EXPECT_EQ(result.candidates, refused + result.too_big + result.slower + result.fit);
   EXPECT_GT(result.refused.at("pipeline-split"), 0);
   EXPECT_GT(result.too_big, 0);
   EXPECT_GT(result.smallest_bytes, read_hardware("h100").usable_bytes());
   EXPECT_EQ(result.best.size(), 10U);
+}
+
+TEST(Search, WhatIsLeftAloneIsNoneOfTheFastest) {
+  const config::Run run = llama_8b(8, 8);
+  const SearchResult all = search_layouts(run, read_hardware("h100"), 1'000'000);
+  const SearchResult few = search_layouts(run, read_hardware("h100"), 10);
+  EXPECT_EQ(all.slower, 0);
+  EXPECT_GT(few.slower, 0);
+  ASSERT_EQ(few.best.size(), 10U);
+  for (std::size_t i = 0; i < few.best.size(); ++i) {
+    EXPECT_EQ(few.best[i].run, all.best[i].run) << i;
+    EXPECT_EQ(few.best[i].peak_bytes, all.best[i].peak_bytes) << i;
+  }
 }
 
 /// The first found of every way in which ranks share.

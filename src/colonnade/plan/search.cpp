@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <functional>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <tuple>
@@ -58,6 +59,9 @@ class Judge {
     if (!base.recompute.granularity) again_ = ways_to_make_again(base.model);
   }
 
+  /// From now on layouts are left alone that take longer.
+  void set_bound(double step) { bound_ = step; }
+
   void judge(const Choices& c) {
     const std::vector<Choice> choices = choices_of(base_, c, hardware_.devices_per_node);
     result.candidates += static_cast<std::int64_t>(choices.size());
@@ -95,11 +99,19 @@ class Judge {
                .by_sequence = choice.by_sequence,
                .beside = {},
                .ways = {}};
+    if (are_slow(near_.way(base_.recompute).passes)) {  // whatever is shared
+      ++result.slower;
+      return;
+    }
     config::Run given = run_of(base_, c, choice);
     config::Run run = given;
     config::derive(run);
     if (const auto id = first_broken(run, Purpose::kPlan)) {
       ++result.refused[*id];
+      return;
+    }
+    if (is_slow(c, choice, run)) {
+      ++result.slower;
       return;
     }
     double peak = peak_bytes(c, choice, run);
@@ -113,10 +125,30 @@ class Judge {
       return;
     }
     ++result.fit;
+    keep_best({std::move(given), time_of(c, run), peak});
+  }
+
+  /// Whether these passes take longer alone than the layouts to beat do with all the rest.
+  [[nodiscard]] bool are_slow(const std::optional<StepPasses>& passes) const {
+    return passes && std::max(passes->most.total(), passes->pipeline.makespan) > bound_;
+  }
+
+  /// Whether the run takes longer than the layouts to beat even if nothing need be made again. Of what does
+  /// not fit whatever is made again, that is not asked.
+  bool is_slow(const Choices& c, const Choice& choice, const config::Run& run) {
+    return std::isfinite(bound_) && fullest(run, resident(c, choice, run)) <= hardware_.usable_bytes() &&
+           time_of(c, run).step > bound_;
+  }
+
+  StepTime time_of(const Choices& c, const config::Run& run) {
     auto& passes = near_.way(run.recompute).passes;
-    if (!passes) passes = step_passes(with_equal_groups(run), hardware_, {}, schedules_);
-    const StepTime time = estimate_step(with_equal_groups(run), hardware_, sizes(c, run), *passes);
-    keep_best({std::move(given), time, peak});
+    if (!passes) passes = step_passes(assumed(run), hardware_, {}, schedules_);
+    return estimate_step(assumed(run), hardware_, sizes(c, run), *passes);
+  }
+
+  /// What a plan of the run describes.
+  const config::Run& assumed(const config::Run& run) {
+    return run.parallel.hybrid_context_parallel ? assumed_ = with_equal_groups(run) : run;
   }
 
   /// Makes as little again as lets the layout fit, and gives its peak. The last way keeps least: where it
@@ -155,17 +187,22 @@ class Judge {
     return sizes_.at(key);
   }
 
-  double peak_bytes(const Choices& c, const Choice& choice, const config::Run& run) {
+  /// What lies on the ranks in every phase.
+  const std::vector<StageMemory>& resident(const Choices& c, const Choice& choice, const config::Run& run) {
     const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, choice.shares.key());
-    auto resident = resident_.find(key);
-    if (resident == resident_.end()) resident = resident_.emplace(key, plan_resident(run)).first;
-    std::vector<StageMemory> plan = resident->second;
+    const auto found = resident_.find(key);
+    return found != resident_.end() ? found->second
+                                    : resident_.emplace(key, plan_resident(run)).first->second;
+  }
+
+  double peak_bytes(const Choices& c, const Choice& choice, const config::Run& run) {
+    std::vector<StageMemory> plan = resident(c, choice, run);
     // Too big whatever comes on top, and not the smallest.
     const auto hopeless = [&](double least) {
       return least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes;
     };
     if (const double least = fullest(run, plan); hopeless(least)) return least;
-    const config::Run equal = with_equal_groups(run);
+    const config::Run& equal = assumed(run);
     const int count = steady_microbatches(run.parallel, c.chunks, static_cast<int>(num_microbatches(equal)));
     const SoundSchedule& sound = schedules_.of(run.parallel, c.chunks, count);
     if (const auto& known = near_.way(run.recompute).peaks; !known.empty()) {
@@ -208,6 +245,8 @@ class Judge {
   const config::Run& base_;
   const Hardware& hardware_;
   std::size_t keep_;
+  double bound_ = std::numeric_limits<double>::infinity();  ///< step time of the layouts to beat
+  config::Run assumed_;
   std::vector<config::Recompute> again_;  ///< ways to try; none where the settings say one
   KnownSchedules schedules_;
   using Split = decltype(std::declval<Choices>().split());
@@ -224,6 +263,7 @@ void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
   sum.too_big += part.too_big;
   if (part.smallest_bytes > 0 && (sum.smallest_bytes == 0 || part.smallest_bytes < sum.smallest_bytes))
     sum.smallest_bytes = part.smallest_bytes;
+  sum.slower += part.slower;
   sum.fit += part.fit;
   sum.best.insert(sum.best.end(), part.best.begin(), part.best.end());
   std::sort(sum.best.begin(), sum.best.end(), Judge::faster);
@@ -306,6 +346,25 @@ std::string instances_text(const config::Parallel& p) {
   return fmt::format("{}{}", p.num_distributed_optimizer_instances, outer ? " optim" : "");
 }
 
+/// Calls work(0), ... work(threads - 1) side by side; throws what the first of them threw.
+void in_threads(std::size_t threads, const std::function<void(std::size_t)>& work) {
+  std::vector<std::exception_ptr> faults(threads);
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 0; t < threads; ++t) {
+      workers.emplace_back([&, t] {
+        try {
+          work(t);
+        } catch (...) {
+          faults[t] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& fault : faults)
+    if (fault) std::rethrow_exception(fault);
+}
+
 }  // namespace
 
 SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep) {
@@ -316,29 +375,24 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
   const config::Run base = without_layout(run);
   const std::vector<Choices> choices = all_choices(base);
   const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 16);
-  std::vector<std::unique_ptr<Judge>> judges;
-  std::vector<std::exception_ptr> faults(threads);
-  for (std::size_t t = 0; t < threads; ++t) judges.push_back(std::make_unique<Judge>(base, hardware, keep));
-  {
-    std::vector<std::jthread> workers;
-    // In blocks of neighbours, which share what a judge remembers.
-    constexpr std::size_t kBlock = 64;
-    for (std::size_t t = 0; t < threads; ++t) {
-      workers.emplace_back([&, t] {
-        try {
-          for (std::size_t begin = t * kBlock; begin < choices.size(); begin += threads * kBlock)
-            for (std::size_t i = begin; i < std::min(begin + kBlock, choices.size()); ++i)
-              judges[t]->judge(choices[i]);
-        } catch (...) {
-          faults[t] = std::current_exception();
-        }
-      });
+  std::vector<Judge> judges(threads, Judge(base, hardware, keep));
+  // In blocks of neighbours, which share what a judge remembers; in rounds that go through all kinds of
+  // layouts, after each of which it is known what to beat. What is found and counted depends on the rounds
+  // and not on the threads.
+  constexpr std::size_t kBlock = 64, kRounds = 64;
+  const auto judge_round = [&](std::size_t round, std::size_t thread) {
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      const std::size_t block = i / kBlock;
+      if (block % kRounds == round && block / kRounds % threads == thread) judges[thread].judge(choices[i]);
     }
-  }
+  };
   SearchResult result;
-  for (std::size_t t = 0; t < threads; ++t) {
-    if (faults[t]) std::rethrow_exception(faults[t]);
-    add(judges[t]->result, keep, result);
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    in_threads(threads, [&](std::size_t thread) { judge_round(round, thread); });
+    result = {};
+    for (const Judge& judge : judges) add(judge.result, keep, result);
+    if (result.best.size() == keep)
+      for (Judge& judge : judges) judge.set_bound(result.best.back().time.step);
   }
   return result;
 }
@@ -407,6 +461,8 @@ std::string search_text(const SearchResult& result, const Hardware& hardware) {
   out += fmt::format("\n  {} need more than the {} that tensors may take", result.too_big,
                      bytes_text(hardware.usable_bytes()));
   if (result.too_big > 0) out += fmt::format(" (the smallest of them {})", bytes_text(result.smallest_bytes));
+  if (result.slower > 0)
+    out += fmt::format("\n  {} take longer than those below, were they to fit", result.slower);
   out += "\n";
   if (result.best.empty()) return out;
   return out + "fastest by estimate; tokens/s of one device\n" + table_text(search_table(result));

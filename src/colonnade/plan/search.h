@@ -25,7 +25,10 @@ struct SearchResult {
   std::map<std::string, std::int64_t> refused;  ///< by id, the first rule that each of them breaks
   std::int64_t too_big = 0;                     ///< candidates that need more than Hardware::usable_bytes
   double smallest_bytes = 0;                    ///< what the smallest of these needs; 0: none
-  std::int64_t fit = 0;
+  /// Candidates that take longer than `keep` others that fit: left alone without asking what they need, and
+  /// where their passes alone take longer, without asking whether they break a rule.
+  std::int64_t slower = 0;
+  std::int64_t fit = 0;           ///< all others
   std::vector<FoundLayout> best;  ///< fastest first; of two that are equally fast, the one with less memory
 };
 
@@ -37,8 +40,8 @@ struct SearchResult {
 /// ranks share what they hold alike (all_shares); gradients travel beside the passes. What does not fit is
 /// tried with parts of layers made again, then with whole layers (ways_to_make_again), unless the settings
 /// say what is. What else they say stays, but for those of a layout (uneven stages, layout strings); of what
-/// ranks share, what is typed on the command line. At most `keep` are returned. Two threads or more; the
-/// result does not depend on their number. Throws ConfigError without a global batch.
+/// ranks share, what is typed on the command line. At most `keep` are returned. As many threads as
+/// cores; the result does not depend on their number. Throws ConfigError without a global batch.
 SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep = 10);
 
 /// Words that turn the settings `from` into those of `to` on a command line.
