@@ -9,11 +9,8 @@
 #include <vector>
 
 #include "colonnade/data/bert_ids.h"
-#include "colonnade/data/index_cache.h"
 #include "colonnade/data/masked_tokens.h"
-#include "colonnade/data/sample_source.h"
-#include "colonnade/data/sentence_index.h"
-#include "colonnade/data/token_source.h"
+#include "colonnade/data/sentence_dataset.h"
 
 namespace colonnade::data {
 
@@ -24,7 +21,8 @@ struct BertPlan {
       false;  ///< samples have two parts, swapped in every second (--bert-no-binary-head: off)
   /// Its max_length is S - 3, for cls and two sep; its min_sentences 2 with sentence_order, else 1.
   SentencePlan sentences;
-  MaskRules masking;  ///< its cls, sep and continues are those of `ids`
+  MaskRules masking;     ///< its cls, sep and continues are those of `ids`
+  bool permute = false;  ///< further words trade places, as mask_spans says
   BertIds ids;
 };
 
@@ -37,22 +35,15 @@ struct BertPlan {
 /// With sentence_order A is a drawn number of the sample's sentences and B the others, else A is all. Where
 /// they are too long, tokens go from a drawn end of the longer (B of equals). Of hidden tokens 80 % become
 /// mask, 10 % any id below `words`, 10 % stay. All draws of sample i are of numpy.random.RandomState(seed +
-/// i); with masking.permute, its lengths are of another such (Megatron takes them of NumPy's global one,
-/// whose state nobody knows). Memory: the index, mapped from the cache where there is one.
-class BertDataset final : public SampleSource {
+/// i), but that with `permute` lengths are of another such: Megatron takes them of NumPy's global one, whose
+/// state depends on all that ran before.
+class BertDataset final : public SentenceDataset {
  public:
-  /// `identity` tells this state of the data from any other (path, size, time of change); the plan is added
-  /// to it. Throws DataError as build_sentence_index.
+  /// As SentenceDataset.
   BertDataset(std::shared_ptr<const TokenSource> source, BertPlan plan, const IndexCache& cache,
               const std::string& identity);
 
-  [[nodiscard]] std::int64_t size() const override { return index_.sample.rows(); }
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
-  [[nodiscard]] std::string name() const override { return source_->name(); }
-  [[nodiscard]] std::vector<SampleOrder> orders() const override;
-  [[nodiscard]] const SentenceIndex& index() const { return index_; }
-  /// Of the part of the data set that is used.
-  [[nodiscard]] std::int64_t documents() const { return plan_.sentences.documents.size(); }
 
   /// A sample before tokens are hidden.
   struct Text {
@@ -62,15 +53,14 @@ class BertDataset final : public SampleSource {
     bool swapped = false;
     bool cut = false;
   };
-  /// Throws DataError for a number that does not exist and for an index that does not belong to the data.
+  /// Throws DataError as SentenceDataset::sentences.
   [[nodiscard]] Text text(std::int64_t number) const;
 
  private:
   [[nodiscard]] Text text(std::int64_t number, RandomState& random) const;
+  [[nodiscard]] RandomState random_of(std::int64_t number) const;
 
-  std::shared_ptr<const TokenSource> source_;
   BertPlan plan_;
-  SentenceIndex index_;
 };
 
 }  // namespace colonnade::data

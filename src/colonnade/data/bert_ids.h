@@ -21,9 +21,9 @@ struct BertIds {
 /// The ids of a run with --vocab-size `vocab_size`, to which 0 gives the tokenizer's.
 ///   No tokenizer (--mock-data), or one whose text is numbers: the last four ids of the vocabulary are the
 ///   pad, cls, sep and mask, in this order; the ids before them are the text's.
-///   WordPiece: its pieces [CLS], [SEP], [MASK] and [PAD], as BERT names them.
-/// Throws ConfigError for another kind of tokenizer, for one that lacks some of these, all of which it names,
-/// and for a vocabulary that does not hold the ids.
+///   Any other: its pieces [CLS], [SEP], [MASK] and [PAD], as BERT names them.
+/// Throws ConfigError for a tokenizer that lacks some of these, all of which it names, and for a vocabulary
+/// that does not hold the ids.
 BertIds bert_ids(const Tokenizer* tokenizer, std::int64_t vocab_size);
 
 }  // namespace colonnade::data
