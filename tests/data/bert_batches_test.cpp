@@ -59,13 +59,8 @@ class BertBatchesTest : public ::testing::Test {
   config::Data data_;
   config::Training training_;
   bool sentence_order_ = true;
-  BertIds ids_{.vocab_size = 2000,
-               .words = 2000,
-               .cls = 2,
-               .sep = 3,
-               .mask = 4,
-               .pad = 0,
-               .continues = word_pieces()};
+  BertIds ids_{
+      .vocab_size = 2000, .words = 2000, .cls = 2, .sep = 3, .mask = 4, .pad = 0, .continues = word_pieces()};
 };
 
 // Megatron's pretrain_bert.py: spans of up to three words, by 1 / n.
@@ -103,8 +98,12 @@ TEST_F(BertBatchesTest, HoldWhatABertReads) {
     EXPECT_EQ(std::ranges::count(batch.token_types, 1) > 0, order);
     EXPECT_EQ(batch.tokens[0], 2);
     for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
-      if (batch.padding[i] == 1) EXPECT_EQ(batch.tokens[i], 0);
-      if (batch.loss_mask[i] == 0) EXPECT_EQ(batch.labels[i], 0);
+      if (batch.padding[i] == 1) {
+        EXPECT_EQ(batch.tokens[i], 0);
+      }
+      if (batch.loss_mask[i] == 0) {
+        EXPECT_EQ(batch.labels[i], 0);
+      }
     }
   }
 }
@@ -153,7 +152,9 @@ TEST_F(BertBatchesTest, MockDataAreTextOfTheIdsThatAreLeft) {
   ASSERT_NE(splits[2], nullptr);
   const HostBatch batch = splits[0]->get(0, 32);
   for (std::size_t i = 0; i < batch.labels.size(); ++i)
-    if (batch.loss_mask[i] == 1) EXPECT_LT(batch.labels[i], 36);
+    if (batch.loss_mask[i] == 1) {
+      EXPECT_LT(batch.labels[i], 36);
+    }
   EXPECT_GT(std::ranges::count(batch.swapped, 1), 5);
   EXPECT_LT(std::ranges::count(batch.swapped, 1), 27);
   EXPECT_EQ(std::ranges::count(batch.tokens, 37), 32);  // cls
@@ -161,7 +162,9 @@ TEST_F(BertBatchesTest, MockDataAreTextOfTheIdsThatAreLeft) {
   ids_ = {.vocab_size = 50, .words = 50, .cls = 2, .sep = 3, .mask = 4, .pad = 0};
   const HostBatch other = open()[0]->get(0, 32);
   for (std::size_t i = 0; i < other.labels.size(); ++i)
-    if (other.loss_mask[i] == 1) EXPECT_GE(other.labels[i], 5);
+    if (other.loss_mask[i] == 1) {
+      EXPECT_GE(other.labels[i], 5);
+    }
 }
 
 TEST(MockSentences, CountUpwardsInEachDocument) {

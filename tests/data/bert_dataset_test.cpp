@@ -49,8 +49,7 @@ void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDatase
   const auto expected = read_tensors(file);
   const auto length = static_cast<std::size_t>(plan.length);
   const BertBatches batches(
-      dataset,
-      {.length = plan.length, .sentence_order = plan.sentence_order, .pad = 0, .vocab_size = 2000});
+      dataset, {.length = plan.length, .sentence_order = plan.sentence_order, .pad = 0, .vocab_size = 2000});
   const HostBatch batch = batches.get(0, static_cast<std::int64_t>(samples));
   EXPECT_EQ(batch.seq, plan.length);
   ASSERT_EQ(expected.at("text").size(), samples * length);
@@ -64,8 +63,9 @@ void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDatase
   }
   ASSERT_EQ(batch.swapped.size(), plan.sentence_order ? samples : 0);
   for (std::size_t i = 0; i < samples; ++i) {
-    if (plan.sentence_order)
+    if (plan.sentence_order) {
       EXPECT_EQ(static_cast<double>(batch.swapped[i]), expected.at("is_random")[i]) << i;
+    }
     EXPECT_EQ(dataset->text(static_cast<std::int64_t>(i)).cut ? 1 : 0, expected.at("truncated")[i]) << i;
   }
 }

@@ -54,7 +54,8 @@ TEST(BertIds, OfAVocabularyFileCountMegatronsSentinels) {
   EXPECT_EQ(bert_ids(cased.get(), 0).words, 107);
   const auto lower = make_tokenizer({.type = "BertWordPieceLowerCase", .vocab_file = folder / "vocab.txt"});
   EXPECT_EQ(bert_ids(lower.get(), 0).words, 7);
-  EXPECT_EQ(bert_ids(lower.get(), 0).continues, (std::vector{false, false, false, false, false, false, true}));
+  EXPECT_EQ(bert_ids(lower.get(), 0).continues,
+            (std::vector{false, false, false, false, false, false, true}));
 }
 
 TEST(BertIds, NameWhatIsMissing) {
@@ -63,9 +64,12 @@ TEST(BertIds, NameWhatIsMissing) {
   };
   EXPECT_THAT(refusal(nullptr, 5), HasSubstr("--vocab-size: the last four ids of numbers are BERT's"));
   const TempFolder folder;
-  write_file_atomically(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n");
+  std::string text = read_file(vector_path("tokenizers/bert_wordpiece.json"));
+  for (std::size_t at = 0; (at = text.find("[MASK]", at)) != std::string::npos;)
+    text.replace(at, 6, "[GAPS]");
+  write_file_atomically(folder / "tokenizer.json", text);
   const auto without_mask =
-      make_tokenizer({.type = "BertWordPieceLowerCase", .vocab_file = folder / "vocab.txt"});
+      make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder / "tokenizer.json"});
   EXPECT_THAT(refusal(without_mask.get(), 0), HasSubstr("got a tokenizer without [MASK]; give"));
   const auto gpt2 =
       make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/gpt2_bpe.json")});
@@ -73,8 +77,8 @@ TEST(BertIds, NameWhatIsMissing) {
   const auto pieces =
       make_tokenizer({.type = "SentencePieceTokenizer", .model = vector_path("tokenizers/sp_unigram.model")});
   EXPECT_THAT(refusal(pieces.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
-  const auto bert =
-      make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/bert_wordpiece.json")});
+  const auto bert = make_tokenizer(
+      {.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/bert_wordpiece.json")});
   EXPECT_THAT(refusal(bert.get(), 1999), HasSubstr("must hold the tokenizer's 2000 ids; got 1999"));
 }
 

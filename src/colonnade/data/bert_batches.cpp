@@ -18,10 +18,10 @@ BertPlan plan_of(const config::Data& data, const config::Training& training, con
                  bool sentence_order) {
   constexpr std::int64_t kMost = 0x7fffffff;
   if (training.seq_length < kAround + 2 || training.seq_length > kMost)
-    throw ConfigError(
-        fmt::format("--seq-length: BERT's must be {} to {}: three tokens of it stand around the text; got {}; "
-                    "give it",
-                    kAround + 2, kMost, training.seq_length));
+    throw ConfigError(fmt::format(
+        "--seq-length: BERT's must be {} to {}: three tokens of it stand around the text; got {}; "
+        "give it",
+        kAround + 2, kMost, training.seq_length));
   return {.length = training.seq_length,
           .sentence_order = sentence_order,
           .sentences = {.max_length = training.seq_length - kAround,

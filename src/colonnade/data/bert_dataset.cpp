@@ -110,8 +110,8 @@ void BertDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::i
     labels[at] = text.tokens[at];
     if (const auto id = replacement(plan_.ids, random)) tokens[at] = *id;
   };
-  const Masking masking = mask_spans(text.tokens, text.length, plan_.masking, random, hide,
-                                     plan_.permute ? &lengths : nullptr);
+  const Masking masking =
+      mask_spans(text.tokens, text.length, plan_.masking, random, hide, plan_.permute ? &lengths : nullptr);
   for (const auto& [to, from] : masking.moves) {
     labels[to] = text.tokens[to];
     tokens[to] = text.tokens[from];

@@ -70,8 +70,7 @@ void T5Dataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int
             "T5Dataset: a sample is {} + 2 x {} numbers; got {}", encoder_length, decoder_length, out.size());
   const Text text = this->text(number);
   RandomState random(plan_.sentences.seed + static_cast<std::uint32_t>(number));
-  const std::vector<MaskedSpan> spans =
-      mask_spans(text.tokens, text.length, plan_.masking, random).spans;
+  const std::vector<MaskedSpan> spans = mask_spans(text.tokens, text.length, plan_.masking, random).spans;
   if (spans.size() > plan_.ids.sentinels.size() || decoder_tokens(spans) > decoder_length)
     throw too_small(number, spans);
 
