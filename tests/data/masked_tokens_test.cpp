@@ -121,7 +121,8 @@ TEST(MaskedTokens, NoneWhereNothingMayBeMasked) {
   const MaskRules rules{.cls = 7, .sep = 8};
   EXPECT_TRUE(mask_spans({}, 100, rules, random).spans.empty());
   EXPECT_TRUE(mask_spans(Ints{7, 8, 7}, 100, rules, random).spans.empty());
-  EXPECT_TRUE(mask_spans(Ints{1, 2, 3}, 2, rules, random).spans.empty());  // 0.15 of 2 tokens is less than one
+  EXPECT_TRUE(
+      mask_spans(Ints{1, 2, 3}, 2, rules, random).spans.empty());  // 0.15 of 2 tokens is less than one
   EXPECT_TRUE(mask_spans(Ints{1, 2, 3}, 100, {.probability = 0}, random).spans.empty());
   EXPECT_EQ(mask_spans(Ints{1, 2, 3}, 100, rules, random).spans.size(), 1U);
   // A word longer than the share is left out.

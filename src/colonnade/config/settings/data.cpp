@@ -54,6 +54,9 @@ void data(Table& t) {
   t.add<kData, &Data::allow_ambiguous_pad_tokens>(
       "--allow-ambiguous-pad-tokens",
       "a pad that is the end of text too hides its loss; without it such a pad is none");
+}
+
+void fill_in_the_middle(Table& t) {
   t.group("fill-in-the-middle");
   t.add<kData, kFim, &FillInTheMiddle::enabled>("--fim-data",
                                                 "documents are cut in three and the middle moves to the end");
@@ -73,6 +76,9 @@ void data(Table& t) {
   t.add<kData, kFim, &FillInTheMiddle::suffix_token>("--fim-suffix-token", "stands before the last part");
   t.add<kData, kFim, &FillInTheMiddle::pad_token>("--fim-pad-token", "fills samples that became shorter");
   t.add<kData, kFim, &FillInTheMiddle::eod_token>("--fim-eod-token", "stands between documents of a sample");
+}
+
+void tokenizers(Table& t) {
   t.group("tokenizer");
   t.add<kData, &Data::tokenizer_type>("--tokenizer-type", "how text becomes ids")
       .choices({"", "NullTokenizer", "HuggingFaceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
@@ -160,6 +166,8 @@ void logs(Table& t) {
 
 void add_data(Table& t) {
   data(t);
+  fill_in_the_middle(t);
+  tokenizers(t);
   checkpoints(t);
   logs(t);
 }
