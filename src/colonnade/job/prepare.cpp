@@ -222,7 +222,8 @@ void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
   try {
     const auto tokenizer = tokenizer_of(run);
     const config::Data& d = run.data;
-    if (d.fim.enabled && tokenizer) (void)data::fim_rules(d.fim, *tokenizer);
+    if (d.fim.enabled && tokenizer && d.tokenizer_type != "NullTokenizer")
+      (void)data::fim_rules(d.fim, *tokenizer);
     if (d.sft && tokenizer)
       data::chat::read_template({d.tokenizer_model, d.chat_template, d.sft_tokenizer_prompt_format});
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
@@ -243,15 +244,17 @@ namespace {
 /// Puts the words of files with data paths where those of the command line stand, so that a run keeps them.
 void read_data_args(config::Run& run, std::vector<std::string>& faults) {
   try {
-    const config::Data read = data::with_data_args(run.data);
-    const auto mark = [&run](const char* key, const auto& was, const auto& is) {
-      if (was != is) run.given.insert(key);
+    config::Data read = data::with_data_args(run.data);
+    const std::string file =
+        run.data.data_args_path.empty() ? run.data.per_split_data_args_path : run.data.data_args_path;
+    const auto mark = [&](const char* key, const auto& was, const auto& is) {
+      if (was != is) run.given[key] = file;
     };
     mark("data_path", run.data.data_path, read.data_path);
     mark("train_data_path", run.data.train_data_path, read.train_data_path);
     mark("valid_data_path", run.data.valid_data_path, read.valid_data_path);
     mark("test_data_path", run.data.test_data_path, read.test_data_path);
-    run.data = read;
+    run.data = std::move(read);
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
     for (const char* key : {"data_path", "train_data_path", "valid_data_path", "test_data_path"})
