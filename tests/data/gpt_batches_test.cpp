@@ -264,6 +264,27 @@ TEST_F(GptBatchesTest, MockDataEqualsMegatrons) {
   EXPECT_EQ(tokens, (Ints{82, 83, 99}));
 }
 
+TEST_F(GptBatchesTest, MockDataOfEverySplitAreThoseOfMegatronCore) {
+  const auto manifest = nlohmann::json::parse(read_file(vector_path("mock/manifest.json")));
+  data_.mock_data = true;
+  const TokenIds ids{.vocab_size = manifest["vocab_size"], .eod = manifest["eod"]};
+  const auto& splits = manifest["splits"];
+  const auto sources =
+      open_gpt_samples(data_, {splits["train"]["asked"], splits["valid"]["asked"], splits["test"]["asked"]},
+                       64, manifest["config"]["random_seed"], ids);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::string name = kSplitNames[i];
+    SCOPED_TRACE(name);
+    EXPECT_EQ(sources[i]->size(), splits[name]["len"].get<std::int64_t>());
+    const GptBatches batches(sources[i], {.seq_length = 64, .vocab_size = ids.vocab_size});
+    const HostBatch batch = batches.get(0, manifest["samples"]);
+    const auto expected = read_tensors("mock/" + name + ".safetensors");
+    ASSERT_EQ(batch.tokens.size(), expected.at("tokens").size());
+    EXPECT_TRUE(std::equal(batch.tokens.begin(), batch.tokens.end(), expected.at("tokens").begin()));
+    EXPECT_TRUE(std::equal(batch.labels.begin(), batch.labels.end(), expected.at("labels").begin()));
+  }
+}
+
 TEST_F(GptBatchesTest, ABatchDependsOnItsNumbersOnly) {
   data_.data_path = {first_};
   training_.train_iters = 10;

@@ -99,7 +99,7 @@ TEST(MaskedTokens, StayWithinTheirShareAndDoNotOverlap) {
     RandomState random(seed);
     Ints text(seed);  // of all lengths; 0, 1 (never masked) and 2 (continues a word)
     for (std::int64_t& token : text) token = random.randint(0, 3);
-    const auto spans = mask_spans(text, seed + 2, rules, random);
+    const auto spans = mask_spans(text, seed + 2, rules, random).spans;
     std::size_t count = 0, end = 0;
     for (const MaskedSpan& span : spans) {
       EXPECT_GE(span.front(), end);
@@ -119,14 +119,15 @@ TEST(MaskedTokens, StayWithinTheirShareAndDoNotOverlap) {
 TEST(MaskedTokens, NoneWhereNothingMayBeMasked) {
   RandomState random(1);
   const MaskRules rules{.cls = 7, .sep = 8};
-  EXPECT_TRUE(mask_spans({}, 100, rules, random).empty());
-  EXPECT_TRUE(mask_spans(Ints{7, 8, 7}, 100, rules, random).empty());
-  EXPECT_TRUE(mask_spans(Ints{1, 2, 3}, 2, rules, random).empty());  // 0.15 of 2 tokens is less than one
-  EXPECT_TRUE(mask_spans(Ints{1, 2, 3}, 100, {.probability = 0}, random).empty());
-  EXPECT_EQ(mask_spans(Ints{1, 2, 3}, 100, rules, random).size(), 1U);
+  EXPECT_TRUE(mask_spans({}, 100, rules, random).spans.empty());
+  EXPECT_TRUE(mask_spans(Ints{7, 8, 7}, 100, rules, random).spans.empty());
+  EXPECT_TRUE(
+      mask_spans(Ints{1, 2, 3}, 2, rules, random).spans.empty());  // 0.15 of 2 tokens is less than one
+  EXPECT_TRUE(mask_spans(Ints{1, 2, 3}, 100, {.probability = 0}, random).spans.empty());
+  EXPECT_EQ(mask_spans(Ints{1, 2, 3}, 100, rules, random).spans.size(), 1U);
   // A word longer than the share is left out.
   const MaskRules pieces{.continues = {false, true}};
-  EXPECT_TRUE(mask_spans(Ints{0, 1, 1, 1}, 100, pieces, random).empty());
+  EXPECT_TRUE(mask_spans(Ints{0, 1, 1, 1}, 100, pieces, random).spans.empty());
 }
 
 }  // namespace

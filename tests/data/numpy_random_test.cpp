@@ -40,6 +40,19 @@ TEST(RandomState, DrawsLengthsAsNumpy) {
   Ints values;
   for (int i = 0; i < 8; ++i) values.push_back(random.geometric(0.2));
   EXPECT_EQ(values, (Ints{1, 5, 3, 7, 7, 2, 2, 8}));
+  // binomial(1, p) twelve times, and one random_sample() that tells how much was drawn.
+  const std::array<std::pair<double, Ints>, 4> throws{{{0.5, {0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1}},
+                                                       {0.3, {0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0}},
+                                                       {0.9, {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1}},
+                                                       {1.0, Ints(12, 1)}}};
+  for (const auto& [p, expected] : throws) {
+    RandomState coin(1234);
+    values.clear();
+    for (int i = 0; i < 12; ++i) values.push_back(coin.bernoulli(p) ? 1 : 0);
+    EXPECT_EQ(values, expected) << p;
+    EXPECT_EQ(coin.random_sample(), 0.6834629351721363) << p;
+  }
+  EXPECT_FALSE(RandomState(1234).bernoulli(0));
   RandomState again(1234);  // choice([1, 2, 3], p=[6/11, 3/11, 2/11])
   values.clear();
   for (int i = 0; i < 8; ++i)

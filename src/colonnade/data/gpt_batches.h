@@ -8,14 +8,16 @@
 #include "colonnade/data/batches.h"
 #include "colonnade/data/gpt_dataset.h"
 #include "colonnade/data/gpt_sample.h"
+#include "colonnade/data/tokenizer.h"
 
 namespace colonnade::data {
 
 /// What the data must know of the tokenizer.
 struct TokenIds {
-  std::int64_t vocab_size = 0;  ///< ids are 0 to vocab_size - 1; 0: not checked
-  std::int64_t eod = -1;        ///< end of document; -1: none
-  std::int64_t pad = -1;        ///< fills samples that the data cannot
+  std::int64_t vocab_size = 0;                           ///< ids are 0 to vocab_size - 1; 0: not checked
+  std::int64_t eod = -1;                                 ///< end of document; -1: none
+  std::int64_t pad = -1;                                 ///< fills samples that the data cannot
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  ///< of --fim-data, which reads texts
 };
 
 /// Batches of samples of S + 1 tokens: inputs and labels overlap by S.

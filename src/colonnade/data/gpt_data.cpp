@@ -1,6 +1,7 @@
 // See gpt_batches.h: opening the data of a GPT.
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/data/fill_in_the_middle.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/mock_source.h"
 #include "colonnade/data/open_data.h"
@@ -37,8 +38,17 @@ Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t
                          std::int64_t seq_length, std::int64_t seed, const TokenIds& ids) {
   if (seq_length < 1)
     throw ConfigError(fmt::format("--seq-length: must be at least 1; got {}; give it", seq_length));
-  const auto open = [seq_length, seed = numpy_seed(seed)](const Opened& opened, const Part& part) {
-    return open_part(opened, part, seq_length, seed);
+  if (data.fim.enabled && (ids.tokenizer == nullptr || data.mock_data))
+    throw ConfigError(
+        fmt::format("--fim-data: needs the text of data files; got {}; leave it out, or give {}",
+                    data.mock_data ? "--mock-data" : "no tokenizer",
+                    data.mock_data ? "--data-path" : "--tokenizer-type"));
+  const FimRules fim = data.fim.enabled ? fim_rules(data.fim, *ids.tokenizer) : FimRules{};
+  const auto open = [&, seed = numpy_seed(seed)](const Opened& opened, const Part& part) {
+    std::shared_ptr<const SampleSource> samples = open_part(opened, part, seq_length, seed);
+    if (samples != nullptr && data.fim.enabled)
+      samples = std::make_shared<FimDataset>(std::move(samples), fim, ids.tokenizer, seed);
+    return samples;
   };
   const auto mock = [&ids] { return std::make_shared<MockSource>(ids.vocab_size, ids.eod); };
   return open_sources(data, counts, {open, mock});

@@ -1,6 +1,8 @@
 // See mock_source.h.
 #include "colonnade/data/mock_source.h"
 
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "colonnade/data/numpy_random.h"
 
@@ -25,6 +27,32 @@ void MockSource::tokens(std::int64_t sequence, std::int64_t offset, std::span<st
     token = offset == last ? eod_ : (offset + 1) % vocab_size_;
     ++offset;
   }
+}
+
+namespace {
+
+constexpr std::int64_t kDocuments = 10000;
+constexpr std::int64_t kSentence = 64;  ///< tokens
+
+}  // namespace
+
+MockSentences::MockSentences(std::int64_t first, std::int64_t ids) : first_(first), ids_(ids), starts_{0} {
+  const MockSource documents(ids, 0);
+  for (std::int64_t document = 0; document < kDocuments; ++document) {
+    for (std::int64_t left = documents.length(document); left > 0; left -= kSentence)
+      lengths_.push_back(static_cast<std::int32_t>(std::min(left, kSentence)));
+    starts_.push_back(static_cast<std::int64_t>(lengths_.size()));
+  }
+}
+
+void MockSentences::tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const {
+  COL_CHECK(sequence >= 0 && sequence < num_sequences() && offset >= 0 &&
+                static_cast<std::int64_t>(out.size()) <= length(sequence) - offset,
+            "mock data: tokens must lie in a sentence; got {} tokens from {} of sentence {}", out.size(),
+            offset, sequence);
+  const std::int64_t document = *(std::ranges::upper_bound(starts_, sequence) - 1);
+  offset += (sequence - document) * kSentence;
+  for (std::int64_t& token : out) token = first_ + offset++ % ids_;
 }
 
 }  // namespace colonnade::data

@@ -28,4 +28,29 @@ class MockSource final : public TokenSource {
   std::vector<std::int32_t> lengths_;
 };
 
+/// Invented documents of several sentences, which Megatron does not have: its first 10,000 sequences, cut
+/// after every 64 tokens. Their tokens count upwards from `first`, through `ids` of them.
+class MockSentences final : public TokenSource {
+ public:
+  MockSentences(std::int64_t first, std::int64_t ids);
+  [[nodiscard]] std::int64_t num_sequences() const override { return starts_.back(); }
+  [[nodiscard]] std::int64_t length(std::int64_t sequence) const override {
+    return lengths_[static_cast<std::size_t>(sequence)];
+  }
+  [[nodiscard]] std::int64_t num_documents() const override {
+    return static_cast<std::int64_t>(starts_.size()) - 1;
+  }
+  [[nodiscard]] std::int64_t document_start(std::int64_t document) const override {
+    return starts_[static_cast<std::size_t>(document)];
+  }
+  void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::string name() const override { return "mock data"; }
+
+ private:
+  std::int64_t first_;
+  std::int64_t ids_;
+  std::vector<std::int64_t> starts_;  ///< of documents
+  std::vector<std::int32_t> lengths_;
+};
+
 }  // namespace colonnade::data

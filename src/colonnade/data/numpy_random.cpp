@@ -59,6 +59,27 @@ double RandomState::random_sample() {
   return (high * 67108864.0 + low) / 9007199254740992.0;
 }
 
+bool RandomState::bernoulli(double p) {
+  if (p == 0) return false;
+  // NumPy counts the rarer outcome. Its loop goes on where rounding leaves a rest, which ends in a new draw.
+  const double rare = p <= 0.5 ? p : 1 - p;
+  const double often = 1 - rare;
+  const double none = std::exp(std::log(often));
+  bool happened = false;
+  for (double left = random_sample(), share = none; left > share;) {
+    if (happened) {
+      happened = false;
+      share = none;
+      left = random_sample();
+    } else {
+      happened = true;
+      left -= share;
+      share = rare * share / often;
+    }
+  }
+  return p <= 0.5 ? happened : !happened;
+}
+
 std::int64_t RandomState::geometric(double p) {
   return static_cast<std::int64_t>(std::ceil(std::log1p(-random_sample()) / std::log(1 - p)));
 }

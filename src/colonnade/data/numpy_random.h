@@ -27,6 +27,9 @@ class RandomState {
   /// random_sample(): uniform in [0, 1) with 53 bits.
   double random_sample();
 
+  /// binomial(1, p): true with probability p, by inversion. No draw for p = 0.
+  bool bernoulli(double p);
+
   /// geometric(p), p below 1/3: trials up to the first success, by inversion.
   std::int64_t geometric(double p);
 

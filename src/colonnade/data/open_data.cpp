@@ -117,6 +117,9 @@ Sources open_sources(const config::Data& data, const std::array<std::int64_t, 3>
                      const SampleMaker& maker) {
   const bool per_split =
       !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
+  COL_CHECK(data.data_args_path.empty() && data.per_split_data_args_path.empty(),
+            "data: files with data paths must be read first; got {}{}; use with_data_args",
+            data.data_args_path, data.per_split_data_args_path);
   const int given = (data.mock_data ? 1 : 0) + (data.data_path.empty() ? 0 : 1) + (per_split ? 1 : 0);
   if (given != 1)
     throw ConfigError(fmt::format(

@@ -67,6 +67,9 @@ class SentencePiece final : public Tokenizer {
     const int id = processor_.PieceToId({piece.data(), piece.size()});  // the unknown id for what it has not
     return processor_.IdToPiece(id) == piece ? id : -1;
   }
+  [[nodiscard]] std::string piece_of(std::int32_t id) const override {
+    return id >= 0 && id < processor_.GetPieceSize() ? processor_.IdToPiece(id) : std::string();
+  }
   [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
 
  private:

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "colonnade/base/error.h"
-#include "colonnade/base/log.h"
 #include "colonnade/data/mock_source.h"
 #include "colonnade/data/open_data.h"
 #include "colonnade/data/t5_dataset.h"
@@ -39,32 +38,10 @@ T5Plan plan_of(const config::Data& data, const config::Training& training, const
   return plan;
 }
 
-double percent(std::int64_t part, std::int64_t whole) {
-  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
-/// Data made for a GPT lose most of their tokens here.
-void say_what_is_lost(const T5Dataset& samples, const Part& part) {
-  const Unread& unread = samples.index().unread;
-  const SampleOrder order = samples.orders().front();
-  if (unread.documents > 0)
-    log::warning(
-        "{}: {} of {} documents of the {} split are left out, with {:.1f} % of its tokens: they are empty, or "
-        "have several sentences, one of them of more than 512 tokens",
-        order.name, unread.documents, samples.documents(), part.name(), percent(unread.tokens, order.tokens));
-  if (unread.cut > 0)
-    log::info("{}: {:.1f} % of the tokens of the {} split's samples lie behind their length and are cut off",
-              order.name, percent(unread.cut, order.passes * (order.tokens - unread.tokens)), part.name());
-}
-
 std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& part, T5Plan plan) {
-  plan.sentences.documents = range_of(part.fraction, opened.source->num_documents());
-  plan.sentences.num_samples = part.num_samples;
-  if (part.split != Split::kTrain && count_usable_documents(*opened.source, plan.sentences) == 0) {
-    log::warning("{}: the {} split has no usable document among {}; there will be no {} batches",
-                 opened.source->name(), part.name(), plan.sentences.documents.size(), part.name());
-    return nullptr;
-  }
+  const auto sentences = plan_of_part(plan.sentences, opened, part);
+  if (!sentences) return nullptr;
+  plan.sentences = *sentences;
   auto samples = std::make_shared<T5Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
   say_what_is_lost(*samples, part);
   return samples;

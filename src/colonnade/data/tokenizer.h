@@ -39,6 +39,8 @@ class Tokenizer {
   [[nodiscard]] virtual SpecialIds special() const = 0;
   /// The id of a piece of the vocabulary; -1: it has no such piece.
   [[nodiscard]] virtual std::int32_t id_of(std::string_view /*piece*/) const { return -1; }
+  /// The piece of an id, the reverse of id_of(); empty: there is none.
+  [[nodiscard]] virtual std::string piece_of(std::int32_t /*id*/) const { return {}; }
   /// What ends a document (--append-eod); -1: none.
   [[nodiscard]] virtual std::int32_t eod() const = 0;
 

@@ -67,12 +67,6 @@ tensor::Batch rows_of(const config::Run& run, const data::GptBatches& batches, c
   return batch;
 }
 
-data::TokenIds token_ids(const config::Run& run) {
-  const auto tokenizer = job::tokenizer_of(run);
-  if (!tokenizer) return {.vocab_size = run.model.vocab_size};
-  return {.vocab_size = run.model.vocab_size, .eod = tokenizer->eod(), .pad = tokenizer->special().pad};
-}
-
 }  // namespace
 
 double Score::perplexity() const { return std::exp(loss); }
@@ -148,7 +142,7 @@ SplitData open_split(const config::Run& run, data::Split split) {
   progress().set_phase("data");
   const auto index = static_cast<std::size_t>(split);
   const config::Data& data = run.data;
-  const data::TokenIds ids = token_ids(run);
+  const data::TokenIds ids = job::token_ids(run, job::tokenizer_of(run).get());
   const std::int64_t length = sequence_length(run);
   const bool one_pass = is_one_set(data) && !run.given.contains("eval_iters");
   const std::int64_t wanted =

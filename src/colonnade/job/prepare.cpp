@@ -6,6 +6,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/config/derive.h"
@@ -13,6 +14,8 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/data/chat/chat_template.h"
+#include "colonnade/data/data_args.h"
+#include "colonnade/data/fill_in_the_middle.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/sft_batches.h"
 #include "colonnade/data/t5_batches.h"
@@ -166,21 +169,42 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
        .tiktoken_num_special = d.tiktoken_num_special_tokens});
 }
 
+namespace {
+
+/// A pad that ends documents too would take their loss away: no token is the pad then, as in Megatron.
+std::int64_t pad_of(const config::Run& run, const data::Tokenizer& tokenizer) {
+  const data::SpecialIds special = tokenizer.special();
+  const bool ambiguous = special.pad >= 0 && (special.pad == special.eos || special.pad == tokenizer.eod());
+  if (!ambiguous) return special.pad;
+  if (run.data.allow_ambiguous_pad_tokens)
+    log::warning(
+        "--allow-ambiguous-pad-tokens: the tokenizer's pad {} is its end of text too, which has no loss now",
+        special.pad);
+  return run.data.allow_ambiguous_pad_tokens ? special.pad : -1;
+}
+
+}  // namespace
+
+data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenizer) {
+  data::TokenIds ids{.vocab_size = run.model.vocab_size};
+  if (tokenizer != nullptr) {
+    ids.eod = tokenizer->eod();
+    ids.pad = pad_of(run, *tokenizer);
+  }
+  if (run.data.fim.enabled) ids.tokenizer = tokenizer_of(run);
+  return ids;
+}
+
 data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer, const data::SoFar& done) {
   if (run.model.has_encoder())
     return data::open_t5_batches(run.data, run.training,
                                  data::t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids),
                                  done);
-  data::TokenIds ids{.vocab_size = run.model.vocab_size};
-  if (tokenizer != nullptr) {
-    ids.eod = tokenizer->eod();
-    ids.pad = tokenizer->special().pad;
-  }
   if (run.data.sft) {
     COL_CHECK(tokenizer != nullptr, "open_batches: --sft needs a tokenizer; got none; give --tokenizer-type");
     return data::open_sft_batches(run.data, run.training, *tokenizer, run.model.vocab_size, done);
   }
-  return data::open_gpt_batches(run.data, run.training, ids, done);
+  return data::open_gpt_batches(run.data, run.training, token_ids(run, tokenizer), done);
 }
 
 namespace {
@@ -198,6 +222,8 @@ void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
   try {
     const auto tokenizer = tokenizer_of(run);
     const config::Data& d = run.data;
+    if (d.fim.enabled && tokenizer && d.tokenizer_type != "NullTokenizer")
+      (void)data::fim_rules(d.fim, *tokenizer);
     if (d.sft && tokenizer)
       data::chat::read_template({d.tokenizer_model, d.chat_template, d.sft_tokenizer_prompt_format});
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
@@ -213,8 +239,34 @@ void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
 
 }  // namespace
 
+namespace {
+
+/// Puts the words of files with data paths where those of the command line stand, so that a run keeps them.
+void read_data_args(config::Run& run, std::vector<std::string>& faults) {
+  try {
+    config::Data read = data::with_data_args(run.data);
+    const std::string file =
+        run.data.data_args_path.empty() ? run.data.per_split_data_args_path : run.data.data_args_path;
+    const auto mark = [&](const char* key, const auto& was, const auto& is) {
+      if (was != is) run.given[key] = file;
+    };
+    mark("data_path", run.data.data_path, read.data_path);
+    mark("train_data_path", run.data.train_data_path, read.train_data_path);
+    mark("valid_data_path", run.data.valid_data_path, read.valid_data_path);
+    mark("test_data_path", run.data.test_data_path, read.test_data_path);
+    run.data = std::move(read);
+  } catch (const ConfigError& e) {
+    faults.emplace_back(e.what());
+    for (const char* key : {"data_path", "train_data_path", "valid_data_path", "test_data_path"})
+      run.at_fault.insert(key);
+  }
+}
+
+}  // namespace
+
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
+  read_data_args(run, faults);
   if (!c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
     const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);

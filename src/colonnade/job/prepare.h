@@ -4,13 +4,14 @@
 #include <memory>
 
 #include "colonnade/config/run.h"
-#include "colonnade/data/batches.h"
+#include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/tokenizer.h"
 #include "colonnade/plan/rules.h"
 
 namespace colonnade::job {
 
-/// Completes `run` in place (its world size is set): model settings from --pretrained-checkpoint's or
+/// Completes `run` in place (its world size is set): the words of files with data paths, model settings from
+/// --pretrained-checkpoint's or
 /// --load's config that were not given, what a run that goes on keeps (continued.h), the vocabulary from the
 /// tokenizer, derived settings. Throws ConfigError with everything that is wrong, `faults` of the command
 /// line included. For training it is wrong that --save holds checkpoints, unless --load continues one of
@@ -19,6 +20,9 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
 
 /// The tokenizer of the settings; null when none is named.
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run);
+
+/// What a gpt's data must know of the tokenizer, which may be null: its ids, and with --fim-data itself.
+data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenizer);
 
 /// The batches of the run's family, which is so far as `done`; `tokenizer` may be null. Throws as
 /// data::open_gpt_batches and data::open_t5_batches.

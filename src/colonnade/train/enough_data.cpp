@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 namespace colonnade::train {
 namespace {
@@ -42,6 +44,22 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
                     count * t.eval_iters * batch, *size / (count * batch), kWayOut));
   }
   return found;
+}
+
+std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders) {
+  constexpr std::size_t kMost = 16;
+  std::vector<data::SampleOrder> read;
+  std::ranges::copy_if(orders, std::back_inserter(read), [](const auto& order) { return order.passes > 1; });
+  std::ranges::stable_sort(read, std::ranges::greater(), &data::SampleOrder::passes);
+  std::vector<std::string> sentences;
+  for (std::size_t i = 0; i < std::min(read.size(), kMost); ++i)
+    sentences.push_back(fmt::format("{} has fewer tokens than the run asks of it; it is read for {} epochs{}",
+                                    read[i].name, read[i].passes,
+                                    read[i].last_apart ? ", the last one in part" : ""));
+  if (read.size() > kMost)
+    sentences.push_back(fmt::format("{} more data sets are read for {} to {} epochs", read.size() - kMost,
+                                    read.back().passes, read[kMost].passes));
+  return sentences;
 }
 
 }  // namespace colonnade::train

@@ -21,4 +21,8 @@ using SplitSizes = std::array<std::optional<std::int64_t>, 3>;
 std::vector<std::string> shortages(const SplitSizes& sizes, const config::Training& training,
                                    const data::SoFar& done);
 
+/// A sentence for each data set that is read more than once for the samples asked of it, the most read ones
+/// first; of more than 16 the last one counts the others.
+std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders);
+
 }  // namespace colonnade::train

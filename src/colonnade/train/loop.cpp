@@ -167,9 +167,7 @@ void Loop::open_data() {
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
   if (!data_[0] || job_.run.data.mock_data || job_.ranks.rank() != 0) return;
-  if (const std::int64_t passes = data_[0]->samples().passes(); passes > 1)
-    log::info("data: {} has fewer tokens than the run asks for; it is read {} times",
-              data_[0]->samples().name(), passes);
+  for (const std::string& sentence : repeats(data_[0]->samples().orders())) log::info("data: {}", sentence);
 }
 
 void Loop::require_enough_data() const {

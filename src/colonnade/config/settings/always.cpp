@@ -115,6 +115,12 @@ void always_of_the_system(Table& t) {
   t.always({"--no-use-layer-wise-param-layout", "off", "", "use_layer_wise_param_layout"},
            "buckets follow the order of backward");
   t.group("data and dataloader");
+  t.always({"--dataloader-fast-cache-load"},
+           "index caches are mapped, and belong to the data and settings that they were made for");
+  t.always({"--dataloader-defer-npy-index-mmap"},
+           "index caches are mapped; pages are read when they are used");
+  t.always({"--per-dataset-sequences-path", "text"},
+           "the sizes of data sets are read from their own headers");
   t.always({"--no-mmap-bin-files", "off", "", "mmap_bin_files"}, "data files are always memory-mapped");
   t.always({"--no-create-attention-mask-in-dataloader", "off", "", "create_attention_mask_in_dataloader"},
            "the causal mask is never stored");

@@ -7,6 +7,7 @@ namespace {
 
 constexpr auto kData = &Run::data;
 constexpr auto kCheckpoint = &Run::checkpoint;
+constexpr auto kFim = &Data::fim;
 constexpr auto kLogging = &Run::logging;
 
 void data(Table& t) {
@@ -16,6 +17,11 @@ void data(Table& t) {
   t.add<kData, &Data::train_data_path>("--train-data-path", "the same for training alone");
   t.add<kData, &Data::valid_data_path>("--valid-data-path", "the same for validation alone");
   t.add<kData, &Data::test_data_path>("--test-data-path", "the same for the test alone");
+  t.add<kData, &Data::data_args_path>("--data-args-path",
+                                      "a file with the words of --data-path, which become the run's");
+  t.add<kData, &Data::per_split_data_args_path>(
+      "--per-split-data-args-path",
+      "JSON with the words of --train-data-path and its kin: {\"train\": [...], \"valid\": ..., \"test\": null}");
   t.add<kData, &Data::split>("--split", "shares of training, validation and test").common();
   t.add<kData, &Data::mock_data>("--mock-data", "made-up tokens, no files").common();
   t.add<kData, &Data::data_cache_path>("--data-cache-path",
@@ -31,9 +37,10 @@ void data(Table& t) {
   t.add<kData, &Data::reset_attention_mask>("--reset-attention-mask",
                                             "no attention over the end of a document");
   t.add<kData, &Data::eod_mask_loss>("--eod-mask-loss", "no loss at the end of a document");
-  t.add<kData, &Data::mask_prob>("--mask-prob", "of t5: share of the tokens that are masked").range(0, 1);
-  t.add<kData, &Data::short_seq_prob>("--short-seq-prob",
-                                      "of t5: share of samples that are made shorter than they could be")
+  t.add<kData, &Data::mask_prob>("--mask-prob", "of bert and t5: share of the tokens that are masked")
+      .range(0, 1);
+  t.add<kData, &Data::short_seq_prob>(
+       "--short-seq-prob", "of bert and t5: share of samples that are made shorter than they could be")
       .range(0, 1);
   t.add<kData, &Data::mid_level_dataset_surplus>("--mid-level-dataset-surplus",
                                                  "share of samples that parts of a blend hold in reserve")
@@ -44,6 +51,34 @@ void data(Table& t) {
        "how --sft writes messages: by the tokenizer's chat template (default), or as Megatron's format of the name")
       .choices({"", "default", "identity", "nemotron-h-aligned", "nemotron-nano-v2"})
       .megatron_default("nemotron-h-aligned");
+  t.add<kData, &Data::allow_ambiguous_pad_tokens>(
+      "--allow-ambiguous-pad-tokens",
+      "a pad that is the end of text too hides its loss; without it such a pad is none");
+}
+
+void fill_in_the_middle(Table& t) {
+  t.group("fill-in-the-middle");
+  t.add<kData, kFim, &FillInTheMiddle::enabled>("--fim-data",
+                                                "documents are cut in three and the middle moves to the end");
+  t.add<kData, kFim, &FillInTheMiddle::rate>("--fim-rate", "share of documents that are cut").range(0, 1);
+  t.add<kData, kFim, &FillInTheMiddle::spm_rate>("--fim-spm-rate",
+                                                 "share of cut documents that begin with the suffix")
+      .range(0, 1);
+  t.add<kData, kFim, &FillInTheMiddle::split_sample>(
+      "--fim-split-sample", "a token between pieces of a document, each of which is cut on its own");
+  t.add<kData, kFim, &FillInTheMiddle::fragment_rate>("--fim-fragment-rate",
+                                                      "share of such pieces that are cut; unset: --fim-rate")
+      .range(0, 1);
+  t.add<kData, kFim, &FillInTheMiddle::no_prefix>("--fim-no-prefix",
+                                                  "documents that begin with this text are left alone");
+  t.add<kData, kFim, &FillInTheMiddle::prefix_token>("--fim-prefix-token", "stands before the first part");
+  t.add<kData, kFim, &FillInTheMiddle::middle_token>("--fim-middle-token", "stands before the middle");
+  t.add<kData, kFim, &FillInTheMiddle::suffix_token>("--fim-suffix-token", "stands before the last part");
+  t.add<kData, kFim, &FillInTheMiddle::pad_token>("--fim-pad-token", "fills samples that became shorter");
+  t.add<kData, kFim, &FillInTheMiddle::eod_token>("--fim-eod-token", "stands between documents of a sample");
+}
+
+void tokenizers(Table& t) {
   t.group("tokenizer");
   t.add<kData, &Data::tokenizer_type>("--tokenizer-type", "how text becomes ids")
       .choices({"", "NullTokenizer", "HuggingFaceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
@@ -131,6 +166,8 @@ void logs(Table& t) {
 
 void add_data(Table& t) {
   data(t);
+  fill_in_the_middle(t);
+  tokenizers(t);
   checkpoints(t);
   logs(t);
 }

@@ -137,28 +137,12 @@ constexpr Flag kTokenizers[] = {
     {"--use-gigatoken"},
 };
 
+constexpr Flag kMasking[] = {{"--dataloader-inter-document-masking"}};
+
 constexpr Flag kReading[] = {
     {"--phase-transition-iterations", "text"},
-    {"--data-args-path", "text"},
-    {"--per-split-data-args-path", "text"},
-    {"--per-dataset-sequences-path", "text"},
-    {"--dataloader-fast-cache-load"},
-    {"--dataloader-defer-npy-index-mmap"},
     {"--sample-rate", "number", "1.0"},
-    {"--dataloader-inter-document-masking"},
     {"--object-storage-cache-path", "text"},
-    {"--allow-ambiguous-pad-tokens"},
-    {"--fim-data"},
-    {"--fim-rate", "number", "0.5"},
-    {"--fim-spm-rate", "number", "0.5"},
-    {"--fim-split-sample", "text"},
-    {"--fim-fragment-rate", "number"},
-    {"--fim-no-prefix", "text"},
-    {"--fim-prefix-token", "text", "<fim_prefix>"},
-    {"--fim-middle-token", "text", "<fim_middle>"},
-    {"--fim-suffix-token", "text", "<fim_suffix>"},
-    {"--fim-pad-token", "text", "<fim_pad>"},
-    {"--fim-eod-token", "text", "<|endoftext|>"},
     {"--logits-save-top-k", "integer"},
     {"--logits-save-top-p", "number"},
     {"--logits-save-top-p-min-k", "integer", "1"},
@@ -193,6 +177,9 @@ void add_refused_training(Table& t) {
       "use --tokenizer-type HuggingFaceTokenizer or SentencePieceTokenizer, or NullTokenizer with --vocab-size where "
       "the data holds ids",
       kTokenizers);
+  t.refuse("mask of documents by their lengths",
+           "write --reset-attention-mask, which hides a document behind its end of document (--append-eod)",
+           kMasking);
   t.refuse("such way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
 }
 

@@ -76,6 +76,7 @@ const std::map<std::string_view, Group>& groups() {
          {"num_workers", kNone},
          {"sft", kNone},
          {"sft_tokenizer_prompt_format", kNone}}}},
+      {"fill-in-the-middle", {kNone}},
       {"tokenizer", {kAll, {{"chat_template", kNone}}}},
       {"checkpoints",
        {kNone,

@@ -168,6 +168,12 @@ std::int32_t PartsTokenizer::id_of(std::string_view piece) const {
   return parts_.model->vocabulary().id_of(piece);
 }
 
+std::string PartsTokenizer::piece_of(std::int32_t id) const {
+  const auto added = added_texts_.find(id);
+  return added != added_texts_.end() ? added->second
+                                     : std::string(parts_.model->vocabulary().text_of(id).value_or(""));
+}
+
 std::string PartsTokenizer::bytes_of(std::int32_t id) const {
   const auto added = added_texts_.find(id);
   if (added != added_texts_.end()) return added->second;

@@ -47,6 +47,7 @@ class PartsTokenizer final : public Tokenizer {
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
   [[nodiscard]] SpecialIds special() const override { return special_; }
   [[nodiscard]] std::int32_t id_of(std::string_view piece) const override;
+  [[nodiscard]] std::string piece_of(std::int32_t id) const override;
   [[nodiscard]] std::int32_t eod() const override { return special_.eos; }
 
   /// Ids and segments of two texts.

@@ -18,17 +18,23 @@ bool per_split(const config::Data& d) {
 
 Broken data_once(const Run& r) {
   const auto& d = r.data;
-  const int ways = (d.data_path.empty() ? 0 : 1) + (d.mock_data ? 1 : 0) + (per_split(d) ? 1 : 0);
+  const int files = (d.data_args_path.empty() ? 0 : 1) + (d.per_split_data_args_path.empty() ? 0 : 1);
+  const int ways = (d.data_path.empty() ? 0 : 1) + (d.mock_data ? 1 : 0) + (per_split(d) ? 1 : 0) + files;
   if (ways == 1) return std::nullopt;
   const bool keep = !d.data_path.empty();
+  std::vector<Edit> edits{{"mock_data", keep ? "false" : "true"},
+                          {"train_data_path", ""},
+                          {"valid_data_path", ""},
+                          {"test_data_path", ""}};
+  if (files > 0) {
+    edits.push_back({"data_args_path", ""});
+    edits.push_back({"per_split_data_args_path", ""});
+  }
   return Finding{
       ways == 0 ? "--data-path or --mock-data" : "data",
-      "exactly one of --data-path, --train-data-path and its kin, and --mock-data must be given",
+      "exactly one of --data-path, --train-data-path and its kin, a file with either, and --mock-data must be given",
       fmt::format("{} of them", ways),
-      {{"mock_data", keep ? "false" : "true"},
-       {"train_data_path", ""},
-       {"valid_data_path", ""},
-       {"test_data_path", ""}},
+      std::move(edits),
       ways == 0 ? "write --data-path PREFIX, or --mock-data to try things out" : "leave the others out",
       ways == 0};
 }
@@ -94,6 +100,38 @@ Broken tokenizer_file(const Run& r) {
                  "none",
                  {{"tokenizer_model", "tokenizer.model"}},
                  "write --tokenizer-model FILE"};
+}
+
+/// Texts are needed that a tokenizer can read, one behind the other.
+Broken fim_data(const Run& r) {
+  const config::Data& d = r.data;
+  if (!d.fim.enabled || (!d.mock_data && !d.sft && r.family == "gpt")) return std::nullopt;
+  return Finding{"--fim-data",
+                 "cuts the texts of a gpt's data files",
+                 d.mock_data ? "--mock-data"
+                 : d.sft     ? "--sft"
+                             : r.family,
+                 {{"fim_data", "false"}},
+                 "leave it out"};
+}
+
+Broken fim_tokenizer(const Run& r) {
+  const std::string& type = r.data.tokenizer_type;
+  if (!r.data.fim.enabled || (!type.empty() && type != "NullTokenizer")) return std::nullopt;
+  return Finding{"--tokenizer-type",
+                 "with --fim-data it must read texts, which are cut at characters",
+                 type.empty() ? "none" : type,
+                 {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "starcoder"}},
+                 "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER"};
+}
+
+Broken fim_rates(const Run& r) {
+  const config::FillInTheMiddle& fim = r.data.fim;
+  if (!fim.enabled || (fim.rate > 0 && fim.spm_rate > 0)) return std::nullopt;
+  Finding found{"", "must be above 0 with --fim-data", "", {}, ""};
+  if (!(fim.rate > 0)) found.add(config::setting("fim_rate"), text(fim.rate), "0.5");
+  if (!(fim.spm_rate > 0)) found.add(config::setting("fim_spm_rate"), text(fim.spm_rate), "0.5");
+  return found;
 }
 
 Broken sft_data(const Run& r) {
@@ -188,7 +226,8 @@ Broken load_given(const Run& r) {
 }
 
 constexpr Rule kData[] = {
-    {"data-once", true, data_once, "mock_data=false", "Only one of them would be read.", "data_path"},
+    {"data-once", true, data_once, "mock_data=false", "Only one of them would be read.",
+     "data_path data_args_path per_split_data_args_path"},
     {"train-data", true, train_data, "mock_data=false; valid_data_path=b",
      "There would be nothing to train on.", "valid_data_path test_data_path"},
     {"data-paths", false, data_paths, "mock_data=false; data_path=0.3 a b",
@@ -198,6 +237,15 @@ constexpr Rule kData[] = {
      "tokenizer_type"},
     {"tokenizer-file", false, tokenizer_file, "tokenizer_type=SentencePieceTokenizer",
      "What the tokenizer knows stands in a file."},
+    {"fim-data", true, fim_data,
+     "fim_data=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=starcoder",
+     "There is no text to cut.", "mock_data sft model"},
+    {"fim-tokenizer", true, fim_tokenizer, "fim_data=true; mock_data=false; data_path=a",
+     "A text is cut between characters.", "fim_data"},
+    {"fim-rates", true, fim_rates,
+     "fim_data=true; fim_rate=0; mock_data=false; data_path=a; tokenizer_type=HuggingFaceTokenizer; "
+     "tokenizer_model=starcoder",
+     "Without a share that is cut there is no fill-in-the-middle.", "fim_data"},
     {"sft-data", true, sft_data, "sft=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
      "Made-up tokens have no answers.", "data_path"},
     {"sft-model", true, sft_model,

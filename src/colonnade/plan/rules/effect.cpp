@@ -65,6 +65,18 @@ constexpr Companions kMasked{
     {"mask_prob", "short_seq_prob", "vocab_extra_ids"}, "model", "--model t5", [](const Run& r) {
       return r.family == "t5";
     }};
+bool fills_in(const Run& r) { return r.data.fim.enabled; }
+constexpr Companions kFim{
+    {"fim_rate", "fim_spm_rate", "fim_split_sample", "fim_no_prefix"}, "fim_data", "--fim-data", fills_in};
+constexpr Companions kFimTokens{
+    {"fim_prefix_token", "fim_middle_token", "fim_suffix_token", "fim_pad_token", "fim_eod_token"},
+    "fim_data",
+    "--fim-data",
+    fills_in};
+constexpr Companions kFragments{
+    {"fim_fragment_rate"}, "fim_split_sample", "--fim-split-sample", [](const Run& r) {
+      return !r.data.fim.split_sample.empty();
+    }};
 constexpr Companions kClamped{
     {"glu_linear_offset", "activation_func_clamp_value"}, "activation", "--quick-geglu", [](const Run& r) {
       return r.model.activation == config::Activation::kQuickGeglu;
@@ -149,6 +161,11 @@ constexpr Rule kEffect[] = {
     {"idle-relative", false, without_companion<kRelative>, "relative_attention_num_buckets=64",
      "They are numbers of relative positions."},
     {"idle-masks", false, without_companion<kMasked>, "mask_prob=0.3", "A GPT reads its text without gaps."},
+    {"idle-fim", false, without_companion<kFim>, "fim_rate=0.3", "They say what is cut, and how often."},
+    {"idle-fim-tokens", false, without_companion<kFimTokens>, "fim_pad_token=<pad>",
+     "They stand where a text is cut."},
+    {"idle-fragments", false, without_companion<kFragments>, "fim_fragment_rate=0.3",
+     "There are no pieces of a document."},
     {"idle-clamp", false, without_companion<kClamped>, "glu_linear_offset=1",
      "The other functions of the MLP have neither offset nor bound."},
     {"idle-window", false, without_companion<kWindow>, "window_attn_skip_freq=2",
@@ -212,7 +229,8 @@ constexpr Habit kHabits[] = {
      "with --train-data-path and its kin",
      [](const Run& r) {
        const auto& d = r.data;
-       return !d.train_data_path.empty() || !d.valid_data_path.empty() || !d.test_data_path.empty();
+       return !d.per_split_data_args_path.empty() || !d.train_data_path.empty() ||
+              !d.valid_data_path.empty() || !d.test_data_path.empty();
      }},
     {{"min_lr"},
      "with --lr-decay-style constant",

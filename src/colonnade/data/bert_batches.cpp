@@ -1,0 +1,114 @@
+// See bert_batches.h.
+#include "colonnade/data/bert_batches.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/bert_dataset.h"
+#include "colonnade/data/mock_source.h"
+#include "colonnade/data/open_data.h"
+
+namespace colonnade::data {
+namespace {
+
+constexpr std::int64_t kAround = 3;  ///< cls and two sep
+
+BertPlan plan_of(const config::Data& data, const config::Training& training, const BertIds& ids,
+                 bool sentence_order) {
+  constexpr std::int64_t kMost = 0x7fffffff;
+  if (training.seq_length < kAround + 2 || training.seq_length > kMost)
+    throw ConfigError(fmt::format(
+        "--seq-length: BERT's must be {} to {}: three tokens of it stand around the text; got {}; "
+        "give it",
+        kAround + 2, kMost, training.seq_length));
+  return {.length = training.seq_length,
+          .sentence_order = sentence_order,
+          .sentences = {.max_length = training.seq_length - kAround,
+                        .short_seq_prob = data.short_seq_prob,
+                        .seed = numpy_seed(training.seed),
+                        .min_sentences = sentence_order ? 2 : 1},
+          .masking = {.probability = data.mask_prob,
+                      .max_words = 3,
+                      .cls = ids.cls,
+                      .sep = ids.sep,
+                      .continues = ids.continues},
+          .ids = ids};
+}
+
+std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& part, BertPlan plan) {
+  const auto sentences = plan_of_part(plan.sentences, opened, part);
+  if (!sentences) return nullptr;
+  plan.sentences = *sentences;
+  auto samples = std::make_shared<BertDataset>(opened.source, std::move(plan), opened.cache, opened.identity);
+  say_what_is_lost(*samples, part);
+  return samples;
+}
+
+/// Sentences of the ids of the longest stretch without those that are set apart.
+std::shared_ptr<const TokenSource> mock_sentences(const BertIds& ids) {
+  std::vector<std::int64_t> apart{-1, ids.cls, ids.sep, ids.mask, ids.pad, ids.words};
+  std::ranges::sort(apart);
+  std::int64_t first = 0, count = 0;
+  for (std::size_t i = 1; i < apart.size(); ++i) {
+    const std::int64_t between = apart[i] - apart[i - 1] - 1;
+    if (between > count) first = apart[i - 1] + 1;
+    count = std::max(count, between);
+  }
+  return std::make_shared<MockSentences>(first, count);
+}
+
+}  // namespace
+
+BertBatches::BertBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
+    : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
+
+HostBatch BertBatches::make(std::span<const std::int64_t> chosen, Masks /*masks*/) const {
+  const auto length = static_cast<std::size_t>(plan_.length);
+  HostBatch batch;
+  batch.seq = plan_.length;
+  std::vector<std::int64_t> numbers(3 * length + 2);
+  for (const std::int64_t sample : chosen) {
+    samples().tokens(sample, plan_.pad, numbers);
+    const std::span<std::int64_t> all(numbers);
+    const auto text = all.first(length), types = all.subspan(length, length),
+               labels = all.subspan(2 * length, length);
+    for (std::int64_t& id : text) {
+      batch.padding.push_back(id == plan_.pad ? 1 : 0);
+      if (id == plan_.pad) id = 0;
+    }
+    for (std::int64_t& label : labels) {
+      batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
+      if (label == -1 || label == plan_.pad) label = 0;
+    }
+    check_vocabulary(text, plan_.vocab_size, sample);
+    check_vocabulary(labels, plan_.vocab_size, sample);
+    batch.tokens.insert(batch.tokens.end(), text.begin(), text.end());
+    batch.token_types.insert(batch.token_types.end(), types.begin(), types.end());
+    batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
+    if (plan_.sentence_order) batch.swapped.push_back(numbers[3 * length]);
+  }
+  return batch;
+}
+
+Splits open_bert_batches(const config::Data& data, const config::Training& training, const BertIds& ids,
+                         bool sentence_order, const SoFar& done) {
+  const std::int64_t step = cyclic_step(data, training);
+  const BertPlan plan = plan_of(data, training, ids, sentence_order);
+  const auto open = [&plan](const Opened& opened, const Part& part) { return open_part(opened, part, plan); };
+  const auto mock = [&ids] { return mock_sentences(ids); };
+  const Sources sources = open_sources(data, sample_counts(training, done), {open, mock});
+  require_epochs(sources, step, training, done);
+  Splits splits;
+  for (std::size_t i = 0; i < splits.size(); ++i)
+    if (sources[i] != nullptr)
+      splits[i] =
+          std::make_unique<BertBatches>(sources[i], BertBatches::Plan{.length = plan.length,
+                                                                      .sentence_order = sentence_order,
+                                                                      .pad = ids.pad,
+                                                                      .vocab_size = ids.vocab_size,
+                                                                      .cyclic_step = step});
+  return splits;
+}
+
+}  // namespace colonnade::data

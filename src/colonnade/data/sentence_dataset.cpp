@@ -1,0 +1,88 @@
+// See sentence_dataset.h.
+#include "colonnade/data/sentence_dataset.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+
+namespace colonnade::data {
+namespace {
+
+std::string describe(const SentencePlan& plan, const std::string& identity) {
+  return fmt::format(
+      "Sentence indices, version 2\n{}\ndocuments {} to {}\nlength {}\nsamples {}\nshort {}\nseed {}\n"
+      "sentences at least {}\n",
+      identity, plan.documents.begin, plan.documents.end, plan.max_length,
+      plan.num_samples ? fmt::format("{}", *plan.num_samples) : "one epoch", plan.short_seq_prob, plan.seed,
+      plan.min_sentences);
+}
+
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+SentenceDataset::SentenceDataset(std::shared_ptr<const TokenSource> source, const SentencePlan& plan,
+                                 const IndexCache& cache, const std::string& identity)
+    : source_(std::move(source)), plan_(plan) {
+  const auto build = [this] {
+    SentenceIndex built = build_sentence_index(*source_, plan_);
+    const Unread& left = built.unread;
+    return std::vector<IntArray>{built.sample, IntArray(std::vector<std::int64_t>{
+                                                   built.passes, left.documents, left.tokens, left.cut})};
+  };
+  const std::string what =
+      fmt::format("{} (sentences of up to {} tokens)", source_->name(), plan_.max_length);
+  const auto arrays = cache.get(what, describe(plan_, identity), {"sample_index", "counts"}, build);
+  const IntArray& counts = arrays[1];
+  if (arrays[0].cols() != 3 || counts.size() != 4)
+    throw DataError(
+        fmt::format("{}: an index cache must hold rows of 3 and four counts; got {} and {}; delete the cache",
+                    source_->name(), arrays[0].cols(), counts.size()));
+  index_ = {arrays[0], counts[0], {counts[1], counts[2], counts[3]}};
+}
+
+std::vector<SampleOrder> SentenceDataset::orders() const {
+  std::int64_t tokens = 0;
+  for (std::int64_t i = source_->document_start(plan_.documents.begin);
+       i < source_->document_start(plan_.documents.end); ++i)
+    tokens += source_->length(i);
+  return {{.name = name(), .tokens = tokens, .passes = index_.passes, .asked = plan_.num_samples}};
+}
+
+SentenceDataset::Sentences SentenceDataset::sentences(std::int64_t number) const {
+  check_number(number);
+  const Sentences row{index_.sample[3 * number], index_.sample[3 * number + 1],
+                      index_.sample[3 * number + 2]};
+  if (row.begin < 0 || row.end - row.begin < plan_.min_sentences || row.end == row.begin ||
+      row.end > source_->num_sequences() || row.length < 2 || row.length > plan_.max_length)
+    throw DataError(
+        fmt::format("{}: the index cache must fit the data; got sample {} outside of it; delete the cache",
+                    source_->name(), number));
+  return row;
+}
+
+std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened, const Part& part) {
+  plan.documents = range_of(part.fraction, opened.source->num_documents());
+  plan.num_samples = part.num_samples;
+  if (part.split == Split::kTrain || count_usable_documents(*opened.source, plan) > 0) return plan;
+  log::warning("{}: the {} split has no usable document among {}; there will be no {} batches",
+               opened.source->name(), part.name(), plan.documents.size(), part.name());
+  return std::nullopt;
+}
+
+void say_what_is_lost(const SentenceDataset& samples, const Part& part) {
+  const Unread& unread = samples.index().unread;
+  const SampleOrder order = samples.orders().front();
+  if (unread.documents > 0)
+    log::warning(
+        "{}: {} of {} documents of the {} split are left out, with {:.1f} % of its tokens: they are empty, or "
+        "have {}several sentences, one of them of more than 512 tokens",
+        order.name, unread.documents, samples.documents(), part.name(), percent(unread.tokens, order.tokens),
+        samples.needs_pairs() ? "one sentence, or " : "");
+  if (unread.cut > 0)
+    log::info("{}: {:.1f} % of the tokens of the {} split's samples lie behind their length and are cut off",
+              order.name, percent(unread.cut, order.passes * (order.tokens - unread.tokens)), part.name());
+}
+
+}  // namespace colonnade::data

@@ -1,0 +1,59 @@
+// What samples of whole sentences have in common, be they a T5's or a BERT's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colonnade/data/index_cache.h"
+#include "colonnade/data/open_data.h"
+#include "colonnade/data/sample_source.h"
+#include "colonnade/data/sentence_index.h"
+#include "colonnade/data/token_source.h"
+
+namespace colonnade::data {
+
+/// Samples of one data set, each of some sentences of a document. Memory: the index, mapped from the cache
+/// where there is one.
+class SentenceDataset : public SampleSource {
+ public:
+  [[nodiscard]] std::int64_t size() const override { return index_.sample.rows(); }
+  [[nodiscard]] std::string name() const override { return source_->name(); }
+  [[nodiscard]] std::vector<SampleOrder> orders() const override;
+  [[nodiscard]] const SentenceIndex& index() const { return index_; }
+  /// Of the part of the data set that is used.
+  [[nodiscard]] std::int64_t documents() const { return plan_.documents.size(); }
+  /// Whether a document of one sentence is left out.
+  [[nodiscard]] bool needs_pairs() const { return plan_.min_sentences > 1; }
+
+ protected:
+  /// `identity` tells this state of the data from any other (path, size, time of change); the plan is added
+  /// to it. Throws DataError as build_sentence_index.
+  SentenceDataset(std::shared_ptr<const TokenSource> source, const SentencePlan& plan,
+                  const IndexCache& cache, const std::string& identity);
+
+  /// A row of the index.
+  struct Sentences {
+    std::int64_t begin = 0, end = 0;
+    std::int64_t length = 0;  ///< tokens that the sample is made for
+  };
+  /// Throws DataError for a number that does not exist and for an index that does not belong to the data.
+  [[nodiscard]] Sentences sentences(std::int64_t number) const;
+  [[nodiscard]] const TokenSource& source() const { return *source_; }
+
+ private:
+  std::shared_ptr<const TokenSource> source_;
+  SentencePlan plan_;
+  SentenceIndex index_;
+};
+
+/// `plan` for a part of a data set; nothing, after a warning, where an evaluation split has no usable
+/// document.
+std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened, const Part& part);
+
+/// Says what of the part no sample shows: data made for a GPT lose most of their tokens here.
+void say_what_is_lost(const SentenceDataset& samples, const Part& part);
+
+}  // namespace colonnade::data

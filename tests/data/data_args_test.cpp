@@ -1,0 +1,88 @@
+// Files with the words of data paths.
+#include "colonnade/data/data_args.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colonnade/base/error.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+class DataArgsTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] config::Data read_words(const std::string& text) const {
+    write_file_atomically(folder_ / "words", text);
+    config::Data data;
+    data.data_args_path = folder_ / "words";
+    return with_data_args(data);
+  }
+  [[nodiscard]] config::Data read_json(const std::string& text) const {
+    write_file_atomically(folder_ / "splits.json", text);
+    config::Data data;
+    data.per_split_data_args_path = folder_ / "splits.json";
+    return with_data_args(data);
+  }
+  [[nodiscard]] std::string refusal(const std::string& json) const {
+    return message_of<ConfigError>([&] { (void)read_json(json); });
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(DataArgsTest, WordsAreThoseOfDataPath) {
+  const config::Data read = read_words("0.3 books\n\n\t0.7\r\nweb/part  \n");
+  EXPECT_EQ(read.data_path, (Words{"0.3", "books", "0.7", "web/part"}));
+  EXPECT_EQ(read.data_args_path, "");
+}
+
+TEST_F(DataArgsTest, EachSplitHasItsWords) {
+  const config::Data read =
+      read_json(R"({"train": [0.25, "a", "0.75", "b"], "valid": "1 c 2 d", "test": null})");
+  EXPECT_EQ(read.train_data_path, (Words{"0.25", "a", "0.75", "b"}));
+  EXPECT_EQ(read.valid_data_path, (Words{"1", "c", "2", "d"}));
+  EXPECT_TRUE(read.test_data_path.empty());
+  EXPECT_EQ(read.per_split_data_args_path, "");
+}
+
+TEST_F(DataArgsTest, SettingsWithoutOneWayToDataStayAsTheyAre) {
+  config::Data data;
+  EXPECT_EQ(with_data_args(data), data);
+  data.data_path = {"a"};
+  EXPECT_EQ(with_data_args(data), data);
+  data.data_args_path = folder_ / "missing";
+  EXPECT_EQ(with_data_args(data), data);  // a rule refuses both
+  data.data_path.clear();
+  data.per_split_data_args_path = folder_ / "missing";
+  EXPECT_EQ(with_data_args(data), data);
+}
+
+TEST_F(DataArgsTest, BadFilesAreNamed) {
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)read_words(" \n"); }),
+              HasSubstr("--data-args-path: must hold the words of --data-path; got none in"));
+  config::Data data;
+  data.data_args_path = folder_ / "missing";
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)with_data_args(data); }),
+              HasSubstr("--data-args-path: must name a file"));
+  data.data_args_path = "/dev/zero";
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)with_data_args(data); }),
+              HasSubstr("/dev/zero, which is none"));
+  EXPECT_THAT(refusal("{"), HasSubstr("--per-split-data-args-path: must be a JSON object; got no JSON"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("got array"));
+  EXPECT_THAT(refusal(R"({"train": ["a"], "valid": ["b"]})"), HasSubstr("got no 'test'"));
+  EXPECT_THAT(refusal(R"({"train": ["a"], "valid": null, "test": null, "dev": "b"})"),
+              HasSubstr("got 'dev'"));
+  EXPECT_THAT(refusal(R"({"train": [["a"]], "valid": null, "test": null})"),
+              HasSubstr("train must be a list of texts and numbers; got array"));
+  EXPECT_THAT(refusal(R"({"train": 3, "valid": null, "test": null})"),
+              HasSubstr("a list, a text or null; got number"));
+  EXPECT_THAT(refusal(R"({"train": null, "valid": [], "test": ""})"), HasSubstr("must name data; got none"));
+  EXPECT_THAT(refusal(std::string(100000, '[')), HasSubstr("got no JSON"));
+}
+
+}  // namespace
+}  // namespace colonnade::data
