@@ -12,6 +12,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/data/bert_batches.h"
 #include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/sft_batches.h"
@@ -171,6 +172,9 @@ data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokeniz
     return data::open_t5_batches(run.data, run.training,
                                  data::t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids),
                                  done);
+  if (run.model.bidirectional)
+    return data::open_bert_batches(run.data, run.training, data::bert_ids(tokenizer, run.model.vocab_size),
+                                   run.model.bert_binary_head, done);
   data::TokenIds ids{.vocab_size = run.model.vocab_size};
   if (tokenizer != nullptr) {
     ids.eod = tokenizer->eod();

@@ -62,9 +62,11 @@ constexpr Companions kRelative{
     "--position-embedding-type relative",
     [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }};
 constexpr Companions kMasked{
-    {"mask_prob", "short_seq_prob", "vocab_extra_ids"}, "model", "--model t5", [](const Run& r) {
-      return r.family == "t5";
+    {"mask_prob", "short_seq_prob"}, "model", "--model t5 or bert", [](const Run& r) {
+      return r.family == "t5" || r.family == "bert";
     }};
+constexpr Companions kSentinels{
+    {"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family == "t5"; }};
 constexpr Companions kClamped{
     {"glu_linear_offset", "activation_func_clamp_value"}, "activation", "--quick-geglu", [](const Run& r) {
       return r.model.activation == config::Activation::kQuickGeglu;
@@ -149,6 +151,8 @@ constexpr Rule kEffect[] = {
     {"idle-relative", false, without_companion<kRelative>, "relative_attention_num_buckets=64",
      "They are numbers of relative positions."},
     {"idle-masks", false, without_companion<kMasked>, "mask_prob=0.3", "A GPT reads its text without gaps."},
+    {"idle-sentinels", false, without_companion<kSentinels>, "vocab_extra_ids=10",
+     "Only a T5 tells masked spans by ids of their own."},
     {"idle-clamp", false, without_companion<kClamped>, "glu_linear_offset=1",
      "The other functions of the MLP have neither offset nor bound."},
     {"idle-window", false, without_companion<kWindow>, "window_attn_skip_freq=2",
