@@ -60,6 +60,14 @@ void print(const std::string& what, const inference::Score& score) {
                score.tokens);
 }
 
+inference::TokenRows read_tokens(const config::Model& model, const std::string& file) {
+  const std::int64_t longest = inference::longest_sequence(model);
+  if (model.bidirectional)
+    return inference::read_masked_token_file(file, model.vocab_size, longest, model.num_tokentypes);
+  const auto read = model.has_encoder() ? inference::read_encoder_token_file : inference::read_token_file;
+  return read(file, model.vocab_size, longest);
+}
+
 /// Prints the score and refuses one that is not finite, after the speaker has written and printed.
 void finish(inference::Network& network, const std::string& what, const inference::Score& score) {
   if (network.ranks().rank() == 0) print(what, score);
@@ -85,9 +93,7 @@ void write_logits(inference::Network& network, const std::string& file, const in
 }
 
 void evaluate_tokens(job::Started started, const Asked& asked) {
-  const config::Model& model = started.run.model;
-  const auto read = model.has_encoder() ? inference::read_encoder_token_file : inference::read_token_file;
-  const auto rows = read(asked.tokens, model.vocab_size, inference::longest_sequence(model));
+  const auto rows = read_tokens(started.run.model, asked.tokens);
   inference::Network network = build(std::move(started));
   const auto scored = inference::score_rows(network, rows, !asked.logits_out.empty());
   if (!asked.logits_out.empty()) write_logits(network, asked.logits_out, scored);

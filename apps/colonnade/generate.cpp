@@ -140,9 +140,10 @@ int generate(const Arguments& arguments) {
   const Asked asked = read_extras(parsed);
   inference::take_settings(parsed.run);
   job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);
-  if (started.run.model.has_encoder())
-    throw ConfigError(
-        "generate: text is written by models without an encoder; got a t5; `evaluate --tokens` tells its logits");
+  if (started.run.model.has_encoder() || started.run.model.bidirectional)
+    throw ConfigError(fmt::format(
+        "generate: text is written by models without an encoder; got a {}; `evaluate --tokens` tells its logits",
+        started.run.model.has_encoder() ? "t5" : "bert"));
   const auto tokenizer = make_tokenizer(started.run);
   const auto request = request_of(asked, *tokenizer, started.run.model);
   inference::check(request, started.run.model);

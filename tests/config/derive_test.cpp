@@ -34,6 +34,17 @@ TEST(Derive, SizesOfTheModel) {
   EXPECT_EQ(r.model.max_position_embeddings, 0) << "learned positions must be given";
 }
 
+TEST(Derive, ABertsLogitsHaveABiasAndItsTokensTwoKindsWithABinaryHead) {
+  for (const bool binary : {true, false}) {
+    config::Run r = small();
+    r.model.bidirectional = true;
+    r.model.bert_binary_head = binary;
+    derive(r);
+    EXPECT_TRUE(*r.model.output_layer_bias);
+    EXPECT_EQ(r.model.num_tokentypes, binary ? 2 : 0);
+  }
+}
+
 TEST(Derive, SwigluTakesTwoThirdsInStepsOf64) {
   // int((4 * h * 2 / 3) / 64) * 64, by hand
   for (const auto& [hidden, ffn] :

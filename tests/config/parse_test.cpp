@@ -215,9 +215,23 @@ TEST(ParseShorthand, SwitchedOffItContradictsACheckpoint) {
   }
 }
 
+TEST(Parse, ABertSeesBothWaysAndHasABinaryHeadUnlessItIsToldOtherwise) {
+  const Model m = parse(shell("bert")).model;
+  EXPECT_TRUE(m.bidirectional && m.lm_head_transform && m.bert_binary_head);
+  const Model without = parse(shell("bert --bert-no-binary-head")).model;
+  EXPECT_TRUE(without.bidirectional && without.lm_head_transform && !without.bert_binary_head);
+  EXPECT_FALSE(parse(shell("gpt")).model.bidirectional);
+  config::Run filled;
+  fill(filled, {{"bert_binary_head", "false"}, {"model", "bert"}}, "a file");
+  EXPECT_TRUE(filled.model.bidirectional);
+  EXPECT_FALSE(filled.model.bert_binary_head) << "the family first, whatever the order of names";
+  set(filled, "model", "gpt");
+  EXPECT_EQ(filled.model, Model());
+}
+
 TEST(Parse, AFamilyThatDoesNotExistIsAllThatIsSaid) {
-  const Parsed parsed = parse_all(shell("bert --bert-no-binary-heads --num-layers x"));
-  EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("must be one of gpt, t5; got \"bert\"")));
+  const Parsed parsed = parse_all(shell("mamba --bert-no-binary-heads --num-layers x"));
+  EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("must be one of gpt, t5, bert; got \"mamba\"")));
   EXPECT_TRUE(parsed.cut_short);
 }
 
@@ -378,7 +392,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"--num-attention-heads x --num-query-groups 8",
               "--num-attention-heads: must be an integer; got \"x\"; see `colonnade help "
               "--num-attention-heads`"},
-        Wrong{"bert", "pretrain: must be one of gpt, t5; got \"bert\"; see `colonnade help --model`"}));
+        Wrong{"mamba",
+              "pretrain: must be one of gpt, t5, bert; got \"mamba\"; see `colonnade help --model`"}));
 
 TEST(Parse, ReportsAllFaultsAtOnce) {
   try {

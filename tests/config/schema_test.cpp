@@ -91,6 +91,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"yarn_beta_slow", "1"},
     {"yarn_correction_range_round_to_int", "true"},
     {"recompute_modules", "core_attn"},
+    {"bert_binary_head", "false"},  // of a GPT; `bert` turns it on
     {"sft_tokenizer_prompt_format", ""},
     {"tokenizer_hf_include_special_tokens", "true"},  // Megatron's flag turns it off
 };

@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, T5ForConditionalGeneration
+from transformers import AutoModelForCausalLM, BertForMaskedLM, BertForPreTraining, T5ForConditionalGeneration
 
 SETTINGS = """gpt --num-layers 2 --hidden-size 64 --ffn-hidden-size 160 --num-attention-heads 4 --group-query-attention
 --num-query-groups 2 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 4 --train-iters 2
@@ -39,6 +39,11 @@ ENCODER = """t5 --encoder-num-layers 2 --num-layers 2 --hidden-size 64 --ffn-hid
 --norm-epsilon 1e-6 --disable-bias-linear --no-output-layer-bias --hidden-dropout 0 --attention-dropout 0
 --pipeline-model-parallel-size 2"""
 
+BERT = """bert --num-layers 2 --hidden-size 64 --ffn-hidden-size 160 --num-attention-heads 4 --seq-length 32
+--max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 4 --train-iters 2 --lr 1e-2 --mock-data
+--tokenizer-type NullTokenizer --vocab-size 331 --apply-residual-connection-post-layernorm --activation gelu
+--norm-epsilon 1e-12 --num-tokentypes 2 --tensor-model-parallel-size 2 --sequence-parallel"""
+
 
 def train_and_evaluate(name, settings, tokens):
     """The step folder, and the logits that we give for the tensors of `tokens`."""
@@ -55,7 +60,8 @@ def compare(architecture, kind, step, ours, **inputs):
     assert type(model).__name__ == architecture, type(model)
     assert not loading["missing_keys"] and not loading["unexpected_keys"], loading
     with torch.no_grad():
-        theirs = model.float()(**inputs).logits
+        given = model.float()(**inputs)
+    theirs = given.prediction_logits if architecture == "BertForPreTraining" else given.logits
     worst = (ours - theirs).abs().max().item()
     print(f"{architecture}: logits {tuple(ours.shape)}, largest difference {worst:.2e}")
     assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
@@ -74,3 +80,8 @@ labels[0, 9:] = -100
 asked = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
 step, ours = train_and_evaluate("T5ForConditionalGeneration", ENCODER.split(), asked)
 compare("T5ForConditionalGeneration", T5ForConditionalGeneration, step, ours, **asked)
+
+asked = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": (tokens > 15).to(torch.int64)}
+for kind, flags in {BertForPreTraining: [], BertForMaskedLM: ["--bert-no-binary-head"]}.items():
+    step, ours = train_and_evaluate(kind.__name__, BERT.split() + flags, asked)
+    compare(kind.__name__, kind, step, ours, **asked)

@@ -85,6 +85,44 @@ TEST_F(TokenFile, OfAnEncoderRefusesWhatDoesNotFit) {
               HasSubstr("got none in row 0"));
 }
 
+TEST_F(TokenFile, MaskedModelsReadKindsAndLabelsInTheirPlaces) {
+  write({{"input_ids", ids({1, 2, 3})},
+         {"attention_mask", ids({1, 1, 0})},
+         {"token_type_ids", ids({0, 1, 1})},
+         {"labels", ids({-100, 5, -100})}});
+  const TokenRows rows = read_masked_token_file(path_, 10, 4, 2);
+  EXPECT_TRUE(at::equal(rows.tokens, ids({1, 2, 3})));
+  EXPECT_TRUE(at::equal(rows.labels, ids({-100, 5, -100}))) << "not shifted";
+  EXPECT_TRUE(at::equal(rows.padding, ids({0, 0, 1}).to(at::kBool)));
+  EXPECT_TRUE(at::equal(rows.token_types, ids({0, 1, 1})));
+  EXPECT_FALSE(read_masked_token_file(path_, 10, 4, 0).token_types.defined());
+  write({{"input_ids", ids({1, 2, 3})}});
+  const TokenRows plain = read_masked_token_file(path_, 10, 4, 2);
+  EXPECT_TRUE(at::equal(plain.labels, plain.tokens));
+  EXPECT_FALSE(plain.padding.any().item<bool>());
+  EXPECT_FALSE(plain.token_types.any().item<bool>());
+}
+
+TEST_F(TokenFile, RefusesWhatDoesNotFitAMaskedModel) {
+  const auto refusal_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
+    write(tensors);
+    try {
+      read_masked_token_file(path_, 10, 4, 2);
+    } catch (const DataError& e) {
+      return e.what();
+    }
+    return "read without an error";
+  };
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0, 2})}}),
+              HasSubstr("token_type_ids must be 0 to 1; got 2 at [0, 1]"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0})}}),
+              HasSubstr("token_type_ids must have the shape of input_ids, [1, 2]; got [1, 1]"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"attention_mask", ids({0, 0})}}),
+              HasSubstr("got none in row 0"));
+  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1, 2, 3})}}),
+              HasSubstr("labels must have the shape of input_ids"));
+}
+
 TEST_F(TokenFile, RefusesWhatIsNotRowsOfTokens) {
   EXPECT_THAT(refusal(), HasSubstr(path_.string()));
   write({{"tokens", ids({1})}});

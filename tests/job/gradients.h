@@ -37,6 +37,12 @@ inline constexpr const char* kT5 =
     "t5 --encoder-num-layers 4 --decoder-seq-length 8 --vocab-extra-ids 5 --position-embedding-type relative "
     "--relative-attention-num-buckets 8 --relative-attention-max-distance 12 --init-method-std 0.2 ";
 
+// BERT as Megatron trains it, and as published: norms behind the sums.
+inline constexpr const char* kBert = "bert --init-method-std 0.2 ";
+inline constexpr const char* kPublishedBert =
+    "bert --apply-residual-connection-post-layernorm --bert-no-binary-head --num-tokentypes 2 "
+    "--init-method-std 0.2 ";
+
 // As GPT-OSS: sinks, windows in every second layer, YaRN, biases of all linears, bounded quick-geglu.
 inline constexpr const char* kGptOss =
     "--group-query-attention --num-query-groups 2 --position-embedding-type yarn --rotary-scaling-factor 4 "

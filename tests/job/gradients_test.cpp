@@ -70,6 +70,37 @@ TEST(Gradients, OfAnUntiedEncoderAndDecoderAgree) {
       kEncoderLayouts);
 }
 
+const std::vector<Layout> kBertLayouts = with_model_cuts({
+    {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
+    {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
+    {"Tp2SpPp2ZbH1", 4,
+     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 --pipeline-schedule "
+     "zb-h1"},
+    {"Pp4Distributed", 8,
+     "--pipeline-model-parallel-size 4 --use-distributed-optimizer --overlap-grad-reduce "
+     "--overlap-param-gather --ddp-bucket-size 5000"},
+    {"Dp2Sharded", 2,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --overlap-grad-reduce "
+     "--overlap-param-gather"},
+    {"Pp2Dp2ShardedGradients", 4,
+     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --pipeline-model-parallel-size 2 "
+     "--pipeline-schedule zb-h1"},
+    {"Pp2Dp2MadeAgain", 4,
+     "--pipeline-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
+     "--recompute-num-layers 1 --overlap-grad-reduce --ddp-bucket-size 5000"},
+    {"Tp2SpMadeAgainInPart", 2,
+     "--tensor-model-parallel-size 2 --sequence-parallel --recompute-granularity selective --recompute-modules "
+     "core_attn mlp"},
+});
+
+TEST(Gradients, OfABertWithDropoutAgree) { expect_all_agree(kBert, kBertLayouts); }
+
+TEST(Gradients, OfAPublishedBertWithDropoutAgree) {
+  expect_all_agree(kPublishedBert, kBertLayouts);
+  expect_all_agree(fmt::format("{}{}--hidden-dropout 0 --disable-bias-linear ", kPublishedBert, kUntied),
+                   {kBertLayouts[1], kBertLayouts[2]});
+}
+
 constexpr const char* kNoAttentionDropout = "--attention-dropout 0 ";
 
 const std::vector<Layout> kContextLayouts = {

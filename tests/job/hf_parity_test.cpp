@@ -73,6 +73,18 @@ constexpr Layout kEncoderLayouts[] = {
     {"Tp2SpPp4", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 --micro-batch-size 1 "
      "--calculate-per-token-loss"}};
+/// Of models that see both ways.
+constexpr Layout kMaskedLayouts[] = {
+    {"Pp2Virtual2", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t|t|L --micro-batch-size 1 "
+     "--calculate-per-token-loss"},
+    {"Pp2ZbH1", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --micro-batch-size 1 "
+     "--calculate-per-token-loss"},
+    {"Pp2ZbV", 2,
+     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
+     "--micro-batch-size 1 --calculate-per-token-loss"},
+    {"MadeAgain", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
 /// What cuts sequences, splits backward or runs it twice; chunks and micro-batches of two each.
 constexpr Layout kFurtherLayouts[] = {
     {"Cp2", 2, "--context-parallel-size 2"},
@@ -106,9 +118,10 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
                            "--micro-batch-size 2 --global-batch-size 2 --seq-length 32 --hidden-dropout 0 "
                            "--attention-dropout 0 --device ") +
                        test::words(test::device_flag()) + test::words(layout.flags);
-    const bool t5 = std::string(std::get<0>(GetParam())) == "t5";
-    const auto more =
-        test::words(t5 ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength) : "");
+    const std::string model = std::get<0>(GetParam());
+    const auto more = test::words(
+        model == "t5" ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength)
+                      : std::string(model == "bert" ? "bert" : ""));
     const std::string file = folder() + "/config.json";
     return test::settings(layout.world, flags + more, [&](config::Run& run) {
       config::fill(run, models::hf::settings_of(nlohmann::json::parse(read_file(file)), file), file);
@@ -126,6 +139,18 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
     return tensor::Batch({{"encoder_tokens", tokens.to(test::device())},
                           {"encoder_padding", (mask == 0).to(test::device())},
                           {"tokens", read.to(test::device())},
+                          {"labels", labels.to(test::device())},
+                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
+  }
+
+  [[nodiscard]] tensor::Batch masked_batch(const Tensor& tokens, const Tensor& labels,
+                                           std::int64_t first) const {
+    const auto rows = [&](const char* name) {
+      return vectors_.view(name).to(at::kLong).narrow(0, first, tokens.size(0)).to(test::device());
+    };
+    return tensor::Batch({{"tokens", tokens.to(test::device())},
+                          {"token_types", rows("in.token_type_ids")},
+                          {"padding", rows("in.attention_mask") == 0},
                           {"labels", labels.to(test::device())},
                           {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
   }
@@ -152,6 +177,7 @@ class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> 
       const Tensor tokens = vectors_.view("in.input_ids").to(at::kLong).narrow(0, first, size);
       const Tensor given = vectors_.view("in.labels").to(at::kLong).narrow(0, first, size);
       if (job.run.model.has_encoder()) return encoder_batch(tokens, given, first);
+      if (job.run.model.bidirectional) return masked_batch(tokens, given, first);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
       return context_part(tensor::Batch({{"tokens", tokens.to(test::device())},
@@ -209,7 +235,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   const config::Run run = settings();
   const Tensor logits = vectors_.view("logits");
   const Tensor labels = vectors_.view("in.labels");
-  const std::int64_t first_label = run.model.has_encoder() ? 0 : 1;  // a GPT is not asked for its first token
+  // A GPT is not asked for its first token.
+  const std::int64_t first_label = run.model.has_encoder() || run.model.bidirectional ? 0 : 1;
   const double tokens =
       (labels.narrow(1, first_label, labels.size(1) - first_label) >= 0).sum().item<double>();
   double norm_of_step = 0;
@@ -269,6 +296,11 @@ INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,
                          testing::Combine(testing::Values("t5"), testing::ValuesIn(kEncoderLayouts)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Masked, HfParity,
+                         testing::Combine(testing::Values("bert"), testing::ValuesIn(kLayouts)), name_of);
+INSTANTIATE_TEST_SUITE_P(MaskedInOtherWays, HfParity,
+                         testing::Combine(testing::Values("bert"), testing::ValuesIn(kMaskedLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mixtures, HfParity,
                          testing::Combine(testing::Values("mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),

@@ -55,14 +55,15 @@ inline std::vector<Layout> with_model_cuts(std::vector<Layout> more) {
   return more;
 }
 
-/// A complete, checked run. Later flags win over earlier ones; the word t5 among them asks for that family.
+/// A complete, checked run. Later flags win over earlier ones; the word t5 or bert among them asks for that
+/// family.
 inline config::Run settings(
     int world, Words flags, const std::function<void(config::Run&)>& fill = [](config::Run&) {}) {
-  const bool t5 = std::erase(flags, "t5") > 0;
+  std::string family = "gpt";
+  for (const char* other : {"t5", "bert"})
+    if (std::erase(flags, other) > 0) family = other;
   config::Run run = config::parse(
-      words(fmt::format("{} --mock-data --tokenizer-type NullTokenizer --train-iters 10 --lr 0.001",
-                        t5 ? "t5" : "gpt")) +
-      flags);
+      words(family + " --mock-data --tokenizer-type NullTokenizer --train-iters 10 --lr 0.001") + flags);
   run.parallel.world_size = world;
   fill(run);
   config::derive(run);
@@ -77,7 +78,8 @@ inline at::Tensor sample(const config::Run& run, std::int64_t number, std::int64
 }
 
 /// The micro-batch of samples [first, first + micro_batch_size); every seventh token counts for nothing.
-/// Those of an encoder are others, of which sample i lacks the last i % 4.
+/// Those of an encoder are others, of which sample i lacks the last i % 4, as those of a BERT do; in these
+/// every third token is of the second part, and sample i is swapped where i is odd.
 inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
   std::vector<at::Tensor> rows, encoder_rows, padding;
   const auto size = run.training.micro_batch_size;
@@ -93,6 +95,11 @@ inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
   if (encoder) {
     batch.set("encoder_tokens", at::stack(encoder_rows));
     batch.set("encoder_padding", at::stack(padding));
+  }
+  if (run.model.bidirectional) {
+    batch.set("padding", at::stack(padding));
+    batch.set("token_types", (all.narrow(1, 0, s) % 3 == 0).to(at::kLong));
+    batch.set("swapped", at::arange(first, first + size, at::kLong) % 2);
   }
   batch.set("tokens", all.narrow(1, 0, s).contiguous());
   batch.set("labels", all.narrow(1, 1, s).contiguous());

@@ -50,8 +50,11 @@ class Definition {
   Definition(const config::Model& m, const test::Weights& w) : m_(m), w_(w) {}
 
   [[nodiscard]] Tensor layer(const Tensor& x) const {
-    const Tensor h = x + with_bias(attention(norm(x, "input_layernorm")), "self_attention.linear_proj.bias");
-    return h + with_bias(mlp(norm(h, "pre_mlp_layernorm")), "mlp.linear_fc2.bias");
+    const Tensor first = norm(x, "input_layernorm");
+    const bool normed = m_.apply_residual_connection_post_layernorm;
+    const Tensor h = (normed ? first : x) + with_bias(attention(first), "self_attention.linear_proj.bias");
+    const Tensor second = norm(h, "pre_mlp_layernorm");
+    return (normed ? second : h) + with_bias(mlp(second), "mlp.linear_fc2.bias");
   }
 
   [[nodiscard]] Tensor attention(const Tensor& x) const {
@@ -195,6 +198,12 @@ TEST(Attention, BiasOfTheProjectionWithSharedKeys) {
 
 TEST(TransformerLayer, LlamaEqualsItsDefinition) { check_layer(llama()); }
 TEST(TransformerLayer, Gpt2EqualsItsDefinition) { check_layer(gpt2()); }
+TEST(TransformerLayer, TheResidualStreamMayBeWhatNormsGive) {
+  for (config::Model model : {gpt2(), llama()}) {
+    model.apply_residual_connection_post_layernorm = true;
+    check_layer(model);
+  }
+}
 TEST(TransformerLayer, Hidden512) {
   auto model = llama(8, 2);
   model.hidden_size = 512;

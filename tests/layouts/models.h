@@ -53,6 +53,9 @@ inline constexpr const char* kEncoder =
     "t5 --encoder-num-layers 2 --decoder-seq-length 8 --vocab-extra-ids 5 --position-embedding-type relative "
     "--relative-attention-num-buckets 8 --relative-attention-max-distance 12 ";
 
+/// Tokens of two kinds, a binary head, norms whose outputs are the residual stream.
+inline constexpr const char* kBert = "bert --apply-residual-connection-post-layernorm ";
+
 /// A complete run of a small model over `world` ranks; nothing when the rules refuse it.
 inline std::optional<config::Run> small_run(int world, const std::string& flags) {
   try {

@@ -64,6 +64,8 @@ inline const std::vector<Small>& small_layouts() {
       {kTied, 2, cp2 + "--cp-comm-type all_gather"},
       {kTied, 2, "--pipeline-model-parallel-size 2"},
       {kEncoder, 4, "--pipeline-model-parallel-size 4"},
+      {kBert, 2, tp2},
+      {kBert, 2, sp},
       {kMixture, 2, ep2},
       {kMixture, 2, ep2 + "--use-distributed-optimizer --moe-token-dispatcher-type alltoall"},
       {kMixture, 2, "--expert-tensor-parallel-size 2"},

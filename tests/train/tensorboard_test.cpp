@@ -85,7 +85,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
                           .step_ms = 500,
                           .tflops_per_device = 12,
                           .peak_memory_bytes = 1024,
-                          .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}},
+                          .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}, {"sop_loss", 0.7}},
                           .expert_load = {{"expert_balance", {1.5, 3}}, {"expert_least", {0.5, 0.25}}}};
   {
     EventFile file(folder_, {});
@@ -115,6 +115,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
   expect("load_balancing_loss", 7, 1.5);
   expect("params-norm", 7, 7.5);
   expect("params-norm vs samples", 56, 7.5);
+  expect("sop loss", 7, 0.7);
   expect("iteration-time", 7, 0.5);
   expect("forward-backward-time", 7, 2);
   expect("checkpoint-time", 8, 1.25);  // not of every step

@@ -17,7 +17,9 @@ void derive_encoder(Model& m) {
 }
 
 void derive_model(Model& m) {
-  if (!m.output_layer_bias) m.output_layer_bias = m.has_encoder() && !m.untie_embeddings_and_output_weights;
+  if (!m.output_layer_bias)
+    m.output_layer_bias = m.bidirectional || (m.has_encoder() && !m.untie_embeddings_and_output_weights);
+  if (m.bert_binary_head && m.num_tokentypes == 0) m.num_tokentypes = 2;
   if (m.ffn_hidden_size == 0) {
     m.ffn_hidden_size =
         m.activation == Activation::kSwiglu ? m.hidden_size * 8 / 3 / 64 * 64 : m.hidden_size * 4;

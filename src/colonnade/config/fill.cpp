@@ -1,4 +1,6 @@
 // Settings by key from code: one value, the values of a checkpoint, the check of ranges.
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/parse.h"
@@ -19,6 +21,14 @@ Words split(std::string_view text, const Setting& s) {
   return words;
 }
 
+/// A family says what others are unless they are told.
+std::vector<std::pair<std::string, std::string>> family_first(
+    const std::map<std::string, std::string>& values) {
+  std::vector<std::pair<std::string, std::string>> all(values.begin(), values.end());
+  std::ranges::stable_partition(all, [](const auto& one) { return one.first == "model"; });
+  return all;
+}
+
 }  // namespace
 
 void set(Run& run, std::string_view key, std::string_view value) {
@@ -31,7 +41,7 @@ void set(Run& run, std::string_view key, std::string_view value) {
 
 void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source) {
   std::vector<std::string> faults;
-  for (const auto& [key, value] : values) {
+  for (const auto& [key, value] : family_first(values)) {
     const Setting& s = setting(key);
     if (s.set == nullptr) continue;  // said by other settings
     Run other = run;

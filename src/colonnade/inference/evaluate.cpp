@@ -94,6 +94,8 @@ RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
       part.set("encoder_tokens", rows.encoder_tokens.narrow(0, row, count));
       part.set("encoder_padding", rows.encoder_padding.narrow(0, row, count));
     }
+    if (rows.padding.defined()) part.set("padding", rows.padding.narrow(0, row, count));
+    if (rows.token_types.defined()) part.set("token_types", rows.token_types.narrow(0, row, count));
     const at::Tensor logits = network.forward(part.to(network.options().device()), {});
     if (!network.is_speaker()) continue;
     sums += summed(logits, rows.labels.narrow(0, row, count));
@@ -131,10 +133,11 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
 }
 
 SplitData open_split(const config::Run& run, data::Split split) {
-  if (run.model.has_encoder())
-    throw ConfigError(
-        "evaluate: data are read for models without an encoder; got a t5; score given tokens with --tokens "
-        "FILE, or data with `pretrain t5 --skip-train --eval-iters N`");
+  if (run.model.has_encoder() || run.model.bidirectional)
+    throw ConfigError(fmt::format(
+        "evaluate: data are read for models without an encoder; got a {0}; score given tokens with --tokens "
+        "FILE, or data with `pretrain {0} --skip-train --eval-iters N`",
+        run.model.has_encoder() ? "t5" : "bert"));
   if (run.data.sft)
     throw ConfigError(
         "evaluate: data are read as .bin and .idx; got those of --sft, files of chat messages; score them with "

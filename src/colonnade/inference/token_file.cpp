@@ -53,6 +53,25 @@ at::Tensor read_labels(const checkpoint::SafetensorsFile& file, const std::strin
   return labels;
 }
 
+void require_tokens(const at::Tensor& padding, const std::string& path) {
+  const at::Tensor empty = padding.all(1).nonzero();
+  if (empty.size(0) > 0)
+    throw DataError(fmt::format(
+        "{}: attention_mask must show the encoder a token in every row; got none in row {}; leave the row out",
+        path, empty[0][0].item<std::int64_t>()));
+}
+
+/// Of the shape of the tokens, or undefined where the file has none.
+at::Tensor read_beside(const checkpoint::SafetensorsFile& file, const std::string& path,
+                       const std::string& name, const at::Tensor& tokens) {
+  if (!file.has(name)) return {};
+  at::Tensor ids = read_ids(file, path, name);
+  if (ids.sizes() != tokens.sizes())
+    throw DataError(fmt::format("{}: {} must have the shape of input_ids, [{}]; got [{}]; make them equal",
+                                path, name, fmt::join(tokens.sizes(), ", "), fmt::join(ids.sizes(), ", ")));
+  return ids;
+}
+
 }  // namespace
 
 TokenRows read_token_file(const std::filesystem::path& path, std::int64_t vocab_size, std::int64_t longest) {
@@ -89,14 +108,31 @@ TokenRows read_encoder_token_file(const std::filesystem::path& path, std::int64_
   if (rows.labels.size(1) > longest)
     throw DataError(fmt::format("{}: labels must fit the {} positions of the model; got {}; cut them",
                                 path.string(), longest, rows.labels.size(1)));
-  const at::Tensor empty = rows.encoder_padding.all(1).nonzero();
-  if (empty.size(0) > 0)
-    throw DataError(fmt::format(
-        "{}: attention_mask must show the encoder a token in every row; got none in row {}; leave the row out",
-        path.string(), empty[0][0].item<std::int64_t>()));
+  require_tokens(rows.encoder_padding, path.string());
   rows.tokens = at::zeros_like(rows.labels);
   const std::int64_t behind = rows.labels.size(1) - 1;
   rows.tokens.narrow(1, 1, behind).copy_(rows.labels.narrow(1, 0, behind).clamp_min(0));
+  return rows;
+}
+
+TokenRows read_masked_token_file(const std::filesystem::path& path, std::int64_t vocab_size,
+                                 std::int64_t longest, std::int64_t kinds) {
+  const checkpoint::SafetensorsFile file(path);
+  TokenRows rows{.tokens = read_tokens(file, path.string(), vocab_size, longest), .labels = {}};
+  rows.labels = file.has("labels") ? read_labels(file, path.string(), vocab_size) : rows.tokens;
+  if (rows.labels.sizes() != rows.tokens.sizes()) read_beside(file, path.string(), "labels", rows.tokens);
+  const at::Tensor mask = read_beside(file, path.string(), "attention_mask", rows.tokens);
+  rows.padding = mask.defined() ? mask.eq(0) : at::zeros_like(rows.tokens, at::kBool);
+  require_tokens(rows.padding, path.string());
+  if (kinds == 0) return rows;
+  rows.token_types = read_beside(file, path.string(), "token_type_ids", rows.tokens);
+  if (!rows.token_types.defined()) rows.token_types = at::zeros_like(rows.tokens);
+  const at::Tensor places = outside(rows.token_types, kinds).nonzero();
+  if (places.size(0) > 0)
+    throw DataError(fmt::format("{}: token_type_ids must be 0 to {}; got {} at [{}, {}]; correct them",
+                                path.string(), kinds - 1,
+                                rows.token_types[places[0][0]][places[0][1]].item<std::int64_t>(),
+                                places[0][0].item<std::int64_t>(), places[0][1].item<std::int64_t>()));
   return rows;
 }
 

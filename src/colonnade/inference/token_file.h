@@ -17,6 +17,8 @@ struct TokenRows {
   at::Tensor labels;
   /// What an encoder reads, and bool, true where there is no token; undefined without one.
   at::Tensor encoder_tokens = {}, encoder_padding = {};
+  /// Of a model that sees both ways: bool, true where there is no token, and kinds of tokens; else undefined.
+  at::Tensor padding = {}, token_types = {};
 };
 
 /// Reads `input_ids` and, where there is one, `labels` of a safetensors file; both int32 or int64
@@ -32,5 +34,12 @@ TokenRows read_token_file(const std::filesystem::path& path, std::int64_t vocab_
 /// read_token_file.
 TokenRows read_encoder_token_file(const std::filesystem::path& path, std::int64_t vocab_size,
                                   std::int64_t longest);
+
+/// Of a model that sees both ways, with `kinds` kinds of tokens: `input_ids`, and where they are there
+/// `attention_mask` (0: no token), `token_type_ids` (else 0; not read without kinds) and `labels`, all
+/// [batch, sequence]. As in Hugging Face's BERT label t is the token at place t, -100 is ignored, and without
+/// labels they are the tokens. Throws as read_token_file.
+TokenRows read_masked_token_file(const std::filesystem::path& path, std::int64_t vocab_size,
+                                 std::int64_t longest, std::int64_t kinds);
 
 }  // namespace colonnade::inference

@@ -66,7 +66,7 @@ bool has_fp16(const config::Run& run) { return run.model.params_dtype == config:
 
 /// Whether two micro-batches can have another number of tokens with a loss, and weigh equal all the same.
 bool weighs_microbatches(const config::Run& run) {
-  return (run.data.eod_mask_loss || run.data.sft || run.model.has_encoder()) &&
+  return (run.data.eod_mask_loss || run.data.sft || run.model.has_encoder() || run.model.bidirectional) &&
          !run.training.calculate_per_token_loss;
 }
 

@@ -75,6 +75,11 @@ tensor::Batch empty_batch(const config::Run& given) {
     batch.set("encoder_tokens", at::zeros({b, run.training.seq_length}, ids));
     batch.set("encoder_padding", at::zeros({b, run.training.seq_length}, ids.dtype(at::kBool)));
   }
+  if (run.model.bidirectional) {
+    batch.set("padding", at::zeros({b, s}, ids.dtype(at::kBool)));
+    if (run.model.num_tokentypes > 0) batch.set("token_types", at::zeros({b, s}, ids));
+    if (run.model.bert_binary_head) batch.set("swapped", at::zeros({b}, ids));
+  }
   if (run.data.reset_attention_mask)
     batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
   if (run.training.calculate_per_token_loss) put_further_per_token(batch, run.model.mtp_num_layers);

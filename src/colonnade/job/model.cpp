@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "colonnade/models/bert/model.h"
 #include "colonnade/models/gpt/model.h"
 #include "colonnade/models/t5/model.h"
 #include "colonnade/plan/context_groups.h"
@@ -83,11 +84,13 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
 }
 
 Model build_model(const Site& site) {
-  auto stages =
-      site.run.model.has_encoder()
-          ? models::t5::build(site.blocks, site.run.model, site.run.parallel, site.layers, site.run.training)
-          : models::gpt::build(site.blocks, site.run.model, site.run.parallel, site.layers,
-                               site.run.training.seq_length);
+  const config::Run& run = site.run;
+  const auto build = [&](const auto& build_family, const auto& length) {
+    return build_family(site.blocks, run.model, run.parallel, site.layers, length);
+  };
+  auto stages = run.model.has_encoder()   ? build(models::t5::build, run.training)
+                : run.model.bidirectional ? build(models::bert::build, run.training.seq_length)
+                                          : build(models::gpt::build, run.training.seq_length);
   Model model;
   for (tensor::Stage& stage : stages)
     model.stages.push_back(std::make_unique<tensor::Stage>(std::move(stage)));

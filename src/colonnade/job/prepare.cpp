@@ -13,6 +13,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/data/bert_batches.h"
 #include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/data_args.h"
 #include "colonnade/data/fill_in_the_middle.h"
@@ -200,6 +201,9 @@ data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokeniz
     return data::open_t5_batches(run.data, run.training,
                                  data::t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids),
                                  done);
+  if (run.model.bidirectional)
+    return data::open_bert_batches(run.data, run.training, data::bert_ids(tokenizer, run.model.vocab_size),
+                                   run.model.bert_binary_head, done);
   if (run.data.sft) {
     COL_CHECK(tokenizer != nullptr, "open_batches: --sft needs a tokenizer; got none; give --tokenizer-type");
     return data::open_sft_batches(run.data, run.training, *tokenizer, run.model.vocab_size, done);

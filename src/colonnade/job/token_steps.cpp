@@ -63,6 +63,11 @@ tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
     batch.set("encoder_tokens", tensor_of(std::move(host.encoder_tokens), {b, t}, at::kLong));
     batch.set("encoder_padding", tensor_of(std::move(host.encoder_padding), {b, t}, at::kByte).to(at::kBool));
   }
+  if (!host.token_types.empty())
+    batch.set("token_types", tensor_of(std::move(host.token_types), {b, s}, at::kLong));
+  if (!host.padding.empty())
+    batch.set("padding", tensor_of(std::move(host.padding), {b, s}, at::kByte).to(at::kBool));
+  if (!host.swapped.empty()) batch.set("swapped", tensor_of(std::move(host.swapped), {b}, at::kLong));
   if (!host.attention_mask.empty())
     batch.set("attention_mask",
               tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte).to(at::kBool));
@@ -99,12 +104,17 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
 
 pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
   const at::Tensor& mask = batch.at("loss_mask");
-  const at::Tensor sum = (output * mask).sum();
+  const std::int64_t tokens = mask.size(1);
+  const at::Tensor sum = (output.narrow(1, 0, tokens) * mask).sum();
   const at::Tensor count = mask.sum();
   pipeline::Loss loss;
   const at::Tensor whole = batch.find("loss_count");
   loss.value = per_token ? sum : sum / (whole.defined() ? whole : count).clamp_min(1);
   loss.report["lm_loss"] = pipeline::tally(sum, count);
+  if (output.size(1) == tokens) return loss;
+  const at::Tensor order = output.select(1, tokens);
+  loss.value = loss.value + order.mean();
+  loss.report["sop_loss"] = pipeline::tally(order.sum(), at::full_like(count, order.numel()));
   return loss;
 }
 

@@ -1,4 +1,4 @@
-// The data step and the loss reduction of pretraining, of a GPT or of a T5.
+// The data step and the loss reduction of pretraining, of a GPT, a T5 or a BERT.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 namespace colonnade::job {
 
 /// A host batch as named tensors on the CPU: tokens, labels, loss_mask, position_ids, samples, and
-/// attention_mask, encoder_tokens and encoder_padding where the data has them. Positions 0 .. s-1 are left
-/// out: they are the default.
+/// attention_mask, encoder_tokens and encoder_padding, token_types, padding and swapped where the data has
+/// them. Positions 0 .. s-1 are left out: they are the default.
 tensor::Batch to_batch(data::HostBatch host, bool default_positions);
 
 /// With --calculate-per-token-loss: writes what `further` predicted tokens read into a whole micro-batch
@@ -30,7 +30,9 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
 
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum
 /// alone (the division by the global count follows in Job). Of a part of a micro-batch (context_part) the
-/// part's share, so that the ranks' values add up to the mean. Reports lm_loss.
+/// part's share, so that the ranks' values add up to the mean. Reports lm_loss. A column behind the tokens is
+/// the loss of each sample's order of sentences (models/bert/head_block.h): its mean is added, and reported
+/// as sop_loss.
 pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
 
 /// Seconds of waiting for data.

@@ -33,6 +33,7 @@ at::Tensor word_rows(const at::Tensor& tokens, tensor::Parameter& word, const co
 Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context)
     : word(context.make(params.word)),
       position_(context.make(params.position)),
+      type_(context.make(params.type)),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
       scale_(embedding_scale(model, word->value.scalar_type())),
@@ -41,11 +42,15 @@ Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& m
 
 at::Tensor Embedding::position_rows(const at::Tensor& tokens, at::Tensor ids) const {
   if (!ids.defined()) ids = at::arange(tokens.size(1), tokens.options()).expand(tokens.sizes());
+  return whole_rows(std::move(ids), *position_);
+}
+
+at::Tensor Embedding::whole_rows(at::Tensor ids, tensor::Parameter& table) const {
   if (sequence_parallel_) {
     const auto part = ids.size(1) / tp_.size();
     ids = ids.narrow(1, tp_.rank() * part, part);
   }
-  return ops::embedding(ids.contiguous(), *position_, 0, position_->value.size(0));
+  return ops::embedding(ids.contiguous(), table, 0, table.value.size(0));
 }
 
 at::Tensor Embedding::rows(const at::Tensor& tokens, const at::Tensor& position_ids) const {
@@ -54,7 +59,9 @@ at::Tensor Embedding::rows(const at::Tensor& tokens, const at::Tensor& position_
 }
 
 at::Tensor Embedding::forward(const tensor::Pass& pass) const {
-  return dropout_.drop(rows(pass.batch.at("tokens"), pass.batch.find("position_ids")), pass);
+  at::Tensor x = rows(pass.batch.at("tokens"), pass.batch.find("position_ids"));
+  if (type_) x = x + whole_rows(pass.batch.at("token_types"), *type_);
+  return dropout_.drop(x, pass);
 }
 
 at::Tensor Embedding::forward_encoder(const tensor::Pass& pass) const {
@@ -62,7 +69,7 @@ at::Tensor Embedding::forward_encoder(const tensor::Pass& pass) const {
 }
 
 void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {
-  collect(all, {word.get(), position_.get()});
+  collect(all, {word.get(), position_.get(), type_.get()});
 }
 
 }  // namespace colonnade::layers

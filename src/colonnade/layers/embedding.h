@@ -6,9 +6,9 @@
 
 namespace colonnade::layers {
 
-/// tokens [b, s] -> word rows + position rows, dropped: [s, b, h], or [s / tp, b, h] with sequence
-/// parallelism. Each rank looks up the tokens it holds; the sum over tp (all-reduce, or
-/// reduce-scatter by sequence) completes the rows. Position rows are added after the sum.
+/// tokens [b, s] -> word rows + position rows + rows of `token_types` [b, s], dropped: [s, b, h], or [s / tp,
+/// b, h] with sequence parallelism. Each rank looks up the tokens it holds; the sum over tp (all-reduce, or
+/// reduce-scatter by sequence) completes the rows. The others are added after the sum.
 class Embedding {
  public:
   Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context);
@@ -23,7 +23,9 @@ class Embedding {
   /// `position_ids` may be undefined.
   [[nodiscard]] at::Tensor rows(const at::Tensor& tokens, const at::Tensor& position_ids) const;
   [[nodiscard]] at::Tensor position_rows(const at::Tensor& tokens, at::Tensor position_ids) const;
-  std::unique_ptr<tensor::Parameter> position_;
+  /// Of a table that is whole on every rank, for the part of `ids` [b, s] that this rank has.
+  [[nodiscard]] at::Tensor whole_rows(at::Tensor ids, tensor::Parameter& table) const;
+  std::unique_ptr<tensor::Parameter> position_, type_;
   comm::Group tp_;
   bool sequence_parallel_;
   double scale_;

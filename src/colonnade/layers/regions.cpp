@@ -58,6 +58,26 @@ struct ForAllHeads : torch::autograd::Function<ForAllHeads> {
   }
 };
 
+struct FirstRow : torch::autograd::Function<FirstRow> {
+  struct Kept {
+    std::vector<std::int64_t> shape;
+    bool is_here;
+  };
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& tp,
+                            bool by_sequence) {
+    tensor::keep(ctx, Kept{x.sizes().vec(), !by_sequence || tp.rank() == 0});
+    const at::Tensor row = x.select(0, 0).clone(at::MemoryFormat::Contiguous);
+    if (by_sequence && tp.size() > 1) tp.broadcast(row, 0, "first token").wait();
+    return row;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto [shape, is_here] = tensor::kept<Kept>(ctx);
+    const at::Tensor grad = at::zeros(shape, grads[0].options());
+    if (is_here) grad.select(0, 0).copy_(grads[0]);
+    return {grad, at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor gather_sequence(const at::Tensor& x, const comm::Group& tp, std::string_view what) {
@@ -85,6 +105,9 @@ at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp) {
 }
 at::Tensor scatter_partial(const at::Tensor& x, const comm::Group& tp) {
   return tp.size() == 1 ? x : ScatterPartial::apply(x, tp);
+}
+at::Tensor first_row(const at::Tensor& x, const comm::Group& tp, bool by_sequence) {
+  return FirstRow::apply(x, tp, by_sequence);
 }
 
 }  // namespace colonnade::layers

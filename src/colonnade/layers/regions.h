@@ -23,4 +23,9 @@ at::Tensor reduce_partial(const at::Tensor& x, const comm::Group& tp);
 /// Partial sums [s, ...] -> this rank's slice [s / tp, ...] of the sum; backward: gather.
 at::Tensor scatter_partial(const at::Tensor& x, const comm::Group& tp);
 
+/// The first row [...] of what all ranks have together of x [s, ...]: where it is cut by sequence, that of
+/// rank 0 on every rank; backward: its gradient, which is the same on all of them, goes to the rank that has
+/// the row.
+at::Tensor first_row(const at::Tensor& x, const comm::Group& tp, bool by_sequence);
+
 }  // namespace colonnade::layers

@@ -32,6 +32,7 @@ TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config
     : norms_again_(context.recompute.selects("layernorm")),
       mlp_again_(
           context.recompute.selects(std::holds_alternative<plan::MlpParams>(params.mlp) ? "mlp" : "moe")),
+      adds_to_normed_(model.apply_residual_connection_post_layernorm),
       input_norm_(input_norm_of(params), model, context),
       post_attention_norm_(make_norm(params.post_attention_norm, model, context)),
       mlp_norm_(norm_of(params), model, context),
@@ -77,24 +78,33 @@ ops::Added TransformerLayer::cross(const at::Tensor& attended, const at::Tensor&
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& encoded,
                                      const tensor::Pass& pass) {
-  tensor::Parameter* bias = (latent_ ? latent_->proj : attention_->proj).bias.get();
-  const ops::Added added = cross_ ? cross(attend(x, pass), x, encoded, pass)
-                                  : join(after_attention_, mlp_norm_, attend(x, pass), bias, x, pass);
+  const ops::Added added = attend_and_add(x, encoded, pass);
   at::Tensor y = feed_forward(added.normed, pass);
   if (norms_again_)
     make_again({added.normed}, y,
                [this, sum = added.sum.detach()] { return Tensors{mlp_norm_.forward(sum)}; });
   if (post_mlp_norm_) y = post_mlp_norm_->forward(y);
-  y = after_mlp_.forward(y, mlp_ ? mlp_->fc2.bias.get() : nullptr, added.sum, pass);
+  y = after_mlp_.forward(y, mlp_ ? mlp_->fc2.bias.get() : nullptr, adds_to_normed_ ? added.normed : added.sum,
+                         pass);
   return final_norm_ ? final_norm_->forward(y) : y;
 }
 
-at::Tensor TransformerLayer::attend(const at::Tensor& x, const tensor::Pass& pass) const {
+ops::Added TransformerLayer::attend_and_add(const at::Tensor& x, const at::Tensor& encoded,
+                                            const tensor::Pass& pass) const {
+  const Attended attended = attend(x, pass);
+  const at::Tensor& stream = adds_to_normed_ ? attended.normed : x;
+  if (cross_) return cross(attended.y, stream, encoded, pass);
+  tensor::Parameter* bias = (latent_ ? latent_->proj : attention_->proj).bias.get();
+  return join(after_attention_, mlp_norm_, attended.y, bias, stream, pass);
+}
+
+TransformerLayer::Attended TransformerLayer::attend(const at::Tensor& x, const tensor::Pass& pass) const {
   const at::Tensor normed = input_norm_.forward(x);
   const at::Tensor attended = latent_ ? latent_->forward(normed, pass) : attention_->forward(normed, pass);
   if (norms_again_)
     make_again({normed}, attended, [this, x = x.detach()] { return Tensors{input_norm_.forward(x)}; });
-  return post_attention_norm_ ? post_attention_norm_->forward(attended) : attended;
+  return {.y = post_attention_norm_ ? post_attention_norm_->forward(attended) : attended,
+          .normed = adds_to_normed_ ? normed : at::Tensor()};
 }
 
 at::Tensor TransformerLayer::feed_forward(const at::Tensor& normed, const tensor::Pass& pass) const {

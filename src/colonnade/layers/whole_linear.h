@@ -4,19 +4,23 @@
 #include <memory>
 
 #include "colonnade/layers/context.h"
+#include "colonnade/plan/params/parts.h"
 
 namespace colonnade::layers {
 
-/// y = x W^T with W [out, in] whole on every rank, for the tokens that this rank has between the parallel
-/// stretches: x [s, b, in] (or [s / tp, b, in]) -> [s, b, out]. No communication: with sequence parallelism
-/// the gradient of W is partial over tp, as its spec says, and data_parallel sums it; without it every rank
-/// computes the same.
+/// y = x W^T + bias with W [out, in] whole on every rank, for the tokens that this rank has between the
+/// parallel stretches: x [s, b, in] (or [s / tp, b, in]) -> [s, b, out]; or of fewer rows, x [b, in]. No
+/// communication: with sequence parallelism the gradients are partial over tp where their specs say so, and
+/// data_parallel sums them; else every rank computes the same.
 class WholeLinear {
  public:
   WholeLinear(const plan::ParamSpec& weight, const Context& context);
+  WholeLinear(const plan::LinearParams& params, const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  void add_parameters(std::vector<tensor::Parameter*>& all) const;
 
   std::unique_ptr<tensor::Parameter> weight;
+  std::unique_ptr<tensor::Parameter> bias;  ///< null: none
 };
 
 }  // namespace colonnade::layers

@@ -31,7 +31,10 @@ std::int64_t batch_bytes(const config::Run& run) {
   const Sizes& z = s.tokens();
   const std::int64_t encoder = s.encoder() != nullptr ? s.encoder()->n * (kInt64 + 1) : 0;
   const std::int64_t further = z.further_in_batch ? z.m.mtp_num_layers : 0;
-  return encoder + (1 + further) * z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
+  const std::int64_t types = z.m.num_tokentypes > 0 ? z.n * kInt64 : 0;
+  const std::int64_t order = z.m.bert_binary_head ? z.b * kInt64 : 0;
+  return encoder + types + order + (z.m.bidirectional ? z.n : 0) +
+         (1 + further) * z.n * (2 * kInt64 + kFp32) + (has_positions(run) ? z.n * kInt64 : 0) +
          (run.data.reset_attention_mask ? z.b * z.length * z.length : 0);
 }
 
@@ -102,7 +105,8 @@ std::int64_t stage_evaluation(const config::Run& run, const StageBlocks& stage,
   if (stage.num_layers > 0) layers += largest(before, std::min(layers_end, all));
   const Sizes& z = s.tokens();
   const std::int64_t norm = stage.final_norm ? z.hidden + s.hidden() : s.hidden();
-  const std::int64_t logits = stage.head ? z.gathered + z.n * z.e * z.vocabulary : 0;
+  const std::int64_t transformed = z.m.lm_head_transform ? z.hidden : 0;
+  const std::int64_t logits = stage.head ? transformed + z.gathered + z.n * z.e * z.vocabulary : 0;
   if (stage.final_norm || stage.head) return std::max(layers, norm + logits + largest(layers_end, all));
   return std::max(layers, s.hidden() + (s.encoder() != nullptr ? s.hidden() : z.whole()) +
                               largest(0, std::min(before, all)));

@@ -37,6 +37,7 @@ namespace colonnade::plan {
 ///               another stage
 ///   head        n e V/t (logits) + 8 n (12 n when t > 1; 8 n more when b > 1), for each further token as
 ///               much and 12 n (labels, mask); (1 + D) r h e that come from another stage
+///               of BERT r h e 3 + statistics of a norm (what logits are made of)
 ///   no blocks   the input, r h e states_in; outputs on their way count apart (held_messages)
 ///   made again  of a stretch of layers only its input, r h e; of core_attn, not what lies between q, k, v
 ///               and the attention output as [s, b, h]; of layernorm, not the norms' outputs; of mlp, moe

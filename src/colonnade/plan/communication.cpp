@@ -46,7 +46,8 @@ Opening attention_opening(const config::Model& m) {
 
 /// Of one micro-batch. A layer opens and closes two parallel stretches (of experts only shared ones), the
 /// embedding closes one, the head opens one, and each further token does as all three; cut by sequence, what
-/// a stretch reads is gathered again for its weight gradients. What is made again goes forward once more.
+/// a stretch reads is gathered again for its weight gradients. What is made again goes forward once more. The
+/// first tokens of sequences that are cut go to all ranks of a binary head.
 double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stages, double activation, int tp,
                     bool by_sequence) {
   const config::Model& m = run.model;
@@ -56,8 +57,10 @@ double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stag
     return std::pair(static_cast<double>(c.dense + c.experts),
                      static_cast<double>(c.dense + (shared ? c.experts : 0)));
   };
-  double passes = 0;
+  double passes = 0, first_tokens = 0;
   for (const StageBlocks& stage : stages) {
+    if (stage.head && m.bert_binary_head && by_sequence)
+      first_tokens += activation / static_cast<double>(run.training.seq_length);
     const auto depths = static_cast<double>(m.mtp_num_layers);
     const double predictions = stage.final_norm ? depths : 0;
     const LayerCounts counts = layers_with_predictions(m, stage);
@@ -75,7 +78,7 @@ double tensor_bytes(const config::Run& run, const std::vector<StageBlocks>& stag
       passes += 2 * static_cast<double>(counts.experts);
     if (run.recompute.selects("mla_up_proj") && by_sequence) passes += attention.again * layers;
   }
-  return ring(activation, tp) * passes;
+  return ring(activation, tp) * passes + ring(first_tokens, tp);
 }
 
 /// What the parallel stretches of a layer open with and close with, in bytes of whole activations.

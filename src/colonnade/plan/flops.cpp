@@ -67,10 +67,9 @@ LayerFlops LayerCounter::of(std::int64_t layer) const {
                    .mlp = tokens * (routed + shared),
                    .shared = tokens * shared,
                    .attention = tokens * attention_.scores * twice_seen(window_of(m, layer), tokens)};
-  if (!m.has_encoder()) return flops;
-  if (layer < m.encoder_num_layers) {
+  if (sees_both_ways(m, layer)) {
     flops.attention *= 2;  // every token sees all of them
-  } else {
+  } else if (m.has_encoder()) {
     // Queries and the projection of its tokens, keys and values of the encoder's.
     const auto read = static_cast<double>(length_.encoder);
     flops.projections += attention_.projections / 2 * (tokens + read);
@@ -98,6 +97,8 @@ TrainingFlops training_flops_by_part(const config::Model& m, const SampleLength&
   const auto vocabulary = static_cast<double>(padded_vocab_size(m, tensor));
   const auto tokens = static_cast<double>(length.tokens);
   double linears = tokens * (4 * hidden * hidden * depths + 2 * hidden * vocabulary * (1 + depths));
+  if (m.lm_head_transform) linears += tokens * 2 * hidden * hidden;
+  if (m.bert_binary_head) linears += 2 * hidden * (hidden + 2);  // of the first token
   double attention = 0;
   const LayerCounter counter(m, length);
   for (std::int64_t i = 0; i < layers; ++i) {

@@ -64,6 +64,7 @@ std::span<const Area> areas() {
        "kv_lora_rank=16"},
       {"Encoder and decoder", encoder_rules(),
        "model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10"},
+      {"BERT", bert_rules(), "model=bert; calculate_per_token_loss=false"},
       {"Context parallelism", context_rules(), "context_parallel_size=2"},
       {"Context groups by length", hybrid_rules(),
        "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "

@@ -14,7 +14,9 @@ namespace colonnade::plan {
 Work embedding_work(const config::Run& run) {
   const WorkSizes z(run);
   Work work;
-  work.pass(2 * z.whole, 2 * z.whole, 2, 2);
+  const double kinds = z.m.num_tokentypes > 0 ? 1 : 0;
+  work.pass(2 * z.whole + kinds * z.hidden, 2 * z.whole + kinds * z.hidden, 2 + static_cast<int>(kinds),
+            2 + static_cast<int>(kinds));
   add_closing(work, z, z.whole);
   return work;
 }
@@ -35,6 +37,15 @@ Work head_work(const config::Run& run) {
   const double logits = z.n * rows * z.e;
   work.pass(2 * logits, 2 * logits, 4, 1);
   work.products = {{"output", z.n, rows, z.h, LinearCut::kColumns, z.whole}};
+  if (!z.m.lm_head_transform) return work;
+  add_plain_norm(work, z.hidden);
+  work.pass(2 * z.hidden, 3 * z.hidden, 1, 1);
+  work.products.push_back({"dense", z.r, z.h, z.h, LinearCut::kWhole});
+  if (!z.m.bert_binary_head) return work;
+  const auto samples = static_cast<double>(run.training.micro_batch_size);
+  work.products.push_back({"pooler", samples, z.h, z.h, LinearCut::kWhole});
+  work.products.push_back({"binary head", samples, 2, z.h, LinearCut::kWhole});
+  if (z.by_sequence) work.collectives.push_back({Among::kTensor, false, samples * z.h * z.e, 1, 0});
   return work;
 }
 

@@ -112,7 +112,8 @@ Work experts_work(const config::Run& run);
 /// Of it the experts' activation, and the shared experts.
 Work expert_activation_work(const config::Run& run);
 Work shared_experts_work(const config::Run& run);
-/// Output layer, loss (two reads of the logits forward; a read and a write backward).
+/// Output layer, in front of it what a BERT transforms and beside it its binary head, loss (two reads of the
+/// logits forward; a read and a write backward).
 Work head_work(const config::Run& run);
 /// The norm in front of them, of each token that is predicted.
 Work final_norm_work(const config::Run& run);

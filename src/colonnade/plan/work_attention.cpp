@@ -38,7 +38,7 @@ void add_scores(Work& work, const config::Run& run, const WorkSizes& z, std::int
   const bool masked = hides(window, z.length) || run.data.reset_attention_mask;
   const bool kernel = scores == ScoresIn::kKernel, memory = in_memory(z.m, scores, masked, blocks);
   work.attention.flops = z.n * (kernel ? twice_seen(window, z.length) : z.length) * (z.q + z.out);
-  const bool both_ways = layer < z.m.encoder_num_layers;
+  const bool both_ways = sees_both_ways(z.m, layer);
   if (both_ways || (!blocks && (memory || (!kernel && masked)))) work.attention.flops *= 2;
   add_relative(work, z);
   if (!memory) return;

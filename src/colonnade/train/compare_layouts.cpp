@@ -263,8 +263,8 @@ void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
   add(further && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
       "--mtp-num-layers with --calculate-per-token-loss weighs the further tokens of a micro-batch by its tokens "
       "with a loss, which --micro-batch-size changes");
-  add(a.model.has_encoder() && !per_token,
-      "samples of t5 differ in how many tokens have a loss, and without --calculate-per-token-loss "
+  add((a.model.has_encoder() || a.model.bidirectional) && !per_token,
+      "samples of t5 and bert differ in how many tokens have a loss, and without --calculate-per-token-loss "
       "micro-batches weigh equally, whose samples --micro-batch-size changes");
 }
 

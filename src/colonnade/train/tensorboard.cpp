@@ -124,6 +124,11 @@ void EventFile::write_record(const std::string& event) {
 
 namespace {
 
+std::string megatrons_tag(const std::string& name) {
+  if (name == "params_norm") return "params-norm";
+  return name == "sop_loss" ? "sop loss" : name;
+}
+
 void over_steps_and_samples(EventFile& file, const std::string& tag, double value, const StepRecord& r) {
   file.scalar(tag, value, r.iteration);
   file.scalar(fmt::format("{}{}", tag, kVersusSamples), value, r.consumed_samples);
@@ -139,7 +144,7 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
   over_steps_and_samples(file, "grad-norm", r.grad_norm, r);
   over_steps_and_samples(file, "loss-scale", r.loss_scale, r);
   for (const auto& [name, value] : r.extra_losses)
-    over_steps_and_samples(file, name == "params_norm" ? "params-norm" : name, value, r);
+    over_steps_and_samples(file, megatrons_tag(name), value, r);
   for (const auto& [name, layers] : r.expert_load) {  // of the layer that is farthest off
     const auto [low, high] = std::ranges::minmax_element(layers);
     file.scalar("moe/" + name, name == "expert_least" ? *low : *high, r.iteration);

@@ -30,7 +30,15 @@ std::optional<Words> get_grouped(const Run& run) {
   return Words{m.num_query_groups > 0 && m.num_query_groups < m.num_attention_heads ? "true" : "false"};
 }
 
-std::string set_family(Run& run, const Words& words) { return read(run.family, words); }
+/// What a BERT always is, and that it has a binary head unless it is told otherwise.
+std::string set_family(Run& run, const Words& words) {
+  const std::string before = run.family;
+  std::string broken = read(run.family, words);
+  if (run.family == before) return broken;
+  Model& m = run.model;
+  m.bidirectional = m.lm_head_transform = m.bert_binary_head = run.family == "bert";
+  return broken;
+}
 std::optional<Words> get_family(const Run& run) { return Words{run.family}; }
 
 void run_itself(Table& t) {
@@ -42,7 +50,7 @@ void run_itself(Table& t) {
       .common();
   t.special("--model", "family of models; also the word after `pretrain`")
       .how(Kind::kText, &set_family, &get_family)
-      .choices({"gpt", "t5"})
+      .choices({"gpt", "t5", "bert"})
       .own();
 }
 
@@ -221,7 +229,7 @@ void switches(Table& t) {
       .common();
   t.add<kModel, &Model::output_layer_bias>(
        "--output-layer-bias",
-       "logits have a bias; unset: those of t5 do where the output layer is tied, as Megatron's")
+       "logits have a bias; unset: those of bert do, and of t5 where the output layer is tied, as Megatron's")
       .own();
   t.add<kModel, &Model::scale_decoder_outputs>(
        "--scale-decoder-outputs",
@@ -235,6 +243,24 @@ void switches(Table& t) {
   t.add<kModel, &Model::attention_dropout>("--attention-dropout",
                                            "dropout of attention weights; above 0 a slower path is taken")
       .range(0, 1);
+}
+
+/// Of layers and heads that BERT has.
+void bert(Table& t) {
+  t.add<kModel, &Model::bert_binary_head>("--bert-binary-head",
+                                          "of bert: a head that tells whether the two parts of a sample are "
+                                          "swapped, and its loss; on unless it is told otherwise")
+      .off("--bert-no-binary-head")
+      .megatron_default("true");
+  t.add<kModel, &Model::num_tokentypes>(
+       "--num-tokentypes",
+       "of bert: kinds of tokens that have an embedding of their own; 0: two "
+       "with a binary head, else none")
+      .range(0, 1'000'000)
+      .own();
+  t.add<kModel, &Model::apply_residual_connection_post_layernorm>(
+      "--apply-residual-connection-post-layernorm",
+      "what attention and MLP give is added to their norm's output, not to its input; BERT as published");
 }
 
 void values(Table& t) {
@@ -273,6 +299,7 @@ void add_model(Table& t) {
   sizes(t);
   positions(t);
   switches(t);
+  bert(t);
   values(t);
 }
 

@@ -155,7 +155,6 @@ constexpr Flag kInference[] = {
 };
 
 constexpr Flag kOtherModels[] = {
-    {"--bert-no-binary-head", "off", "", "bert_binary_head"},
     {"--ict-head-size", "integer"},
     {"--biencoder-projection-dim", "integer", "0"},
     {"--biencoder-shared-query-context-model"},
@@ -237,7 +236,6 @@ constexpr Flag kYaml[] = {
 
 constexpr Flag kVariants[] = {
     {"--no-initialization", "off", "", "perform_initialization"},
-    {"--apply-residual-connection-post-layernorm"},
     {"--apply-query-key-layer-scaling"},
     {"--fused-residual-rmsnorm"},
     {"--mlp-chunks-for-training", "integer", "1"},
@@ -261,7 +259,7 @@ void add_refused_other(Table& t) {
   t.refuse("reinforcement learning", "remove it", kRl);
   t.refuse("such engine of inference and CUDA graphs",
            "remove it; `colonnade generate` writes text from a checkpoint", kInference);
-  t.refuse("vision, BERT and retrieval models", "train `gpt` or `t5`", kOtherModels);
+  t.refuse("vision and retrieval models", "train `gpt`, `t5` or `bert`", kOtherModels);
   t.refuse("such service of a cluster", "remove it; `colonnade launch` watches and restarts the ranks",
            kCluster);
   t.refuse("nested YAML of Megatron's kind", "use --config with a flat YAML file", kYaml);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "colonnade/models/hf/bert.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/t5.h"
 #include "colonnade/plan/params/gpt.h"
@@ -212,8 +213,8 @@ json gpt2_config(const config::Model& m) {
 json config_of(const config::Model& model) {
   const auto family = family_of(model);
   if (!family) return nullptr;
-  if (*family == Family::kT5) {
-    json c = t5_config(model);
+  if (*family == Family::kT5 || *family == Family::kBert) {
+    json c = *family == Family::kT5 ? t5_config(model) : bert_config(model);
     c["torch_dtype"] = dtype_name(model.params_dtype);
     return c;
   }

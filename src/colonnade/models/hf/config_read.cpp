@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/models/hf/bert.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/json.h"
 #include "colonnade/models/hf/names.h"
@@ -340,7 +341,7 @@ Settings gpt_settings(const json& config, const std::string& source, const std::
   if (std::ranges::find(kLlamaLike, type) != std::end(kLlamaLike))
     return llama_settings(config, source, type);
   refuse(source,
-         fmt::format("model_type must be one of {}, gpt_oss, gemma2, gemma3_text, gpt2, t5",
+         fmt::format("model_type must be one of {}, gpt_oss, gemma2, gemma3_text, gpt2, t5, bert",
                      fmt::join(kLlamaLike, ", ")),
          type.empty() ? "none" : type);
 }
@@ -350,8 +351,11 @@ Settings gpt_settings(const json& config, const std::string& source, const std::
 Settings settings_of(const json& config, const std::string& source) {
   if (!config.is_object()) refuse(source, "it must be a JSON object", config.type_name());
   const std::string type = text(config, "model_type", "");
-  Settings settings = type == "t5" ? t5_settings(config, source) : gpt_settings(config, source, type);
-  settings["model"] = type == "t5" ? "t5" : "gpt";
+  const bool of_its_own = type == "t5" || type == "bert";
+  Settings settings = type == "t5"     ? t5_settings(config, source)
+                      : type == "bert" ? bert_settings(config, source)
+                                       : gpt_settings(config, source, type);
+  settings["model"] = of_its_own ? type : "gpt";
   return settings;
 }
 

@@ -47,9 +47,10 @@ std::vector<std::int64_t> rows_of(const plan::ParamSpec& spec, std::size_t dim, 
   return rows;
 }
 
-/// What no family has besides T5, or none at all.
+/// What no family has besides T5 and BERT, or none at all.
 bool has_parts_of_its_own(const config::Model& m) {
-  return m.has_encoder() || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs;
+  return m.has_encoder() || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs ||
+         m.bidirectional || m.num_tokentypes > 0 || m.apply_residual_connection_post_layernorm;
 }
 
 /// Whole heads turn, by frequencies that config.json has words for.
@@ -175,6 +176,13 @@ bool is_t5(const config::Model& m) {
          m.final_logit_softcapping == 0 && !m.sandwich_norm && !m.scale_embeddings && m.moe.num_experts == 0;
 }
 
+bool is_bert(const config::Model& m) {
+  return m.bidirectional && m.lm_head_transform && m.apply_residual_connection_post_layernorm &&
+         m.num_tokentypes > 0 && m.output_layer_bias.value_or(false) && has_gpt2_layers(m) &&
+         m.activation == config::Activation::kGeluErf && m.moe.num_experts == 0 && !m.scale_decoder_outputs &&
+         m.final_logit_softcapping == 0;
+}
+
 /// Of a layer that predicts a further token: one that the model has not, or a copy of a table.
 bool is_further(const std::string& name, const config::Model& m) {
   constexpr std::string_view kLayers = "model.layers.";
@@ -188,6 +196,7 @@ bool is_further(const std::string& name, const config::Model& m) {
 
 std::optional<Family> family_of(const config::Model& m) {
   if (is_t5(m)) return Family::kT5;
+  if (is_bert(m)) return Family::kBert;
   if (has_parts_of_its_own(m)) return std::nullopt;
   if (const auto gemma = gemma_family(m)) return gemma;
   if (m.final_logit_softcapping != 0) return std::nullopt;
@@ -206,11 +215,13 @@ std::optional<Naming> naming_of(const config::Model& model) {
 
 std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<Naming> naming) {
   if (!naming) return {{spec.name, 0, rows_of(spec, 0, 1)[0]}};
-  const auto [pattern, layer] = without_number(spec.name, naming->layers);
+  auto [pattern, layer] = without_number(spec.name, naming->layers);
   const Table& table = table_of(naming->family);
-  const auto row = std::ranges::find(table, pattern, &Row::ours);
+  auto row = std::ranges::find(table, spec.name, &Row::ours);
+  if (row == table.end()) row = std::ranges::find(table, pattern, &Row::ours);
   COL_CHECK(row != table.end(), "{}: the family's name table must hold every parameter; got no row for it",
             spec.name);
+  if (row->of_layer_before) layer = std::to_string((layer.empty() ? naming->layers : std::stoll(layer)) - 1);
   // A tensor for each index of dimension 0 has its rows in the next one.
   const bool stacked = row->theirs[0].find("{}") != row->theirs[0].rfind("{}");
   const auto rows = rows_of(spec, stacked ? 1 : 0, row->theirs.size());
@@ -236,6 +247,15 @@ std::vector<std::string> left_over(const config::Model& model, const std::vector
   if (family_of(model) == Family::kT5)
     known.insert({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
                   "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"});
+  // Copies of the table and of its bias, and of weights for training alone those of heads that the model has
+  // not.
+  if (family_of(model) == Family::kBert) {
+    if (!model.untie_embeddings_and_output_weights) known.insert("cls.predictions.decoder.weight");
+    known.insert({"cls.predictions.decoder.bias", "bert.embeddings.position_ids"});
+    if (!model.bert_binary_head)
+      known.insert({"bert.pooler.dense.weight", "bert.pooler.dense.bias", "cls.seq_relationship.weight",
+                    "cls.seq_relationship.bias"});
+  }
   constexpr std::string_view kBuffers[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
   std::vector<std::string> rest;
   const bool predicts = family_of(model) == Family::kDeepseekV3;

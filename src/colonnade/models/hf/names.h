@@ -24,7 +24,8 @@ enum class Family {
   kGemma3,
   kGpt2,
   kDeepseekV3,
-  kT5
+  kT5,
+  kBert
 };
 
 /// The family that can express `model`; nothing when none can (then our names are used).
@@ -46,6 +47,8 @@ enum class Family {
 ///   GPT-2      learned positions, LayerNorm, GELU, biases, as many groups as heads
 ///   T5         (1.1) encoder and decoder, relative positions, RMSNorm, GELU with a gate, no biases, scores
 ///              as they are, as many groups as heads
+///   BERT       sight both ways, learned positions, kinds of tokens, LayerNorm whose outputs are the residual
+///              stream, GELU's erf form, biases, as many groups as heads; with or without a binary head
 /// Other shared experts, routers, biases, activations, norms or positions fit none. How
 /// experts are kept busy (losses, jitter, capacity) belongs to the training, not to the family.
 std::optional<Family> family_of(const config::Model& model);

@@ -201,6 +201,38 @@ Table t5_table() {
   return table;
 }
 
+/// Norms stand behind sums there, so that each is that in front of our next part.
+Table bert_table() {
+  Table table = {
+      {"embedding.word_embeddings.weight", {"bert.embeddings.word_embeddings.weight"}},
+      {"embedding.position_embeddings.weight", {"bert.embeddings.position_embeddings.weight"}},
+      {"embedding.tokentype_embeddings.weight", {"bert.embeddings.token_type_embeddings.weight"}},
+      {"output_layer.weight", {"cls.predictions.decoder.weight"}},
+      {"output_layer.bias", {"cls.predictions.bias"}},
+  };
+  for (const std::string end : {"weight", "bias"}) {
+    const auto add = [&](const std::string& ours, std::vector<std::string> theirs, bool before = false) {
+      for (std::string& name : theirs) name += "." + end;
+      table.push_back({.ours = ours + "." + end, .theirs = std::move(theirs), .of_layer_before = before});
+    };
+    const std::string ours = "encoder.layers.{}.", theirs = "bert.encoder.layer.{}.";
+    add("encoder.layers.0.input_layernorm", {"bert.embeddings.LayerNorm"});
+    add(ours + "input_layernorm", {theirs + "output.LayerNorm"}, true);
+    add("encoder.final_layernorm", {theirs + "output.LayerNorm"}, true);
+    add(ours + "self_attention.linear_qkv",
+        {theirs + "attention.self.query", theirs + "attention.self.key", theirs + "attention.self.value"});
+    add(ours + "self_attention.linear_proj", {theirs + "attention.output.dense"});
+    add(ours + "pre_mlp_layernorm", {theirs + "attention.output.LayerNorm"});
+    add(ours + "mlp.linear_fc1", {theirs + "intermediate.dense"});
+    add(ours + "mlp.linear_fc2", {theirs + "output.dense"});
+    add("lm_head.dense", {"cls.predictions.transform.dense"});
+    add("lm_head.layer_norm", {"cls.predictions.transform.LayerNorm"});
+    add("pooler.dense", {"bert.pooler.dense"});
+    add("binary_head", {"cls.seq_relationship"});
+  }
+  return table;
+}
+
 }  // namespace
 
 const Table& table_of(Family family) {
@@ -217,6 +249,7 @@ const Table& table_of(Family family) {
       {Family::kGpt2, gpt2_table()},
       {Family::kDeepseekV3, deepseek_v3_table()},
       {Family::kT5, t5_table()},
+      {Family::kBert, bert_table()},
   };
   return kTables.at(family);
 }

@@ -319,7 +319,8 @@ class Backward {
     const std::int64_t waiting = head_waiting(z_) - (as_they_came ? z_.whole() : 0);
     for (std::int64_t i = 0; i <= z_.m.mtp_num_layers; ++i) {
       see(i * z_.hidden + head_working(z_, waits_) + bytes_in(unit));
-      leave(i == 0 ? logit_activations(s_) : further_logit_activations(s_), waiting);
+      leave(i == 0 ? logit_activations(s_) + transform_activations(z_) : further_logit_activations(s_),
+            waiting);
     }
     if (!apart) return;
     const std::int64_t states = stage.states_in * z_.hidden;

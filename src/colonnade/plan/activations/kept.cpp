@@ -26,9 +26,10 @@ std::int64_t output_copies(const config::Run& run, const Sizes& z, std::int64_t 
   return (run.training.device == "cuda" ? z.b : z.b * z.heads) > 1 ? 2 : 1;
 }
 
-/// Of blocks of keys the mask is made again. An encoder's hides what fills its sequences up.
+/// Of blocks of keys the mask is made again. That of layers which see both ways hides what fills sequences
+/// up.
 std::int64_t mask_bytes(const config::Run& run, const Sizes& z, std::int64_t layer) {
-  if (layer < z.m.encoder_num_layers) return z.b * z.length * z.length * z.e;
+  if (sees_both_ways(z.m, layer)) return z.b * z.length * z.length * z.e;
   if (across(run, layer).ring > 1) return 0;
   const std::int64_t window = window_of(z.m, layer);
   const bool windowed = window > 0 && window < z.length - 1;
@@ -175,6 +176,12 @@ std::int64_t prediction_activations(const Sequences& s) {
   return tokens + 3 * z.hidden + 2 * norm_statistics(z.m, z.r) + layer + final_norm_activations(z);
 }
 
+std::int64_t transform_activations(const Sizes& z) {
+  const std::int64_t made = z.m.lm_head_transform ? 3 * z.hidden + norm_statistics(z.m, z.r) : 0;
+  const std::int64_t pooled = z.b * (2 * z.m.hidden_size * z.e + 2 * (z.e + kFp32));
+  return made + (z.m.bert_binary_head ? pooled : 0);
+}
+
 namespace {
 
 std::int64_t logits(const Sizes& z) { return z.n * z.vocabulary * z.e + z.n * kFp32 * (z.tp > 1 ? 3 : 2); }
@@ -206,15 +213,17 @@ std::int64_t end_activations(const Sequences& s, const StageBlocks& stage) {
   if (stage.final_norm)
     kept += final_norm_activations(z) + depths * prediction_activations(s) - (apart ? z.hidden : 0);
   if (stage.head)
-    kept += logit_activations(s) + depths * further_logit_activations(s) +
+    kept += logit_activations(s) + depths * further_logit_activations(s) + transform_activations(z) +
             (apart ? stage.states_in * z.hidden : 0);
   return kept;
 }
 
 std::int64_t embedding_activations(const config::Run& run, const Sizes& z) {
-  if (z.m.position_embedding != config::PositionEmbedding::kLearnedAbsolute) return 0;
-  if (has_positions(run)) return z.by_sequence && z.b > 1 ? z.r * kInt64 : 0;
-  return (z.b == 1 ? z.n : z.r) * kInt64;
+  const std::int64_t of_batch = z.by_sequence && z.b > 1 ? z.r * kInt64 : 0;
+  const std::int64_t types = z.m.num_tokentypes > 0 ? of_batch : 0;
+  if (z.m.position_embedding != config::PositionEmbedding::kLearnedAbsolute) return types;
+  if (has_positions(run)) return types + of_batch;
+  return types + (z.b == 1 ? z.n : z.r) * kInt64;
 }
 
 }  // namespace colonnade::plan

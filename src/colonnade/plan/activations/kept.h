@@ -46,6 +46,9 @@ std::int64_t final_norm_activations(const Sizes& z);
 /// norms of both; a layer and its norm.
 std::int64_t prediction_activations(const Sequences& s);
 
+/// Of what a BERT's logits are made of: what GELU reads and makes, and that normed; and of its binary head.
+std::int64_t transform_activations(const Sizes& z);
+
 /// Logits of the next token with their statistics (combined ones are longer) and labels.
 std::int64_t logit_activations(const Sequences& s);
 /// The same of a further token; its labels and mask are moved by their distance.
@@ -59,7 +62,7 @@ std::int64_t end_activations(const Sequences& s, const StageBlocks& stage);
 bool ends_apart(const config::Model& model, const StageBlocks& stage);
 
 /// Positions of one sequence lie where they were made; those of several, or of a cut one, are copied. Those
-/// of the batch are copied where the part of a tensor rank does not lie together.
+/// of the batch, and kinds of tokens, are copied where the part of a tensor rank does not lie together.
 std::int64_t embedding_activations(const config::Run& run, const Sizes& z);
 
 }  // namespace colonnade::plan

@@ -26,7 +26,10 @@ std::int64_t attention_weight(const Sizes& z) {
                    latent.kv_lora_rank * z.heads * (latent.qk_head_dim + latent.v_head_dim)});
 }
 
-std::int64_t head_waiting(const Sizes& z) { return z.whole() + z.n * z.vocabulary * z.e; }
+/// With a transform also what that reads, and the gradient of what it makes.
+std::int64_t head_waiting(const Sizes& z) {
+  return z.whole() + z.n * z.vocabulary * z.e + (z.m.lm_head_transform ? 2 * z.hidden : 0);
+}
 
 /// Inputs and output gradients of the projections for queries, for keys and values, and of the result.
 std::int64_t cross_waiting(const Sequences& s, std::int64_t layer) {

@@ -131,6 +131,19 @@ class ParamBuilder {
             .init = {.std = m_.init_method_std}};
   }
 
+  /// A linear layer with a bias, the same on all ranks; `by_sequence`: as `whole`, else for all that each
+  /// rank has of something small.
+  [[nodiscard]] LinearParams whole_linear(const std::string& name, std::int64_t rows,
+                                          bool by_sequence) const {
+    LinearParams p{
+        .weight = whole(name + ".weight", rows),
+        .bias =
+            ParamSpec{.name = name + ".bias", .shape = {rows}, .init = Init::zeros(), .weight_decay = false}};
+    if (!by_sequence) p.weight.partial = {};
+    p.bias->partial = p.weight.partial;
+    return p;
+  }
+
   [[nodiscard]] const config::Model& model() const { return m_; }
   [[nodiscard]] double output_std() const {
     return m_.init_method_std / std::sqrt(2.0 * static_cast<double>(layers_));

@@ -15,6 +15,9 @@ using config::Model;
 using config::Parallel;
 using Builder = ParamBuilder;
 
+/// Of the layers that the head reads.
+const char* stack_of(const Model& m) { return m.bidirectional ? "encoder" : "decoder"; }
+
 AttentionParams attention_params(const Model& m, const Builder& build, const std::string& layer) {
   const std::int64_t d = m.kv_channels;
   const std::int64_t q = m.num_attention_heads * d;
@@ -147,6 +150,10 @@ std::int64_t window_of(const Model& model, std::int64_t layer) {
   return (*kinds)[static_cast<std::size_t>(std::min(layer, model.num_layers - 1))] ? model.window_size : 0;
 }
 
+bool sees_both_ways(const Model& model, std::int64_t layer) {
+  return model.bidirectional || layer < model.encoder_num_layers;
+}
+
 std::vector<bool> layers_with_experts(const Model& model) {
   if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.all_layers()));
   auto kinds = config::layers_of_kind(model.moe.layer_freq, model.num_layers);
@@ -158,13 +165,20 @@ std::vector<bool> layers_with_experts(const Model& model) {
 EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
   EmbeddingParams p{.word = build.vocabulary("embedding.word_embeddings.weight", build.embedding_std()),
-                    .position = std::nullopt};
+                    .position = std::nullopt,
+                    .type = std::nullopt};
   if (model.word_embeddings_shared()) p.word.held_by = HeldBy::kEnds;
   if (model.position_embedding == config::PositionEmbedding::kLearnedAbsolute) {
     p.position = ParamSpec{.name = "embedding.position_embeddings.weight",
                            .shape = {model.max_position_embeddings, model.hidden_size},
                            .partial = build.partial_by_sequence(),
                            .init = {.std = build.embedding_std()}};
+  }
+  if (model.num_tokentypes > 0) {
+    p.type = ParamSpec{.name = "embedding.tokentype_embeddings.weight",
+                       .shape = {model.num_tokentypes, model.hidden_size},
+                       .partial = build.partial_by_sequence(),
+                       .init = {.std = build.embedding_std()}};
   }
   return p;
 }
@@ -173,7 +187,7 @@ LayerParams layer_params(const Model& model, const Parallel& parallel, std::int6
   const bool encoder = layer < model.encoder_num_layers;
   const std::int64_t number = encoder ? layer : layer - model.encoder_num_layers;
   const Builder build(model, parallel, encoder ? model.encoder_num_layers : model.num_layers);
-  const std::string name = fmt::format("{}.layers.{}", encoder ? "encoder" : "decoder", number);
+  const std::string name = fmt::format("{}.layers.{}", encoder ? "encoder" : stack_of(model), number);
   LayerParams p =
       named_layer(model, build, name, layers_with_experts(model)[static_cast<std::size_t>(layer)]);
   if (!model.has_encoder()) return p;
@@ -194,7 +208,7 @@ std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
 
 FinalParams final_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
-  FinalParams p{.norm = build.norm("decoder.final_layernorm"), .predictions = {}};
+  FinalParams p{.norm = build.norm(fmt::format("{}.final_layernorm", stack_of(model))), .predictions = {}};
   for (std::int64_t depth = 0; depth < model.mtp_num_layers; ++depth)
     p.predictions.push_back(prediction_params(model, build, depth));
   return p;
@@ -202,7 +216,16 @@ FinalParams final_params(const Model& model, const Parallel& parallel) {
 
 HeadParams head_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
-  HeadParams p{.output = std::nullopt, .output_bias = std::nullopt};
+  HeadParams p{
+      .transform = std::nullopt, .output = std::nullopt, .output_bias = std::nullopt, .binary = std::nullopt};
+  if (model.lm_head_transform)
+    p.transform =
+        TransformParams{.dense = build.whole_linear("lm_head.dense", model.hidden_size, /*by_sequence=*/true),
+                        .norm = build.norm("lm_head.layer_norm")};
+  if (model.bert_binary_head)
+    p.binary = BinaryHeadParams{
+        .pooler = build.whole_linear("pooler.dense", model.hidden_size, /*by_sequence=*/false),
+        .head = build.whole_linear("binary_head", 2, /*by_sequence=*/false)};
   const std::string output = model.has_encoder() ? "lm_head.output_layer" : "output_layer";
   if (model.untie_embeddings_and_output_weights)
     p.output = build.vocabulary(output + ".weight", model.init_method_std);

@@ -1,8 +1,8 @@
-// The parameters of a GPT-class model, or of an encoder and a decoder (T5), one function per part: names,
-// shapes, cuts, start. Layers are built from these structs; checkpoints, converters and the memory plan read
-// the same ones.
-// Names are Megatron's global names with layer numbers: "decoder.layers.3.mlp.linear_fc1.weight".
-// Source: Megatron's core/models/{gpt,T5}, core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
+// The parameters of a GPT-class model, of an encoder (BERT), or of an encoder and a decoder (T5), one
+// function per part: names, shapes, cuts, start. Layers are built from these structs; checkpoints, converters
+// and the memory plan read the same ones. Names are Megatron's global names with layer numbers:
+// "decoder.layers.3.mlp.linear_fc1.weight". Source: Megatron's core/models/{gpt,bert,T5},
+// core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
 //
 // Cut over tp: qkv and fc1 by rows, with their biases; proj and fc2 by columns, their biases whole;
 // word embeddings and output layer by rows of the vocabulary, filled up to a multiple of
@@ -82,14 +82,27 @@ struct PredictionParams {
 struct EmbeddingParams {
   ParamSpec word;                     ///< [vocabulary, h]
   std::optional<ParamSpec> position;  ///< [max positions, h], learned positions only
+  std::optional<ParamSpec> type;      ///< [token types, h]
 };
 struct FinalParams {
   NormParams norm;
   std::vector<PredictionParams> predictions;  ///< one per further token
 };
+/// What logits are made of in a BERT: norm(gelu(dense x)). The same on all tensor ranks.
+struct TransformParams {
+  LinearParams dense;  ///< [h, h]
+  NormParams norm;
+};
+/// Of the first token, whether the two parts of its sample are swapped; the same on all tensor ranks.
+struct BinaryHeadParams {
+  LinearParams pooler;  ///< [h, h]
+  LinearParams head;    ///< [2, h]
+};
 struct HeadParams {
+  std::optional<TransformParams> transform;
   std::optional<ParamSpec> output;       ///< [vocabulary, h]; empty: tied to the word embeddings
   std::optional<ParamSpec> output_bias;  ///< [vocabulary]
+  std::optional<BinaryHeadParams> binary;
 };
 
 /// The model must be complete (config::derive): every size above 0. Throws Error otherwise.
@@ -101,6 +114,9 @@ HeadParams head_params(const config::Model& model, const config::Parallel& paral
 /// [buckets, heads], cut by heads: the bias of each distance, which all layers of the encoder, or of the
 /// decoder, read. Empty without relative positions.
 std::optional<ParamSpec> relative_bias(const config::Model& model, bool encoder);
+
+/// Whether the tokens of `layer` see those behind them too.
+bool sees_both_ways(const config::Model& model, std::int64_t layer);
 
 /// Which layers have experts in place of their MLP; all false without --num-experts. Throws Error where
 /// --moe-layer-freq cannot be read, which plan::check tells before.
@@ -171,6 +187,7 @@ template <typename F>
 void for_each(const EmbeddingParams& p, F&& f) {
   for_each(p.word, f);
   for_each(p.position, f);
+  for_each(p.type, f);
 }
 template <typename F>
 void for_each(const FinalParams& p, F&& f) {
@@ -178,9 +195,21 @@ void for_each(const FinalParams& p, F&& f) {
   for (const PredictionParams& prediction : p.predictions) for_each(prediction, f);
 }
 template <typename F>
+void for_each(const TransformParams& p, F&& f) {
+  for_each(p.dense, f);
+  for_each(p.norm, f);
+}
+template <typename F>
+void for_each(const BinaryHeadParams& p, F&& f) {
+  for_each(p.pooler, f);
+  for_each(p.head, f);
+}
+template <typename F>
 void for_each(const HeadParams& p, F&& f) {
+  for_each(p.transform, f);
   for_each(p.output, f);
   for_each(p.output_bias, f);
+  for_each(p.binary, f);
 }
 
 }  // namespace colonnade::plan

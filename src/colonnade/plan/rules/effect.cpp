@@ -62,8 +62,8 @@ constexpr Companions kRelative{
     "--position-embedding-type relative",
     [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }};
 constexpr Companions kMasked{
-    {"mask_prob", "short_seq_prob", "vocab_extra_ids"}, "model", "--model t5", [](const Run& r) {
-      return r.family == "t5";
+    {"mask_prob", "short_seq_prob"}, "model", "--model t5 or bert", [](const Run& r) {
+      return r.family == "t5" || r.family == "bert";
     }};
 bool fills_in(const Run& r) { return r.data.fim.enabled; }
 constexpr Companions kFim{
@@ -77,6 +77,8 @@ constexpr Companions kFragments{
     {"fim_fragment_rate"}, "fim_split_sample", "--fim-split-sample", [](const Run& r) {
       return !r.data.fim.split_sample.empty();
     }};
+constexpr Companions kSentinels{
+    {"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family == "t5"; }};
 constexpr Companions kClamped{
     {"glu_linear_offset", "activation_func_clamp_value"}, "activation", "--quick-geglu", [](const Run& r) {
       return r.model.activation == config::Activation::kQuickGeglu;
@@ -166,6 +168,8 @@ constexpr Rule kEffect[] = {
      "They stand where a text is cut."},
     {"idle-fragments", false, without_companion<kFragments>, "fim_fragment_rate=0.3",
      "There are no pieces of a document."},
+    {"idle-sentinels", false, without_companion<kSentinels>, "vocab_extra_ids=10",
+     "Only a T5 tells masked spans by ids of their own."},
     {"idle-clamp", false, without_companion<kClamped>, "glu_linear_offset=1",
      "The other functions of the MLP have neither offset nor bound."},
     {"idle-window", false, without_companion<kWindow>, "window_attn_skip_freq=2",

@@ -71,6 +71,7 @@ std::span<const Rule> shape_rules();
 std::span<const Rule> moe_rules();
 std::span<const Rule> latent_rules();
 std::span<const Rule> encoder_rules();
+std::span<const Rule> bert_rules();
 std::span<const Rule> context_rules();
 std::span<const Rule> hybrid_rules();
 std::span<const Rule> pipeline_rules();
