@@ -75,7 +75,7 @@ def shard(members, style):
 
 
 pixel = (vectors / "images/pixel.png").read_bytes()
-members = [("a/0.png", pixel), ("a/0.txt", b"a caption"), ("1.png", pixel), ("1.json", b'{"caption": "two"}'), ("n" * 120 + ".txt", b"")]
+members = [("a/0.png", pixel), ("a/0.txt", b"a caption"), ("1.png", pixel), ("1.json", b'{"caption": "two"}'), ("d" * 90 + "/" + "n" * 90 + ".txt", b"")]
 for style in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
     put("tar_shard", f"style{style}", shard(members, style)[:8192])
 for path in sorted((vectors / "images").glob("*.[jp][pn]g")):

@@ -148,9 +148,16 @@ TEST_F(Rows, SayWhereImagesAreInABatch) {
 TEST_F(Rows, StopAtAnImageThatIsBroken) {
   broken_ = 13;
   SetUp();
-  EXPECT_THAT(
-      message_of<DataError>([&] { (void)load({}, 2, 30); }),
-      AllOf(HasSubstr("1.tar, sample 013 at byte"), HasSubstr("must be JPEG or PNG; got something else")));
+  for (const int workers : {0, 3}) {
+    ImageLoader loader(open(), {.micro_batch = 2}, workers);
+    const auto all = [&loader] {
+      for (int i = 0; i < 15; ++i) (void)loader.next();
+    };
+    for (int again = 0; again < 2; ++again)  // there is no batch behind it
+      EXPECT_THAT(message_of<DataError>(all), AllOf(HasSubstr("1.tar, sample 013 at byte"),
+                                                    HasSubstr("must be JPEG or PNG; got something else")));
+    EXPECT_THROW((void)loader.next(), DataError);
+  }
 }
 
 TEST_F(Rows, PutTheNextOneInTheirPlaceWhenAsked) {

@@ -2,6 +2,7 @@
 #include "colonnade/data/images/image_text.h"
 
 #include <algorithm>
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -137,14 +138,22 @@ ImageLoader::ImageLoader(std::shared_ptr<const ImageTextSamples> samples, const 
                          int workers)
     : samples_(std::move(samples)),
       share_(share),
-      rows_([from = samples_, share](std::int64_t k) { return from->get(number_of(share, k)); }, workers) {}
+      rows_([from = samples_, share](std::int64_t k) { return from->get(number_of(share, k)); }, workers),
+      batches_([this](std::int64_t /*index*/) { return put_together(); }, std::min(workers, 1)) {}
 
-ImageBatch ImageLoader::next() {
+ImageBatch ImageLoader::put_together() {
+  if (failed_ != nullptr) std::rethrow_exception(failed_);
   ImageBatch batch{.micro_batch = share_.micro_batch, .seq = samples_->plan().seq_length};
   const auto append = [](auto& all, const auto& more) { all.insert(all.end(), more.begin(), more.end()); };
   batch.pixels.reserve(static_cast<std::size_t>(share_.micro_batch) * samples_->plan().image.values());
   for (std::int64_t row = 0; row < share_.micro_batch; ++row, ++read_) {
-    const ImageText made = rows_.next();
+    ImageText made;
+    try {
+      made = rows_.next();
+    } catch (...) {
+      failed_ = std::current_exception();
+      throw;
+    }
     append(batch.tokens, made.tokens);
     append(batch.labels, made.labels);
     append(batch.loss_mask, made.loss_mask);

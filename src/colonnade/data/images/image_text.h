@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -100,20 +101,24 @@ struct ImageShare {
   std::int64_t ranks = 1;
 };
 
-/// The micro-batches of one data rank, one after the other. Samples, not batches, are made ahead, two for
-/// each worker at most: the first batch is there soon, and memory is bounded by the workers. Batches do not
-/// depend on `workers`.
+/// The micro-batches of one data rank, one after the other. Workers make samples ahead, two each at most, not
+/// batches: the first batch is there soon, and memory is bounded by the workers. One more thread puts up to
+/// two batches together. Batches do not depend on `workers`; with 0 next() does it all.
 class ImageLoader {
  public:
   ImageLoader(std::shared_ptr<const ImageTextSamples> samples, const ImageShare& share, int workers);
-  /// Throws what ImageTextSamples::get threw for one of its rows.
-  ImageBatch next();
+  /// Throws what ImageTextSamples::get threw for one of its rows, and from then on. For one caller at a time.
+  ImageBatch next() { return batches_.next(); }
 
  private:
+  ImageBatch put_together();
+
   std::shared_ptr<const ImageTextSamples> samples_;
   ImageShare share_;
   std::int64_t read_ = 0;
+  std::exception_ptr failed_;
   Prefetcher<ImageText> rows_;
+  Prefetcher<ImageBatch> batches_;  // last: it reads the members above
 };
 
 }  // namespace colonnade::data
