@@ -47,7 +47,7 @@ TEST(ClipImage, RefusesEdgesThatAreTooLong) {
               HasSubstr("got 1 x 400, resized 224 x 89600"));
 }
 
-class Config : public testing::Test {
+class ProcessorFile : public testing::Test {
  protected:
   std::string read(const std::string& text, ImageSettings& settings) {
     write(folder_ / "p.json", text);
@@ -56,7 +56,7 @@ class Config : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Config, ReadsWhatModelsComeWith) {
+TEST_F(ProcessorFile, ReadsWhatModelsComeWith) {
   ImageSettings s;
   EXPECT_EQ(read(R"({"crop_size": 336, "do_center_crop": true, "do_normalize": true, "do_resize": true,
     "feature_extractor_type": "CLIPFeatureExtractor", "image_mean": [0.5, 0.25, 0], "image_std": [1, 0.5, 0.25],
@@ -78,7 +78,7 @@ TEST_F(Config, ReadsWhatModelsComeWith) {
   EXPECT_EQ(s.mean[0], 0);
 }
 
-TEST_F(Config, RefusesWhatItDoesNotDo) {
+TEST_F(ProcessorFile, RefusesWhatItDoesNotDo) {
   ImageSettings s;
   EXPECT_THAT(read(R"({"resample": 2})", s), HasSubstr("resample must be 3, bicubic; got 2"));
   EXPECT_THAT(read(R"({"do_pad": true})", s), HasSubstr("do_pad must be left out"));

@@ -13,7 +13,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class Rows : public testing::Test {
+class ImageRows : public testing::Test {
  protected:
   /// 30 samples in 3 shards with captions "0", "1", ... of 50 ids, the last of which ends a document.
   void SetUp() override {
@@ -66,7 +66,7 @@ class Rows : public testing::Test {
       make_tokenizer({.type = "NullTokenizer", .model = "", .vocab_size = 50});
 };
 
-TEST_F(Rows, HavePlaceholdersCaptionAndEnd) {
+TEST_F(ImageRows, HavePlaceholdersCaptionAndEnd) {
   const auto samples = open();
   for (std::int64_t number : {0, 5, 29, 30, 1000}) {
     const ImageText row = samples->get(number);
@@ -85,14 +85,14 @@ TEST_F(Rows, HavePlaceholdersCaptionAndEnd) {
   EXPECT_EQ(samples->get(number).pixels, alone);
 }
 
-TEST_F(Rows, CutWhatIsTooLong) {
+TEST_F(ImageRows, CutWhatIsTooLong) {
   plan_.seq_length = 3;
   const ImageText row = open()->get(0);
   EXPECT_THAT(row.tokens, ElementsAre(-200, -200, row.sample));
   EXPECT_THAT(row.labels, ElementsAre(0, row.sample, 7));
 }
 
-TEST_F(Rows, PutTheImageWhereTheQuestionSays) {
+TEST_F(ImageRows, PutTheImageWhereTheQuestionSays) {
   plan_.seq_length = 8;
   EXPECT_THAT(ask(R"({"q": "1 <image> 2", "a": "3"})")->get(0).tokens,
               ElementsAre(1, -200, -200, 2, 3, 49, 48, 48));
@@ -104,7 +104,7 @@ TEST_F(Rows, PutTheImageWhereTheQuestionSays) {
               HasSubstr("leave room for an answer; got 9 ids of 9"));
 }
 
-TEST_F(Rows, DrawAnAnswerByNumber) {
+TEST_F(ImageRows, DrawAnAnswerByNumber) {
   const auto samples = ask(R"({"q": "1", "a": ["2", "3", "4"]})");
   std::array<int, 5> drawn{};
   for (std::int64_t number = 0; number < 60; ++number) {
@@ -115,7 +115,7 @@ TEST_F(Rows, DrawAnAnswerByNumber) {
   for (std::size_t answer = 2; answer < 5; ++answer) EXPECT_GT(drawn.at(answer), 8);
 }
 
-TEST_F(Rows, AreTheSameForAnyNumberOfRanksAndWorkersAndAfterAResume) {
+TEST_F(ImageRows, AreTheSameForAnyNumberOfRanksAndWorkersAndAfterAResume) {
   const std::vector<ImageBatch> one = load({.micro_batch = 1}, 0, 48);
   for (const int ranks : {1, 2, 4})
     for (const int workers : {0, 1, 7})
@@ -137,7 +137,7 @@ TEST_F(Rows, AreTheSameForAnyNumberOfRanksAndWorkersAndAfterAResume) {
       }
 }
 
-TEST_F(Rows, SayWhereImagesAreInABatch) {
+TEST_F(ImageRows, SayWhereImagesAreInABatch) {
   const ImageBatch batch = load({.micro_batch = 3}, 2, 1).front();
   EXPECT_THAT(batch.image_counts, ElementsAre(1, 1, 1));
   EXPECT_THAT(batch.image_starts, ElementsAre(0, 6, 12));
@@ -145,7 +145,7 @@ TEST_F(Rows, SayWhereImagesAreInABatch) {
   EXPECT_EQ(batch.pixels.size(), 3U * 768);
 }
 
-TEST_F(Rows, StopAtAnImageThatIsBroken) {
+TEST_F(ImageRows, StopAtAnImageThatIsBroken) {
   broken_ = 13;
   SetUp();
   for (const int workers : {0, 3}) {
@@ -160,7 +160,7 @@ TEST_F(Rows, StopAtAnImageThatIsBroken) {
   }
 }
 
-TEST_F(Rows, PutTheNextOneInTheirPlaceWhenAsked) {
+TEST_F(ImageRows, PutTheNextOneInTheirPlaceWhenAsked) {
   const std::vector<ImageBatch> sound = load({}, 0, 32);
   broken_ = 13;
   SetUp();
@@ -176,7 +176,7 @@ TEST_F(Rows, PutTheNextOneInTheirPlaceWhenAsked) {
   EXPECT_GE(samples->skipped(), 2);
 }
 
-TEST_F(Rows, NeedRoom) {
+TEST_F(ImageRows, NeedRoom) {
   plan_.seq_length = 2;
   EXPECT_THAT(message_of<ConfigError>([&] { (void)open(); }), HasSubstr("--seq-length: must be above"));
   plan_.seq_length = 6;

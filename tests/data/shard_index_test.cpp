@@ -21,7 +21,7 @@ TEST(SplitName, CutsAtTheFirstDotOfTheFile) {
   EXPECT_EQ(split_name("__x.txt"), Pair("__x", "txt"));
 }
 
-class Index : public testing::Test {
+class IndexOfShards : public testing::Test {
  protected:
   void SetUp() override {
     first_ = tar_member("k1.jpg", "J") + tar_member("k1.txt", "one") + tar_member("README", "") +
@@ -40,7 +40,7 @@ class Index : public testing::Test {
   std::string first_;
 };
 
-TEST_F(Index, GroupsFilesByKey) {
+TEST_F(IndexOfShards, GroupsFilesByKey) {
   const ShardIndex found = index();
   ASSERT_EQ(found.size(), 3);
   EXPECT_EQ(found.place(0).offset, 0);
@@ -52,7 +52,7 @@ TEST_F(Index, GroupsFilesByKey) {
   EXPECT_EQ(found.unused[0], 1);
 }
 
-TEST_F(Index, LeavesOutWhatIsExcludedAndCountsAsTheMetadata) {
+TEST_F(IndexOfShards, LeavesOutWhatIsExcludedAndCountsAsTheMetadata) {
   ShardSet some = set();
   some.excluded = {"0.tar/k1"};
   some.counts = {2, 1};
@@ -63,7 +63,7 @@ TEST_F(Index, LeavesOutWhatIsExcludedAndCountsAsTheMetadata) {
 }
 
 /// Wherever a shard is cut: stop names it, skip keeps the samples behind which another begins.
-TEST_F(Index, KeepsWhatIsWholeOfAShardThatIsCut) {
+TEST_F(IndexOfShards, KeepsWhatIsWholeOfAShardThatIsCut) {
   for (std::size_t size = 0; size <= 5120; size += 256) {
     write(folder_ / "0.tar", first_.substr(0, size));
     EXPECT_THAT(message_of<DataError>([&] { (void)index(); }), HasSubstr("0.tar: a ")) << size;
@@ -76,7 +76,7 @@ TEST_F(Index, KeepsWhatIsWholeOfAShardThatIsCut) {
   }
 }
 
-TEST_F(Index, IsBuiltOnceAndAnewWhenAShardChanges) {
+TEST_F(IndexOfShards, IsBuiltOnceAndAnewWhenAShardChanges) {
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 3);
   const std::size_t files = folder_.num_files();
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 3);
@@ -85,12 +85,12 @@ TEST_F(Index, IsBuiltOnceAndAnewWhenAShardChanges) {
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 4);
 }
 
-TEST_F(Index, NeedsASample) {
+TEST_F(IndexOfShards, NeedsASample) {
   for (const char* name : {"0.tar", "1.tar"}) write(folder_ / name, tar_member("README", "") + tar_end());
   EXPECT_THAT(message_of<DataError>([&] { (void)index(); }), HasSubstr("got none in 2 shards, of 2 files"));
 }
 
-TEST_F(Index, ReadsManyMoreShardsThanFilesMayBeOpen) {
+TEST_F(IndexOfShards, ReadsManyMoreShardsThanFilesMayBeOpen) {
   std::vector<std::string> names;
   for (int i = 0; i < 300; ++i) {
     names.push_back(fmt::format("many/{:03}.tar", i));

@@ -13,7 +13,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class Samples : public testing::Test {
+class SamplesOfShards : public testing::Test {
  protected:
   /// What sample 0 of a shard with these members is.
   RawSample read(const std::string& members, const ShardOptions& options = {}) {
@@ -30,7 +30,7 @@ class Samples : public testing::Test {
                        .caption = parse_field("", "txt,json[info][captions][1]")};
 };
 
-TEST_F(Samples, GiveImageAndCaption) {
+TEST_F(SamplesOfShards, GiveImageAndCaption) {
   const RawSample text = read(tar_member("d/k.txt", "a c\303\244t") + tar_member("d/k.png", "PNG") +
                               tar_member("d/k.jpg", "JPG"));
   EXPECT_EQ(text.key, "d/k");
@@ -43,7 +43,7 @@ TEST_F(Samples, GiveImageAndCaption) {
   EXPECT_THAT(json.answers, ElementsAre("a \303\244"));
 }
 
-TEST_F(Samples, GiveQuestionAndAnswers) {
+TEST_F(SamplesOfShards, GiveQuestionAndAnswers) {
   fields_ = {.type = SampleType::kVqa,
              .image = parse_field("", "jpg"),
              .context = parse_field("", "json[q]"),
@@ -60,7 +60,7 @@ TEST_F(Samples, GiveQuestionAndAnswers) {
               HasSubstr("context must be one text; got 2"));
 }
 
-TEST_F(Samples, AreRefusedByShardKeyAndOffset) {
+TEST_F(SamplesOfShards, AreRefusedByShardKeyAndOffset) {
   const std::string image = tar_member("k.jpg", "J");
   EXPECT_THAT(refusal(image),
               AllOf(HasSubstr("s.tar, sample k at byte 0: caption must be there as txt,json[info]"),
@@ -80,7 +80,7 @@ TEST_F(Samples, AreRefusedByShardKeyAndOffset) {
               HasSubstr("at most 2047 bytes; got 2048; raise --max-sample-mb"));
 }
 
-TEST_F(Samples, NoticeAShardThatChanged) {
+TEST_F(SamplesOfShards, NoticeAShardThatChanged) {
   write(folder_ / "s.tar", tar_member("k.jpg", "J") + tar_member("k.txt", "t") + tar_end());
   const ShardSamples samples(find_shards({folder_ / "s.tar"}, "train"), {});
   write(folder_ / "s.tar", tar_member("k.jpg", "J") + tar_member("j.txt", "t") + tar_end());

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Braces, ExpandAsBraceexpandDoes) {
+TEST(ShardBraces, ExpandAsBraceexpandDoes) {
   EXPECT_THAT(expand_braces("s-{08..11}.tar"), ElementsAre("s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"));
   EXPECT_THAT(expand_braces("{3..1}"), ElementsAre("3", "2", "1"));
   EXPECT_THAT(expand_braces("{a,b{1..2}}{x,y}"), ElementsAre("ax", "ay", "b1x", "b1y", "b2x", "b2y"));
@@ -27,7 +27,7 @@ TEST(Braces, ExpandAsBraceexpandDoes) {
               HasSubstr("4096"));
 }
 
-TEST(Fields, AreWrittenAsEnergonDoes) {
+TEST(FieldPaths, AreWrittenAsEnergonDoes) {
   const Field field = parse_field("image", "json[a][0],png");
   ASSERT_EQ(field.size(), 2U);
   EXPECT_EQ(field[0].part, "json");

@@ -41,8 +41,10 @@ struct Weights {
     std::vector<double> exact(static_cast<std::size_t>(stride));
     for (std::int64_t i = 0; i < outputs; ++i) {
       const double center = (static_cast<double>(begin + i) + 0.5) * scale;
-      const auto low = std::max<std::int64_t>(static_cast<std::int64_t>(center - support + 0.5), 0);
-      const auto high = std::min<std::int64_t>(static_cast<std::int64_t>(center + support + 0.5), in);
+      const auto low =
+          std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(center - support + 0.5)), 0);
+      const auto high =
+          std::min<std::int64_t>(static_cast<std::int64_t>(std::floor(center + support + 0.5)), in);
       double sum = 0;
       const double steps = 1.0 / widened;
       for (std::int64_t k = 0; k < high - low; ++k) {

@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kImageTag = "<image>";
 constexpr std::int64_t kNamedSkips = 100;
 constexpr std::int64_t kMostInARow = 100;
+constexpr std::int64_t kBytesOfPixel = 9;  // 3 of RGB, 6 of a progressive JPEG's coefficients
 
 /// Which of `count` answers is read.
 std::size_t drawn(std::uint64_t seed, std::int64_t number, std::size_t count) {
@@ -95,7 +96,7 @@ void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, Image
 void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
   try {
     const ImageSize size = image_size(raw.image);
-    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * 3;
+    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesOfPixel;
     struct Inside {
       Inside(ByteGate& g, std::int64_t b) : gate(g), bytes(b) { gate.enter(bytes); }
       Inside(const Inside&) = delete;

@@ -73,7 +73,7 @@ class ImageTextSamples {
   std::shared_ptr<const Tokenizer> tokenizer_;
   ImageTextPlan plan_;
   ShardOrder order_;
-  mutable ByteGate gate_{kDecodedAtOnce};  // of decoded images in all threads
+  mutable ByteGate gate_{kDecodedAtOnce};  // of images that are being decoded, in all threads
   mutable std::atomic<std::int64_t> skipped_{0};
 };
 

@@ -62,6 +62,18 @@ std::vector<std::string> choices_of(const std::string& inside) {
   return found;
 }
 
+/// Where the bracket that opens at `open` closes.
+std::size_t closing_bracket(const std::string& pattern, std::size_t open) {
+  int depth = 0;
+  for (std::size_t at = open; at < pattern.size() && depth <= 16; ++at) {
+    depth += pattern[at] == '{' ? 1 : pattern[at] == '}' ? -1 : 0;
+    if (depth == 0) return at;
+  }
+  throw ConfigError(fmt::format(
+      "'{}': each {{ must have its }}, at most 16 deep; got other ones; write e.g. shard-{{000..010}}.tar",
+      pattern));
+}
+
 YAML::Node read_yaml(const fs::path& path) {
   const std::string text = read_file(path);
   if (text.size() > kLargestMetadata)
@@ -110,44 +122,56 @@ fs::path first_that_exists(const fs::path& folder, const std::vector<const char*
       path.string(), got));
 }
 
+std::string sample_type_of(const YAML::Node& root) {
+  std::string type = "none";
+  if (root["sample_type"]) type = root["sample_type"]["__class__"].as<std::string>();
+  if (const YAML::Node old = root["__class__"]; old) {  // of older versions of Energon
+    type = old.as<std::string>();
+    if (type == "CaptioningWebdataset") type = "CaptioningSample";
+    if (type == "VQAWebdataset") type = "VQASample";
+  }
+  return type;
+}
+
+void refuse_python(const fs::path& path, const YAML::Node& root) {
+  for (const char* code : {"sample_loader", "part_filter"})
+    if (root[code])
+      throw ConfigError(
+          fmt::format("{}: must map fields by field_map; got {}, which is Python code; write a field_map",
+                      path.string(), code));
+  const YAML::Node subflavors = root["subflavors"];
+  if (subflavors && !subflavors.IsNull() && subflavors.size() > 0)
+    throw ConfigError(fmt::format(
+        "{}: must have no subflavors; got some, which only Python code reads; remove them", path.string()));
+}
+
+void read_field_map(const fs::path& path, const YAML::Node& map, SampleFields& fields) {
+  const bool caption = fields.type == SampleType::kCaptioning;
+  std::map<std::string, Field*> wanted{{"image", &fields.image}};
+  if (caption) wanted["caption"] = &fields.caption;
+  if (!caption) wanted.insert({{"context", &fields.context}, {"answers", &fields.answers}});
+  for (const auto& item : map) {
+    const auto name = item.first.as<std::string>();
+    const auto found = wanted.find(name);
+    if (found == wanted.end())
+      throw ConfigError(fmt::format("{}: field_map must hold {} alone; got {}; remove it", path.string(),
+                                    caption ? "image and caption" : "image, context and answers", name));
+    *found->second = parse_field(path.string() + ": field_map: " + name, item.second.as<std::string>());
+  }
+  for (const auto& [name, field] : wanted)
+    if (field->empty())
+      throw ConfigError(fmt::format("{}: field_map must name a part for {}; got none; add e.g. `{}: {}`",
+                                    path.string(), name, name, name == "image" ? "jpg" : "txt"));
+}
+
 SampleFields read_fields(const fs::path& path) {
   SampleFields fields;
   with_yaml(path, [&](const YAML::Node& root) {
-    std::string type = "none";
-    if (root["sample_type"]) type = root["sample_type"]["__class__"].as<std::string>();
-    if (const YAML::Node old = root["__class__"]; old) {  // of older versions of Energon
-      type = old.as<std::string>();
-      if (type == "CaptioningWebdataset") type = "CaptioningSample";
-      if (type == "VQAWebdataset") type = "VQASample";
-    }
+    const std::string type = sample_type_of(root);
     if (type != "CaptioningSample" && type != "VQASample") refuse_type(path, type);
-    for (const char* code : {"sample_loader", "part_filter"})
-      if (root[code])
-        throw ConfigError(
-            fmt::format("{}: must map fields by field_map; got {}, which is Python code; write a field_map",
-                        path.string(), code));
-    if (const YAML::Node subflavors = root["subflavors"];
-        subflavors && !subflavors.IsNull() && subflavors.size() > 0)
-      throw ConfigError(fmt::format(
-          "{}: must have no subflavors; got some, which only Python code reads; remove them", path.string()));
-    const bool caption = type == "CaptioningSample";
-    fields.type = caption ? SampleType::kCaptioning : SampleType::kVqa;
-    std::map<std::string, Field*> wanted{{"image", &fields.image}};
-    if (caption) wanted["caption"] = &fields.caption;
-    if (!caption) wanted.insert({{"context", &fields.context}, {"answers", &fields.answers}});
-    for (const auto& item : root["field_map"]) {
-      const auto name = item.first.as<std::string>();
-      const auto found = wanted.find(name);
-      if (found == wanted.end())
-        throw ConfigError(fmt::format("{}: field_map of a {} must hold {} alone; got {}; remove it",
-                                      path.string(), type,
-                                      caption ? "image and caption" : "image, context and answers", name));
-      *found->second = parse_field(path.string() + ": field_map: " + name, item.second.as<std::string>());
-    }
-    for (const auto& [name, field] : wanted)
-      if (field->empty())
-        throw ConfigError(fmt::format("{}: field_map must name a part for {}; got none; add e.g. `{}: {}`",
-                                      path.string(), name, name, name == "image" ? "jpg" : "txt"));
+    refuse_python(path, root);
+    fields.type = type == "CaptioningSample" ? SampleType::kCaptioning : SampleType::kVqa;
+    read_field_map(path, root["field_map"], fields);
   });
   return fields;
 }
@@ -244,29 +268,23 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
     throw ConfigError(
         fmt::format("'{}...': a pattern must have at most {} characters; got {}; write a shorter one",
                     pattern.substr(0, 100), kLongestPattern, pattern.size()));
-  int depth = 0;
-  std::size_t close = open;
-  for (; close < pattern.size(); ++close) {
-    depth += pattern[close] == '{' ? 1 : pattern[close] == '}' ? -1 : 0;
-    if (depth == 0) break;
-    if (depth > 16) break;
-  }
-  if (close == pattern.size() || depth != 0)
-    throw ConfigError(fmt::format(
-        "'{}': each {{ must have its }}, at most 16 deep; got other ones; write e.g. shard-{{000..010}}.tar",
-        pattern));
+  const std::size_t close = closing_bracket(pattern, open);
   const std::string inside = pattern.substr(open + 1, close - open - 1);
-  const auto range = range_of(inside);
-  std::vector<std::string> words;
+  std::vector<std::string> middles;
+  if (auto range = range_of(inside)) {
+    middles = std::move(*range);
+  } else {
+    for (const std::string& choice : choices_of(inside))
+      for (std::string& word : expand_braces(choice))
+        if (middles.size() <= kMostWords) middles.push_back(std::move(word));
+  }
   const std::vector<std::string> tails = expand_braces(pattern.substr(close + 1));
-  for (const std::string& choice : range ? *range : choices_of(inside))
-    for (const std::string& middle : range ? std::vector{choice} : expand_braces(choice))
-      for (const std::string& tail : tails) {
-        if (words.size() >= kMostWords)
-          throw ConfigError(
-              fmt::format("'{}': must give at most {} words; got more; give a folder", pattern, kMostWords));
-        words.push_back(pattern.substr(0, open) + middle + tail);
-      }
+  if (middles.size() * tails.size() > kMostWords)
+    throw ConfigError(
+        fmt::format("'{}': must give at most {} words; got more; give a folder", pattern, kMostWords));
+  std::vector<std::string> words;
+  for (const std::string& middle : middles)
+    for (const std::string& tail : tails) words.push_back(pattern.substr(0, open) + middle + tail);
   return words;
 }
 

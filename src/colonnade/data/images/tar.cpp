@@ -176,6 +176,16 @@ bool TarReader::read_extension(const Header& header, std::int64_t offset, Pax& o
   }
 }
 
+namespace {
+
+/// Whether a header of this type has contents behind it: links, folders and devices have none, whatever their
+/// headers say.
+bool has_contents(char type) { return type < '1' || type > '6'; }
+
+bool is_file(char type) { return type == '0' || type == '\0' || type == '7'; }
+
+}  // namespace
+
 bool TarReader::next(TarMember& member) {
   Header header{};
   Pax own;
@@ -183,23 +193,18 @@ bool TarReader::next(TarMember& member) {
   for (int extensions = 0; read_header(at_, header); ++extensions) {
     const bool more = read_extension(header, at_, own);
     const std::int64_t content = at_ + kBlock;
-    const bool regular = header.type() == '0' || header.type() == '\0' || header.type() == '7';
-    const std::int64_t size = !more && own.size >= 0 ? own.size : header.size();
     if (!more && (header.type() == 'S' || own.sparse))
       refuse(at_, "members must be stored whole", "a sparse file");
-    // Links, folders and devices have no contents, whatever their header says.
-    const bool has_content = more || regular || header.type() < '1' || header.type() > '6';
-    const std::int64_t stored = has_content ? size : 0;
+    const std::int64_t size = !more && own.size >= 0 ? own.size : header.size();
+    const std::int64_t stored = has_contents(header.type()) ? size : 0;
     if (stored > end_ - content)
       refuse(at_, "a member must lie within the archive, or it was cut short",
              fmt::format("{} bytes of which {} are there", stored, end_ - content));
     at_ = content + std::min((stored + kBlock - 1) / kBlock * kBlock, end_ - content);
-    if (more) {
-      if (extensions > 8) refuse(member.header, "a member must have at most 8 further headers", "more");
-      continue;
-    }
+    if (more && extensions > 8) refuse(member.header, "a member must have at most 8 further headers", "more");
+    if (more) continue;
     member.name = own.path.empty() ? header.name() : own.path;
-    member.regular = regular && (member.name.empty() || member.name.back() != '/');
+    member.regular = is_file(header.type()) && !member.name.ends_with('/');
     member.content = content;
     member.size = member.regular ? stored : 0;
     member.end = at_;
