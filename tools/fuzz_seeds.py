@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Seeds of the fuzz targets: small files of each format. fuzz_seeds.py VECTORS FOLDER"""
 import gzip
+import io
 import json
 import pathlib
 import sys
+import tarfile
 
 vectors, folder = map(pathlib.Path, sys.argv[1:])
 
@@ -60,3 +62,22 @@ def safetensors(header, data):
 
 put("safetensors", "two", safetensors({"a": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]}, "b": {"dtype": "BF16", "shape": [], "data_offsets": [8, 10]}}, bytes(10)))
 put("safetensors", "metadata", safetensors({"__metadata__": {"format": "pt"}, "a": {"dtype": "I64", "shape": [0], "data_offsets": [0, 0]}}, b""))
+
+
+def shard(members, style):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=style) as tar:
+        for name, content in members:
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            tar.addfile(about, io.BytesIO(content))
+    return out.getvalue()
+
+
+pixel = (vectors / "images/pixel.png").read_bytes()
+members = [("a/0.png", pixel), ("a/0.txt", b"a caption"), ("1.png", pixel), ("1.json", b'{"caption": "two"}'), ("d" * 90 + "/" + "n" * 90 + ".txt", b"")]
+for style in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+    put("tar_shard", f"style{style}", shard(members, style)[:8192])
+for path in sorted((vectors / "images").glob("*.[jp][pn]g")):
+    if path.stat().st_size < 16384:
+        put("image_file", path.name, path.read_bytes())

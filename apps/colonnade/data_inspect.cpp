@@ -1,5 +1,5 @@
-// `colonnade data inspect | merge`: what a data set or a blend holds, and what a run would see of it first;
-// several data sets as one.
+// `colonnade data inspect | merge | images`: what a data set or a blend holds, and what a run would see of it
+// first; several data sets as one.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +9,7 @@
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/merge_sets.h"
+#include "data_images.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
 #include "verbs.h"
@@ -180,16 +181,20 @@ Offers data_offers() {
   Offers offers = offers_of(inspect_app, "data", "inspect");
   const Offers more = offers_of(merge_app, "data", "merge");
   offers.insert(offers.end(), more.begin(), more.end());
+  const Offers images = data_images_offers();
+  offers.insert(offers.end(), images.begin(), images.end());
   return offers;
 }
 
 int data(const Arguments& arguments) {
   const std::string sub = arguments.empty() ? "" : arguments[0];
   const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
-  if (sub != "inspect" && sub != "merge" && !help)
+  if (sub != "inspect" && sub != "merge" && sub != "images" && !help)
     throw ConfigError(fmt::format(
-        "data: must be followed by `inspect` or `merge`; got '{}'; see `colonnade help data`", sub));
+        "data: must be followed by `inspect`, `merge` or `images`; got '{}'; see `colonnade help data`",
+        sub));
   const Arguments rest = help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end());
+  if (sub == "images") return data_images(rest);
   if (sub != "merge") {
     CLI::App app("", "data inspect");
     Options options;
@@ -206,7 +211,7 @@ int data(const Arguments& arguments) {
     add_merge_flags(app, options);
     if (read_flags(app, rest)) merge(options);
   }
-  return kExitDone;
+  return sub == "inspect" || sub == "merge" ? kExitDone : data_images(rest);
 }
 
 }  // namespace colonnade::app

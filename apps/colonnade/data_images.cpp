@@ -1,0 +1,310 @@
+// `colonnade data images`: what tar shards of images and text hold, in which order a run reads them, and how
+// fast batches of them are made.
+#include "data_images.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/data/images/image_text.h"
+#include "colonnade/launch/process.h"
+#include "flags.h"
+#include "tokenizer_flags.h"
+
+namespace colonnade::app {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr std::size_t kShownText = 60;
+
+struct Options {
+  std::vector<std::string> words;
+  std::string split = "train", image, caption, context, answers;
+  std::string processor, cache, json, on_error = "stop";
+  std::int64_t image_size = 0;
+  std::int64_t max_sample_mb = 256;
+  std::int64_t consumed = 0, micro_batch = 1, batches = 0, workers = 1, show = 3;
+  std::int64_t seed = 1234;
+  double step_ms = 0;
+  data::ImageTextPlan plan;
+  data::TokenizerOptions tokenizer;
+};
+
+CLI::Validator stop_or_skip() {
+  const auto check = [](const std::string& word) -> std::string {
+    if (word == "stop" || word == "skip") return "";
+    return fmt::format("must be stop or skip; got '{}'; write one of the two", word);
+  };
+  return {check, "stop|skip"};
+}
+
+void add_shard_flags(CLI::App& app, Options& options) {
+  app.description(
+      "Says what tar shards of images and text (WebDataset, as Megatron-Energon prepares them) hold, in which order a\n"
+      "run reads them, and with --batches how fast.\n"
+      "  colonnade data images shards/ --show 5\n"
+      "  colonnade data images 'shard-{000..099}.tar' --seq-length 128 --tokenizer-type HuggingFaceTokenizer\n"
+      "      --tokenizer-model llama-3/ --batches 100 --micro-batch-size 8 --workers 16");
+  app.add_option("shards", options.words,
+                 "A folder of tar shards (with .nv-meta or without), or patterns of them")
+      ->required();
+  app.add_option("--split", options.split, "Of a folder with .nv-meta: a part of its split.yaml")
+      ->capture_default_str();
+  app.add_option(
+      "--image", options.image,
+      "The part that is the image (jpg,jpeg,png unless the metadata say): a list, of which the first that is "
+      "there counts");
+  app.add_option("--caption", options.caption, "The part that is the caption (txt,json[caption])");
+  app.add_option("--context", options.context,
+                 "The part that is a question, with --answers in place of --caption");
+  app.add_option("--answers", options.answers, "The part that is its answer, or in JSON a list of them");
+  app.add_option("--on-error", options.on_error,
+                 "stop at the first shard or sample that cannot be read, or skip and count them")
+      ->capture_default_str()
+      ->check(stop_or_skip());
+  app.add_option("--max-sample-mb", options.max_sample_mb,
+                 "A larger sample cannot be read; memory grows with it")
+      ->capture_default_str()
+      ->check(within(1, 1 << 20));
+  app.add_option("--max-image-pixels", options.plan.max_pixels, "A larger image is not decoded")
+      ->capture_default_str()
+      ->check(within(1, std::int64_t{1} << 32));
+  app.add_option("--data-cache-path", options.cache,
+                 "Where the index of samples is kept; colonnade_cache beside them");
+}
+
+void add_flags(CLI::App& app, Options& options) {
+  add_shard_flags(app, options);
+  data::ImageTextPlan& plan = options.plan;
+  options.workers = launch::usable_cores();
+  app.add_option("--image-processor", options.processor, "A preprocessor_config.json of CLIP's kind");
+  app.add_option("--image-size", options.image_size,
+                 "Height and width without it; CLIP's other settings (224)")
+      ->check(within(1, 16384));
+  app.add_option("--seq-length", plan.seq_length, "Ids of a row, those of the image counted")
+      ->check(within(2));
+  app.add_option("--image-tokens", plan.image_tokens, "Placeholders that stand for an image in a row")
+      ->capture_default_str()
+      ->check(within(1));
+  app.add_option("--image-token", plan.image_token, "The id of a placeholder")->capture_default_str();
+  app.add_option("--pad-token", plan.pad, "The id that rows are filled up with")->capture_default_str();
+  app.add_option("--seed", options.seed, "Decides the order")->capture_default_str();
+  app.add_option("--shuffle-block", plan.block, "Samples that are read one behind the other")
+      ->capture_default_str()
+      ->check(within(1));
+  app.add_option("--shuffle-window", plan.window, "Blocks whose samples are shuffled with each other")
+      ->capture_default_str()
+      ->check(within(1));
+  app.add_option("--show", options.show, "Samples to show, in the order of a run")
+      ->capture_default_str()
+      ->check(within(0));
+  app.add_option("--consumed-samples", options.consumed, "Samples that the run has read before")
+      ->capture_default_str()
+      ->check(within(0, std::int64_t{1} << 60));
+  app.add_option("--batches", options.batches, "Batches to make, and to measure")->check(within(0));
+  app.add_option("--micro-batch-size", options.micro_batch, "Rows of a batch")
+      ->capture_default_str()
+      ->check(within(1, 1 << 20));
+  app.add_option("--workers", options.workers, "Threads that make samples ahead")
+      ->capture_default_str()
+      ->check(within(0, 4096));
+  app.add_option("--step-ms", options.step_ms,
+                 "Sleep so long after each batch, as a step on a GPU would take")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--json", options.json, "Write the same as JSON to this file");
+  add_tokenizer_flags(app, options.tokenizer);
+}
+
+std::vector<std::string> faults_of(const Options& options) {
+  std::vector<std::string> faults;
+  const auto refuse = [&](bool wrong, const std::string& fault) {
+    if (wrong) faults.push_back(fault);
+  };
+  refuse(
+      options.context.empty() != options.answers.empty() ||
+          (!options.context.empty() && !options.caption.empty()),
+      "--context: must be given with --answers, and without --caption; got another choice; give both, or --caption");
+  refuse(!options.processor.empty() && options.image_size > 0,
+         fmt::format(
+             "--image-size: must be left out beside --image-processor, which says it; got {}; leave one out",
+             options.image_size));
+  refuse(options.batches > 0 && (options.tokenizer.type.empty() || options.plan.seq_length == 0),
+         fmt::format("--batches: needs --seq-length and --tokenizer-type; got {} without; give them",
+                     options.batches));
+  refuse(options.batches == 0 && options.step_ms > 0,
+         fmt::format("--step-ms: only --batches reads it; got {} without; give both", options.step_ms));
+  return faults;
+}
+
+data::ShardSet shards_of(const Options& options) {
+  data::ShardSet set = data::find_shards(options.words, options.split);
+  const auto read = [](const char* flag, const std::string& text, data::Field& field) {
+    if (!text.empty()) field = data::parse_field(flag, text);
+  };
+  read("--image", options.image, set.fields.image);
+  read("--caption", options.caption, set.fields.caption);
+  read("--context", options.context, set.fields.context);
+  read("--answers", options.answers, set.fields.answers);
+  if (!options.context.empty()) set.fields.type = data::SampleType::kVqa;
+  if (!options.caption.empty()) set.fields.type = data::SampleType::kCaptioning;
+  return set;
+}
+
+fs::path cache_of(const Options& options, const data::ShardSet& set) {
+  if (!options.cache.empty()) return options.cache;
+  return (set.root.empty() ? fs::absolute(set.names[0]).parent_path() : set.root) / "colonnade_cache";
+}
+
+/// Counts, sizes and oddities.
+ordered_json describe(const data::ShardSamples& samples) {
+  std::vector<std::int64_t> bytes;
+  for (std::int64_t i = 0; i < samples.size(); ++i) bytes.push_back(samples.index().place(i).size);
+  std::sort(bytes.begin(), bytes.end());
+  std::int64_t empty = samples.files().count(), last = -1;
+  for (std::int64_t i = 0; i < samples.size(); ++i) {
+    const std::int64_t shard = samples.index().place(i).shard;
+    empty -= shard == last ? 0 : 1;
+    last = shard;
+  }
+  return {
+      {"shards", samples.files().count()},
+      {"samples", samples.size()},
+      {"type", samples.set().fields.type == data::SampleType::kVqa ? "questions and answers" : "captions"},
+      {"smallest", bytes.front()},
+      {"median", bytes[bytes.size() / 2]},
+      {"largest", bytes.back()},
+      {"shards_without_samples", empty},
+      {"shards_cut_or_damaged", samples.index().broken.rows()},
+      {"files_of_no_sample", samples.index().unused[0]}};
+}
+
+std::string shortened(std::string text) {
+  if (text.size() > kShownText) text = text.substr(0, kShownText) + "...";
+  return text;
+}
+
+/// The first samples of a run, and what is in them.
+ordered_json first_samples(const data::ShardSamples& samples, const data::ShardOrder& order,
+                           const Options& options) {
+  ordered_json shown = ordered_json::array();
+  for (std::int64_t n = options.consumed; n < options.consumed + options.show; ++n) {
+    ordered_json about{{"number", n}, {"sample", order(n)}};
+    try {
+      const data::RawSample raw = samples.read(order(n));
+      about.update({{"shard", raw.shard}, {"key", raw.key}, {"byte", raw.offset}});
+      about["text"] = shortened(raw.prompt.empty() ? raw.answers[0] : raw.prompt);
+      const data::ImageSize size = data::image_size(raw.image);
+      about.update({{"width", size.width}, {"height", size.height}});
+    } catch (const DataError& error) {
+      if (options.on_error == "stop") throw;
+      about["error"] = error.what();
+    }
+    shown.push_back(std::move(about));
+  }
+  return shown;
+}
+
+/// Makes batches as a run would, and measures.
+ordered_json measure(const std::shared_ptr<const data::ImageTextSamples>& samples, const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  data::ImageLoader loader(samples, {.first = options.consumed, .micro_batch = options.micro_batch},
+                           static_cast<int>(options.workers));
+  double waited = 0, first = 0;
+  std::int64_t labels = 0;
+  auto begin = Clock::now();
+  for (std::int64_t i = 0; i < options.batches; ++i) {
+    const auto asked = Clock::now();
+    const data::ImageBatch batch = loader.next();
+    if (i == 0) {
+      first = since(asked);
+    } else {
+      waited += since(asked);
+    }
+    for (const float mask : batch.loss_mask) labels += mask > 0 ? 1 : 0;
+    if (options.step_ms > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.step_ms));
+    if (i == 0) begin = Clock::now();  // the first batch has nothing made ahead
+  }
+  const double seconds = since(begin);
+  const auto rows = static_cast<double>((options.batches - 1) * options.micro_batch);
+  return {{"batches", options.batches},
+          {"images", options.batches * options.micro_batch},
+          {"labels", labels},
+          {"skipped", samples->skipped()},
+          {"first_batch_s", first},
+          {"seconds_after", seconds},
+          {"images_per_s", seconds > 0 ? rows / seconds : 0.0},
+          {"share_waiting", seconds > 0 ? waited / seconds : 0.0}};
+}
+
+void print(const ordered_json& about) {
+  for (const auto& [key, value] : about.items())
+    fmt::print("{:<24}{}\n", key,
+               value.is_string()         ? value.get<std::string>()
+               : value.is_number_float() ? fmt::format("{:.4g}", value.get<double>())
+                                         : value.dump());
+}
+
+std::string written(const ordered_json& report, int indent) {
+  return report.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+void report_on(const Options& options) {
+  data::ImageTextPlan plan = options.plan;
+  plan.seed = static_cast<std::uint64_t>(options.seed);
+  plan.on_error = options.on_error == "skip" ? data::OnError::kSkip : data::OnError::kStop;
+  if (!options.processor.empty()) plan.image = data::read_image_settings(options.processor);
+  if (options.image_size > 0)
+    plan.image.shortest_edge = plan.image.height = plan.image.width = options.image_size;
+  data::ShardSet set = shards_of(options);
+  const fs::path cache = cache_of(options, set);
+  const auto shards = std::make_shared<const data::ShardSamples>(
+      std::move(set),
+      data::ShardOptions{.on_error = plan.on_error,
+                         .threads = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
+                         .max_sample_bytes = options.max_sample_mb << 20,
+                         .cache = cache});
+  ordered_json report{{"data", describe(*shards)}};
+  print(report["data"]);
+  const data::ShardOrder order(shards->size(), plan.seed, plan.block, plan.window);
+  report["first_samples"] = first_samples(*shards, order, options);
+  for (const auto& sample : report["first_samples"]) fmt::print("{}\n", written(sample, -1));
+  if (options.batches > 0) {
+    const std::shared_ptr<const data::Tokenizer> tokenizer = data::make_tokenizer(options.tokenizer);
+    report["speed"] = measure(std::make_shared<data::ImageTextSamples>(shards, tokenizer, plan), options);
+    print(report["speed"]);
+  }
+  if (!options.json.empty()) write_file_atomically(options.json, written(report, 2) + "\n");
+}
+
+}  // namespace
+
+Offers data_images_offers() {
+  CLI::App app("", "data images");
+  Options options;
+  add_flags(app, options);
+  return offers_of(app, "data", "images");
+}
+
+int data_images(const Arguments& arguments) {
+  CLI::App app("", "data images");
+  Options options;
+  add_flags(app, options);
+  if (!read_flags(app, arguments)) return kExitDone;
+  config::require_none(faults_of(options));
+  require_writable("--json", options.json);
+  report_on(options);
+  return kExitDone;
+}
+
+}  // namespace colonnade::app

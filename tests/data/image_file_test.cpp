@@ -1,0 +1,102 @@
+// JPEG and PNG against Pillow's pixels; damaged, cut and foreign files.
+#include "colonnade/data/images/image_file.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "colonnade/base/error.h"
+#include "data/image_vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kAnySize = 1 << 30;
+
+TEST(ImageFile, HasThePixelsOfPillow) {
+  const auto expected = read_tensors("images/expected.safetensors");
+  int compared = 0;
+  for (const std::string& name : image_names()) {
+    const auto found = expected.find(name + ".rgb");
+    if (found == expected.end()) continue;
+    const RgbImage image = read_image(image_bytes(name), kAnySize);
+    EXPECT_TRUE(std::ranges::equal(image.rgb, found->second)) << name;
+    EXPECT_EQ(image_size(image_bytes(name)).width, image.width);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 22);
+}
+
+TEST(ImageFile, RefusesWhatIsCutAnywhere) {
+  for (const std::string& name : image_names()) {
+    const std::string whole = image_bytes(name);
+    // The last chunk of a PNG, and the last bytes of a JPEG, hold no pixels.
+    const std::size_t end = whole.size() - (name.ends_with(".png") ? 17 : 40);
+    for (std::size_t size = 0; size < end; size += std::max<std::size_t>(1, end / 40))
+      EXPECT_THROW((void)read_image(std::span(whole).first(size), kAnySize), DataError)
+          << name << " " << size;
+  }
+}
+
+TEST(ImageFile, SurvivesDamage) {
+  std::mt19937 draw(1);
+  int refused = 0, read = 0;
+  for (const std::string& name : image_names()) {
+    if (name == "large.jpg") continue;
+    for (int i = 0; i < 60; ++i) {
+      std::string bytes = image_bytes(name);
+      for (int k = 0; k < 3; ++k) bytes[draw() % bytes.size()] = static_cast<char>(draw());
+      try {
+        (void)read_image(bytes, 1 << 20);
+        ++read;
+      } catch (const DataError&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(read, 100);
+}
+
+TEST(ImageFile, NamesFormatsThatAreNotRead) {
+  const auto message = [](std::string bytes) {
+    bytes.resize(64, '\0');
+    return message_of<DataError>([&] { (void)read_image(bytes, kAnySize); });
+  };
+  EXPECT_THAT(message("GIF89a"), HasSubstr("got GIF; convert"));
+  EXPECT_THAT(message("RIFF\1\2\3\4WEBPVP8 "), HasSubstr("got WebP"));
+  EXPECT_THAT(message("II*"), HasSubstr("got TIFF"));
+  EXPECT_THAT(message("hello"), HasSubstr("got something else"));
+  EXPECT_THAT(message_of<DataError>([] { (void)read_image({}, kAnySize); }), HasSubstr("got no bytes"));
+}
+
+/// A PNG that says it has 50,000 x 40,000 pixels, in 3 kB: its size is all that is looked at.
+TEST(ImageFile, RefusesManyPixelsBeforeTheyTakeMemory) {
+  EXPECT_THAT(message_of<DataError>([] { (void)read_image(image_bytes("rgb.png"), 67 * 45 - 1); }),
+              HasSubstr("at most 3014 pixels; got 67 x 45; raise --max-image-pixels"));
+  EXPECT_NO_THROW((void)read_image(image_bytes("rgb.png"), 67 * 45));
+  std::string jpeg = image_bytes("grey.jpg");
+  const std::size_t frame = jpeg.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  jpeg.replace(frame + 5, 4, "\xff\xdc\xff\xdc");
+  EXPECT_THAT(message_of<DataError>([&] { (void)read_image(jpeg, 1 << 26); }),
+              HasSubstr("got 65500 x 65500"));
+}
+
+/// A progressive JPEG may repeat a scan as often as it likes.
+TEST(ImageFile, RefusesAJpegOfEndlessScans) {
+  const std::string jpeg = image_bytes("progressive.jpg");
+  const std::size_t last = jpeg.rfind("\xff\xda");
+  std::string many = jpeg.substr(0, jpeg.size() - 2);
+  // The first scan of DC values alone comes again and again.
+  const std::size_t first = jpeg.find("\xff\xda"), second = jpeg.find("\xff", first + 20);
+  ASSERT_LT(second, last);
+  for (int i = 0; i < 200; ++i) many += jpeg.substr(last, jpeg.size() - 2 - last);
+  many += "\xff\xd9";
+  EXPECT_THAT(message_of<DataError>([&] { (void)read_image(many, kAnySize); }), HasSubstr("JPEG"));
+}
+
+}  // namespace
+}  // namespace colonnade::data

@@ -1,0 +1,83 @@
+// Images and text: the commands of the guide, and shards that cannot be read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Three images with captions, and the executable.
+void fill(const TempFolder& folder) {
+  fs::create_directories(folder / "pictures");
+  const Words names{"rgb_420.jpg", "grey.jpg", "palette.png"};
+  for (const std::string& name : names) {
+    fs::copy_file(fs::path(COLONNADE_VECTORS) / "images" / name, folder / "pictures" / name);
+    write_text((folder / "pictures" / name).replace_extension(".txt"), "this is called " + name + "\n");
+  }
+  fs::create_symlink(COLONNADE_EXECUTABLE, folder / "colonnade");
+}
+
+std::string commands_of(const fs::path& page) {
+  std::istringstream lines(read_text(page));
+  std::string commands;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```sh";
+    } else if (inside) {
+      commands += line + "\n";
+    }
+  }
+  return commands;
+}
+
+Result shell(const TempFolder& folder, const std::string& commands) {
+  return run({"bash", "-euc", "export PATH=\"$PWD:$PATH\"\n" + commands}, {}, folder.path());
+}
+
+TEST(Images, TheCommandsOfTheGuideWork) {
+  const TempFolder folder;
+  fill(folder);
+  const std::string commands = commands_of(fs::path(COLONNADE_DOCS) / "guide/image_data.md");
+  ASSERT_THAT(commands, HasSubstr("--batches 20"));
+  const Result result = shell(folder, commands);
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("samples                 3"), HasSubstr("images                  40"),
+                    HasSubstr("\"text\":\"this is called "), HasSubstr("skipped                 0")));
+}
+
+TEST(Images, AShardThatIsCutEndsWithItsNameOrIsSkipped) {
+  const TempFolder folder;
+  fill(folder);
+  const Result result = shell(folder,
+                              "tar --create --sort=name --directory pictures --file whole.tar .\n"
+                              "head --bytes=12500 whole.tar > cut.tar\n"
+                              "colonnade data images cut.tar || echo code $?\n"
+                              "colonnade data images cut.tar --on-error skip --show 9 --json cut.json\n");
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("cut.tar: a "), HasSubstr("at byte "), HasSubstr("code 3"),
+                                 HasSubstr("skipped: "), HasSubstr("shards_cut_or_damaged   1")));
+  const auto report = nlohmann::json::parse(read_text(folder / "cut.json"));
+  EXPECT_EQ(report["first_samples"].size(), 9U);
+  EXPECT_EQ(report["data"]["samples"], 2);
+}
+
+TEST(Images, FlagsThatContradictAreRefused) {
+  const Result result = run(colonnade({"data", "images", "x", "--batches", "3", "--context", "txt",
+                                       "--image-size", "3", "--image-processor", "p.json"}));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.text,
+              AllOf(HasSubstr("--batches: needs --seq-length"), HasSubstr("--context: must be given with"),
+                    HasSubstr("--image-size: must be left out")));
+}
+
+}  // namespace
+}  // namespace colonnade::e2e

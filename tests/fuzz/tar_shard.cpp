@@ -1,0 +1,38 @@
+// A tar shard: its index, with and without skipping, and every sample in it. Sums of headers are mended,
+// which random bytes would never fit.
+#include "colonnade/base/log.h"
+#include "colonnade/data/images/shard_samples.h"
+#include "fuzz/fuzz.h"
+
+namespace {
+
+std::string mended(std::string bytes) {
+  for (std::size_t at = 0; at + 512 <= bytes.size(); at += 512) {
+    if (bytes.compare(at + 257, 5, "ustar") != 0) continue;
+    bytes.replace(at + 148, 8, 8, ' ');
+    unsigned sum = 0;
+    for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(bytes[at + i]);
+    bytes.replace(at + 148, 6, fmt::format("{:06o}", sum));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace colonnade;
+  static const std::string shard = fuzz::file("shard.tar", "");
+  fuzz::file("shard.tar", mended(std::string(fuzz::text_of(data, size))));
+  data::ShardSet set{.names = {shard}, .counts = {-1}};
+  set.fields = {.image = data::parse_field("", "jpg,png"),
+                .caption = data::parse_field("", "txt,json[caption]")};
+  const auto all = [&set](data::OnError on_error) {
+    return fuzz::take([&] {
+      log::set_level(log::Level::kError);
+      const data::ShardSamples samples(set, {.on_error = on_error, .max_sample_bytes = 1 << 16});
+      for (std::int64_t i = 0; i < samples.size(); ++i) fuzz::take([&] { (void)samples.read(i); });
+    });
+  };
+  all(data::OnError::kStop);
+  return all(data::OnError::kSkip);
+}
