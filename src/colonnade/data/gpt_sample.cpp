@@ -1,6 +1,8 @@
 // See gpt_sample.h.
 #include "colonnade/data/gpt_sample.h"
 
+#include <numeric>
+
 #include "colonnade/base/error.h"
 
 namespace colonnade::data {
@@ -9,16 +11,24 @@ void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, S
   const std::size_t length = out.tokens.size();
   COL_CHECK(text.size() == length || text.size() == length + 1,
             "fill_sample: text must hold {} or {} tokens; got {}", length, length + 1, text.size());
-  std::int64_t document_start = 0;
+  // One pass for each array: the compiler makes vectors of them.
+  const auto token = [pad = rules.pad](std::int64_t id) { return id == pad ? 0 : id; };
+  const std::size_t labels = text.size() - 1;
+  for (std::size_t i = 0; i < length; ++i) out.tokens[i] = token(text[i]);
+  for (std::size_t i = 0; i < labels; ++i) out.labels[i] = token(text[i + 1]);
+  for (std::size_t i = 0; i < labels; ++i) out.loss_mask[i] = text[i + 1] == rules.pad ? 0.0F : 1.0F;
+  if (labels < length) {
+    out.labels[labels] = 0;
+    out.loss_mask[labels] = 0;
+  }
+  std::iota(out.position_ids.begin(), out.position_ids.end(), std::int64_t{0});
+  if (!rules.eod_mask_loss && !rules.reset_position_ids) return;
+  std::int64_t begin = 0;
   for (std::size_t i = 0; i < length; ++i) {
-    const std::int64_t token = text[i];
-    const std::int64_t label = i + 1 < text.size() ? text[i + 1] : rules.pad;
-    const bool end = token == rules.eod;
-    out.tokens[i] = token == rules.pad ? 0 : token;
-    out.labels[i] = label == rules.pad ? 0 : label;
-    out.loss_mask[i] = label == rules.pad || (rules.eod_mask_loss && end) ? 0.0F : 1.0F;
-    out.position_ids[i] = static_cast<std::int64_t>(i) - document_start;
-    if (rules.reset_position_ids && end) document_start = static_cast<std::int64_t>(i) + 1;
+    const bool end = text[i] == rules.eod;
+    if (end && rules.eod_mask_loss) out.loss_mask[i] = 0;
+    if (rules.reset_position_ids) out.position_ids[i] -= begin;
+    if (end) begin = static_cast<std::int64_t>(i) + 1;
   }
 }
 
