@@ -1,6 +1,7 @@
 // See gpt_sample.h.
 #include "colonnade/data/gpt_sample.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "colonnade/base/error.h"
@@ -12,11 +13,19 @@ void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, S
   COL_CHECK(text.size() == length || text.size() == length + 1,
             "fill_sample: text must hold {} or {} tokens; got {}", length, length + 1, text.size());
   // One pass for each array: the compiler makes vectors of them.
-  const auto token = [pad = rules.pad](std::int64_t id) { return id == pad ? 0 : id; };
   const std::size_t labels = text.size() - 1;
-  for (std::size_t i = 0; i < length; ++i) out.tokens[i] = token(text[i]);
-  for (std::size_t i = 0; i < labels; ++i) out.labels[i] = token(text[i + 1]);
-  for (std::size_t i = 0; i < labels; ++i) out.loss_mask[i] = text[i + 1] == rules.pad ? 0.0F : 1.0F;
+  std::uint64_t all = 0;
+  for (const std::int64_t id : text) all |= static_cast<std::uint64_t>(id);
+  if (rules.pad < 0 && all >> 63 == 0) {  // no pads
+    std::copy_n(text.begin(), length, out.tokens.begin());
+    std::copy_n(text.begin() + 1, labels, out.labels.begin());
+    std::fill_n(out.loss_mask.begin(), labels, 1.0F);
+  } else {
+    const auto token = [pad = rules.pad](std::int64_t id) { return id == pad ? 0 : id; };
+    for (std::size_t i = 0; i < length; ++i) out.tokens[i] = token(text[i]);
+    for (std::size_t i = 0; i < labels; ++i) out.labels[i] = token(text[i + 1]);
+    for (std::size_t i = 0; i < labels; ++i) out.loss_mask[i] = text[i + 1] == rules.pad ? 0.0F : 1.0F;
+  }
   if (labels < length) {
     out.labels[labels] = 0;
     out.loss_mask[labels] = 0;
