@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <thread>
 
@@ -208,6 +209,28 @@ TEST(Blend, ReproducesMegatronsOrder) {
   const BlendIndex four = blend_exhaustively(Ints{13, 1, 40, 7});
   expect_equal(four.dataset, "raw_4exhaustive.dataset_index");
   expect_equal(four.sample, "raw_4exhaustive.dataset_sample_index");
+}
+
+/// Of sets in any number, with equal weights too: the rule as it is written down.
+TEST(Blend, TakesTheSetThatIsFurthestBehind) {
+  for (const std::size_t sets : {1U, 2U, 3U, 4U, 5U, 8U, 9U, 16U, 33U}) {
+    std::vector<double> weights(sets);
+    double sum = 0;
+    for (std::size_t i = 0; i < sets; ++i) sum += weights[i] = static_cast<double>(1 + i * i % 7);
+    for (double& weight : weights) weight /= sum;
+    const BlendIndex index = blend_by_weight(weights, 3000);
+    std::vector<std::int64_t> taken(sets, 0);
+    for (std::int64_t t = 0; t < 3000; ++t) {
+      std::size_t best = 0;
+      const auto behind = [&](std::size_t i) {
+        return weights[i] * std::max(static_cast<double>(t), 1.0) - static_cast<double>(taken[i]);
+      };
+      for (std::size_t i = 1; i < sets; ++i)
+        if (behind(i) > behind(best)) best = i;
+      ASSERT_EQ(index.dataset[t], static_cast<std::int64_t>(best)) << sets << " sets, step " << t;
+      ASSERT_EQ(index.sample[t], taken[best]++) << sets << " sets, step " << t;
+    }
+  }
 }
 
 TEST(Blend, ReadsWeightsOrPrefixes) {

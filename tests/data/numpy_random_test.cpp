@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
+#include <random>
+#include <span>
+#include <vector>
 
 #include "colonnade/data/sampler.h"
 
@@ -13,6 +17,27 @@ namespace colonnade::data {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
+
+TEST(Mt19937, GivesTheNumbersOfTheStandardLibrary) {
+  for (const std::uint32_t seed : {0U, 1U, 1234U, 4294967295U}) {
+    Mt19937 own(seed);
+    std::mt19937 known(seed);
+    for (int i = 0; i < 3000; ++i) ASSERT_EQ(own(), known()) << seed << ' ' << i;
+  }
+}
+
+TEST(RandomState, ShufflesLongListsDrawByDraw) {
+  for (const std::size_t size : {0U, 1U, 2U, 255U, 256U, 257U, 1000U, 5000U}) {
+    std::vector<std::int64_t> values(size), expected(size);
+    std::iota(values.begin(), values.end(), 0);
+    expected = values;
+    RandomState one(7), other(7);
+    one.shuffle(std::span(values));
+    for (std::size_t i = size; i-- > 1;) std::swap(expected[i], expected[other.bounded(i)]);
+    EXPECT_EQ(values, expected) << size;
+    EXPECT_EQ(one.bounded(1000), other.bounded(1000)) << size;  // neither has drawn more
+  }
+}
 
 TEST(RandomState, ShufflesAndDrawsAsNumpy) {
   RandomState random(1234);

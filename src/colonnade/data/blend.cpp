@@ -21,6 +21,62 @@ void check_count(std::size_t datasets) {
         fmt::format("--data-path: a blend has at most 32766 data sets; got {}; merge some", datasets));
 }
 
+/// Shares of data sets and what was taken of each, in pairs; no branch depends on which one is taken.
+class Shares {
+ public:
+  explicit Shares(std::span<const double> weights) : pairs_((weights.size() + 3) / 4 * 2) {
+    for (std::size_t i = 0; i < 2 * pairs_.size(); ++i) {
+      Pair& pair = pairs_[i / 2];
+      pair.number[i % 2] = static_cast<double>(i);
+      pair.weight[i % 2] = i < weights.size() ? weights[i] : 0;
+      pair.taken[i % 2] = i < weights.size() ? 0 : std::numeric_limits<double>::infinity();
+    }
+  }
+
+  /// Takes of the data set that is furthest behind, argmax of weight * step - taken; the first of equals.
+  std::size_t take(double step) {
+    Best even, odd;
+    for (std::size_t i = 0; i < pairs_.size(); i += 2) {
+      even.see(pairs_[i], step, last_);
+      odd.see(pairs_[i + 1], step, last_);
+    }
+    double most = even.most[0], found = even.number[0];
+    for (const Best* best : {&even, &odd})
+      for (const int i : {0, 1}) {
+        const bool better = best->most[i] > most || (best->most[i] == most && best->number[i] < found);
+        most = better ? best->most[i] : most;
+        found = better ? best->number[i] : found;
+      }
+    last_ = found;
+    return static_cast<std::size_t>(found);
+  }
+
+ private:
+  using Two = double __attribute__((vector_size(16)));
+  using Mask = std::int64_t __attribute__((vector_size(16)));
+  struct Pair {
+    Two number, weight, taken;
+  };
+  /// `yes` where the mask is set, else `no`.
+  static Two choose(Mask mask, Two yes, Two no) {
+    return reinterpret_cast<Two>((mask & reinterpret_cast<Mask>(yes)) | (~mask & reinterpret_cast<Mask>(no)));
+  }
+  struct Best {
+    Two most = {-std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+    Two number = {0, 0};
+    void see(Pair& pair, double step, double last) {
+      const Mask taken = pair.number == Two{last, last};
+      pair.taken += choose(taken, Two{1, 1}, Two{0, 0});
+      const Two behind = pair.weight * step - pair.taken;
+      const Mask more = behind > most;
+      number = choose(more, pair.number, number);
+      most = choose(more, behind, most);
+    }
+  };
+  std::vector<Pair> pairs_;
+  double last_ = -1;  ///< taken, but not counted yet
+};
+
 }  // namespace
 
 Blend parse_blend(std::span<const std::string> words) {
@@ -44,17 +100,9 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
   std::vector<std::int16_t> dataset(static_cast<std::size_t>(size));
   std::vector<std::int64_t> sample(static_cast<std::size_t>(size));
   std::vector<std::int64_t> taken(weights.size(), 0);
+  Shares shares(weights);
   for (std::size_t t = 0; t < dataset.size(); ++t) {
-    const double step = std::max(static_cast<double>(t), 1.0);
-    std::size_t best = 0;
-    double furthest = weights[0] * step - static_cast<double>(taken[0]);
-    for (std::size_t i = 1; i < weights.size(); ++i) {
-      const double behind = weights[i] * step - static_cast<double>(taken[i]);
-      if (behind > furthest) {
-        furthest = behind;
-        best = i;
-      }
-    }
+    const std::size_t best = shares.take(std::max(static_cast<double>(t), 1.0));
     dataset[t] = static_cast<std::int16_t>(best);
     sample[t] = taken[best]++;
   }

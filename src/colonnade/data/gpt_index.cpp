@@ -39,13 +39,22 @@ std::vector<std::int32_t> build_document_index(const GptIndexPlan& plan, const G
 template <typename Int>
 IntArray build_sample_index(const TokenSource& source, std::span<const std::int32_t> documents,
                             const GptIndexPlan& plan, std::int64_t samples) {
+  // Lengths are asked for in an order that no cache likes: they are copied close together and fetched ahead.
+  std::vector<std::int32_t> lengths(static_cast<std::size_t>(plan.sequences.size()));
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    lengths[i] =
+        static_cast<std::int32_t>(source.length(plan.sequences.begin + static_cast<std::int64_t>(i)));
+  const auto length = [&](std::int64_t at) -> const std::int32_t& {
+    return lengths[static_cast<std::size_t>(documents[static_cast<std::size_t>(at)] - plan.sequences.begin)];
+  };
+  constexpr std::int64_t kAhead = 24;
   std::vector<Int> rows;
   rows.reserve(2 * static_cast<std::size_t>(samples + 1));
   const auto last = static_cast<std::int64_t>(documents.size()) - 1;
   const std::int64_t extra = plan.extra();
   std::int64_t position = 0;
   std::int64_t offset = 0;
-  std::int64_t size = source.length(documents[0]);
+  std::int64_t size = length(0);
   rows.push_back(0);
   rows.push_back(0);
   for (std::int64_t sample = 0; sample < samples; ++sample) {
@@ -53,7 +62,8 @@ IntArray build_sample_index(const TokenSource& source, std::span<const std::int3
     while (wanted > size - offset && position < last) {
       wanted -= size - offset;
       offset = 0;
-      size = source.length(documents[static_cast<std::size_t>(++position)]);
+      size = length(++position);
+      if (position + kAhead <= last) __builtin_prefetch(&length(position + kAhead));
     }
     offset = (wanted <= size - offset ? offset + wanted : size) - extra;
     rows.push_back(static_cast<Int>(position));

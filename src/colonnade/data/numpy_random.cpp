@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <random>
 
 namespace colonnade::data {
 namespace {
@@ -41,6 +42,50 @@ std::array<std::uint32_t, 8> seed_sequence(std::uint32_t seed) {
 }
 
 }  // namespace
+
+// Matsumoto, Nishimura, "Mersenne Twister", 1998, with the seeding of 2002.
+Mt19937::Mt19937(std::uint32_t seed) {
+  state_[0] = seed;
+  for (std::uint32_t i = 1; i < kSize; ++i)
+    state_[i] = 1812433253U * (state_[i - 1] ^ state_[i - 1] >> 30) + i;
+}
+
+void Mt19937::refill() {
+  constexpr std::size_t kShift = 397;
+  const auto twist = [](std::uint32_t high, std::uint32_t low) {
+    const std::uint32_t joined = (high & 0x80000000U) | (low & 0x7fffffffU);
+    return joined >> 1 ^ ((0U - (low & 1U)) & 0x9908b0dfU);
+  };
+  for (std::size_t i = 0; i < kSize - kShift; ++i)
+    state_[i] = state_[i + kShift] ^ twist(state_[i], state_[i + 1]);
+  for (std::size_t i = kSize - kShift; i + 1 < kSize; ++i)
+    state_[i] = state_[i + kShift - kSize] ^ twist(state_[i], state_[i + 1]);
+  state_[kSize - 1] = state_[kShift - 1] ^ twist(state_[kSize - 1], state_[0]);
+  for (std::size_t i = 0; i < kSize; ++i) {
+    std::uint32_t value = state_[i];
+    value ^= value >> 11;
+    value ^= value << 7 & 0x9d2c5680U;
+    value ^= value << 15 & 0xefc60000U;
+    drawn_[i] = value ^ value >> 18;
+  }
+  next_ = 0;
+}
+
+/// A draw is kept or not without a branch, which could not be guessed.
+std::size_t RandomState::draw_places(std::uint64_t max, std::span<std::uint64_t> places) {
+  if (max > std::numeric_limits<std::uint32_t>::max()) {
+    places[0] = bounded(max);
+    return 1;
+  }
+  const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(max);
+  const std::size_t count = std::min<std::uint64_t>(places.size(), max - (mask >> 1));
+  for (std::size_t done = 0; done < count;) {
+    const std::uint64_t value = draw_() & mask;
+    places[done] = value;
+    done += static_cast<std::size_t>(value <= max - done);
+  }
+  return count;
+}
 
 std::uint64_t RandomState::bounded(std::uint64_t max) {
   if (max == 0) return 0;

@@ -3,13 +3,31 @@
 // integer generation in an interval", 2019.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace colonnade::data {
+
+/// The numbers of std::mt19937, made 624 at a time: three times as fast.
+class Mt19937 {
+ public:
+  explicit Mt19937(std::uint32_t seed);
+  std::uint32_t operator()() {
+    if (next_ == kSize) [[unlikely]]
+      refill();
+    return drawn_[next_++];
+  }
+
+ private:
+  static constexpr std::size_t kSize = 624;
+  void refill();
+  std::array<std::uint32_t, kSize> state_{}, drawn_{};
+  std::size_t next_ = kSize;
+};
 
 /// numpy.random.RandomState(seed): MT19937, 32 bits a draw.
 class RandomState {
@@ -36,14 +54,23 @@ class RandomState {
   /// choice(n, p=probabilities): the first number whose summed probabilities exceed one draw.
   std::size_t choice(std::span<const double> probabilities);
 
-  /// shuffle(values): Fisher-Yates from the back.
+  /// shuffle(values): Fisher-Yates from the back. The places that values change with are drawn ahead, so that
+  /// memory is asked for in time.
   template <typename T>
   void shuffle(std::span<T> values) {
-    for (std::size_t i = values.size(); i-- > 1;) std::swap(values[i], values[bounded(i)]);
+    std::array<std::uint64_t, 256> places;
+    for (std::size_t left = values.size(); left > 1;) {
+      const std::size_t count = draw_places(left - 1, places);
+      for (std::size_t i = 0; i < count; ++i) __builtin_prefetch(&values[places[i]], 1);
+      for (std::size_t i = 0; i < count; ++i) std::swap(values[--left], values[places[i]]);
+    }
   }
 
  private:
-  std::mt19937 draw_;
+  /// bounded() of `max`, max - 1 and so on, at least one; returns how many.
+  std::size_t draw_places(std::uint64_t max, std::span<std::uint64_t> places);
+
+  Mt19937 draw_;
 };
 
 /// numpy.random.default_rng(seed): PCG64 (XSL-RR) seeded through SeedSequence.

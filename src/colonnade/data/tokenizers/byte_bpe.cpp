@@ -2,14 +2,18 @@
 // them and copies four ids.
 #include "colonnade/data/tokenizers/byte_bpe.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 
 namespace colonnade::data {
 namespace {
 
-constexpr std::size_t kShortBytes = 15, kShortIds = 4, kBatch = 64;
+constexpr std::size_t kShortBytes = 15, kShortIds = 4, kBatch = 192;
 constexpr int kShortBits = 17, kLongBits = 15;  // of the number of places
 constexpr std::size_t kLongBytes = 256;
 
@@ -73,6 +77,15 @@ class ByteBpe::Cache {
     std::vector<std::int32_t> ids;
   };
 
+  explicit Cache(const Vocabulary& whole_words) {
+    ::madvise(short_words.get(), kPlaces * sizeof(Place),
+              MADV_HUGEPAGE);  // else every look is a miss of the TLB
+    std::uninitialized_value_construct_n(short_words.get(), kPlaces);
+    for (auto id = static_cast<std::int32_t>(whole_words.end()); id-- > 0;)  // the most frequent come last
+      if (const auto word = whole_words.text_of(id); word && word->size() <= kShortBytes)
+        keep(key_of(word->data(), word->size(), word->size()), {id});
+  }
+
   void keep(const Key& key, const std::vector<std::int32_t>& ids) {
     Place& place = short_words[place_of(key)];
     place.words[1] = place.words[0];
@@ -82,7 +95,12 @@ class ByteBpe::Cache {
     std::copy(ids.begin(), ids.end(), entry.ids.begin());
   }
 
-  std::vector<Place> short_words = std::vector<Place>(std::size_t{1} << kShortBits);
+  struct Free {
+    void operator()(Place* places) const { std::free(places); }
+  };
+  static constexpr std::size_t kPlaces = std::size_t{1} << kShortBits, kHugePage = std::size_t{1} << 21;
+  std::unique_ptr<Place[], Free> short_words{
+      static_cast<Place*>(std::aligned_alloc(kHugePage, kPlaces * sizeof(Place)))};
   std::vector<Long> long_words = std::vector<Long>(std::size_t{1} << kLongBits);
   std::vector<std::int32_t> scratch;
 };
@@ -98,7 +116,7 @@ class ByteBpe::Lease {
         owner.idle_.pop_back();
       }
     }
-    if (cache_ == nullptr) cache_ = std::make_unique<Cache>();
+    if (cache_ == nullptr) cache_ = std::make_unique<Cache>(owner.whole_words_);
   }
   ~Lease() {
     const std::lock_guard lock(owner_.mutex_);
@@ -113,13 +131,25 @@ class ByteBpe::Lease {
   std::unique_ptr<Cache> cache_;
 };
 
-ByteBpe::ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Vocabulary whole_words)
-    : bytes_(bytes), merges_(std::move(merges)), whole_words_(std::move(whole_words)) {}
+ByteBpe::ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Vocabulary whole_words,
+                 bool merges_agree)
+    : bytes_(bytes), merges_(std::move(merges)), whole_words_(std::move(whole_words)) {
+  if (merges_agree) return;
+  std::vector<std::pair<std::string_view, std::int64_t>> others;
+  std::vector<std::int32_t> own;
+  for (std::int32_t id = 0; id < whole_words_.end(); ++id) {
+    const auto word = whole_words_.text_of(id);
+    if (!word) continue;
+    merge(*word, own);
+    if (own != std::vector{id}) others.emplace_back(*word, id);
+  }
+  unmerged_ = Vocabulary(others, "vocabulary");
+}
 
 ByteBpe::~ByteBpe() = default;
 
 void ByteBpe::merge(std::string_view word, std::vector<std::int32_t>& own) const {
-  if (const std::int32_t id = whole_words_.id_of(word); id >= 0) {
+  if (const std::int32_t id = unmerged_.id_of(word); id >= 0) {
     own.assign(1, id);
     return;
   }

@@ -15,12 +15,13 @@
 namespace colonnade::data {
 
 /// Every byte has an id, so that every word has ids. Words seen before come out of a cache, which holds about
-/// 4 MB for each thread that encodes at one time. Const functions are safe to call from many threads.
+/// 10 MB for each thread that encodes at one time. Const functions are safe to call from many threads.
 class ByteBpe {
  public:
-  /// `bytes`: the ids of single bytes; `whole_words`: words that are one token whatever the merges say (may
-  /// be empty).
-  ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Vocabulary whole_words);
+  /// `bytes`: the ids of single bytes; `whole_words`: words that are one token, whatever the merges say (may
+  /// be empty); `merges_agree`: the merges make the same token of each.
+  ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Vocabulary whole_words,
+          bool merges_agree);
   ~ByteBpe();
   ByteBpe(const ByteBpe&) = delete;
   ByteBpe& operator=(const ByteBpe&) = delete;
@@ -39,6 +40,7 @@ class ByteBpe {
   std::array<std::int32_t, 256> bytes_;
   Merges merges_;
   Vocabulary whole_words_;
+  Vocabulary unmerged_;       ///< those of them that the merges cut otherwise
   mutable std::mutex mutex_;  // guards the next
   mutable std::vector<std::unique_ptr<Cache>> idle_;
 };

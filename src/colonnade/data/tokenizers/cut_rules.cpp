@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/tokenizers/ascii_words.h"
 
 namespace colonnade::data {
 namespace {
@@ -246,10 +247,18 @@ const char* next_digits3(const char* at, const char* end) {
   return stop > at ? stop : nullptr;
 }
 
-/// The words from `at` on by one rule.
-template <const char* (*next)(const char*, const char*)>
+/// The words from `at` on by one rule: windows of ASCII at once, others one by one.
+template <const char* (*next)(const char*, const char*), AsciiRule kRule>
 std::size_t cut_words(const char* at, const char* end, std::span<const char*> ends) {
+  constexpr std::size_t kWindow = 64;
   std::size_t count = 0;
+  while (at < end && count + kWindow <= ends.size()) {
+    std::uint64_t begins = ascii_word_begins<kRule>(at, end);
+    if (begins == 0) ends[count++] = at = next(at, end);
+    if (begins == 0) continue;
+    for (; begins != 0; begins &= begins - 1) ends[count++] = at + std::countr_zero(begins);
+    at = ends[count - 1];
+  }
   while (at < end && count < ends.size()) ends[count++] = at = next(at, end);
   return count;
 }
@@ -329,25 +338,25 @@ void split_by_rule(SplitRule rule, std::string_view text, std::vector<Span>& spa
 WordCutter::WordCutter(SplitRule rule) {
   switch (rule) {
     case SplitRule::kGpt2:
-      cut_ = cut_words<next_gpt2>;
+      cut_ = cut_words<next_gpt2, AsciiRule{WordFamily::kGpt2, 0, true}>;
       break;
     case SplitRule::kLlama3:
-      cut_ = cut_words<next_llama3<3, true, false>>;
+      cut_ = cut_words<next_llama3<3, true, false>, AsciiRule{WordFamily::kLlama3, 3, true}>;
       break;
     case SplitRule::kQwen2:
-      cut_ = cut_words<next_llama3<1, true, false>>;
+      cut_ = cut_words<next_llama3<1, true, false>, AsciiRule{WordFamily::kLlama3, 1, true}>;
       break;
     case SplitRule::kCl100k:
-      cut_ = cut_words<next_llama3<3, true, true>>;
+      cut_ = cut_words<next_llama3<3, true, true>, AsciiRule{WordFamily::kLlama3, 3, true}>;
       break;
     case SplitRule::kTiktokenV1:
-      cut_ = cut_words<next_llama3<1, false, false>>;
+      cut_ = cut_words<next_llama3<1, false, false>, AsciiRule{WordFamily::kLlama3, 1, false}>;
       break;
     case SplitRule::kO200k:
-      cut_ = cut_words<next_o200k<3, true>>;
+      cut_ = cut_words<next_o200k<3, true>, AsciiRule{WordFamily::kO200k, 3, true}>;
       break;
     case SplitRule::kTekken:
-      cut_ = cut_words<next_o200k<1, false>>;
+      cut_ = cut_words<next_o200k<1, false>, AsciiRule{WordFamily::kO200k, 1, false}>;
       break;
     default:
       COL_CHECK(false, "word cutter: rule must match every character; got {}", static_cast<int>(rule));

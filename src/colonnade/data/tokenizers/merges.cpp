@@ -1,6 +1,7 @@
 // See merges.h.
 #include "colonnade/data/tokenizers/merges.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -56,23 +57,39 @@ void Merges::apply(std::vector<std::int32_t>& ids) const {
   }
 }
 
+/// Every pair has a key, its rank above its place; the least one is found without a branch that the processor
+/// would have to guess.
 void Merges::apply_short(std::vector<std::int32_t>& ids) const {
-  std::array<Found, kShort> found;  // found[i]: of ids i and i + 1
-  std::size_t count = ids.size();
-  for (std::size_t i = 0; i + 1 < count; ++i) found[i] = find(ids[i], ids[i + 1]);
-  while (count > 1) {
-    std::size_t best = 0;
-    for (std::size_t i = 1; i + 1 < count; ++i)
-      if (found[i].rank < found[best].rank) best = i;
-    if (found[best].rank == kNone) break;
-    ids[best] = found[best].merged;
-    --count;
-    for (std::size_t i = best + 1; i < count; ++i) ids[i] = ids[i + 1];
-    for (std::size_t i = best + 1; i + 1 < count; ++i) found[i] = found[i + 1];
-    if (best > 0) found[best - 1] = find(ids[best - 1], ids[best]);
-    if (best + 1 < count) found[best] = find(ids[best], ids[best + 1]);
+  constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  std::array<std::uint64_t, kShort> keys;  // of the ids at this place and behind it
+  std::array<std::int32_t, kShort> merged;
+  std::array<std::uint8_t, kShort + 1> next, previous;
+  const std::size_t count = ids.size();
+  const auto refresh = [&](std::size_t at) {
+    const Found found = next[at] < count ? find(ids[at], ids[next[at]]) : Found{};
+    keys[at] = found.rank == kNone ? kNever : std::uint64_t{found.rank} << 8 | at;
+    merged[at] = found.merged;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    next[i] = static_cast<std::uint8_t>(i + 1);
+    previous[i + 1] = static_cast<std::uint8_t>(i);
+    refresh(i);
   }
-  ids.resize(count);
+  for (;;) {
+    std::uint64_t least = kNever;
+    for (std::size_t i = 0; i + 1 < count; ++i) least = std::min(least, keys[i]);
+    if (least == kNever) break;
+    const std::size_t at = least & 0xFF, right = next[at];
+    ids[at] = merged[at];
+    keys[right] = kNever;
+    next[at] = next[right];
+    previous[next[at]] = static_cast<std::uint8_t>(at);
+    refresh(at);
+    if (at > 0) refresh(previous[at]);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; i = next[i]) ids[kept++] = ids[i];
+  ids.resize(kept);
 }
 
 void Merges::apply_long(std::vector<std::int32_t>& ids) const {

@@ -73,7 +73,7 @@ void PartsTokenizer::find_byte_level() {
     append_utf8(text, char_of_byte(static_cast<unsigned char>(byte)));
     if ((bytes[byte] = model->vocabulary().id_of(text)) < 0) return;
   }
-  byte_bpe_ = std::make_unique<ByteBpe>(bytes, model->merges(), whole_words(*model));
+  byte_bpe_ = std::make_unique<ByteBpe>(bytes, model->merges(), whole_words(*model), !options.ignore_merges);
   prefix_space_ = last.add_prefix_space;
   if (steps.size() == 1 && last.use_regex) cutter_.emplace(SplitRule::kGpt2);
   if (steps.size() != 2 || last.use_regex) return;
