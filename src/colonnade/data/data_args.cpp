@@ -70,9 +70,9 @@ void read_per_split(config::Data& data) {
     throw not_this(path, "must be a JSON object", file.is_discarded() ? "no JSON" : file.type_name());
   const std::array<std::pair<const char*, Words*>, 3> splits{
       {{"train", &data.train_data_path}, {"valid", &data.valid_data_path}, {"test", &data.test_data_path}}};
-  for (const auto& [key, value] : file.items())
-    if (std::ranges::none_of(splits, [&key](const auto& split) { return key == split.first; }))
-      throw not_this(path, "must have the keys train, valid and test alone", fmt::format("'{}'", key));
+  for (const auto& item : file.items())
+    if (std::ranges::none_of(splits, [&item](const auto& split) { return item.key() == split.first; }))
+      throw not_this(path, "must have the keys train, valid and test alone", fmt::format("'{}'", item.key()));
   bool any = false;
   for (const auto& [split, words] : splits) {
     if (!file.contains(split))
