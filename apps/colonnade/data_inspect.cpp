@@ -1,122 +1,299 @@
-// `colonnade data inspect | merge | images`: what a data set or a blend holds, and what a run would see of it
-// first; several data sets as one.
+// `colonnade data inspect`: what a data set or a blend holds, and what a run would read of it.
 #include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
-#include "colonnade/base/log.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/indexed_dataset.h"
-#include "colonnade/data/merge_sets.h"
-#include "data_images.h"
+#include "colonnade/data/inspect.h"
+#include "colonnade/data/sample_use.h"
+#include "colonnade/data/sft_batches.h"
+#include "colonnade/data/sft_conversations.h"
+#include "colonnade/data/sft_dataset.h"
+#include "data.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
-#include "verbs.h"
 
 namespace colonnade::app {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t kShownTokens = 16;
-
 struct Options {
-  std::vector<std::string> words;
   std::string json;
-  std::string split = "1";
+  config::Data data;  ///< with data_path, split and what --sft needs
   std::int64_t seq_length = 0;
   std::int64_t samples = 1;
   std::int64_t seed = 1234;
-  std::int64_t show = 3;
+  std::int64_t show = 3, from = 0, show_tokens = 16;
+  std::int64_t longer_than = 0;
+  bool check_tokens = false;
   data::TokenizerOptions tokenizer;
 };
 
-/// Counts and sizes of one data set.
-ordered_json describe(const std::string& prefix) {
+/// Flags that say something of samples, and so need --seq-length.
+constexpr const char* kOfSamples[] = {"--samples",     "--split",           "--seed", "--show", "--from",
+                                      "--show-tokens", "--data-cache-path", "--sft"};
+/// Flags that say how chat messages become samples.
+constexpr const char* kOfChats[] = {"--chat-template", "--sft-tokenizer-prompt-format",
+                                    "--reset-position-ids", "--reset-attention-mask"};
+constexpr const char* kOfTokenizers[] = {"--tokenizer-model",  "--vocab-file",
+                                         "--merge-file",       "--tokenizer-hf-no-include-special-tokens",
+                                         "--tiktoken-pattern", "--tiktoken-num-special-tokens"};
+
+void add_inspect_flags(CLI::App& app, Options& options) {
+  config::Data& data = options.data;
+  data.split = "1";
+  app.description(
+      "Checks data sets and says what they hold: tokens, documents, lengths; with --check-tokens what is odd about "
+      "them,\n"
+      "and with --seq-length the epochs and samples of a run.\n"
+      "  colonnade data inspect books_text_document --seq-length 1024 --samples 100000\n"
+      "  colonnade data inspect chats/ --sft --seq-length 4096 --tokenizer-type HuggingFaceTokenizer "
+      "--tokenizer-model llama-3/");
+  app.add_option("prefix", data.data_path, "PREFIX ... or WEIGHT PREFIX ..., as --data-path takes them")
+      ->required();
+  app.add_option("--json", options.json, "Write the same as JSON to this file");
+  app.add_flag(
+      "--check-tokens", options.check_tokens,
+      "Read every token: the highest id, ids beyond the vocabulary, documents without their end, equal "
+      "documents");
+  app.add_option("--longer-than", options.longer_than, "Count documents of more tokens than this")
+      ->check(within(1));
+  app.add_option("--seq-length", options.seq_length, "Tokens of a sample")->check(within(1));
+  app.add_option("--samples", options.samples, "Training samples of the run")
+      ->check(within(1))
+      ->capture_default_str();
+  app.add_option("--split", data.split, "Parts for train, valid, test")->capture_default_str();
+  app.add_option("--seed", options.seed, "Decides the order of the samples")->capture_default_str();
+  app.add_option("--show", options.show, "Samples to show")->check(within(0, 100'000))->capture_default_str();
+  app.add_option("--from", options.from, "The first sample to show")->check(within(0))->capture_default_str();
+  app.add_option("--show-tokens", options.show_tokens, "Tokens of a piece of a sample to show")
+      ->check(within(1))
+      ->capture_default_str();
+  app.add_option("--data-cache-path", data.data_cache_path, "Folder of indices; without it beside the data");
+  app.add_flag("--sft", data.sft, "Data are files of chat messages");
+  app.add_option("--chat-template", data.chat_template, "With --sft: as of a run");
+  app.add_option("--sft-tokenizer-prompt-format", data.sft_tokenizer_prompt_format,
+                 "With --sft: as of a run");
+  app.add_flag("--reset-position-ids", data.reset_position_ids,
+               "With --sft and the next one: samples are packed");
+  app.add_flag("--reset-attention-mask", data.reset_attention_mask, "With --sft: see above");
+  add_tokenizer_flags(app, options.tokenizer);
+}
+
+void require_use(const CLI::App& app, const Options& options) {
+  const auto refuse = [&app](std::span<const char* const> flags, const char* needed) {
+    for (const char* flag : flags)
+      if (app.get_option(flag)->count() > 0)
+        throw ConfigError(
+            fmt::format("{}: is read with {}; got none; add it, or leave {} out", flag, needed, flag));
+  };
+  if (options.seq_length == 0) refuse(kOfSamples, "--seq-length");
+  if (!options.data.sft) refuse(kOfChats, "--sft");
+  if (options.tokenizer.type.empty()) {
+    refuse(kOfTokenizers, "--tokenizer-type");
+    if (!options.check_tokens) refuse(std::array{"--vocab-size"}, "--tokenizer-type or --check-tokens");
+  }
+  if (options.data.reset_position_ids != options.data.reset_attention_mask)
+    throw ConfigError(
+        "--reset-position-ids: packed samples need it beside --reset-attention-mask; got one of them; give both or "
+        "none");
+  if (options.data.sft && options.tokenizer.type.empty())
+    throw ConfigError("--sft: text needs a tokenizer; got none; add --tokenizer-type and --tokenizer-model");
+}
+
+ordered_json or_null(const std::optional<std::int64_t>& number) {
+  return number ? ordered_json(*number) : nullptr;
+}
+
+/// What every data set has: sizes, and what is odd about it.
+void add_contents(const data::TokenSource& source, const Options& options, const data::Tokenizer* tokenizer,
+                  ordered_json& about) {
+  const data::Lengths lengths = data::document_lengths(source);
+  if (lengths.count() > 0) {
+    about["shortest"] = lengths.quantile(0);
+    about["median"] = lengths.quantile(0.5);
+    about["longest"] = lengths.quantile(1);
+    about["empty"] = lengths.empty();
+  }
+  if (options.longer_than > 0) about["longer"] = lengths.longer_than(options.longer_than);
+  if (!options.check_tokens) return;
+  data::TokenChecks checks{.vocab_size = options.tokenizer.vocab_size};
+  if (tokenizer != nullptr) {
+    checks.vocab_size = tokenizer->vocab_size();
+    if (!options.data.sft) checks.eod = tokenizer->eod();
+  }
+  const data::TokenFacts facts = data::read_tokens(source, checks);
+  about["highest_id"] = facts.highest;
+  if (checks.vocab_size > 0) {
+    about["beyond_vocabulary"] = facts.beyond;
+    about["first_beyond"] = or_null(facts.first_beyond);
+  }
+  if (checks.eod >= 0) {
+    about["without_end"] = facts.unended;
+    about["first_without_end"] = or_null(facts.first_unended);
+  }
+  about["repeated_documents"] = facts.repeated;
+  about["repeated_tokens"] = facts.repeated_tokens;
+  about["repeats"] = facts.repeats;
+}
+
+ordered_json describe(const std::string& prefix, const Options& options, const data::Tokenizer* tokenizer) {
   const data::IndexedDataset set(prefix);
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t i = 0; i < set.num_sequences(); ++i) lengths.push_back(set.length(i));
-  std::sort(lengths.begin(), lengths.end());
   ordered_json about{{"prefix", set.name()},
                      {"type", data::to_string(set.type())},
                      {"documents", set.num_documents()},
                      {"sequences", set.num_sequences()},
                      {"tokens", set.num_tokens()}};
-  if (!lengths.empty()) {
-    about["shortest"] = lengths.front();
-    about["median"] = lengths[lengths.size() / 2];
-    about["longest"] = lengths.back();
-  }
+  add_contents(set, options, tokenizer, about);
   return about;
 }
 
-/// How often a run of `samples` passes through each data set of the training split.
-void add_epochs(const data::SampleSource& source, std::int64_t samples, std::int64_t seq_length,
-                ordered_json& sets) {
-  std::vector<std::int64_t> taken(sets.size(), 0);
-  if (const auto* blend = dynamic_cast<const data::BlendedDataset*>(&source)) {
-    for (std::int64_t i = 0; i < std::min(samples, blend->size()); ++i)
-      ++taken[static_cast<std::size_t>(blend->index().dataset[i])];
-  } else {
-    taken[0] = samples;
+ordered_json describe_chats(const data::SftDataset& samples, const Options& options,
+                            const data::Tokenizer& tokenizer) {
+  const data::TokenSource& source = samples.source();
+  std::int64_t tokens = 0, answers = 0;
+  std::vector<std::int64_t> text;
+  for (std::int64_t i = 0; i < source.num_sequences(); ++i) {
+    text.resize(static_cast<std::size_t>(source.length(i)));
+    source.tokens(i, 0, text);
+    tokens += source.length(i);
+    answers +=
+        std::ranges::count_if(text, [](std::int64_t token) { return (token & data::kAnswerToken) != 0; });
   }
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const auto tokens = sets[i]["tokens"].get<double>();
-    sets[i]["samples"] = taken[i];
-    sets[i]["epochs"] =
-        tokens > 0 ? static_cast<double>(taken[i]) * static_cast<double>(seq_length) / tokens : 0.0;
+  ordered_json about{{"prefix", source.name()},
+                     {"conversations", source.num_sequences()},
+                     {"tokens", tokens},
+                     {"answer_tokens", answers}};
+  add_contents(source, options, &tokenizer, about);
+  return about;
+}
+
+/// How often the samples of a run pass through each data set.
+void add_use(const data::SampleSource& source, std::int64_t samples, ordered_json& sets) {
+  std::vector<data::SetUse> uses;
+  for (const data::SampleOrder& order : source.orders()) uses.emplace_back(order);
+  std::vector<data::SetUse*> pointers;
+  for (data::SetUse& use : uses) pointers.push_back(&use);
+  for (std::int64_t i = 0; i < std::min(samples, source.size()); ++i) data::add_use(source, i, i, pointers);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const data::SetUse::Sequences sequences = uses[i].sequences();
+    sets[i]["samples"] = uses[i].samples();
+    sets[i]["epochs"] = uses[i].epochs();
+    sets[i]["sequences_read"] = sequences.read;
+    sets[i]["read_again"] = sequences.again;
+    sets[i]["first_again"] = or_null(uses[i].first_again());
   }
 }
 
-ordered_json first_samples(const data::SampleSource& source, const Options& options,
-                           const data::Tokenizer* tokenizer) {
-  ordered_json shown = ordered_json::array();
-  for (std::int64_t i = 0; i < std::min(options.show, source.size()); ++i) {
-    std::vector<std::int64_t> text(static_cast<std::size_t>(options.seq_length) + 1);
-    source.tokens(i, -1, text);
-    if (text.size() > kShownTokens) text.resize(kShownTokens);
-    ordered_json sample{{"sample", i}, {"tokens", text}};
-    if (tokenizer != nullptr)
-      sample["text"] = tokenizer->decode(std::vector<std::int32_t>(text.begin(), text.end()));
-    shown.push_back(std::move(sample));
-  }
+ordered_json show(const data::SampleSource& source, const data::SamplePiece& piece, const Options& options,
+                  const data::Tokenizer* tokenizer) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(piece.length));
+  source.read(piece, ids);
+  ids.resize(std::min(ids.size(), static_cast<std::size_t>(options.show_tokens)));
+  ordered_json shown{
+      {"sequence", piece.sequence}, {"offset", piece.offset}, {"length", piece.length}, {"tokens", ids}};
+  if (tokenizer != nullptr)
+    shown["text"] = tokenizer->decode_all(std::vector<std::int32_t>(ids.begin(), ids.end()));
   return shown;
+}
+
+ordered_json samples_shown(const data::SampleSource& source, const Options& options,
+                           const data::Tokenizer* tokenizer) {
+  if (options.from > 0 && options.from >= source.size())
+    throw ConfigError(
+        fmt::format("--from: must be one of the samples 0 to {}; got {}; raise --samples, or lower it",
+                    source.size() - 1, options.from));
+  ordered_json all = ordered_json::array();
+  const auto orders = source.orders();
+  for (std::int64_t i = options.from; i < std::min(options.from + options.show, source.size()); ++i) {
+    const auto pieces = source.pieces(i);
+    ordered_json shown{
+        {"sample", i}, {"data_set", pieces.empty() ? 0 : pieces[0].set}, {"pieces", ordered_json::array()}};
+    for (const data::SamplePiece& piece : pieces)
+      shown["pieces"].push_back(show(source, piece, options, tokenizer));
+    all.push_back(std::move(shown));
+  }
+  return all;
+}
+
+std::string quoted(const ordered_json& text) {
+  return text.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 void print(const ordered_json& report) {
   for (const auto& set : report["data_sets"]) {
     for (const auto& [key, value] : set.items())
-      fmt::print("{:<10} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+      fmt::print("{:<18} {}\n", key, value.is_string() ? value.get<std::string>() : quoted(value));
     fmt::print("\n");
   }
-  if (!report.contains("first_samples")) return;
-  for (const auto& sample : report["first_samples"])
-    fmt::print("sample {}: {} ...\n{}", sample["sample"].dump(), sample["tokens"].dump(),
-               sample.contains("text")
-                   ? sample["text"].dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n"
-                   : "");
+  if (!report.contains("samples")) return;
+  for (const auto& sample : report["samples"]) {
+    fmt::print("sample {}, data set {}\n", sample["sample"].dump(), sample["data_set"].dump());
+    for (const auto& piece : sample["pieces"])
+      fmt::print("  sequence {} from {}, {} tokens: {}{}\n", piece["sequence"].dump(), piece["offset"].dump(),
+                 piece["length"].dump(), piece["tokens"].dump(),
+                 piece.contains("text") ? " " + quoted(piece["text"]) : "");
+  }
+}
+
+/// Samples of --sft: of one data set, or of a blend.
+std::vector<const data::SftDataset*> chat_sets(const data::SampleSource& source) {
+  if (const auto* one = dynamic_cast<const data::SftDataset*>(&source)) return {one};
+  std::vector<const data::SftDataset*> sets;
+  for (const auto& each : dynamic_cast<const data::BlendedDataset&>(source).datasets())
+    sets.push_back(&dynamic_cast<const data::SftDataset&>(*each));
+  return sets;
+}
+
+struct Opened {
+  std::shared_ptr<const data::SampleSource> source;
+  data::Splits chats;  ///< keeps the source of --sft
+};
+
+/// The training samples; none without --seq-length or where the split has none.
+const data::SampleSource* open(const Options& options, const data::Tokenizer* tokenizer, Opened& opened) {
+  if (options.seq_length == 0) return nullptr;
+  if (!options.data.sft) {
+    opened.source = data::open_gpt_samples(options.data, {options.samples, 0, 0}, options.seq_length,
+                                           options.seed, {})[0];
+    return opened.source.get();
+  }
+  config::Training training;
+  training.seq_length = options.seq_length;
+  training.seed = options.seed;
+  training.train_samples = options.samples;
+  training.global_batch_size = 1;
+  training.eval_iters = 0;
+  config::Data data = options.data;
+  data.tokenizer_model = options.tokenizer.model;
+  opened.chats = data::open_sft_batches(data, training, *tokenizer, 0);
+  return opened.chats[0] == nullptr ? nullptr : &opened.chats[0]->samples();
 }
 
 void inspect(const Options& options) {
-  const data::Blend blend = data::parse_blend(options.words);
+  const data::Blend blend = data::parse_blend(options.data.data_path);
+  const auto tokenizer = options.tokenizer.type.empty() ? nullptr : data::make_tokenizer(options.tokenizer);
+  Opened opened;
   ordered_json report;
-  report["data_sets"] = ordered_json::array();
-  for (std::size_t i = 0; i < blend.prefixes.size(); ++i) {
-    report["data_sets"].push_back(describe(blend.prefixes[i]));
-    if (!blend.weights.empty()) report["data_sets"].back()["weight"] = blend.weights[i];
-  }
-  if (options.seq_length > 0) {
-    config::Data settings;
-    settings.data_path = options.words;
-    settings.split = options.split;
-    const auto tokenizer = options.tokenizer.type.empty() ? nullptr : data::make_tokenizer(options.tokenizer);
-    const auto sources =
-        data::open_gpt_samples(settings, {options.samples, 0, 0}, options.seq_length, options.seed, {});
-    if (sources[0] != nullptr) {
-      add_epochs(*sources[0], options.samples, options.seq_length, report["data_sets"]);
-      report["first_samples"] = first_samples(*sources[0], options, tokenizer.get());
-    }
+  ordered_json& sets = report["data_sets"] = ordered_json::array();
+  if (!options.data.sft)
+    for (const std::string& prefix : blend.prefixes)
+      sets.push_back(describe(prefix, options, tokenizer.get()));
+  const data::SampleSource* source = open(options, tokenizer.get(), opened);
+  if (options.data.sft && source != nullptr)
+    for (const data::SftDataset* set : chat_sets(*source))
+      sets.push_back(describe_chats(*set, options, *tokenizer));
+  for (std::size_t i = 0; i < blend.weights.size() && i < sets.size(); ++i)
+    sets[i]["weight"] = blend.weights[i];
+  if (source != nullptr) {
+    add_use(*source, options.samples, sets);
+    report["samples"] = samples_shown(*source, options, tokenizer.get());
   }
   print(report);
   if (!options.json.empty())
@@ -124,94 +301,24 @@ void inspect(const Options& options) {
                           report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
-struct Merge {
-  std::vector<std::string> inputs;
-  std::string output_prefix;
-  bool multimodal = false;
-};
-
-void merge(const Merge& options) {
-  std::vector<std::string> prefixes;
-  for (const std::string& input : options.inputs) {
-    const bool folder = std::filesystem::is_directory(input);
-    const std::vector<std::string> found =
-        folder ? data::data_sets_in(input) : std::vector<std::string>{input};
-    prefixes.insert(prefixes.end(), found.begin(), found.end());
-  }
-  const data::MergedCounts counts = data::merge_sets(prefixes, options.output_prefix, options.multimodal);
-  log::info("done: {} data sets, {} documents, {} sequences, {} tokens", prefixes.size(), counts.documents,
-            counts.sequences, counts.tokens);
-}
-
-void add_inspect_flags(CLI::App& app, Options& options) {
-  app.description(
-      "Checks data sets and says what they hold: tokens, documents, lengths, and with --seq-length the "
-      "epochs and\n"
-      "first samples of a run.\n"
-      "  colonnade data inspect books_text_document --seq-length 1024 --samples 100000");
-  app.add_option("prefix", options.words, "PREFIX ... or WEIGHT PREFIX ..., as --data-path takes them")
-      ->required();
-  app.add_option("--json", options.json, "Write the same as JSON to this file");
-  app.add_option("--seq-length", options.seq_length, "Tokens of a sample")->check(within(1));
-  app.add_option("--samples", options.samples, "Training samples of the run");
-  app.add_option("--split", options.split, "Parts for train, valid, test")->capture_default_str();
-  app.add_option("--seed", options.seed, "Decides the order of the samples")->capture_default_str();
-  app.add_option("--show", options.show, "Samples to show")->capture_default_str();
-  add_tokenizer_flags(app, options.tokenizer);
-}
-
-void add_merge_flags(CLI::App& app, Merge& options) {
-  app.description(
-      "Writes the documents of several data sets as one, byte for byte as Megatron's tools/merge_datasets.py.\n"
-      "  colonnade data merge --input parts/ --output-prefix all_text_document");
-  app.add_option("--input", options.inputs, "A folder, all of whose data sets are taken by name, or prefixes")
-      ->required();
-  app.add_option("--output-prefix", options.output_prefix, "Where the data set goes")->required();
-  app.add_flag("--multimodal", options.multimodal, "The data sets have a mode for each sequence");
-}
-
 }  // namespace
 
-Offers data_offers() {
-  CLI::App inspect_app("", "data inspect"), merge_app("", "data merge");
+Offers data_inspect_offers() {
+  CLI::App app("", "data inspect");
   Options options;
-  Merge merging;
-  add_inspect_flags(inspect_app, options);
-  add_merge_flags(merge_app, merging);
-  Offers offers = offers_of(inspect_app, "data", "inspect");
-  const Offers more = offers_of(merge_app, "data", "merge");
-  offers.insert(offers.end(), more.begin(), more.end());
-  const Offers images = data_images_offers();
-  offers.insert(offers.end(), images.begin(), images.end());
-  return offers;
+  add_inspect_flags(app, options);
+  return offers_of(app, "data", "inspect");
 }
 
-int data(const Arguments& arguments) {
-  const std::string sub = arguments.empty() ? "" : arguments[0];
-  const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
-  if (sub != "inspect" && sub != "merge" && sub != "images" && !help)
-    throw ConfigError(fmt::format(
-        "data: must be followed by `inspect`, `merge` or `images`; got '{}'; see `colonnade help data`",
-        sub));
-  const Arguments rest = help ? Arguments{"--help"} : Arguments(arguments.begin() + 1, arguments.end());
-  if (sub == "images") return data_images(rest);
-  if (sub != "merge") {
-    CLI::App app("", "data inspect");
-    Options options;
-    add_inspect_flags(app, options);
-    if (read_flags(app, rest)) {
-      require_writable("--json", options.json);
-      inspect(options);
-      return kExitDone;
-    }
-  }
-  if (sub != "inspect") {
-    CLI::App app("", "data merge");
-    Merge options;
-    add_merge_flags(app, options);
-    if (read_flags(app, rest)) merge(options);
-  }
-  return sub == "inspect" || sub == "merge" ? kExitDone : data_images(rest);
+int data_inspect(const Arguments& arguments) {
+  CLI::App app("", "data inspect");
+  Options options;
+  add_inspect_flags(app, options);
+  if (!read_flags(app, arguments)) return kExitDone;
+  require_use(app, options);
+  require_writable("--json", options.json);
+  inspect(options);
+  return kExitDone;
 }
 
 }  // namespace colonnade::app

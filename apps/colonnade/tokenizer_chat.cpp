@@ -1,6 +1,7 @@
 // `colonnade tokenizer chat`: conversations as the text and the ids that --sft trains on.
 #include "tokenizer_chat.h"
 #include "colonnade/base/error.h"
+#include "colonnade/data/sft_batches.h"
 #include "colonnade/data/sft_conversations.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
@@ -47,6 +48,24 @@ nlohmann::json shown(const data::chat::ChatTemplate& chat_template, const std::s
   return result;
 }
 
+/// As a run with --sft has it; and no flag that nothing would read.
+void require_use(const CLI::App& app, const ChatFlags& flags) {
+  if (const std::string& type = flags.options.type; type != "HuggingFaceTokenizer" && type != "SFTTokenizer")
+    throw ConfigError(fmt::format(
+        "--tokenizer-type: with chat messages it must be HuggingFaceTokenizer or SFTTokenizer, whose special tokens "
+        "are found in text; got {}; give the folder of a Hugging Face tokenizer",
+        type));
+  if (flags.ids && flags.prompt)
+    throw ConfigError(
+        "--ids: tells what answers are learnt, and --add-generation-prompt writes none; got both; leave one out");
+  if (flags.ids) return;
+  for (const char* flag :
+       {"--vocab-file", "--merge-file", "--vocab-size", "--tokenizer-hf-no-include-special-tokens",
+        "--tiktoken-pattern", "--tiktoken-num-special-tokens"})
+    if (app.get_option(flag)->count() > 0)
+      throw ConfigError(fmt::format("{}: is read with --ids; got none; add it, or leave {} out", flag, flag));
+}
+
 }  // namespace
 
 Offers tokenizer_chat_offers() {
@@ -64,6 +83,7 @@ int tokenizer_chat(const Arguments& arguments) {
   ChatFlags flags;
   add_chat_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
+  require_use(app, flags);
   const std::string& format = flags.choice.format;
   if (!flags.choice.given.empty() && !format.empty() && format != "default")
     throw ConfigError(fmt::format(
@@ -72,6 +92,7 @@ int tokenizer_chat(const Arguments& arguments) {
   flags.choice.model = flags.options.model;
   const auto chat_template = data::chat::read_template(flags.choice);
   const auto tokenizer = flags.ids ? data::make_tokenizer(flags.options) : nullptr;
+  if (tokenizer != nullptr) data::require_marks(format, *tokenizer);
   int code = kExitDone;
   for (std::string line; std::getline(std::cin, line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;

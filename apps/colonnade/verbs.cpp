@@ -17,7 +17,7 @@ constexpr Entry kVerbs[] = {
     {"tokenizer", "train a tokenizer, encode and decode text: tokenizer train | encode | decode | chat",
      tokenizer, tokenizer_offers},
     {"data",
-     "what data sets, a blend or shards of images hold; several as one: data inspect | merge | images", data,
+     "what data sets hold, what a run has used, several as one: data inspect | audit | merge | images", data,
      data_offers},
     {"checkpoint", "what is in a checkpoint, and whether it is whole: checkpoint inspect | verify | diff",
      checkpoint, checkpoint_offers},

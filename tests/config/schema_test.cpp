@@ -64,8 +64,8 @@ TEST(Schema, SwitchesTurnOnAndOffAsMegatronsDo) {
   for (const auto& flag : megatron_flags()) {
     const auto match = find(flag.names[0]);
     ASSERT_TRUE(match);
-    if (flag.type == "store_true" && flag.names[0] != "--tokenizer-hf-no-include-special-tokens") {
-      EXPECT_FALSE(match->off) << flag.names[0];
+    if (flag.type == "store_true" && match->off) {
+      EXPECT_NE(flag.names[0].find("-no-", 2), std::string::npos) << flag.names[0];
     }
     if (flag.type == "store_false" && match->setting->shorthand_key.empty()) {
       EXPECT_TRUE(match->off) << flag.names[0];
@@ -93,20 +93,20 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"recompute_modules", "core_attn"},
     {"bert_binary_head", "false"},  // of a GPT; `bert` turns it on
     {"sft_tokenizer_prompt_format", ""},
-    {"tokenizer_hf_include_special_tokens", "true"},  // Megatron's flag turns it off
 };
 
 TEST(Schema, DefaultsAreMegatrons) {
   int compared = 0;
   for (const auto& flag : megatron_flags()) {
-    const Setting& s = *find(flag.names[0])->setting;
+    const auto match = find(flag.names[0]);
+    const Setting& s = *match->setting;
     if (s.cls != Class::kImplemented || s.get == nullptr) continue;
     const std::string ours = s.default_text();
     const auto other = kOtherDefaults.find(s.key);
     if (other != kOtherDefaults.end()) {
       EXPECT_EQ(ours, other->second) << s.key;
     } else if (flag.type == "store_true") {
-      EXPECT_EQ(ours, "false") << s.key;
+      EXPECT_EQ(ours, match->off ? "true" : "false") << s.key;
     } else if (flag.type == "store_false") {
       EXPECT_EQ(ours, "true") << s.key;
     } else if (flag.value == "None") {

@@ -197,6 +197,10 @@ TEST(ChatTemplate, EdgesOfPython) {
   EXPECT_EQ(rendered("{{ -0.0 }} {{ +(-0.0) }} {{ -1.5 }} {{ -0 }}"), "-0.0 -0.0 -1.5 0");
   EXPECT_EQ(rendered("{{ ['b', 'A', 'a', 'B'] | unique | list }}"), "['b', 'A']");
   EXPECT_EQ(rendered("{{ (1).name is defined }}"), "False");
+  EXPECT_EQ(
+      rendered(
+          "{{ '٣' | int }} {{ '-٤٢' | int }} {{ '+３' | int }} {{ '²' | int(-7) }} {{ '+-5' | int(-7) }}"),
+      "3 -42 3 -7 -7");
 }
 
 TEST(ChatTemplate, ManyMembersAreReadInLinearTime) {

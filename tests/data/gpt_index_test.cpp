@@ -312,6 +312,35 @@ TEST(IndexCache, AnEntryThatCannotBeReadBackStaysInMemory) {
                     testing::Not(HasSubstr("built again"))));
 }
 
+/// What does not fit into memory is written by who builds it.
+TEST(IndexCache, KeepsArraysThatWereWrittenPieceByPiece) {
+  const TempFolder folder;
+  const IndexCache cache(folder / "cache");
+  const auto build = [](const std::filesystem::path& staged) {
+    IntWriter writer(staged / "a.npy", IntType::kInt64);
+    for (std::int64_t piece = 0; piece < 3; ++piece)
+      writer.append(std::span<const std::int64_t>(std::vector<std::int64_t>{piece, 10 * piece}));
+    writer.close();
+    EXPECT_EQ(writer.size(), 6);
+    return std::vector<IntArray>{IntArray::map(staged / "a.npy"), IntArray(std::vector<std::int32_t>{7})};
+  };
+  for (int time = 0; time < 2; ++time) {
+    const auto arrays = cache.get_written("x", "d", {"a", "b"}, build);
+    ASSERT_EQ(arrays[0].rows(), 6);
+    EXPECT_EQ(arrays[0][5], 20);
+    EXPECT_EQ(arrays[1][0], 7);
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "cache"))
+    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
+  const auto failing = [](const std::filesystem::path& staged) -> std::vector<IntArray> {
+    IntWriter writer(staged / "a.npy", IntType::kInt64);
+    throw DataError("x");
+  };
+  EXPECT_THROW((void)cache.get_written("x", "e", {"a"}, failing), DataError);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "cache"), {}), 1)
+      << "the staged folder is gone";
+}
+
 TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
   log::set_level(log::Level::kError);
   const TempFolder folder;

@@ -62,8 +62,6 @@ constexpr const char* kReadDifferently[] = {"",
                                             "\\x{110000000}",
                                             "\\x4",
                                             "\\u12",
-                                            "\\b",
-                                            "\\B",
                                             "\\h",
                                             "\\A",
                                             "\\z",
@@ -82,9 +80,20 @@ constexpr const char* kReadDifferently[] = {"",
                                             "[]",
                                             "[^]",
                                             "[a",
-                                            "[[a]]",
-                                            "[[:alpha:]]",
-                                            "[a&&b]",
+                                            "[a&&]",
+                                            "[&&a]",
+                                            "[a&&-b]",
+                                            "[a-[b]]",
+                                            "[[a]",
+                                            "[a[]]",
+                                            "[[:punct:]]",
+                                            "[[:graph:]]",
+                                            "[[:^alnum:]]",
+                                            "(?i:[a&&b])",
+                                            "(?i:[a[b]])",
+                                            "(?i:[[:alpha:]])",
+                                            "\\b*",
+                                            "(?i:\\b)",
                                             "[\\W]",
                                             "[a-c-e]",
                                             "[\\s-a]",
@@ -124,6 +133,27 @@ TEST(RegexSyntax, RewritesScriptsAndVerticalTabs) {
                     "a\x0B"
                     "b\x0C\n"),
               ElementsAre("-a", "\x0B", "-b\x0C\n"));
+}
+
+/// PCRE2 knows no classes in classes: they become groups of one character.
+TEST(RegexSyntax, ClassesInClassesAndIntersections) {
+  const char* text = "abcdefgh-12 \xC3\x89\xE4\xB8\xAD";
+  EXPECT_THAT(parts("[a[c-e]h]+", text),
+              ElementsAre("a", "-b", "cde", "-fg", "h", "-" + std::string(text + 8)));
+  EXPECT_THAT(parts("[a-h&&[^c-e]]+", text), ElementsAre("ab", "-cde", "fgh", "-" + std::string(text + 8)));
+  EXPECT_THAT(parts("[^a-h&&[b-z]]+", text), ElementsAre("a", "-bcdefgh", text + 8));
+  EXPECT_THAT(parts("[\\p{L}&&[^\\p{Han}]&&[^\\p{Lu}]]+", text),
+              ElementsAre("abcdefgh", "-" + std::string(text + 8)));
+  EXPECT_THAT(parts("[[^a-z][x]]+", text), ElementsAre("-abcdefgh", text + 8));
+  EXPECT_THAT(parts("[^[a-z][0-9]]+", "ab-1 c"), ElementsAre("-ab", "-", "-1", " ", "-c"));
+}
+
+TEST(RegexSyntax, PosixClassesAndWordBorders) {
+  EXPECT_THAT(parts("[[:alpha:]_]+", "ab_1\xC3\xA9"), ElementsAre("ab_", "-1", "\xC3\xA9"));
+  EXPECT_THAT(parts("[[:^alpha:]]+", "ab 1"), ElementsAre("-ab", " 1"));
+  EXPECT_THAT(parts("[^[:space:][:digit:]]+", "ab 1c"), ElementsAre("ab", "- 1", "c"));
+  EXPECT_THAT(parts("\\b", "ab c"), ElementsAre("", "-ab", "", "- ", "", "-c", ""));
+  EXPECT_THAT(parts("b\\B", "abb b"), ElementsAre("-a", "b", "-b b"));
 }
 
 TEST(RegexSyntax, KnowsWhatMayBeEmpty) {

@@ -213,6 +213,45 @@ TEST(SftBatches, BrokenLinesAreNamed) {
   EXPECT_THAT(files.fault(), HasSubstr("must be a file of chat messages"));
 }
 
+/// More than what is worked on at a time, in conversations of many sizes: the ids of each are its own.
+TEST(SftBatches, LargeFilesAreReadPieceByPiece) {
+  Files f;
+  std::string text;
+  std::vector<std::string> lines;
+  for (int i = 0; i < 400; ++i) {
+    json line = talk(i);
+    line["messages"][0]["content"] =
+        std::to_string(i) + std::string(static_cast<std::size_t>(i % 40) * 4000, 'a');
+    lines.push_back(line.dump());
+    text += lines.back() + "\n";
+  }
+  f.chats(text);
+  const chat::ChatTemplate chats = chat::read_template({f.data.tokenizer_model, ""});
+  const auto read = [&](const IndexCache& cache) {
+    return Conversations(f.folder / "chats.jsonl", *f.tokenizer, chats, cache, "x");
+  };
+  const Conversations kept = read(IndexCache(f.folder / "large")), held = read(IndexCache({}));
+  ASSERT_EQ(kept.num_sequences(), 400);
+  for (int i = 0; i < 400; ++i) {
+    const auto ids =
+        marked_ids(chats.chat(chat::read_conversation(lines[static_cast<std::size_t>(i)])), *f.tokenizer);
+    ASSERT_EQ(kept.length(i), std::ssize(ids)) << i;
+    ASSERT_EQ(held.length(i), std::ssize(ids)) << i;
+    Numbers tokens(ids.size()), same(ids.size());
+    kept.tokens(i, 0, tokens);
+    held.tokens(i, 0, same);
+    ASSERT_EQ(tokens, same) << i;
+    for (std::size_t at = 0; at < ids.size(); ++at)
+      ASSERT_EQ(id_of(tokens[at]), ids[at] < 0 ? ~ids[at] : ids[at]);
+  }
+}
+
+TEST(SftBatches, LinesOfManyMegabytesAreRefused) {
+  Files f;
+  f.chats(talk(1).dump() + "\n{\"messages\": \"" + std::string(17 << 20, 'a') + "\"}\n");
+  EXPECT_THAT(f.fault(), AllOf(HasSubstr("chats.jsonl line 2"), HasSubstr("at most 16777216 bytes")));
+}
+
 TEST(SftBatches, LongConversationsAreCutAndThoseWithoutAnAnswerLeftOut) {
   Files files;
   json question = talk(3), tail = talk(3);

@@ -29,6 +29,9 @@ O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
 TEKKEN = O200K.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace("{1,3}", "")
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
             r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+".replace('\\"', '"')]
+DEEPSEEK_LLM = ["[\r\n]", r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-Ֆა-ჿᎠ-ᏵᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕ]+",
+                r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", "[一-龥ࠀ-一가-퟿]+"]
+QWEN35 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
@@ -51,7 +54,9 @@ def metaspace(scheme, cut=True):
 
 
 def files():
-    """(name, tokenizer.json, only characters of Unicode 14) of all tokenizers."""
+    """(name, tokenizer.json, only characters of Unicode 14) of all tokenizers. Published ones have the parts of: gpt2_bpe (GPT-2),
+    llama3_bpe, qwen2_bpe (Qwen 2 and 3), qwen35, llama2_json (Llama 2, Mistral 7B), mistral_v3, tekken (Mistral Nemo), deepseek_llm,
+    deepseek_whole (DeepSeek-V3), o200k (GPT-OSS), gemma_whole, bert_wordpiece, t5_unigram."""
     read = {path.stem: json.loads(path.read_text()) for path in VECTORS.glob("*.json") if path.stem != "manifest"}
     for name, file in read.items():
         yield name, file, False
@@ -64,11 +69,19 @@ def files():
         yield name, of(gpt2, pre_tokenizer=sequence(split(regex), BYTES)), False
     yield "inverted", of(gpt2, pre_tokenizer=sequence(split(LLAMA3, "Removed", True), BYTES)), False
     yield "deepseek", of(gpt2, pre_tokenizer=sequence(*map(split, DEEPSEEK), BYTES)), False
+    yield "deepseek_whole", of(gpt2, normalizer={"type": "Sequence", "normalizers": []}, pre_tokenizer=sequence(*map(split, DEEPSEEK), BYTES),
+                               post_processor={**BYTES, "trim_offsets": False}), False
+    yield "deepseek_llm", of(gpt2, pre_tokenizer=sequence(*map(split, DEEPSEEK_LLM), {"type": "Digits", "individual_digits": True}, BYTES)), False
+    yield "qwen35", of("qwen2_bpe", pre_tokenizer=sequence(split(QWEN35), BYTES), decoder={"type": "Sequence", "decoders": [BYTES]}), False
     yield "prefix", of(gpt2, pre_tokenizer={**BYTES, "add_prefix_space": True, "use_regex": True}), False
     yield "digits", of(gpt2, pre_tokenizer=sequence({"type": "Digits", "individual_digits": True}, {**BYTES, "use_regex": True})), False
     yield "digit_runs", of(gpt2, pre_tokenizer=sequence({"type": "Digits", "individual_digits": False}, {**BYTES, "use_regex": True})), False
     yield "bare_bytes", of(gpt2, pre_tokenizer=BYTES), False
     yield "regex", of(gpt2, pre_tokenizer=sequence(split(r"\w+|[^\w\s]{1,2}|\s"), BYTES)), True
+    for number, regex in enumerate([r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|[\p{Han}]+|[^\p{Han}[:space:]]", r"[a-z[0-9]&&[^c-e4-6]]+|[^a-c&&[b-z]]",
+                                    r"[[:alpha:]]+|[[:digit:]]{2}|[[:^space:]&&[^[:alnum:]]]+", r"\b[[:upper:]]|[[:lower:]]+\B|[^[:cntrl:][:blank:]]",
+                                    r"[[^a-z][x]]+|[[:word:]&&[:^lower:]]|[^[:xdigit:]]"]):
+        yield f"classes_{number}", of(gpt2, pre_tokenizer=sequence(split(regex), BYTES)), True
     for behavior in ("Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
         yield f"split_{behavior}", of(gpt2, pre_tokenizer=sequence(split(r"\s|e", behavior), BYTES)), True
         yield f"split_not_{behavior}", of(gpt2, pre_tokenizer=sequence(split("a", behavior, True, "String"), BYTES)), False
@@ -97,6 +110,10 @@ def files():
     yield "llama_added", of("llama2_json", added_tokens=llama["added_tokens"] + more), False
     yield "gemma", of("llama2_json", normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
                       pre_tokenizer=split(" ", "MergedWithPrevious", False, "String")), False
+    yield "gemma_whole", of("llama2_json", normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+                            pre_tokenizer=split(" ", "MergedWithPrevious", False, "String"),
+                            decoder={"type": "Sequence", "decoders": llama["decoder"]["decoders"][:3]}), False
+    yield "mistral_v3", of("llama2_json", normalizer=None, pre_tokenizer=metaspace("first", False)), False
     yield "no_bytes", of("llama2_json", model={**llama["model"], "byte_fallback": False}), False
     yield "no_fuse", of("llama2_json", model={**llama["model"], "byte_fallback": False, "fuse_unk": False}), False
     words = {"<unk>": 0, **{chr(c): i + 1 for i, c in enumerate(range(97, 123))}}

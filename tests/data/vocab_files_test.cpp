@@ -133,6 +133,12 @@ TEST(VocabFiles, TiktokenSaysWhatIsWrong) {
   EXPECT_THAT(message("", ""), HasSubstr("--tiktoken-pattern"));
   EXPECT_THAT(message("", "v1"), HasSubstr("cl100k_base"));
   EXPECT_THAT(message("YQ== 0\n", "gpt2"), HasSubstr("every byte"));
+  ::testing::internal::CaptureStderr();
+  (void)make_tokenizer({.type = "TikTokenizer",
+                        .model = vector_path("tiktoken/ranks.tiktoken"),
+                        .tiktoken_pattern = "cl100k_base"});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("has 1280 tokens, the published file of cl100k_base has 100256"));
   EXPECT_THAT(message("YQ== 1\n", "gpt2"), HasSubstr("token 0"));
   EXPECT_THAT(message("Y!== 0\n", "gpt2"), HasSubstr("base64"));
   EXPECT_THAT(message("YQ==\n", "gpt2"), HasSubstr("token 0"));

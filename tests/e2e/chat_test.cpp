@@ -34,6 +34,11 @@ TEST(Chat, TheCommandsOfTheGuideWork) {
   const auto lines = metrics(folder / "runs/sums");
   ASSERT_EQ(lines.size(), 30U);
   EXPECT_LT(lines.back().at("lm_loss"), 0.7 * lines.front().at("lm_loss").get<double>());
+  // The tuned run begins with the weights of the other one, and reads other samples than its first step did.
+  const double before = lines.front().at("lm_loss"),
+               tuned = metrics(folder / "runs/tuned").front().at("lm_loss");
+  EXPECT_LT(tuned, 0.7 * before);
+  EXPECT_NE(result.text.find("runs/tuned: 10 steps, 20 samples"), std::string::npos) << result.text;
 }
 
 /// 60 conversations of one to three turns, and a tokenizer with a template.

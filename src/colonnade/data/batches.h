@@ -78,6 +78,8 @@ class Batches {
   /// resume. Throws DataError past the end (single), when the data is damaged, and for a token outside of the
   /// vocabulary.
   [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers, Masks masks = Masks::kMade) const;
+  /// Which of samples() a number of the run stands for. Throws ConfigError where there is no epoch of cyclic.
+  [[nodiscard]] std::int64_t sample_of(std::int64_t number) const;
   /// get() of `count` numbers from `first`.
   [[nodiscard]] HostBatch get(std::int64_t first, std::int64_t count) const;
 
@@ -93,7 +95,6 @@ class Batches {
     std::int64_t number = -1;
     std::vector<std::int64_t> order;
   };
-  [[nodiscard]] std::int64_t sample_of(std::int64_t number) const;
   [[nodiscard]] std::shared_ptr<const Epoch> epoch(const CyclicOrder& cyclic, std::int64_t number) const;
 
   std::shared_ptr<const SampleSource> samples_;

@@ -42,10 +42,11 @@ std::vector<SampleOrder> GptDataset::orders() const {
            .tokens = epochs_.tokens_per_epoch,
            .passes = epochs_.epochs,
            .last_apart = epochs_.separate_final_epoch,
-           .asked = plan_.num_samples}};
+           .asked = plan_.num_samples,
+           .sequences = plan_.sequences}};
 }
 
-std::vector<GptDataset::Piece> GptDataset::pieces(std::int64_t number) const {
+std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
   check_number(number);
   const std::int64_t row = index_.shuffle[number];
   const auto damaged = [this, number] {
@@ -58,21 +59,29 @@ std::vector<GptDataset::Piece> GptDataset::pieces(std::int64_t number) const {
   const std::int64_t last = index_.sample[2 * row + 2];
   const std::int64_t end_offset = index_.sample[2 * row + 3] + plan_.extra();
   if (first < 0 || last < first || last >= index_.document.rows()) throw damaged();
-  std::vector<Piece> result;
+  std::vector<SamplePiece> result;
   for (std::int64_t position = first; position <= last; ++position) {
     const std::int64_t sequence = index_.document[position];
     if (sequence < 0 || sequence >= source_->num_sequences()) throw damaged();
     const std::int64_t begin = position == first ? index_.sample[2 * row + 1] : 0;
     const std::int64_t end = position == last ? end_offset : source_->length(sequence);
     if (begin < 0 || end < begin || end > source_->length(sequence)) throw damaged();
-    if (end > begin) result.push_back({sequence, begin, end - begin});
+    if (end > begin)
+      result.push_back({.sequence = sequence,
+                        .offset = begin,
+                        .length = end - begin,
+                        .labels = position == last ? std::min(plan_.extra(), end - begin) : 0});
   }
   return result;
 }
 
+void GptDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+  source_->tokens(piece.sequence, piece.offset, out);
+}
+
 void GptDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
   std::size_t filled = 0;
-  for (const Piece& piece : pieces(number)) {
+  for (const SamplePiece& piece : pieces(number)) {
     const auto length = static_cast<std::size_t>(piece.length);
     if (length > out.size() - filled)
       throw DataError(fmt::format(

@@ -28,16 +28,8 @@ class GptDataset final : public SampleSource {
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] const GptIndex& index() const { return index_; }
   [[nodiscard]] const TokenSource& source() const { return *source_; }
-
-  /// A run of tokens of one sequence.
-  struct Piece {
-    std::int64_t sequence = 0;
-    std::int64_t offset = 0;
-    std::int64_t length = 0;
-  };
-  /// Where the tokens of a sample lie, in order. Throws DataError for a number that does not exist and
-  /// for indices that do not belong to the data.
-  [[nodiscard]] std::vector<Piece> pieces(std::int64_t number) const;
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
+  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
 
  private:
   std::shared_ptr<const TokenSource> source_;

@@ -110,55 +110,77 @@ std::optional<std::vector<IntArray>> load(const fs::path& entry, const std::stri
   }
 }
 
-void publish(const fs::path& entry, const std::string& description, const std::vector<std::string>& names,
-             const std::vector<IntArray>& arrays) {
-  const fs::path staged = fmt::format("{}.part-{}", entry.string(), ::getpid());
-  fs::remove_all(staged);
-  try {
-    fs::create_directories(staged);
-    for (std::size_t i = 0; i < names.size(); ++i) arrays[i].save(staged / (names[i] + ".npy"));
-    write_file_atomically(staged / "description.txt", description);
-    fs::remove_all(entry);
-    fs::rename(staged, entry);
-    sync_path(entry.parent_path());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(staged, ignored);
-    throw;
+/// A folder for the files of an entry, until it has its name; removed unless it was published.
+class Staged {
+ public:
+  explicit Staged(const fs::path& entry)
+      : entry_(entry), path_(fmt::format("{}.part-{}", entry.string(), ::getpid())) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
   }
-}
+  ~Staged() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+  /// Writes what is not there yet, and gives the entry its name.
+  void publish(const std::string& description, const std::vector<std::string>& names,
+               const std::vector<IntArray>& arrays) const {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (const fs::path file = path_ / (names[i] + ".npy"); !fs::exists(file)) arrays[i].save(file);
+    write_file_atomically(path_ / "description.txt", description);
+    fs::remove_all(entry_);
+    fs::rename(path_, entry_);
+    sync_path(entry_.parent_path());
+  }
+
+ private:
+  fs::path entry_, path_;
+};
 
 }  // namespace
 
 std::vector<IntArray> IndexCache::get(const std::string& what, const std::string& description,
                                       const std::vector<std::string>& names,
                                       const std::function<std::vector<IntArray>()>& build) const {
-  if (folder_.empty()) return build();
+  return get_written(what, description, names, [&build](const fs::path&) { return build(); });
+}
+
+std::vector<IntArray> IndexCache::get_written(
+    const std::string& what, const std::string& description, const std::vector<std::string>& names,
+    const std::function<std::vector<IntArray>(const fs::path& staged)>& build) const {
+  if (folder_.empty()) return build({});
   const fs::path entry = folder_ / fmt::format("{:016x}", stable_hash(description));
   std::optional<FileLock> lock;
+  std::optional<Staged> staged;
   try {
     if (auto arrays = load(entry, description, names)) return *arrays;
     fs::create_directories(folder_);
     lock.emplace(entry.string() + ".lock", what);
     if (auto arrays = load(entry, description, names)) return *arrays;
+    staged.emplace(entry);
   } catch (const fs::filesystem_error& error) {
     log::warning(
         "index cache {}: cannot be written ({}); the indices of {} stay in memory; --data-cache-path names "
         "another folder",
         folder_.string(), error.code().message(), what);
-    return build();
+    return build({});
   }
   const auto start = Clock::now();
   log::info("indexing {}", what);
   std::vector<IntArray> arrays = [&] {
     const Ticker ticker(what, period_);
-    return build();
+    return build(staged->path());
   }();
   COL_CHECK(arrays.size() == names.size(), "index cache: {} arrays must be built; got {}", names.size(),
             arrays.size());
   const std::chrono::duration<double> seconds = Clock::now() - start;
   try {
-    publish(entry, description, names, arrays);
+    staged->publish(description, names, arrays);
     std::vector<IntArray> mapped = open_entry(entry, description, names);
     log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), entry.string());
     return mapped;

@@ -31,6 +31,12 @@ class IndexCache {
                                           const std::vector<std::string>& names,
                                           const std::function<std::vector<IntArray>()>& build) const;
 
+  /// As get. `build` may write arrays itself, as STAGED/NAME.npy (IntWriter), and give them back mapped from
+  /// there, so that they never lie in memory. `staged` is empty where nothing can be kept.
+  [[nodiscard]] std::vector<IntArray> get_written(
+      const std::string& what, const std::string& description, const std::vector<std::string>& names,
+      const std::function<std::vector<IntArray>(const std::filesystem::path& staged)>& build) const;
+
  private:
   std::filesystem::path folder_;
   std::chrono::milliseconds period_;

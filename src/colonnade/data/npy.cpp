@@ -42,6 +42,26 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_shape(std::string_vie
   return std::pair{sizes[0], sizes[1]};
 }
 
+/// Everything in front of the numbers, filled up to a multiple of 64 bytes and to `least`.
+std::string header_of(IntType type, const std::string& shape, std::size_t least = 0) {
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
+                                 kDescriptions[static_cast<std::size_t>(type)], shape);
+  const std::size_t before = kMagic.size() + 2;
+  text.append(63 - (before + text.size()) % 64, ' ');
+  if (before + text.size() + 1 < least) text.append(least - before - text.size() - 1, ' ');
+  text.push_back('\n');
+  std::string header(kMagic);
+  header.push_back(static_cast<char>(text.size() % 256));
+  header.push_back(static_cast<char>(text.size() / 256));
+  return header + text;
+}
+
+[[noreturn]] void cannot_be_written(const std::filesystem::path& path) {
+  throw Error(fmt::format("{}: cannot be written; is the disk full or the folder read-only?", path.string()));
+}
+
+constexpr std::size_t kReserved = 128;  // bytes of a header of one dimension of any size
+
 }  // namespace
 
 IntArray IntArray::map(const std::filesystem::path& path) {
@@ -81,18 +101,33 @@ IntArray IntArray::map(const std::filesystem::path& path) {
 }
 
 void IntArray::save(const std::filesystem::path& path) const {
-  const std::string shape = cols_ == 1 ? fmt::format("({},)", rows_) : fmt::format("({}, {})", rows_, cols_);
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
-                                   kDescriptions[static_cast<std::size_t>(type_)], shape);
-  header.append(63 - (kMagic.size() + 2 + header.size()) % 64, ' ').push_back('\n');
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << kMagic << static_cast<char>(header.size() % 256) << static_cast<char>(header.size() / 256) << header;
+  out << header_of(type_, cols_ == 1 ? fmt::format("({},)", rows_) : fmt::format("({}, {})", rows_, cols_));
   out.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
   out.close();
-  if (!out)
-    throw Error(
-        fmt::format("{}: cannot be written; is the disk full or the folder read-only?", path.string()));
+  if (!out) cannot_be_written(path);
   sync_path(path);
+}
+
+IntWriter::IntWriter(const std::filesystem::path& path, IntType type)
+    : path_(path), type_(type), out_(path, std::ios::binary | std::ios::trunc) {
+  out_ << std::string(kReserved, ' ');
+  if (!out_) cannot_be_written(path_);
+}
+
+void IntWriter::write(IntType type, std::span<const std::byte> bytes) {
+  COL_CHECK(type == type_, "IntWriter: {} must hold one type; got another", path_.string());
+  out_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  size_ += std::ssize(bytes) / kItemSizes[static_cast<std::size_t>(type_)];
+  if (!out_) cannot_be_written(path_);
+}
+
+void IntWriter::close() {
+  out_.seekp(0);
+  out_ << header_of(type_, fmt::format("({},)", size_), kReserved);
+  out_.close();
+  if (!out_) cannot_be_written(path_);
+  sync_path(path_);
 }
 
 }  // namespace colonnade::data

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -79,6 +80,30 @@ class IntArray {
   IntType type_ = IntType::kInt32;
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 1;
+};
+
+/// Writes a .npy file of one dimension piece by piece: how long it becomes need not be known before.
+class IntWriter {
+ public:
+  /// Throws Error when the file cannot be made.
+  IntWriter(const std::filesystem::path& path, IntType type);
+
+  /// Integers of the file's type.
+  template <typename T>
+  void append(std::span<const T> values) {
+    write(int_type_of<T>(), std::as_bytes(values));
+  }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// Completes the file and syncs it. Throws Error when something could not be written.
+  void close();
+
+ private:
+  void write(IntType type, std::span<const std::byte> bytes);
+
+  std::filesystem::path path_;
+  IntType type_;
+  std::int64_t size_ = 0;
+  std::ofstream out_;
 };
 
 }  // namespace colonnade::data

@@ -13,6 +13,15 @@ std::int64_t SampleSource::passes() const {
   return most;
 }
 
+std::vector<SamplePiece> SampleSource::pieces(std::int64_t /*number*/) const {
+  throw Error(
+      fmt::format("{}: its samples do not tell what they are made of; got none; leave it out", name()));
+}
+
+void SampleSource::read(const SamplePiece& /*piece*/, std::span<std::int64_t> /*out*/) const {
+  (void)pieces(0);
+}
+
 void SampleSource::check_number(std::int64_t number) const {
   if (number < 0 || number >= size())
     throw DataError(
@@ -63,6 +72,18 @@ std::vector<SampleOrder> BlendedDataset::orders() const {
     all.insert(all.end(), orders.begin(), orders.end());
   }
   return all;
+}
+
+std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t number) const {
+  check_number(number);
+  const std::size_t set = dataset_of(number);
+  std::vector<SamplePiece> pieces = datasets_[set]->pieces(index_.sample[number]);
+  for (SamplePiece& piece : pieces) piece.set = static_cast<std::int64_t>(set);
+  return pieces;
+}
+
+void BlendedDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+  datasets_.at(static_cast<std::size_t>(piece.set))->read(piece, out);
 }
 
 std::string BlendedDataset::name() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colonnade/data/blend.h"
+#include "colonnade/data/split.h"
 
 namespace colonnade::data {
 
@@ -20,6 +21,16 @@ struct SampleOrder {
   std::int64_t passes = 1;            ///< how often it is read for all samples
   bool last_apart = false;            ///< the last pass is shuffled on its own
   std::optional<std::int64_t> asked;  ///< samples that were asked for; empty: one pass
+  Range sequences;                    ///< of the data set: the part that samples are made of
+};
+
+/// Tokens [offset, offset + length) of a sequence that a sample is made of.
+struct SamplePiece {
+  std::int64_t set = 0;  ///< the data set, as orders() counts them
+  std::int64_t sequence = 0;
+  std::int64_t offset = 0;
+  std::int64_t length = 0;
+  std::int64_t labels = 0;  ///< tokens at its end that are labels alone: the next sample has them as inputs
 };
 
 /// Numbered samples of equal length. Const functions are safe to call from many threads.
@@ -37,6 +48,11 @@ class SampleSource {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Of its data sets, in their order.
   [[nodiscard]] virtual std::vector<SampleOrder> orders() const = 0;
+  /// Where the tokens of a sample lie, in order. Throws DataError for a number that does not exist and for
+  /// indices that do not belong to the data; Error where this kind of samples does not tell.
+  [[nodiscard]] virtual std::vector<SamplePiece> pieces(std::int64_t number) const;
+  /// The tokens of a piece as the data set has them; out.size() is its length. Throws as pieces.
+  virtual void read(const SamplePiece& piece, std::span<std::int64_t> out) const;
   /// How often its data is read for all samples; of a blend, that of the most read data set.
   [[nodiscard]] std::int64_t passes() const;
 
@@ -56,6 +72,8 @@ class BlendedDataset final : public SampleSource {
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override;
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
+  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
   [[nodiscard]] const BlendIndex& index() const { return index_; }
   [[nodiscard]] const std::vector<std::shared_ptr<const SampleSource>>& datasets() const { return datasets_; }
 

@@ -1,6 +1,8 @@
 // See sentence_dataset.h.
 #include "colonnade/data/sentence_dataset.h"
 
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 
@@ -47,7 +49,28 @@ std::vector<SampleOrder> SentenceDataset::orders() const {
   for (std::int64_t i = source_->document_start(plan_.documents.begin);
        i < source_->document_start(plan_.documents.end); ++i)
     tokens += source_->length(i);
-  return {{.name = name(), .tokens = tokens, .passes = index_.passes, .asked = plan_.num_samples}};
+  return {{.name = name(),
+           .tokens = tokens,
+           .passes = index_.passes,
+           .asked = plan_.num_samples,
+           .sequences = {source_->document_start(plan_.documents.begin),
+                         source_->document_start(plan_.documents.end)}}};
+}
+
+std::vector<SamplePiece> SentenceDataset::pieces(std::int64_t number) const {
+  const Sentences row = sentences(number);
+  std::vector<SamplePiece> pieces;
+  std::int64_t filled = 0;
+  for (std::int64_t sentence = row.begin; sentence < row.end; ++sentence) {
+    const std::int64_t length = std::min(source_->length(sentence), row.length - filled);
+    if (length > 0) pieces.push_back({.sequence = sentence, .length = length});
+    filled += length;
+  }
+  return pieces;
+}
+
+void SentenceDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+  source_->tokens(piece.sequence, piece.offset, out);
 }
 
 SentenceDataset::Sentences SentenceDataset::sentences(std::int64_t number) const {

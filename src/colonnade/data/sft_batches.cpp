@@ -40,16 +40,6 @@ void hide(std::span<const std::int64_t> positions, std::span<std::uint8_t> mask)
   }
 }
 
-/// Formats whose marks must be tokens: as text they would be learnt letter by letter.
-void require_marks(const std::string& format, const Tokenizer& tokenizer) {
-  if (!format.starts_with("nemotron")) return;
-  for (const char* mark : {"<SPECIAL_10>", "<SPECIAL_11>"})
-    if (tokenizer.id_of(mark) < 0)
-      throw ConfigError(fmt::format(
-          "--sft-tokenizer-prompt-format: {} needs the token {}; got a tokenizer without it; write default",
-          format, mark));
-}
-
 class Opener {
  public:
   Opener(const config::Data& data, const config::Training& training, const Tokenizer& tokenizer)
@@ -101,6 +91,15 @@ class Opener {
 };
 
 }  // namespace
+
+void require_marks(const std::string& format, const Tokenizer& tokenizer) {
+  if (!format.starts_with("nemotron")) return;
+  for (const char* mark : {"<SPECIAL_10>", "<SPECIAL_11>"})
+    if (tokenizer.id_of(mark) < 0)
+      throw ConfigError(fmt::format(
+          "--sft-tokenizer-prompt-format: {} needs the token {}; got a tokenizer without it; write default",
+          format, mark));
+}
 
 SftBatches::SftBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}

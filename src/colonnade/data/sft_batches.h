@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "colonnade/data/batches.h"
 #include "colonnade/data/tokenizer.h"
@@ -26,6 +27,10 @@ class SftBatches final : public Batches {
 
   Plan plan_;
 };
+
+/// Throws ConfigError where marks of a --sft-tokenizer-prompt-format are no tokens: as text they would be
+/// learnt letter by letter.
+void require_marks(const std::string& format, const Tokenizer& tokenizer);
 
 /// As open_gpt_batches, for --sft: paths are files of chat messages or folders of them. Samples are packed
 /// where both --reset-position-ids and --reset-attention-mask keep conversations apart, and hold one

@@ -2,7 +2,9 @@
 #include "colonnade/data/sft_conversations.h"
 
 #include <algorithm>
+#include <deque>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "colonnade/base/error.h"
@@ -85,7 +87,9 @@ struct Piece {
   std::vector<std::int64_t> lengths;
 };
 
-constexpr std::size_t kLongest = std::size_t{1} << 28;
+/// Of a line. Longer ones are no conversations, and tokenizers take many times the memory of their text.
+constexpr std::size_t kLongest = std::size_t{1} << 24;
+constexpr std::size_t kChunk = std::size_t{1} << 20;
 
 class Reader {
  public:
@@ -120,30 +124,83 @@ class Reader {
   const chat::ChatTemplate& template_;
 };
 
-std::vector<IntArray> read_all(const std::string& path, const Tokenizer& tokenizer,
-                               const chat::ChatTemplate& chat_template) {
-  constexpr std::size_t kChunk = std::size_t{1} << 20;
-  const std::size_t workers = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
-  Ids ids;
-  std::vector<std::int64_t> starts{0};
-  for (const fs::path& file : chat_files(path)) {
-    const Reader reader(file, tokenizer, chat_template);
-    LineReader lines(file, kChunk, kLongest);
-    for (bool more = true; more;) {
-      std::vector<std::future<Piece>> pieces;
-      for (LineChunk chunk; pieces.size() < workers && (more = lines.next(chunk));)
-        pieces.push_back(std::async(std::launch::async,
-                                    [&reader, chunk = std::move(chunk)] { return reader.read(chunk); }));
-      for (auto& each : pieces) {
-        const Piece piece = each.get();
-        ids.insert(ids.end(), piece.ids.begin(), piece.ids.end());
-        for (const std::int64_t length : piece.lengths) starts.push_back(starts.back() + length);
-      }
-    }
+/// Where ids and lengths go: into the files of a cache entry, or into memory where there is none.
+class Written {
+ public:
+  explicit Written(const fs::path& staged) : staged_(staged) {
+    if (staged_.empty()) return;
+    id_file_.emplace(file("ids"), IntType::kInt32);
+    start_file_.emplace(file("starts"), IntType::kInt64);
+    start_file_->append(std::span<const std::int64_t>(starts_));
   }
-  if (starts.size() == 1)
+
+  void add(const Piece& piece) {
+    std::vector<std::int64_t> starts;
+    for (const std::int64_t length : piece.lengths) starts.push_back(end_ += length);
+    count_ += std::ssize(starts);
+    if (id_file_) {
+      id_file_->append(std::span(piece.ids));
+      start_file_->append(std::span<const std::int64_t>(starts));
+      return;
+    }
+    ids_.insert(ids_.end(), piece.ids.begin(), piece.ids.end());
+    starts_.insert(starts_.end(), starts.begin(), starts.end());
+  }
+  [[nodiscard]] std::int64_t conversations() const { return count_; }
+
+  std::vector<IntArray> close() {
+    if (!id_file_) return {IntArray(std::move(ids_)), IntArray(std::move(starts_))};
+    id_file_->close();
+    start_file_->close();
+    return {IntArray::map(file("ids")), IntArray::map(file("starts"))};
+  }
+
+ private:
+  [[nodiscard]] fs::path file(const char* name) const { return staged_ / (std::string(name) + ".npy"); }
+
+  fs::path staged_;
+  std::int64_t end_ = 0, count_ = 0;
+  Ids ids_;
+  std::vector<std::int64_t> starts_{0};
+  std::optional<IntWriter> id_file_, start_file_;
+};
+
+/// Reads pieces of one file on several threads, and hands them on in their order. At most kInFlight bytes of
+/// text are worked on at a time, or one line.
+void read_file_of(const fs::path& file, const Reader& reader, Written& written) {
+  constexpr std::size_t kInFlight = std::size_t{24} << 20;
+  const std::size_t workers = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
+  struct Working {
+    std::size_t bytes;
+    std::future<Piece> piece;
+  };
+  std::deque<Working> pieces;
+  std::size_t in_flight = 0;
+  const auto take = [&] {
+    written.add(pieces.front().piece.get());
+    in_flight -= pieces.front().bytes;
+    pieces.pop_front();
+  };
+  LineReader lines(file, kChunk, kLongest);
+  for (LineChunk chunk; lines.next(chunk);) {
+    const std::size_t bytes = chunk.text.size();
+    while (!pieces.empty() && (pieces.size() >= workers || in_flight + bytes > kInFlight)) take();
+    in_flight += bytes;
+    pieces.push_back({bytes, std::async(std::launch::async,
+                                        [&reader, chunk = std::move(chunk)] { return reader.read(chunk); })});
+    chunk = {};
+  }
+  while (!pieces.empty()) take();
+}
+
+std::vector<IntArray> read_all(const std::string& path, const Tokenizer& tokenizer,
+                               const chat::ChatTemplate& chat_template, const fs::path& staged) {
+  Written written(staged);
+  for (const fs::path& file : chat_files(path))
+    read_file_of(file, Reader(file, tokenizer, chat_template), written);
+  if (written.conversations() == 0)
     throw DataError(fmt::format("{}: must hold a conversation; got none; check --data-path", path));
-  return {IntArray(std::move(ids)), IntArray(std::move(starts))};
+  return written.close();
 }
 
 bool is_chat_file(const fs::path& file) {
@@ -190,9 +247,9 @@ Conversations::Conversations(const std::string& path, const Tokenizer& tokenizer
                              const chat::ChatTemplate& chat_template, const IndexCache& cache,
                              const std::string& identity)
     : path_(path) {
-  const auto arrays =
-      cache.get(fmt::format("{} (conversations)", path), "Conversations, version 2\n" + identity,
-                {"ids", "starts"}, [&] { return read_all(path, tokenizer, chat_template); });
+  const auto arrays = cache.get_written(
+      fmt::format("{} (conversations)", path), "Conversations, version 2\n" + identity, {"ids", "starts"},
+      [&](const fs::path& staged) { return read_all(path, tokenizer, chat_template, staged); });
   ids_ = arrays[0];
   starts_ = arrays[1];
   if (starts_.rows() < 1 || starts_[starts_.rows() - 1] != ids_.rows())

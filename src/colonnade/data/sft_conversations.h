@@ -31,8 +31,9 @@ std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& to
 /// the order of their names. Throws DataError where there is none.
 std::vector<std::filesystem::path> chat_files(const std::string& path);
 
-/// Sequences are conversations: the lines of chat_files(path), empty ones passed over. Memory: ids are mapped
-/// from the cache.
+/// Sequences are conversations: the lines of chat_files(path), empty ones passed over, of at most 16 MB.
+/// Memory: ids are written into the cache piece by piece and mapped from there; without one they lie in
+/// memory.
 class Conversations final : public TokenSource {
  public:
   /// `identity` tells this state of files, tokenizer and template. Throws DataError that names file and line

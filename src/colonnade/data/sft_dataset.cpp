@@ -130,22 +130,42 @@ std::vector<SampleOrder> SftDataset::orders() const {
   for (std::int64_t i = plan_.conversations.begin; i < plan_.conversations.end; ++i)
     tokens += source_->length(i);
   // Later passes change no earlier sample: a run that asks for more goes on in the same order.
-  return {{.name = name(), .tokens = tokens, .passes = 1, .last_apart = false, .asked = plan_.num_samples}};
+  return {{.name = name(),
+           .tokens = tokens,
+           .passes = 1,
+           .last_apart = false,
+           .asked = plan_.num_samples,
+           .sequences = plan_.conversations}};
 }
 
-void SftDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
+std::vector<SamplePiece> SftDataset::pieces(std::int64_t number) const {
   check_number(number);
-  std::size_t filled = 0;
+  const std::int64_t room = plan_.seq_length + 1;
+  std::vector<SamplePiece> pieces;
+  std::int64_t filled = 0;
   for (std::int64_t i = index_.starts[number]; i < index_.starts[number + 1]; ++i) {
     const std::int64_t conversation = index_.members[i];
-    if (conversation < plan_.conversations.begin || conversation >= plan_.conversations.end ||
-        filled >= out.size())
+    if (conversation < plan_.conversations.begin || conversation >= plan_.conversations.end || filled >= room)
       throw DataError(
           fmt::format("{}: the index cache must fit the data; got sample {} outside of it; delete the cache",
                       source_->name(), number));
-    const auto length =
-        std::min(static_cast<std::size_t>(source_->length(conversation)), out.size() - filled);
-    source_->tokens(conversation, 0, out.subspan(filled, length));
+    const std::int64_t length = std::min(source_->length(conversation), room - filled);
+    filled += length;
+    pieces.push_back({.sequence = conversation, .length = length});
+  }
+  return pieces;
+}
+
+void SftDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+  source_->tokens(piece.sequence, piece.offset, out);
+  for (std::int64_t& token : out) token = id_of(token);
+}
+
+void SftDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
+  std::size_t filled = 0;
+  for (const SamplePiece& piece : pieces(number)) {
+    const auto length = static_cast<std::size_t>(piece.length);
+    source_->tokens(piece.sequence, 0, out.subspan(filled, length));
     filled += length;
   }
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(filled), out.end(), pad);

@@ -44,6 +44,10 @@ class SftDataset final : public SampleSource {
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override { return source_->name(); }
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
+  /// Ids alone.
+  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  [[nodiscard]] const TokenSource& source() const { return *source_; }
   [[nodiscard]] const SftIndex& index() const { return index_; }
 
  private:

@@ -13,6 +13,15 @@
 
 namespace colonnade::train {
 
+void keep_aside(const std::filesystem::path& path) {
+  std::error_code absent;
+  if (const auto size = std::filesystem::file_size(path, absent); absent || size == 0) return;
+  std::filesystem::path free = path.string() + ".1";
+  for (int n = 2; std::filesystem::exists(free); ++n) free = fmt::format("{}.{}", path.string(), n);
+  std::filesystem::rename(path, free);
+  log::info("{}: of an earlier run; kept as {}", path.string(), free.string());
+}
+
 AppendFile::AppendFile(std::filesystem::path path)
     : path_(std::move(path)), fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
   if (fd_ < 0)

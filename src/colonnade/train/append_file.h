@@ -6,6 +6,10 @@
 
 namespace colonnade::train {
 
+/// Gives the file of an earlier run another name, `path`.1 (.2, ... when that is taken), and a line says so.
+/// None, or an empty one, stays.
+void keep_aside(const std::filesystem::path& path);
+
 class AppendFile {
  public:
   /// Opens `path` for appending, making it when it is not there. Throws Error with the system's reason.

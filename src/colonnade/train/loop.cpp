@@ -23,6 +23,7 @@
 #include "colonnade/train/beginning.h"
 #include "colonnade/train/enough_data.h"
 #include "colonnade/train/expert_load.h"
+#include "colonnade/train/ledger.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
@@ -138,6 +139,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   if (beginning_) job_.counters = beginning_->counters;
   open_data();
   fault::point("data-opened");
+  const std::string from = beginning_ ? beginning_->source.folder().string() : "";
   if (beginning_) resume(*beginning_);
   beginning_.reset();
   fault::point("restored");
@@ -148,6 +150,8 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   memory_.raise(MemoryPhase::kStartUp, tensor::take_peak(device()));
   summary_ = summarize(job_);
   const Loaded loaded{iteration(), job_.counters.consumed_samples};
+  if (job_.ranks.rank() == 0 && !job_.run.training.skip_train)
+    write_session(folder_, job_.run, data_, {.loaded = loaded, .from = from, .tokenizer = tokenizer_});
   recorder_ =
       std::make_unique<Recorder>(folder_, job::with_absolute_paths(job_.run), loaded, job_.ranks.rank() == 0);
   if (job_.ranks.rank() == 0) {

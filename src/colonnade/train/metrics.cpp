@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -113,16 +114,6 @@ std::vector<Record> read_records(const fs::path& path, Record (*convert)(const j
   return records;
 }
 
-/// Renames the records of an earlier run.
-void keep_aside(const fs::path& path) {
-  std::error_code absent;
-  if (const auto size = fs::file_size(path, absent); absent || size == 0) return;
-  fs::path free = path.string() + ".1";
-  for (int n = 2; fs::exists(free); ++n) free = fmt::format("{}.{}", path.string(), n);
-  fs::rename(path, free);
-  log::info("{}: of an earlier run; kept as {}", path.string(), free.string());
-}
-
 }  // namespace
 
 double EvalRecord::perplexity() const { return std::exp(std::min(20.0, loss)); }
@@ -158,6 +149,27 @@ std::string to_json_line(const EvalRecord& r) {
 
 std::vector<StepRecord> read_steps(const fs::path& path) { return read_records<StepRecord>(path, to_step); }
 std::vector<EvalRecord> read_evals(const fs::path& path) { return read_records<EvalRecord>(path, to_eval); }
+
+std::optional<StepRecord> last_step(const fs::path& path) {
+  constexpr std::uintmax_t kTail = std::uintmax_t{1}
+                                   << 22;  // a line has some hundred bytes, or one number an expert
+  std::error_code absent;
+  const auto size = fs::file_size(path, absent);
+  if (absent) return std::nullopt;
+  std::string tail(std::min(size, kTail), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(size - tail.size()));
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  const std::vector<std::string_view> lines = split_lines(tail);
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    try {
+      return to_step(json::parse(*line));
+    } catch (const json::exception&) {
+      continue;  // cut short
+    }
+  }
+  return std::nullopt;
+}
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t loaded_step) {
   if (loaded_step == 0) keep_aside(path);

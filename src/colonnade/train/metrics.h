@@ -61,6 +61,9 @@ std::string to_json_line(const EvalRecord& record);
 std::vector<StepRecord> read_steps(const std::filesystem::path& path);
 std::vector<EvalRecord> read_evals(const std::filesystem::path& path);
 
+/// The last whole line of a file of steps, from its end; none without one.
+std::optional<StepRecord> last_step(const std::filesystem::path& path);
+
 /// A file of records that only grows. Each line reaches the system at once, so that others can follow
 /// the file and a killed process loses nothing.
 class MetricsFile {

@@ -9,6 +9,7 @@ namespace colonnade::train {
 /// RUN/config.yaml        all settings; as it is it begins the run, or goes on after its newest checkpoint
 /// RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of earlier runs that saved nothing here
 /// RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
+/// RUN/ledger.jsonl       one line per start of the program that trains: what decides its samples
 /// RUN/sessions.json      layout, times and memory of each start of the program for this run
 /// RUN/tensorboard/       event files
 /// RUN/report.html        curves, layout, pipeline picture; opens without a network
@@ -19,6 +20,7 @@ struct RunFolder {
   [[nodiscard]] std::filesystem::path config() const { return root / "config.yaml"; }
   [[nodiscard]] std::filesystem::path metrics() const { return root / "metrics.jsonl"; }
   [[nodiscard]] std::filesystem::path validation() const { return root / "validation.jsonl"; }
+  [[nodiscard]] std::filesystem::path ledger() const { return root / "ledger.jsonl"; }
   [[nodiscard]] std::filesystem::path sessions() const { return root / "sessions.json"; }
   [[nodiscard]] std::filesystem::path tensorboard() const { return root / "tensorboard"; }
   [[nodiscard]] std::filesystem::path report() const { return root / "report.html"; }

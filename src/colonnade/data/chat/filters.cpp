@@ -1,4 +1,6 @@
 // See library.h: arguments, filters and tests, as Jinja has them; tojson is Transformers'.
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -100,18 +102,32 @@ Value end_of(const Value& value, Arguments& a, bool front) {
   return front ? items.front() : items.back();
 }
 
+/// Decimal digits of any script as those of ASCII, which is how Python's int() reads them.
+std::string with_ascii_digits(std::string_view text) {
+  std::string result;
+  for_each_char(text, [&](char32_t c, std::string_view bytes) {
+    const int digit = u_charDigitValue(static_cast<UChar32>(c));
+    if (digit >= 0)
+      result.push_back(static_cast<char>('0' + digit));
+    else
+      result += bytes;
+  });
+  return result;
+}
+
 Value to_integer(const Value& value, Arguments& a) {
   const std::int64_t instead = a.integer(0, "default", 0);
   if (value.is_integer()) return Value::integer(value.integer());
   if (const double* real = value.as<double>(); real != nullptr && *real > -9e18 && *real < 9e18)
     return Value::integer(static_cast<std::int64_t>(*real));
   if (value.text() == nullptr) return Value::integer(instead);
-  const std::string_view text = stripped(*value.text(), nullptr, true, true);
-  const std::string_view digits = text.starts_with('+') ? text.substr(1) : text;
+  const std::string text = with_ascii_digits(stripped(*value.text(), nullptr, true, true));
+  const bool plus = text.starts_with('+') && !text.starts_with("+-");
+  const std::string_view digits = std::string_view(text).substr(plus ? 1 : 0);
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error == std::errc() && end == digits.data() + digits.size()) return Value::integer(number);
-  if (digits.find_first_of("0123456789") != std::string_view::npos)
+  if (!text.starts_with("+-") && digits.find_first_of("0123456789") != std::string_view::npos)
     a.fail("text of a number must be decimal digits of an integer here", value);
   return Value::integer(instead);
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "colonnade/base/error.h"
 
@@ -24,6 +26,27 @@ constexpr std::string_view kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", 
 /// PCRE2 would read a bare name as Script_Extensions.
 constexpr std::string_view kScripts[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",     "Greek",
                                          "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari"};
+
+/// POSIX classes whose members are known to be the same in both engines.
+struct Posix {
+  std::string_view name, members;
+};
+constexpr Posix kPosix[] = {{"alpha", R"(\p{Alphabetic})"},
+                            {"^alpha", R"(\P{Alphabetic})"},
+                            {"digit", R"(\p{Nd})"},
+                            {"^digit", R"(\P{Nd})"},
+                            {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+                            {"upper", R"(\p{Uppercase})"},
+                            {"^upper", R"(\P{Uppercase})"},
+                            {"lower", R"(\p{Lowercase})"},
+                            {"^lower", R"(\P{Lowercase})"},
+                            {"space", kSpace},
+                            {"^space", R"(\P{White_Space})"},
+                            {"blank", R"(\t\p{Zs})"},
+                            {"cntrl", R"(\p{Cc})"},
+                            {"^cntrl", R"(\P{Cc})"},
+                            {"xdigit", "0-9A-Fa-f"},
+                            {"word", kWord}};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
@@ -133,6 +156,10 @@ class Reader {
       repeatable = false;
       return take(1), true;
     }
+    if (starts("\\b") || starts("\\B")) {
+      repeatable = false;
+      return word_border(peek(1) == 'b'), true;
+    }
     if (c == '[') {
       set();
     } else if (c == '\\') {
@@ -180,27 +207,76 @@ class Reader {
     return empty || asserts;
   }
 
-  /// [...] without classes in it.
   void set() {
     if (any_case_ && fold_ != '\0') refuse("a class behind an s or f in any case");
-    take(1);
-    if (peek() == '^') {
-      if (any_case_) refuse("[^ in any case");
-      take(1);
+    std::string before = std::exchange(result_, "");
+    const std::string text = set_text();
+    result_ = std::move(before) + text;
+    fold_ = any_case_ ? 's' : '\0';
+  }
+  /// From [ to its ]: a class, or a group that matches the same one character, for PCRE2 knows no classes in
+  /// classes.
+  std::string set_text() {
+    if (++depth_ > kDeepest) refuse(fmt::format("more than {} classes in one another", kDeepest));
+    ++at_;
+    const bool inverse = peek() == '^';
+    if (inverse && any_case_) refuse("[^ in any case");
+    at_ += inverse ? 1 : 0;
+    std::vector<std::string> parts{union_text()};
+    for (; starts("&&"); parts.push_back(union_text())) {
+      if (any_case_) refuse("&& in any case");
+      at_ += 2;
+      if (peek() == '-') refuse("- behind &&");
     }
-    if (peek() == ']') refuse("an empty class");
+    ++at_;
+    --depth_;
+    std::string text = std::move(parts.back());
+    parts.pop_back();
+    if (parts.empty() && text[0] == '[' && text[1] != '^') return inverse ? "[^" + text.substr(1) : text;
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+      text = fmt::format("(?={}){}", *part, text);
+    return inverse ? fmt::format(R"((?:(?!{})[\x{{0}}-\x{{10ffff}}]))", text) : fmt::format("(?:{})", text);
+  }
+  /// Members up to && or ], as a class or, with inverse classes among them, alternatives.
+  std::string union_text() {
+    std::string before = std::exchange(result_, "");
+    std::string nested;
     bool range_may_follow = false;  // behind one character that ends no range
-    for (bool first = true; peek() != ']' || at_ == pattern_.size(); first = false) {
-      if (at_ >= pattern_.size()) refuse("a [ without its ]");
+    bool first = true;
+    for (; at_ < pattern_.size() && peek() != ']' && !starts("&&"); first = false) {
       if (peek() == '-') {
         hyphen(first, range_may_follow);
         range_may_follow = false;
-      } else {
+      } else if (peek() != '[') {
         range_may_follow = member();
+      } else {
+        range_may_follow = false;
+        if (starts("[:")) {
+          posix();
+        } else if (any_case_) {
+          refuse("[ in a class in any case");
+        } else if (const std::string inner = set_text(); inner[0] == '[' && inner[1] != '^') {
+          result_.append(inner, 1, inner.size() - 2);
+        } else {
+          nested += "|" + inner;
+        }
       }
     }
-    take(1);
-    fold_ = any_case_ ? 's' : '\0';
+    if (at_ >= pattern_.size()) refuse("a [ without its ]");
+    if (first) refuse("an empty class");
+    const std::string members = std::exchange(result_, std::move(before));
+    const std::string plain = members.empty() ? "" : fmt::format("[{}]", members);
+    return nested.empty() ? plain
+                          : fmt::format("(?:{}{})", plain, members.empty() ? nested.substr(1) : nested);
+  }
+  /// [:name:] and [:^name:] in a class.
+  void posix() {
+    const std::size_t end = std::min(pattern_.find(":]", at_), pattern_.size());
+    const std::string name = pattern_.substr(at_ + 2, end - at_ - 2);
+    const auto* found = std::ranges::find(kPosix, name, &Posix::name);
+    if (found == std::end(kPosix)) refuse(fmt::format("[:{}:]", name.substr(0, 20)));
+    if (any_case_) refuse("a POSIX class in any case");
+    put(found->members, end + 2 - at_);
   }
   /// A - in a class: itself at both ends, else what a range goes on with behind its first character.
   void hyphen(bool first, bool range_may_follow) {
@@ -221,12 +297,19 @@ class Reader {
       escape(true, single);
       return single;
     }
-    if (c == '[') refuse("[ in a class");
-    if (c == '&' && peek(1) == '&') refuse("&& in a class");
+    if (c == '[' || (c == '&' && peek(1) == '&')) refuse("a range that ends with a class");
     if (any_case_ && !is_ascii(c)) refuse("other characters than ASCII in any case");
     take(1);
     while (at_ < pattern_.size() && (peek() & 0xC0) == 0x80) take(1);
     return true;
+  }
+
+  /// \b, \B with Oniguruma's word characters.
+  void word_border(bool is_one) {
+    if (any_case_) refuse(fmt::format("\\{} in any case", peek(1)));
+    const char* beside = is_one ? "!" : "=";
+    const char* apart = is_one ? "=" : "!";
+    put(fmt::format("(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))", kWord, beside, apart), 2);
   }
 
   void escape(bool in_set, bool& single) {

@@ -146,9 +146,12 @@ TokenizerParts parts_of(const JsonView& json) {
   json.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
              "post_processor", "decoder", "model"});
   if (json.text("version", "1.0") != "1.0") json.at("version").refuse("must be 1.0");
-  for (const char* key : {"truncation", "padding"})
-    if (const auto part = json.find(key))
-      part->refuse("must be null, because data keep whole texts", "settings", "set it to null");
+  // How batches of texts are cut and filled to one length. Transformers does neither unless a call asks for
+  // it.
+  if (const auto part = json.find("truncation"))
+    part->only({"direction", "max_length", "strategy", "stride"});
+  if (const auto part = json.find("padding"))
+    part->only({"strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_id", "pad_token"});
   TokenizerParts parts;
   parts.model = model_of(json.at("model"));
   std::int64_t size = parts.model->vocabulary().end();

@@ -7,6 +7,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
 #include "colonnade/data/tokenizers/json_view.h"
 #include "colonnade/data/tokenizers/tokenizer_json.h"
 
@@ -185,12 +186,13 @@ Ranks plain_ranks(const std::string& path, const std::string& text) {
 /// Whose file it is: the split rule, and the special tokens behind the ranks, by how far behind.
 struct Family {
   SplitRule rule;
+  std::size_t tokens;  ///< of the published file
   std::vector<std::pair<int, std::string>> special;
   std::string bos, eos;
 };
 
 Family llama3_family() {
-  Family family{SplitRule::kLlama3, {}, "<|begin_of_text|>", "<|end_of_text|>"};
+  Family family{SplitRule::kLlama3, 128'000, {}, "<|begin_of_text|>", "<|end_of_text|>"};
   const std::map<int, std::string> named = {{0, "<|begin_of_text|>"},
                                             {1, "<|end_of_text|>"},
                                             {6, "<|start_header_id|>"},
@@ -204,9 +206,10 @@ Family llama3_family() {
 
 Family family_of(const std::string& pattern) {
   const std::string end = "<|endoftext|>";
-  if (pattern == "gpt2") return {SplitRule::kGpt2, {{0, end}}, end, end};
+  if (pattern == "gpt2") return {SplitRule::kGpt2, 50'256, {{0, end}}, end, end};
   if (pattern == "cl100k_base")
     return {SplitRule::kCl100k,
+            100'256,
             {{1, end},
              {2, "<|fim_prefix|>"},
              {3, "<|fim_middle|>"},
@@ -214,7 +217,8 @@ Family family_of(const std::string& pattern) {
              {20, "<|endofprompt|>"}},
             end,
             end};
-  if (pattern == "o200k_base") return {SplitRule::kO200k, {{1, end}, {20, "<|endofprompt|>"}}, end, end};
+  if (pattern == "o200k_base")
+    return {SplitRule::kO200k, 199'998, {{1, end}, {20, "<|endofprompt|>"}}, end, end};
   if (pattern == "llama3") return llama3_family();
   throw ConfigError(
       fmt::format("--tiktoken-pattern: must be gpt2, cl100k_base, o200k_base or llama3 for a file of base64 "
@@ -287,6 +291,11 @@ std::unique_ptr<PartsTokenizer> load_tiktoken(const std::string& path, const Tik
   if (path.ends_with(".json")) return megatron_tiktoken(path, text, options);
   const Family family = family_of(options.pattern);
   const Ranks ranks = plain_ranks(path, text);
+  if (ranks.bytes.size() != family.tokens)
+    log::warning(
+        "{}: has {} tokens, the published file of {} has {}; special tokens follow the last one: copy it again "
+        "unless it is another one",
+        path, ranks.bytes.size(), options.pattern, family.tokens);
   TokenizerParts parts = tiktoken_parts(ranks, family.rule, path);
   for (const auto& [behind, name] : family.special)
     parts.added.push_back(special_token(name, static_cast<std::int32_t>(ranks.first_special) + behind));

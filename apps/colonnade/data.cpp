@@ -1,0 +1,83 @@
+// `colonnade data inspect | audit | merge | images`: which of them; several data sets as one.
+#include "data.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/merge_sets.h"
+#include "data_images.h"
+#include "flags.h"
+#include "verbs.h"
+
+namespace colonnade::app {
+namespace {
+
+struct Merge {
+  std::vector<std::string> inputs;
+  std::string output_prefix;
+  bool multimodal = false;
+};
+
+void merge(const Merge& options) {
+  std::vector<std::string> prefixes;
+  for (const std::string& input : options.inputs) {
+    const bool folder = std::filesystem::is_directory(input);
+    const std::vector<std::string> found =
+        folder ? data::data_sets_in(input) : std::vector<std::string>{input};
+    prefixes.insert(prefixes.end(), found.begin(), found.end());
+  }
+  const data::MergedCounts counts = data::merge_sets(prefixes, options.output_prefix, options.multimodal);
+  log::info("done: {} data sets, {} documents, {} sequences, {} tokens", prefixes.size(), counts.documents,
+            counts.sequences, counts.tokens);
+}
+
+void add_merge_flags(CLI::App& app, Merge& options) {
+  app.description(
+      "Writes the documents of several data sets as one, byte for byte as Megatron's tools/merge_datasets.py.\n"
+      "  colonnade data merge --input parts/ --output-prefix all_text_document");
+  app.add_option("--input", options.inputs, "A folder, all of whose data sets are taken by name, or prefixes")
+      ->required();
+  app.add_option("--output-prefix", options.output_prefix, "Where the data set goes")->required();
+  app.add_flag("--multimodal", options.multimodal, "The data sets have a mode for each sequence");
+}
+
+int data_merge(const Arguments& arguments) {
+  CLI::App app("", "data merge");
+  Merge options;
+  add_merge_flags(app, options);
+  if (read_flags(app, arguments)) merge(options);
+  return kExitDone;
+}
+
+}  // namespace
+
+Offers data_offers() {
+  CLI::App merge_app("", "data merge");
+  Merge merging;
+  add_merge_flags(merge_app, merging);
+  Offers offers = data_inspect_offers();
+  for (const Offers& more :
+       {data_audit_offers(), offers_of(merge_app, "data", "merge"), data_images_offers()})
+    offers.insert(offers.end(), more.begin(), more.end());
+  return offers;
+}
+
+int data(const Arguments& arguments) {
+  const std::string sub = arguments.empty() ? "" : arguments[0];
+  const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  if (sub == "inspect") return data_inspect(rest);
+  if (sub == "audit") return data_audit(rest);
+  if (sub == "merge") return data_merge(rest);
+  if (sub == "images") return data_images(rest);
+  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+    for (const auto verb : {data_inspect, data_audit, data_merge, data_images}) verb({"--help"});
+    return kExitDone;
+  }
+  throw ConfigError(fmt::format(
+      "data: must be followed by `inspect`, `audit`, `merge` or `images`; got '{}'; see `colonnade help data`",
+      sub));
+}
+
+}  // namespace colonnade::app

@@ -1,0 +1,13 @@
+// The sub-verbs of `colonnade data` that have a file of their own.
+#pragma once
+
+#include "verbs.h"
+
+namespace colonnade::app {
+
+int data_inspect(const Arguments& arguments);
+int data_audit(const Arguments& arguments);
+Offers data_inspect_offers();
+Offers data_audit_offers();
+
+}  // namespace colonnade::app

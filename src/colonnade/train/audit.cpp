@@ -1,0 +1,397 @@
+// See audit.h.
+#include "colonnade/train/audit.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/data/sample_use.h"
+#include "colonnade/job/continued.h"
+#include "colonnade/job/prepare.h"
+#include "colonnade/train/ledger.h"
+#include "colonnade/train/metrics.h"
+
+namespace colonnade::train {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+
+/// Numbers [begin, end).
+struct Numbers {
+  std::int64_t begin = 0, end = 0;
+  [[nodiscard]] std::int64_t size() const { return std::max<std::int64_t>(end - begin, 0); }
+  [[nodiscard]] bool contains(std::int64_t n) const { return begin <= n && n < end; }
+};
+
+json to_json(const Numbers& n) { return n.size() == 0 ? json() : json{n.begin, n.end - 1}; }
+
+/// One start of the program, and what of its work is in the weights.
+struct Session {
+  fs::path run;
+  LedgerLine line;
+  Numbers steps, samples;  ///< kept
+  Numbers lost;            ///< samples computed behind them
+};
+
+/// One step whose updates the weights hold.
+struct Step {
+  std::int64_t number = 0;
+  Numbers samples;
+  bool skipped = false;
+};
+
+/// All sessions that made the weights, in their order, also those in the folder of another run that this one
+/// goes on from.
+class History {
+ public:
+  explicit History(const fs::path& run) {
+    for (LedgerLine& line : read_ledger({run})) sessions_.push_back({run, std::move(line), {}, {}, {}});
+    const auto last = last_step(RunFolder{run}.metrics());
+    const Loaded begun = sessions_.back().line.loaded;
+    end_ = last && last->iteration > begun.step ? Loaded{last->iteration, last->consumed_samples} : begun;
+    const std::size_t own = sessions_.size();
+    add_earlier_runs();
+    cut(sessions_.size() - own);
+    for (const Session& session : sessions_) read_steps_of(session);
+  }
+
+  [[nodiscard]] const std::vector<Session>& sessions() const { return sessions_; }
+  [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
+  [[nodiscard]] Loaded end() const { return end_; }
+
+ private:
+  void add_earlier_runs() {
+    std::set<fs::path> known{fs::weakly_canonical(sessions_.front().run)};
+    while (sessions_.front().line.loaded.step > 0) {
+      const LedgerLine& first = sessions_.front().line;
+      const fs::path run = fs::path(first.from).parent_path().parent_path();  // RUN/checkpoints/step_N
+      if (!fs::exists(RunFolder{run}.ledger()) || !known.insert(fs::weakly_canonical(run)).second) return;
+      std::vector<Session> earlier;
+      for (LedgerLine& line : read_ledger({run}))
+        if (line.loaded.samples < first.loaded.samples && line.began <= first.began)
+          earlier.push_back({run, std::move(line), {}, {}, {}});
+      if (earlier.empty()) return;
+      sessions_.insert(sessions_.begin(), std::make_move_iterator(earlier.begin()),
+                       std::make_move_iterator(earlier.end()));
+    }
+  }
+
+  /// The weights hold of a session what comes before the first place that a later one goes on from.
+  /// `others`: sessions of other runs, whose further work is theirs and not lost.
+  void cut(std::size_t others) {
+    Loaded next = end_;
+    for (std::size_t i = sessions_.size(); i-- > 0;) {
+      Session& session = sessions_[i];
+      const Loaded& begin = session.line.loaded;
+      session.steps = {begin.step + 1, std::max(begin.step, next.step) + 1};
+      session.samples = {begin.samples, std::max(begin.samples, next.samples)};
+      session.lost = {session.samples.end, session.samples.end};
+      if (i >= others && i + 1 < sessions_.size() && sessions_[i + 1].line.reached)
+        session.lost.end = std::max(session.lost.end, sessions_[i + 1].line.reached->samples);
+      if (begin.step < next.step) next = begin;
+    }
+  }
+
+  void read_steps_of(const Session& session) {
+    if (session.steps.size() == 0) return;
+    Loaded before = session.line.loaded;
+    for (const StepRecord& r : records(session.run)) {
+      if (!session.steps.contains(r.iteration)) continue;
+      const bool follows = r.iteration == before.step + 1;
+      steps_.push_back(
+          {r.iteration, {follows ? before.samples : r.consumed_samples, r.consumed_samples}, r.skipped});
+      before = {r.iteration, r.consumed_samples};
+    }
+  }
+
+  const std::vector<StepRecord>& records(const fs::path& run) {
+    if (run != read_run_) {
+      records_ = read_steps(RunFolder{run}.metrics());
+      read_run_ = run;
+    }
+    return records_;
+  }
+
+  std::vector<Session> sessions_;
+  std::vector<Step> steps_;
+  Loaded end_;
+  fs::path read_run_;
+  std::vector<StepRecord> records_;
+};
+
+/// Steps that should have a line and have none.
+std::vector<Numbers> unrecorded(const History& history) {
+  std::vector<Numbers> gaps;
+  std::int64_t next = history.sessions().front().line.loaded.step + 1;
+  for (const Step& step : history.steps()) {
+    if (step.number > next) gaps.push_back({next, step.number});
+    next = step.number + 1;
+  }
+  if (next <= history.end().step) gaps.push_back({next, history.end().step + 1});
+  return gaps;
+}
+
+/// Stretches of samples that were computed more than once, and those that are not in the weights.
+void add_repeats(const History& history, json& report) {
+  std::set<std::int64_t> borders{history.end().samples};
+  for (const Session& session : history.sessions()) borders.insert({session.lost.begin, session.lost.end});
+  json again = json::array(), lost = json::array();
+  for (auto at = borders.begin(); std::next(at) != borders.end(); ++at) {
+    const Numbers stretch{*at, *std::next(at)};
+    const bool kept = stretch.begin < history.end().samples;
+    const auto times = std::ranges::count_if(
+        history.sessions(), [&](const Session& s) { return s.lost.contains(stretch.begin); });
+    if (times > 0 && kept) again.push_back({{"samples", to_json(stretch)}, {"times", times + 1}});
+    if (times > 0 && !kept) lost.push_back(to_json(stretch));
+  }
+  report["computed_again"] = std::move(again);
+  report["lost"] = std::move(lost);
+}
+
+void add_skipped(const History& history, json& report) {
+  std::vector<Numbers> ranges;
+  std::int64_t steps = 0;
+  for (const Step& step : history.steps()) {
+    if (!step.skipped) continue;
+    ++steps;
+    if (!ranges.empty() && ranges.back().end == step.samples.begin)
+      ranges.back().end = step.samples.end;
+    else
+      ranges.push_back(step.samples);
+  }
+  json found = json::array();
+  for (const Numbers& range : ranges) found.push_back(to_json(range));
+  report["skipped"] = {{"steps", steps}, {"ranges", std::move(found)}};
+}
+
+/// What has become of each file that a session read; a checksum is computed once.
+class Files {
+ public:
+  /// "unchanged", "written again", "changed" or "missing".
+  std::string state(const DataFile& was) {
+    const auto [at, is_new] = now_.try_emplace(was.path);
+    if (is_new && fs::exists(was.path)) at->second = file_now(was.path);
+    if (!at->second) return "missing";
+    if (at->second->bytes != was.bytes || at->second->xxh3_128 != was.xxh3_128) return "changed";
+    return at->second->changed_ns == was.changed_ns ? "unchanged" : "written again";
+  }
+  [[nodiscard]] std::uint64_t bytes(const std::string& path) const {
+    const auto& file = now_.at(path);
+    return file ? file->bytes : 0;
+  }
+
+ private:
+  std::map<std::string, std::optional<DataFile>> now_;
+};
+
+json to_json(const DataFile& was, const std::string& state, const Files& files) {
+  json file{{"path", was.path}, {"state", state}, {"bytes", was.bytes}};
+  if (state == "changed") file["bytes_now"] = files.bytes(was.path);
+  return file;
+}
+
+/// The training data of a session, opened as it did.
+struct OpenData {
+  config::Run run;
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  data::Splits splits;
+  [[nodiscard]] const data::Batches& train() const { return *splits[0]; }
+};
+
+/// The session's paths may have been relative ones; those of its settings are not.
+nlohmann::json without_names(nlohmann::json data) {
+  for (auto& split : data)
+    for (auto& set : split.at("sets")) set.erase("name");
+  return data;
+}
+
+std::shared_ptr<const OpenData> open_data(const LedgerLine& line) {
+  auto open = std::make_shared<OpenData>();
+  for (const auto& [key, value] : line.settings) config::set(open->run, key, value);
+  open->tokenizer = job::tokenizer_of(open->run);
+  const nlohmann::json tokenizer = job::tokenizer_state(open->run, open->tokenizer.get());
+  if (tokenizer != line.tokenizer)
+    throw DataError(fmt::format("the tokenizer must be the one of the session; got {} and {} there",
+                                tokenizer.dump(), line.tokenizer.dump()));
+  open->splits = job::open_batches(open->run, open->tokenizer.get(), {line.loaded.step, line.loaded.samples});
+  if (without_names(job::data_state(open->splits)) != without_names(line.data))
+    throw DataError("tokens and passes of the data must be those of the session; got others");
+  return open;
+}
+
+/// Opens the data of sessions that follow each other once where nothing about them differs.
+class Data {
+ public:
+  /// Null, and a problem, where they are not as they were.
+  std::shared_ptr<const OpenData> of(const Session& session) {
+    const LedgerLine& line = session.line;
+    if (last_ != nullptr && last_->settings == line.settings && last_->data == line.data &&
+        last_->files == line.files)
+      return open_;
+    last_ = &line;
+    open_ = nullptr;
+    try {
+      for (const DataFile& file : line.files)
+        if (const std::string state = files_.state(file); state == "changed" || state == "missing")
+          throw DataError(fmt::format("{} is {}", file.path, state));
+      open_ = open_data(line);
+    } catch (const Error& error) {
+      problems_.push_back(
+          fmt::format("session of {}: its data sets cannot be counted; {}", line.began, error.what()));
+    }
+    return open_;
+  }
+  [[nodiscard]] const std::vector<std::string>& problems() const { return problems_; }
+  [[nodiscard]] Files& files() { return files_; }
+
+ private:
+  const LedgerLine* last_ = nullptr;
+  std::shared_ptr<const OpenData> open_;
+  Files files_;
+  std::vector<std::string> problems_;
+};
+
+/// Data sets by name and state: the same one in two sessions, or twice in a blend, is one.
+class Uses {
+ public:
+  void add(const Session& session, const OpenData& open) {
+    const data::SampleSource& source = open.train().samples();
+    std::vector<data::SetUse*> sets;
+    for (const data::SampleOrder& order : source.orders()) {
+      auto& use = uses_[{order.name, order.tokens, order.sequences.begin, order.sequences.end}];
+      if (use == nullptr) {
+        use = std::make_unique<data::SetUse>(order);
+        in_order_.push_back(use.get());
+      }
+      sets.push_back(use.get());
+    }
+    for (std::int64_t n = session.samples.begin; n < session.samples.end; ++n)
+      data::add_use(source, open.train().sample_of(n), n, sets);
+  }
+
+  [[nodiscard]] json to_json() const {
+    json sets = json::array();
+    for (const data::SetUse* use : in_order_) {
+      const data::SetUse::Sequences sequences = use->sequences();
+      sets.push_back({{"name", use->order().name},
+                      {"samples", use->samples()},
+                      {"tokens", use->tokens()},
+                      {"epochs", use->epochs()},
+                      {"sequences", sequences.all},
+                      {"read", sequences.read},
+                      {"read_again", sequences.again},
+                      {"most", sequences.most},
+                      {"first_again", use->first_again() ? json(*use->first_again()) : json()}});
+    }
+    return sets;
+  }
+
+ private:
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, std::unique_ptr<data::SetUse>>
+      uses_;
+  std::vector<const data::SetUse*> in_order_;
+};
+
+json describe(const data::SampleSource& source, const data::SamplePiece& piece,
+              const data::Tokenizer* tokenizer) {
+  constexpr std::int64_t kShown = 64;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(piece.length));
+  source.read(piece, ids);
+  ids.resize(std::min(ids.size(), static_cast<std::size_t>(kShown)));
+  json about{
+      {"sequence", piece.sequence}, {"offset", piece.offset}, {"length", piece.length}, {"tokens", ids}};
+  if (tokenizer != nullptr)
+    about["text"] = tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
+  return about;
+}
+
+json describe(std::int64_t number, const Session& session, const OpenData& open, const History& history) {
+  const data::SampleSource& source = open.train().samples();
+  const std::int64_t sample = open.train().sample_of(number);
+  const auto step =
+      std::ranges::partition_point(history.steps(), [&](const Step& s) { return s.samples.end <= number; });
+  const bool known = step != history.steps().end() && step->samples.contains(number);
+  json about{{"sample", number}, {"session", session.line.began}};
+  about["step"] = known ? json(step->number) : json();
+  about["skipped"] = known && step->skipped;
+  const auto pieces = source.pieces(sample);
+  about["data_set"] =
+      pieces.empty() ? source.name() : source.orders().at(static_cast<std::size_t>(pieces.front().set)).name;
+  about["pieces"] = json::array();
+  for (const data::SamplePiece& piece : pieces)
+    about["pieces"].push_back(describe(source, piece, open.tokenizer.get()));
+  return about;
+}
+
+json shown(const History& history, Data& data, std::pair<std::int64_t, std::int64_t> range) {
+  constexpr std::int64_t kMost = 10'000;
+  const auto [first, last] = range;
+  if (first < 0 || last < first || last >= history.end().samples || last - first >= kMost)
+    throw ConfigError(fmt::format(
+        "--samples: must be at most {} of the samples 0 to {} that the run has used; got {} to {}; correct it",
+        kMost, history.end().samples - 1, first, last));
+  json all = json::array();
+  for (const Session& session : history.sessions()) {
+    const Numbers part{std::max(first, session.samples.begin), std::min(last + 1, session.samples.end)};
+    if (part.size() == 0) continue;
+    const auto open = data.of(session);
+    for (std::int64_t n = part.begin; n < part.end && open != nullptr; ++n)
+      all.push_back(describe(n, session, *open, history));
+  }
+  return all;
+}
+
+json to_json(const Session& session) {
+  return {{"run", session.run.string()},
+          {"began", session.line.began},
+          {"steps", to_json(session.steps)},
+          {"samples", to_json(session.samples)},
+          {"lost_samples", to_json(session.lost)},
+          {"from", session.line.from.empty() ? json() : json(session.line.from)}};
+}
+
+}  // namespace
+
+json audit(const fs::path& run, const AuditOptions& options) {
+  const History history(run);
+  const LedgerLine& first = history.sessions().front().line;
+  json report{{"run", run.string()}, {"steps", history.end().step}, {"samples", history.end().samples}};
+  report["sessions"] = json::array();
+  for (const Session& session : history.sessions()) report["sessions"].push_back(to_json(session));
+  report["before"] = json();
+  if (first.loaded.samples > 0)
+    report["before"] = {{"samples", to_json(Numbers{0, first.loaded.samples})}, {"from", first.from}};
+  add_repeats(history, report);
+  add_skipped(history, report);
+  report["unrecorded"] = json::array();
+  for (const Numbers& gap : unrecorded(history)) report["unrecorded"].push_back(to_json(gap));
+
+  Data data;
+  Uses uses;
+  report["files"] = json::array();
+  std::set<std::tuple<std::string, std::uint64_t, std::string>> told;
+  for (const Session& session : history.sessions()) {
+    if (session.samples.size() == 0) continue;
+    for (const DataFile& file : session.line.files)
+      if (told.insert({file.path, file.bytes, file.xxh3_128}).second)
+        report["files"].push_back(to_json(file, data.files().state(file), data.files()));
+    if (const auto open = data.of(session)) uses.add(session, *open);
+  }
+  report["data_sets"] = uses.to_json();
+  if (options.samples) report["shown"] = shown(history, data, *options.samples);
+  report["problems"] = data.problems();
+  return report;
+}
+
+bool data_changed(const json& audit) {
+  return !audit.at("problems").empty() || std::ranges::any_of(audit.at("files"), [](const json& file) {
+    return file.at("state") == "changed" || file.at("state") == "missing";
+  });
+}
+
+}  // namespace colonnade::train

@@ -1,0 +1,101 @@
+// What samples are made of, and how often they read the sequences of their data sets, counted from their
+// tokens.
+#include "colonnade/data/sample_use.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "colonnade/config/training.h"
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+/// `documents` of 1 to 9 tokens; token `at` of document d is 1000 d + at, and base more.
+void write_documents(const std::string& prefix, std::int32_t documents, std::int32_t base) {
+  IndexedDatasetBuilder builder(prefix, TokenType::kInt32);
+  for (std::int32_t d = 0; d < documents; ++d) {
+    std::vector<std::int32_t> ids;
+    for (std::int32_t at = 0; at <= (d * 7) % 9; ++at) ids.push_back(base + 1000 * d + at);
+    builder.add_document(ids, std::vector<std::int32_t>{static_cast<std::int32_t>(ids.size())});
+  }
+  builder.finalize();
+}
+
+struct Folder {
+  Folder() {
+    write_documents(folder / "a", 30, 0);
+    write_documents(folder / "b", 50, 1'000'000);
+    data.split = "1,0,0";
+  }
+  [[nodiscard]] std::shared_ptr<const SampleSource> open(const std::vector<std::string>& words,
+                                                         std::int64_t samples) {
+    data.data_path = words;
+    return open_gpt_samples(data, {samples, 0, 0}, 16, 7, {})[0];
+  }
+  TempFolder folder;
+  config::Data data;
+};
+
+TEST(SamplePieces, AreTheTokensOfTheSample) {
+  Folder f;
+  const auto source = f.open({"1", f.folder / "a", "2", f.folder / "b"}, 60);
+  std::set<std::int64_t> sets;
+  for (std::int64_t i = 0; i < source->size(); ++i) {
+    Ints tokens(17), read;
+    source->tokens(i, -1, tokens);
+    for (const SamplePiece& piece : source->pieces(i)) {
+      sets.insert(piece.set);
+      Ints part(static_cast<std::size_t>(piece.length));
+      source->read(piece, part);
+      EXPECT_EQ(part.front() % 1'000'000, 1000 * piece.sequence + piece.offset) << i;
+      EXPECT_EQ(part.front() / 1'000'000, piece.set) << i;
+      read.insert(read.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(read, tokens) << i;
+  }
+  EXPECT_EQ(sets.size(), 2U);
+}
+
+TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
+  Folder f;
+  const auto source = f.open({"1", f.folder / "a", "2", f.folder / "b"}, 60);
+  std::vector<SetUse> uses;
+  for (const SampleOrder& order : source->orders()) uses.emplace_back(order);
+  const std::vector<SetUse*> sets{&uses[0], &uses[1]};
+  std::map<std::int64_t, int> begun[2];
+  std::int64_t tokens[2] = {0, 0}, samples[2] = {0, 0};
+  std::optional<std::int64_t> again[2];
+  for (std::int64_t i = 0; i < 60; ++i) {
+    add_use(*source, i, i, sets);
+    Ints text(17);
+    source->tokens(i, -1, text);
+    const auto set = static_cast<std::size_t>(text[0] / 1'000'000);
+    ++samples[set];
+    tokens[set] += 16;
+    for (int at = 0; at < 16; ++at)  // the last one is a label alone
+      if (text[at] % 1000 == 0 && ++begun[set][text[at]] == 2 && !again[set]) again[set] = i;
+  }
+  for (const int set : {0, 1}) {
+    const SetUse::Sequences counts = uses[set].sequences();
+    EXPECT_EQ(uses[set].samples(), samples[set]);
+    EXPECT_EQ(uses[set].tokens(), tokens[set]);
+    EXPECT_EQ(counts.all, set == 0 ? 30 : 50);
+    EXPECT_EQ(counts.read, std::ssize(begun[set]));
+    EXPECT_EQ(counts.again,
+              std::ranges::count_if(begun[set], [](const auto& each) { return each.second > 1; }));
+    EXPECT_EQ(uses[set].first_again(), again[set]);
+    EXPECT_TRUE(again[set].has_value()) << "the test needs a data set that is read twice";
+    std::int64_t all = 0;
+    for (int d = 0; d < (set == 0 ? 30 : 50); ++d) all += (d * 7) % 9 + 1;
+    EXPECT_DOUBLE_EQ(uses[set].epochs(), static_cast<double>(tokens[set]) / static_cast<double>(all));
+  }
+}
+
+}  // namespace
+}  // namespace colonnade::data

@@ -1,0 +1,195 @@
+// What `data inspect` and `data audit` say of data, and of runs as processes: killed, resumed, changed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "program.h"
+
+namespace colonnade::e2e {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kVectors = COLONNADE_VECTORS;
+
+json read_json(const std::filesystem::path& path) { return json::parse(read_text(path)); }
+
+Words model(const std::string& family) {
+  return {"pretrain",
+          family,
+          "--num-layers=2",
+          "--hidden-size=64",
+          "--num-attention-heads=4",
+          "--lr=1e-3",
+          "--eval-iters=0",
+          "--micro-batch-size=2",
+          "--global-batch-size=4",
+          "--attention-dropout=0",
+          "--hidden-dropout=0"};
+}
+
+Words gpt(const TempFolder& folder, const std::string& name, int last) {
+  return model("gpt") + Words{"--data-path",
+                              kVectors + "/indexed/gpt_uint16",
+                              "--data-cache-path",
+                              (folder / "cache").string(),
+                              "--split=9,1,0",
+                              "--vocab-size=1025",
+                              "--seq-length=32",
+                              "--max-position-embeddings=32",
+                              "--save",
+                              (folder / name).string(),
+                              "--save-interval=2",
+                              "--train-iters",
+                              std::to_string(last)};
+}
+
+Result audit(const TempFolder& folder, const std::string& name, const Words& more = {}) {
+  return run(colonnade(
+      Words{"data", "audit", (folder / name).string(), "--json", (folder / "a.json").string()} + more));
+}
+
+TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
+  const TempFolder folder;
+  // Dies in its fourth step: the checkpoint after the second one is the newest, step 3 is computed again.
+  const Result killed = run(colonnade(gpt(folder, "run", 6)), {{"COLONNADE_FAULT", "at=step-begin step=4"}});
+  ASSERT_NE(killed.code, 0);
+  ASSERT_EQ(iterations(folder / "run"), (std::vector{1, 2, 3})) << killed.text;
+  const Result resumed =
+      run(launch(2, folder.path(), gpt(folder, "run", 6) + Words{"--load", (folder / "run").string()}));
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  const Result result = audit(folder, "run", {"--samples", "11..12"});
+  EXPECT_EQ(result.code, 0) << result.text;
+  const json a = read_json(folder / "a.json");
+  EXPECT_EQ(a["samples"], 24);
+  ASSERT_EQ(a["sessions"].size(), 2U);
+  EXPECT_EQ(a["sessions"][0]["samples"], (json{0, 7}));
+  EXPECT_EQ(a["sessions"][1]["samples"], (json{8, 23}));
+  EXPECT_EQ(a["computed_again"], json::parse(R"([{"samples": [8, 11], "times": 2}])"));
+  EXPECT_EQ(a["data_sets"][0]["samples"], 24);
+  EXPECT_EQ(a["data_sets"][0]["tokens"], 24 * 32);
+  EXPECT_EQ(a["files"].size(), 2U);
+  EXPECT_EQ(a["shown"].size(), 2U);
+  EXPECT_EQ(a["shown"][1]["step"], 4);
+  EXPECT_THAT(result.text, HasSubstr("samples 8 to 11 were computed 2 times; the weights hold the last"));
+}
+
+TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
+  const TempFolder folder;
+  const Words t5 = model("t5") + Words{"--encoder-num-layers=1",
+                                       "--decoder-seq-length=32",
+                                       "--mock-data",
+                                       "--vocab-size=1000",
+                                       "--vocab-extra-ids=40",
+                                       "--seq-length=64",
+                                       "--max-position-embeddings=64",
+                                       "--train-iters=2",
+                                       "--save-interval=2",
+                                       "--save",
+                                       (folder / "t5").string()};
+  const Result trained = run(colonnade(t5));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  EXPECT_EQ(audit(folder, "t5").code, 0);
+  EXPECT_EQ(read_json(folder / "a.json")["data_sets"][0]["samples"], 8);
+
+  std::filesystem::create_directories(folder / "tok");
+  std::filesystem::copy_file(kVectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
+  std::filesystem::copy_file(kVectors + "/chat/templates/chatml.jinja", folder / "tok/chat_template.jinja");
+  std::ofstream chats(folder / "chats.jsonl");
+  for (int i = 0; i < 6; ++i)
+    chats << json{{"messages",
+                   {{{"role", "user"}, {"content", std::to_string(i)}},
+                    {{"role", "assistant"}, {"content", "It is " + std::to_string(i)}}}}}
+          << "\n";
+  chats.close();
+  const Words tokenizer{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+                        (folder / "tok").string()};
+  const Words sft = model("gpt") + tokenizer +
+                    Words{"--sft",
+                          "--data-path",
+                          (folder / "chats.jsonl").string(),
+                          "--split=1,0,0",
+                          "--seq-length=96",
+                          "--max-position-embeddings=96",
+                          "--train-iters=3",
+                          "--save-interval=3",
+                          "--save",
+                          (folder / "sft").string()};
+  const Result tuned = run(colonnade(sft));
+  ASSERT_EQ(tuned.code, 0) << tuned.text;
+  const Result shown = audit(folder, "sft", {"--samples", "0..11"});
+  EXPECT_EQ(shown.code, 0) << shown.text;
+  const json a = read_json(folder / "a.json");
+  EXPECT_EQ(a["data_sets"][0]["read"], 6);
+  EXPECT_EQ(a["data_sets"][0]["read_again"], 6) << "12 samples of 6 conversations";
+  EXPECT_EQ(a["data_sets"][0]["first_again"], 6);
+  EXPECT_THAT(a["shown"][0]["pieces"][0]["text"].get<std::string>(), HasSubstr("It is "));
+  EXPECT_EQ(a["files"][0]["state"], "unchanged");
+
+  const Result inspected =
+      run(colonnade(Words{"data", "inspect", (folder / "chats.jsonl").string(), "--sft", "--seq-length=96",
+                          "--samples=12", "--check-tokens", "--json", (folder / "i.json").string()} +
+                    tokenizer));
+  EXPECT_EQ(inspected.code, 0) << inspected.text;
+  const json set = read_json(folder / "i.json")["data_sets"][0];
+  EXPECT_EQ(set["conversations"], 6);
+  EXPECT_EQ(set["first_again"], 6);
+  EXPECT_EQ(set["beyond_vocabulary"], 0);
+  EXPECT_EQ(set["repeated_documents"], 0);
+
+  std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
+  const Result changed = audit(folder, "sft");
+  EXPECT_EQ(changed.code, 3) << changed.text;
+  EXPECT_THAT(changed.text, HasSubstr("chats.jsonl: changed"));
+}
+
+TEST(DataVerbs, AnAuditSaysWhatItLacks) {
+  const TempFolder folder;
+  const Result none = audit(folder, "none");
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.text, HasSubstr("ledger.jsonl: must be there"));
+  const Result range = audit(folder, "none", {"--samples", "4.."});
+  EXPECT_EQ(range.code, 2);
+  EXPECT_THAT(range.text, HasSubstr("--samples: must be a number or A..B; got '4..'"));
+}
+
+TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
+  for (const auto& [flag, needed] : std::vector<std::pair<std::string, std::string>>{
+           {"--samples=5", "--seq-length"},
+           {"--from=5", "--seq-length"},
+           {"--sft", "--seq-length"},
+           {"--chat-template=x", "--sft"},
+           {"--tokenizer-model=x", "--tokenizer-type"},
+           {"--vocab-size=5", "--tokenizer-type or --check-tokens"}}) {
+    const Result result = run(colonnade({"data", "inspect", kVectors + "/indexed/gpt_uint16", flag}));
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_THAT(result.text, HasSubstr("is read with " + needed + "; got none")) << flag;
+  }
+}
+
+TEST(DataVerbs, AnInspectionShowsAnySample) {
+  const TempFolder folder;
+  const Words words{"data",
+                    "inspect",
+                    kVectors + "/indexed/gpt_uint16",
+                    "--seq-length=64",
+                    "--samples=1000",
+                    "--data-cache-path",
+                    (folder / "cache").string(),
+                    "--json",
+                    (folder / "i.json").string()};
+  ASSERT_EQ(run(colonnade(words + Words{"--show=40", "--show-tokens=1000"})).code, 0);
+  const json all = read_json(folder / "i.json");
+  const Result one = run(colonnade(words + Words{"--from=37", "--show=1", "--show-tokens=1000"}));
+  ASSERT_EQ(one.code, 0) << one.text;
+  EXPECT_EQ(read_json(folder / "i.json")["samples"], json::array({all["samples"][37]}));
+  EXPECT_GT(all["data_sets"][0]["epochs"], 1);
+  EXPECT_TRUE(all["data_sets"][0]["first_again"].is_number());
+  EXPECT_EQ(run(colonnade(words + Words{"--from=100000"})).code, 2);
+}
+
+}  // namespace
+}  // namespace colonnade::e2e

@@ -1,0 +1,231 @@
+// What an audit says of runs whose sessions, steps and data the test makes.
+#include "colonnade/train/audit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/job/prepare.h"
+#include "colonnade/train/ledger.h"
+#include "colonnade/train/metrics.h"
+
+namespace colonnade::train {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+/// Documents of 10 tokens; token `at` of document d is 10 d + at.
+void write_documents(const std::string& prefix, std::int32_t count) {
+  data::IndexedDatasetBuilder builder(prefix, data::TokenType::kInt32);
+  for (std::int32_t d = 0; d < count; ++d) {
+    std::vector<std::int32_t> ids;
+    for (std::int32_t at = 0; at < 10; ++at) ids.push_back(10 * d + at);
+    builder.add_document(ids, std::vector<std::int32_t>{10});
+  }
+  builder.finalize();
+}
+
+class Audit : public testing::Test {
+ protected:
+  void SetUp() override {
+    log::set_level(log::Level::kError);
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    write_documents((root_ / "a").string(), 40);
+  }
+  void TearDown() override {
+    fs::remove_all(root_);
+    log::set_level(log::Level::kInfo);
+  }
+
+  [[nodiscard]] config::Run settings(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{"gpt",
+                                   "--data-path",
+                                   (root_ / "a").string(),
+                                   "--seq-length",
+                                   "8",
+                                   "--vocab-size",
+                                   "400",
+                                   "--split",
+                                   "1,0,0",
+                                   "--train-iters",
+                                   "8",
+                                   "--eval-iters",
+                                   "0",
+                                   "--global-batch-size",
+                                   "4",
+                                   "--micro-batch-size",
+                                   "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return config::parse(words);
+  }
+
+  /// Steps `first` to `last` of 4 samples each, those in `skipped` without an update.
+  void session(const std::string& name, const config::Run& run, std::int64_t first, std::int64_t last,
+               const std::vector<std::int64_t>& skipped = {}, const std::string& from = "") const {
+    const RunFolder folder{root_ / name};
+    const Loaded loaded{first - 1, (first - 1) * 4};
+    const auto splits = job::open_batches(run, nullptr, {loaded.step, loaded.samples});
+    write_session(folder, run, splits, {.loaded = loaded, .from = from});
+    MetricsFile metrics(folder.metrics(), loaded.step);
+    for (std::int64_t i = first; i <= last; ++i)
+      metrics.append(StepRecord{.iteration = i,
+                                .consumed_samples = i * 4,
+                                .skipped = std::ranges::find(skipped, i) != skipped.end()});
+  }
+
+  [[nodiscard]] json of(const std::string& name, const AuditOptions& options = {}) const {
+    return audit(root_ / name, options);
+  }
+
+  /// How often samples [0, end) of the run read each document, from their tokens.
+  [[nodiscard]] static std::map<std::int64_t, int> read(const config::Run& run, std::int64_t end) {
+    const auto splits = job::open_batches(run, nullptr, {});
+    std::map<std::int64_t, int> begun;
+    for (std::int64_t i = 0; i < end; ++i)
+      for (const std::int64_t token : splits[0]->get(i, 1).tokens)
+        if (token % 10 == 0) ++begun[token / 10];
+    return begun;
+  }
+
+  const fs::path root_ = fs::path(testing::TempDir()) / "colonnade_audit_test";
+};
+
+TEST_F(Audit, ARunThatWentOnFromAnOlderCheckpoint) {
+  const config::Run run = settings();
+  session("run", run, 1, 5, {2});
+  session("run", run, 4, 6, {6});
+  session("run", run, 4, 8);
+  const json a = of("run");
+  EXPECT_EQ(a["steps"], 8);
+  EXPECT_EQ(a["samples"], 32);
+  ASSERT_EQ(a["sessions"].size(), 3U);
+  EXPECT_EQ(a["sessions"][0]["samples"], (json{0, 11}));
+  EXPECT_EQ(a["sessions"][0]["lost_samples"], (json{12, 19}));
+  EXPECT_EQ(a["sessions"][1]["steps"], nullptr);
+  EXPECT_EQ(a["sessions"][1]["lost_samples"], (json{12, 23}));
+  EXPECT_EQ(a["sessions"][2]["steps"], (json{4, 8}));
+  EXPECT_EQ(a["computed_again"],
+            json::parse(R"([{"samples": [12, 19], "times": 3}, {"samples": [20, 23], "times": 2}])"));
+  EXPECT_EQ(a["lost"].size(), 0U);
+  EXPECT_EQ(a["skipped"], json::parse(R"({"steps": 1, "ranges": [[4, 7]]})")) << "step 6 was computed again";
+  EXPECT_EQ(a["unrecorded"].size(), 0U);
+  ASSERT_EQ(a["data_sets"].size(), 1U);
+  const json& set = a["data_sets"][0];
+  const auto begun = read(run, 32);
+  EXPECT_EQ(set["samples"], 32);
+  EXPECT_EQ(set["tokens"], 256);
+  EXPECT_DOUBLE_EQ(set["epochs"], 256.0 / 400);
+  EXPECT_EQ(set["sequences"], 40);
+  EXPECT_EQ(set["read"], begun.size());
+  EXPECT_EQ(set["read_again"], 0);
+  EXPECT_EQ(set["first_again"], nullptr);
+  EXPECT_FALSE(data_changed(a));
+  const std::string text = audit_text(a);
+  for (const char* line :
+       {"8 steps, 32 samples", "samples 12 to 19 were computed 3 times; the weights hold the last",
+        "1 steps were skipped: samples 4 to 7", "all 2 unchanged", "no step of it is in the weights"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
+TEST_F(Audit, WhatWasLostAndNotComputedAgain) {
+  session("run", settings(), 1, 8);
+  session("run", settings(), 3, 4);
+  const json a = of("run");
+  EXPECT_EQ(a["samples"], 16);
+  EXPECT_EQ(a["computed_again"], json::parse(R"([{"samples": [8, 15], "times": 2}])"));
+  EXPECT_EQ(a["lost"], json::parse("[[16, 31]]"));
+}
+
+TEST_F(Audit, SequencesThatAreReadAgain) {
+  const config::Run run = settings({"--train-iters", "40", "--dataloader-type", "cyclic"});
+  session("run", run, 1, 40);
+  const json set = of("run")["data_sets"][0];
+  const auto begun = read(run, 160);
+  int most = 0;
+  for (const auto& [document, times] : begun) most = std::max(most, times);
+  EXPECT_GT(most, 2) << "the test needs data that are read again";
+  EXPECT_EQ(set["read_again"],
+            std::ranges::count_if(begun, [](const auto& each) { return each.second > 1; }));
+  EXPECT_EQ(set["most"], most);
+}
+
+TEST_F(Audit, TheRunOfAnotherFolderBelongsToIt) {
+  session("a", settings(), 1, 6);
+  const fs::path step = root_ / "a/checkpoints/step_00000004";
+  session("b", settings(), 5, 8, {}, step.string());
+  const json a = of("b");
+  EXPECT_EQ(a["sessions"].size(), 2U);
+  EXPECT_EQ(a["sessions"][0]["samples"], (json{0, 15}));
+  EXPECT_EQ(a["sessions"][0]["lost_samples"], nullptr) << "they are in the weights of a";
+  EXPECT_EQ(a["data_sets"][0]["samples"], 32);
+  fs::remove(root_ / "a/ledger.jsonl");
+  const json alone = of("b");
+  EXPECT_EQ(alone["before"], (json{{"samples", {0, 15}}, {"from", step.string()}}));
+  EXPECT_EQ(alone["data_sets"][0]["samples"], 16);
+}
+
+TEST_F(Audit, ShowsTheDocumentsOfSamples) {
+  const config::Run run = settings();
+  session("run", run, 1, 8);
+  const json a = of("run", {.samples = std::pair<std::int64_t, std::int64_t>{5, 9}});
+  ASSERT_EQ(a["shown"].size(), 5U);
+  const auto splits = job::open_batches(run, nullptr, {});
+  for (std::int64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(a["shown"][i]["sample"], 5 + i);
+    EXPECT_EQ(a["shown"][i]["step"], (5 + i) / 4 + 1);
+    std::vector<std::int64_t> tokens;
+    for (const json& piece : a["shown"][i]["pieces"]) {
+      EXPECT_EQ(piece["tokens"][0], 10 * piece["sequence"].get<int>() + piece["offset"].get<int>());
+      for (const json& token : piece["tokens"]) tokens.push_back(token);
+    }
+    tokens.pop_back();  // a label
+    EXPECT_EQ(tokens, splits[0]->get(5 + i, 1).tokens);
+  }
+  EXPECT_THAT(audit_text(a), HasSubstr("sample 5 (step 2) of "));
+  EXPECT_THROW((void)of("run", {.samples = std::pair<std::int64_t, std::int64_t>{30, 32}}), ConfigError);
+  EXPECT_THROW((void)of("run", {.samples = std::pair<std::int64_t, std::int64_t>{-1, 2}}), ConfigError);
+}
+
+TEST_F(Audit, ChangedDataAreTold) {
+  session("run", settings(), 1, 4);
+  write_documents((root_ / "a").string(), 40);
+  const json same = of("run");
+  EXPECT_EQ(same["files"][0]["state"], "written again");
+  EXPECT_FALSE(data_changed(same));
+  EXPECT_EQ(same["data_sets"].size(), 1U);
+  write_documents((root_ / "a").string(), 41);
+  const json changed = of("run");
+  EXPECT_TRUE(data_changed(changed));
+  EXPECT_EQ(changed["files"][1]["state"], "changed");
+  EXPECT_EQ(changed["data_sets"].size(), 0U);
+  EXPECT_THAT(changed["problems"][0].get<std::string>(), HasSubstr("its data sets cannot be counted"));
+  EXPECT_EQ(changed["samples"], 16) << "what needs no data is still there";
+  fs::remove(root_ / "a.bin");
+  EXPECT_THAT(audit_text(of("run")), HasSubstr("a.bin: missing"));
+}
+
+TEST_F(Audit, StepsWithoutALineAreNamed) {
+  session("run", settings(), 1, 3);
+  const RunFolder folder{root_ / "run"};
+  std::ofstream(folder.metrics(), std::ios::app)
+      << to_json_line(StepRecord{.iteration = 6, .consumed_samples = 24}) << "\n{\"iteration\": 7, \"cons";
+  const json a = of("run");
+  EXPECT_EQ(a["steps"], 6);
+  EXPECT_EQ(a["unrecorded"], json::parse("[[4, 5]]"));
+  EXPECT_EQ(a["data_sets"][0]["samples"], 24);
+  fs::remove(folder.metrics());
+  EXPECT_EQ(of("run")["samples"], 0);
+}
+
+TEST_F(Audit, AFolderWithoutALedgerIsRefused) { EXPECT_THROW((void)of("nothing"), DataError); }
+
+}  // namespace
+}  // namespace colonnade::train

@@ -1,0 +1,114 @@
+// ledger.jsonl: what comes back is what was written; resumed and new runs; torn and damaged lines.
+#include "colonnade/train/ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "colonnade/base/error.h"
+#include "colonnade/train/metrics.h"
+
+namespace colonnade::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Ledger : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(folder_.root);
+    fs::create_directories(folder_.root);
+  }
+  void TearDown() override { fs::remove_all(folder_.root); }
+  static LedgerLine line(std::int64_t step) {
+    return {.began = "2026-11-21 13:04:08",
+            .loaded = {step, step * 8},
+            .from = "/runs/a/checkpoints/step_00000002",
+            .settings = {{"seed", "7"}, {"split", "1,0,0"}},
+            .data = {{"train", {{"permuted", 0}}}},
+            .tokenizer = nullptr,
+            .files = {{"/data/a.idx", 120, 1234567890123456789, "0123abcd"}, {"/data/a.bin", 4000, 5, ""}}};
+  }
+  void steps(std::int64_t last) const {
+    MetricsFile file(folder_.metrics(), 0);
+    for (std::int64_t i = 1; i <= last; ++i)
+      file.append(StepRecord{.iteration = i, .consumed_samples = i * 8});
+  }
+  const RunFolder folder_{fs::path(testing::TempDir()) / "colonnade_ledger_test"};
+};
+
+TEST_F(Ledger, ReadsBackWhatWasWritten) {
+  add_to_ledger(folder_, line(0));
+  steps(5);
+  add_to_ledger(folder_, line(2));
+  const auto lines = read_ledger(folder_);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_FALSE(lines[0].reached);
+  EXPECT_EQ(lines[1].loaded.step, 2);
+  EXPECT_EQ(lines[1].loaded.samples, 16);
+  EXPECT_EQ(lines[1].reached->step, 5) << "three steps are computed again";
+  EXPECT_EQ(lines[1].reached->samples, 40);
+  const LedgerLine expected = line(2);
+  EXPECT_EQ(lines[1].began, expected.began);
+  EXPECT_EQ(lines[1].from, expected.from);
+  EXPECT_EQ(lines[1].settings, expected.settings);
+  EXPECT_EQ(lines[1].data, expected.data);
+  EXPECT_EQ(lines[1].tokenizer, expected.tokenizer);
+  EXPECT_EQ(lines[1].files, expected.files);
+}
+
+TEST_F(Ledger, ANewRunKeepsAnotherOnesAside) {
+  add_to_ledger(folder_, line(0));
+  add_to_ledger(folder_, line(2));
+  add_to_ledger(folder_, line(0));
+  EXPECT_EQ(read_ledger(folder_).size(), 1U);
+  EXPECT_TRUE(fs::exists(folder_.ledger().string() + ".1"));
+}
+
+TEST_F(Ledger, ALineThatWasCutShortIsLeftOut) {
+  add_to_ledger(folder_, line(0));
+  std::ofstream(folder_.ledger(), std::ios::app) << R"({"version": 1, "beg)";
+  EXPECT_EQ(read_ledger(folder_).size(), 1U);
+  add_to_ledger(folder_, line(4));
+  const auto lines = read_ledger(folder_);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1].loaded.step, 4);
+}
+
+TEST_F(Ledger, DamageIsNamed) {
+  const auto message = [&](const std::string& text) -> std::string {
+    std::ofstream(folder_.ledger()) << text;
+    try {
+      (void)read_ledger(folder_);
+    } catch (const DataError& e) {
+      return e.what();
+    }
+    return "nothing";
+  };
+  EXPECT_THAT(message(""), testing::HasSubstr("must hold a session"));
+  EXPECT_THAT(message("{\"version\": 1}\n"), testing::HasSubstr("line 1: must be a session in JSON"));
+  EXPECT_THAT(message("{\"version\": 2}\n"), testing::HasSubstr("version 2"));
+  EXPECT_THAT(message("[1]\n"), testing::HasSubstr("line 1"));
+  fs::remove(folder_.ledger());
+  try {
+    (void)read_ledger(folder_);
+    FAIL();
+  } catch (const DataError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("got a folder without it"));
+  }
+}
+
+TEST_F(Ledger, AFileTellsItsState) {
+  const std::string path = folder_.root / "x.idx", tokens = folder_.root / "x.bin";
+  std::ofstream(path) << "abc";
+  std::ofstream(tokens) << "abc";
+  const DataFile file = file_now(path);
+  EXPECT_EQ(file.bytes, 3U);
+  EXPECT_EQ(file.xxh3_128, "06b05ab6733a618578af5f94892f3950") << "XXH3-128 of abc";
+  EXPECT_EQ(file_now(tokens).xxh3_128, "");
+  EXPECT_THROW((void)file_now(folder_.root / "none.idx"), DataError);
+}
+
+}  // namespace
+}  // namespace colonnade::train
