@@ -75,18 +75,19 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
   const config::Logging settings{.log_timers_to_tensorboard = true,
                                  .log_memory_to_tensorboard = true,
                                  .log_validation_ppl_to_tensorboard = true};
-  const StepRecord record{.iteration = 7,
-                          .consumed_samples = 56,
-                          .lm_loss = 2.5,
-                          .grad_norm = 0.5,
-                          .learning_rate = 0.25,
-                          .loss_scale = 4,
-                          .num_zeros = 3,
-                          .step_ms = 500,
-                          .tflops_per_device = 12,
-                          .peak_memory_bytes = 1024,
-                          .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}, {"sop_loss", 0.7}},
-                          .expert_load = {{"expert_balance", {1.5, 3}}, {"expert_least", {0.5, 0.25}}}};
+  const StepRecord record{
+      .iteration = 7,
+      .consumed_samples = 56,
+      .lm_loss = 2.5,
+      .grad_norm = 0.5,
+      .learning_rate = 0.25,
+      .loss_scale = 4,
+      .num_zeros = 3,
+      .step_ms = 500,
+      .tflops_per_device = 12,
+      .peak_memory_bytes = 1024,
+      .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}, {"sop_loss", 0.7}},
+      .expert_load = {{"expert_balance", {1.5, 3}}, {"expert_least", {0.5, 0.25}}}};
   {
     EventFile file(folder_, {});
     file.text("arguments", "num_layers: 2", 0);

@@ -22,8 +22,8 @@ class SentenceDataset : public SampleSource {
   [[nodiscard]] std::int64_t size() const override { return index_.sample.rows(); }
   [[nodiscard]] std::string name() const override { return source_->name(); }
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
-  /// Its sentences as far as the length that it is made for; every token counts as an input, masked or not. Which
-  /// tokens of a pair that is too long a BERT leaves out is drawn when it is made.
+  /// Its sentences as far as the length that it is made for; every token counts as an input, masked or not.
+  /// Which tokens of a pair that is too long a BERT leaves out is drawn when it is made.
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
   [[nodiscard]] const SentenceIndex& index() const { return index_; }
