@@ -467,48 +467,6 @@ TEST(HfNames, OfT5LeaveCopiesAlone) {
   EXPECT_EQ(left_over(run.model, {"decoder.block.7.layer.0.layer_norm.weight"}).size(), 1U);
 }
 
-TEST(HfConfig, OfBertSaysItsHeads) {
-  EXPECT_THAT(refusal("bert", {{"hidden_act", "relu"}}), HasSubstr("hidden_act must be gelu; got relu"));
-  EXPECT_THAT(refusal("bert", {{"is_decoder", true}}), HasSubstr("is_decoder must be false"));
-  EXPECT_THAT(refusal("bert", {{"architectures", {"BertModel"}}}),
-              HasSubstr("must be BertForMaskedLM or BertForPreTraining; got BertModel"));
-  auto config = config_in("bert");
-  EXPECT_FALSE(run_from(config).model.bert_binary_head);
-  config["architectures"] = {"BertForPreTraining"};
-  const auto run = run_from(config);
-  EXPECT_TRUE(run.model.bert_binary_head);
-  EXPECT_EQ(config_of(run.model).at("architectures"), config.at("architectures"));
-  EXPECT_EQ(names_of(run).count("cls.seq_relationship.weight"), 1U);
-  EXPECT_EQ(settings_of(config, "x").at("model"), "bert");
-}
-
-TEST(HfNames, OfBertLeaveHeadsThatItHasNotAlone) {
-  const auto run = run_of("bert");
-  EXPECT_TRUE(left_over(run.model, {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
-                                    "bert.embeddings.position_ids", "bert.pooler.dense.weight",
-                                    "cls.seq_relationship.bias"})
-                  .empty());
-  EXPECT_EQ(left_over(run.model, {"bert.encoder.layer.2.output.LayerNorm.weight"}).size(), 1U);
-}
-
-TEST(Family, OfBertFollowsEverySwitch) {
-  const config::Model bert = run_of("bert").model;
-  const auto with = [&](const std::function<void(config::Model&)>& edit) {
-    config::Model other = bert;
-    edit(other);
-    return family_of(other);
-  };
-  EXPECT_EQ(with([](config::Model& m) { m.bert_binary_head = true; }), Family::kBert);
-  EXPECT_EQ(with([](config::Model& m) { m.apply_residual_connection_post_layernorm = false; }), std::nullopt);
-  EXPECT_EQ(with([](config::Model& m) { m.num_tokentypes = 0; }), std::nullopt);
-  EXPECT_EQ(with([](config::Model& m) { m.activation = config::Activation::kGeluTanh; }), std::nullopt);
-  EXPECT_EQ(with([](config::Model& m) { m.output_layer_bias = false; }), std::nullopt);
-  config::Model gpt2 = run_of("gpt2").model;
-  EXPECT_EQ(family_of(gpt2), Family::kGpt2);
-  gpt2.apply_residual_connection_post_layernorm = true;
-  EXPECT_EQ(family_of(gpt2), std::nullopt) << "GPT-2 adds to what its norms read";
-}
-
 TEST(HfNames, NoFamilyHasAnotherEncoderOrABiasOfLogits) {
   EXPECT_EQ(family_after("t5", [](config::Model& m) { m.query_pre_attn_scalar = {}; }), std::nullopt);
   EXPECT_EQ(family_after("t5", [](config::Model& m) { m.output_layer_bias = true; }), std::nullopt);

@@ -1,0 +1,95 @@
+// Names and config.json of BERT: heads, copies, switches. Its tensors and the round trip: names_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/names.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::models::hf {
+namespace {
+
+using testing::HasSubstr;
+
+nlohmann::json config_in(const std::string& folder) {
+  return nlohmann::json::parse(read_file(std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/config.json"));
+}
+
+config::Run run_from(const nlohmann::json& config) {
+  config::Run run;
+  config::fill(run, settings_of(config, "test"), "test");
+  config::derive(run);
+  return run;
+}
+
+config::Run run_of(const std::string& folder) { return run_from(config_in(folder)); }
+
+std::set<std::string> names_of(const config::Run& run) {
+  std::set<std::string> names;
+  for (const auto& spec : plan::model_params(run.model, run.parallel))
+    for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
+  return names;
+}
+
+std::string refusal(const char* folder, const nlohmann::json& change) {
+  auto config = config_in(folder);
+  config.update(change);
+  try {
+    settings_of(config, "x/config.json");
+    return "";
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+TEST(BertNames, OfBertSaysItsHeads) {
+  EXPECT_THAT(refusal("bert", {{"hidden_act", "relu"}}), HasSubstr("hidden_act must be gelu; got relu"));
+  EXPECT_THAT(refusal("bert", {{"is_decoder", true}}), HasSubstr("is_decoder must be false"));
+  EXPECT_THAT(refusal("bert", {{"architectures", {"BertModel"}}}),
+              HasSubstr("must be BertForMaskedLM or BertForPreTraining; got BertModel"));
+  auto config = config_in("bert");
+  EXPECT_FALSE(run_from(config).model.bert_binary_head);
+  config["architectures"] = {"BertForPreTraining"};
+  const auto run = run_from(config);
+  EXPECT_TRUE(run.model.bert_binary_head);
+  EXPECT_EQ(config_of(run.model).at("architectures"), config.at("architectures"));
+  EXPECT_EQ(names_of(run).count("cls.seq_relationship.weight"), 1U);
+  EXPECT_EQ(settings_of(config, "x").at("model"), "bert");
+}
+
+TEST(BertNames, OfBertLeaveHeadsThatItHasNotAlone) {
+  const auto run = run_of("bert");
+  EXPECT_TRUE(left_over(run.model, {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
+                                    "bert.embeddings.position_ids", "bert.pooler.dense.weight",
+                                    "cls.seq_relationship.bias"})
+                  .empty());
+  EXPECT_EQ(left_over(run.model, {"bert.encoder.layer.2.output.LayerNorm.weight"}).size(), 1U);
+}
+
+TEST(BertNames, OfBertFollowsEverySwitch) {
+  const config::Model bert = run_of("bert").model;
+  const auto with = [&](const std::function<void(config::Model&)>& edit) {
+    config::Model other = bert;
+    edit(other);
+    return family_of(other);
+  };
+  EXPECT_EQ(with([](config::Model& m) { m.bert_binary_head = true; }), Family::kBert);
+  EXPECT_EQ(with([](config::Model& m) { m.apply_residual_connection_post_layernorm = false; }), std::nullopt);
+  EXPECT_EQ(with([](config::Model& m) { m.num_tokentypes = 0; }), std::nullopt);
+  EXPECT_EQ(with([](config::Model& m) { m.activation = config::Activation::kGeluTanh; }), std::nullopt);
+  EXPECT_EQ(with([](config::Model& m) { m.output_layer_bias = false; }), std::nullopt);
+  config::Model gpt2 = run_of("gpt2").model;
+  EXPECT_EQ(family_of(gpt2), Family::kGpt2);
+  gpt2.apply_residual_connection_post_layernorm = true;
+  EXPECT_EQ(family_of(gpt2), std::nullopt) << "GPT-2 adds to what its norms read";
+}
+
+}  // namespace
+}  // namespace colonnade::models::hf
