@@ -25,7 +25,7 @@ Words split(std::string_view text, const Setting& s) {
 std::vector<std::pair<std::string, std::string>> family_first(
     const std::map<std::string, std::string>& values) {
   std::vector<std::pair<std::string, std::string>> all(values.begin(), values.end());
-  std::ranges::stable_partition(all, [](const auto& one) { return one.first == "model"; });
+  std::stable_partition(all.begin(), all.end(), [](const auto& one) { return one.first == "model"; });
   return all;
 }
 
