@@ -251,6 +251,16 @@ TEST(Rank, DISABLED_Dying) {
   });
 }
 
+TEST(Rank, DISABLED_BrokenPipe) {
+  run_as_program([] {
+    Group group = communicators(connect_here(), 1).world();
+    at::Tensor x = at::ones({10});
+    group.all_reduce(x, "before").wait();
+    std::raise(SIGPIPE);  // as a write to a peer that is gone does
+    group.all_reduce(x, "behind").wait();
+  });
+}
+
 TEST(Rank, DISABLED_DyingSender) {
   run_as_program([] {
     const World world = connect_here();
@@ -346,6 +356,10 @@ TEST(Processes, LongTensorsAreSummedAndGatheredInPlace) {
   for (const int world : {2, 3})
     for (const auto& [rank, ended] : run_processes("LongTensors", world))
       EXPECT_EQ(ended.code, 0) << ended.log;
+}
+
+TEST(Processes, ABrokenPipeIsNoSignalToDieOf) {
+  for (const auto& [rank, ended] : run_processes("BrokenPipe", 2)) EXPECT_EQ(ended.code, 0) << ended.log;
 }
 
 TEST(Processes, AKilledRankIsNoticedByAllWithinSeconds) {
