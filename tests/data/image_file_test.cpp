@@ -85,6 +85,29 @@ TEST(ImageFile, RefusesManyPixelsBeforeTheyTakeMemory) {
               HasSubstr("got 65500 x 65500"));
 }
 
+/// A PNG with a chunk behind its header.
+std::string with_chunk(const std::string& png, const std::string& type, const std::string& data) {
+  const auto word = [](std::uint32_t value) {
+    return std::string{static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+                       static_cast<char>(value >> 8), static_cast<char>(value)};
+  };
+  std::uint32_t check = 0xffffffffU;
+  for (const char c : type + data) {
+    check ^= static_cast<std::uint8_t>(c);
+    for (int bit = 0; bit < 8; ++bit) check = (check >> 1) ^ ((0U - (check & 1U)) & 0xedb88320U);
+  }
+  std::string whole = png;
+  return whole.insert(33, word(static_cast<std::uint32_t>(data.size())) + type + data + word(~check));
+}
+
+/// Texts could be thousands of times as large as the file.
+TEST(ImageFile, PassesOverTheTextsOfAPng) {
+  const std::string png = image_bytes("rgb.png"),
+                    text = std::string("comment\0", 8) + std::string(5 << 20, 'x');
+  const std::string with_text = with_chunk(png, "tEXt", text);
+  EXPECT_EQ(read_image(with_text, kAnySize).rgb, read_image(png, kAnySize).rgb);
+}
+
 /// A progressive JPEG may repeat a scan as often as it likes.
 TEST(ImageFile, RefusesAJpegOfEndlessScans) {
   const std::string jpeg = image_bytes("progressive.jpg");

@@ -125,6 +125,8 @@ TEST_F(Shards, RefuseBrokenMetadata) {
   EXPECT_THAT(refusal(), HasSubstr("as `energon prepare` writes it"));
   prepare(kCaptions, "split_parts: {train: [parts/c.tar]}");
   EXPECT_THAT(refusal(), HasSubstr("got none for parts/c.tar"));
+  prepare(kCaptions);
+  EXPECT_THAT(refusal("val"), HasSubstr("the split val must hold shards; got none")) << "all are excluded";
   std::filesystem::remove(folder_ / ".nv-meta/.info.json");
   EXPECT_THAT(refusal(), HasSubstr("must hold .info.json; got none; run `energon prepare`"));
 }

@@ -379,10 +379,11 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
   // In blocks of neighbours, which share what a judge remembers; in rounds that go through all kinds of
   // layouts, after each of which it is known what to beat. What is found and counted depends on the rounds
   // and not on the threads.
-  constexpr std::size_t kBlock = 64, kRounds = 64;
+  constexpr std::size_t kRounds = 64, kBlocksInRound = 16;
+  const std::size_t block_size = std::clamp<std::size_t>(choices.size() / (kRounds * kBlocksInRound), 1, 64);
   const auto judge_round = [&](std::size_t round, std::size_t thread) {
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      const std::size_t block = i / kBlock;
+      const std::size_t block = i / block_size;
       if (block % kRounds == round && block / kRounds % threads == thread) judges[thread].judge(choices[i]);
     }
   };

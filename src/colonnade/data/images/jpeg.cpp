@@ -103,8 +103,7 @@ bool try_read(std::span<const char> file, std::uint8_t* out, std::uint8_t* row, 
   open(info, failure, file);
   const bool grey = info.num_components == 1, four = info.num_components == 4;
   info.out_color_space = grey ? JCS_GRAYSCALE : four ? JCS_CMYK : JCS_RGB;
-  // Adobe's programs write CMYK upside down, and say so by their marker.
-  const int flip = four && info.saw_Adobe_marker != 0 ? 255 : 0;
+  const int flip = four ? 255 : 0;  // upside down as Adobe's programs write it, which PIL always assumes
   jpeg_start_decompress(&info);
   while (info.output_scanline < info.output_height) {
     std::uint8_t* rgb = out + std::size_t{info.output_scanline} * info.output_width * 3;

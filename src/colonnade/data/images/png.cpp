@@ -14,8 +14,9 @@
 namespace colonnade::data {
 namespace {
 
-constexpr png_alloc_size_t kLargestChunk = 64 << 20;
-constexpr int kMostChunks = 1000;
+// Beside the pixels: palettes and transparency are small, texts and profiles are passed over.
+constexpr png_alloc_size_t kLargestChunk = 1 << 20;
+constexpr int kMostChunks = 8;
 
 /// Where libpng reads, and what went wrong.
 struct Source {
@@ -52,6 +53,8 @@ void open(png_structp png, png_infop info, Source& source, Layout& layout) {
   png_set_user_limits(png, 0x7fffffff, 0x7fffffff);
   png_set_chunk_malloc_max(png, kLargestChunk);
   png_set_chunk_cache_max(png, kMostChunks);
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER,
+                              reinterpret_cast<png_const_bytep>("tEXt\0zTXt\0iTXt\0iCCP\0sPLT\0eXIf"), 6);
   png_read_info(png, info);
   layout.width = png_get_image_width(png, info);
   layout.height = png_get_image_height(png, info);

@@ -197,6 +197,9 @@ ShardSet read_prepared(const fs::path& root, const std::string& split) {
     for (std::string& name : texts_of(parts[split]))
       if (!set.excluded.contains(name)) set.names.push_back(std::move(name));
   });
+  if (set.names.empty())
+    throw DataError(fmt::format("{}: the split {} must hold shards; got none; give --split another one",
+                                splits.string(), split));
   std::map<std::string, std::int64_t> counts;
   const fs::path info = first_that_exists(meta, {".info.json", ".info.yaml"});
   with_yaml(info, [&](const YAML::Node& node) {
