@@ -225,6 +225,15 @@ TEST_F(Audit, StepsWithoutALineAreNamed) {
   EXPECT_EQ(of("run")["samples"], 0);
 }
 
+TEST_F(Audit, OfASkippedStepBehindAMissingLineTheSamplesAreNotKnown) {
+  session("run", settings(), 1, 3);
+  std::ofstream(RunFolder{root_ / "run"}.metrics(), std::ios::app)
+      << to_json_line(StepRecord{.iteration = 5, .consumed_samples = 20, .skipped = true}) << '\n';
+  const json a = of("run");
+  EXPECT_EQ(a["skipped"], json::parse(R"({"steps": 1, "ranges": []})"));
+  EXPECT_THAT(audit_text(a), testing::HasSubstr("it is not known with which samples"));
+}
+
 TEST_F(Audit, AFolderWithoutALedgerIsRefused) { EXPECT_THROW((void)of("nothing"), DataError); }
 
 }  // namespace

@@ -159,6 +159,7 @@ void add_skipped(const History& history, json& report) {
   for (const Step& step : history.steps()) {
     if (!step.skipped) continue;
     ++steps;
+    if (step.samples.begin == step.samples.end) continue;  // the step in front has no line
     if (!ranges.empty() && ranges.back().end == step.samples.begin)
       ranges.back().end = step.samples.end;
     else

@@ -87,8 +87,9 @@ std::string audit_text(const json& a) {
   if (!a.at("lost").empty())
     text += fmt::format("samples {} were computed and are not in the weights\n", ranges_text(a.at("lost")));
   if (const json& skipped = a.at("skipped"); skipped.at("steps") > 0)
-    text += fmt::format("{} steps were skipped: samples {}\n", skipped.at("steps").dump(),
-                        ranges_text(skipped.at("ranges")));
+    text += fmt::format("{} steps were skipped: {}\n", skipped.at("steps").dump(),
+                        skipped.at("ranges").empty() ? "it is not known with which samples"
+                                                     : "samples " + ranges_text(skipped.at("ranges")));
   if (!a.at("unrecorded").empty())
     text += fmt::format("steps {} have no line in metrics.jsonl\n", ranges_text(a.at("unrecorded")));
   text += "training data\n";

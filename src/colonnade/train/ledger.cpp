@@ -129,6 +129,7 @@ void write_session(const RunFolder& folder, const config::Run& run, const data::
                    LedgerLine line) {
   make_run_folder(folder);
   try {
+    if (!line.from.empty()) line.from = std::filesystem::absolute(line.from).string();
     line.began = local_time("%Y-%m-%d %H:%M:%S");
     line.settings = config::values(job::with_absolute_paths(run));
     line.data = job::data_state(splits);
