@@ -27,9 +27,10 @@ test: ## build and run the tests; AREA=plan runs one area
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
 
-check: ## format, layers, sizes, links, and clang-tidy on what changed
+check: ## format, layers, names, sizes, links, and clang-tidy on what changed
 	@tools/setup.sh check
 	@tools/check_layers.py
+	@tools/check_unity.py
 	@tools/check_sizes.py
 	@tools/check_links.py
 	@tools/check_format.sh

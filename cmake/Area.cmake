@@ -7,7 +7,9 @@ endfunction()
 # col_area(<name> [TORCH] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
 # makes the library col_<name> of src/colonnade/<name>/ and one test binary <name>_test of
 # tests/<name>/<stem>_test.cpp. DEPS must agree with tools/layers.txt. TORCH areas share one
-# precompiled header. Each test is registered with ctest under the label <name>. GPU <filter>: with
+# precompiled header, and unless COLONNADE_UNITY is off eight of their sources are compiled as one: half of the
+# time of a source goes into headers. So a name in an anonymous namespace must be the only one in its area
+# (tools/check_unity.py). Each test is registered with ctest under the label <name>. GPU <filter>: with
 # COLONNADE_CUDA the same binary is registered once more as <name>_gpu, label gpu, running the tests that
 # match the filter with COLONNADE_TEST_DEVICE=cuda (tests/support/device.h); suites named Gpu* run only there.
 function(col_area name)
@@ -28,6 +30,7 @@ function(col_area name)
   if(A_TORCH)
     target_link_libraries(${lib} PUBLIC col_torch)
     target_precompile_headers(${lib} REUSE_FROM col_pch)
+    set_target_properties(${lib} PROPERTIES UNITY_BUILD ${COLONNADE_UNITY})
   else()
     target_link_libraries(${lib} PUBLIC col_fmt)
   endif()
@@ -41,6 +44,7 @@ function(col_area name)
     if(A_TORCH)
       target_link_libraries(${binary} PRIVATE col_torch)
       col_test_sources(${binary} torch)
+      set_target_properties(${binary} PROPERTIES UNITY_BUILD ${COLONNADE_UNITY})
     else()
       col_test_sources(${binary} plain)
     endif()

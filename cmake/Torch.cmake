@@ -1,5 +1,5 @@
 # The pinned LibTorch out of the PyPI wheel, as two imported targets:
-#   col_fmt    fmt's headers alone, for the areas that must not see LibTorch
+#   col_fmt    fmt alone, for the areas that must not see LibTorch
 #   col_torch  ATen, autograd and c10 for the CPU; with COLONNADE_CUDA also torch_cuda
 set(COLONNADE_TORCH_VERSION 2.11.0)
 set(COLONNADE_TORCH_DIR "" CACHE PATH "The folder `torch` of the wheel; empty: the project's .venv")
@@ -19,25 +19,25 @@ endif()
 set(fmt_window "${PROJECT_BINARY_DIR}/fmt_include")
 file(MAKE_DIRECTORY "${fmt_window}")
 file(CREATE_LINK "${COLONNADE_TORCH_DIR}/include/fmt" "${fmt_window}/fmt" SYMBOLIC)
-add_library(col_fmt INTERFACE)
-target_include_directories(col_fmt SYSTEM INTERFACE "${fmt_window}")
-target_compile_definitions(col_fmt INTERFACE FMT_HEADER_ONLY)
+add_library(col_fmt STATIC "${PROJECT_SOURCE_DIR}/src/colonnade/base/fmt.cpp")
+target_include_directories(col_fmt SYSTEM PUBLIC "${fmt_window}")
 
 add_library(col_torch INTERFACE)
 target_include_directories(col_torch SYSTEM INTERFACE
   "${COLONNADE_TORCH_DIR}/include" "${COLONNADE_TORCH_DIR}/include/torch/csrc/api/include")
-target_compile_definitions(col_torch INTERFACE FMT_HEADER_ONLY USE_C10D_GLOO)
+target_compile_definitions(col_torch INTERFACE USE_C10D_GLOO)
 get_filename_component(site_packages "${COLONNADE_TORCH_DIR}" DIRECTORY)
 file(GLOB nvidia_lib_dirs "${site_packages}/nvidia/*/lib")
 set(COLONNADE_RPATH "${COLONNADE_TORCH_DIR}/lib" ${nvidia_lib_dirs})
 target_link_directories(col_torch INTERFACE "${COLONNADE_TORCH_DIR}/lib")
-target_link_libraries(col_torch INTERFACE torch_cpu c10)
+target_link_libraries(col_torch INTERFACE torch_cpu c10 col_fmt)
 if(COLONNADE_CUDA)
   # torch_cuda registers its kernels when it is loaded, so it stays linked though no symbol is asked for.
   # What it needs itself (cuBLAS, cuDNN, NCCL, ...) is found where it runs, not where it is linked.
+  # Nothing here changes how a source is compiled: with and without CUDA the objects are the same, but for
+  # the CUDA sources of the areas.
   target_link_options(col_torch INTERFACE "-Wl,--no-as-needed" "-Wl,--allow-shlib-undefined")
-  target_link_libraries(col_torch INTERFACE torch_cuda c10_cuda CUDA::cudart)
-  target_include_directories(col_torch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(col_torch INTERFACE torch_cuda c10_cuda $<LINK_ONLY:CUDA::cudart>)
 endif()
 foreach(dir ${COLONNADE_RPATH})
   target_link_options(col_torch INTERFACE "-Wl,-rpath,${dir}" "-Wl,-rpath-link,${dir}")

@@ -6,10 +6,18 @@ Writes OUT/compile_commands.json (no compiler cache, gcc's precompiled header re
 prints the sources to check: all of areas without LibTorch, of the others those among CHANGED_FILE."""
 import json
 import pathlib
+import re
 import shlex
 import sys
 
 from check_layers import ROOT, read_rows
+
+
+def sources_of(path: pathlib.Path) -> list[str]:
+    """The sources that are compiled as one in a file that CMake wrote for them; any other is its own."""
+    if not path.name.startswith("unity_"):
+        return [str(path)]
+    return re.findall(r'^#include "(.*)"$', path.read_text(), re.M)
 
 
 def as_text(header: pathlib.Path, out: pathlib.Path) -> str:
@@ -49,9 +57,10 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     entries = []
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = pathlib.Path(entry["file"])
-        if wanted(path, changed, rows, torch_row):
-            entries.append({"directory": entry["directory"], "file": entry["file"], "arguments": clang_arguments(entry, out)})
+        for source in sources_of(pathlib.Path(entry["file"])):
+            if wanted(pathlib.Path(source), changed, rows, torch_row):
+                arguments = [source if word == entry["file"] else word for word in clang_arguments(entry, out)]
+                entries.append({"directory": entry["directory"], "file": source, "arguments": arguments})
     (out / "compile_commands.json").write_text(json.dumps(entries, indent=1))
     print("\n".join(sorted({entry["file"] for entry in entries})))
     return 0

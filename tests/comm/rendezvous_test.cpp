@@ -67,7 +67,7 @@ launch::Place place_of(int rank, int world, int port) {
   return place;
 }
 
-Communicators communicators(const World& world) {
+Communicators communicators_in(const World& world) {
   config::Parallel parallel;
   parallel.world_size = world.size();
   return {plan::Mesh(parallel), world.rank(), world.factory()};
@@ -210,7 +210,7 @@ TEST(Connect, AWorldOfOneOpensNothing) {
   };
   const auto before = open_files();
   const World world = connect(launch::Place(), {});
-  Communicators ranks = communicators(world);
+  Communicators ranks = communicators_in(world);
   at::Tensor x = at::ones({2});
   ranks.world().all_reduce(x, "test").wait();
   world.barrier("test");
@@ -223,10 +223,10 @@ TEST(Connect, ACpuBuildOrMachineWithoutNcclSaysSo) {
   const int port = launch::free_port();
   std::thread other([&] {
     const World world = connect(place_of(1, 2, port), {.timeout = seconds(20), .cuda = true});
-    EXPECT_THROW(communicators(world).world(), Error);
+    EXPECT_THROW(communicators_in(world).world(), Error);
   });
   const World world = connect(place_of(0, 2, port), {.timeout = seconds(20), .cuda = true});
-  EXPECT_THROW(communicators(world).world(), Error);
+  EXPECT_THROW(communicators_in(world).world(), Error);
   other.join();
 }
 

@@ -17,9 +17,9 @@ using plan::Sharding;
 using tensor::Parameter;
 
 /// y = x W + b by plain autograd.
-class Affine final : public tensor::Block {
+class LevelAffine final : public tensor::Block {
  public:
-  Affine(const std::string& name, std::int64_t width)
+  LevelAffine(const std::string& name, std::int64_t width)
       : w_({.name = name + ".w", .shape = {5, width}}, {}, at::dtype(at::kDouble)),
         b_({.name = name + ".b", .shape = {width}}, {}, at::dtype(at::kDouble)) {
     test::randomize({&w_, &b_});
@@ -34,11 +34,11 @@ class Affine final : public tensor::Block {
 };
 
 /// Blocks of uneven sizes: 24, 6 and 108 elements.
-struct Toy {
-  Toy() {
-    stage.blocks.push_back(std::make_unique<Affine>("first", 4));
-    stage.blocks.push_back(std::make_unique<Affine>("second", 1));
-    stage.blocks.push_back(std::make_unique<Affine>("third", 18));
+struct LevelToy {
+  LevelToy() {
+    stage.blocks.push_back(std::make_unique<LevelAffine>("first", 4));
+    stage.blocks.push_back(std::make_unique<LevelAffine>("second", 1));
+    stage.blocks.push_back(std::make_unique<LevelAffine>("third", 18));
   }
   tensor::Stage stage;
   [[nodiscard]] std::vector<std::vector<Parameter*>> chunks() const { return {stage.parameters()}; }
@@ -73,7 +73,7 @@ std::string text(const Case& c) {
                      c.overlap ? "overlapped" : "");
 }
 
-Options options(const Case& c, Toy& toy) {
+Options options(const Case& c, LevelToy& toy) {
   return {.bucket_elements = c.bucket,
           .overlap_grad_reduce = c.overlap,
           .overlap_param_gather = c.overlap,
@@ -103,10 +103,10 @@ constexpr int kMicroBatches = 3;
 TEST(Levels, GiveTheSumsOfAllReplicas) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text(c));
-    Toy alone;  // all micro-batches of all ranks
+    LevelToy alone;  // all micro-batches of all ranks
     for (int m = 0; m < c.ranks * kMicroBatches; ++m) alone.micro_batch(m);
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
-      Toy toy;
+      LevelToy toy;
       GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
                           options(c, toy));
       buffers.attach(toy.stage);
@@ -137,7 +137,7 @@ TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
     std::mutex mutex;
     std::map<std::string, Tensor> owners, counted, saved;
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
-      Toy toy;
+      LevelToy toy;
       GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
                           options(c, toy));
       const std::lock_guard lock(mutex);
@@ -167,7 +167,7 @@ TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text(c));
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
-      Toy toy;
+      LevelToy toy;
       GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
                           options(c, toy));
       buffers.attach(toy.stage);
@@ -228,7 +228,7 @@ TEST(Levels, ExpertsHaveInstancesOfTheirOwn) {
 TEST(Levels, BucketsAreCutEvenlyByAllWhoShareAnUpdate) {
   for (const bool cut_outer : {false, true})
     comm::run_ranks(6, [&](comm::Communicators& ranks) {
-      Toy toy;
+      LevelToy toy;
       const Case c{.ranks = 6,
                    .instances = 2,
                    .sharding = Sharding::kOptimizer,
@@ -247,7 +247,7 @@ comm::CallLog::Table calls_of(const Case& c) {
   parallel.world_size = c.ranks;
   const auto log = std::make_shared<comm::CallLog>();
   comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
-  Toy toy;
+  LevelToy toy;
   GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)}, options(c, toy));
   buffers.attach(toy.stage);
   for (int m = 0; m < kMicroBatches; ++m) toy.micro_batch(m);

@@ -70,8 +70,8 @@ class Reader final : public tensor::Block {
   Parameter b_;
 };
 
-struct Toy {
-  explicit Toy(bool tied = false) {
+struct UnitToy {
+  explicit UnitToy(bool tied = false) {
     stage.blocks.push_back(
         std::make_unique<Affine>("first", tied ? plan::HeldBy::kEnds : plan::HeldBy::kOneStage));
     for (const char* name : {"second", "third"}) stage.blocks.push_back(std::make_unique<Affine>(name));
@@ -92,7 +92,7 @@ struct Toy {
   }
 };
 
-void micro_batch(Toy& toy, int number) {
+void micro_batch(UnitToy& toy, int number) {
   const tensor::Batch batch;
   const Tensor x = test::named_random(fmt::format("x {}", number), {4, 6}).requires_grad_();
   toy.stage.forward(x, {.batch = batch}).square().sum().backward();
@@ -111,7 +111,7 @@ std::vector<Tensor> owned_parts(const GradBuffers& buffers) {
 }
 
 /// Of a step of two micro-batches.
-std::vector<Tensor> step(Toy& toy, GradBuffers& buffers, int rank) {
+std::vector<Tensor> step(UnitToy& toy, GradBuffers& buffers, int rank) {
   buffers.start_step();
   for (int m = 0; m < 2; ++m) {
     if (m == 1) buffers.arm(0);
@@ -125,7 +125,7 @@ TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
   for (const auto sharding : {plan::Sharding::kGradients, plan::Sharding::kParameters})
     for (const bool overlap : {false, true})
       comm::run_ranks(2, [&](comm::Communicators& ranks) {
-        Toy plain, cut;
+        UnitToy plain, cut;
         Options options = plain.options(plan::Sharding::kOptimizer, false);
         options.bucket_elements = 1;  // a bucket for each parameter
         GradBuffers expected(plain.chunks(), {.data = ranks.world()}, options);
@@ -147,7 +147,7 @@ TEST(ShardedUnits, ATableOfTwoReadersIsWholeWithEither) {
     for (const auto sharding : {plan::Sharding::kGradients, plan::Sharding::kParameters})
       for (const bool overlap : {false, true})
         comm::run_ranks(2, [&](comm::Communicators& ranks) {
-          Toy plain(true), cut(true);
+          UnitToy plain(true), cut(true);
           GradBuffers expected(plain.chunks(), {.data = ranks.world()},
                                plain.options(plan::Sharding::kOptimizer, false));
           Options options = cut.options(sharding, overlap);
@@ -172,7 +172,7 @@ TEST(ShardedUnits, ATableOfTwoReadersIsWholeWithEither) {
 TEST(ShardedUnits, TakeWhatABackwardPassLeftForLater) {
   for (const bool overlap : {false, true})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {
-      Toy plain(true), cut(true);
+      UnitToy plain(true), cut(true);
       Options options = plain.options(plan::Sharding::kParameters, overlap);
       options.splits_backward = true;
       GradBuffers expected(plain.chunks(), {.data = ranks.world()}, options);
@@ -204,7 +204,7 @@ TEST(ShardedUnits, TakeWhatABackwardPassLeftForLater) {
 
 TEST(ShardedUnits, AreGoneBetweenUses) {
   comm::run_ranks(2, [&](comm::Communicators& ranks) {
-    Toy toy;
+    UnitToy toy;
     const Tensor before = toy.stage.parameters()[0]->value.detach().clone();
     GradBuffers buffers(toy.chunks(), {.data = ranks.world()},
                         toy.options(plan::Sharding::kParameters, true));
@@ -239,7 +239,7 @@ TEST(ShardedUnits, AreGoneBetweenUses) {
 TEST(ShardedUnits, StayFromForwardToBackwardWhereTheyAreNotReshardedInBetween) {
   for (const bool reshards : {true, false})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {
-      Toy toy;
+      UnitToy toy;
       Options options = toy.options(plan::Sharding::kParameters, false);
       options.reshard_after_forward = reshards;
       GradBuffers buffers(toy.chunks(), {.data = ranks.world()}, options);
@@ -269,13 +269,13 @@ TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
   for (const auto sharding : {plan::Sharding::kOptimizer, plan::Sharding::kParameters}) {
     std::mutex mutex;
     std::map<std::string, Tensor> saved, expected;
-    Toy alone;
+    UnitToy alone;
     for (const Parameter* p : alone.stage.parameters()) {
       expected[p->spec.name] = p->value.detach().clone().view(-1);
       saved[p->spec.name] = at::full({p->value.numel()}, std::nan(""), p->value.options());
     }
     comm::run_ranks(3, [&](comm::Communicators& ranks) {
-      Toy toy;
+      UnitToy toy;
       GradBuffers buffers(toy.chunks(), {.data = ranks.world()}, toy.options(sharding, false));
       const std::lock_guard lock(mutex);
       for (const Parameter* p : toy.stage.parameters()) {
@@ -291,7 +291,7 @@ TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
 }
 
 TEST(ShardedUnits, OneReplicaCutsNothing) {
-  Toy toy;
+  UnitToy toy;
   GradBuffers buffers(toy.chunks(), {}, toy.options(plan::Sharding::kParameters, false));
   buffers.attach(toy.stage);
   step(toy, buffers, 0);

@@ -87,8 +87,8 @@ class Fed final : public tensor::Block {
   Parameter p_;
 };
 
-struct Toy {
-  Toy() { stage.blocks.push_back(std::make_unique<Fed>()); }
+struct TravelToy {
+  TravelToy() { stage.blocks.push_back(std::make_unique<Fed>()); }
   tensor::Stage stage;
 
   /// Micro-batches with these gradients; what the rank owns of the sums.
@@ -119,7 +119,7 @@ TEST(Travel, SumsOfMicroBatchesAreInFp32) {
         comm::run_ranks(4, [&](comm::Communicators& ranks) {
           const auto [inner, outer] = ranks.levels({plan::Axis::kDp}, 4 / instances);
           for (const bool exchanged : {false, true}) {
-            Toy toy;
+            TravelToy toy;
             // In bf16 1 is lost beside 512.
             const Tensor own = toy.step(
                 {.data = {inner, outer}},
@@ -138,7 +138,7 @@ TEST(Travel, EverythingSentOfGradientsIsBf16) {
       const auto log = std::make_shared<comm::CallLog>();
       comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
       const auto [inner, outer] = ranks.levels({plan::Axis::kDp}, 2);
-      Toy toy;
+      TravelToy toy;
       toy.step({.data = {inner, outer}},
                {.sharding = sharding, .cut_outer = cut_outer, .travel = {.exchanged = exchanged}}, {1, 2});
       std::map<std::string, int> sums;

@@ -27,7 +27,7 @@ constexpr const char* kSizes =
     "--seq-length 8 "
     "--max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 4 --make-vocab-size-divisible-by "
     "8 ";
-constexpr const char* kLlama =
+constexpr const char* kLlamaRun =
     "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout "
     "0 "
     "--attention-dropout 0 --group-query-attention --num-query-groups 2 "
@@ -38,31 +38,31 @@ constexpr const char* kOss =
 /// Learned positions, LayerNorm, biases, dropout and tied embeddings; GPT-2's transposed matrices.
 constexpr const char* kGpt2 = "--openai-gelu ";
 
-struct Layout {
+struct Saved {
   int world;
   const char* flags;
 };
-constexpr Layout kOne{1, ""};
-constexpr Layout kTp2Pp2{
+constexpr Saved kOne{1, ""};
+constexpr Saved kTp2Pp2{
     4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel"};
-constexpr Layout kDp2Distributed{
+constexpr Saved kDp2Distributed{
     2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
-constexpr Layout kTp4Dp2Distributed{
+constexpr Saved kTp4Dp2Distributed{
     8, "--tensor-model-parallel-size 4 --use-distributed-optimizer --ddp-bucket-size 500"};
-constexpr Layout kEmptyStage{
+constexpr Saved kEmptyStage{
     3,
     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et||tL --use-distributed-optimizer"};
 /// First and last stage on one rank, everything overlapped.
-constexpr Layout kVeeDp2Distributed{
+constexpr Saved kVeeDp2Distributed{
     4,
     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
-constexpr Layout kLayouts[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed, kVeeDp2Distributed};
+constexpr Saved kSaved[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed, kVeeDp2Distributed};
 
 constexpr const char* kExperts =
     "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 12 --moe-aux-loss-coeff 0.01 ";
 /// Experts whole, over ep with an owner each, over ep and etp, with replicas over edp, and on two stages.
-constexpr Layout kExpertLayouts[] = {
+constexpr Saved kWithExperts[] = {
     kOne,
     {2, "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall --use-distributed-optimizer"},
     {4,
@@ -75,7 +75,7 @@ constexpr Layout kExpertLayouts[] = {
     {4,
      "--expert-model-parallel-size 2 --use-distributed-optimizer --num-distributed-optimizer-instances 2"}};
 
-config::Run settings(const Layout& layout, const std::string& flags) {
+config::Run saved_run(const Saved& layout, const std::string& flags) {
   return test::settings(layout.world, test::words(kSizes + flags) + test::words(layout.flags));
 }
 
@@ -149,10 +149,10 @@ void save_in(Job& job, const std::filesystem::path& folder) {
 }
 
 /// Trains two steps in `layout` and saves them. Returns the loss of the step after.
-double save_after_two_steps(const Layout& layout, const std::string& flags, const TempFolder& folder,
+double save_after_two_steps(const Saved& layout, const std::string& flags, const TempFolder& folder,
                             State& saved) {
   double next_loss = 0;
-  test::on_jobs(settings(layout, flags), [&](Job& job) {
+  test::on_jobs(saved_run(layout, flags), [&](Job& job) {
     test::train(job, 2);
     save_in(job, folder);
     saved.add(job);
@@ -163,14 +163,14 @@ double save_after_two_steps(const Layout& layout, const std::string& flags, cons
 }
 
 /// Saves after two steps in `from`, loads in each of `layouts`.
-void check_layouts(const Layout& from, const std::string& flags, std::span<const Layout> layouts) {
+void check_layouts(const Saved& from, const std::string& flags, std::span<const Saved> layouts) {
   const TempFolder folder;
   State saved;
   const double next_loss = save_after_two_steps(from, flags, folder, saved);
-  for (const Layout& to : layouts) {
+  for (const Saved& to : layouts) {
     SCOPED_TRACE(fmt::format("from '{}' to '{}'", from.flags, to.flags));
     State loaded;
-    test::on_jobs(settings(to, flags), [&](Job& job) {
+    test::on_jobs(saved_run(to, flags), [&](Job& job) {
       restore(job, checkpoint::Source::open(folder), Restore::kContinue);
       loaded.add(job);
       EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, 2e-5 * next_loss);
@@ -179,44 +179,42 @@ void check_layouts(const Layout& from, const std::string& flags, std::span<const
   }
 }
 
-void check_every_layout(const Layout& from, const std::string& flags) {
-  check_layouts(from, flags, kLayouts);
-}
+void check_every_layout(const Saved& from, const std::string& flags) { check_layouts(from, flags, kSaved); }
 
 TEST(Checkpoint, OfALlamaLoadsInEveryLayout) {
-  for (const Layout& from : kLayouts) check_every_layout(from, kLlama);
+  for (const Saved& from : kSaved) check_every_layout(from, kLlamaRun);
 }
 
 TEST(Checkpoint, OfShardedWeightsIsThatOfOthers) {
   const std::array layouts{kOne, kDp2Distributed,
-                           Layout{4, "--use-megatron-fsdp --tensor-model-parallel-size 2"},
-                           Layout{4, "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather"},
-                           Layout{2, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads"}};
-  for (const Layout& from : layouts) check_layouts(from, std::string(kLlama) + "--bf16 ", layouts);
-  check_layouts(layouts[2], kLlama, layouts);
+                           Saved{4, "--use-megatron-fsdp --tensor-model-parallel-size 2"},
+                           Saved{4, "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather"},
+                           Saved{2, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads"}};
+  for (const Saved& from : layouts) check_layouts(from, std::string(kLlamaRun) + "--bf16 ", layouts);
+  check_layouts(layouts[2], kLlamaRun, layouts);
 }
 
 TEST(Checkpoint, OfInstancesIsThatOfOthers) {
-  const Layout layouts[] = {
+  const Saved layouts[] = {
       kOne,
       {8,
        "--tensor-model-parallel-size 2 --use-distributed-optimizer --num-distributed-optimizer-instances 2 "
        "--outer-dp-sharding-strategy optim --overlap-grad-reduce --overlap-param-gather"},
       {4, "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --context-parallel-size 2"},
       {4, "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim"}};
-  for (const Layout& from : layouts) check_layouts(from, std::string(kLlama) + "--bf16 ", layouts);
+  for (const Saved& from : layouts) check_layouts(from, std::string(kLlamaRun) + "--bf16 ", layouts);
 }
 
 TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
-  for (const Layout& from : kLayouts) check_every_layout(from, std::string(kGpt2));
+  for (const Saved& from : kSaved) check_every_layout(from, std::string(kGpt2));
 }
 
 TEST(Checkpoint, OfAMixtureLoadsInEveryLayout) {
-  const std::string mixtral = std::string(kLlama) + kExperts;
-  for (const Layout& from : kExpertLayouts) check_layouts(from, mixtral, kExpertLayouts);
+  const std::string mixtral = std::string(kLlamaRun) + kExperts;
+  for (const Saved& from : kWithExperts) check_layouts(from, mixtral, kWithExperts);
   for (const char* more : {"--qk-layernorm --moe-layer-freq [0,1] ",
                            "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "})
-    check_layouts(kExpertLayouts[2], mixtral + more, kExpertLayouts);
+    check_layouts(kWithExperts[2], mixtral + more, kWithExperts);
 }
 
 // Expert matrices lie transposed and in one tensor of a layer, with biases; sinks by heads.
@@ -225,8 +223,7 @@ TEST(Checkpoint, OfAGptOssLoadsInEveryLayout) {
       "{}{}--add-bias-linear --quick-geglu --glu-linear-offset 1 --activation-func-clamp-value 7 "
       "--softmax-type learnable --window-size 3,0 --window-attn-skip-freq 2 ",
       kOss, kExperts);
-  for (const Layout& from : {kExpertLayouts[0], kExpertLayouts[2]})
-    check_layouts(from, gpt_oss, kExpertLayouts);
+  for (const Saved& from : {kWithExperts[0], kWithExperts[2]}) check_layouts(from, gpt_oss, kWithExperts);
 }
 
 TEST(Checkpoint, OfAGemmaLoadsInEveryLayout) {
@@ -250,43 +247,43 @@ TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
       std::string(kLatent) + kExperts +
       "--moe-layer-freq [0,1] --moe-shared-expert-intermediate-size 12 --moe-router-score-function sigmoid "
       "--moe-router-enable-expert-bias --untie-embeddings-and-output-weights ";
-  EXPECT_EQ(models::hf::family_of(settings(kOne, deepseek).model), models::hf::Family::kDeepseekV3);
-  for (const Layout& from : {kExpertLayouts[0], kExpertLayouts[2], kExpertLayouts[4]})
-    check_layouts(from, deepseek, kExpertLayouts);
+  EXPECT_EQ(models::hf::family_of(saved_run(kOne, deepseek).model), models::hf::Family::kDeepseekV3);
+  for (const Saved& from : {kWithExperts[0], kWithExperts[2], kWithExperts[4]})
+    check_layouts(from, deepseek, kWithExperts);
 }
 
 TEST(Checkpoint, OfFurtherTokensThatReadTiedEmbeddingsLoadsInEveryLayout) {
-  const Layout head_alone{4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|t|mm|L"};
+  const Saved head_alone{4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|t|mm|L"};
   const std::array layouts{kOne, kTp2Pp2, kDp2Distributed, head_alone};
-  for (const Layout& from : layouts) check_layouts(from, kLatent, layouts);
+  for (const Saved& from : layouts) check_layouts(from, kLatent, layouts);
 }
 
 TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
-  check_every_layout(kTp2Pp2, std::string(kLlama) + "--qk-layernorm --add-qkv-bias ");
+  check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--qk-layernorm --add-qkv-bias ");
 }
 
 TEST(Checkpoint, OfAStageWithoutParametersIsThatOfTheOthers) {
   const std::array layouts{kOne, kEmptyStage};
-  for (const Layout& from : layouts) check_layouts(from, std::string(kLlama) + "--bf16 ", layouts);
+  for (const Saved& from : layouts) check_layouts(from, std::string(kLlamaRun) + "--bf16 ", layouts);
 }
 
 TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {
-  check_every_layout(kDp2Distributed, std::string(kLlama) + "--bf16 ");
-  check_every_layout(kOne, std::string(kLlama) + "--bf16 ");
+  check_every_layout(kDp2Distributed, std::string(kLlamaRun) + "--bf16 ");
+  check_every_layout(kOne, std::string(kLlamaRun) + "--bf16 ");
 }
 
 /// Saves after two steps in one precision and goes on in another, in every layout: the fp32 values and the
 /// moments are the same, and the weights are those values in the new type.
 void check_change_of_precision(const std::string& model, const std::string& before, const std::string& after,
-                               std::span<const Layout> layouts = kLayouts) {
-  for (const Layout& from : {kOne, kTp4Dp2Distributed}) {
+                               std::span<const Saved> layouts = kSaved) {
+  for (const Saved& from : {kOne, kTp4Dp2Distributed}) {
     const TempFolder folder;
     State saved;
     const double next_loss = save_after_two_steps(from, model + before, folder, saved);
-    for (const Layout& to : layouts) {
+    for (const Saved& to : layouts) {
       SCOPED_TRACE(fmt::format("'{}' to '{}', from '{}' to '{}'", before, after, from.flags, to.flags));
       State loaded;
-      test::on_jobs(settings(to, model + after), [&](Job& job) {
+      test::on_jobs(saved_run(to, model + after), [&](Job& job) {
         restore(job, checkpoint::Source::open(folder), Restore::kContinue);
         loaded.add(job);
         EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, 0.01 * next_loss);
@@ -297,16 +294,16 @@ void check_change_of_precision(const std::string& model, const std::string& befo
 }
 
 TEST(Checkpoint, GoesOnInAnotherPrecision) {
-  check_change_of_precision(kLlama, "", "--bf16 ");
-  check_change_of_precision(kLlama, "--bf16 ", "");
+  check_change_of_precision(kLlamaRun, "", "--bf16 ");
+  check_change_of_precision(kLlamaRun, "--bf16 ", "");
   check_change_of_precision(kGpt2, "", "--fp16 --initial-loss-scale 1024 ");
   check_change_of_precision(kGpt2, "--bf16 ", "");
-  check_change_of_precision(kLlama, "", "--bf16 ", std::array{Layout{4, "--use-megatron-fsdp"}});
+  check_change_of_precision(kLlamaRun, "", "--bf16 ", std::array{Saved{4, "--use-megatron-fsdp"}});
 }
 
 TEST(Checkpoint, WeightsOf16BitsAreNotTakenForLostMainValues) {
   const TempFolder folder;
-  const auto run = settings(kOne, std::string(kLlama) + "--bf16 ");
+  const auto run = saved_run(kOne, std::string(kLlamaRun) + "--bf16 ");
   test::on_jobs(run, [&](Job& job) {
     auto shot = snapshot(job);
     std::erase_if(shot.optimizer,
@@ -319,15 +316,15 @@ TEST(Checkpoint, WeightsOf16BitsAreNotTakenForLostMainValues) {
 }
 
 TEST(Checkpoint, KeepsTheMomentumOfSgd) {
-  check_every_layout(kTp2Pp2, std::string(kLlama) + "--optimizer sgd ");
+  check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer sgd ");
 }
 
 TEST(Checkpoint, AStoppedRunResumesToTheBit) {
-  for (const char* flags : {kGpt2, kLlama})
-    for (const Layout& layout : kLayouts) {
+  for (const char* flags : {kGpt2, kLlamaRun})
+    for (const Saved& layout : kSaved) {
       SCOPED_TRACE(fmt::format("{} {}", flags, layout.flags));
       const TempFolder folder;
-      const auto run = settings(layout, flags);
+      const auto run = saved_run(layout, flags);
       State undisturbed, resumed;
       test::Curve whole, second;
       test::on_jobs(run, [&](Job& job) {
@@ -354,7 +351,7 @@ TEST(Checkpoint, AStoppedRunResumesToTheBit) {
 
 TEST(Checkpoint, KeepsTheLossScale) {
   const TempFolder folder;
-  const auto run = settings(kOne, std::string(kLlama) + "--fp16 --initial-loss-scale 1024 ");
+  const auto run = saved_run(kOne, std::string(kLlamaRun) + "--fp16 --initial-loss-scale 1024 ");
   const optim::LossScale kept{.scale = 32, .growth = 7, .hysteresis = 1, .dynamic = true};
   test::on_jobs(run, [&](Job& job) {
     job.optimizer().set_loss_scale(kept);
@@ -372,9 +369,9 @@ TEST(Checkpoint, KeepsTheLossScale) {
 
 TEST(Checkpoint, OfABfloat16RunHasNoLossScaleToGoOnWith) {
   const TempFolder folder;
-  const std::string fp16 = std::string(kLlama) + "--fp16 --initial-loss-scale 1024 --hysteresis 3 ";
-  test::on_jobs(settings(kOne, std::string(kLlama) + "--bf16 "), [&](Job& job) { save_in(job, folder); });
-  test::on_jobs(settings(kOne, fp16), [&](Job& job) {
+  const std::string fp16 = std::string(kLlamaRun) + "--fp16 --initial-loss-scale 1024 --hysteresis 3 ";
+  test::on_jobs(saved_run(kOne, std::string(kLlamaRun) + "--bf16 "), [&](Job& job) { save_in(job, folder); });
+  test::on_jobs(saved_run(kOne, fp16), [&](Job& job) {
     restore(job, checkpoint::Source::open(folder), Restore::kContinue);
     EXPECT_EQ(job.optimizer().loss_scale().scale, 1024);
     EXPECT_EQ(job.optimizer().loss_scale().hysteresis, 3);
@@ -384,7 +381,7 @@ TEST(Checkpoint, OfABfloat16RunHasNoLossScaleToGoOnWith) {
 TEST(Checkpoint, WithoutOptimizerStatesAdamStartsAnew) {
   for (const char* flag : {"--no-load-optim ", "--no-save-optim --no-load-optim "}) {
     const TempFolder folder;
-    const auto anew = settings(kOne, std::string(kLlama) + "--clip-grad 0 --load x " + flag);
+    const auto anew = saved_run(kOne, std::string(kLlamaRun) + "--clip-grad 0 --load x " + flag);
     test::on_jobs(anew, [&](Job& job) {
       test::train(job, 3);
       save_in(job, folder);
@@ -406,8 +403,8 @@ TEST(Checkpoint, WithoutOptimizerStatesAdamStartsAnew) {
 
 TEST(Checkpoint, StatesOfAnotherOptimizerAreRefused) {
   const TempFolder folder;
-  test::on_jobs(settings(kOne, kLlama), [&](Job& job) { save_in(job, folder); });
-  test::on_jobs(settings(kOne, std::string(kLlama) + "--optimizer sgd "), [&](Job& job) {
+  test::on_jobs(saved_run(kOne, kLlamaRun), [&](Job& job) { save_in(job, folder); });
+  test::on_jobs(saved_run(kOne, std::string(kLlamaRun) + "--optimizer sgd "), [&](Job& job) {
     try {
       restore(job, checkpoint::Source::open(folder), Restore::kContinue);
       FAIL();
@@ -419,7 +416,7 @@ TEST(Checkpoint, StatesOfAnotherOptimizerAreRefused) {
 }
 
 TEST(Checkpoint, TensorsThatNoParameterTakesAreRefused) {
-  const auto run = settings(kOne, kLlama);
+  const auto run = saved_run(kOne, kLlamaRun);
   const auto check = [&](const std::string& name) {
     const TempFolder folder;
     test::on_jobs(run, [&](Job& job) {
@@ -437,7 +434,7 @@ TEST(Checkpoint, TensorsThatNoParameterTakesAreRefused) {
 }
 
 TEST(Checkpoint, ConfigJsonNamesTheTokenizersEnds) {
-  test::on_jobs(settings(kOne, kLlama), [&](Job& job) {
+  test::on_jobs(saved_run(kOne, kLlamaRun), [&](Job& job) {
     const auto with = snapshot(job, {{"tokenizer", {{"bos_token_id", nullptr}, {"eos_token_id", 36}}}});
     EXPECT_TRUE(with.hf_config.at("bos_token_id").is_null());
     EXPECT_EQ(with.hf_config.at("eos_token_id"), 36);
@@ -449,7 +446,7 @@ TEST(Checkpoint, ConfigJsonNamesTheTokenizersEnds) {
 TEST(Checkpoint, RetentionKeepsMultiplesAndTheNewest) {
   const TempFolder folder;
   test::on_jobs(
-      settings(kDp2Distributed, std::string(kLlama) + "--save-interval 1 --save-retain-interval 2 "),
+      saved_run(kDp2Distributed, std::string(kLlamaRun) + "--save-interval 1 --save-retain-interval 2 "),
       [&](Job& job) {
         for (int step = 0; step < 5; ++step) {
           test::train(job, 1);
@@ -463,11 +460,11 @@ TEST(Checkpoint, RetentionKeepsMultiplesAndTheNewest) {
 }
 
 TEST(Checkpoint, OpensAsAHuggingFaceFolder) {
-  for (const char* flags : {kLlama, kGpt2}) {
+  for (const char* flags : {kLlamaRun, kGpt2}) {
     const TempFolder folder;
     State saved;
     std::filesystem::path step;
-    test::on_jobs(settings(kTp2Pp2, flags), [&](Job& job) {
+    test::on_jobs(saved_run(kTp2Pp2, flags), [&](Job& job) {
       test::train(job, 1);
       const auto result = save(job, folder);
       saved.add(job);
@@ -475,7 +472,7 @@ TEST(Checkpoint, OpensAsAHuggingFaceFolder) {
     });
     const auto source = checkpoint::Source::open_hugging_face(step);
     EXPECT_EQ(source.hf_config().at("vocab_size"), 37);
-    if (flags == std::string(kLlama)) {
+    if (flags == std::string(kLlamaRun)) {
       const Tensor qkv = saved.whole("decoder.layers.1.self_attention.linear_qkv.weight");
       EXPECT_TRUE(at::equal(source.read("model.layers.1.self_attn.k_proj.weight"), qkv.narrow(0, 16, 8)));
       EXPECT_TRUE(at::equal(source.read("lm_head.weight"), saved.whole("output_layer.weight")));
@@ -485,7 +482,7 @@ TEST(Checkpoint, OpensAsAHuggingFaceFolder) {
       EXPECT_TRUE(
           at::equal(source.read("transformer.wte.weight"), saved.whole("embedding.word_embeddings.weight")));
     }
-    test::on_jobs(settings(kOne, flags), [&](Job& job) {
+    test::on_jobs(saved_run(kOne, flags), [&](Job& job) {
       restore(job, source, Restore::kWeights);
       for (const tensor::Parameter* p : job.parameters())
         EXPECT_TRUE(at::equal(p->value.narrow(0, 0, p->spec.shape[0]), saved.whole(p->spec.name)))

@@ -15,7 +15,7 @@ using checkpoint::test::TempFolder;
 constexpr std::int64_t kEod = 32;
 constexpr std::int64_t kIdsOfADocument = 8;
 constexpr std::int64_t kLength = 24;  // of a sample
-constexpr const char* kModel =
+constexpr const char* kDocumentModel =
     "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --vocab-size 33 --max-position-embeddings 24 "
     "--init-method-std 0.4 --hidden-dropout 0 --attention-dropout 0 --eval-iters 0 ";
 constexpr const char* kAnew = "--reset-position-ids --reset-attention-mask ";
@@ -48,7 +48,7 @@ class Data {
 
   [[nodiscard]] config::Run run(int world, const std::string& flags) const {
     const auto words =
-        test::words(fmt::format("{}--seq-length {} --no-mock-data {}", kModel, length_, flags));
+        test::words(fmt::format("{}--seq-length {} --no-mock-data {}", kDocumentModel, length_, flags));
     return test::settings(world, words, [this](config::Run& run) {
       run.data.data_path = {(folder_.path() / "text").string()};
       run.data.split = "1,0,0";
@@ -79,7 +79,7 @@ pipeline::Steps counting(std::optional<std::int64_t> document, pipeline::Steps s
 }
 
 /// The curve of `count` steps over the data, of the tokens of all documents or of one.
-test::Curve train(const config::Run& run, int count, std::optional<std::int64_t> document = {}) {
+test::Curve train_on(const config::Run& run, int count, std::optional<std::int64_t> document = {}) {
   const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 33, .eod = kEod});
   test::Curve curve;
   test::on_jobs(run, [&](Job& job) {
@@ -110,7 +110,7 @@ struct Shared {
 test::Curve alone(std::int64_t number) {
   const std::int64_t length = kLengths.at(static_cast<std::size_t>(number));
   const Data data(document(number, length), length - 1);
-  return train(data.run(1, "--micro-batch-size 1 --global-batch-size 1 --train-iters 1"), 1);
+  return train_on(data.run(1, "--micro-batch-size 1 --global-batch-size 1 --train-iters 1"), 1);
 }
 
 TEST(Documents, AreAsAloneWherePositionsAndAttentionStartAnew) {
@@ -127,7 +127,7 @@ TEST(Documents, AreAsAloneWherePositionsAndAttentionStartAnew) {
       SCOPED_TRACE(fmt::format("{} document {}", layout.name, number));
       const test::Curve expected = alone(number);
       const test::Curve got =
-          train(shared.run(fmt::format("{}{}", kAnew, layout.flags), layout.world), 1, number);
+          train_on(shared.run(fmt::format("{}{}", kAnew, layout.flags), layout.world), 1, number);
       EXPECT_NEAR(got.loss[0], expected.loss[0], 1e-5 * expected.loss[0]);
       EXPECT_NEAR(got.grad_norm[0], expected.grad_norm[0], 1e-4 * expected.grad_norm[0]);
     }
@@ -137,7 +137,7 @@ TEST(Documents, FeelTheOnesBeforeThemOtherwise) {
   const Shared shared;
   for (const std::int64_t number : {1, 3})
     for (const char* flags : {"", "--reset-position-ids", "--reset-attention-mask"})
-      EXPECT_GT(std::abs(train(shared.run(flags), 1, number).loss[0] / alone(number).loss[0] - 1), 1e-3)
+      EXPECT_GT(std::abs(train_on(shared.run(flags), 1, number).loss[0] / alone(number).loss[0] - 1), 1e-3)
           << flags << " document " << number;
 }
 
@@ -149,9 +149,9 @@ TEST(Documents, EndsCountForNothingWhereAsked) {
     sum += predicted * alone(static_cast<std::int64_t>(i)).loss[0];
     tokens += predicted;
   }
-  const double without = train(shared.run(fmt::format("{}--eod-mask-loss", kAnew)), 1).loss[0];
+  const double without = train_on(shared.run(fmt::format("{}--eod-mask-loss", kAnew)), 1).loss[0];
   EXPECT_NEAR(without, sum / tokens, 1e-5 * without);
-  EXPECT_GT(std::abs(train(shared.run(kAnew), 1).loss[0] - without), 1e-3) << "ends count unless asked";
+  EXPECT_GT(std::abs(train_on(shared.run(kAnew), 1).loss[0] - without), 1e-3) << "ends count unless asked";
 }
 
 TEST(PerTokenLoss, IsTheMeanOverTheTokensOfTheGlobalBatch) {
@@ -163,9 +163,9 @@ TEST(PerTokenLoss, IsTheMeanOverTheTokensOfTheGlobalBatch) {
   const Data data(text, kLength);
   const std::string flags = "--global-batch-size 4 --train-iters 3 --eod-mask-loss ";
   // The mean of one micro-batch that holds them all needs no flag.
-  const test::Curve whole = train(data.run(1, flags + "--micro-batch-size 4"), 3);
+  const test::Curve whole = train_on(data.run(1, flags + "--micro-batch-size 4"), 3);
   const std::string one_each = flags + "--micro-batch-size 1 ";
-  const double unweighted = train(data.run(1, one_each), 1).grad_norm[0];
+  const double unweighted = train_on(data.run(1, one_each), 1).grad_norm[0];
   EXPECT_GT(std::abs(unweighted / whole.grad_norm[0] - 1), 1e-2) << "samples of few tokens weigh as others";
   for (const test::Layout& layout :
        {test::Layout{"One", 1, ""}, test::Layout{"Dp2", 2, ""}, test::Layout{"Dp4", 4, ""},
@@ -174,7 +174,7 @@ TEST(PerTokenLoss, IsTheMeanOverTheTokensOfTheGlobalBatch) {
         test::Layout{"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"}}) {
     SCOPED_TRACE(layout.name);
     const test::Curve got =
-        train(data.run(layout.world, one_each + "--calculate-per-token-loss " + layout.flags), 3);
+        train_on(data.run(layout.world, one_each + "--calculate-per-token-loss " + layout.flags), 3);
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_NEAR(got.loss[i], whole.loss[i], 2e-5 * whole.loss[i]) << "step " << i + 1;
       EXPECT_NEAR(got.grad_norm[i], whole.grad_norm[i], 1e-4 * whole.grad_norm[i]) << "step " << i + 1;

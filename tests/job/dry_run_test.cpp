@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr Planned kLayouts[] = {
+constexpr Planned kDryLayouts[] = {
     {"One", 1, "--micro-batch-size 1"},
     {"Tp2SpPp2", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 --micro-batch-size 1 "
@@ -41,7 +41,7 @@ void expect_as_planned(const config::Run& run) {
 }
 
 TEST(DryRun, HoldsWhatWasPlannedAndRanksUnderstandEachOther) {
-  for (const Planned& layout : kLayouts) {
+  for (const Planned& layout : kDryLayouts) {
     SCOPED_TRACE(layout.name);
     expect_as_planned(test::planned_run(layout, test::llama(""), "cpu"));
     expect_as_planned(test::planned_run(layout, test::gpt2(""), "cpu"));
@@ -69,7 +69,7 @@ TEST(DryRun, OfContextRanksOfEveryKind) {
 }
 
 TEST(DryRun, OfSumsThatNoOrderRounds) {
-  for (const Planned& layout : {kLayouts[0], kLayouts[1]}) {
+  for (const Planned& layout : {kDryLayouts[0], kDryLayouts[1]}) {
     SCOPED_TRACE(layout.name);
     expect_as_planned(test::planned_run(layout, test::llama("--deterministic-mode "), "cpu"));
   }
@@ -97,7 +97,7 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
 }
 
 /// What a step adds to what stays, within 3 % of it.
-void expect_activations(const std::vector<plan::StageMemory>& plans, const std::vector<DryRun>& seen) {
+void expect_activations_seen(const std::vector<plan::StageMemory>& plans, const std::vector<DryRun>& seen) {
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const auto planned = static_cast<double>(plans[i].activations + plans[i].working);
     const auto added =
@@ -137,7 +137,7 @@ TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
         EXPECT_THAT(broken_talk(seen), IsEmpty());
         EXPECT_GE(seen[0].peak, even);
         EXPECT_TRUE(imbalance < 2 || seen[0].peak > even);
-        expect_activations(plans_of(run, seen), seen);
+        expect_activations_seen(plans_of(run, seen), seen);
         for (const DryRun& one : seen) {
           if (one.expert_rank == 0 || one.pipeline_rank > 0) continue;
           EXPECT_LE(one.peak - one.optimizer, seen[0].peak - seen[0].optimizer) << one.rank;
@@ -165,7 +165,7 @@ TEST(DryRun, OfALossPerTokenNeedsNoHead) {
 }
 
 TEST(DryRun, SeesAPlanThatIsWrong) {
-  const config::Run run = test::planned_run(kLayouts[0], test::gpt2(""), "cpu");
+  const config::Run run = test::planned_run(kDryLayouts[0], test::gpt2(""), "cpu");
   std::vector<DryRun> seen = dry_run_all(run);
   seen[0].num_parameters += 1;
   seen[0].peak = seen[0].peak * 104 / 100;
@@ -173,7 +173,7 @@ TEST(DryRun, SeesAPlanThatIsWrong) {
 }
 
 TEST(DryRun, SeesARankThatLeavesACallOut) {
-  const config::Run run = test::planned_run(kLayouts[1], test::gpt2(""), "cpu");
+  const config::Run run = test::planned_run(kDryLayouts[1], test::gpt2(""), "cpu");
   std::vector<DryRun> seen = dry_run_all(run);
   seen[3].calls.erase(seen[3].calls.begin() + 7);
   EXPECT_FALSE(broken_talk(seen).empty());

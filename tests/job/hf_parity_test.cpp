@@ -22,7 +22,7 @@ using at::Tensor;
 
 using test::Layout;
 
-constexpr Layout kLayouts[] = {
+constexpr Layout kHfLayouts[] = {
     {"Tp1", 1, ""},
     {"Tp2", 2, "--tensor-model-parallel-size 2"},
     {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
@@ -33,7 +33,7 @@ constexpr Layout kLayouts[] = {
 
 /// Experts with tensor ranks need sequence parallelism in training, and --expert-tensor-parallel-size is the
 /// tensor size where it is not given.
-constexpr Layout kExpertLayouts[] = {
+constexpr Layout kHfExpertLayouts[] = {
     {"Tp1", 1, ""},
     {"Tp2SpEtp2", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
     {"Tp4SpEtp4", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
@@ -62,7 +62,7 @@ constexpr Layout kExpertLayouts[] = {
      "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1 --moe-token-dispatcher-type alltoall"}};
 
 /// Encoder and decoder; one stage holds layers of both.
-constexpr Layout kEncoderLayouts[] = {
+constexpr Layout kHfEncoderLayouts[] = {
     {"Tp1", 1, ""},
     {"Tp2", 2, "--tensor-model-parallel-size 2"},
     {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
@@ -86,7 +86,7 @@ constexpr Layout kMaskedLayouts[] = {
      "--micro-batch-size 1 --calculate-per-token-loss"},
     {"MadeAgain", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
 /// What cuts sequences, splits backward or runs it twice; chunks and micro-batches of two each.
-constexpr Layout kFurtherLayouts[] = {
+constexpr Layout kHfFurtherLayouts[] = {
     {"Cp2", 2, "--context-parallel-size 2"},
     {"Cp2AllGather", 2, "--context-parallel-size 2 --cp-comm-type all_gather"},
     {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"},
@@ -287,24 +287,24 @@ std::string name_of(const testing::TestParamInfo<HfParity::ParamType>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
                                                           "qwen3", "gemma2", "gemma3_text"),
-                                          testing::ValuesIn(kLayouts)),
+                                          testing::ValuesIn(kHfLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
                          testing::Combine(testing::Values("llama", "qwen2", "qwen3", "gemma2", "gemma3_text",
                                                           "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
-                                          testing::ValuesIn(kFurtherLayouts)),
+                                          testing::ValuesIn(kHfFurtherLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,
-                         testing::Combine(testing::Values("t5"), testing::ValuesIn(kEncoderLayouts)),
+                         testing::Combine(testing::Values("t5"), testing::ValuesIn(kHfEncoderLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Masked, HfParity,
-                         testing::Combine(testing::Values("bert"), testing::ValuesIn(kLayouts)), name_of);
+                         testing::Combine(testing::Values("bert"), testing::ValuesIn(kHfLayouts)), name_of);
 INSTANTIATE_TEST_SUITE_P(MaskedInOtherWays, HfParity,
                          testing::Combine(testing::Values("bert"), testing::ValuesIn(kMaskedLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mixtures, HfParity,
                          testing::Combine(testing::Values("mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
-                                          testing::ValuesIn(kExpertLayouts)),
+                                          testing::ValuesIn(kHfExpertLayouts)),
                          name_of);
 
 }  // namespace

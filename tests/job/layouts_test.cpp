@@ -21,7 +21,7 @@ constexpr const char* kLlama =
     "--hidden-dropout 0 --attention-dropout 0 --group-query-attention --num-query-groups 2 ";
 constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";
 
-const std::vector<test::Layout> kLayouts = test::with_model_cuts({
+const std::vector<test::Layout> kLossLayouts = test::with_model_cuts({
     {"Dp2", 2, ""},
     {"Dp2DistributedOverlap", 2,
      "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
@@ -30,7 +30,7 @@ const std::vector<test::Layout> kLayouts = test::with_model_cuts({
      "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 100000"},
 });
 
-void expect_all_agree(const std::string& model, const std::vector<test::Layout>& layouts = kLayouts) {
+void expect_losses_agree(const std::string& model, const std::vector<test::Layout>& layouts = kLossLayouts) {
   const auto flags = test::words(kCommon + model);
   const test::Curve one = test::train(test::settings(1, flags), 3);
   EXPECT_LT(one.loss[2], one.loss[0]);
@@ -44,18 +44,18 @@ void expect_all_agree(const std::string& model, const std::vector<test::Layout>&
   }
 }
 
-TEST(Layouts, OfALlamaAgree) { expect_all_agree(fmt::format("{}{}", kLlama, kUntied)); }
+TEST(Layouts, OfALlamaAgree) { expect_losses_agree(fmt::format("{}{}", kLlama, kUntied)); }
 
 TEST(Layouts, OfALlamaWithSharedSequencesAgree) {
-  expect_all_agree(fmt::format("{}{}", kLlama, kUntied),
-                   {{"Cp4", 4, "--context-parallel-size 4"},
-                    {"Cp2Dp2DistributedOverlap", 4,
-                     "--context-parallel-size 2 --cp-comm-type all_gather --use-distributed-optimizer "
-                     "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
-                    {"Cp2Tp2SpPp2", 8,
-                     "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
-                     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
-                     "--use-distributed-optimizer --cp-comm-type p2p a2a all_gather a2a"}});
+  expect_losses_agree(fmt::format("{}{}", kLlama, kUntied),
+                      {{"Cp4", 4, "--context-parallel-size 4"},
+                       {"Cp2Dp2DistributedOverlap", 4,
+                        "--context-parallel-size 2 --cp-comm-type all_gather --use-distributed-optimizer "
+                        "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
+                       {"Cp2Tp2SpPp2", 8,
+                        "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+                        "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+                        "--use-distributed-optimizer --cp-comm-type p2p a2a all_gather a2a"}});
 }
 
 // The norm is of sums that were rounded; rounded numbers differ, and their norm hardly.
@@ -82,18 +82,18 @@ TEST(Layouts, WithGradientsThatTravelInBf16StayNearOthers) {
   }
 }
 
-TEST(Layouts, OfATiedLlamaAgree) { expect_all_agree(kLlama); }
+TEST(Layouts, OfATiedLlamaAgree) { expect_losses_agree(kLlama); }
 
-TEST(Layouts, OfAGptWithDropoutAgree) { expect_all_agree(""); }
+TEST(Layouts, OfAGptWithDropoutAgree) { expect_losses_agree(""); }
 
-TEST(Layouts, OfAnUntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
+TEST(Layouts, OfAnUntiedGptWithDropoutAgree) { expect_losses_agree(kUntied); }
 
 TEST(Layouts, WithAStageWithoutParametersAgree) {
-  expect_all_agree("",
-                   {{"Pp3", 3, "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ett||ttL"},
-                    {"Pp3Distributed", 3,
-                     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ettt||tL "
-                     "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"}});
+  expect_losses_agree(
+      "", {{"Pp3", 3, "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ett||ttL"},
+           {"Pp3Distributed", 3,
+            "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ettt||tL "
+            "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"}});
 }
 
 /// Two steps of a model with balancing losses, every token with a loss.

@@ -15,7 +15,7 @@ using test::operator+;
 static_assert(!std::is_move_constructible_v<Job> && !std::is_copy_constructible_v<Job>,
               "hooks of its stages hold its address");
 
-config::Run settings(const std::string& more) {
+config::Run one_rank_settings(const std::string& more) {
   return test::settings(
       1,
       test::words("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 8 "
@@ -36,7 +36,7 @@ pipeline::Steps steps_of(const Job& job) {
   return steps;
 }
 
-std::vector<double> train(Job& job, int steps) {
+std::vector<double> train_steps(Job& job, int steps) {
   std::vector<double> losses;
   for (int i = 0; i < steps; ++i)
     losses.push_back(
@@ -48,17 +48,17 @@ TEST(OneRank, ARestoredRunGoesOnAsTheSavedOne) {
   for (const char* flags : {"", "--bf16 --openai-gelu", "--swiglu --normalization RMSNorm --optimizer sgd"}) {
     SCOPED_TRACE(flags);
     const checkpoint::test::TempFolder folder;
-    const auto run = settings(flags);
+    const auto run = one_rank_settings(flags);
     std::vector<double> whole, rest;
     test::on_jobs(run, [&](Job& job) {
-      whole = train(job, 3);
+      whole = train_steps(job, 3);
       ASSERT_TRUE(save(job, folder).ok);
-      for (const double loss : train(job, 2)) whole.push_back(loss);
+      for (const double loss : train_steps(job, 2)) whole.push_back(loss);
     });
     test::on_jobs(run, [&](Job& job) {
       restore(job, checkpoint::Source::open(folder), Restore::kContinue);
       EXPECT_EQ(job.counters.iteration, 3);
-      rest = train(job, 2);
+      rest = train_steps(job, 2);
     });
     EXPECT_LT(whole[4], whole[0]) << "it learns";
     for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_EQ(rest[i], whole[3 + i]);
@@ -77,7 +77,7 @@ void train_named(Job& job, const std::string& name) {
 }
 
 TEST(OneRank, ALossUnderAnotherNameThanBeforeIsRefused) {
-  test::on_jobs(settings(""), [&](Job& job) {
+  test::on_jobs(one_rank_settings(""), [&](Job& job) {
     train_named(job, "mine");
     train_named(job, "mine");
     EXPECT_THROW(train_named(job, "other"), Error);
@@ -85,7 +85,7 @@ TEST(OneRank, ALossUnderAnotherNameThanBeforeIsRefused) {
 }
 
 TEST(OneRank, ALossOfNothingIsZero) {
-  test::on_jobs(settings(""), [&](Job& job) {
+  test::on_jobs(one_rank_settings(""), [&](Job& job) {
     pipeline::Steps steps = steps_of(job);
     steps.batch = [inner = steps.batch](int microbatch) {
       tensor::Batch batch = inner(microbatch);
@@ -97,14 +97,14 @@ TEST(OneRank, ALossOfNothingIsZero) {
 }
 
 TEST(OneRank, GradientsPerTokenNeedACountOfTokens) {
-  test::on_jobs(settings("--calculate-per-token-loss"),
+  test::on_jobs(one_rank_settings("--calculate-per-token-loss"),
                 [&](Job& job) { EXPECT_THROW(train_named(job, "mine"), ConfigError); });
 }
 
 TEST(OneRank, AStepIsOnThePageOfProgressInAnyLoop) {
-  test::on_jobs(settings(""), [&](Job& job) {
+  test::on_jobs(one_rank_settings(""), [&](Job& job) {
     for (const std::int64_t step : {1, 2}) {
-      train(job, 1);
+      train_steps(job, 1);
       EXPECT_EQ(progress().read().step, step);
     }
   });

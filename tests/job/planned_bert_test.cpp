@@ -16,7 +16,7 @@ std::string bert(const std::string& more) {
          more;
 }
 
-constexpr Planned kLayouts[] = {
+constexpr Planned kPlannedBertLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 1"},
     {"FourSequences", 1, "--micro-batch-size 4"},
     {"Tp2", 2, "--tensor-model-parallel-size 2 --micro-batch-size 2"},
@@ -48,7 +48,7 @@ TEST(PlannedBert, DryRunsKeepThePromises) {
   for (const char* more :
        {"", "--bf16 ", "--bert-no-binary-head --untie-embeddings-and-output-weights --hidden-dropout 0 ",
         "--attention-dropout 0.1 --apply-residual-connection-post-layernorm "})
-    for (const Planned& layout : kLayouts) {
+    for (const Planned& layout : kPlannedBertLayouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, bert(more), "cpu");
       std::vector<DryRun> seen;

@@ -18,7 +18,7 @@ std::string t5(const std::string& more) {
          more;
 }
 
-constexpr Planned kLayouts[] = {
+constexpr Planned kPlannedT5Layouts[] = {
     {"OneRank", 1, "--micro-batch-size 1"},
     {"FourSequences", 1, "--micro-batch-size 4"},
     {"Tp2", 2, "--tensor-model-parallel-size 2 --micro-batch-size 2"},
@@ -53,7 +53,7 @@ TEST(PlannedEncoder, DryRunsKeepThePromises) {
   for (const char* more :
        {"", "--bf16 ", "--position-embedding-type rope --untie-embeddings-and-output-weights ",
         "--attention-dropout 0.1 --output-layer-bias "})
-    for (const Planned& layout : kLayouts) {
+    for (const Planned& layout : kPlannedT5Layouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, t5(more), "cpu");
       std::vector<DryRun> seen;

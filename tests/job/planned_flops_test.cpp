@@ -74,7 +74,7 @@ plan::TrainingFlops planned(const config::Run& run) {
                                       run.parallel.tensor_model_parallel_size);
 }
 
-constexpr Planned kLayouts[] = {
+constexpr Planned kFlopLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 2 --global-batch-size 4"},
     {"Tp2Sp", 2,
      "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 --global-batch-size 2"},
@@ -86,7 +86,7 @@ constexpr Planned kLayouts[] = {
 };
 
 TEST(PlannedFlops, LinearsAreExactOnMeta) {
-  for (const Planned& layout : kLayouts)
+  for (const Planned& layout : kFlopLayouts)
     for (const std::string& model : {test::llama(""), test::gpt2(""), test::odd("--swiglu ")}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       const config::Run run = test::planned_run(layout, model, "meta");
@@ -96,8 +96,8 @@ TEST(PlannedFlops, LinearsAreExactOnMeta) {
 
 /// Narrow vectors and projections of further tokens are computed once where the sequence is cut.
 TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensAreExactOnMeta) {
-  const Planned& pipeline = kLayouts[2];
-  for (const Planned& layout : {kLayouts[0], kLayouts[1], pipeline})
+  const Planned& pipeline = kFlopLayouts[2];
+  for (const Planned& layout : {kFlopLayouts[0], kFlopLayouts[1], pipeline})
     for (const char* more : {"--q-lora-rank 24 --qk-layernorm ", "--mtp-num-layers 2 "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, test::latent(more), "meta");
@@ -106,7 +106,7 @@ TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensAreExactOnMeta) {
 }
 
 TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
-  for (const Planned& layout : kLayouts)
+  for (const Planned& layout : kFlopLayouts)
     for (const char* more : {"", "--group-query-attention --num-query-groups 2 --swiglu "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, test::odd(more), "cpu");
@@ -119,7 +119,7 @@ TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
 }
 
 TEST(PlannedFlops, OfAnEncoderAndItsDecoderAreExactOnTheCpu) {
-  for (const Planned& layout : kLayouts)
+  for (const Planned& layout : kFlopLayouts)
     for (const char* more : {"", "--activation geglu-tanh --kv-channels 20 "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run =
@@ -166,14 +166,15 @@ void expect_exact_made_again(const config::Run& run) {
   EXPECT_EQ(real.attention_forward / 2 - planned(run).attention / 3, more.attention);
 }
 
-constexpr const char* kAllAgain =
+constexpr const char* kEverythingAgain =
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2 ";
 
 TEST(PlannedFlops, OfWhatIsMadeAgainAreExact) {
-  for (const Planned& layout : kLayouts)
+  for (const Planned& layout : kFlopLayouts)
     for (const char* again :
          {"--recompute-activations ", "--recompute-granularity selective --recompute-modules mlp layernorm ",
-          kAllAgain, "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "}) {
+          kEverythingAgain,
+          "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
       expect_exact_made_again(test::planned_run(layout, test::odd(std::string("--swiglu ") + again), "cpu"));
     }
@@ -181,13 +182,14 @@ TEST(PlannedFlops, OfWhatIsMadeAgainAreExact) {
 
 TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensMadeAgainAreExact) {
   const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj ";
-  for (const Planned& layout : {kLayouts[0], kLayouts[1]}) {
+  for (const Planned& layout : {kFlopLayouts[0], kFlopLayouts[1]}) {
     SCOPED_TRACE(layout.name);
-    for (const char* again : {heads, kAllAgain})
+    for (const char* again : {heads, kEverythingAgain})
       expect_exact_made_again(
           test::planned_run(layout, test::latent(std::string("--q-lora-rank 24 ") + again), "cpu"));
     expect_exact_made_again(test::planned_run(
-        layout, test::odd(std::string("--mtp-num-layers 1 --position-embedding-type rope ") + kAllAgain),
+        layout,
+        test::odd(std::string("--mtp-num-layers 1 --position-embedding-type rope ") + kEverythingAgain),
         "cpu"));
   }
 }

@@ -15,15 +15,15 @@
 namespace colonnade::job {
 namespace {
 
-constexpr const char* kModel =
+constexpr const char* kSequenceModel =
     "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --vocab-size 61 --seq-length 64 "
     "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --hidden-dropout 0 "
     "--attention-dropout 0 --make-vocab-size-divisible-by 1 --position-embedding-type rope "
     "--reset-position-ids --reset-attention-mask --calculate-per-token-loss ";
 constexpr const char* kHybrid = "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 16 ";
 
-config::Run run_of(int world, const std::string& flags) {
-  return test::settings(world, test::words(kModel + flags));
+config::Run run_in(int world, const std::string& flags) {
+  return test::settings(world, test::words(kSequenceModel + flags));
 }
 
 /// Token, label and place in its sequence of everything that counts.
@@ -45,7 +45,7 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
   for (const char* flags :
        {"", "--context-parallel-size 2 ", "--tensor-model-parallel-size 2 --sequence-parallel"}) {
     SCOPED_TRACE(flags);
-    const config::Run run = run_of(8, std::string(kHybrid) + flags);
+    const config::Run run = run_in(8, std::string(kHybrid) + flags);
     const int ranks = plan::hybrid_ranks(run.parallel), parts = plan::sequence_parts(run.parallel);
     const auto batches = test::long_tailed(run, 2.5);
     std::vector<std::int64_t> numbers(8);
@@ -74,7 +74,7 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
 // that fill up included, against one context size for all and pairs of tokens of one document alone.
 TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
   constexpr int kRanks = 32, kSamples = 16, kTokens = 1024;
-  const config::Run run = run_of(
+  const config::Run run = run_in(
       kRanks, fmt::format("--seq-length 4096 --max-position-embeddings 4096 --global-batch-size {} "
                           "--context-parallel-size 4 --hybrid-context-parallel --cp-comm-type all_gather",
                           kSamples));
@@ -105,13 +105,13 @@ TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
 }
 
 TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
-  const config::Run whole = run_of(1, "");
+  const config::Run whole = run_in(1, "");
   const auto batches = test::long_tailed(whole, 2.5);
   double expected = 0;
   test::on_jobs(whole, [&](Job& job) {
     expected = job.evaluate(2, [&](int i) { return evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
   });
-  test::on_jobs(run_of(4, kHybrid), [&](Job& job) {
+  test::on_jobs(run_in(4, kHybrid), [&](Job& job) {
     const double got =
         job.evaluate(2, [&](int i) { return evaluation_steps(batches, job, 8 * i); }).at("lm_loss");
     EXPECT_NEAR(got, expected, 2e-5 * expected);
@@ -120,7 +120,7 @@ TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
 
 TEST(SequenceSteps, AreEquallyManyWhereSomethingCountsOnIt) {
   const auto counts = [](const std::string& flags) {
-    const config::Run run = run_of(8, kHybrid + flags);
+    const config::Run run = run_in(8, kHybrid + flags);
     const auto batches = test::long_tailed(run, 2.5);
     std::set<std::size_t> all;
     for (int rank = 0; rank < plan::hybrid_ranks(run.parallel); ++rank)
@@ -154,7 +154,7 @@ TEST(SequenceSteps, WithoutASequenceHaveOneTokenForEachPart) {
 }
 
 TEST(SequenceSteps, KnowTheirPlaceInTheSample) {
-  const config::Run run = run_of(4, kHybrid);
+  const config::Run run = run_in(4, kHybrid);
   const auto batches = test::long_tailed(run, 2.5);
   for (int rank = 0; rank < 4; ++rank)
     for (const SharedSequence& one : sequence_step(batches, run, rank, 0).microbatches) {
@@ -167,7 +167,7 @@ TEST(SequenceSteps, KnowTheirPlaceInTheSample) {
 }
 
 TEST(SequenceSteps, AreTheOnlyBatchesOfLayersWithGroupsOfSeveralSizes) {
-  test::on_jobs(run_of(2, kHybrid + std::string("--max-seqlen-per-dp-cp-rank 32")), [&](Job& job) {
+  test::on_jobs(run_in(2, kHybrid + std::string("--max-seqlen-per-dp-cp-rank 32")), [&](Job& job) {
     EXPECT_THROW((void)job.evaluate(1, [&](int) { return test::steps_after(job, 0); }), Error);
   });
 }

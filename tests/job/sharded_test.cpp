@@ -63,11 +63,11 @@ TEST(Sharded, GradientsOfTwoLevelsAgree) {
                          kTwoLevels);
 }
 
-constexpr const char* kTp2Sp = "--tensor-model-parallel-size 2 --sequence-parallel ";
+constexpr const char* kTp2Sequence = "--tensor-model-parallel-size 2 --sequence-parallel ";
 
 TEST(Sharded, GradientsOfTiedEmbeddingsAgree) {
   expect_shardings_agree("", {{"Dp2", 2, ""},
-                              {"Tp2SpDp2", 4, kTp2Sp},
+                              {"Tp2SpDp2", 4, kTp2Sequence},
                               {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"},
                               {"Pp2Virtual2Dp2", 4,
                                "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"}});
@@ -85,7 +85,7 @@ TEST(Sharded, GradientsOfFurtherTokensAgree) {
     expect_shardings_agree(
         fmt::format("{}{}", kFurther, untied),
         {{"Dp2", 2, ""},
-         {"Tp2SpDp2", 4, kTp2Sp},
+         {"Tp2SpDp2", 4, kTp2Sequence},
          {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"},
          {"Pp2ZbVDp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
          {"Pp2ZbH1Dp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},

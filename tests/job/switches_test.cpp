@@ -10,13 +10,13 @@ namespace {
 using test::operator+;
 using testing::ElementsAre;
 
-constexpr const char* kModel =
+constexpr const char* kSwitchModel =
     "--num-layers 2 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 4 --vocab-size 61 "
     "--seq-length 16 --max-position-embeddings 16 --micro-batch-size 2 --global-batch-size 2 "
     "--init-method-std 0.3 --hidden-dropout 0 --attention-dropout 0 ";
 
 test::Curve curve_of(const std::string& flags, int steps, int world = 1) {
-  return test::train(test::settings(world, test::words(kModel + flags)), steps);
+  return test::train(test::settings(world, test::words(kSwitchModel + flags)), steps);
 }
 
 TEST(Switches, EachGivesAnotherModel) {
@@ -56,7 +56,7 @@ TEST(Switches, EachGivesAnotherModel) {
 std::vector<std::string> linear_biases(const std::string& flags) {
   std::vector<std::string> found;
   test::on_jobs(
-      test::settings(1, test::words(kModel + std::string("--num-layers 1 ") + flags)), [&](Job& job) {
+      test::settings(1, test::words(kSwitchModel + std::string("--num-layers 1 ") + flags)), [&](Job& job) {
         for (const tensor::Parameter* p : job.parameters())
           if (const auto at = p->spec.name.find("linear_"); at != std::string::npos && p->value.dim() == 1)
             found.push_back(fmt::format("{} {}", p->spec.name.substr(at), p->value.numel()));
@@ -91,7 +91,7 @@ TEST(Switches, GammaKeptAsGammaMinusOneIsTheSameRun) {
 
 /// The loss of the last of eight `tokens`, in a model of one layer.
 double last_loss(const std::string& positions, const std::vector<std::int64_t>& tokens) {
-  const auto run = test::settings(1, test::words(std::string(kModel) +
+  const auto run = test::settings(1, test::words(std::string(kSwitchModel) +
                                                  "--num-layers 1 --seq-length 8 --micro-batch-size 1 "
                                                  "--global-batch-size 1 --position-embedding-type " +
                                                  positions));

@@ -132,7 +132,7 @@ void expect_follows(const Curve& curve, const std::string& model, const std::str
   }
 }
 
-struct Layout {
+struct RecordedLayout {
   const char* model;
   const char* name;
   const char* curve;  ///< the recorded one to follow
@@ -140,12 +140,12 @@ struct Layout {
   std::vector<std::string> flags;
 };
 
-void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+void PrintTo(const RecordedLayout& layout, std::ostream* out) { *out << layout.name; }
 
-class Trajectory : public testing::TestWithParam<Layout> {};
+class Trajectory : public testing::TestWithParam<RecordedLayout> {};
 
 TEST_P(Trajectory, FollowsTheRecordedMegatronCurve) {
-  const Layout& layout = GetParam();
+  const RecordedLayout& layout = GetParam();
   expect_follows(train(layout.model, layout.world, layout.flags), layout.model, layout.curve);
 }
 
@@ -160,48 +160,51 @@ std::vector<std::string> both(std::vector<std::string> a, const std::vector<std:
 }
 
 const std::vector<std::string> kSharded = {"--use-megatron-fsdp"};
-const std::vector<std::string> kAgain = {"--recompute-granularity", "full", "--recompute-method", "uniform",
-                                         "--recompute-num-layers",  "1"};
+const std::vector<std::string> kAllAgainByOne = {
+    "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"};
 
 INSTANTIATE_TEST_SUITE_P(
     Llama, Trajectory,
     testing::Values(
-        Layout{"llama", "Tp1", "tp1", 1, {}}, Layout{"llama", "Tp2", "tp2", 2, kTp2},
-        Layout{"llama", "Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})},
-        Layout{"llama", "Pp2", "pp2", 2, kPp2},
-        Layout{"llama", "Pp2Virtual2", "pp2", 2, both(kPp2, kFourStages)},
-        Layout{"llama", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
-        Layout{"llama", "Pp2ZbV", "pp2", 2, both(both(kPp2, kFourStages), {"--pipeline-schedule", "zb-v"})},
-        Layout{"llama", "Pp2DualPipeV", "pp2", 2,
-               both(both(kPp2, kFourStages), {"--pipeline-schedule", "dualpipe-v"})},
-        Layout{"llama", "Pp2DelayedWeights", "pp2", 2, both(kPp2, {"--delay-wgrad-compute"})},
-        Layout{"llama", "Dp2", "dp2", 2, {}},
-        Layout{"llama", "Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
-        Layout{"llama", "Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
-        Layout{"llama",
-               "Dp2DistributedOverlap",
-               "dp2_distopt",
-               2,
-               {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
-                "--ddp-bucket-size", "20000"}},
-        Layout{"llama", "Dp2ShardedGradients", "dp2_distopt", 2,
-               both(kSharded, {"--data-parallel-sharding-strategy", "optim_grads"})},
-        Layout{"llama", "Dp2Sharded", "dp2_distopt", 2, kSharded},
-        Layout{"llama", "Tp2Pp2Dp2ShardedRecomputed", "tp2_pp2", 8,
-               both(both(both(kTp2, kPp2), kSharded),
-                    both(kAgain, {"--overlap-grad-reduce", "--overlap-param-gather"}))},
-        Layout{"llama", "Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
-        Layout{"llama", "Tp2Pp2Dp2", "tp2_pp2", 8, both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
-        Layout{"llama", "Cp2", "tp1", 2, kCp2},
-        Layout{"llama",
-               "Cp4AllGather",
-               "tp1",
-               4,
-               {"--context-parallel-size", "4", "--cp-comm-type", "all_gather"}},
-        Layout{"llama", "Cp2Tp2SpDp2", "tp2_sp", 8,
-               both(both(kTp2, {"--sequence-parallel", "--use-distributed-optimizer"}),
-                    both(kCp2, {"--cp-comm-type", "a2a"}))},
-        Layout{"llama", "Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
+        RecordedLayout{"llama", "Tp1", "tp1", 1, {}}, RecordedLayout{"llama", "Tp2", "tp2", 2, kTp2},
+        RecordedLayout{"llama", "Tp2Sp", "tp2_sp", 2, both(kTp2, {"--sequence-parallel"})},
+        RecordedLayout{"llama", "Pp2", "pp2", 2, kPp2},
+        RecordedLayout{"llama", "Pp2Virtual2", "pp2", 2, both(kPp2, kFourStages)},
+        RecordedLayout{"llama", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
+        RecordedLayout{"llama", "Pp2ZbV", "pp2", 2,
+                       both(both(kPp2, kFourStages), {"--pipeline-schedule", "zb-v"})},
+        RecordedLayout{"llama", "Pp2DualPipeV", "pp2", 2,
+                       both(both(kPp2, kFourStages), {"--pipeline-schedule", "dualpipe-v"})},
+        RecordedLayout{"llama", "Pp2DelayedWeights", "pp2", 2, both(kPp2, {"--delay-wgrad-compute"})},
+        RecordedLayout{"llama", "Dp2", "dp2", 2, {}},
+        RecordedLayout{
+            "llama", "Dp2Overlap", "dp2", 2, {"--overlap-grad-reduce", "--ddp-bucket-size", "20000"}},
+        RecordedLayout{"llama", "Dp2Distributed", "dp2_distopt", 2, {"--use-distributed-optimizer"}},
+        RecordedLayout{"llama",
+                       "Dp2DistributedOverlap",
+                       "dp2_distopt",
+                       2,
+                       {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
+                        "--ddp-bucket-size", "20000"}},
+        RecordedLayout{"llama", "Dp2ShardedGradients", "dp2_distopt", 2,
+                       both(kSharded, {"--data-parallel-sharding-strategy", "optim_grads"})},
+        RecordedLayout{"llama", "Dp2Sharded", "dp2_distopt", 2, kSharded},
+        RecordedLayout{"llama", "Tp2Pp2Dp2ShardedRecomputed", "tp2_pp2", 8,
+                       both(both(both(kTp2, kPp2), kSharded),
+                            both(kAllAgainByOne, {"--overlap-grad-reduce", "--overlap-param-gather"}))},
+        RecordedLayout{"llama", "Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
+        RecordedLayout{"llama", "Tp2Pp2Dp2", "tp2_pp2", 8,
+                       both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
+        RecordedLayout{"llama", "Cp2", "tp1", 2, kCp2},
+        RecordedLayout{"llama",
+                       "Cp4AllGather",
+                       "tp1",
+                       4,
+                       {"--context-parallel-size", "4", "--cp-comm-type", "all_gather"}},
+        RecordedLayout{"llama", "Cp2Tp2SpDp2", "tp2_sp", 8,
+                       both(both(kTp2, {"--sequence-parallel", "--use-distributed-optimizer"}),
+                            both(kCp2, {"--cp-comm-type", "a2a"}))},
+        RecordedLayout{"llama", "Tp4MoreRanksThanGroups", "tp1", 4, {"--tensor-model-parallel-size", "4"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 const std::vector<std::string> kTp2Sp = both(kTp2, {"--sequence-parallel"});
@@ -211,21 +214,23 @@ const std::vector<std::string> kExchange = {"--moe-token-dispatcher-type", "allt
 
 INSTANTIATE_TEST_SUITE_P(
     Moe, Trajectory,
-    testing::Values(Layout{"moe", "Tp1", "tp1", 1, {}}, Layout{"moe", "Dp2", "dp2", 2, {}},
-                    Layout{"moe", "Dp2Distributed", "dp2", 2, {"--use-distributed-optimizer"}},
-                    Layout{"moe", "Dp2Recomputed", "dp2", 2, kAgain},
-                    Layout{"moe", "Ep2Dp4ShardedRecomputed", "ep2", 4, both(both(kEp2, kSharded), kAgain)},
-                    Layout{"moe", "Ep2", "ep2", 2, kEp2},
-                    Layout{"moe", "Ep2Exchange", "ep2", 2, both(kEp2, kExchange)},
-                    Layout{"moe", "Ep2Dp4Distributed", "ep2", 4, both(kEp2, {"--use-distributed-optimizer"})},
-                    Layout{"moe", "Tp2Sp", "tp2_sp", 2, kTp2Sp},
-                    Layout{"moe", "Tp2SpExchange", "tp2_sp", 2, both(kTp2Sp, kExchange)},
-                    Layout{"moe", "Tp2SpEp2", "tp2_ep2_sp", 2, both(both(kTp2Sp, kEp2), kEtp1)},
-                    Layout{"moe", "Tp2SpEp2Etp2", "tp2_ep2_sp", 4, both(both(kTp2Sp, kEp2), kExchange)},
-                    Layout{"moe", "Pp2", "pp2", 2, kPp2},
-                    Layout{"moe", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
-                    Layout{"moe", "Cp2Ep2", "ep2", 2, both(kCp2, both(kEp2, kExchange))},
-                    Layout{"moe", "Pp2Ep2", "pp2", 4, both(both(kPp2, kEp2), kExchange)}),
+    testing::Values(
+        RecordedLayout{"moe", "Tp1", "tp1", 1, {}}, RecordedLayout{"moe", "Dp2", "dp2", 2, {}},
+        RecordedLayout{"moe", "Dp2Distributed", "dp2", 2, {"--use-distributed-optimizer"}},
+        RecordedLayout{"moe", "Dp2Recomputed", "dp2", 2, kAllAgainByOne},
+        RecordedLayout{"moe", "Ep2Dp4ShardedRecomputed", "ep2", 4,
+                       both(both(kEp2, kSharded), kAllAgainByOne)},
+        RecordedLayout{"moe", "Ep2", "ep2", 2, kEp2},
+        RecordedLayout{"moe", "Ep2Exchange", "ep2", 2, both(kEp2, kExchange)},
+        RecordedLayout{"moe", "Ep2Dp4Distributed", "ep2", 4, both(kEp2, {"--use-distributed-optimizer"})},
+        RecordedLayout{"moe", "Tp2Sp", "tp2_sp", 2, kTp2Sp},
+        RecordedLayout{"moe", "Tp2SpExchange", "tp2_sp", 2, both(kTp2Sp, kExchange)},
+        RecordedLayout{"moe", "Tp2SpEp2", "tp2_ep2_sp", 2, both(both(kTp2Sp, kEp2), kEtp1)},
+        RecordedLayout{"moe", "Tp2SpEp2Etp2", "tp2_ep2_sp", 4, both(both(kTp2Sp, kEp2), kExchange)},
+        RecordedLayout{"moe", "Pp2", "pp2", 2, kPp2},
+        RecordedLayout{"moe", "Pp2ZbH1", "pp2", 2, both(kPp2, {"--pipeline-schedule", "zb-h1"})},
+        RecordedLayout{"moe", "Cp2Ep2", "ep2", 2, both(kCp2, both(kEp2, kExchange))},
+        RecordedLayout{"moe", "Pp2Ep2", "pp2", 4, both(both(kPp2, kEp2), kExchange)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

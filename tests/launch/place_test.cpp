@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string fault_of(const Environment& env) {
+std::string fault_in(const Environment& env) {
   try {
     const Place place = find_place(env);
     ADD_FAILURE() << "accepted: " << describe(place);
@@ -95,25 +95,25 @@ TEST(Place, TorchrunInsideSlurmAndKubeflowWins) {
 }
 
 TEST(Place, AllFaultsAreListedAtOnce) {
-  const std::string text = fault_of({{"RANK", "x"}, {"MASTER_PORT", "70000"}});
+  const std::string text = fault_in({{"RANK", "x"}, {"MASTER_PORT", "70000"}});
   EXPECT_THAT(text, HasSubstr("RANK must be a whole number from 0"));
   EXPECT_THAT(text, HasSubstr("got 'x'"));
   EXPECT_THAT(text, HasSubstr("WORLD_SIZE is not set"));
   EXPECT_THAT(text, HasSubstr("MASTER_ADDR is not set"));
   EXPECT_THAT(text, HasSubstr("MASTER_PORT must be a whole number from 1 to 65535"));
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
-    EXPECT_THAT(fault_of(without(kTorchrun, name)), HasSubstr(std::string(name) + " is not set")) << name;
+    EXPECT_THAT(fault_in(without(kTorchrun, name)), HasSubstr(std::string(name) + " is not set")) << name;
   }
 }
 
 TEST(Place, ContradictionsAreRefused) {
-  EXPECT_THAT(fault_of(with(kTorchrun, "RANK", "8")), HasSubstr("RANK=8 must be below WORLD_SIZE=8"));
-  EXPECT_THAT(fault_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9"));
-  EXPECT_THAT(fault_of(with(kTorchrun, "LOCAL_RANK", "4")),
+  EXPECT_THAT(fault_in(with(kTorchrun, "RANK", "8")), HasSubstr("RANK=8 must be below WORLD_SIZE=8"));
+  EXPECT_THAT(fault_in(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9"));
+  EXPECT_THAT(fault_in(with(kTorchrun, "LOCAL_RANK", "4")),
               HasSubstr("LOCAL_RANK=4 must be below the 4 ranks"));
-  EXPECT_THAT(fault_of(with(kTorchrun, "WORLD_SIZE", "99999999999999999999")),
+  EXPECT_THAT(fault_in(with(kTorchrun, "WORLD_SIZE", "99999999999999999999")),
               HasSubstr("WORLD_SIZE must be"));
-  EXPECT_THAT(fault_of(with(kTorchrun, "RANK", "-1")), HasSubstr("got '-1'"));
+  EXPECT_THAT(fault_in(with(kTorchrun, "RANK", "-1")), HasSubstr("got '-1'"));
 }
 
 TEST(Place, KubeflowAddressesNodes) {
@@ -129,9 +129,9 @@ TEST(Place, KubeflowAddressesNodes) {
   EXPECT_EQ(place.local_size, 1);
   EXPECT_EQ(place.master_address, "job-master-0");
   EXPECT_EQ(place.master_port, 23456);
-  EXPECT_THAT(fault_of(with(pod, "PET_NPROC_PER_NODE", "8")), HasSubstr("colonnade launch"));
-  EXPECT_THAT(fault_of(with(pod, "PET_NNODES", "2:4")), HasSubstr("PET_NNODES"));
-  EXPECT_THAT(fault_of(without(pod, "PET_MASTER_ADDR")), HasSubstr("PET_MASTER_ADDR is not set"));
+  EXPECT_THAT(fault_in(with(pod, "PET_NPROC_PER_NODE", "8")), HasSubstr("colonnade launch"));
+  EXPECT_THAT(fault_in(with(pod, "PET_NNODES", "2:4")), HasSubstr("PET_NNODES"));
+  EXPECT_THAT(fault_in(without(pod, "PET_MASTER_ADDR")), HasSubstr("PET_MASTER_ADDR is not set"));
 
   // Its older jobs set RANK and WORLD_SIZE per pod and no LOCAL_RANK.
   const Environment old = {{"RANK", "1"},
@@ -141,7 +141,7 @@ TEST(Place, KubeflowAddressesNodes) {
                            {"PET_NPROC_PER_NODE", "auto"},
                            {"PET_NNODES", "2"}};
   EXPECT_EQ(find_place(old).local_rank, 0);
-  EXPECT_THAT(fault_of(with(old, "PET_NNODES", "1")), HasSubstr("LOCAL_RANK is not set"));
+  EXPECT_THAT(fault_in(with(old, "PET_NNODES", "1")), HasSubstr("LOCAL_RANK is not set"));
 }
 
 TEST(Place, SlurmTasks) {
@@ -160,10 +160,10 @@ TEST(Place, SlurmTasks) {
   const Place one_machine = find_place(with(kSlurm, "SLURM_NODELIST", "gpu003"));
   EXPECT_EQ(one_machine.master_address, "127.0.0.1");
   EXPECT_TRUE(one_machine.one_machine());
-  EXPECT_THAT(fault_of(without(kSlurm, "SLURM_NODELIST")), HasSubstr("SLURM_STEP_NODELIST"));
-  EXPECT_THAT(fault_of(without(kSlurm, "SLURM_JOB_ID")), HasSubstr("SLURM_JOB_ID"));
-  EXPECT_THAT(fault_of(without(kSlurm, "SLURM_LOCALID")), HasSubstr("SLURM_LOCALID is not set"));
-  EXPECT_THAT(fault_of(with(kSlurm, "SLURM_NODELIST", "gpu[3-1]")), HasSubstr("3-1"));
+  EXPECT_THAT(fault_in(without(kSlurm, "SLURM_NODELIST")), HasSubstr("SLURM_STEP_NODELIST"));
+  EXPECT_THAT(fault_in(without(kSlurm, "SLURM_JOB_ID")), HasSubstr("SLURM_JOB_ID"));
+  EXPECT_THAT(fault_in(without(kSlurm, "SLURM_LOCALID")), HasSubstr("SLURM_LOCALID is not set"));
+  EXPECT_THAT(fault_in(with(kSlurm, "SLURM_NODELIST", "gpu[3-1]")), HasSubstr("3-1"));
 }
 
 TEST(Place, SlurmSaysHowManyRanksAMachineHas) {

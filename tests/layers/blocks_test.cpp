@@ -10,7 +10,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::int64_t kBatch = 2, kHeads = 8, kHead = 6, kSequence = 32;
+constexpr std::int64_t kBatch = 2, kHeads = 8, kHead = 6, kBlockSequence = 32;
 constexpr double kScale = 0.4;
 
 struct Kind {
@@ -24,7 +24,7 @@ void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << " " << 
 
 /// Documents of the samples begin at other places; true = hidden, [b, 1, s, s].
 Tensor documents() {
-  const Tensor at = at::arange(kSequence, test::options(at::kLong));
+  const Tensor at = at::arange(kBlockSequence, test::options(at::kLong));
   const Tensor document =
       at::stack({(at >= 5).to(at::kLong) + (at >= 21), (at >= 16).to(at::kLong) + (at >= 30)});
   return document.unsqueeze(2).ne(document.unsqueeze(1)).unsqueeze(1);
@@ -52,29 +52,30 @@ Tensor samples() { return at::tensor({5, 1000000007}, test::options(at::kLong));
 
 /// What is left of each weight of the whole.
 Tensor left_of_weights(double dropout) {
-  const Tensor all = at::ones({kBatch, kHeads, kSequence, kSequence}, test::options(at::kDouble));
+  const Tensor all = at::ones({kBatch, kHeads, kBlockSequence, kBlockSequence}, test::options(at::kDouble));
   return ops::attention_dropout(all, dropout,
                                 {.key = dropout_stream(kSeed, "layer"),
                                  .samples = samples(),
-                                 .sequence_length = kSequence,
+                                 .sequence_length = kBlockSequence,
                                  .hidden_size = kHeads});
 }
 
 /// Output and gradients of q, k, v under the probe, from all scores.
-std::vector<Tensor> defined(const std::vector<Tensor>& qkv, const Masks& masks, const Scores& through,
-                            const Tensor& probe) {
+std::vector<Tensor> defined_scores(const std::vector<Tensor>& qkv, const Masks& masks, const Scores& through,
+                                   const Tensor& probe) {
   std::vector<Tensor> leaves;
   for (const Tensor& x : qkv) leaves.push_back(x.clone().set_requires_grad(true));
   const std::int64_t repeat = kHeads / qkv[1].size(1);
   const Tensor k = leaves[1].repeat_interleave(repeat, 1), v = leaves[2].repeat_interleave(repeat, 1);
-  const Tensor query = at::arange(kSequence, test::options(at::kLong)).unsqueeze(1), key = query.t();
-  Tensor hidden = (key > query).view({1, 1, kSequence, kSequence});
+  const Tensor query = at::arange(kBlockSequence, test::options(at::kLong)).unsqueeze(1), key = query.t();
+  Tensor hidden = (key > query).view({1, 1, kBlockSequence, kBlockSequence});
   if (masks.window > 0) hidden = hidden.logical_or(key < query - masks.window);
   if (masks.documents) hidden = hidden.logical_or(documents());
   Tensor scores = at::matmul(leaves[0], k.transpose(-1, -2)) * kScale;
   if (through.softcap > 0) scores = through.softcap * (scores / through.softcap).tanh();
   const Tensor weights = scores.masked_fill(hidden, -1e300).softmax(-1) * left_of_weights(through.dropout);
-  const Tensor y = at::matmul(weights, v).permute({2, 0, 1, 3}).reshape({kSequence, kBatch, kHeads * kHead});
+  const Tensor y =
+      at::matmul(weights, v).permute({2, 0, 1, 3}).reshape({kBlockSequence, kBatch, kHeads * kHead});
   y.backward(probe);
   return {y.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
 }
@@ -82,7 +83,7 @@ std::vector<Tensor> defined(const std::vector<Tensor>& qkv, const Masks& masks, 
 /// The tokens of one context rank.
 Tensor part(const Tensor& whole, std::int64_t dim, const comm::Group& cp) {
   std::vector<Tensor> parts;
-  for (const plan::Chunk& chunk : plan::context_chunks(kSequence, cp.rank(), cp.size()))
+  for (const plan::Chunk& chunk : plan::context_chunks(kBlockSequence, cp.rank(), cp.size()))
     parts.push_back(whole.narrow(dim, chunk.begin, chunk.length));
   return at::cat(parts, dim);
 }
@@ -95,11 +96,11 @@ void expect_the_whole(const Kind& kind, const Masks& masks, const Scores& throug
   parallel.cp_comm_type = {kind.name};
   parallel.hierarchical_context_parallel_sizes = kind.levels;
   const auto random = [](const char* name, std::int64_t heads) {
-    return test::named_random(name, {kBatch, heads, kSequence, kHead});
+    return test::named_random(name, {kBatch, heads, kBlockSequence, kHead});
   };
   const std::vector<Tensor> qkv{random("q", kHeads), random("k", kind.groups), random("v", kind.groups)};
-  const Tensor probe = test::named_random("probe", {kSequence, kBatch, kHeads * kHead});
-  const auto expected = defined(qkv, masks, through, probe);
+  const Tensor probe = test::named_random("probe", {kBlockSequence, kBatch, kHeads * kHead});
+  const auto expected = defined_scores(qkv, masks, through, probe);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     config::Model model;
     model.num_attention_heads = kHeads;

@@ -8,7 +8,7 @@ namespace {
 
 using at::Tensor;
 
-config::Model model_of(bool positions, double dropout) {
+config::Model embedding_model(bool positions, double dropout) {
   config::Model m;
   m.num_layers = 1;
   m.hidden_size = m.ffn_hidden_size = m.kv_channels = 12;
@@ -33,7 +33,7 @@ test::MakeBlock embedding(const config::Model& model) {
 }
 
 /// Tokens [b, s] with repeats, first and last of the vocabulary among them.
-tensor::Batch batch_of(const Tensor& position_ids) {
+tensor::Batch batch_with(const Tensor& position_ids) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
   Tensor tokens = at::randint(0, 37, {2, 8}, generator, at::kLong);
   tokens[0][0] = tokens[1][7] = 36;
@@ -56,21 +56,22 @@ void expect_look_ups(const config::Model& model, const tensor::Batch& batch, con
   test::expect_in_every_split(embedding(model), {}, {.batch = batch}, expected);
 }
 
-TEST(Embedding, LooksUpTheWholeTable) { expect_look_ups(model_of(false, 0), batch_of({}), {}); }
+TEST(Embedding, LooksUpTheWholeTable) { expect_look_ups(embedding_model(false, 0), batch_with({}), {}); }
 
 TEST(Embedding, AddsLearnedPositions) {
-  expect_look_ups(model_of(true, 0), batch_of({}), at::arange(8, test::options(at::kLong)).expand({2, 8}));
+  expect_look_ups(embedding_model(true, 0), batch_with({}),
+                  at::arange(8, test::options(at::kLong)).expand({2, 8}));
 }
 
 TEST(Embedding, AddsTheGivenPositions) {
   const Tensor places =
       at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 9, 8, 7, 0, 1, 0, 1, 2}, test::options(at::kLong)).view({2, 8});
-  expect_look_ups(model_of(true, 0), batch_of(places), places);
+  expect_look_ups(embedding_model(true, 0), batch_with(places), places);
 }
 
 TEST(Embedding, DropsTheSameElementsInEveryLayout) {
-  const auto model = model_of(true, 0.3);
-  const auto batch = batch_of({});
+  const auto model = embedding_model(true, 0.3);
+  const auto batch = batch_with({});
   const auto expected = test::unsplit(embedding(model), {}, {.batch = batch});
   const double kept = (expected.y != 0).to(at::kDouble).mean().item<double>();
   EXPECT_NEAR(kept, 0.7, 0.12);
@@ -78,10 +79,10 @@ TEST(Embedding, DropsTheSameElementsInEveryLayout) {
 }
 
 TEST(Embedding, DropsNothingInEvaluation) {
-  const auto batch = batch_of({});
+  const auto batch = batch_with({});
   const tensor::Pass pass{.batch = batch, .training = false};
-  const auto got = test::unsplit(embedding(model_of(true, 0.3)), {}, pass);
-  const auto expected = test::unsplit(embedding(model_of(true, 0)), {}, pass);
+  const auto got = test::unsplit(embedding(embedding_model(true, 0.3)), {}, pass);
+  const auto expected = test::unsplit(embedding(embedding_model(true, 0)), {}, pass);
   EXPECT_TRUE(at::equal(got.y, expected.y));
 }
 

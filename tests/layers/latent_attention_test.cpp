@@ -10,7 +10,7 @@ using at::Tensor;
 
 constexpr std::int64_t kS = 8, kB = 2;
 
-config::Model model_of(std::int64_t q_lora_rank, bool norms) {
+config::Model latent_model(std::int64_t q_lora_rank, bool norms) {
   config::Model m;
   m.num_layers = 2;
   m.hidden_size = 24;
@@ -33,13 +33,13 @@ config::Model model_of(std::int64_t q_lora_rank, bool norms) {
   return m;
 }
 
-std::shared_ptr<const ops::RotaryTable> table_of(const config::Model& m) {
+std::shared_ptr<const ops::RotaryTable> latent_table(const config::Model& m) {
   return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, kS, test::device()));
 }
 
 /// x [s, b, n, 4] with each pair of neighbours (a, b) as a + ib times exp(i angle).
 Tensor turned(const Tensor& x, const config::Model& m) {
-  const auto table = table_of(m);
+  const auto table = latent_table(m);
   const Tensor angle =
       at::complex(table->cos.to(at::kDouble), table->sin.to(at::kDouble)).view({kS, 1, 1, 2});
   return at::view_as_real(at::view_as_complex(x.unflatten(-1, {2, 2}).contiguous()) * angle).flatten(-2);
@@ -71,11 +71,11 @@ Tensor definition(const config::Model& m, const Tensor& x, const test::Weights& 
   return at::matmul(y.permute({2, 0, 1, 3}).reshape({kS, kB, 28}), w("linear_proj.weight").t());
 }
 
-test::MakeBlock attention(const config::Model& model) {
+test::MakeBlock latent_attention(const config::Model& model) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto params = plan::layer_params(model, parallel, 0);
     const auto part = std::make_shared<LatentAttention>(
-        std::get<plan::LatentAttentionParams>(params.attention), model, context, table_of(model), 0);
+        std::get<plan::LatentAttentionParams>(params.attention), model, context, latent_table(model), 0);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     return std::make_unique<test::FunctionBlock>(
@@ -83,7 +83,7 @@ test::MakeBlock attention(const config::Model& model) {
   };
 }
 
-void check(const config::Model& m, double scale) {
+void check_latent(const config::Model& m, double scale) {
   std::vector<plan::ParamSpec> specs;
   plan::for_each(plan::layer_params(m, {}, 0), [&](const plan::ParamSpec& spec) {
     if (spec.name.find(".self_attention.") != std::string::npos) specs.push_back(spec);
@@ -92,23 +92,25 @@ void check(const config::Model& m, double scale) {
   const auto expected = test::defined(
       specs, x, [&](const Tensor& in, const test::Weights& w) { return definition(m, in, w, scale); });
   const tensor::Batch batch;
-  test::expect_in_every_split(attention(m), x, {.batch = batch}, expected);
+  test::expect_in_every_split(latent_attention(m), x, {.batch = batch}, expected);
 }
 
 TEST(LatentAttention, WithNormedVectorsFollowsItsDefinition) {
-  check(model_of(11, true), 1 / std::sqrt(10.0));
+  check_latent(latent_model(11, true), 1 / std::sqrt(10.0));
 }
 
-TEST(LatentAttention, WithoutAVectorOfQueriesOrNorms) { check(model_of(0, false), 1 / std::sqrt(10.0)); }
+TEST(LatentAttention, WithoutAVectorOfQueriesOrNorms) {
+  check_latent(latent_model(0, false), 1 / std::sqrt(10.0));
+}
 
 TEST(LatentAttention, ScalesScoresForYarn) {
-  config::Model m = model_of(11, true);
+  config::Model m = latent_model(11, true);
   m.position_embedding = config::PositionEmbedding::kYarn;
   m.rotary_scaling_factor = 4;
   m.mscale_all_dim = 0.7;
   m.yarn_original_max_position_embeddings = 32;
   const double mscale = 1 + 0.07 * std::log(4.0);
-  check(m, mscale * mscale / std::sqrt(10.0));
+  check_latent(m, mscale * mscale / std::sqrt(10.0));
 }
 
 }  // namespace

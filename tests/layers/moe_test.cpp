@@ -14,9 +14,9 @@
 namespace colonnade::layers {
 namespace {
 
-using test::Tensor;
+using at::Tensor;
 
-constexpr std::int64_t kSequence = 8, kBatch = 2, kHidden = 12, kExperts = 4;
+constexpr std::int64_t kMoeSequence = 8, kMoeBatch = 2, kHidden = 12, kExperts = 4;
 
 config::Model model(config::TokenDispatcher dispatcher) {
   config::Model m;
@@ -125,8 +125,8 @@ Tensor spread(const tensor::Parameter& p) {
 /// Every rank has its own tokens, together those of x: the outcomes, put together, are those of one rank.
 void expect_in_cut(const Cut& cut, const config::Model& m) {
   SCOPED_TRACE(text(cut));
-  const std::int64_t sequence = kSequence * cut.world / cut.tp;  // data ranks lie one after the other
-  const Tensor x = test::named_random("x", {sequence, kBatch, kHidden});
+  const std::int64_t sequence = kMoeSequence * cut.world / cut.tp;  // data ranks lie one after the other
+  const Tensor x = test::named_random("x", {sequence, kMoeBatch, kHidden});
   const auto all = plan::layer_params(m, {}, 0);
   const auto& specs = std::get<plan::MoeParams>(all.mlp);
   std::vector<plan::ParamSpec> list;
@@ -207,7 +207,7 @@ TEST(Moe, CountsTokensOfEachExpert) {
   const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
   Router router(params, m, {.options = test::options(at::kDouble)});
   test::randomize({router.weight.get()});
-  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
   tensor::Report report;
   const tensor::Batch none;
   const auto all = [](const Tensor& experts) { return at::bincount(experts.reshape(-1), {}, kExperts + 1); };
@@ -233,14 +233,14 @@ TEST(Moe, RoutersReadNoiseInTrainingAlone) {
   const auto params = std::get<plan::MoeParams>(plan::layer_params(plain, {}, 0).mlp);
   const Context context{.options = test::options(at::kDouble)};
   tensor::Batch batch;
-  batch.set("samples", at::arange(kBatch, at::kLong) + 7);
+  batch.set("samples", at::arange(kMoeBatch, at::kLong) + 7);
   const tensor::Pass training{.batch = batch}, evaluation{.batch = batch, .training = false};
   const auto scores = [&](const config::Model& m, const Tensor& x, const tensor::Pass& pass) {
     Router router(params, m, context);
     test::randomize({router.weight.get()});
     return router.forward(x, pass).scores.detach();
   };
-  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
   const auto key =
       dropout_key(dropout_stream(context.seed, params.router.name), SharedRows(context), x, training);
   EXPECT_TRUE(at::equal(scores(noisy, x, training), scores(plain, ops::jitter(x, 0.5, key), training)));
@@ -257,7 +257,7 @@ TEST(Moe, ARouterOf16BitInputsThinksInFp32) {
   Router router(params, m, {.options = test::options(at::kBFloat16)});
   test::randomize({router.weight.get()});
   router.weight->main_grad = at::zeros(router.weight->value.sizes(), at::kFloat);
-  const Tensor x = test::named_random("x", {64, kBatch, kWide}).to(at::kBFloat16).set_requires_grad(true);
+  const Tensor x = test::named_random("x", {64, kMoeBatch, kWide}).to(at::kBFloat16).set_requires_grad(true);
   const tensor::Batch none;
   const ops::Routing routing = router.forward(x, {.batch = none});
 
@@ -284,7 +284,7 @@ TEST(Moe, SharedExpertsBesideTheExchangeGiveEqualBits) {
     SCOPED_TRACE(text(cut));
     config::Model m = model(config::TokenDispatcher::kAllToAll);
     m.moe.shared_expert_gate = true;
-    const Tensor x = test::named_random("x", {kSequence * cut.world / cut.tp, kBatch, kHidden});
+    const Tensor x = test::named_random("x", {kMoeSequence * cut.world / cut.tp, kMoeBatch, kHidden});
     on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
       const auto outcome = [&](bool beside) {
         config::Model one = m;
@@ -326,7 +326,7 @@ std::vector<std::string> calls_about_rows(bool beside) {
   std::vector<tensor::Parameter*> parameters;
   moe.add_parameters(parameters);
   for (tensor::Parameter* p : parameters) p->main_grad = at::empty_like(p->value);
-  const Tensor x = at::empty({kSequence, kBatch, kHidden}, context.options).set_requires_grad(true);
+  const Tensor x = at::empty({kMoeSequence, kMoeBatch, kHidden}, context.options).set_requires_grad(true);
   const tensor::Batch none;
   const Tensor y = moe.forward(x, {.batch = none});
   y.backward(at::empty_like(y));
@@ -359,7 +359,7 @@ TEST(Moe, LossesAreTheirFormulas) {
   Router router(params, m, context);
   test::randomize({router.weight.get()});
   router.expert_bias->value.copy_(at::tensor({0.0, 0.4, -0.3, 0.1}, at::kDouble));
-  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
   const double k = 2, experts = kExperts, scale = 3;
 
   const Tensor w = test::whole_value(params.router).set_requires_grad(true);
@@ -369,8 +369,8 @@ TEST(Moe, LossesAreTheirFormulas) {
   const auto balance = [&](const Tensor& p, const Tensor& f, double tokens) {
     return (p * f).sum() * experts / (k * tokens * tokens);
   };
-  const Tensor aux = balance(shares.sum(0).sum(0), best.sum(0).sum(0), kSequence * kBatch);
-  const Tensor by_sequence = balance(shares.sum(0), best.sum(0), kSequence) / kBatch;
+  const Tensor aux = balance(shares.sum(0).sum(0), best.sum(0).sum(0), kMoeSequence * kMoeBatch);
+  const Tensor by_sequence = balance(shares.sum(0), best.sum(0), kMoeSequence) / kMoeBatch;
   const Tensor z = logits.logsumexp(-1).square().mean();
   (scale * (0.5 * aux + 0.25 * by_sequence + 0.125 * z)).backward();
 
@@ -396,8 +396,8 @@ TEST(Moe, TheLossOverAStepIsItsFormula) {
   const plan::ParamSpec spec = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp).router;
   for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 1, 2, 2}, Cut{2, 2, 1, 4}}) {
     SCOPED_TRACE(text(cut));
-    const std::int64_t tokens = kSequence * cut.world / cut.tp;
-    const Tensor x = test::named_random("x", {tokens, kBatch, kHidden});
+    const std::int64_t tokens = kMoeSequence * cut.world / cut.tp;
+    const Tensor x = test::named_random("x", {tokens, kMoeBatch, kHidden});
     const Tensor w = test::whole_value(spec).set_requires_grad(true);
     const Tensor shares = at::matmul(x, w.t()).softmax(-1);  // [s, micro-batch, e]
     const Tensor best = at::zeros_like(shares).scatter(-1, std::get<1>(shares.topk(2, -1)), 1.0).sum(0);
@@ -434,7 +434,7 @@ TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
   m.moe.router_score_function = config::RouterScore::kSigmoid;
   m.moe.router_enable_expert_bias = true;
   m.moe.router_bias_update_rate = 0.25;
-  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
   const Tensor w = test::whole_value(std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp).router);
   const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid();
   Tensor bias = at::zeros({kExperts}, at::kDouble);

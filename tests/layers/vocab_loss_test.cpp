@@ -8,7 +8,7 @@ namespace {
 
 using at::Tensor;
 
-config::Model model_of(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden) {
+config::Model loss_model(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden) {
   config::Model m;
   m.num_layers = 1;
   m.hidden_size = hidden;
@@ -46,7 +46,7 @@ Tensor bent(const Tensor& logits, double cap) { return cap > 0 ? cap * (logits /
 
 void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, double size, double cap = 0) {
   SCOPED_TRACE(fmt::format("vocabulary {} divisor {} cap {}", vocabulary, divisor, cap));
-  const auto model = model_of(vocabulary, divisor, hidden);
+  const auto model = loss_model(vocabulary, divisor, hidden);
   const Tensor labels = labels_of(2, 8, vocabulary);
   const Tensor x = size * test::named_random("x", {8, 2, hidden});
   const auto spec = plan::embedding_params(model, {}).word;
@@ -76,7 +76,7 @@ TEST(VocabLoss, CapsTheLogitsOfEveryRank) {
 TEST(VocabLoss, Hidden512) { check(1031, 128, 512, 1); }
 
 void expect_logits(double cap) {
-  const auto model = model_of(131, 1, 12);
+  const auto model = loss_model(131, 1, 12);
   const Tensor x = test::named_random("x", {8, 2, 12});
   const auto spec = plan::embedding_params(model, {}).word;
   const Tensor expected = bent(at::matmul(x, test::whole_value(spec).t()).transpose(0, 1), cap);

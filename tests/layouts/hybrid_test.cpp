@@ -31,8 +31,8 @@ const std::string kBalanced =
 constexpr const char* kOneRank = "--hybrid-context-parallel ";
 
 /// With `reference`, of one rank: nothing, whole samples with masks of documents.
-void expect_agreement(const std::string& model, int world, const std::string& cut,
-                      const std::string& reference = "") {
+void expect_hybrid_agreement(const std::string& model, int world, const std::string& cut,
+                             const std::string& reference = "") {
   SCOPED_TRACE(fmt::format("{} ranks: {}{}", world, model, cut));
   const config::Run whole = settings(1, words(kSmall + kDocuments + model + reference));
   const config::Run shared =
@@ -49,8 +49,9 @@ void expect_agreement(const std::string& model, int world, const std::string& cu
 
 TEST(Hybrid, EveryExchangeAgreesWithOneRank) {
   for (const char* kind : {"p2p", "all_gather", "a2a", "p2p a2a"}) {
-    expect_agreement(kUntied, 4, fmt::format("--max-seqlen-per-dp-cp-rank 16 --cp-comm-type {}", kind));
-    expect_agreement(kTied, 8, fmt::format("--max-seqlen-per-dp-cp-rank 8 --cp-comm-type {}", kind));
+    expect_hybrid_agreement(kUntied, 4,
+                            fmt::format("--max-seqlen-per-dp-cp-rank 16 --cp-comm-type {}", kind));
+    expect_hybrid_agreement(kTied, 8, fmt::format("--max-seqlen-per-dp-cp-rank 8 --cp-comm-type {}", kind));
   }
 }
 
@@ -68,7 +69,7 @@ TEST(Hybrid, EveryOtherCutMayStandBeside) {
         "--use-distributed-optimizer --num-distributed-optimizer-instances 2",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
         "--recompute-granularity selective --recompute-modules core_attn"})
-    expect_agreement(kUntied, 8, tokens + cut);
+    expect_hybrid_agreement(kUntied, 8, tokens + cut);
 }
 
 TEST(Hybrid, EveryReductionLeftOutIsSeen) {
@@ -103,12 +104,14 @@ TEST(Hybrid, EveryReductionLeftOutIsSeen) {
 
 TEST(Hybrid, EveryAttentionMayBeShared) {
   const std::string cut = "--max-seqlen-per-dp-cp-rank 16 ";
-  expect_agreement(kLatent, 4, cut);
-  expect_agreement(std::string(kUntied) + "--window-size 5,0 ", 4, cut);
-  expect_agreement(std::string(kUntied) + "--softmax-type learnable ", 4, cut + "--cp-comm-type p2p a2a");
+  expect_hybrid_agreement(kLatent, 4, cut);
+  expect_hybrid_agreement(std::string(kUntied) + "--window-size 5,0 ", 4, cut);
+  expect_hybrid_agreement(std::string(kUntied) + "--softmax-type learnable ", 4,
+                          cut + "--cp-comm-type p2p a2a");
   for (const char* kind : {"a2a", "p2p", "all_gather"})
-    expect_agreement(std::string(kUntied) + "--attn-logit-softcapping 0.5 --final-logit-softcapping 2 ", 4,
-                     cut + "--cp-comm-type " + kind);
+    expect_hybrid_agreement(
+        std::string(kUntied) + "--attn-logit-softcapping 0.5 --final-logit-softcapping 2 ", 4,
+        cut + "--cp-comm-type " + kind);
 }
 
 TEST(Hybrid, ExpertsMayBeShared) {
@@ -121,8 +124,8 @@ TEST(Hybrid, ExpertsMayBeShared) {
         "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2 --moe-shared-expert-overlap",
         "--expert-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
         "--recompute-num-layers 1"}) {
-    expect_agreement(kExperts, 8, tokens + cut);
-    expect_agreement(kBalanced, 8, tokens + cut, kOneRank);
+    expect_hybrid_agreement(kExperts, 8, tokens + cut);
+    expect_hybrid_agreement(kBalanced, 8, tokens + cut, kOneRank);
   }
 }
 
@@ -130,13 +133,13 @@ TEST(Hybrid, WhatIsDroppedIsThatOfTheSample) {
   const std::string drops = "--hidden-dropout 0.1 --attention-dropout 0.1 ";
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   for (const char* kind : {"p2p", "all_gather", "a2a"})
-    expect_agreement(kTied + drops, 4, tokens + "--cp-comm-type " + kind);
+    expect_hybrid_agreement(kTied + drops, 4, tokens + "--cp-comm-type " + kind);
   for (const char* cut :
        {"--tensor-model-parallel-size 2 --sequence-parallel", "--pipeline-model-parallel-size 2",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"})
-    expect_agreement(kUntied + drops, 8, tokens + cut);
-  expect_agreement(kExperts + drops + "--moe-input-jitter-eps 0.2 ", 4,
-                   tokens + "--expert-model-parallel-size 2");
+    expect_hybrid_agreement(kUntied + drops, 8, tokens + cut);
+  expect_hybrid_agreement(kExperts + drops + "--moe-input-jitter-eps 0.2 ", 4,
+                          tokens + "--expert-model-parallel-size 2");
 }
 
 TEST(Hybrid, WhatCountsOnEqualPassesMayStandBeside) {
@@ -152,16 +155,16 @@ TEST(Hybrid, WhatCountsOnEqualPassesMayStandBeside) {
         "--overlap-param-gather --pipeline-model-parallel-size 2",
         "--overlap-grad-reduce --ddp-bucket-size 3000",
         "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"})
-    expect_agreement(std::string(kUntied) + "--num-layers 4 ", 8, tokens + cut);
+    expect_hybrid_agreement(std::string(kUntied) + "--num-layers 4 ", 8, tokens + cut);
 }
 
 TEST(Hybrid, FurtherTokensCountAsThoseOfTheSample) {
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   const std::string two = std::string(kUntied) + "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 ";
-  expect_agreement(two, 1, "");
-  expect_agreement(two, 4, tokens);
-  expect_agreement(kFurther, 8, tokens + "--tensor-model-parallel-size 2 --sequence-parallel");
-  expect_agreement(two, 8, tokens + "--pipeline-model-parallel-size 2");
+  expect_hybrid_agreement(two, 1, "");
+  expect_hybrid_agreement(two, 4, tokens);
+  expect_hybrid_agreement(kFurther, 8, tokens + "--tensor-model-parallel-size 2 --sequence-parallel");
+  expect_hybrid_agreement(two, 8, tokens + "--pipeline-model-parallel-size 2");
 }
 
 TEST(Hybrid, AllOfItMayStandTogether) {
@@ -169,16 +172,16 @@ TEST(Hybrid, AllOfItMayStandTogether) {
   const std::string cut =
       "--max-seqlen-per-dp-cp-rank 16 --expert-model-parallel-size 2 --use-megatron-fsdp "
       "--data-parallel-sharding-strategy optim_grads_params ";
-  expect_agreement(kBalanced + model, 4, cut, kOneRank);
-  expect_agreement(kBalanced + model, 8,
-                   cut + "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
-                   kOneRank);
+  expect_hybrid_agreement(kBalanced + model, 4, cut, kOneRank);
+  expect_hybrid_agreement(kBalanced + model, 8,
+                          cut + "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+                          kOneRank);
 }
 
 TEST(Hybrid, OneRankAndFewSequencesAreCasesOfIt) {
-  expect_agreement(kUntied, 1, "");
-  expect_agreement(kUntied, 2, "");
-  expect_agreement(std::string(kUntied) + "--global-batch-size 4 ", 4, "");
+  expect_hybrid_agreement(kUntied, 1, "");
+  expect_hybrid_agreement(kUntied, 2, "");
+  expect_hybrid_agreement(std::string(kUntied) + "--global-batch-size 4 ", 4, "");
 }
 
 }  // namespace

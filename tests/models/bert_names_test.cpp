@@ -3,51 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <set>
 
-#include "colonnade/base/error.h"
-#include "colonnade/base/files.h"
-#include "colonnade/config/derive.h"
-#include "colonnade/config/parse.h"
-#include "colonnade/models/hf/config.h"
-#include "colonnade/models/hf/names.h"
-#include "colonnade/plan/params/gpt.h"
+#include "models/names_support.h"
 
 namespace colonnade::models::hf {
 namespace {
 
+using namespace test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
-
-nlohmann::json config_in(const std::string& folder) {
-  return nlohmann::json::parse(read_file(std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/config.json"));
-}
-
-config::Run run_from(const nlohmann::json& config) {
-  config::Run run;
-  config::fill(run, settings_of(config, "test"), "test");
-  config::derive(run);
-  return run;
-}
-
-config::Run run_of(const std::string& folder) { return run_from(config_in(folder)); }
-
-std::set<std::string> names_of(const config::Run& run) {
-  std::set<std::string> names;
-  for (const auto& spec : plan::model_params(run.model, run.parallel))
-    for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
-  return names;
-}
-
-std::string refusal(const char* folder, const nlohmann::json& change) {
-  auto config = config_in(folder);
-  config.update(change);
-  try {
-    settings_of(config, "x/config.json");
-    return "";
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-}
 
 TEST(BertNames, OfBertSaysItsHeads) {
   EXPECT_THAT(refusal("bert", {{"hidden_act", "relu"}}), HasSubstr("hidden_act must be gelu; got relu"));

@@ -7,18 +7,13 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <set>
 
-#include "colonnade/base/error.h"
-#include "colonnade/base/files.h"
-#include "colonnade/config/derive.h"
-#include "colonnade/config/parse.h"
-#include "colonnade/models/hf/config.h"
-#include "colonnade/plan/params/gpt.h"
+#include "models/names_support.h"
 
 namespace colonnade::models::hf {
 namespace {
 
+using namespace test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
 constexpr std::pair<const char*, Family> kFolders[] = {
@@ -27,30 +22,6 @@ constexpr std::pair<const char*, Family> kFolders[] = {
     {"gpt2", Family::kGpt2},     {"qwen3_moe", Family::kQwen3Moe}, {"gpt_oss", Family::kGptOss},
     {"gemma2", Family::kGemma2}, {"gemma3_text", Family::kGemma3}, {"deepseek_v3", Family::kDeepseekV3},
     {"t5", Family::kT5},         {"bert", Family::kBert}};
-
-std::string path_of(const std::string& folder, const std::string& file) {
-  return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
-}
-
-nlohmann::json config_in(const std::string& folder, const std::string& file = "config.json") {
-  return nlohmann::json::parse(read_file(path_of(folder, file)));
-}
-
-config::Run run_from(const nlohmann::json& config) {
-  config::Run run;
-  config::fill(run, settings_of(config, "test"), "test");
-  config::derive(run);
-  return run;
-}
-
-config::Run run_of(const std::string& folder) { return run_from(config_in(folder)); }
-
-std::set<std::string> names_of(const config::Run& run) {
-  std::set<std::string> names;
-  for (const auto& spec : plan::model_params(run.model, run.parallel))
-    for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
-  return names;
-}
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
@@ -385,17 +356,6 @@ TEST(Family, OfGptOssAndGemmaFollowsEverySwitch) {
 }
 
 /// What settings_of says against `change` of a folder's config.json; "" when it takes it.
-std::string refusal(const char* folder, const nlohmann::json& change) {
-  auto config = config_in(folder);
-  config.update(change);
-  try {
-    settings_of(config, "x/config.json");
-    return "";
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-}
-
 TEST(HfConfig, WithWindowsOfSomeLayersIsRefused) {
   const nlohmann::json window = {{"use_sliding_window", true}, {"sliding_window", 8}};
   const nlohmann::json none = {{"layer_types", nullptr}};

@@ -13,7 +13,7 @@ using test::distance;
 
 constexpr double kBound = 1.25, kOffset = 0.5;
 
-Tensor definition(const Tensor& z, Activation kind) {
+Tensor defined_activation(const Tensor& z, Activation kind) {
   if (kind == Activation::kQuickGeglu) {
     const Tensor pairs = z.unflatten(-1, {-1, 2});
     const Tensor gate = pairs.select(-1, 0).clamp_max(kBound);
@@ -66,7 +66,7 @@ TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
         const auto bias = test::parameter(test::random({74}, type));
         const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
         const Tensor bias_ref = bias->value.detach().to(at::kDouble).set_requires_grad(true);
-        const Tensor ref = definition(with_bias ? x_ref + bias_ref : x_ref, kind);
+        const Tensor ref = defined_activation(with_bias ? x_ref + bias_ref : x_ref, kind);
         const Tensor probe = test::random(ref.sizes());
         const auto expected = test::gradients(ref, probe, {x_ref, bias_ref});
 

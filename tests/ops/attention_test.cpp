@@ -10,7 +10,7 @@ namespace {
 using at::Tensor;
 using test::distance;
 
-struct Case {
+struct AttentionCase {
   std::int64_t b = 2, n = 4, g = 4, s = 17, t = 17;
   bool causal = true;
   std::int64_t window = 0;
@@ -22,7 +22,7 @@ struct Case {
   std::int64_t value = 8;  ///< channels of a head of values; queries and keys have 8
 };
 
-Tensor hidden(const Case& c, const Tensor& mask) {
+Tensor hidden(const AttentionCase& c, const Tensor& mask) {
   const Tensor query = at::arange(c.t - c.s, c.t, test::options(at::kLong)).unsqueeze(1);
   const Tensor key = at::arange(c.t, test::options(at::kLong)).unsqueeze(0);
   Tensor all = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
@@ -31,8 +31,8 @@ Tensor hidden(const Case& c, const Tensor& mask) {
   return mask.defined() ? all.logical_or(mask) : all;
 }
 
-Tensor definition(const Qkv& qkv, const Case& c, double scale, const Tensor& mask, const Tensor& keep,
-                  const Tensor& sinks = {}) {
+Tensor defined_attention(const Qkv& qkv, const AttentionCase& c, double scale, const Tensor& mask,
+                         const Tensor& keep, const Tensor& sinks = {}) {
   const Tensor k = qkv.k.repeat_interleave(c.n / c.g, 1);
   const Tensor v = qkv.v.repeat_interleave(c.n / c.g, 1);
   Tensor scores = at::matmul(qkv.q, k.transpose(-1, -2)) * scale;
@@ -48,7 +48,7 @@ Tensor definition(const Qkv& qkv, const Case& c, double scale, const Tensor& mas
   return at::matmul(p, v).permute({2, 0, 1, 3}).reshape({c.s, c.b, -1});
 }
 
-void check(const Case& c, at::ScalarType type) {
+void check_attention(const AttentionCase& c, at::ScalarType type) {
   SCOPED_TRACE(fmt::format("b {} n {} g {} s {} t {} causal {} window {} mask {} sinks {} cap {} {}", c.b,
                            c.n, c.g, c.s, c.t, c.causal, c.window, c.mask ? c.mask_batch : 0, c.sinks,
                            c.softcap, c10::toString(type)));
@@ -66,7 +66,7 @@ void check(const Case& c, at::ScalarType type) {
     args.mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
     args.mask.diagonal(c.t - c.s, -2, -1).fill_(false);
   }
-  const Tensor ref = definition(ref_in, c, 0.4, args.mask, {}, ref_sinks);
+  const Tensor ref = defined_attention(ref_in, c, 0.4, args.mask, {}, ref_sinks);
   const Tensor probe = test::random(ref.sizes());
   std::vector<Tensor> inputs{ref_in.q, ref_in.k, ref_in.v};
   if (c.sinks) inputs.push_back(ref_sinks);
@@ -87,13 +87,13 @@ TEST(Attention, FollowsItsDefinition) {
   at::manual_seed(1);
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t g : {4, 2, 1}) {
-      check({.g = g}, type);
-      check({.g = g, .causal = false}, type);
-      check({.g = g, .window = 3}, type);
-      check({.g = g, .window = 40}, type);
-      check({.g = g, .mask = true}, type);
-      check({.g = g, .mask = true, .mask_batch = 2}, type);
-      check({.b = 1, .g = g, .s = 65, .t = 65}, type);
+      check_attention({.g = g}, type);
+      check_attention({.g = g, .causal = false}, type);
+      check_attention({.g = g, .window = 3}, type);
+      check_attention({.g = g, .window = 40}, type);
+      check_attention({.g = g, .mask = true}, type);
+      check_attention({.g = g, .mask = true, .mask_batch = 2}, type);
+      check_attention({.b = 1, .g = g, .s = 65, .t = 65}, type);
     }
 }
 
@@ -102,11 +102,11 @@ TEST(Attention, LetsSinksTakeTheirShare) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t g : {4, 2, 1})
       for (const double cap : {0.0, 0.7}) {  // the second keeps all scores, as CUDA does
-        check({.g = g, .sinks = true, .softcap = cap}, type);
-        check({.g = g, .window = 3, .sinks = true, .softcap = cap}, type);
-        check({.g = g, .mask = true, .mask_batch = 2, .sinks = true, .softcap = cap}, type);
-        check({.g = g, .s = 1, .t = 9, .sinks = true, .softcap = cap}, type);
-        check({.b = 1, .g = g, .s = 65, .t = 65, .sinks = true, .softcap = cap}, type);
+        check_attention({.g = g, .sinks = true, .softcap = cap}, type);
+        check_attention({.g = g, .window = 3, .sinks = true, .softcap = cap}, type);
+        check_attention({.g = g, .mask = true, .mask_batch = 2, .sinks = true, .softcap = cap}, type);
+        check_attention({.g = g, .s = 1, .t = 9, .sinks = true, .softcap = cap}, type);
+        check_attention({.b = 1, .g = g, .s = 65, .t = 65, .sinks = true, .softcap = cap}, type);
       }
 }
 
@@ -114,9 +114,9 @@ TEST(Attention, CapsScores) {
   at::manual_seed(5);
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t g : {4, 1}) {
-      check({.g = g, .softcap = 0.5}, type);
-      check({.g = g, .window = 3, .softcap = 0.5}, type);
-      check({.g = g, .s = 3, .t = 9, .softcap = 0.5}, type);
+      check_attention({.g = g, .softcap = 0.5}, type);
+      check_attention({.g = g, .window = 3, .softcap = 0.5}, type);
+      check_attention({.g = g, .s = 3, .t = 9, .softcap = 0.5}, type);
     }
 }
 
@@ -155,19 +155,19 @@ TEST(Attention, TakesValuesOfAnotherSize) {
   at::manual_seed(4);
   for (const std::int64_t value : {5, 12})
     for (const std::int64_t g : {4, 2}) {
-      check({.g = g, .value = value}, at::kDouble);
-      check({.g = g, .causal = false, .value = value}, at::kFloat);
-      check({.g = g, .window = 3, .mask = true, .mask_batch = 2, .value = value}, at::kDouble);
-      check({.g = g, .s = 3, .t = 9, .value = value}, at::kDouble);
+      check_attention({.g = g, .value = value}, at::kDouble);
+      check_attention({.g = g, .causal = false, .value = value}, at::kFloat);
+      check_attention({.g = g, .window = 3, .mask = true, .mask_batch = 2, .value = value}, at::kDouble);
+      check_attention({.g = g, .s = 3, .t = 9, .value = value}, at::kDouble);
     }
 }
 
 TEST(Attention, AlignsFewQueriesAtTheEndOfACache) {
   at::manual_seed(2);
   for (const std::int64_t s : {1, 3}) {
-    check({.s = s, .t = 9}, at::kDouble);
-    check({.g = 2, .s = s, .t = 9}, at::kFloat);
-    check({.g = 2, .s = s, .t = 9, .window = 4}, at::kDouble);
+    check_attention({.s = s, .t = 9}, at::kDouble);
+    check_attention({.g = 2, .s = s, .t = 9}, at::kFloat);
+    check_attention({.g = 2, .s = s, .t = 9, .window = 4}, at::kDouble);
   }
 }
 
@@ -191,7 +191,7 @@ Tensor positions(const std::vector<plan::Chunk>& chunks) {
 }
 
 /// What is left of the weights of the queries for both blocks.
-Tensor left_of_weights(const Case& c, const DropoutKey& key) {
+Tensor left_of_weights(const AttentionCase& c, const DropoutKey& key) {
   const Tensor all = at::ones({c.b, c.n, kLong, kLong}, test::options(at::kDouble));
   const Tensor keys = at::cat({positions(kPlaces.first), positions(kPlaces.second)});
   return attention_dropout(all, c.dropout, key)
@@ -200,7 +200,7 @@ Tensor left_of_weights(const Case& c, const DropoutKey& key) {
 }
 
 /// Keys in two blocks, of which some queries see none in the second, joined again. No masks: mask_batch 0.
-void check_blocks(const InBlocks& in_blocks, const Case& c, at::ScalarType type) {
+void check_blocks(const InBlocks& in_blocks, const AttentionCase& c, at::ScalarType type) {
   SCOPED_TRACE(fmt::format("g {} mask {} cap {} dropout {} {}", c.g, c.mask_batch, c.softcap, c.dropout,
                            c10::toString(type)));
   const BlockArgs args{.scale = 0.4,
@@ -222,7 +222,7 @@ void check_blocks(const InBlocks& in_blocks, const Case& c, at::ScalarType type)
   const Tensor first = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
   first.narrow(3, 0, c.s).logical_or_(at::ones({c.s, c.s}, first.options()).triu(1));  // causal in its block
   const Tensor all = mask.logical_or(first);
-  const Tensor ref = definition(ref_in, c, 0.4, all, left_of_weights(c, args.key));
+  const Tensor ref = defined_attention(ref_in, c, 0.4, all, left_of_weights(c, args.key));
   const Tensor probe = test::random(ref.sizes());
   const auto expected = test::gradients(ref, probe, {ref_in.q, ref_in.k, ref_in.v});
 
@@ -256,7 +256,7 @@ TEST(Attention, InBlocksIsAttentionToAllTheirKeys) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const std::int64_t groups : {4, 2})
       for (const std::int64_t masks : {0, 1, 2}) {
-        const Case c{.g = groups, .s = 9, .t = 20, .causal = false, .mask_batch = masks};
+        const AttentionCase c{.g = groups, .s = 9, .t = 20, .causal = false, .mask_batch = masks};
         check_blocks({attention_block, attention_block_backward}, c, type);
         check_blocks({attention_block_by_scores, attention_block_backward_by_scores}, c, type);
       }
@@ -324,7 +324,7 @@ TEST(Attention, InBlocksRefusesDropoutWithoutPositions) {
 
 TEST(Attention, DropsProbabilitiesByPosition) {
   at::manual_seed(3);
-  const Case c{.g = 2};
+  const AttentionCase c{.g = 2};
   const auto make = [](at::IntArrayRef shape) { return test::random(shape).set_requires_grad(true); };
   const Qkv qkv{make({2, 4, 17, 8}), make({2, 2, 17, 8}), make({2, 2, 17, 8})};
   AttentionArgs args{.scale = 0.4, .dropout = 0.3};
@@ -334,7 +334,7 @@ TEST(Attention, DropsProbabilitiesByPosition) {
               .hidden_size = 4};
   const Tensor keep = attention_dropout(at::ones({2, 4, 17, 17}, test::options(at::kDouble)), 0.3, args.key);
   const Tensor y = attention(qkv, args);
-  const Tensor ref = definition(qkv, c, 0.4, {}, keep);
+  const Tensor ref = defined_attention(qkv, c, 0.4, {}, keep);
   const Tensor probe = test::random(ref.sizes());
   EXPECT_LT(distance(y, ref), 1e-12);
   const auto expected = test::gradients(ref, probe, {qkv.q, qkv.k, qkv.v});

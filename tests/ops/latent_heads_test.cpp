@@ -23,8 +23,8 @@ Tensor turned(const Tensor& x, const RotaryTable& table, const Tensor& positions
   return at::view_as_real(pairs * angle).flatten(-2);
 }
 
-Qkv definition(const Tensor& q, const Tensor& kv, const Tensor& key, const RotaryTable& table,
-               const Tensor& positions_sb) {
+Qkv defined_heads(const Tensor& q, const Tensor& kv, const Tensor& key, const RotaryTable& table,
+                  const Tensor& positions_sb) {
   const Tensor q4 = q.view({kS, kB, kN, 10}), kv4 = kv.view({kS, kB, kN, 11});
   const Tensor shared = turned(key.view({kS, kB, 1, 4}), table, positions_sb).expand({kS, kB, kN, 4});
   const auto as_read = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
@@ -50,7 +50,7 @@ TEST(LatentHeads, FollowTheirDefinition) {
     const Tensor kv = test::random({kS, kB, kN * 11}).set_requires_grad(true);
     const Tensor key = test::random({kS, kB, 4}).set_requires_grad(true);
     const Qkv got = latent_heads(q, kv, key, kN, kHead, table, default_positions ? Tensor() : given);
-    const Qkv ref = definition(q, kv, key, table, default_positions ? counted : given);
+    const Qkv ref = defined_heads(q, kv, key, table, default_positions ? counted : given);
     const auto joined = [](const Qkv& x) { return at::cat({x.q.flatten(), x.k.flatten(), x.v.flatten()}); };
     EXPECT_TRUE(got.q.is_contiguous() && got.k.is_contiguous() && got.v.is_contiguous());
     EXPECT_LT(distance(joined(got), joined(ref)), 1e-12);

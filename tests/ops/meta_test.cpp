@@ -12,7 +12,8 @@ namespace colonnade::ops {
 namespace {
 
 using at::Tensor;
-constexpr std::int64_t kS = 6, kB = 2, kN = 4, kG = 2, kD = 8, kH = kN * kD;
+constexpr std::int64_t kMetaSequence = 6, kMetaBatch = 2, kMetaHeads = 4, kG = 2, kD = 8,
+                       kH = kMetaHeads * kD;
 
 Tensor meta(at::IntArrayRef shape, at::ScalarType type = at::kBFloat16) {
   return at::empty(shape, at::dtype(type).device(at::kMeta));
@@ -30,59 +31,69 @@ void expect_backward(const Tensor& y, const Tensor& x, at::IntArrayRef shape) {
 TEST(Meta, NormsAndActivations) {
   const auto weight = test::parameter(meta({kH}));
   const auto bias = test::parameter(meta({kH}));
-  const Tensor x = input({kS, kB, kH});
-  expect_backward(rms_norm(x, *weight, 1e-5, false), x, {kS, kB, kH});
-  expect_backward(layer_norm(x, *weight, bias.get(), 1e-5, true), x, {kS, kB, kH});
+  const Tensor x = input({kMetaSequence, kMetaBatch, kH});
+  expect_backward(rms_norm(x, *weight, 1e-5, false), x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(layer_norm(x, *weight, bias.get(), 1e-5, true), x, {kMetaSequence, kMetaBatch, kH});
   const Added added = add_layer_norm(x, x, *weight, bias.get(), 1e-5, true);
-  expect_backward(added.normed, x, {kS, kB, kH});
-  expect_backward(added.sum, x, {kS, kB, kH});
-  expect_backward(add_rms_norm(x, x, *weight, 1e-5, true).normed, x, {kS, kB, kH});
-  expect_backward(activate(x, bias.get(), config::Activation::kGeluErf), x, {kS, kB, kH});
-  expect_backward(activate(x, config::Activation::kSwiglu), x, {kS, kB, kH / 2});
+  expect_backward(added.normed, x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(added.sum, x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(add_rms_norm(x, x, *weight, 1e-5, true).normed, x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(activate(x, bias.get(), config::Activation::kGeluErf), x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(activate(x, config::Activation::kSwiglu), x, {kMetaSequence, kMetaBatch, kH / 2});
 }
 
 TEST(Meta, Products) {
-  const Tensor x = meta({kS, kH}), w = meta({kD, kH}), bias = meta({kD});
-  EXPECT_EQ(product(x, w, bias).sizes(), (at::IntArrayRef{kS, kD}));
-  EXPECT_EQ(product_input_grad(meta({kS, kD}), w).sizes(), x.sizes());
+  const Tensor x = meta({kMetaSequence, kH}), w = meta({kD, kH}), bias = meta({kD});
+  EXPECT_EQ(product(x, w, bias).sizes(), (at::IntArrayRef{kMetaSequence, kD}));
+  EXPECT_EQ(product_input_grad(meta({kMetaSequence, kD}), w).sizes(), x.sizes());
 }
 
 TEST(Meta, DropoutAndEmbedding) {
   const auto bias = test::parameter(meta({kH}));
-  const Tensor x = input({kS, kB, kH});
-  const DropoutKey key{.key = 1, .samples = meta({kB}, at::kLong), .sequence_length = kS, .hidden_size = kH};
-  expect_backward(dropout(x, 0.1, key), x, {kS, kB, kH});
-  expect_backward(jitter(x, 0.1, key), x, {kS, kB, kH});
-  expect_backward(bias_dropout_add(x, bias.get(), x, 0.1, key), x, {kS, kB, kH});
+  const Tensor x = input({kMetaSequence, kMetaBatch, kH});
+  const DropoutKey key{.key = 1,
+                       .samples = meta({kMetaBatch}, at::kLong),
+                       .sequence_length = kMetaSequence,
+                       .hidden_size = kH};
+  expect_backward(dropout(x, 0.1, key), x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(jitter(x, 0.1, key), x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(bias_dropout_add(x, bias.get(), x, 0.1, key), x, {kMetaSequence, kMetaBatch, kH});
   const auto table = test::parameter(meta({100, kH}));
-  const Tensor y = embedding(meta({kB, kS}, at::kLong), *table, 0, 100);
-  EXPECT_EQ(y.sizes(), (at::IntArrayRef{kS, kB, kH}));
-  test::gradients(y, meta({kS, kB, kH}), {table->value});
+  const Tensor y = embedding(meta({kMetaBatch, kMetaSequence}, at::kLong), *table, 0, 100);
+  EXPECT_EQ(y.sizes(), (at::IntArrayRef{kMetaSequence, kMetaBatch, kH}));
+  test::gradients(y, meta({kMetaSequence, kMetaBatch, kH}), {table->value});
   EXPECT_TRUE(table->main_grad.is_meta());
 }
 
 TEST(Meta, AttentionWithRotary) {
   config::Model model;
   model.kv_channels = kD;
-  const RotaryTable table = rotary_table(model, kS, at::kMeta);
+  const RotaryTable table = rotary_table(model, kMetaSequence, at::kMeta);
   EXPECT_TRUE(table.cos.is_meta());
-  const Tensor qkv = input({kS, kB, (kN + 2 * kG) * kD});
-  const Tensor x = input({kS, kB, kN, kD});
-  expect_backward(rotary(x, table), x, {kS, kB, kN, kD});
+  const Tensor qkv = input({kMetaSequence, kMetaBatch, (kMetaHeads + 2 * kG) * kD});
+  const Tensor x = input({kMetaSequence, kMetaBatch, kMetaHeads, kD});
+  expect_backward(rotary(x, table), x, {kMetaSequence, kMetaBatch, kMetaHeads, kD});
   AttentionArgs args{.scale = 0.3};
-  expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
+  expect_backward(attention(split_rotary(qkv, kMetaHeads, kG, kD, &table), args), qkv,
+                  {kMetaSequence, kMetaBatch, kH});
   args.window = 2;
-  expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
+  expect_backward(attention(split_rotary(qkv, kMetaHeads, kG, kD, &table), args), qkv,
+                  {kMetaSequence, kMetaBatch, kH});
   args.dropout = 0.1;
-  args.key = {.key = 1, .samples = meta({kB}, at::kLong), .sequence_length = kS, .hidden_size = kN};
-  expect_backward(attention(split_rotary(qkv, kN, kG, kD, &table), args), qkv, {kS, kB, kH});
+  args.key = {.key = 1,
+              .samples = meta({kMetaBatch}, at::kLong),
+              .sequence_length = kMetaSequence,
+              .hidden_size = kMetaHeads};
+  expect_backward(attention(split_rotary(qkv, kMetaHeads, kG, kD, &table), args), qkv,
+                  {kMetaSequence, kMetaBatch, kH});
 
-  const Qkv heads{meta({kB, kN, kS, kD}), meta({kB, kG, 3, kD}), meta({kB, kG, 3, kD})};
+  const Qkv heads{meta({kMetaBatch, kMetaHeads, kMetaSequence, kD}), meta({kMetaBatch, kG, 3, kD}),
+                  meta({kMetaBatch, kG, 3, kD})};
   for (const double cap : {0.0, 2.0}) {
     const BlockArgs block_args{.scale = 0.3, .softcap = cap};
     const BlockOutput block = attention_block(heads, block_args, {});
     EXPECT_EQ(block.y.sizes(), heads.q.sizes());
-    EXPECT_EQ(block.lse.sizes(), (at::IntArrayRef{kB, kN, kS}));
+    EXPECT_EQ(block.lse.sizes(), (at::IntArrayRef{kMetaBatch, kMetaHeads, kMetaSequence}));
     join_block(block, block);
     const Qkv grads = attention_block_backward(heads.q, heads, block, block_args, {});
     EXPECT_EQ(grads.q.sizes(), heads.q.sizes());
@@ -91,10 +102,10 @@ TEST(Meta, AttentionWithRotary) {
 }
 
 TEST(Meta, LossAndOptimizer) {
-  Tensor logits = meta({kS, 100});
-  const Tensor targets = meta({kS}, at::kLong);
+  Tensor logits = meta({kMetaSequence, 100});
+  const Tensor targets = meta({kMetaSequence}, at::kLong);
   const LogitStats stats = logit_stats(logits, targets, 0, 99);
-  EXPECT_EQ(stats.max.sizes(), (at::IntArrayRef{kS}));
+  EXPECT_EQ(stats.max.sizes(), (at::IntArrayRef{kMetaSequence}));
   EXPECT_EQ(stats.target.scalar_type(), at::kFloat);
   logit_gradient(logits, stats, targets, stats.target, 0, 99);
   const Tensor p = meta({kH}, at::kFloat);

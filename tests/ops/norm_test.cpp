@@ -10,19 +10,19 @@ using at::Tensor;
 using test::distance;
 
 /// The definition, out of plain LibTorch functions.
-Tensor definition(const Tensor& x, const Tensor& gamma, const Tensor& bias, double eps, bool centered) {
+Tensor defined_norm(const Tensor& x, const Tensor& gamma, const Tensor& bias, double eps, bool centered) {
   const Tensor z = centered ? x - x.mean(-1, true) : x;
   const Tensor y = z * at::rsqrt((z * z).mean(-1, true) + eps) * gamma;
   return bias.defined() ? y + bias : y;
 }
 
-struct Case {
+struct NormCase {
   bool centered;
   bool zero_centered;
   bool residual;
 };
 
-void check(const Case& c, at::ScalarType type, at::IntArrayRef shape) {
+void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape) {
   constexpr double kEps = 1e-5;
   const std::int64_t cols = shape.back();
   const auto weight = test::parameter(test::random({cols}, type));
@@ -37,7 +37,7 @@ void check(const Case& c, at::ScalarType type, at::IntArrayRef shape) {
       (weight->value.detach().to(at::kDouble) + (c.zero_centered ? 1.0 : 0.0)).set_requires_grad(true);
   const Tensor beta = bias->value.detach().to(at::kDouble).set_requires_grad(true);
   const Tensor sum_ref = c.residual ? (x_ref + residual.detach().to(at::kDouble)) : x_ref * 1.0;
-  const Tensor ref = definition(sum_ref, gamma, c.centered ? beta : Tensor(), kEps, c.centered);
+  const Tensor ref = defined_norm(sum_ref, gamma, c.centered ? beta : Tensor(), kEps, c.centered);
   Tensor total = (ref * probe).sum();
   if (c.residual) total = total + (sum_ref * sum_probe).sum();
   const auto expected = torch::autograd::grad({total}, {x_ref, gamma, beta}, {}, std::nullopt, false, true);
@@ -74,14 +74,14 @@ TEST(Norm, FollowsItsDefinitionInEveryForm) {
     for (const bool centered : {false, true})
       for (const bool zero_centered : {false, true})
         for (const bool residual : {false, true})
-          check({centered, zero_centered, residual}, type, {67, 2, 37});
+          check_norm({centered, zero_centered, residual}, type, {67, 2, 37});
 }
 
 TEST(Norm, TakesHeadsAndOddSizes) {
   at::manual_seed(2);
-  check({false, false, false}, at::kDouble, {3, 2, 5, 64});
-  check({true, true, true}, at::kDouble, {1, 1});
-  check({false, true, true}, at::kFloat, {513, 1025});
+  check_norm({false, false, false}, at::kDouble, {3, 2, 5, 64});
+  check_norm({true, true, true}, at::kDouble, {1, 1});
+  check_norm({false, true, true}, at::kFloat, {513, 1025});
 }
 
 TEST(Norm, IsEqualInBitsForEveryNumberOfThreads) {

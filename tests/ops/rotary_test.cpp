@@ -19,7 +19,7 @@ config::Model model(double percent, bool interleaved) {
 }
 
 /// x [s, b, n, d] turned by plain functions.
-Tensor definition(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
+Tensor defined_rotary(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
   const std::int64_t half = table.cos.size(1);
   const Tensor at_positions =
       positions.defined()
@@ -139,7 +139,7 @@ TEST(Rotary, TurnsPairsForwardAndBackward) {
           const RotaryTable table = rotary_table(model(percent, interleaved), 20, test::device());
           const Tensor x = test::random({7, 3, 5, 8}, type).set_requires_grad(true);
           const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
-          const Tensor ref = definition(x_ref, table, given);
+          const Tensor ref = defined_rotary(x_ref, table, given);
           const Tensor probe = test::random({7, 3, 5, 8});
           const Tensor y = rotary(x, table, given);
           (y.to(at::kDouble) * probe).sum().backward();
@@ -156,8 +156,8 @@ TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
     const auto parts = qkv.split_with_sizes({32, 16, 16}, -1);
     const auto bnsd = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
     const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {-1, 8}); };
-    const Tensor q = bnsd(with_table ? definition(heads(parts[0]), table, {}) : heads(parts[0]));
-    const Tensor k = bnsd(with_table ? definition(heads(parts[1]), table, {}) : heads(parts[1]));
+    const Tensor q = bnsd(with_table ? defined_rotary(heads(parts[0]), table, {}) : heads(parts[0]));
+    const Tensor k = bnsd(with_table ? defined_rotary(heads(parts[1]), table, {}) : heads(parts[1]));
     const Tensor v = bnsd(heads(parts[2]));
     const Tensor probes[] = {test::random(q.sizes()), test::random(k.sizes()), test::random(v.sizes())};
     const auto total = [&](const Tensor& a, const Tensor& b, const Tensor& c) {

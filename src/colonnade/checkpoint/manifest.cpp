@@ -67,7 +67,7 @@ std::string_view checked_body(std::string_view text) {
   return body;
 }
 
-Manifest manifest_of(const json& document) {
+Manifest manifest_in(const json& document) {
   if (document.at("format") != kFormat)
     throw DataError(fmt::format("format {}", document.at("format").dump()));
   if (document.at("version") != kFormatVersion)
@@ -108,7 +108,7 @@ std::string to_text(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& path) {
   try {
-    return manifest_of(json::parse(std::string(checked_body(text)) + "}"));
+    return manifest_in(json::parse(std::string(checked_body(text)) + "}"));
   } catch (const std::exception& e) {
     throw DataError(
         fmt::format("{}: must be a whole manifest of a checkpoint; got {}; load another checkpoint",

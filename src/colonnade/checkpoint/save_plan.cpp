@@ -62,7 +62,7 @@ std::vector<PlannedTensor> checked(Tensors tensors) {
   return list;
 }
 
-std::int64_t bytes_of(const PlannedTensor& tensor) {
+std::int64_t bytes_of_tensor(const PlannedTensor& tensor) {
   return Box{{}, tensor.shape}.numel() * static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
 }
 
@@ -77,19 +77,20 @@ int largest_holder(const PlannedTensor& tensor) {
 void choose_writers(std::vector<PlannedTensor>& tensors, int ranks) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return bytes_of(tensors[a]) > bytes_of(tensors[b]); });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return bytes_of_tensor(tensors[a]) > bytes_of_tensor(tensors[b]);
+  });
   std::int64_t total = 0;
-  for (const PlannedTensor& tensor : tensors) total += bytes_of(tensor);
+  for (const PlannedTensor& tensor : tensors) total += bytes_of_tensor(tensor);
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks), 0);
   const auto give = [&](std::size_t i, std::size_t writer) {
-    load[writer] += bytes_of(tensors[i]);
+    load[writer] += bytes_of_tensor(tensors[i]);
     tensors[i].writer = static_cast<int>(writer);
   };
   std::vector<std::size_t> away;
   for (const std::size_t i : order) {
     const auto home = static_cast<std::size_t>(largest_holder(tensors[i]));
-    if (load[home] + bytes_of(tensors[i]) <= total / ranks) {
+    if (load[home] + bytes_of_tensor(tensors[i]) <= total / ranks) {
       give(i, home);
     } else {
       away.push_back(i);

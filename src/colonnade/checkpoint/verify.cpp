@@ -76,7 +76,7 @@ void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, 
                                  path.string(), sum.xxh3_128, got.xxh3_128)});
 }
 
-json to_json(const std::vector<Damage>& found) {
+json damage_json(const std::vector<Damage>& found) {
   json list = json::array();
   for (const Damage& damage : found)
     list.push_back({{"kind", damage.kind}, {"where", damage.where}, {"text", damage.text}});
@@ -85,7 +85,7 @@ json to_json(const std::vector<Damage>& found) {
 
 json verify_step(const fs::path& folder) {
   const std::vector<Damage> found = damages(folder, Check::kChecksums);
-  json result{{"folder", folder.string()}, {"ok", found.empty()}, {"damages", to_json(found)}};
+  json result{{"folder", folder.string()}, {"ok", found.empty()}, {"damages", damage_json(found)}};
   json notes = json::array();
   try {
     const Manifest manifest = read_manifest(folder);

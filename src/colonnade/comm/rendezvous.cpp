@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-std::string seconds(milliseconds time) {
+std::string seconds_text(milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
 }
 
@@ -58,7 +58,7 @@ void say_who_is_late(c10d::Store& store, const std::string& name, const std::vec
   const std::vector<int> missing = absent(store, name, ranks);
   if (missing.empty()) return;  // the last one has come since
   log::info("{}: waiting for {} of {} ranks, up to {}: {}", name, missing.size(), ranks.size(),
-            seconds(timeout), list_ranks(missing));
+            seconds_text(timeout), list_ranks(missing));
 }
 
 /// Marks this rank as arrived at `name` and waits for the others; `aloud`: says so where that takes long.
@@ -87,7 +87,7 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
   throw CommError(
       fmt::format("{}: all ranks must arrive; got {} of {} within {}; missing: rank{} {}; see their logs, or "
                   "raise --distributed-timeout-minutes if they are only slow",
-                  name, ranks.size() - missing.size(), ranks.size(), seconds(timeout),
+                  name, ranks.size() - missing.size(), ranks.size(), seconds_text(timeout),
                   missing.size() == 1 ? "" : "s", list_ranks(missing)));
 }
 

@@ -34,7 +34,8 @@ std::string value(const Settings& settings, const std::string& key) {
 }
 
 /// One line per key in which `theirs` differs from `first`.
-void compare(int rank, const Settings& first, const Settings& theirs, std::vector<std::string>& faults) {
+void compare_settings(int rank, const Settings& first, const Settings& theirs,
+                      std::vector<std::string>& faults) {
   Settings keys = first;
   keys.insert(theirs.begin(), theirs.end());
   for (const auto& [key, ignored] : keys) {
@@ -51,7 +52,7 @@ void check_same_settings(const Group& world, const Settings& settings) {
   std::vector<std::string> faults;
   const Settings first = from_text(texts.front());
   for (std::size_t r = 1; r < texts.size(); ++r) {
-    if (texts[r] != texts.front()) compare(static_cast<int>(r), first, from_text(texts[r]), faults);
+    if (texts[r] != texts.front()) compare_settings(static_cast<int>(r), first, from_text(texts[r]), faults);
   }
   if (faults.empty()) return;
   constexpr std::size_t kShown = 20;

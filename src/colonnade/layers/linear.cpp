@@ -13,8 +13,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
 std::vector<std::int64_t> shape_of(const at::Tensor& x, std::int64_t sequence, std::int64_t features) {
   auto shape = x.sizes().vec();
   shape.front() = sequence;
@@ -29,7 +27,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     tensor::keep(ctx, layer);
     const at::Tensor whole =
         layer->sequence_parallel ? gather_sequence(x, layer->tp, layer->weight->spec.name) : x;
-    const at::Tensor y2 = ops::product(as_matrix(whole), w, b);
+    const at::Tensor y2 = ops::product(ops::as_rows(whole), w, b);
     return y2.view(shape_of(x, whole.size(0), w.size(0)));
   }
 
@@ -38,7 +36,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
     const comm::Group& tp = layer.tp;
     const std::string& name = layer.weight->spec.name;
     const at::Tensor x = ctx->get_saved_variables()[0];
-    const at::Tensor dy2 = as_matrix(grads[0]).contiguous();
+    const at::Tensor dy2 = ops::as_rows(grads[0]).contiguous();
 
     at::Tensor whole = x;
     comm::Work gathered;
@@ -59,7 +57,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
       }
     }
     gathered.wait();
-    layer.weight->accumulate_product(dy2, as_matrix(whole));
+    layer.weight->accumulate_product(dy2, ops::as_rows(whole));
     if (layer.bias && layer.add_bias) layer.bias->accumulate(ops::column_sum(dy2));
     reduced.wait();
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
@@ -72,7 +70,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     ctx->save_for_backward({x});
     tensor::keep(ctx, layer);
     const std::string& name = layer->weight->spec.name;
-    at::Tensor y = ops::product(as_matrix(x), w).view(shape_of(x, x.size(0), w.size(0)));
+    at::Tensor y = ops::product(ops::as_rows(x), w).view(shape_of(x, x.size(0), w.size(0)));
     if (layer->sequence_parallel) return reduce_scatter_sequence(y, layer->tp, name);
     layer->tp.all_reduce(y, name).wait();
     return y;
@@ -83,11 +81,11 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
     const at::Tensor x = ctx->get_saved_variables()[0];
     const at::Tensor dy =
         layer.sequence_parallel ? gather_sequence(grads[0], layer.tp, layer.weight->spec.name) : grads[0];
-    const at::Tensor dy2 = as_matrix(dy).contiguous();
+    const at::Tensor dy2 = ops::as_rows(dy).contiguous();
     at::Tensor dx;
     if (ctx->needs_input_grad(0))
       dx = ops::product_input_grad(dy2, layer.weight->value.detach()).view(x.sizes());
-    layer.weight->accumulate_product(dy2, as_matrix(x));
+    layer.weight->accumulate_product(dy2, ops::as_rows(x));
     return {dx, at::Tensor(), at::Tensor()};
   }
 };

@@ -14,13 +14,11 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// What the two passes share besides tensors.
-struct Site {
+struct LossSite {
   OutputLayer output;
   comm::Group tp;
   bool sequence_parallel;
 };
-
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 /// Statistics of the whole vocabulary out of every rank's own.
 ops::LogitStats combine(ops::LogitStats local, const comm::Group& tp) {
@@ -35,11 +33,11 @@ ops::LogitStats combine(ops::LogitStats local, const comm::Group& tp) {
 struct LinearLoss : torch::autograd::Function<LinearLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
                             const std::optional<at::Tensor>& b, const at::Tensor& labels_n,
-                            const Site& site) {
+                            const LossSite& site) {
     const at::Tensor whole =
         site.sequence_parallel ? gather_sequence(x, site.tp, "vocabulary loss / activations") : x;
     const VocabRange held = vocab_range(*site.output.weight);
-    const at::Tensor logits = ops::product(rows_of(whole), w, b);
+    const at::Tensor logits = ops::product(ops::as_rows(whole), w, b);
     const auto stats =
         combine(ops::logit_stats(logits, labels_n, held.first, held.rows, site.output.softcap), site.tp);
     tensor::keep(ctx, site);
@@ -48,7 +46,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto site = tensor::kept<Site>(ctx);
+    const auto site = tensor::kept<LossSite>(ctx);
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
     at::Tensor dlogits = saved[1];
@@ -79,7 +77,7 @@ struct LinearLoss : torch::autograd::Function<LinearLoss> {
       }
     }
     gathered.wait();
-    site.output.weight->accumulate_product(dlogits, rows_of(whole));
+    site.output.weight->accumulate_product(dlogits, ops::as_rows(whole));
     if (site.output.bias != nullptr) site.output.bias->accumulate(ops::column_sum(dlogits));
     reduced.wait();
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
@@ -92,7 +90,7 @@ at::Tensor vocab_loss(const at::Tensor& x, const OutputLayer& output, const at::
                       const comm::Group& tp, bool sequence_parallel) {
   const at::Tensor labels_n = labels.t().contiguous().view(-1);
   const at::Tensor loss_n = LinearLoss::apply(x, output.weight->value, output.bias_value(), labels_n,
-                                              Site{output, tp, sequence_parallel});
+                                              LossSite{output, tp, sequence_parallel});
   return loss_n.view({labels.size(1), labels.size(0)}).t();
 }
 
@@ -100,7 +98,8 @@ at::Tensor vocab_logits(const at::Tensor& x, const OutputLayer& output, const co
                         bool sequence_parallel) {
   const at::NoGradGuard no_grad;
   const at::Tensor whole = sequence_parallel ? gather_sequence(x, tp, "logits / activations") : x;
-  const at::Tensor local = ops::product(rows_of(whole), output.weight->value.detach(), output.bias_value());
+  const at::Tensor local =
+      ops::product(ops::as_rows(whole), output.weight->value.detach(), output.bias_value());
   at::Tensor vocab_major = local.t().to(at::kFloat).contiguous();
   if (local.scalar_type() == at::kDouble) vocab_major = local.t().contiguous();
   if (const double cap = output.softcap; cap > 0) vocab_major.div_(cap).tanh_().mul_(cap);

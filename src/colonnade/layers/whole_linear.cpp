@@ -12,8 +12,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
 struct Trained {
   tensor::Parameter* weight;
   tensor::Parameter* bias;
@@ -26,16 +24,16 @@ struct WholeProduct : torch::autograd::Function<WholeProduct> {
     tensor::keep(ctx, trained);
     auto shape = x.sizes().vec();
     shape.back() = w.size(0);
-    return ops::product(as_matrix(x), w, b).view(shape);
+    return ops::product(ops::as_rows(x), w, b).view(shape);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto [weight, bias] = tensor::kept<Trained>(ctx);
     const at::Tensor x = ctx->get_saved_variables()[0];
-    const at::Tensor dy2 = as_matrix(grads[0]).contiguous();
+    const at::Tensor dy2 = ops::as_rows(grads[0]).contiguous();
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = ops::product_input_grad(dy2, weight->value.detach()).view(x.sizes());
     if (bias != nullptr) bias->accumulate(ops::column_sum(dy2));
-    weight->accumulate_product(dy2, as_matrix(x));
+    weight->accumulate_product(dy2, ops::as_rows(x));
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

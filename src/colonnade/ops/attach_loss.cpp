@@ -8,18 +8,18 @@
 namespace colonnade::ops {
 namespace {
 
-struct Kept {
+struct KeptLoss {
   at::TensorOptions loss;
   double scale;
 };
 
 struct AttachRule : torch::autograd::Function<AttachRule> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& loss, double scale) {
-    keep(ctx, Kept{loss.options(), scale});
+    keep(ctx, KeptLoss{loss.options(), scale});
     return x.view_as(x);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto [loss, scale] = kept<Kept>(ctx);
+    const auto [loss, scale] = kept<KeptLoss>(ctx);
     return {grads[0], at::full({}, scale, loss), Tensor()};
   }
 };

@@ -160,7 +160,7 @@ Tensor attention_with_scores(const Qkv& qkv, const Tensor& mask, const HeadSizes
   return y.view({z.b, z.n, z.s, w}).permute({2, 0, 1, 3}).reshape({z.s, z.b, z.n * w});
 }
 
-void check(const Qkv& qkv, const AttentionArgs& args) {
+void check_attention(const Qkv& qkv, const AttentionArgs& args) {
   COL_CHECK(
       qkv.q.dim() == 4 && qkv.k.dim() == 4 && qkv.v.dim() == 4 &&
           qkv.v.sizes().slice(0, 3) == qkv.k.sizes().slice(0, 3) && qkv.k.size(0) == qkv.q.size(0) &&
@@ -189,7 +189,7 @@ void check(const Qkv& qkv, const AttentionArgs& args) {
 }  // namespace
 
 Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
-  check(qkv, args);
+  check_attention(qkv, args);
   const HeadSizes z(qkv.q, qkv.k);
   const bool windowed = args.window > 0 && args.window < z.t - 1;
   const bool triangle = args.causal && z.s == z.t && z.s > 1;  // what the kernels know as causal

@@ -71,7 +71,7 @@ void run_stretch(const Tensor& x, const Tensor& bias, const Tensor& residual, co
   });
 }
 
-void check(const Tensor& x, const Rows& rows) {
+void check_rows(const Tensor& x, const Rows& rows) {
   COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout: the probability must be in [0, 1); got {}", rows.p);
   const std::int64_t batch =
       std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
@@ -86,7 +86,7 @@ void check(const Tensor& x, const Rows& rows) {
 
 /// Bias and residual may be undefined.
 Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
-  check(x, rows);
+  check_rows(x, rows);
   const Tensor y = at::empty_like(x);
   if (rows.jump_row == 0 || !rows.draws()) {
     run_stretch(x, bias, residual, y, rows);
@@ -190,7 +190,7 @@ void drop_attention_weights(const Tensor& x_bnqk, double p, const DropoutKey& ke
   COL_CHECK(x_bnqk.is_contiguous(), "attention_dropout: in place x must be contiguous; got strides {}",
             c10::str(x_bnqk.strides()));
   const Rows rows = attention_rows(x_bnqk, p, key, first_key);
-  check(x_bnqk, rows);
+  check_rows(x_bnqk, rows);
   run_stretch(x_bnqk, Tensor(), Tensor(), x_bnqk, rows);
 }
 

@@ -10,7 +10,7 @@
 namespace colonnade::ops {
 namespace {
 
-struct Kept {
+struct KeptTurn {
   RotaryTable table;
   Tensor positions;
   std::int64_t heads;
@@ -33,13 +33,13 @@ void move(const Tensor& x, const Tensor& y, const Channels& c) {
        /*inverse=*/false);
 }
 /// The same, turned by their positions, or back.
-void move_turned(const Tensor& x, const Tensor& y, const Channels& c, const Kept& args, bool inverse) {
+void move_turned(const Tensor& x, const Tensor& y, const Channels& c, const KeptTurn& args, bool inverse) {
   turn(x.narrow(-1, c.from, c.count), y.narrow(-1, c.to, c.count), args.table, args.positions, inverse);
 }
 
 struct LatentRule : torch::autograd::Function<LatentRule> {
   static variable_list forward(AutogradContext* ctx, const Tensor& q_given, const Tensor& kv_given,
-                               const Tensor& key_given, const Kept& args) {
+                               const Tensor& key_given, const KeptTurn& args) {
     keep(ctx, args);
     const auto [plain, turned, value] = args.head;
     const Tensor q_in = apart(adjacent(q_given), args.heads);
@@ -60,7 +60,7 @@ struct LatentRule : torch::autograd::Function<LatentRule> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto args = kept<Kept>(ctx);
+    const auto args = kept<KeptTurn>(ctx);
     const auto [plain, turned, value] = args.head;
     const Tensor q = seen_sbnd(adjacent(grads[0]));
     const Tensor k = seen_sbnd(adjacent(grads[1]));
@@ -95,7 +95,7 @@ Qkv latent_heads(const Tensor& q, const Tensor& kv, const Tensor& key, std::int6
   COL_CHECK(2 * table.cos.size(1) == turned, "latent_heads: the table must turn {} channels; got {}", turned,
             2 * table.cos.size(1));
   const Tensor checked = checked_positions(table, positions, q.size(0), q.size(1), turned);
-  const variable_list parts = LatentRule::apply(q, kv, key, Kept{table, checked, heads, head});
+  const variable_list parts = LatentRule::apply(q, kv, key, KeptTurn{table, checked, heads, head});
   return {parts[0], parts[1], parts[2]};
 }
 

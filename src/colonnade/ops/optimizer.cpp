@@ -41,7 +41,7 @@ void with_main_type(const at::Tensor& param, const F& f) {
 }
 
 /// Every given tensor is contiguous, as long as `param` and, but for the last, of its type.
-void check(const at::Tensor& param, std::initializer_list<at::Tensor> states, const at::Tensor& copy) {
+void check_states(const at::Tensor& param, std::initializer_list<at::Tensor> states, const at::Tensor& copy) {
   for (const at::Tensor& x : states)
     COL_CHECK(!x.defined() || (x.numel() == param.numel() && x.scalar_type() == param.scalar_type() &&
                                x.is_contiguous() && x.device() == param.device()),
@@ -65,7 +65,7 @@ void adam_update(const std::vector<AdamTensors>& tensors, const kernels::AdamSte
       COL_CHECK(t.param.scalar_type() == first.scalar_type(),
                 "optimizer: one list holds one type; got {} and {}", c10::toString(first.scalar_type()),
                 c10::toString(t.param.scalar_type()));
-      check(t.param, {t.grad, t.m, t.v}, t.copy_out);
+      check_states(t.param, {t.grad, t.m, t.v}, t.copy_out);
       spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.m), out<T>(t.v), t.param.numel(),
                        out<void>(t.copy_out), copy_type(t.copy_out)});
     }
@@ -86,7 +86,7 @@ void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& 
       COL_CHECK(t.param.scalar_type() == first.scalar_type() && (t.momentum.defined() || step.momentum == 0),
                 "optimizer: one list holds one type, and momentum {} needs its buffer; got {} and {}",
                 step.momentum, c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
-      check(t.param, {t.grad, t.momentum}, t.copy_out);
+      check_states(t.param, {t.grad, t.momentum}, t.copy_out);
       spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.momentum), t.param.numel(),
                        out<void>(t.copy_out), copy_type(t.copy_out)});
     }

@@ -31,6 +31,8 @@ at::Tensor onednn_product(const at::Tensor& x, const at::Tensor& w, const std::o
 
 }  // namespace
 
+at::Tensor as_rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
 at::Tensor product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias) {
   if (by_onednn(x) && w.numel() > 0) return onednn_product(x, w, bias);
   return bias ? at::addmm(*bias, x, w.t()) : at::mm(x, w.t());

@@ -8,6 +8,9 @@
 
 namespace colonnade::ops {
 
+/// x [..., in] as the rows [n, in] of a product.
+at::Tensor as_rows(const at::Tensor& x);
+
 /// y [n, out] = x [n, in] w^T + bias, with w [out, in] and bias [out]. One type, one device; no autograd.
 ///
 /// On the CPU in fp32 LibTorch carries two libraries. MKL, its default, takes its best kernels on Intel's

@@ -55,7 +55,7 @@ struct RouteRule : torch::autograd::Function<RouteRule> {
   }
 };
 
-void check(const Tensor& logits, const RouteArgs& args) {
+void check_routing(const Tensor& logits, const RouteArgs& args) {
   COL_CHECK(logits.dim() == 2 && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble),
             "route: logits must be [n, e] in fp32 or float64; got {} {}", c10::toString(logits.scalar_type()),
             c10::str(logits.sizes()));
@@ -78,7 +78,7 @@ void check(const Tensor& logits, const RouteArgs& args) {
 }  // namespace
 
 Routing route(const Tensor& logits, const RouteArgs& args) {
-  check(logits, args);
+  check_routing(logits, args);
   const variable_list made = RouteRule::apply(logits.contiguous(), args);
   return {.experts = made[0], .weights = made[1], .scores = made[2]};
 }

@@ -9,7 +9,7 @@
 namespace colonnade::ops {
 namespace {
 
-void check(const at::Tensor& logits, const at::Tensor& targets, std::int64_t valid_rows) {
+void check_logits(const at::Tensor& logits, const at::Tensor& targets, std::int64_t valid_rows) {
   COL_CHECK(logits.dim() == 2 && logits.is_contiguous() && targets.dim() == 1 && targets.is_contiguous() &&
                 targets.scalar_type() == at::kLong && targets.size(0) == logits.size(0),
             "vocabulary loss: logits must be contiguous [n, v] and targets int64 [n]; got {} and {} {}",
@@ -26,7 +26,7 @@ void check(const at::Tensor& logits, const at::Tensor& targets, std::int64_t val
 
 LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n, std::int64_t first_row,
                        std::int64_t valid_rows, double cap) {
-  check(logits_nv, targets_n, valid_rows);
+  check_logits(logits_nv, targets_n, valid_rows);
   const std::int64_t rows = logits_nv.size(0);
   const auto options = logits_nv.options().dtype(acc_type(logits_nv.scalar_type()));
   const LogitStats stats{at::empty({rows}, options), at::empty({rows}, options), at::empty({rows}, options)};
@@ -42,7 +42,7 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
 
 void logit_gradient(at::Tensor& logits_nv, const LogitStats& whole, const at::Tensor& targets_n,
                     const at::Tensor& grad_n, std::int64_t first_row, std::int64_t valid_rows, double cap) {
-  check(logits_nv, targets_n, valid_rows);
+  check_logits(logits_nv, targets_n, valid_rows);
   const at::ScalarType type = acc_type(logits_nv.scalar_type());
   for (const at::Tensor& x : {whole.max, whole.sum_exp, grad_n})
     COL_CHECK(x.scalar_type() == type && x.is_contiguous() && x.numel() == logits_nv.size(0),

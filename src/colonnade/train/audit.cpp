@@ -39,7 +39,7 @@ struct Session {
 };
 
 /// One step whose updates the weights hold.
-struct Step {
+struct AuditedStep {
   std::int64_t number = 0;
   Numbers samples;
   bool skipped = false;
@@ -61,7 +61,7 @@ class History {
   }
 
   [[nodiscard]] const std::vector<Session>& sessions() const { return sessions_; }
-  [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
+  [[nodiscard]] const std::vector<AuditedStep>& steps() const { return steps_; }
   [[nodiscard]] Loaded end() const { return end_; }
 
  private:
@@ -118,7 +118,7 @@ class History {
   }
 
   std::vector<Session> sessions_;
-  std::vector<Step> steps_;
+  std::vector<AuditedStep> steps_;
   Loaded end_;
   fs::path read_run_;
   std::vector<StepRecord> records_;
@@ -128,7 +128,7 @@ class History {
 std::vector<Numbers> unrecorded(const History& history) {
   std::vector<Numbers> gaps;
   std::int64_t next = history.sessions().front().line.loaded.step + 1;
-  for (const Step& step : history.steps()) {
+  for (const AuditedStep& step : history.steps()) {
     if (step.number > next) gaps.push_back({next, step.number});
     next = step.number + 1;
   }
@@ -156,7 +156,7 @@ void add_repeats(const History& history, json& report) {
 void add_skipped(const History& history, json& report) {
   std::vector<Numbers> ranges;
   std::int64_t steps = 0;
-  for (const Step& step : history.steps()) {
+  for (const AuditedStep& step : history.steps()) {
     if (!step.skipped) continue;
     ++steps;
     if (step.samples.begin == step.samples.end) continue;  // the step in front has no line
@@ -314,8 +314,8 @@ json describe(const data::SampleSource& source, const data::SamplePiece& piece,
 json describe(std::int64_t number, const Session& session, const OpenData& open, const History& history) {
   const data::SampleSource& source = open.train().samples();
   const std::int64_t sample = open.train().sample_of(number);
-  const auto step =
-      std::ranges::partition_point(history.steps(), [&](const Step& s) { return s.samples.end <= number; });
+  const auto step = std::ranges::partition_point(
+      history.steps(), [&](const AuditedStep& s) { return s.samples.end <= number; });
   const bool known = step != history.steps().end() && step->samples.contains(number);
   json about{{"sample", number}, {"session", session.line.began}};
   about["step"] = known ? json(step->number) : json();

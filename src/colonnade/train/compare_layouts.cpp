@@ -133,9 +133,9 @@ class Rounding {
 };
 
 /// Distances of one step in the order in which it makes its values; `names` in the order of the blocks.
-class Step {
+class ComparedStep {
  public:
-  Step(int number, const Bounds& bounds, Rounding& rounding, std::vector<Apart>& all)
+  ComparedStep(int number, const Bounds& bounds, Rounding& rounding, std::vector<Apart>& all)
       : number_(number), bounds_(bounds), rounding_(rounding), all_(all) {}
 
   void compare(const Seen& a, const Seen& b, const std::vector<std::string>& names) {
@@ -198,14 +198,14 @@ std::vector<Apart> distances(const Trained& a, const Trained& b) {
   int number = 1;
   for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i) {
     const Seen &mine = (*a.steps)[i], &theirs = (*b.steps)[i];
-    Step(number, bounds_of(a.run, a.precision), rounding, all).compare(mine, theirs, names);
+    ComparedStep(number, bounds_of(a.run, a.precision), rounding, all).compare(mine, theirs, names);
     if (!mine.skipped || !theirs.skipped) ++number;
   }
   return all;
 }
 
 /// Steps of which both sides skipped as said, or did not.
-int steps_of(const Trained& a, const Trained& b, bool skipped) {
+int steps_compared(const Trained& a, const Trained& b, bool skipped) {
   int steps = 0;
   for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i)
     steps += (*a.steps)[i].skipped == skipped && (*b.steps)[i].skipped == skipped ? 1 : 0;
@@ -387,8 +387,8 @@ Comparison compare(const Trained& a, const Trained& b) {
             static_cast<int>(a.precision), static_cast<int>(b.precision));
   require_one_run(a.run, b.run);
   const std::vector<Apart> all = distances(a, b);
-  return {.steps = steps_of(a, b, false),
-          .skipped = steps_of(a, b, true),
+  return {.steps = steps_compared(a, b, false),
+          .skipped = steps_compared(a, b, true),
           .first = first_beyond(all),
           .first_in_float64 = {},
           .farthest = farthest_of(all)};

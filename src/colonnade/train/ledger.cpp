@@ -26,7 +26,7 @@ using json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 
-json to_json(const Loaded& at) { return {{"step", at.step}, {"samples", at.samples}}; }
+json loaded_json(const Loaded& at) { return {{"step", at.step}, {"samples", at.samples}}; }
 Loaded to_loaded(const json& at) {
   return {at.at("step").get<std::int64_t>(), at.at("samples").get<std::int64_t>()};
 }
@@ -42,7 +42,7 @@ std::string to_text(const LedgerLine& line) {
               {"step", line.loaded.step},
               {"samples", line.loaded.samples},
               {"from", line.from.empty() ? json() : json(line.from)},
-              {"reached", line.reached ? to_json(*line.reached) : json()},
+              {"reached", line.reached ? loaded_json(*line.reached) : json()},
               {"files", std::move(files)},
               {"data", line.data},
               {"tokenizer", line.tokenizer},

@@ -15,8 +15,6 @@
 namespace colonnade::train {
 namespace {
 
-using nlohmann::json;
-
 template <typename E>
 using Names = std::vector<std::pair<E, std::string_view>>;
 
@@ -50,7 +48,7 @@ std::string_view name_of(const Names<E>& names, E value) {
 }
 
 template <typename E>
-E value_of(const Names<E>& names, const json& text, std::string_view key) {
+E value_of(const Names<E>& names, const nlohmann::json& text, std::string_view key) {
   for (const auto& [known, name] : names)
     if (text.is_string() && text.get<std::string>() == name) return known;
   throw DataError(
@@ -58,14 +56,14 @@ E value_of(const Names<E>& names, const json& text, std::string_view key) {
                   key, text.dump()));
 }
 
-double number_of(const json& value, std::string_view key) {
+double number_of(const nlohmann::json& value, std::string_view key) {
   if (!value.is_number())
     throw DataError(fmt::format("schedule state: {} must be a number; got {}; the checkpoint is damaged", key,
                                 value.dump()));
   return value.get<double>();
 }
 
-LrPlan plan_of(const json& s, const LrPlan& own) {
+LrPlan plan_of(const nlohmann::json& s, const LrPlan& own) {
   LrPlan plan;
   plan.max_lr = number_of(s.at("max_lr"), "max_lr");
   plan.min_lr = number_of(s.at("min_lr"), "min_lr");
@@ -108,7 +106,7 @@ std::string_view flags_of(std::string_view key) {
 
 /// Whether the value decides nothing in either schedule: a constant weight decay has no ramp whose length
 /// matters.
-bool decides_nothing(const std::string& key, const json& own, const json& loaded) {
+bool decides_nothing(const std::string& key, const nlohmann::json& own, const nlohmann::json& loaded) {
   const auto constant = name_of(ramp_names(), config::WeightDecayIncrStyle::kConstant);
   return key == "wd_incr_steps" && own.at("wd_incr_style") == constant &&
          loaded.at("wd_incr_style") == constant;
@@ -118,7 +116,7 @@ bool decides_nothing(const std::string& key, const json& own, const json& loaded
 bool is_length(std::string_view key) { return key.ends_with("_steps"); }
 
 /// What all lengths of the settings are multiplied by in comparison; nothing when there is no such factor.
-std::optional<double> common_factor(const json& own, const json& loaded) {
+std::optional<double> common_factor(const nlohmann::json& own, const nlohmann::json& loaded) {
   std::optional<double> factor;
   for (const auto& [key, value] : own.items()) {
     if (!is_length(key) || key == "num_steps") continue;
@@ -131,7 +129,7 @@ std::optional<double> common_factor(const json& own, const json& loaded) {
   return factor;
 }
 
-void refuse_differences(const json& own, const json& loaded) {
+void refuse_differences(const nlohmann::json& own, const nlohmann::json& loaded) {
   std::vector<std::string> found;
   for (const auto& [key, value] : own.items()) {
     if (key == "num_steps" || loaded.at(key) == value || decides_nothing(key, own, loaded)) continue;
@@ -154,7 +152,7 @@ void refuse_differences(const json& own, const json& loaded) {
 
 }  // namespace
 
-json lr_state(const LrPlan& plan, std::int64_t samples) {
+nlohmann::json lr_state(const LrPlan& plan, std::int64_t samples) {
   return {{"max_lr", plan.max_lr},
           {"min_lr", plan.min_lr},
           {"init_lr", plan.init_lr},
@@ -170,7 +168,7 @@ json lr_state(const LrPlan& plan, std::int64_t samples) {
           {"num_steps", samples}};
 }
 
-LrResume resume_lr(const LrPlan& plan, const json& state, const config::Schedule& settings) {
+LrResume resume_lr(const LrPlan& plan, const nlohmann::json& state, const config::Schedule& settings) {
   if (settings.override_opt_param_scheduler && settings.use_checkpoint_opt_param_scheduler)
     throw ConfigError(
         "schedule: the settings' or the checkpoint's values can win; got --override-opt-param-scheduler and "
@@ -180,7 +178,7 @@ LrResume resume_lr(const LrPlan& plan, const json& state, const config::Schedule
   try {
     loaded = plan_of(state, plan);
     resumed.samples = state.at("num_steps").get<std::int64_t>();
-  } catch (const json::exception& e) {
+  } catch (const nlohmann::json::exception& e) {
     throw DataError(
         fmt::format("schedule state: must hold Megatron's keys; {}; the checkpoint is damaged", e.what()));
   }

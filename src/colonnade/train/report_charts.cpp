@@ -18,7 +18,7 @@ using Points = std::vector<std::pair<double, double>>;
 constexpr double kWidth = 560, kHeight = 240;
 constexpr double kLeft = 58, kRight = 12, kTop = 10, kBottom = 34;
 
-struct Frame {
+struct ChartFrame {
   double x_low, x_high, y_low, y_high;
   [[nodiscard]] double x(double v) const {
     return kLeft + (v - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight);
@@ -36,9 +36,9 @@ std::string number(double value) {
 }
 
 /// The box of all points, never empty in either direction.
-Frame frame_of(const Chart& chart, const std::vector<Points>& lines) {
+ChartFrame frame_of(const Chart& chart, const std::vector<Points>& lines) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  Frame f{kInf, -kInf, kInf, -kInf};
+  ChartFrame f{kInf, -kInf, kInf, -kInf};
   for (const auto& line : lines)
     for (const auto& [x, y] : line) {
       f.x_low = std::min(f.x_low, x);
@@ -55,7 +55,7 @@ Frame frame_of(const Chart& chart, const std::vector<Points>& lines) {
   return f;
 }
 
-std::string axes(const Frame& f, const std::string& x_name) {
+std::string axes(const ChartFrame& f, const std::string& x_name) {
   const double right = kWidth - kRight, bottom = kHeight - kBottom;
   std::string svg;
   for (const double tick : round_ticks(f.y_low, f.y_high, 5)) {
@@ -72,7 +72,7 @@ std::string axes(const Frame& f, const std::string& x_name) {
   return svg;
 }
 
-std::string draw_marks(const Frame& f, const std::vector<double>& marks) {
+std::string draw_marks(const ChartFrame& f, const std::vector<double>& marks) {
   std::string svg;
   for (const double x : marks)
     if (x > f.x_low && x < f.x_high)
@@ -81,7 +81,7 @@ std::string draw_marks(const Frame& f, const std::vector<double>& marks) {
   return svg;
 }
 
-std::string draw_line(const Frame& f, const Points& line, int color) {
+std::string draw_line(const ChartFrame& f, const Points& line, int color) {
   if (line.size() == 1)
     return fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='4' style='fill:var(--s{})'/>", f.x(line[0].first),
                        f.y(line[0].second), color);
@@ -91,7 +91,7 @@ std::string draw_line(const Frame& f, const Points& line, int color) {
 }
 
 /// What the hover script reads: per line its name and [x pixel, y pixel, x text, y text] of each point.
-std::string hover_data(const Frame& f, const Chart& chart, const std::vector<Points>& lines) {
+std::string hover_data(const ChartFrame& f, const Chart& chart, const std::vector<Points>& lines) {
   std::string json = "[";
   for (std::size_t i = 0; i < lines.size(); ++i) {
     std::string points;
@@ -181,7 +181,7 @@ std::string draw_chart(const Chart& chart) {
   }
   const std::string caption = fmt::format("<figcaption>{}</figcaption>", escape_html(chart.title));
   if (empty) return fmt::format("<figure>{}<p class=\"none\">nothing recorded yet</p></figure>\n", caption);
-  const Frame f = frame_of(chart, lines);
+  const ChartFrame f = frame_of(chart, lines);
   std::string svg = axes(f, chart.x_name) + draw_marks(f, chart.marks);
   for (std::size_t i = 0; i < lines.size(); ++i)
     if (!lines[i].empty()) svg += draw_line(f, lines[i], chart.series[i].color);

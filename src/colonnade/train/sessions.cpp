@@ -31,7 +31,7 @@ std::string_view time_name(std::size_t i) { return phase_name(static_cast<Phase>
 std::string_view memory_name(std::size_t i) { return memory_phase_name(static_cast<MemoryPhase>(i)); }
 using Bytes = decltype(MemoryPeaks::bytes);
 
-json to_json(const RankSummary& r) {
+json summary_json(const RankSummary& r) {
   return {{"rank", r.rank},
           {"place", r.place},
           {"owns", r.owns},
@@ -49,9 +49,9 @@ RankSummary to_rank(const json& r) {
           .measured = {from_names<Bytes>(r.at("measured_bytes"), memory_name)}};
 }
 
-json to_json(const RunSummary& s) {
+json summary_json(const RunSummary& s) {
   json ranks = json::array();
-  for (const RankSummary& rank : s.ranks) ranks.push_back(to_json(rank));
+  for (const RankSummary& rank : s.ranks) ranks.push_back(summary_json(rank));
   return {{"first_step", s.first_step},
           {"last_step", s.last_step},
           {"began", s.began},
@@ -92,7 +92,7 @@ std::vector<RunSummary> read_sessions(const fs::path& path) {
 
 void write_sessions(const fs::path& path, const std::vector<RunSummary>& sessions) {
   json all = json::array();
-  for (const RunSummary& session : sessions) all.push_back(to_json(session));
+  for (const RunSummary& session : sessions) all.push_back(summary_json(session));
   write_file_atomically(path, all.dump(1) + "\n");
 }
 

@@ -13,13 +13,13 @@ using protozero::pbf_wire_type;
 using protozero::tag_and_type;
 
 /// The event in the frame that `bytes` begin with, and the size of the frame.
-struct Frame {
+struct Record {
   std::string_view event;
   std::size_t size;
 };
 
 /// Nothing where no whole frame is left: at the end, or behind a torn write.
-std::optional<Frame> first_frame(std::string_view bytes) {
+std::optional<Record> first_frame(std::string_view bytes) {
   constexpr std::size_t kLength = 8, kCrc = 4, kHead = kLength + kCrc;
   if (bytes.size() < kHead + kCrc) return std::nullopt;
   if (masked_crc(bytes.substr(0, kLength)) != bytes.substr(kLength, kCrc)) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<Frame> first_frame(std::string_view bytes) {
   if (length > bytes.size() - kHead - kCrc) return std::nullopt;
   const std::string_view event = bytes.substr(kHead, length);
   if (masked_crc(event) != bytes.substr(kHead + length, kCrc)) return std::nullopt;
-  return Frame{event, kHead + length + kCrc};
+  return Record{event, kHead + length + kCrc};
 }
 
 /// The tag of a Summary's first value; "" without one.

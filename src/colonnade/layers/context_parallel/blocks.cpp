@@ -43,7 +43,7 @@ Tensor positions(const std::vector<Chunk>& chunks, at::Device device) {
 }
 
 /// The parts of one dimension that the chunks are.
-Tensor taken(const Tensor& x, std::int64_t dim, const std::vector<Chunk>& chunks) {
+Tensor chunks_of(const Tensor& x, std::int64_t dim, const std::vector<Chunk>& chunks) {
   std::vector<Tensor> parts;
   for (const Chunk& c : chunks) parts.push_back(x.narrow(dim, c.begin, c.length));
   return parts.size() == 1 ? parts[0] : at::cat(parts, dim);
@@ -58,7 +58,7 @@ std::optional<ops::BlockMask> mask_of(const Meeting& m, const Tensor& mask, std:
   const Chunk& last_queries = m.query_chunks.back();
   if (window > 0 && m.query_chunks.front().begin - (last_keys.begin + last_keys.length - 1) > window)
     return std::nullopt;
-  if (mask.defined()) block.hidden = taken(taken(mask, 2, m.query_chunks), 3, m.key_chunks);
+  if (mask.defined()) block.hidden = chunks_of(chunks_of(mask, 2, m.query_chunks), 3, m.key_chunks);
   if (window > 0 && last_queries.begin + last_queries.length - 1 - m.key_chunks.front().begin > window) {
     const Tensor query = positions(m.query_chunks, q.device()).unsqueeze(1);
     const Tensor far = (positions(m.key_chunks, q.device()).unsqueeze(0) < query - window)

@@ -31,7 +31,7 @@ std::int64_t sum(const Counts& counts) {
 }
 
 /// What is known of a group with experts.
-struct Site {
+struct DispatchSite {
   comm::Group group;
   std::int64_t etp, local_experts, all_experts;
   config::Moe moe;
@@ -48,12 +48,12 @@ struct Site {
 // ---- by gathering ----
 
 struct GatherRows : torch::autograd::Function<GatherRows> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Site* site) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const DispatchSite* site) {
     tensor::keep(ctx, site);
     return gather_sequence(x, site->group, site->name + " / tokens");
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto* site = tensor::kept<const Site*>(ctx);
+    const auto* site = tensor::kept<const DispatchSite*>(ctx);
     return {reduce_scatter_sequence(grads[0], site->group, site->name + " / gradient of tokens"),
             at::Tensor()};
   }
@@ -61,7 +61,7 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
 
 class ByGathering final : public Dispatcher {
  public:
-  explicit ByGathering(Site site) : site_(std::move(site)) {}
+  explicit ByGathering(DispatchSite site) : site_(std::move(site)) {}
 
   [[nodiscard]] at::Tensor run(const at::Tensor& x, const ops::Routing& routing,
                                const ComputeExperts& compute,
@@ -94,7 +94,7 @@ class ByGathering final : public Dispatcher {
     return counts;
   }
 
-  Site site_;
+  DispatchSite site_;
 };
 
 // ---- by exchange ----
@@ -112,23 +112,23 @@ struct Travelling {
 };
 
 /// Rows in another order, which LibTorch's C++ side cannot take on meta.
-at::Tensor taken(const at::Tensor& rows, const at::Tensor& from) {
+at::Tensor taken_rows(const at::Tensor& rows, const at::Tensor& from) {
   return rows.is_meta() ? at::empty({from.size(0), rows.size(1)}, rows.options())
                         : rows.index_select(0, from);
 }
 
 /// An exchange over the group and the order of what arrived.
 struct Exchange {
-  const Site* site;
+  const DispatchSite* site;
   comm::Rows rows;          ///< on the way there
   at::Tensor from, places;  ///< int64: row i there is arrived row from[i]; places is its inverse
 
-  [[nodiscard]] at::Tensor ordered(const at::Tensor& arrived) const { return taken(arrived, from); }
+  [[nodiscard]] at::Tensor ordered(const at::Tensor& arrived) const { return taken_rows(arrived, from); }
   [[nodiscard]] Travelling send(const at::Tensor& x, const char* what) const {
     return depart(x.contiguous(), rows, what);
   }
   [[nodiscard]] Travelling send_back(const at::Tensor& x, const char* what) const {
-    return depart(taken(x, places), {.received = rows.sent, .sent = rows.received}, what);
+    return depart(taken_rows(x, places), {.received = rows.sent, .sent = rows.received}, what);
   }
 
  private:
@@ -189,7 +189,7 @@ struct Back : torch::autograd::Function<Back> {
 
 class ByExchange final : public Dispatcher {
  public:
-  explicit ByExchange(Site site) : site_(std::move(site)) {}
+  explicit ByExchange(DispatchSite site) : site_(std::move(site)) {}
 
   /// Rows leave ordered by member and by expert there; those that arrive are ordered by expert, then by
   /// member.
@@ -303,7 +303,7 @@ class ByExchange final : public Dispatcher {
     return exchange;
   }
 
-  Site site_;
+  DispatchSite site_;
 };
 
 }  // namespace
@@ -315,7 +315,8 @@ std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Contex
   COL_CHECK(num_experts % blocks == 0,
             "{}: the experts must divide by the expert-parallel size; got {} and {}", name, num_experts,
             blocks);
-  Site site{context.experts, context.expert_tensor, num_experts / blocks, num_experts, moe, std::move(name)};
+  DispatchSite site{context.experts, context.expert_tensor, num_experts / blocks, num_experts, moe,
+                    std::move(name)};
   if (moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
     return std::make_unique<ByGathering>(std::move(site));
   return std::make_unique<ByExchange>(std::move(site));

@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 7> kLlamaLike = {"llama",   "mistral",   "qwen2",      "qwen3",
-                                                        "mixtral", "qwen3_moe", "deepseek_v3"};
+constexpr std::array<std::string_view, 7> kReadAsLlama = {"llama",   "mistral",   "qwen2",      "qwen3",
+                                                          "mixtral", "qwen3_moe", "deepseek_v3"};
 
 /// Without weights of its own the attention factor is 1 + 0.1 ln factor: that of mscale 1 over that of 0.
 void read_yarn(const json& c, const json& scaling, const std::string& source, Settings& s) {
@@ -338,11 +338,11 @@ Settings gpt_settings(const json& config, const std::string& source, const std::
   if (type == "gpt_oss") return gpt_oss_settings(config, source);
   if (type == "gemma2") return gemma2_settings(config, source);
   if (type == "gemma3_text") return gemma3_settings(config, source);
-  if (std::ranges::find(kLlamaLike, type) != std::end(kLlamaLike))
+  if (std::ranges::find(kReadAsLlama, type) != std::end(kReadAsLlama))
     return llama_settings(config, source, type);
   refuse(source,
          fmt::format("model_type must be one of {}, gpt_oss, gemma2, gemma3_text, gpt2, t5, bert",
-                     fmt::join(kLlamaLike, ", ")),
+                     fmt::join(kReadAsLlama, ", ")),
          type.empty() ? "none" : type);
 }
 

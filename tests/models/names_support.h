@@ -1,0 +1,54 @@
+// What the tests of names and of config.json share: the models of the recorded folders.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/names.h"
+#include "colonnade/plan/params/gpt.h"
+
+namespace colonnade::models::hf::test {
+
+inline std::string path_of(const std::string& folder, const std::string& file) {
+  return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
+}
+
+inline nlohmann::json config_in(const std::string& folder, const std::string& file = "config.json") {
+  return nlohmann::json::parse(read_file(path_of(folder, file)));
+}
+
+inline config::Run run_from(const nlohmann::json& config) {
+  config::Run run;
+  config::fill(run, settings_of(config, "test"), "test");
+  config::derive(run);
+  return run;
+}
+
+inline config::Run run_of(const std::string& folder) { return run_from(config_in(folder)); }
+
+inline std::set<std::string> names_of(const config::Run& run) {
+  std::set<std::string> names;
+  for (const auto& spec : plan::model_params(run.model, run.parallel))
+    for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
+  return names;
+}
+
+/// What is wrong with the config.json of `folder` after a change; "" where nothing is.
+inline std::string refusal(const char* folder, const nlohmann::json& change) {
+  auto config = config_in(folder);
+  config.update(change);
+  try {
+    settings_of(config, "x/config.json");
+    return "";
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+}  // namespace colonnade::models::hf::test
