@@ -37,6 +37,12 @@ struct Options {
   data::TokenizerOptions tokenizer;
 };
 
+/// Flags that say something of batches, and so need --batches.
+constexpr const char* kOfBatches[] = {"--seq-length",     "--micro-batch-size", "--step-ms",
+                                      "--image-size",     "--image-tokens",     "--image-processor",
+                                      "--image-token",    "--pad-token",        "--max-image-pixels",
+                                      "--tokenizer-type", "--vocab-size"};
+
 CLI::Validator stop_or_skip() {
   const auto check = [](const std::string& word) -> std::string {
     if (word == "stop" || word == "skip") return "";
@@ -104,11 +110,12 @@ void add_flags(CLI::App& app, Options& options) {
       ->check(within(1));
   app.add_option("--show", options.show, "Samples to show, in the order of a run")
       ->capture_default_str()
-      ->check(within(0));
+      ->check(within(0, 100'000));
   app.add_option("--consumed-samples", options.consumed, "Samples that the run has read before")
       ->capture_default_str()
       ->check(within(0, std::int64_t{1} << 60));
-  app.add_option("--batches", options.batches, "Batches to make, and to measure")->check(within(0));
+  app.add_option("--batches", options.batches, "Batches to make, and to measure")
+      ->check(within(0, std::int64_t{1} << 30));
   app.add_option("--micro-batch-size", options.micro_batch, "Rows of a batch")
       ->capture_default_str()
       ->check(within(1, 1 << 20));
@@ -138,8 +145,6 @@ std::vector<std::string> faults_of(const Options& options) {
   refuse(options.batches > 0 && (options.tokenizer.type.empty() || options.plan.seq_length == 0),
          fmt::format("--batches: needs --seq-length and --tokenizer-type; got {} without; give them",
                      options.batches));
-  refuse(options.batches == 0 && options.step_ms > 0,
-         fmt::format("--step-ms: only --batches reads it; got {} without; give both", options.step_ms));
   return faults;
 }
 
@@ -302,6 +307,10 @@ int data_images(const Arguments& arguments) {
   add_flags(app, options);
   if (!read_flags(app, arguments)) return kExitDone;
   config::require_none(faults_of(options));
+  if (options.batches == 0) {
+    refuse_given(app, kOfBatches, "--batches");
+    refuse_given(app, kOfTokenizers, "--batches");
+  }
   require_writable("--json", options.json);
   report_on(options);
   return kExitDone;

@@ -41,9 +41,6 @@ constexpr const char* kOfSamples[] = {"--samples",     "--split",           "--s
 /// Flags that say how chat messages become samples.
 constexpr const char* kOfChats[] = {"--chat-template", "--sft-tokenizer-prompt-format",
                                     "--reset-position-ids", "--reset-attention-mask"};
-constexpr const char* kOfTokenizers[] = {"--tokenizer-model",  "--vocab-file",
-                                         "--merge-file",       "--tokenizer-hf-no-include-special-tokens",
-                                         "--tiktoken-pattern", "--tiktoken-num-special-tokens"};
 
 void add_inspect_flags(CLI::App& app, Options& options) {
   config::Data& data = options.data;
@@ -87,17 +84,12 @@ void add_inspect_flags(CLI::App& app, Options& options) {
 }
 
 void require_use(const CLI::App& app, const Options& options) {
-  const auto refuse = [&app](std::span<const char* const> flags, const char* needed) {
-    for (const char* flag : flags)
-      if (app.get_option(flag)->count() > 0)
-        throw ConfigError(
-            fmt::format("{}: is read with {}; got none; add it, or leave {} out", flag, needed, flag));
-  };
-  if (options.seq_length == 0) refuse(kOfSamples, "--seq-length");
-  if (!options.data.sft) refuse(kOfChats, "--sft");
+  if (options.seq_length == 0) refuse_given(app, kOfSamples, "--seq-length");
+  if (!options.data.sft) refuse_given(app, kOfChats, "--sft");
   if (options.tokenizer.type.empty()) {
-    refuse(kOfTokenizers, "--tokenizer-type");
-    if (!options.check_tokens) refuse(std::array{"--vocab-size"}, "--tokenizer-type or --check-tokens");
+    refuse_given(app, kOfTokenizers, "--tokenizer-type");
+    if (!options.check_tokens)
+      refuse_given(app, std::array{"--vocab-size"}, "--tokenizer-type or --check-tokens");
   }
   if (options.data.reset_position_ids != options.data.reset_attention_mask)
     throw ConfigError(

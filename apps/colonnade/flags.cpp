@@ -59,6 +59,13 @@ CLI::Validator within(std::int64_t low, std::int64_t high) {
   return {check, range};
 }
 
+void refuse_given(const CLI::App& app, std::span<const char* const> flags, const char* needed) {
+  for (const char* flag : flags)
+    if (app.get_option(flag)->count() > 0)
+      throw ConfigError(
+          fmt::format("{}: is read with {}; got none; add it, or leave {} out", flag, needed, flag));
+}
+
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub) {
   Offers offers;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {

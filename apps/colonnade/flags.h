@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 
 #include "verbs.h"
@@ -20,6 +21,9 @@ bool read_flags(CLI::App& app, const Arguments& arguments,
 
 /// Of an option that takes an integer: refuses those outside of [low, high], in the words of all messages.
 CLI::Validator within(std::int64_t low, std::int64_t high = std::numeric_limits<std::int64_t>::max());
+
+/// Refuses, as ConfigError, the first of `flags` that was given: only a command with `needed` reads it.
+void refuse_given(const CLI::App& app, std::span<const char* const> flags, const char* needed);
 
 /// The flags of `app`, or of each of its sub-verbs, for completion.
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub = "");

@@ -7,6 +7,7 @@
 #include "tokenizer_flags.h"
 #include "verbs.h"
 
+#include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -59,11 +60,11 @@ void require_use(const CLI::App& app, const ChatFlags& flags) {
     throw ConfigError(
         "--ids: tells what answers are learnt, and --add-generation-prompt writes none; got both; leave one out");
   if (flags.ids) return;
-  for (const char* flag :
-       {"--vocab-file", "--merge-file", "--vocab-size", "--tokenizer-hf-no-include-special-tokens",
-        "--tiktoken-pattern", "--tiktoken-num-special-tokens"})
-    if (app.get_option(flag)->count() > 0)
-      throw ConfigError(fmt::format("{}: is read with --ids; got none; add it, or leave {} out", flag, flag));
+  refuse_given(
+      app,
+      std::array{"--vocab-file", "--merge-file", "--vocab-size", "--tokenizer-hf-no-include-special-tokens",
+                 "--tiktoken-pattern", "--tiktoken-num-special-tokens"},
+      "--ids");
 }
 
 }  // namespace

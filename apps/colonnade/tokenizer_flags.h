@@ -7,6 +7,12 @@
 
 namespace colonnade::app {
 
+/// All but --tokenizer-type and --vocab-size, which have a meaning of their own for some verbs.
+inline constexpr const char* kOfTokenizers[] = {
+    "--tokenizer-model",  "--vocab-file",
+    "--merge-file",       "--tokenizer-hf-no-include-special-tokens",
+    "--tiktoken-pattern", "--tiktoken-num-special-tokens"};
+
 inline void add_tokenizer_flags(CLI::App& app, data::TokenizerOptions& options) {
   app.add_option("--tokenizer-type", options.type,
                  "HuggingFaceTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, "

@@ -3,8 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <fstream>
 #include <thread>
 
@@ -305,7 +310,10 @@ TEST(IndexCache, AnEntryThatCannotBeReadBackStaysInMemory) {
   const std::filesystem::path entry = std::filesystem::directory_iterator(folder / "cache")->path();
   std::filesystem::remove_all(entry);
   // A name that leads through the folder in which the entry is written, gone once the entry has its own name.
-  const std::string name = fmt::format("../{}.part-{}/../a", entry.filename().string(), ::getpid());
+  std::array<char, 256> host{};
+  ASSERT_EQ(::gethostname(host.data(), host.size()), 0);
+  const std::string name =
+      fmt::format("../{}.part-{}-{}/../a", entry.filename().string(), host.data(), ::getpid());
   EXPECT_EQ(values(cache.get("x", "key", {name}, build)[0]), (Ints{1, 2, 3}));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("cannot be kept; the indices of x stay in memory"),
@@ -339,6 +347,65 @@ TEST(IndexCache, KeepsArraysThatWereWrittenPieceByPiece) {
   EXPECT_THROW((void)cache.get_written("x", "e", {"a"}, failing), DataError);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "cache"), {}), 1)
       << "the staged folder is gone";
+}
+
+TEST(IndexCache, WhatAKilledBuildLeftGoesWithTheNext) {
+  namespace fs = std::filesystem;
+  const TempFolder folder;
+  const IndexCache cache(folder / "cache");
+  const auto get = [&] {
+    return cache.get("x", "key", {"a"}, [] {
+      return std::vector<IntArray>{IntArray(std::vector<std::int32_t>{1, 2, 3})};
+    });
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)cache.get_written("x", "key", {"a"}, [](const fs::path& staged) -> std::vector<IntArray> {
+      IntWriter(staged / "a.npy", IntType::kInt64).close();
+      std::_Exit(0);  // without a destructor, as SIGKILL ends a process
+    });
+    std::_Exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto left = [&] {
+    std::vector<std::string> names;
+    for (const auto& each : fs::directory_iterator(folder / "cache"))
+      if (const auto name = each.path().filename().string(); name.find(".part-") != std::string::npos)
+        names.push_back(name);
+    return names;
+  };
+  ASSERT_EQ(left().size(), 1U);
+  const std::string entry = left()[0].substr(0, left()[0].find(".part-"));
+  const fs::path idle = folder / ("cache/" + entry + ".part-elsewhere-1"),
+                 busy = folder / ("cache/" + entry + ".part-elsewhere-2"),
+                 other = folder / "cache/0.part-x-1";
+  for (const fs::path& path : {idle, busy, other}) fs::create_directories(path);
+  fs::last_write_time(idle, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  EXPECT_EQ(values(get()[0]), (Ints{1, 2, 3}));
+  EXPECT_THAT(left(), testing::UnorderedElementsAre(busy.filename().string(), other.filename().string()));
+}
+
+TEST(IndexCache, AFullDiskEndsABuildWithTheWayOut) {
+  const TempFolder folder;
+  const IndexCache cache(folder / "cache");
+  const auto build = [](const std::filesystem::path& staged) -> std::vector<IntArray> {
+    IntWriter writer(staged / "a.npy", IntType::kInt64);
+    writer.append(std::span<const std::int64_t>(std::vector<std::int64_t>(100'000)));
+    writer.close();
+    return {IntArray::map(staged / "a.npy")};
+  };
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit tight{65'536, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &tight);
+  const std::string message = message_of<Error>([&] { (void)cache.get_written("x", "d", {"a"}, build); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  (void)std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message, AllOf(HasSubstr("a.npy: must be writable"), HasSubstr("(--data-cache-path)")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "cache"));
 }
 
 TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {

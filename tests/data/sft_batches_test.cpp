@@ -9,6 +9,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/sample_use.h"
 #include "colonnade/data/sft_conversations.h"
 #include "colonnade/data/sft_dataset.h"
 #include "data/vectors.h"
@@ -263,6 +264,26 @@ TEST(SftBatches, LongConversationsAreCutAndThoseWithoutAnAnswerLeftOut) {
   const HostBatch batch = files.open()[0]->get(0, 1);
   EXPECT_EQ(batch.loss_mask.back(), 1.0F);
   EXPECT_EQ(files.open()[0]->size(), 6) << "the other one alone, six times";
+}
+
+TEST(SftBatches, UseCountsInputsAlone) {
+  Files files;
+  json tail = talk(3);
+  tail["messages"][1]["content"] = std::string(600, 'z');
+  files.chats(tail.dump() + "\n" + talk(4).dump() + "\n");
+  const auto batches = std::move(files.open()[0]);
+  const SampleSource& source = batches->samples();
+  SetUse use(source.orders()[0]);
+  const std::vector<SetUse*> sets{&use};
+  std::int64_t inputs = 0;
+  for (std::int64_t i = 0; i < 2; ++i) {
+    add_use(source, i, i, sets);
+    Numbers text(128);
+    source.tokens(i, -1, text);
+    inputs += std::count_if(text.begin(), text.end() - 1, [](std::int64_t token) { return token != -1; });
+  }
+  EXPECT_GT(inputs, 127) << "a full row and one that is not";
+  EXPECT_EQ(use.tokens(), inputs);
 }
 
 TEST(SftBatches, NemotronFormatsNeedTheirTokens) {

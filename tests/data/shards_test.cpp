@@ -12,21 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(ShardBraces, ExpandAsBraceexpandDoes) {
-  EXPECT_THAT(expand_braces("s-{08..11}.tar"), ElementsAre("s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"));
-  EXPECT_THAT(expand_braces("{3..1}"), ElementsAre("3", "2", "1"));
-  EXPECT_THAT(expand_braces("{a,b{1..2}}{x,y}"), ElementsAre("ax", "ay", "b1x", "b1y", "b2x", "b2y"));
-  EXPECT_THAT(expand_braces("plain"), ElementsAre("plain"));
-  EXPECT_THAT(message_of<ConfigError>([] { (void)expand_braces("a{1..2"); }),
-              HasSubstr("each { must have its }"));
-  EXPECT_THAT(message_of<ConfigError>([] { (void)expand_braces("{1..9999999}"); }),
-              HasSubstr("1000000 words"));
-  EXPECT_THAT(message_of<ConfigError>([] { (void)expand_braces("{1..9999}{1..9999}"); }),
-              HasSubstr("1000000 words"));
-  EXPECT_THAT(message_of<ConfigError>([] { (void)expand_braces("{" + std::string(5000, ',')); }),
-              HasSubstr("4096"));
-}
-
 TEST(FieldPaths, AreWrittenAsEnergonDoes) {
   const Field field = parse_field("image", "json[a][0],png");
   ASSERT_EQ(field.size(), 2U);
@@ -38,6 +23,18 @@ TEST(FieldPaths, AreWrittenAsEnergonDoes) {
   EXPECT_THAT(message_of<ConfigError>([] { (void)parse_field("--image", ""); }), HasSubstr("must be parts"));
   EXPECT_THAT(message_of<ConfigError>([] { (void)parse_field("--caption", "txt[a]"); }),
               HasSubstr("only a JSON part"));
+  for (const char* text :
+       {"", ",", "jpg,", "json[]", "json[a", "json[a]b", "json]a", "json[[a]]", "a b", "[a]"})
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)parse_field("--image", text); }),
+                HasSubstr("must be parts"))
+        << text;
+}
+
+TEST(FieldPaths, OfALongTextAreRefused) {
+  for (const std::string& text :
+       {std::string(100'000, 'a'), "json" + std::string(100'000, '['), std::string(100'000, ',')})
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)parse_field("--image", text); }),
+                HasSubstr("at most 4096"));
 }
 
 class Shards : public testing::Test {
@@ -116,6 +113,64 @@ TEST_F(Shards, RefuseMetadataThatAskForMore) {
   EXPECT_THAT(refusal(), HasSubstr("got answer_weights; remove it"));
   prepare("sample_type: {__class__: CaptioningSample}\nfield_map: {image: jpg}\n");
   EXPECT_THAT(refusal(), HasSubstr("field_map must name a part for caption"));
+}
+
+TEST_F(Shards, RefuseKeysThatTheyDoNotKnow) {
+  prepare(std::string(kCaptions) + "max_samples_per_sequence: 7\n");
+  EXPECT_THAT(refusal(), HasSubstr("dataset.yaml:7: must have no keys but sample_type, field_map"));
+  EXPECT_THAT(refusal(), HasSubstr("got max_samples_per_sequence, which is not read; remove it"));
+  prepare("sample_type: {__module__: megatron.energon, __class__: CaptioningSample, a: b}\n");
+  EXPECT_THAT(refusal(), HasSubstr("got a, which is not read"));
+  prepare(
+      "sample_type: {__module__: mine, __class__: CaptioningSample}\nfield_map: {image: jpg, caption: txt}\n");
+  EXPECT_THAT(refusal(), HasSubstr("must be CaptioningSample or VQASample; got mine.CaptioningSample"));
+  prepare(kCaptions, "split_parts: {train: [parts/b-0.tar]}\nratio: 3\n");
+  EXPECT_THAT(refusal(), HasSubstr("split.yaml:2: must have no keys but split_parts, exclude; got ratio"));
+  prepare(kCaptions);
+  write(folder_ / ".nv-meta/.info.json",
+        R"({"shard_counts": {"parts/b-0.tar": 4, "parts/b-1.tar": 5}, "sizes": {}})");
+  EXPECT_THAT(refusal(), HasSubstr("must have no keys but energon_version, shard_counts; got sizes"));
+}
+
+TEST_F(Shards, AreNotMetadataSets) {
+  prepare("__module__: megatron.energon\n__class__: MetadatasetV2\nsplits: {train: {path: ./a}}\n");
+  EXPECT_THAT(refusal(), HasSubstr("got MetadatasetV2"));
+  for (const char* name : {"blend.yaml", "blend.yml", "list.json", "crude.jsonl"}) {
+    write(folder_ / name, "__class__: MetadatasetV2\n");
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)find_shards({folder_ / name}, "train"); }),
+                HasSubstr("name the folder or the shards of one data set"))
+        << name;
+  }
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)find_shards({folder_ / "parts", folder_ / "parts"}, "train");
+              }),
+              HasSubstr("got a folder beside other words"));
+}
+
+TEST_F(Shards, TakeWhatEnergonPreparesByDefault) {
+  // The keys, in the order, that `energon prepare` of Megatron-Energon 7 writes.
+  prepare(
+      "sample_type:\n  __module__: megatron.energon\n  __class__: VQASample\nfield_map:\n  image: jpg\n  context: "
+      "json[q]\n  answers: txt\n",
+      "split_parts:\n  train:\n  - parts/b-{0..1}.tar\n  val: []\n  test: []\nexclude: []\n");
+  write(folder_ / ".nv-meta/index.uuid", "0");
+  EXPECT_THAT(find().names, ElementsAre("parts/b-0.tar", "parts/b-1.tar"));
+}
+
+TEST_F(Shards, RefuseHostileMetadata) {
+  std::string nested;
+  for (int i = 0; i < 300; ++i) nested += "{1..999999}";
+  prepare(kCaptions, "split_parts: {train: ['" + nested + "']}");
+  EXPECT_THAT(refusal(), HasSubstr("at most 1000000 words"));
+  std::string many = "split_parts:\n  train:\n";
+  for (int i = 0; i < 20; ++i) many += "  - 'parts/{0..99999}.tar'\n";
+  prepare(kCaptions, many);
+  EXPECT_THAT(refusal(), HasSubstr("at most 1000000 words")) << "of all patterns together";
+  prepare("sample_type: {__class__: CaptioningSample}\nfield_map: {image: '" + std::string(100'000, 'j') +
+          "', caption: txt}\n");
+  EXPECT_THAT(refusal(), HasSubstr("field_map: image: must have at most 4096 characters; got 100000"));
+  prepare(std::string(100'000, '['));
+  EXPECT_THAT(refusal(), HasSubstr("must be YAML or JSON"));
 }
 
 TEST_F(Shards, RefuseBrokenMetadata) {

@@ -146,6 +146,15 @@ TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
   EXPECT_THAT(changed.text, HasSubstr("chats.jsonl: changed"));
 }
 
+TEST(DataVerbs, ARunThatCannotWriteItsLedgerDoesNotBegin) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "run/ledger.jsonl/in the way");
+  const Result result = run(launch(2, folder.path(), gpt(folder, "run", 6)));
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.text, HasSubstr("ledger.jsonl: must take a line about this session"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
+}
+
 TEST(DataVerbs, AnAuditSaysWhatItLacks) {
   const TempFolder folder;
   const Result none = audit(folder, "none");

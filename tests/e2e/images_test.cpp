@@ -79,5 +79,28 @@ TEST(Images, FlagsThatContradictAreRefused) {
                     HasSubstr("--image-size: must be left out")));
 }
 
+TEST(Images, FlagsOfBatchesNeedThem) {
+  for (const char* flag :
+       {"--seq-length=8", "--micro-batch-size=2", "--step-ms=1", "--image-size=32", "--image-processor=x",
+        "--image-tokens=2", "--image-token=7", "--pad-token=3", "--max-image-pixels=9", "--tokenizer-type=x",
+        "--tokenizer-model=x", "--vocab-size=9", "--merge-file=x"}) {
+    const Result result = run(colonnade({"data", "images", "x", flag}));
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_THAT(result.text, HasSubstr("is read with --batches; got none")) << flag;
+  }
+}
+
+TEST(Images, NumbersOfSamplesStayIntegers) {
+  const TempFolder folder;
+  fill(folder);
+  const Result result = shell(folder,
+                              "tar --create --sort=name --directory pictures --file a.tar .\n"
+                              "colonnade data images a.tar --consumed-samples 1152921504606846976 --show 2\n"
+                              "colonnade data images a.tar --show 9223372036854775807 || echo code $?\n");
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("\"number\":1152921504606846977"),
+                                 HasSubstr("--show: must be an integer, 0 to 100000"), HasSubstr("code 2")));
+}
+
 }  // namespace
 }  // namespace colonnade::e2e

@@ -21,12 +21,12 @@ namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 using testing::HasSubstr;
 
-/// Documents of 10 tokens; token `at` of document d is 10 d + at.
-void write_documents(const std::string& prefix, std::int32_t count) {
+/// Documents of 10 tokens; token `at` of document d is 10 d + at, and `more`.
+void write_documents(const std::string& prefix, std::int32_t count, std::int32_t more = 0) {
   data::IndexedDatasetBuilder builder(prefix, data::TokenType::kInt32);
   for (std::int32_t d = 0; d < count; ++d) {
     std::vector<std::int32_t> ids;
-    for (std::int32_t at = 0; at < 10; ++at) ids.push_back(10 * d + at);
+    for (std::int32_t at = 0; at < 10; ++at) ids.push_back(10 * d + at + more);
     builder.add_document(ids, std::vector<std::int32_t>{10});
   }
   builder.finalize();
@@ -172,6 +172,70 @@ TEST_F(Audit, TheRunOfAnotherFolderBelongsToIt) {
   EXPECT_EQ(alone["data_sets"][0]["samples"], 16);
 }
 
+TEST_F(Audit, ALaterSessionMayGoOnFromAnotherRun) {
+  session("a", settings(), 1, 6);
+  session("b", settings(), 1, 3);
+  session("b", settings(), 5, 8, {}, (root_ / "a/checkpoints/step_00000004").string());
+  const json a = of("b");
+  ASSERT_EQ(a["sessions"].size(), 3U);
+  EXPECT_EQ(a["sessions"][0]["run"], (root_ / "a").string());
+  EXPECT_EQ(a["sessions"][0]["samples"], (json{0, 15}));
+  EXPECT_EQ(a["sessions"][1]["steps"], nullptr) << "b's own first steps are not in the weights";
+  EXPECT_EQ(a["sessions"][1]["lost_samples"], (json{0, 11}));
+  EXPECT_EQ(a["sessions"][2]["samples"], (json{16, 31}));
+  EXPECT_EQ(a["computed_again"], json::parse(R"([{"samples": [0, 11], "times": 2}])"));
+  EXPECT_EQ(a["before"], nullptr);
+  EXPECT_EQ(a["unrecorded"].size(), 0U);
+  EXPECT_EQ(a["data_sets"][0]["samples"], 32);
+  fs::remove(root_ / "a/ledger.jsonl");
+  const json alone = of("b");
+  EXPECT_EQ(alone["before"]["samples"], (json{0, 15}))
+      << "whoever computed them, it was not b's first session";
+}
+
+TEST_F(Audit, ARunMayComeBackToItsFolder) {
+  session("a", settings(), 1, 8);
+  session("b", settings(), 4, 6, {}, (root_ / "a/checkpoints/step_00000003").string());
+  session("a", settings(), 7, 8, {}, (root_ / "b/checkpoints/step_00000006").string());
+  const json a = of("a");
+  ASSERT_EQ(a["sessions"].size(), 3U);
+  EXPECT_EQ(a["sessions"][0]["steps"], (json{1, 3}));
+  EXPECT_EQ(a["sessions"][0]["lost_samples"], (json{12, 31}));
+  EXPECT_EQ(a["sessions"][1]["steps"], (json{4, 6}));
+  EXPECT_EQ(a["sessions"][1]["run"], (root_ / "b").string());
+  EXPECT_EQ(a["sessions"][2]["steps"], (json{7, 8}));
+}
+
+TEST_F(Audit, PathsMayBeRelativeAndFoldersMove) {
+  const fs::path here = fs::current_path();
+  fs::current_path(root_);
+  session("a", settings(), 1, 6);
+  session("b", settings(), 5, 6, {}, "a/../a/checkpoints/step_00000004");
+  session("b", settings(), 6, 8, {}, "b/checkpoints/step_00000005");
+  fs::current_path(here);
+  fs::rename(root_ / "b", root_ / "moved");
+  const json a = of("moved");
+  EXPECT_EQ(a["sessions"].size(), 3U);
+  EXPECT_EQ(a["sessions"][1]["from"], (root_ / "a/checkpoints/step_00000004").string());
+  EXPECT_EQ(a["before"], nullptr);
+  EXPECT_EQ(a["data_sets"][0]["samples"], 32);
+}
+
+TEST_F(Audit, SumsOfFilesThatAreAsTheyWereAreNotComputedAgain) {
+  const auto stamp = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto sums = [this] {
+    session("run", settings(), 1, 1);
+    return read_ledger({root_ / "run"}).back().files;
+  };
+  for (const char* name : {"a.idx", "a.bin"}) fs::last_write_time(root_ / name, stamp);
+  const auto before = sums();
+  write_documents((root_ / "a").string(), 40, 1);
+  for (const char* name : {"a.idx", "a.bin"}) fs::last_write_time(root_ / name, stamp);
+  EXPECT_EQ(sums(), before) << "equal size and time: they were not read";
+  fs::last_write_time(root_ / "a.bin", stamp + std::chrono::seconds(1));
+  EXPECT_NE(sums()[0].xxh3_128, before[0].xxh3_128) << "another time";
+}
+
 TEST_F(Audit, ShowsTheDocumentsOfSamples) {
   const config::Run run = settings();
   session("run", run, 1, 8);
@@ -201,6 +265,12 @@ TEST_F(Audit, ChangedDataAreTold) {
   EXPECT_EQ(same["files"][0]["state"], "written again");
   EXPECT_FALSE(data_changed(same));
   EXPECT_EQ(same["data_sets"].size(), 1U);
+  write_documents((root_ / "a").string(), 40, 1);
+  const json other = of("run", {.samples = std::pair<std::int64_t, std::int64_t>{0, 1}});
+  EXPECT_EQ(other["files"][0]["state"], "changed") << "as many bytes with other tokens";
+  EXPECT_EQ(other["files"][1]["state"], "written again");
+  EXPECT_EQ(other["problems"].size(), 1U) << "told once, though the data were asked for twice";
+  EXPECT_THAT(audit_text(other), HasSubstr("a.bin: changed; as many bytes, with other content"));
   write_documents((root_ / "a").string(), 41);
   const json changed = of("run");
   EXPECT_TRUE(data_changed(changed));

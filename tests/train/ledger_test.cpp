@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "colonnade/base/error.h"
+#include "colonnade/checkpoint/checksum.h"
 #include "colonnade/train/metrics.h"
 
 namespace colonnade::train {
@@ -23,12 +24,15 @@ class Ledger : public testing::Test {
   void TearDown() override { fs::remove_all(folder_.root); }
   static LedgerLine line(std::int64_t step) {
     return {.began = "2026-11-21 13:04:08",
+            .began_s = 1'795'266'248,
             .loaded = {step, step * 8},
             .from = "/runs/a/checkpoints/step_00000002",
+            .own = false,
             .settings = {{"seed", "7"}, {"split", "1,0,0"}},
             .data = {{"train", {{"permuted", 0}}}},
             .tokenizer = nullptr,
-            .files = {{"/data/a.idx", 120, 1234567890123456789, "0123abcd"}, {"/data/a.bin", 4000, 5, ""}}};
+            .files = {{"/data/a.idx", 120, 1234567890123456789, "0123abcd"},
+                      {"/data/a.bin", 4000, 5, "4567cdef"}}};
   }
   void steps(std::int64_t last) const {
     MetricsFile file(folder_.metrics(), 0);
@@ -51,7 +55,9 @@ TEST_F(Ledger, ReadsBackWhatWasWritten) {
   EXPECT_EQ(lines[1].reached->samples, 40);
   const LedgerLine expected = line(2);
   EXPECT_EQ(lines[1].began, expected.began);
+  EXPECT_EQ(lines[1].began_s, expected.began_s);
   EXPECT_EQ(lines[1].from, expected.from);
+  EXPECT_FALSE(lines[1].own);
   EXPECT_EQ(lines[1].settings, expected.settings);
   EXPECT_EQ(lines[1].data, expected.data);
   EXPECT_EQ(lines[1].tokenizer, expected.tokenizer);
@@ -68,7 +74,7 @@ TEST_F(Ledger, ANewRunKeepsAnotherOnesAside) {
 
 TEST_F(Ledger, ALineThatWasCutShortIsLeftOut) {
   add_to_ledger(folder_, line(0));
-  std::ofstream(folder_.ledger(), std::ios::app) << R"({"version": 1, "beg)";
+  std::ofstream(folder_.ledger(), std::ios::app) << R"({"version": 2, "beg)";
   EXPECT_EQ(read_ledger(folder_).size(), 1U);
   add_to_ledger(folder_, line(4));
   const auto lines = read_ledger(folder_);
@@ -87,8 +93,8 @@ TEST_F(Ledger, DamageIsNamed) {
     return "nothing";
   };
   EXPECT_THAT(message(""), testing::HasSubstr("must hold a session"));
-  EXPECT_THAT(message("{\"version\": 1}\n"), testing::HasSubstr("line 1: must be a session in JSON"));
-  EXPECT_THAT(message("{\"version\": 2}\n"), testing::HasSubstr("version 2"));
+  EXPECT_THAT(message("{\"version\": 2}\n"), testing::HasSubstr("line 1: must be a session in JSON"));
+  EXPECT_THAT(message("{\"version\": 1}\n"), testing::HasSubstr("version 1"));
   EXPECT_THAT(message("[1]\n"), testing::HasSubstr("line 1"));
   fs::remove(folder_.ledger());
   try {
@@ -106,8 +112,46 @@ TEST_F(Ledger, AFileTellsItsState) {
   const DataFile file = file_now(path);
   EXPECT_EQ(file.bytes, 3U);
   EXPECT_EQ(file.xxh3_128, "06b05ab6733a618578af5f94892f3950") << "XXH3-128 of abc";
-  EXPECT_EQ(file_now(tokens).xxh3_128, "");
+  EXPECT_EQ(file_now(tokens).xxh3_128, file.xxh3_128) << "it is small";
   EXPECT_THROW((void)file_now(folder_.root / "none.idx"), DataError);
+}
+
+TEST_F(Ledger, ALongBinIsReadAtBothEndsAndBetweenThem) {
+  const std::string path = folder_.root / "x.bin";
+  std::string bytes(3'000'000, 'a');
+  const auto sum = [&] {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return file_now(path).xxh3_128;
+  };
+  const std::string before = sum();
+  for (const std::size_t at : {std::size_t{0}, std::size_t{1'500'000}, bytes.size() - 1}) {
+    // Places are less than 50,000 bytes apart.
+    const std::size_t begin = std::min(at, bytes.size() - 50'000),
+                      length = at == 0 || at + 1 == bytes.size() ? 1 : 50'000;
+    const std::string was = bytes;
+    bytes.replace(length == 1 ? at : begin, length, length, 'b');
+    EXPECT_NE(sum(), before) << at;
+    bytes = was;
+  }
+  EXPECT_EQ(sum(), before);
+  bytes[2'000'000] = 'b';
+  const checkpoint::FileSum whole = checkpoint::sum_of_file(path);
+  EXPECT_NE(file_now(path).xxh3_128, whole.xxh3_128) << "not all of it is read";
+}
+
+TEST_F(Ledger, ASessionThatCannotBeWrittenMustNotBegin) {
+  add_to_ledger(folder_, line(0));
+  fs::remove(folder_.ledger());
+  fs::create_directories(folder_.ledger() / "in the way");
+  for (const std::int64_t step : {0, 2}) {
+    try {
+      add_to_ledger(folder_, line(step));
+      FAIL() << step;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("must take a line about this session"),
+                                           testing::HasSubstr("--save")));
+    }
+  }
 }
 
 }  // namespace

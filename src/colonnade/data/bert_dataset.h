@@ -17,8 +17,8 @@ namespace colonnade::data {
 /// What decides the samples, besides the data.
 struct BertPlan {
   std::int64_t length = 0;  ///< S
-  bool sentence_order =
-      false;  ///< samples have two parts, swapped in every second (--bert-no-binary-head: off)
+  /// Samples have two parts, swapped in every second (--bert-no-binary-head: off).
+  bool sentence_order = false;
   /// Its max_length is S - 3, for cls and two sep; its min_sentences 2 with sentence_order, else 1.
   SentencePlan sentences;
   MaskRules masking;     ///< its cls, sep and continues are those of `ids`

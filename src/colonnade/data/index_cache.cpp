@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
@@ -39,7 +41,10 @@ class FileLock {
       if (fd_ < 0) throw fs::filesystem_error("lock", path_, std::error_code(errno, std::generic_category()));
       while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
-        if (errno != EWOULDBLOCK) return;
+        if (errno != EWOULDBLOCK) {
+          held_ = false;
+          return;
+        }
         if (!std::exchange(told, true)) log::info("waiting for another process that indexes {}", what);
         progress().alive();
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -48,6 +53,8 @@ class FileLock {
   }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
+  /// False: the file system has no locks.
+  [[nodiscard]] bool held() const { return held_; }
   ~FileLock() {
     ::unlink(path_.c_str());
     ::close(fd_);
@@ -64,6 +71,7 @@ class FileLock {
 
   fs::path path_;
   int fd_ = -1;
+  bool held_ = true;
 };
 
 /// Says in its life, every `period`, that the work goes on: in a line, and ten times as often on the page of
@@ -110,11 +118,30 @@ std::optional<std::vector<IntArray>> load(const fs::path& entry, const std::stri
   }
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+/// Whether nothing in `folder` was written for an hour. What goes meanwhile is not idle.
+bool is_idle(const fs::path& folder) {
+  try {
+    auto newest = fs::last_write_time(folder);
+    for (const auto& file : fs::directory_iterator(folder)) newest = std::max(newest, file.last_write_time());
+    return newest < fs::file_time_type::clock::now() - std::chrono::hours(1);
+  } catch (const fs::filesystem_error&) {
+    return false;
+  }
+}
+
 /// A folder for the files of an entry, until it has its name; removed unless it was published.
 class Staged {
  public:
-  explicit Staged(const fs::path& entry)
-      : entry_(entry), path_(fmt::format("{}.part-{}", entry.string(), ::getpid())) {
+  /// `alone`: the entry's lock is held. Then what killed builds have left is removed: of this host all, of
+  /// others, between which some file systems do not keep locks, what is idle.
+  Staged(const fs::path& entry, bool alone)
+      : entry_(entry), path_(fmt::format("{}.part-{}-{}", entry.string(), host_name(), ::getpid())) {
+    if (alone) remove_left();
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
@@ -139,6 +166,15 @@ class Staged {
   }
 
  private:
+  void remove_left() const {
+    const std::string any = entry_.filename().string() + ".part-", here = any + host_name() + "-";
+    std::error_code ignored;
+    for (const auto& each : fs::directory_iterator(entry_.parent_path()))
+      if (const std::string name = each.path().filename().string();
+          name.starts_with(here) || (name.starts_with(any) && is_idle(each.path())))
+        fs::remove_all(each.path(), ignored);
+  }
+
   fs::path entry_, path_;
 };
 
@@ -162,7 +198,7 @@ std::vector<IntArray> IndexCache::get_written(
     fs::create_directories(folder_);
     lock.emplace(entry.string() + ".lock", what);
     if (auto arrays = load(entry, description, names)) return *arrays;
-    staged.emplace(entry);
+    staged.emplace(entry, lock->held());
   } catch (const fs::filesystem_error& error) {
     log::warning(
         "index cache {}: cannot be written ({}); the indices of {} stay in memory; --data-cache-path names "

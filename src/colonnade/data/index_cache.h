@@ -13,10 +13,11 @@
 namespace colonnade::data {
 
 /// Entries are folders FOLDER/<hash of the description>/ holding description.txt and one NAME.npy per array.
-/// An entry is written under a temporary name and renamed, so it is whole or absent. A file lock lets one
-/// process build while the others wait; no communication between ranks is needed, and nobody is waited for
-/// that has died. Who builds maps the files in the end, as the others: a machine holds the arrays once. Where
-/// the folder cannot be written they stay in memory and a warning says so.
+/// An entry is written under a temporary name (HASH.part-HOST-PID) and renamed, so it is whole or absent;
+/// what a killed build has left is removed by the next one. A file lock lets one process build while the
+/// others wait; no communication between ranks is needed, and nobody is waited for that has died. Who builds
+/// maps the files in the end, as the others: a machine holds the arrays once. Where the folder cannot be
+/// written they stay in memory and a warning says so.
 class IndexCache {
  public:
   /// An empty folder: nothing is kept. Every `period` of a build a line says that it goes on.

@@ -57,7 +57,17 @@ std::string header_of(IntType type, const std::string& shape, std::size_t least 
 }
 
 [[noreturn]] void cannot_be_written(const std::filesystem::path& path) {
-  throw Error(fmt::format("{}: cannot be written; is the disk full or the folder read-only?", path.string()));
+  throw Error(fmt::format(
+      "{}: must be writable; got a full disk or a read-only folder; free it, or name another folder (--data-cache-path)",
+      path.string()));
+}
+
+void sync_written(const std::filesystem::path& path) {
+  try {
+    sync_path(path);
+  } catch (const Error&) {
+    cannot_be_written(path);
+  }
 }
 
 constexpr std::size_t kReserved = 128;  // bytes of a header of one dimension of any size
@@ -106,7 +116,7 @@ void IntArray::save(const std::filesystem::path& path) const {
   out.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
   out.close();
   if (!out) cannot_be_written(path);
-  sync_path(path);
+  sync_written(path);
 }
 
 IntWriter::IntWriter(const std::filesystem::path& path, IntType type)
@@ -127,7 +137,7 @@ void IntWriter::close() {
   out_ << header_of(type_, fmt::format("({},)", size_), kReserved);
   out_.close();
   if (!out_) cannot_be_written(path_);
-  sync_path(path_);
+  sync_written(path_);
 }
 
 }  // namespace colonnade::data

@@ -30,7 +30,7 @@ struct SamplePiece {
   std::int64_t sequence = 0;
   std::int64_t offset = 0;
   std::int64_t length = 0;
-  std::int64_t labels = 0;  ///< tokens at its end that are labels alone: the next sample has them as inputs
+  std::int64_t labels = 0;  ///< tokens at its end that are labels alone; a GPT's next sample reads them
 };
 
 /// Numbered samples of equal length. Const functions are safe to call from many threads.

@@ -151,7 +151,8 @@ std::vector<SamplePiece> SftDataset::pieces(std::int64_t number) const {
                       source_->name(), number));
     const std::int64_t length = std::min(source_->length(conversation), room - filled);
     filled += length;
-    pieces.push_back({.sequence = conversation, .length = length});
+    // The last token of a full row is a label alone.
+    pieces.push_back({.sequence = conversation, .length = length, .labels = filled == room ? 1 : 0});
   }
   return pieces;
 }

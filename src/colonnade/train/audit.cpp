@@ -45,56 +45,92 @@ struct AuditedStep {
   bool skipped = false;
 };
 
-/// All sessions that made the weights, in their order, also those in the folder of another run that this one
-/// goes on from.
+/// All sessions that made the weights, in their order, also those in the folders of other runs that this one
+/// goes on from; and those of this run of which nothing is left.
 class History {
  public:
-  explicit History(const fs::path& run) {
-    for (LedgerLine& line : read_ledger({run})) sessions_.push_back({run, std::move(line), {}, {}, {}});
+  explicit History(const fs::path& run) : own_(*open(run)) {
     const auto last = last_step(RunFolder{run}.metrics());
-    const Loaded begun = sessions_.back().line.loaded;
+    const Loaded begun = own_.lines.back().loaded;
     end_ = last && last->iteration > begun.step ? Loaded{last->iteration, last->consumed_samples} : begun;
-    const std::size_t own = sessions_.size();
-    add_earlier_runs();
-    cut(sessions_.size() - own);
+    std::size_t listed = 0;  // lines of this run
+    for (const Held& held : find_held()) {
+      for (; held.ledger == &own_ && listed < held.line; ++listed)
+        add(own_, listed, own_.lines[listed].loaded);
+      add(*held.ledger, held.line, held.end);
+      if (held.ledger == &own_) ++listed;
+    }
+    for (; listed < own_.lines.size(); ++listed) add(own_, listed, own_.lines[listed].loaded);
     for (const Session& session : sessions_) read_steps_of(session);
   }
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
 
   [[nodiscard]] const std::vector<Session>& sessions() const { return sessions_; }
   [[nodiscard]] const std::vector<AuditedStep>& steps() const { return steps_; }
+  /// What comes before the first session that is known, and the folder of the checkpoint that holds it.
+  [[nodiscard]] Loaded begin() const { return begin_; }
+  [[nodiscard]] const std::string& from() const { return from_; }
   [[nodiscard]] Loaded end() const { return end_; }
 
  private:
-  void add_earlier_runs() {
-    std::set<fs::path> known{fs::weakly_canonical(sessions_.front().run)};
-    while (sessions_.front().line.loaded.step > 0) {
-      const LedgerLine& first = sessions_.front().line;
-      const fs::path run = fs::path(first.from).parent_path().parent_path();  // RUN/checkpoints/step_N
-      if (!fs::exists(RunFolder{run}.ledger()) || !known.insert(fs::weakly_canonical(run)).second) return;
-      std::vector<Session> earlier;
-      for (LedgerLine& line : read_ledger({run}))
-        if (line.loaded.samples < first.loaded.samples && line.began <= first.began)
-          earlier.push_back({run, std::move(line), {}, {}, {}});
-      if (earlier.empty()) return;
-      sessions_.insert(sessions_.begin(), std::make_move_iterator(earlier.begin()),
-                       std::make_move_iterator(earlier.end()));
+  struct Ledger {
+    fs::path run;
+    std::vector<LedgerLine> lines;
+    std::size_t left = 0;  ///< lines that were not looked at yet
+  };
+  /// A session whose work the weights hold, up to `end`.
+  struct Held {
+    Ledger* ledger = nullptr;
+    std::size_t line = 0;
+    Loaded end;
+  };
+
+  /// Throws what read_ledger throws.
+  Ledger* open(const fs::path& run) {
+    const auto [at, is_new] = ledgers_.try_emplace(fs::weakly_canonical(run));
+    if (is_new) {
+      at->second = {run, read_ledger({run}), 0};
+      at->second.left = at->second.lines.size();
     }
+    return &at->second;
   }
 
-  /// The weights hold of a session what comes before the first place that a later one goes on from.
-  /// `others`: sessions of other runs, whose further work is theirs and not lost.
-  void cut(std::size_t others) {
-    Loaded next = end_;
-    for (std::size_t i = sessions_.size(); i-- > 0;) {
-      Session& session = sessions_[i];
-      const Loaded& begin = session.line.loaded;
-      session.steps = {begin.step + 1, std::max(begin.step, next.step) + 1};
-      session.samples = {begin.samples, std::max(begin.samples, next.samples)};
-      session.lost = {session.samples.end, session.samples.end};
-      if (i >= others && i + 1 < sessions_.size() && sessions_[i + 1].line.reached)
-        session.lost.end = std::max(session.lost.end, sessions_[i + 1].line.reached->samples);
-      if (begin.step < next.step) next = begin;
+  /// The ledger of the run that `line` goes on from, up to then; null: it is not there.
+  Ledger* open_before(const LedgerLine& line) {
+    const fs::path run = fs::path(line.from).parent_path().parent_path();  // RUN/checkpoints/step_N
+    if (!fs::exists(RunFolder{run}.ledger())) return nullptr;
+    Ledger* ledger = open(run);
+    while (ledger->left > 0 && ledger->lines[ledger->left - 1].began_s > line.began_s) --ledger->left;
+    return ledger;
+  }
+
+  /// Backwards from the end: a session is followed by what it began with, in its folder or in another one.
+  /// The weights hold of it what comes before the first place that a later one goes on from.
+  std::vector<Held> find_held() {
+    std::vector<Held> held;
+    begin_ = end_;
+    for (Ledger* ledger = &own_; ledger != nullptr && ledger->left > 0 && begin_.step > 0;) {
+      const LedgerLine& line = ledger->lines[--ledger->left];
+      if (line.loaded.step > begin_.step || (line.loaded.step == begin_.step && line.own)) continue;
+      held.push_back({ledger, ledger->left, begin_});
+      begin_ = line.loaded;
+      from_ = line.from;
+      if (!line.own) ledger = open_before(line);
     }
+    std::ranges::reverse(held);
+    return held;
+  }
+
+  /// What another run has computed besides is its own, and not lost.
+  void add(const Ledger& ledger, std::size_t number, Loaded end) {
+    const LedgerLine& line = ledger.lines[number];
+    Session session{
+        ledger.run, line, {line.loaded.step + 1, end.step + 1}, {line.loaded.samples, end.samples}, {}};
+    session.lost = {end.samples, end.samples};
+    if (&ledger == &own_ && number + 1 < ledger.lines.size() && ledger.lines[number + 1].reached)
+      session.lost.end = std::max(end.samples, ledger.lines[number + 1].reached->samples);
+    sessions_.push_back(std::move(session));
   }
 
   void read_steps_of(const Session& session) {
@@ -117,9 +153,12 @@ class History {
     return records_;
   }
 
+  std::map<fs::path, Ledger> ledgers_;
+  Ledger& own_;
   std::vector<Session> sessions_;
   std::vector<AuditedStep> steps_;
-  Loaded end_;
+  Loaded begin_, end_;
+  std::string from_;
   fs::path read_run_;
   std::vector<StepRecord> records_;
 };
@@ -127,7 +166,7 @@ class History {
 /// Steps that should have a line and have none.
 std::vector<Numbers> unrecorded(const History& history) {
   std::vector<Numbers> gaps;
-  std::int64_t next = history.sessions().front().line.loaded.step + 1;
+  std::int64_t next = history.begin().step + 1;
   for (const AuditedStep& step : history.steps()) {
     if (step.number > next) gaps.push_back({next, step.number});
     next = step.number + 1;
@@ -242,8 +281,9 @@ class Data {
           throw DataError(fmt::format("{} is {}", file.path, state));
       open_ = open_data(line);
     } catch (const Error& error) {
-      problems_.push_back(
-          fmt::format("session of {}: its data sets cannot be counted; {}", line.began, error.what()));
+      const std::string problem =
+          fmt::format("session of {}: its data sets cannot be counted; {}", line.began, error.what());
+      if (std::ranges::find(problems_, problem) == problems_.end()) problems_.push_back(problem);
     }
     return open_;
   }
@@ -360,13 +400,12 @@ json to_json(const Session& session) {
 
 json audit(const fs::path& run, const AuditOptions& options) {
   const History history(run);
-  const LedgerLine& first = history.sessions().front().line;
   json report{{"run", run.string()}, {"steps", history.end().step}, {"samples", history.end().samples}};
   report["sessions"] = json::array();
   for (const Session& session : history.sessions()) report["sessions"].push_back(to_json(session));
   report["before"] = json();
-  if (first.loaded.samples > 0)
-    report["before"] = {{"samples", to_json(Numbers{0, first.loaded.samples})}, {"from", first.from}};
+  if (history.begin().samples > 0)
+    report["before"] = {{"samples", to_json(Numbers{0, history.begin().samples})}, {"from", history.from()}};
   add_repeats(history, report);
   add_skipped(history, report);
   report["unrecorded"] = json::array();

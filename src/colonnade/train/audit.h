@@ -28,9 +28,8 @@ struct AuditOptions {
 ///  "data_sets": [{"name", "samples", "tokens", "epochs", "sequences", "read", "read_again", "most",
 ///                 "first_again"}]     of the training data; `read_again`: sequences that were read more than
 ///                 once
-///  "files": [{"path", "state", ...}]  state: "unchanged", "written again" (equal size and checksum),
-///  "changed" or
-///                                     "missing"
+///  "files": [{"path", "state", ...}]  state: "unchanged", "written again" (equal size, and checksum as in
+///                                     ledger.h), "changed" or "missing"
 ///  "problems": [sentence]             why data sets of a session are not counted
 ///  "shown": [...]                     for options.samples
 /// Opens the data, and with it their index caches, as the run did. Memory: a line of metrics for each step,

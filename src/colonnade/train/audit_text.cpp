@@ -51,10 +51,12 @@ std::string files_text(const json& files) {
   for (const json& f : files) {
     const auto state = f.at("state").get<std::string>();
     if (state == "unchanged") continue;
-    text += fmt::format("  {}: {}{}\n", f.at("path").get<std::string>(), state,
-                        f.contains("bytes_now") ? fmt::format("; had {} bytes, has {}", f.at("bytes").dump(),
-                                                              f.at("bytes_now").dump())
-                                                : "");
+    text += fmt::format("  {}: {}", f.at("path").get<std::string>(), state);
+    if (f.contains("bytes_now"))
+      text += f.at("bytes_now") == f.at("bytes")
+                  ? "; as many bytes, with other content"
+                  : fmt::format("; had {} bytes, has {}", f.at("bytes").dump(), f.at("bytes_now").dump());
+    text += "\n";
   }
   return text.empty() && !files.empty() ? fmt::format("  all {} unchanged\n", files.size()) : text;
 }

@@ -3,13 +3,15 @@
 
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
-#include "colonnade/base/log.h"
 #include "colonnade/checkpoint/checksum.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -24,24 +26,30 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
 json loaded_json(const Loaded& at) { return {{"step", at.step}, {"samples", at.samples}}; }
 Loaded to_loaded(const json& at) {
   return {at.at("step").get<std::int64_t>(), at.at("samples").get<std::int64_t>()};
 }
 
+bool is_sampled(const std::string& path) { return path.ends_with(".bin"); }
+const char* sum_key(const std::string& path) { return is_sampled(path) ? "xxh3_128_of_places" : "xxh3_128"; }
+
 std::string to_text(const LedgerLine& line) {
   json files = json::array();
   for (const DataFile& f : line.files) {
     files.push_back({{"path", f.path}, {"bytes", f.bytes}, {"changed_ns", f.changed_ns}});
-    if (!f.xxh3_128.empty()) files.back()["xxh3_128"] = f.xxh3_128;
+    files.back()[sum_key(f.path)] = f.xxh3_128;
   }
   return json{{"version", kVersion},
               {"began", line.began},
+              {"began_s", line.began_s},
               {"step", line.loaded.step},
               {"samples", line.loaded.samples},
               {"from", line.from.empty() ? json() : json(line.from)},
+              {"own", line.own},
               {"reached", line.reached ? loaded_json(*line.reached) : json()},
               {"files", std::move(files)},
               {"data", line.data},
@@ -56,15 +64,18 @@ LedgerLine to_line(const std::string& text) {
   if (object.at("version") != kVersion)
     throw DataError(fmt::format("version {}", object.at("version").dump()));
   LedgerLine line{.began = object.at("began").get<std::string>(),
+                  .began_s = object.at("began_s").get<std::int64_t>(),
                   .loaded = to_loaded(object),
                   .from = object.at("from").is_null() ? "" : object.at("from").get<std::string>(),
+                  .own = object.at("own").get<bool>(),
                   .settings = object.at("settings").get<decltype(LedgerLine::settings)>(),
                   .data = nlohmann::json(object.at("data")),
                   .tokenizer = nlohmann::json(object.at("tokenizer"))};
   if (const json& reached = object.at("reached"); !reached.is_null()) line.reached = to_loaded(reached);
   for (const json& f : object.at("files"))
     line.files.push_back({f.at("path").get<std::string>(), f.at("bytes").get<std::uint64_t>(),
-                          f.at("changed_ns").get<std::int64_t>(), f.value("xxh3_128", "")});
+                          f.at("changed_ns").get<std::int64_t>(),
+                          f.at(sum_key(f.at("path").get<std::string>())).get<std::string>()});
   return line;
 }
 
@@ -76,27 +87,67 @@ std::vector<std::string> whole_lines(const std::string& text) {
   return lines;
 }
 
-void cut_torn_end(const fs::path& path) {
-  if (!fs::exists(path)) return;
-  const std::string text = read_file(path);
-  if (text.empty() || text.back() == '\n') return;
-  write_file_atomically(path, text.substr(0, text.rfind('\n') + 1));
+/// The checksum of kPlaces places of a file, both ends included; of all of it where it has no more.
+std::string sum_of_places(const std::string& path, std::uint64_t bytes) {
+  constexpr std::uint64_t kPlaces = 64, kBytes = 4096;
+  if (bytes <= kPlaces * kBytes) return checkpoint::sum_of_file(path).xxh3_128;
+  std::ifstream file(path, std::ios::binary);
+  checkpoint::Checksum sum;
+  std::array<char, kBytes> place{};
+  for (std::uint64_t i = 0; i < kPlaces; ++i) {
+    const std::uint64_t last = bytes - kBytes, at = i + 1 < kPlaces ? last / (kPlaces - 1) * i : last;
+    file.seekg(static_cast<std::streamoff>(at));
+    if (!file.read(place.data(), kBytes))
+      throw DataError(fmt::format("{}: must be readable; got {} at byte {}; check the disk", path,
+                                  file.eof() ? "its end" : "an error", at));
+    sum.update(place.data(), kBytes);
+  }
+  return sum.hex();
+}
+
+/// All but the checksum.
+DataFile state_now(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0)
+    throw DataError(fmt::format("{}: cannot be read; {}", path, std::strerror(errno)));
+  return {.path = path,
+          .bytes = static_cast<std::uint64_t>(about.st_size),
+          .changed_ns = about.st_mtim.tv_sec * kNanoseconds + about.st_mtim.tv_nsec};
+}
+
+std::string sum_now(const DataFile& file) {
+  return is_sampled(file.path) ? sum_of_places(file.path, file.bytes)
+                               : checkpoint::sum_of_file(file.path).xxh3_128;
+}
+
+/// "" unless the file is as `last` knew it. A file that changed in the seconds in front of that may have
+/// changed again within the same tick of the file system's clock.
+std::string sum_known(const DataFile& file, const std::optional<LedgerLine>& last) {
+  if (!last || file.changed_ns > (last->began_s - 5) * kNanoseconds) return "";
+  for (const DataFile& was : last->files)
+    if (was.path == file.path && was.bytes == file.bytes && was.changed_ns == file.changed_ns)
+      return was.xxh3_128;
+  return "";
+}
+
+std::optional<LedgerLine> last_line(const RunFolder& folder) {
+  try {
+    return read_ledger(folder).back();
+  } catch (const DataError&) {
+    return {};
+  }
 }
 
 }  // namespace
 
 DataFile file_now(const std::string& path) {
-  struct stat about {};
-  if (::stat(path.c_str(), &about) != 0)
-    throw DataError(fmt::format("{}: cannot be read; {}", path, std::strerror(errno)));
-  DataFile file{.path = path,
-                .bytes = static_cast<std::uint64_t>(about.st_size),
-                .changed_ns = about.st_mtim.tv_sec * 1'000'000'000 + about.st_mtim.tv_nsec};
-  if (!path.ends_with(".bin")) file.xxh3_128 = checkpoint::sum_of_file(path).xxh3_128;
+  DataFile file = state_now(path);
+  file.xxh3_128 = sum_now(file);
   return file;
 }
 
-std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits) {
+std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits,
+                                 const std::optional<LedgerLine>& last) {
   if (run.data.mock_data) return {};
   std::set<std::string> names, paths;
   for (const auto& split : splits)
@@ -111,33 +162,45 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
     }
   }
   std::vector<DataFile> files;
-  for (const std::string& path : paths) files.push_back(file_now(path));
+  for (const std::string& path : paths) {
+    DataFile& file = files.emplace_back(state_now(path));
+    file.xxh3_128 = sum_known(file, last);
+    if (file.xxh3_128.empty()) file.xxh3_128 = sum_now(file);
+  }
   return files;
 }
 
 void add_to_ledger(const RunFolder& folder, LedgerLine line) {
-  if (line.loaded.step == 0) {
-    keep_aside(folder.ledger());
-  } else if (const auto last = last_step(folder.metrics())) {
-    line.reached = Loaded{last->iteration, last->consumed_samples};
+  try {
+    if (line.loaded.step == 0) {
+      keep_aside(folder.ledger());
+    } else if (const auto last = last_step(folder.metrics())) {
+      line.reached = Loaded{last->iteration, last->consumed_samples};
+    }
+    const std::string before = fs::exists(folder.ledger()) ? read_file(folder.ledger()) : "";
+    write_file_atomically(folder.ledger(), before.substr(0, before.rfind('\n') + 1) + to_text(line));
+  } catch (const std::exception& error) {
+    throw Error(fmt::format(
+        "{}: must take a line about this session, or its samples would count as the one before's; got: {}; free the "
+        "disk, or name another folder (--save)",
+        folder.ledger().string(), error.what()));
   }
-  cut_torn_end(folder.ledger());
-  AppendFile(folder.ledger()).append(to_text(line));
 }
 
 void write_session(const RunFolder& folder, const config::Run& run, const data::Splits& splits,
                    LedgerLine line) {
   make_run_folder(folder);
-  try {
-    if (!line.from.empty()) line.from = std::filesystem::absolute(line.from).string();
-    line.began = local_time("%Y-%m-%d %H:%M:%S");
-    line.settings = config::values(job::with_absolute_paths(run));
-    line.data = job::data_state(splits);
-    line.files = data_files(run, splits);
-    add_to_ledger(folder, std::move(line));
-  } catch (const std::exception& error) {
-    log::warning("ledger: {}; `colonnade data audit` will not know this session", error.what());
+  if (!line.from.empty()) {
+    const fs::path from = fs::absolute(line.from).lexically_normal();  // RUN/checkpoints/step_N
+    line.from = from.string();
+    line.own = fs::weakly_canonical(from.parent_path().parent_path()) == fs::weakly_canonical(folder.root);
   }
+  line.began = local_time("%Y-%m-%d %H:%M:%S");
+  line.began_s = std::time(nullptr);
+  line.settings = config::values(job::with_absolute_paths(run));
+  line.data = job::data_state(splits);
+  line.files = data_files(run, splits, last_line(folder));
+  add_to_ledger(folder, std::move(line));
 }
 
 std::vector<LedgerLine> read_ledger(const RunFolder& folder) {

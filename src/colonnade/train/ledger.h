@@ -21,15 +21,17 @@ struct DataFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t changed_ns = 0;  ///< since 1970
-  std::string xxh3_128;         ///< of .idx and chat files; "" for .bin: these are not read as a whole
+  std::string xxh3_128;  ///< of a .bin: of 64 places of 4 KiB that are spread over it, both ends included
   friend bool operator==(const DataFile&, const DataFile&) = default;
 };
 
 /// One start of the program. Written with these names as keys.
 struct LedgerLine {
-  std::string began;  ///< local time, "2026-11-21 13:04:08"
-  Loaded loaded;      ///< "step", "samples": it goes on after these
-  std::string from;   ///< folder of the checkpoint that it began with; "": none
+  std::string began;         ///< local time, "2026-11-21 13:04:08"
+  std::int64_t began_s = 0;  ///< the same, since 1970
+  Loaded loaded;             ///< "step", "samples": it goes on after these
+  std::string from;          ///< folder of the checkpoint that it began with, absolute; "": none
+  bool own = true;           ///< that folder lay in this run's; else another run made what it goes on from
   std::optional<Loaded>
       reached;  ///< "reached": how far the folder's run had come; what lies behind loaded is lost
   std::map<std::string, std::string> settings;  ///< all of them, with absolute paths
@@ -38,18 +40,20 @@ struct LedgerLine {
   std::vector<DataFile> files;                  ///< of all data sets
 };
 
-/// The files of the data sets of a run, as they are now. Reads .idx and chat files. Throws DataError.
-std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits);
-/// One file as it is now, with its checksum unless it is a .bin. Throws DataError.
+/// The files of the data sets of a run, as they are now. Where `last` knows a file of equal size and time, of
+/// a time well before it, its checksum is taken from there; the others are read. Throws DataError.
+std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits,
+                                 const std::optional<LedgerLine>& last);
+/// One file as it is now. Throws DataError.
 DataFile file_now(const std::string& path);
 
 /// Adds a line, before metrics.jsonl is cut behind line.loaded; `reached` is read from there. A new run
 /// (loaded.step 0) keeps what another one left as ledger.jsonl.1 (.2, ...). A line cut short by a crash is
-/// left out. Throws Error.
+/// left out. Throws Error: then the session must not begin, for its samples would count as the one before's.
 void add_to_ledger(const RunFolder& folder, LedgerLine line);
 
-/// add_to_ledger of a session that begins now; `line` says the rest. What cannot be read or written is a
-/// warning: what watches a run must not end it. Throws ConfigError for a folder that cannot be written.
+/// add_to_ledger of a session that begins now; `line` says the rest. Throws Error; ConfigError for a folder
+/// that cannot be written, DataError for data that cannot be read.
 void write_session(const RunFolder& folder, const config::Run& run, const data::Splits& splits,
                    LedgerLine line);
 

@@ -23,12 +23,11 @@ struct ImageSize {
 ImageSize image_size(std::span<const char> file);
 
 /// The picture in a JPEG or PNG file, known by its first bytes.
-/// - JPEG (libjpeg-turbo, its exact inverse cosine transform, smooth chroma): grey, YCbCr, RGB, CMYK and
-/// YCCK,
+/// - JPEG (libjpeg-turbo, its exact inverse cosine transform, smooth chroma): grey, YCbCr, RGB, CMYK, YCCK;
 ///   baseline and progressive. CMYK becomes RGB as in PIL, without a colour profile.
-/// - PNG (libpng): grey of 1 to 16 bits, palettes, RGB, with or without transparency, interlaced too. Alpha
-/// is
-///   dropped, not blended; of 16 bits the upper 8 count, but of grey, where PIL cuts values above 255.
+/// - PNG (libpng): grey of 1 to 16 bits, palettes, RGB, with or without transparency; interlaced too.
+///   Alpha is dropped, not blended; of 16 bits the upper 8 count, but of grey, where PIL cuts values above
+///   255.
 /// Colour profiles, gamma and Exif's orientation change nothing, as in PIL and in CLIP's processor.
 /// Throws DataError (without a file's name) for other formats, damaged or cut files (PIL takes some damage
 /// in a JPEG's data without a word), more than `max_pixels`, and a JPEG of more than 100 scans.

@@ -37,8 +37,8 @@ struct ImageText {
   std::vector<std::int64_t> tokens = {};  ///< [s]
   std::vector<std::int64_t> labels = {};  ///< [s]; 0 where there is no loss
   std::vector<float> loss_mask = {};      ///< [s], 1: the label is the answer's or the end behind it
-  std::vector<std::int64_t> image_starts =
-      {};                          ///< of each image, the place of its first placeholder in tokens
+  /// Of each image, the place of its first placeholder in tokens.
+  std::vector<std::int64_t> image_starts = {};
   std::vector<float> pixels = {};  ///< [images, 3, H, W]
 };
 
@@ -87,8 +87,8 @@ struct ImageBatch {
   std::vector<std::int64_t> numbers = {};  ///< [b]: the rows' numbers in the run, which key their dropout
   std::vector<std::int64_t> samples = {};  ///< [b]: what they are in the order of shards
   std::vector<std::int64_t> image_counts = {};  ///< [b]: images of each row; they sum to n
-  std::vector<std::int64_t> image_starts =
-      {};                          ///< [n]: row * s + place of the first placeholder of each image
+  /// [n]: row * s + place of the first placeholder of each image.
+  std::vector<std::int64_t> image_starts = {};
   std::vector<float> pixels = {};  ///< [n, 3, H, W]
 };
 

@@ -1,86 +1,33 @@
 // See shards.h.
 #include "colonnade/data/images/shards.h"
 
+#include <fmt/ranges.h>
 #include <glob.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
 #include <optional>
-#include <regex>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/images/braces.h"
 
 namespace colonnade::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostWords = 1'000'000;
-constexpr std::size_t kLongestPattern = 4096;
-constexpr std::size_t kLargestMetadata = 256 << 20;
-
-/// The words of {A..B}; numbers alone, filled with zeros where an end is.
-std::optional<std::vector<std::string>> range_of(const std::string& inside) {
-  const std::size_t dots = inside.find("..");
-  if (dots == std::string::npos) return {};
-  const std::string first = inside.substr(0, dots), last = inside.substr(dots + 2);
-  std::int64_t from = 0, to = 0;
-  const auto read = [](const std::string& text, std::int64_t& value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return !text.empty() && text.size() <= 15 && error == std::errc() && end == text.data() + text.size() &&
-           value >= 0;
-  };
-  if (!read(first, from) || !read(last, to)) return {};
-  if (std::abs(to - from) >= static_cast<std::int64_t>(kMostWords))
-    throw ConfigError(
-        fmt::format("{{{}}}: must give at most {} words; got more; give a folder", inside, kMostWords));
-  const bool filled = (first.size() > 1 && first[0] == '0') || (last.size() > 1 && last[0] == '0');
-  const std::size_t width = filled ? std::max(first.size(), last.size()) : 0;
-  std::vector<std::string> words;
-  for (std::int64_t i = from;; i += from <= to ? 1 : -1) {
-    words.push_back(fmt::format("{:0{}}", i, width));
-    if (i == to) return words;
-  }
-}
-
-/// The parts of A,B,C outside of inner brackets.
-std::vector<std::string> choices_of(const std::string& inside) {
-  std::vector<std::string> found(1);
-  int depth = 0;
-  for (const char c : inside) {
-    depth += c == '{' ? 1 : c == '}' ? -1 : 0;
-    if (c == ',' && depth == 0) {
-      found.emplace_back();
-    } else {
-      found.back() += c;
-    }
-  }
-  return found;
-}
-
-/// Where the bracket that opens at `open` closes.
-std::size_t closing_bracket(const std::string& pattern, std::size_t open) {
-  int depth = 0;
-  for (std::size_t at = open; at < pattern.size() && depth <= 16; ++at) {
-    depth += pattern[at] == '{' ? 1 : pattern[at] == '}' ? -1 : 0;
-    if (depth == 0) return at;
-  }
-  throw ConfigError(fmt::format(
-      "'{}': each {{ must have its }}, at most 16 deep; got other ones; write e.g. shard-{{000..010}}.tar",
-      pattern));
-}
+constexpr std::size_t kLongestField = 4096;
+constexpr std::uintmax_t kLargestMetadata = 64 << 20;
 
 YAML::Node read_yaml(const fs::path& path) {
-  const std::string text = read_file(path);
-  if (text.size() > kLargestMetadata)
+  if (const std::uintmax_t bytes = fs::file_size(path); bytes > kLargestMetadata)
     throw DataError(fmt::format("{}: must be at most {} bytes; got {}; name the shards by a pattern",
-                                path.string(), kLargestMetadata, text.size()));
+                                path.string(), kLargestMetadata, bytes));
   try {
-    return YAML::Load(text);
+    return YAML::Load(read_file(path));
   } catch (const YAML::Exception& e) {
     throw DataError(fmt::format("{}:{}: must be YAML or JSON; got an error at column {}: {}; mend that line",
                                 path.string(), e.mark.line + 1, e.mark.column + 1, e.msg));
@@ -99,11 +46,21 @@ void with_yaml(const fs::path& path, const std::function<void(const YAML::Node&)
   }
 }
 
-std::vector<std::string> texts_of(const YAML::Node& list) {
+/// Throws ConfigError, with the way out, for the first key of `map` that is none of `known`.
+void refuse_other_keys(const fs::path& path, const YAML::Node& map, const std::vector<std::string>& known) {
+  for (const auto& item : map)
+    if (const auto key = item.first.as<std::string>(); std::ranges::find(known, key) == known.end())
+      throw ConfigError(fmt::format(
+          "{}:{}: must have no keys but {}; got {}, which is not read; remove it, or name the shards by a pattern",
+          path.string(), item.first.Mark().line + 1, fmt::join(known, ", "), key));
+}
+
+std::vector<std::string> texts_of(const YAML::Node& list, WordBudget& budget) {
   std::vector<std::string> texts;
   if (list && !list.IsNull())
     for (const YAML::Node& item : list)
-      for (std::string& word : expand_braces(item.as<std::string>())) texts.push_back(std::move(word));
+      for (std::string& word : expand_braces(item.as<std::string>(), budget))
+        texts.push_back(std::move(word));
   return texts;
 }
 
@@ -122,13 +79,25 @@ fs::path first_that_exists(const fs::path& folder, const std::vector<const char*
       path.string(), got));
 }
 
-std::string sample_type_of(const YAML::Node& root) {
+/// The class that `node` names, with its module unless that is Energon's.
+std::string class_of(const YAML::Node& node) {
+  const auto name = node["__class__"].as<std::string>();
+  const YAML::Node module = node["__module__"];
+  if (!module || module.as<std::string>() == "megatron.energon") return name;
+  return module.as<std::string>() + "." + name;
+}
+
+std::string sample_type_of(const fs::path& path, const YAML::Node& root) {
   std::string type = "none";
-  if (root["sample_type"]) type = root["sample_type"]["__class__"].as<std::string>();
-  if (const YAML::Node old = root["__class__"]; old) {  // of older versions of Energon
-    type = old.as<std::string>();
-    if (type == "CaptioningWebdataset") type = "CaptioningSample";
-    if (type == "VQAWebdataset") type = "VQASample";
+  if (const YAML::Node sample = root["sample_type"]; sample) {
+    type = class_of(sample);
+    refuse_other_keys(path, sample, {"__module__", "__class__"});
+  }
+  if (root["__class__"]) {
+    const std::string loader = class_of(root);
+    if (loader == "CaptioningWebdataset") return "CaptioningSample";  // of older versions of Energon
+    if (loader == "VQAWebdataset") return "VQASample";
+    if (loader != "StandardWebdatasetFactory") return loader;  // which reads sample_type
   }
   return type;
 }
@@ -167,9 +136,10 @@ void read_field_map(const fs::path& path, const YAML::Node& map, SampleFields& f
 SampleFields read_fields(const fs::path& path) {
   SampleFields fields;
   with_yaml(path, [&](const YAML::Node& root) {
-    const std::string type = sample_type_of(root);
+    const std::string type = sample_type_of(path, root);
     if (type != "CaptioningSample" && type != "VQASample") refuse_type(path, type);
     refuse_python(path, root);
+    refuse_other_keys(path, root, {"sample_type", "field_map", "subflavors", "__module__", "__class__"});
     fields.type = type == "CaptioningSample" ? SampleType::kCaptioning : SampleType::kVqa;
     read_field_map(path, root["field_map"], fields);
   });
@@ -184,7 +154,9 @@ ShardSet read_prepared(const fs::path& root, const std::string& split) {
   const fs::path meta = root / ".nv-meta";
   ShardSet set{.root = root};
   const fs::path splits = first_that_exists(meta, {"split.yaml", "split.json"});
+  WordBudget budget;
   with_yaml(splits, [&](const YAML::Node& node) {
+    refuse_other_keys(splits, node, {"split_parts", "exclude"});
     const YAML::Node parts = node["split_parts"];
     if (!parts || !parts[split]) {
       std::string there;
@@ -193,8 +165,8 @@ ShardSet read_prepared(const fs::path& root, const std::string& split) {
       throw ConfigError(fmt::format("--split: must be one of{} that {} has; got {}; give another", there,
                                     splits.string(), split));
     }
-    for (std::string& name : texts_of(node["exclude"])) set.excluded.insert(std::move(name));
-    for (std::string& name : texts_of(parts[split]))
+    for (std::string& name : texts_of(node["exclude"], budget)) set.excluded.insert(std::move(name));
+    for (std::string& name : texts_of(parts[split], budget))
       if (!set.excluded.contains(name)) set.names.push_back(std::move(name));
   });
   if (set.names.empty())
@@ -203,6 +175,7 @@ ShardSet read_prepared(const fs::path& root, const std::string& split) {
   std::map<std::string, std::int64_t> counts;
   const fs::path info = first_that_exists(meta, {".info.json", ".info.yaml"});
   with_yaml(info, [&](const YAML::Node& node) {
+    refuse_other_keys(info, node, {"energon_version", "shard_counts"});
     for (const auto& item : node["shard_counts"])
       counts.emplace(item.first.as<std::string>(), item.second.as<std::int64_t>());
   });
@@ -226,8 +199,22 @@ void add_folder(const fs::path& folder, ShardSet& set) {
   std::sort(set.names.begin(), set.names.end());
 }
 
-void add_pattern(const std::string& pattern, ShardSet& set) {
-  for (const std::string& word : expand_braces(pattern)) {
+/// What Energon takes in the place of a folder, and other folders than the only one.
+void refuse_no_shard(const fs::path& path) {
+  const fs::path end = path.extension();
+  const bool lines = end == ".jsonl";
+  if (lines || end == ".yaml" || end == ".yml" || end == ".json")
+    throw ConfigError(
+        fmt::format("{}: must be a tar shard; got {}; name the folder or the shards of one data set",
+                    path.string(), lines ? "JSON lines" : "a metadata set, or another list of data sets"));
+  if (fs::is_directory(path))
+    throw ConfigError(fmt::format(
+        "{}: must be a tar shard; got a folder beside other words; give one folder alone, or a pattern such as {}",
+        path.string(), (path / "*.tar").string()));
+}
+
+void add_pattern(const std::string& pattern, WordBudget& budget, ShardSet& set) {
+  for (const std::string& word : expand_braces(pattern, budget)) {
     const std::size_t before = set.names.size();
     glob_t matches{};
     if (::glob(word.c_str(), 0, nullptr, &matches) == 0)
@@ -235,60 +222,47 @@ void add_pattern(const std::string& pattern, ShardSet& set) {
     ::globfree(&matches);
     if (set.names.size() == before)
       throw DataError(fmt::format("{}: must name tar shards; got no such file; check the pattern", word));
+    for (std::size_t i = before; i < set.names.size(); ++i) refuse_no_shard(set.names[i]);
   }
+}
+
+/// PART, or PART[KEY][KEY]; none: it is another text.
+std::optional<FieldPath> field_path_of(std::string_view text) {
+  const std::size_t end = std::min(text.find('['), text.size());
+  FieldPath path{.part = std::string(text.substr(0, end))};
+  if (path.part.empty() || path.part.find_first_of("] \t\n\r\f\v") != std::string::npos) return {};
+  for (std::size_t at = end; at < text.size();) {
+    const std::size_t close = text.find_first_of("[]", at + 1);
+    if (text[at] != '[' || close == std::string_view::npos || text[close] != ']' || close == at + 1)
+      return {};
+    path.keys.emplace_back(text.substr(at + 1, close - at - 1));
+    at = close + 1;
+  }
+  return path;
 }
 
 }  // namespace
 
 Field parse_field(const std::string& what, const std::string& text) {
-  static const std::regex form(R"(([^\[\],\s]+)((\[[^\[\]]+\])*))");
+  if (text.size() > kLongestField)
+    throw ConfigError(fmt::format("{}: must have at most {} characters; got {}; name fewer parts", what,
+                                  kLongestField, text.size()));
   Field field;
-  for (const std::string& option : choices_of(text)) {
-    std::smatch match;
-    if (!std::regex_match(option, match, form))
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string option = text.substr(at, comma - at);
+    std::optional<FieldPath> path = field_path_of(option);
+    if (!path)
       throw ConfigError(fmt::format(
           "{}: must be parts such as `jpg`, `png,jpg` or `json[caption]`; got '{}'; name the part after a key's first dot",
           what, text));
-    FieldPath path{match[1], {}};
-    const std::string keys = match[2];
-    for (std::size_t at = 0; at < keys.size();) {
-      const std::size_t end = keys.find(']', at);
-      path.keys.push_back(keys.substr(at + 1, end - at - 1));
-      at = end + 1;
-    }
-    if (!path.keys.empty() && path.part != "json" && !path.part.ends_with(".json"))
+    if (!path->keys.empty() && path->part != "json" && !path->part.ends_with(".json"))
       throw ConfigError(
           fmt::format("{}: only a JSON part must have [keys]; got '{}'; leave them out", what, option));
-    field.push_back(std::move(path));
+    field.push_back(std::move(*path));
+    at = comma + 1;
   }
   return field;
-}
-
-std::vector<std::string> expand_braces(const std::string& pattern) {
-  const std::size_t open = pattern.find('{');
-  if (open == std::string::npos) return {pattern};
-  if (pattern.size() > kLongestPattern)
-    throw ConfigError(
-        fmt::format("'{}...': a pattern must have at most {} characters; got {}; write a shorter one",
-                    pattern.substr(0, 100), kLongestPattern, pattern.size()));
-  const std::size_t close = closing_bracket(pattern, open);
-  const std::string inside = pattern.substr(open + 1, close - open - 1);
-  std::vector<std::string> middles;
-  if (auto range = range_of(inside)) {
-    middles = std::move(*range);
-  } else {
-    for (const std::string& choice : choices_of(inside))
-      for (std::string& word : expand_braces(choice))
-        if (middles.size() <= kMostWords) middles.push_back(std::move(word));
-  }
-  const std::vector<std::string> tails = expand_braces(pattern.substr(close + 1));
-  if (middles.size() * tails.size() > kMostWords)
-    throw ConfigError(
-        fmt::format("'{}': must give at most {} words; got more; give a folder", pattern, kMostWords));
-  std::vector<std::string> words;
-  for (const std::string& middle : middles)
-    for (const std::string& tail : tails) words.push_back(pattern.substr(0, open) + middle + tail);
-  return words;
 }
 
 ShardSet find_shards(const std::vector<std::string>& words, const std::string& split) {
@@ -304,7 +278,8 @@ ShardSet find_shards(const std::vector<std::string>& words, const std::string& s
     set.root = words[0];
     add_folder(words[0], set);
   } else {
-    for (const std::string& word : words) add_pattern(word, set);
+    WordBudget budget;
+    for (const std::string& word : words) add_pattern(word, budget, set);
   }
   if (set.names.empty())
     throw DataError(fmt::format("{}: must hold tar shards; got none; check the path",

@@ -19,7 +19,8 @@ struct FieldPath {
 /// The first one that the sample has counts. Energon's `png,jpg`.
 using Field = std::vector<FieldPath>;
 
-/// Throws ConfigError, with `what` in front, unless `text` is as Energon writes fields.
+/// Throws ConfigError, with `what` in front, unless `text` is as Energon writes fields, in 4,096 characters
+/// at most.
 Field parse_field(const std::string& what, const std::string& text);
 
 enum class SampleType { kCaptioning, kVqa };
@@ -47,11 +48,8 @@ struct ShardSet {
 /// - one folder: all *.tar below it by name; its `split` must be "train";
 /// - patterns with {a,b}, {000..123}, *, ? and [...], each by name.
 /// Without metadata a sample is an image (jpg, jpeg, png) and a caption (txt, or json[caption]).
-/// Throws DataError for what is not there, ConfigError for metadata that ask for more than this reads.
+/// All words are a million at most. Throws DataError for what is not there, ConfigError for metadata that ask
+/// for more than this reads, for keys that it does not know, and for metadata sets.
 ShardSet find_shards(const std::vector<std::string>& words, const std::string& split);
-
-/// All words of a pattern with {a,b} and {3..17} or {003..017}, nested too. Throws ConfigError beyond a
-/// million words or for a missing bracket.
-std::vector<std::string> expand_braces(const std::string& pattern);
 
 }  // namespace colonnade::data
