@@ -1,6 +1,7 @@
 // Rules of BERT.
 #include <algorithm>
 
+#include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/plan/rules/table.h"
 
@@ -16,9 +17,11 @@ bool bert(const Run& r) { return r.family == "bert"; }
 Broken heads(const Run& r) {
   if (bert(r)) return std::nullopt;
   Finding found{"", "belongs to bert", "", {}, "leave out what is named, or write `pretrain bert`"};
-  found.refuse(r, r.model.bert_binary_head, "bert_binary_head", "false");
-  found.refuse(r, r.model.num_tokentypes > 0, "num_tokentypes", "0");
-  return found.edits.empty() ? Broken{} : found;
+  found.refuse(r, r.model.bert_binary_head || config::typed(r, "bert_binary_head"), "bert_binary_head", "");
+  found.refuse(r, r.model.num_tokentypes > 0, "num_tokentypes", "");
+  if (found.edits.empty()) return std::nullopt;
+  found.edits = {{"model", "bert"}};
+  return found;
 }
 
 Broken parts(const Run& r) {
@@ -61,7 +64,8 @@ Broken normed_stream(const Run& r) {
 
 constexpr Rule kBert[] = {
     {"bert-heads", false, heads, "model=gpt; bert_binary_head=true",
-     "A GPT's and a T5's samples have no two parts that could be swapped.", "model"},
+     "A GPT's and a T5's samples have no two parts that could be swapped.",
+     "bert_binary_head num_tokentypes"},
     {"bert-parts", false, parts, "window_size=4,0",
      "Layers of a BERT see both ways, whole samples at a time.", "model"},
     {"bert-token-kinds", false, token_kinds, "num_tokentypes=1",
