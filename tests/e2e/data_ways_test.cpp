@@ -119,9 +119,8 @@ TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
       small(folder, "broken", fim + Words{"--train-iters=4", "--load", (folder / "broken").string()})));
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_EQ(losses(folder, "broken"), losses(folder, "whole"));
-  const Result audited =
-      run(colonnade({"data", "audit", (folder / "broken").string(), "--samples", "0..7", "--json",
-                     (folder / "a.json").string()}));
+  const Result audited = run(colonnade({"data", "audit", (folder / "broken").string(), "--samples", "0..7",
+                                        "--json", (folder / "a.json").string()}));
   ASSERT_EQ(audited.code, 0) << audited.text;
   const auto audit = nlohmann::json::parse(read_text(folder / "a.json"));
   EXPECT_EQ(audit["data_sets"][0]["tokens"], 8 * 32);
