@@ -227,6 +227,10 @@ TEST(Parse, ABertSeesBothWaysAndHasABinaryHeadUnlessItIsToldOtherwise) {
   EXPECT_FALSE(filled.model.bert_binary_head) << "the family first, whatever the order of names";
   set(filled, "model", "gpt");
   EXPECT_EQ(filled.model, Model());
+  config::Run typed = parse(shell("--bert-no-binary-head"));
+  EXPECT_THROW(fill(typed, {{"bert_binary_head", "true"}, {"model", "bert"}}, "a file"), ConfigError);
+  EXPECT_TRUE(typed.model.bidirectional);
+  EXPECT_FALSE(typed.model.bert_binary_head);
 }
 
 TEST(Parse, AFamilyThatDoesNotExistIsAllThatIsSaid) {

@@ -87,6 +87,8 @@ class Numbered final : public SampleSource {
   }
   [[nodiscard]] std::string name() const override { return "numbers"; }
   [[nodiscard]] std::vector<SampleOrder> orders() const override { return {}; }
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t) const override { return {}; }
+  void read(const SamplePiece&, std::span<std::int64_t>) const override {}
 
  private:
   std::int64_t size_;

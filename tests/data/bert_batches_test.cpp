@@ -144,6 +144,29 @@ TEST_F(BertBatchesTest, PadsThatAreNotTokenZeroBecomeIt) {
   for (std::size_t i = 0; i < batch.tokens.size(); ++i) EXPECT_NE(batch.tokens[i], 1);
 }
 
+TEST_F(BertBatchesTest, WhatIsPaddingDependsOnPlacesOnly) {
+  data_.data_path = {write({{30, 12}, {20, 14, 17}})};  // of token 7
+  data_.split = "1,0,0";
+  const HostBatch other = open()[0]->get(0, 8);
+  ids_.pad = 7;
+  const HostBatch batch = open()[0]->get(0, 8);
+  EXPECT_EQ(batch.padding, other.padding);
+  EXPECT_EQ(batch.loss_mask, other.loss_mask);
+  EXPECT_GT(std::ranges::count(batch.padding, 0), 8 * 40);
+  EXPECT_GT(std::ranges::count(batch.padding, 1), 0);
+}
+
+TEST_F(BertBatchesTest, TextOfNumbersHasNoSpecialIds) {
+  data_.data_path = {write({{30, 12}, {20, 14, 17}})};
+  data_.split = "1,0,0";
+  ids_ = bert_ids(nullptr, 12);
+  EXPECT_EQ(refusal<DataError>(), "");
+  ids_ = bert_ids(nullptr, 11);
+  EXPECT_THAT(refusal<DataError>(),
+              HasSubstr("must be below 7, the first of the special ids at the end of the "
+                        "vocabulary; got 7 in sample 0; raise --vocab-size"));
+}
+
 TEST_F(BertBatchesTest, MockDataAreTextOfTheIdsThatAreLeft) {
   data_.data_path.clear();
   data_.mock_data = true;

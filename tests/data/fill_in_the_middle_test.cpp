@@ -96,6 +96,12 @@ class Same final : public SampleSource {
   }
   [[nodiscard]] std::string name() const override { return "same"; }
   [[nodiscard]] std::vector<SampleOrder> orders() const override { return {{.name = "same"}}; }
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override {
+    return {{.sequence = number, .length = std::ssize(text_)}};
+  }
+  void read(const SamplePiece&, std::span<std::int64_t> out) const override {
+    std::ranges::copy(text_, out.begin());
+  }
 
  private:
   Ints text_;
@@ -123,6 +129,12 @@ TEST(FillInTheMiddle, OfASampleDependsOnItsNumberOnly) {
   EXPECT_EQ(std::ranges::count(third, -7), 5);
   EXPECT_EQ(dataset.size(), 100);
   EXPECT_EQ(dataset.name(), "same");
+  const std::vector<SamplePiece> pieces = dataset.pieces(3);
+  ASSERT_EQ(pieces.size(), 1U);
+  EXPECT_EQ(pieces[0].sequence, 3);
+  Ints read(text.size());
+  dataset.read(pieces[0], read);
+  EXPECT_EQ(read, text);  // as it was before
 }
 
 TEST(FillInTheMiddle, IsReadFromTheSettings) {

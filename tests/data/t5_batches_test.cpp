@@ -217,6 +217,26 @@ TEST_F(T5BatchesTest, WhatNoSampleShowsIsSaid) {
   }
 }
 
+TEST_F(T5BatchesTest, WhatIsPaddingDependsOnPlacesOnly) {
+  data_.data_path = {write({{30}, {20, 14, 17}})};  // of token 7
+  data_.split = "1,0,0";
+  const HostBatch other = open()[0]->get(0, 8);
+  ids_.pad = 7;
+  const HostBatch batch = open()[0]->get(0, 8);
+  EXPECT_EQ(batch.encoder_padding, other.encoder_padding);
+  EXPECT_EQ(batch.loss_mask, other.loss_mask);
+  EXPECT_EQ(std::ranges::count(batch.encoder_tokens, 7), 0);
+}
+
+TEST_F(T5BatchesTest, TextOfNumbersHasNoSentinels) {
+  data_.data_path = {write({{30}, {20, 14, 17}})};
+  data_.split = "1,0,0";
+  ids_ = t5_ids(nullptr, 108, 100);  // its end of document is 7, which text may have
+  EXPECT_EQ(refusal<DataError>(), "");
+  ids_ = t5_ids(nullptr, 107, 100);
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below 7, the first of the special ids"));
+}
+
 TEST_F(T5BatchesTest, MockDataHoldNoSentinels) {
   data_.data_path.clear();
   data_.mock_data = true;
@@ -275,6 +295,7 @@ TEST_F(T5BatchesTest, SaysWhatIsWrongWithTheSettings) {
   ids_ = t5_ids(nullptr, 2100, 1);
   EXPECT_THAT(refusal<DataError>(), HasSubstr("with 1 of 2; raise --vocab-extra-ids"));
   ids_ = t5_ids(nullptr, 1000, 100);
+  ids_.text_end = 0;  // as of a tokenizer with a file
   EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below the vocabulary size 1000"));
   data_.mock_data = true;
   EXPECT_THAT(refusal<ConfigError>(), HasSubstr("exactly one of"));

@@ -2,6 +2,8 @@
 // set.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "program.h"
 
 namespace colonnade::e2e {
@@ -56,6 +58,12 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
                            "--num-layers-per-virtual-pipeline-stage=1", "--overlap-grad-reduce"}));
   ASSERT_EQ(four.code, 0) << four.text;
   expect_equal_ends(expected, metrics(folder / "four"), 20);
+  const auto validated = [&](const char* name) {
+    const std::string lines = read_text(folder / name / "validation.jsonl");
+    return nlohmann::json::parse(lines.substr(0, lines.find('\n'))).at("sop_loss").get<double>();
+  };
+  EXPECT_NEAR(validated("one"), std::log(2), 0.1);  // nothing is learned in 20 steps
+  EXPECT_NEAR(validated("four"), validated("one"), 2e-5);
 
   const Result two =
       run(launch(2, folder.path(),

@@ -119,6 +119,16 @@ TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
       small(folder, "broken", fim + Words{"--train-iters=4", "--load", (folder / "broken").string()})));
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_EQ(losses(folder, "broken"), losses(folder, "whole"));
+  const Result audited = run(colonnade({"data", "audit", (folder / "broken").string(), "--samples", "0..7",
+                                        "--json", (folder / "a.json").string()}));
+  ASSERT_EQ(audited.code, 0) << audited.text;
+  const auto audit = nlohmann::json::parse(read_text(folder / "a.json"));
+  EXPECT_EQ(audit["data_sets"][0]["tokens"], 8 * 32);
+  for (const auto& sample : audit["shown"]) {
+    std::int64_t tokens = 0;
+    for (const auto& piece : sample["pieces"]) tokens += piece["length"].get<std::int64_t>();
+    EXPECT_EQ(tokens, 33) << sample;
+  }
   const Result unknown = run(colonnade(small(folder, "unknown", fim + Words{"--fim-pad-token=<fim_pad>"})));
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.text.find("without --fim-pad-token '<fim_pad>'"), std::string::npos) << unknown.text;

@@ -118,7 +118,7 @@ TEST_F(TokenFile, RefusesWhatDoesNotFitAMaskedModel) {
   EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0})}}),
               HasSubstr("token_type_ids must have the shape of input_ids, [1, 2]; got [1, 1]"));
   EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"attention_mask", ids({0, 0})}}),
-              HasSubstr("got none in row 0"));
+              HasSubstr("attention_mask must show a token in every row; got none in row 0"));
   EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1, 2, 3})}}),
               HasSubstr("labels must have the shape of input_ids"));
 }

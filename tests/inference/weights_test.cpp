@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/inference/generate.h"
 #include "colonnade/job/checkpoint.h"
 #include "inference/support.h"
@@ -92,6 +94,22 @@ TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
   take_settings(run);
   EXPECT_EQ(run.checkpoint.pretrained_checkpoint, test::vectors("llama"));
   EXPECT_EQ(open_weights(run).folder(), test::vectors("llama"));
+}
+
+TEST_F(Weights, AHeadOfABertIsLeftUnreadWhereItIsNotWanted) {
+  fs::create_directories(folder_);
+  fs::copy_file(test::vectors("bert") + "/model.safetensors", folder_ / "model.safetensors");
+  auto config = nlohmann::json::parse(read_file(test::vectors("bert") + "/config.json"));
+  config["architectures"] = {"BertForPreTraining"};
+  write_file_atomically(folder_ / "config.json", config.dump());
+  for (const bool wanted : {true, false}) {
+    std::vector<std::string> words{"bert", "--pretrained-checkpoint", folder_.string()};
+    if (!wanted) words.emplace_back("--bert-no-binary-head");
+    config::Run run = config::parse(words);
+    take_settings(run);
+    job::prepare(run, plan::Purpose::kModel);
+    EXPECT_EQ(run.model.bert_binary_head, wanted);
+  }
 }
 
 TEST_F(Weights, MissingWeightsAreNamed) {

@@ -42,6 +42,21 @@ TEST(GptLoss, IsTheMeanOrTheSumOverTheTokensOfTheMask) {
   EXPECT_EQ(token_loss(losses, nothing, false).value.item<double>(), 0) << "no token counts";
 }
 
+// Of two samples of two tokens; Megatron's pretrain_bert.py adds the mean over samples to that over tokens.
+TEST(BertLoss, IsTheMeanOverTokensAndThatOverSamples) {
+  const at::Tensor losses = at::tensor({1.0, 2.0, 0.5, 3.0, 4.0, 0.75}).view({2, 3}).set_requires_grad(true);
+  const tensor::Batch batch({{"loss_mask", at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
+  const auto loss = token_loss(losses, batch, /*per_token=*/false);
+  EXPECT_NEAR(loss.value.item<double>(), (1 + 3 + 4) / 3.0 + (0.5 + 0.75) / 2, 1e-6);
+  EXPECT_TRUE(at::equal(loss.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
+  EXPECT_TRUE(at::equal(loss.report.at("sop_loss"), at::tensor({1.25, 2.0}, at::kDouble)));
+  loss.value.backward();
+  const at::Tensor shares = at::tensor({1 / 3.0, 0.0, 1 / 2.0, 1 / 3.0, 1 / 3.0, 1 / 2.0}).view({2, 3});
+  EXPECT_TRUE(at::allclose(losses.grad(), shares.to(losses.dtype())));
+  const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
+  EXPECT_NEAR(token_loss(losses, nothing, false).value.item<double>(), 0.625, 1e-6) << "no token counts";
+}
+
 // Their mean times the tokens that the next one's loss has, where a mean over the micro-batch weighs as all
 // of its tokens.
 TEST(GptLoss, OfFurtherTokensWeighsAsTheTokensThatCount) {

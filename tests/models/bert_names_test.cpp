@@ -25,6 +25,9 @@ TEST(BertNames, OfBertSaysItsHeads) {
   EXPECT_EQ(config_of(run.model).at("architectures"), config.at("architectures"));
   EXPECT_EQ(names_of(run).count("cls.seq_relationship.weight"), 1U);
   EXPECT_EQ(settings_of(config, "x").at("model"), "bert");
+  config["architectures"] = {"BertForMaskedLM"};
+  EXPECT_EQ(settings_of(config, "x", {"bert.pooler.dense.weight"}).at("bert_binary_head"), "false");
+  EXPECT_EQ(settings_of(config, "x", {"cls.seq_relationship.weight"}).at("bert_binary_head"), "true");
 }
 
 TEST(BertNames, OfBertLeaveHeadsThatItHasNotAlone) {

@@ -93,6 +93,14 @@ inline constexpr const char* kMoreOfTraining[] = {
     "retain-interval: save_retain_interval=15",
     "idle-rope-scaling: rope_original_max_position_embeddings=4096",
     "idle-rotary: rotary_interleaved=true",
+    "bert-heads: model=gpt; bert_binary_head=false",
+    "bert-heads: model=gpt; num_tokentypes=2",
+    "hidden-tokens: model=bert; calculate_per_token_loss=false; mask_prob=0",
+    "hidden-tokens: model=bert; calculate_per_token_loss=false; seq_length=9",
+    ("hidden-tokens: model=t5; encoder_num_layers=8; decoder_seq_length=8; vocab_extra_ids=10; "
+     "mask_prob=0.033"),
+    ("ambiguous-pads: model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10; sft=false; "
+     "allow_ambiguous_pad_tokens=true"),
 };
 
 /// With what the examples of experts have besides.

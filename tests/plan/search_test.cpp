@@ -264,6 +264,23 @@ TEST(Search, MakesAsLittleAgainAsFits) {
   EXPECT_TRUE(search_layouts(run, device).best.empty());
 }
 
+TEST(Search, NormsThatSumsReadAreNotMadeAgain) {
+  config::Run run = llama_8b(1, 1);
+  config::set(run, "model", "bert");
+  run.model.normalization = config::Normalization::kLayerNorm;
+  run.model.apply_residual_connection_post_layernorm = true;
+  run.training.calculate_per_token_loss = false;
+  const std::vector<config::Recompute> ways{{.granularity = "selective", .modules = {"mlp"}},
+                                            {.granularity = "full", .method = "uniform", .num_layers = 1}};
+  EXPECT_EQ(ways_to_make_again(run.model), ways);
+  for (const config::Recompute& way : ways) {
+    run.recompute = way;
+    EXPECT_EQ(first_broken(derived(run), Purpose::kPlan).value_or(""), "") << way.granularity.value_or("");
+  }
+  run.model.moe.num_experts = 2;  // in all layers
+  EXPECT_EQ(ways_to_make_again(run.model).front().modules, std::vector<std::string>{"moe_act"});
+}
+
 TEST(Search, ContextRanksAndSchedulesOfSplitBackwardsAreTried) {
   config::Run run = llama_8b(8, 16);
   run.training.seq_length = run.model.max_position_embeddings = 16384;

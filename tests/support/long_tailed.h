@@ -30,6 +30,8 @@ class LongTailed final : public data::SampleSource {
   }
   [[nodiscard]] std::string name() const override { return "long-tailed documents"; }
   [[nodiscard]] std::vector<data::SampleOrder> orders() const override { return {}; }
+  [[nodiscard]] std::vector<data::SamplePiece> pieces(std::int64_t) const override { return {}; }
+  void read(const data::SamplePiece&, std::span<std::int64_t>) const override {}
 
  private:
   double middle_;

@@ -149,13 +149,14 @@ TEST_F(Metrics, AMissingFileIsEmpty) { EXPECT_TRUE(read_steps(path_).empty()); }
 TEST_F(Metrics, EvaluationsComeBack) {
   const EvalRecord first{.iteration = 10, .consumed_samples = 80, .loss = 2.5, .seconds = 1.5};
   const EvalRecord second{
-      .iteration = 20, .consumed_samples = 160, .set = "test", .loss = 2.25, .seconds = 1};
+      .iteration = 20, .consumed_samples = 160, .set = "test", .loss = 2.25, .seconds = 1, .sop_loss = 0.625};
   {
     MetricsFile file(path_, 0);
     file.append(first);
     file.append(second);
   }
   EXPECT_THAT(read_evals(path_), testing::ElementsAre(first, second));
+  EXPECT_EQ(to_json_line(first).find("sop_loss"), std::string::npos);
   EXPECT_DOUBLE_EQ(first.perplexity(), std::exp(2.5));
   EXPECT_DOUBLE_EQ((EvalRecord{.loss = 1000}.perplexity()), std::exp(20.0));
 }

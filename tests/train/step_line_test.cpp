@@ -66,6 +66,8 @@ TEST(StepLine, UsesColorOnlyWhenAsked) {
 TEST(EvalLine, ShowsLossAndPerplexity) {
   EXPECT_EQ(eval_line({.iteration = 100, .loss = 5.4321, .seconds = 3.21}, false),
             " validation at step 100 | loss 5.4321 | perplexity 228.63 | 3.2 s");
+  EXPECT_EQ(eval_line({.iteration = 100, .loss = 5.4321, .seconds = 3.21, .sop_loss = 0.69312}, false),
+            " validation at step 100 | loss 5.4321 | perplexity 228.63 | sop_loss 0.6931 | 3.2 s");
 }
 
 TEST(ShortForms, AreReadable) {

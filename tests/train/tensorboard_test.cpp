@@ -92,7 +92,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
     EventFile file(folder_, {});
     file.text("arguments", "num_layers: 2", 0);
     write_step(file, record, PhaseTimes{{1, 2, 3, 4, 5, 6}}, 8, settings);
-    write_eval(file, {.iteration = 7, .consumed_samples = 56, .loss = 0.5}, settings);
+    write_eval(file, {.iteration = 7, .consumed_samples = 56, .loss = 0.5, .sop_loss = 0.75}, settings);
     write_time(file, Phase::kCheckpoint, 1.25, 8, settings);
     write_time(file, Phase::kEvaluate, 1, 8, {});
   }
@@ -103,6 +103,8 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
     EXPECT_NEAR(seen["scalars"][tag][0][1].get<double>(), value, 1e-6 * value) << tag;
   };
   expect("lm loss", 7, 2.5);
+  expect("sop loss validation", 7, 0.75);
+  expect("sop loss validation vs samples", 56, 0.75);
   expect("lm loss vs samples", 56, 2.5);
   expect("learning-rate", 7, 0.25);
   expect("learning-rate vs samples", 56, 0.25);
@@ -134,7 +136,8 @@ TEST_F(EventFiles, SwitchedOffTagsAreAbsent) {
     write_eval(file, {.iteration = 1}, {});
   }
   auto scalars = seen_by_tensorboard()["scalars"];
-  for (const char* tag : {"iteration-time", "mem-max-allocated-bytes", "num-zeros", "lm loss validation ppl"})
+  for (const char* tag : {"iteration-time", "mem-max-allocated-bytes", "num-zeros", "lm loss validation ppl",
+                          "sop loss validation"})
     EXPECT_FALSE(scalars.contains(tag)) << tag;
 }
 

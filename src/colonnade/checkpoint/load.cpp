@@ -121,6 +121,15 @@ void check_wanted(const Slice& slice, const GlobalTensor& tensor, const fs::path
                                 slice.name, dtype_name(wanted), dtype_name(tensor.dtype)));
 }
 
+/// As files have it that Transformers writes now.
+std::string name_of_today(const std::string& name) {
+  constexpr std::string_view kGamma = ".LayerNorm.gamma", kBeta = ".LayerNorm.beta";
+  const auto end = name.find_last_of('.') + 1;
+  if (name.ends_with(kGamma)) return name.substr(0, end) + "weight";
+  if (name.ends_with(kBeta)) return name.substr(0, end) + "bias";
+  return name;
+}
+
 }  // namespace
 
 Source Source::open_native(const fs::path& step_folder) {
@@ -153,7 +162,8 @@ Source Source::open_hugging_face(const fs::path& folder) {
   }
   for (const auto& [name, file] : files) {
     const TensorInfo& info = state->file(file)->info(name);
-    state->tensors[name] = {
+    const std::string today = name_of_today(name);
+    state->tensors[files.contains(today) ? name : today] = {
         "model", info.dtype, info.shape, {{file, name, {Sizes(info.shape.size(), 0), info.shape}}}};
   }
   return Source(std::move(state));

@@ -24,7 +24,8 @@ class Source {
   /// A step folder (docs/formats/checkpoint.md). Checks the manifest and that its chunks cover every
   /// tensor once; files are opened when first read. Throws DataError.
   static Source open_native(const std::filesystem::path& step_folder);
-  /// config.json and model.safetensors, or model.safetensors.index.json with its shards.
+  /// config.json and model.safetensors, or model.safetensors.index.json with its shards. `gamma` and `beta`
+  /// of a LayerNorm, as the first BERTs have them, are named `weight` and `bias`, as Transformers does.
   /// Throws DataError.
   static Source open_hugging_face(const std::filesystem::path& folder);
   /// A Hugging Face folder as it is, or what find_checkpoint(path, step, world, check) finds. Collective

@@ -2,6 +2,7 @@
 #include "colonnade/data/bert_batches.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "colonnade/base/error.h"
@@ -13,6 +14,8 @@ namespace colonnade::data {
 namespace {
 
 constexpr std::int64_t kAround = 3;  ///< cls and two sep
+/// Stands behind the text: no id, not even of damaged data.
+constexpr std::int64_t kBehind = std::numeric_limits<std::int64_t>::min();
 
 BertPlan plan_of(const config::Data& data, const config::Training& training, const BertIds& ids,
                  bool sentence_order) {
@@ -34,15 +37,6 @@ BertPlan plan_of(const config::Data& data, const config::Training& training, con
                       .sep = ids.sep,
                       .continues = ids.continues},
           .ids = ids};
-}
-
-std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& part, BertPlan plan) {
-  const auto sentences = plan_of_part(plan.sentences, opened, part);
-  if (!sentences) return nullptr;
-  plan.sentences = *sentences;
-  auto samples = std::make_shared<BertDataset>(opened.source, std::move(plan), opened.cache, opened.identity);
-  say_what_is_lost(*samples, part);
-  return samples;
 }
 
 /// Sentences of the ids of the longest stretch without those that are set apart.
@@ -69,18 +63,16 @@ HostBatch BertBatches::make(std::span<const std::int64_t> chosen, Masks /*masks*
   batch.seq = plan_.length;
   std::vector<std::int64_t> numbers(3 * length + 2);
   for (const std::int64_t sample : chosen) {
-    samples().tokens(sample, plan_.pad, numbers);
+    samples().tokens(sample, kBehind, numbers);
     const std::span<std::int64_t> all(numbers);
     const auto text = all.first(length), types = all.subspan(length, length),
                labels = all.subspan(2 * length, length);
-    for (std::int64_t& id : text) {
-      batch.padding.push_back(id == plan_.pad ? 1 : 0);
-      if (id == plan_.pad) id = 0;
-    }
-    for (std::int64_t& label : labels) {
-      batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
+    for (const std::int64_t id : text) batch.padding.push_back(id == kBehind ? 1 : 0);
+    for (const std::int64_t label : labels) batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
+    for (std::int64_t& id : text)
+      if (id == kBehind || id == plan_.pad) id = 0;
+    for (std::int64_t& label : labels)
       if (label == -1 || label == plan_.pad) label = 0;
-    }
     check_vocabulary(text, plan_.vocab_size, sample);
     check_vocabulary(labels, plan_.vocab_size, sample);
     batch.tokens.insert(batch.tokens.end(), text.begin(), text.end());
@@ -95,7 +87,9 @@ Splits open_bert_batches(const config::Data& data, const config::Training& train
                          bool sentence_order, const SoFar& done) {
   const std::int64_t step = cyclic_step(data, training);
   const BertPlan plan = plan_of(data, training, ids, sentence_order);
-  const auto open = [&plan](const Opened& opened, const Part& part) { return open_part(opened, part, plan); };
+  const auto open = [&plan](const Opened& opened, const Part& part) {
+    return open_sentences<BertDataset>(opened, part, plan);
+  };
   const auto mock = [&ids] { return mock_sentences(ids); };
   const Sources sources = open_sources(data, sample_counts(training, done), {open, mock});
   require_epochs(sources, step, training, done);

@@ -11,9 +11,9 @@ namespace colonnade::data {
 
 /// Batches of BertDataset's samples: `tokens`, `token_types`, `padding`, `labels` and `loss_mask` [b, S], and
 /// `swapped` [b] where the plan has a sentence order. loss_mask is 1 on hidden tokens; elsewhere `labels` is
-/// 0, as pads are in all of them. As in Megatron whatever equals the pad is padding. position_ids and
-/// attention_mask are empty: all see all but the padding. Source: Megatron's core/datasets/bert_dataset.py,
-/// whose labels without a loss are -1.
+/// 0, as pads are in all of them, be it in the text. `padding` is what stands behind the text, whatever ids
+/// are in it. position_ids and attention_mask are empty: all see all but the padding. Source: Megatron's
+/// core/datasets/bert_dataset.py, whose labels without a loss are -1.
 class BertBatches final : public Batches {
  public:
   struct Plan {

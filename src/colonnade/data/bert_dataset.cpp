@@ -87,6 +87,10 @@ BertDataset::Text BertDataset::text(std::int64_t number, RandomState& random) co
   text.tokens.push_back(plan_.ids.sep);
   text.first = std::ssize(text.tokens);
   append(source(), b, text.tokens);
+  check_text(std::span(text.tokens).subspan(1, static_cast<std::size_t>(a.size())), plan_.ids.text_end,
+             number);
+  check_text(std::span(text.tokens).subspan(static_cast<std::size_t>(text.first)), plan_.ids.text_end,
+             number);
   if (b.size() > 0) text.tokens.push_back(plan_.ids.sep);
   return text;
 }

@@ -53,7 +53,7 @@ class BertDataset final : public SentenceDataset {
     bool swapped = false;
     bool cut = false;
   };
-  /// Throws DataError as SentenceDataset::sentences.
+  /// Throws DataError as SentenceDataset::sentences, and for ids that are no text's.
   [[nodiscard]] Text text(std::int64_t number) const;
 
  private:

@@ -19,6 +19,7 @@ BertIds ids_of_numbers(std::int64_t vocab_size) {
         "be at least 6; got {}; raise it",
         vocab_size));
   return {.vocab_size = vocab_size,
+          .text_end = vocab_size - 4,
           .words = vocab_size,
           .cls = vocab_size - 3,
           .sep = vocab_size - 2,

@@ -11,6 +11,7 @@ namespace colonnade::data {
 /// What the data must know of the tokenizer; -1: there is none.
 struct BertIds {
   std::int64_t vocab_size = 0;       ///< ids are 0 to vocab_size - 1; 0: not checked
+  std::int64_t text_end = 0;         ///< ids of text are below it; 0: not checked
   std::int64_t words = 0;            ///< ids 0 to words - 1 are what a masked token may be replaced by
   std::int64_t cls = -1, sep = -1;   ///< stand before the text, and behind each of its parts; never masked
   std::int64_t mask = -1;            ///< stands where a token is hidden
@@ -20,7 +21,7 @@ struct BertIds {
 
 /// The ids of a run with --vocab-size `vocab_size`, to which 0 gives the tokenizer's.
 ///   No tokenizer (--mock-data), or one whose text is numbers: the last four ids of the vocabulary are the
-///   pad, cls, sep and mask, in this order; the ids before them are the text's.
+///   pad, cls, sep and mask, in this order; the ids before them are the text's alone.
 ///   Any other: its pieces [CLS], [SEP], [MASK] and [PAD], as BERT names them.
 /// Throws ConfigError for a tokenizer that lacks some of these, all of which it names, and for a vocabulary
 /// that does not hold the ids.

@@ -51,6 +51,14 @@ class FimDataset final : public SampleSource {
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
   [[nodiscard]] std::string name() const override { return samples_->name(); }
   [[nodiscard]] std::vector<SampleOrder> orders() const override { return samples_->orders(); }
+  /// What was cut and moved, as it lies in the data: a sample's special ids are in no piece, and tokens at
+  /// the end of the last pieces may have been cut off for them.
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override {
+    return samples_->pieces(number);
+  }
+  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override {
+    samples_->read(piece, out);
+  }
 
  private:
   std::shared_ptr<const SampleSource> samples_;

@@ -13,15 +13,6 @@ std::int64_t SampleSource::passes() const {
   return most;
 }
 
-std::vector<SamplePiece> SampleSource::pieces(std::int64_t /*number*/) const {
-  throw Error(
-      fmt::format("{}: its samples do not tell what they are made of; got none; leave it out", name()));
-}
-
-void SampleSource::read(const SamplePiece& /*piece*/, std::span<std::int64_t> /*out*/) const {
-  (void)pieces(0);
-}
-
 void SampleSource::check_number(std::int64_t number) const {
   if (number < 0 || number >= size())
     throw DataError(

@@ -48,11 +48,11 @@ class SampleSource {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Of its data sets, in their order.
   [[nodiscard]] virtual std::vector<SampleOrder> orders() const = 0;
-  /// Where the tokens of a sample lie, in order. Throws DataError for a number that does not exist and for
-  /// indices that do not belong to the data; Error where this kind of samples does not tell.
-  [[nodiscard]] virtual std::vector<SamplePiece> pieces(std::int64_t number) const;
+  /// Where the tokens of a sample lie, in the order of the data. Throws DataError for a number that does not
+  /// exist and for indices that do not belong to the data.
+  [[nodiscard]] virtual std::vector<SamplePiece> pieces(std::int64_t number) const = 0;
   /// The tokens of a piece as the data set has them; out.size() is its length. Throws as pieces.
-  virtual void read(const SamplePiece& piece, std::span<std::int64_t> out) const;
+  virtual void read(const SamplePiece& piece, std::span<std::int64_t> out) const = 0;
   /// How often its data is read for all samples; of a blend, that of the most read data set.
   [[nodiscard]] std::int64_t passes() const;
 

@@ -85,6 +85,17 @@ SentenceDataset::Sentences SentenceDataset::sentences(std::int64_t number) const
   return row;
 }
 
+void SentenceDataset::check_text(std::span<const std::int64_t> text, std::int64_t end,
+                                 std::int64_t number) const {
+  if (end == 0) return;
+  const auto special = std::ranges::find_if(text, [end](std::int64_t id) { return id >= end; });
+  if (special != text.end())
+    throw DataError(
+        fmt::format("{}: text of numbers must be below {}, the first of the special ids at the end of the "
+                    "vocabulary; got {} in sample {}; raise --vocab-size",
+                    name(), end, *special, number));
+}
+
 std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened, const Part& part) {
   plan.documents = range_of(part.fraction, opened.source->num_documents());
   plan.num_samples = part.num_samples;

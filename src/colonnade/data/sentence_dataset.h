@@ -46,6 +46,8 @@ class SentenceDataset : public SampleSource {
   /// Throws DataError for a number that does not exist and for an index that does not belong to the data.
   [[nodiscard]] Sentences sentences(std::int64_t number) const;
   [[nodiscard]] const TokenSource& source() const { return *source_; }
+  /// Throws DataError for an id of sample `number`'s text that is not below `end`; 0: not checked.
+  void check_text(std::span<const std::int64_t> text, std::int64_t end, std::int64_t number) const;
 
  private:
   std::shared_ptr<const TokenSource> source_;
@@ -59,5 +61,17 @@ std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened
 
 /// Says what of the part no sample shows: data made for a GPT lose most of their tokens here.
 void say_what_is_lost(const SentenceDataset& samples, const Part& part);
+
+/// The samples of a part, a Dataset of `plan`, whose sentences become those of the part; null as
+/// plan_of_part.
+template <typename Dataset, typename Plan>
+std::shared_ptr<const SampleSource> open_sentences(const Opened& opened, const Part& part, Plan plan) {
+  const auto sentences = plan_of_part(plan.sentences, opened, part);
+  if (!sentences) return nullptr;
+  plan.sentences = *sentences;
+  auto samples = std::make_shared<Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
+  say_what_is_lost(*samples, part);
+  return samples;
+}
 
 }  // namespace colonnade::data

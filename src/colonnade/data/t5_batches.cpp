@@ -2,6 +2,7 @@
 #include "colonnade/data/t5_batches.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/mock_source.h"
@@ -10,6 +11,9 @@
 
 namespace colonnade::data {
 namespace {
+
+/// Stands behind the tokens of either side: no id, not even of damaged data.
+constexpr std::int64_t kNoToken = std::numeric_limits<std::int64_t>::min();
 
 T5Plan plan_of(const config::Data& data, const config::Training& training, const T5Ids& ids) {
   constexpr std::int64_t kMost = 0x7fffffff;
@@ -38,20 +42,6 @@ T5Plan plan_of(const config::Data& data, const config::Training& training, const
   return plan;
 }
 
-std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& part, T5Plan plan) {
-  const auto sentences = plan_of_part(plan.sentences, opened, part);
-  if (!sentences) return nullptr;
-  plan.sentences = *sentences;
-  auto samples = std::make_shared<T5Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
-  say_what_is_lost(*samples, part);
-  return samples;
-}
-
-/// Puts token 0 where `row` has the pad.
-void replace_pads(std::span<std::int64_t> row, std::int64_t pad) {
-  std::ranges::replace(row, pad, std::int64_t{0});
-}
-
 }  // namespace
 
 T5Batches::T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
@@ -65,20 +55,18 @@ HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/)
   batch.encoder_seq = plan_.encoder_length;
   std::vector<std::int64_t> numbers(encoder + 2 * decoder);
   for (const std::int64_t sample : chosen) {
-    samples().tokens(sample, plan_.pad, numbers);
+    samples().tokens(sample, kNoToken, numbers);
     const std::span<std::int64_t> text = std::span(numbers).first(encoder);
     const std::span<std::int64_t> labels = std::span(numbers).last(decoder);
-    for (const std::int64_t id : text) batch.encoder_padding.push_back(id == plan_.pad ? 1 : 0);
-    for (std::int64_t& label : labels) {
-      batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
-      if (label == -1) label = plan_.pad;
-    }
-    if (std::ranges::all_of(text, [this](std::int64_t id) { return id == plan_.pad; }))
+    for (const std::int64_t id : text) batch.encoder_padding.push_back(id == kNoToken ? 1 : 0);
+    for (const std::int64_t label : labels) batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
+    if (text.front() == kNoToken)
       throw DataError(fmt::format(
           "{}: a sample must have tokens; got none in sample {}; a document of the data is empty, make the "
           "data again with `colonnade preprocess`, which leaves such out",
           samples().name(), sample));
-    replace_pads(numbers, plan_.pad);
+    std::ranges::replace(labels, std::int64_t{-1}, std::int64_t{0});
+    for (const std::int64_t pad : {kNoToken, plan_.pad}) std::ranges::replace(numbers, pad, std::int64_t{0});
     check_vocabulary(numbers, plan_.vocab_size, sample);
     const auto tokens = std::span(numbers).subspan(encoder, decoder);
     batch.encoder_tokens.insert(batch.encoder_tokens.end(), text.begin(), text.end());
@@ -92,7 +80,9 @@ Splits open_t5_batches(const config::Data& data, const config::Training& trainin
                        const SoFar& done) {
   const std::int64_t step = cyclic_step(data, training);
   const T5Plan plan = plan_of(data, training, ids);
-  const auto open = [&plan](const Opened& opened, const Part& part) { return open_part(opened, part, plan); };
+  const auto open = [&plan](const Opened& opened, const Part& part) {
+    return open_sentences<T5Dataset>(opened, part, plan);
+  };
   const auto mock = [&ids] { return std::make_shared<MockSource>(std::ranges::min(ids.sentinels), ids.eos); };
   const Sources sources = open_sources(data, sample_counts(training, done), {open, mock});
   require_epochs(sources, step, training, done);

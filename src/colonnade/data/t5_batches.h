@@ -11,8 +11,9 @@ namespace colonnade::data {
 
 /// Batches of T5Dataset's samples. `tokens`, `labels` and `loss_mask` [b, D] are the decoder's; position_ids
 /// and attention_mask are empty: the decoder is causal, and who sees the encoder's tokens is what
-/// encoder_padding does not hide. loss_mask is 1 on labels, 0 behind them, where `labels` is 0. Pads become
-/// token 0. Source: Megatron's core/datasets/t5_dataset.py, whose labels without a loss are -1.
+/// encoder_padding, all behind the text, does not hide. loss_mask is 1 on labels, 0 behind them, where
+/// `labels` is 0. Pads become token 0. Source: Megatron's core/datasets/t5_dataset.py, whose labels without a
+/// loss are -1.
 class T5Batches final : public Batches {
  public:
   struct Plan {

@@ -47,6 +47,7 @@ T5Dataset::Text T5Dataset::text(std::int64_t number) const {
     text.tokens.resize(static_cast<std::size_t>(filled + count));
     source().tokens(sentence, 0, std::span(text.tokens).last(static_cast<std::size_t>(count)));
   }
+  check_text(text.tokens, plan_.ids.text_end, number);
   return text;
 }
 

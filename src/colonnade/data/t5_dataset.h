@@ -43,7 +43,8 @@ class T5Dataset final : public SentenceDataset {
     std::int64_t length = 0;  ///< what the sample was made for
     bool truncated = false;   ///< its sentences hold more tokens than that
   };
-  /// A sample before it is masked. Throws DataError as SentenceDataset::sentences.
+  /// A sample before it is masked. Throws DataError as SentenceDataset::sentences, and for ids that
+  /// are no text's.
   [[nodiscard]] Text text(std::int64_t number) const;
 
  private:

@@ -15,7 +15,7 @@ T5Ids ids_of_numbers(std::int64_t vocab_size, std::int64_t vocab_extra_ids) {
         "--vocab-extra-ids: the last ids of the vocabulary must be sentinels, 1 to {} of {}; got {}; give one "
         "for each span that may be masked in a sample, 100 as T5 has, and a --vocab-size that includes them",
         std::max<std::int64_t>(vocab_size - 2, 1), vocab_size, vocab_extra_ids));
-  T5Ids ids{.vocab_size = vocab_size, .bos = text - 1, .eos = text - 1, .sentinels = {}};
+  T5Ids ids{.vocab_size = vocab_size, .text_end = text, .bos = text - 1, .eos = text - 1, .sentinels = {}};
   for (std::int64_t id = text; id < vocab_size; ++id) ids.sentinels.push_back(id);
   return ids;
 }

@@ -11,6 +11,7 @@ namespace colonnade::data {
 /// What the data must know of the tokenizer; -1: there is none.
 struct T5Ids {
   std::int64_t vocab_size = 0;          ///< ids are 0 to vocab_size - 1; 0: not checked
+  std::int64_t text_end = 0;            ///< ids of text are below it; 0: not checked
   std::int64_t bos = -1;                ///< the decoder's first input
   std::int64_t eos = -1;                ///< the decoder's last label
   std::int64_t pad = -1;                ///< fills rows that the sample does not; -1 collides with no token

@@ -45,6 +45,13 @@ at::Tensor read_tokens(const checkpoint::SafetensorsFile& file, const std::strin
   return tokens;
 }
 
+void require_shape(const at::Tensor& ids, const at::Tensor& tokens, const std::string& path,
+                   const std::string& name) {
+  if (ids.sizes() != tokens.sizes())
+    throw DataError(fmt::format("{}: {} must have the shape of input_ids, [{}]; got [{}]; make them equal",
+                                path, name, fmt::join(tokens.sizes(), ", "), fmt::join(ids.sizes(), ", ")));
+}
+
 at::Tensor read_labels(const checkpoint::SafetensorsFile& file, const std::string& path,
                        std::int64_t vocab_size) {
   at::Tensor labels = read_ids(file, path, "labels");
@@ -57,8 +64,8 @@ void require_tokens(const at::Tensor& padding, const std::string& path) {
   const at::Tensor empty = padding.all(1).nonzero();
   if (empty.size(0) > 0)
     throw DataError(fmt::format(
-        "{}: attention_mask must show the encoder a token in every row; got none in row {}; leave the row out",
-        path, empty[0][0].item<std::int64_t>()));
+        "{}: attention_mask must show a token in every row; got none in row {}; leave the row out", path,
+        empty[0][0].item<std::int64_t>()));
 }
 
 /// Of the shape of the tokens, or undefined where the file has none.
@@ -66,10 +73,17 @@ at::Tensor read_beside(const checkpoint::SafetensorsFile& file, const std::strin
                        const std::string& name, const at::Tensor& tokens) {
   if (!file.has(name)) return {};
   at::Tensor ids = read_ids(file, path, name);
-  if (ids.sizes() != tokens.sizes())
-    throw DataError(fmt::format("{}: {} must have the shape of input_ids, [{}]; got [{}]; make them equal",
-                                path, name, fmt::join(tokens.sizes(), ", "), fmt::join(ids.sizes(), ", ")));
+  require_shape(ids, tokens, path, name);
   return ids;
+}
+
+/// Those of the file, or the tokens.
+at::Tensor labels_of(const checkpoint::SafetensorsFile& file, const std::string& path,
+                     std::int64_t vocab_size, const at::Tensor& tokens) {
+  if (!file.has("labels")) return tokens;
+  at::Tensor labels = read_labels(file, path, vocab_size);
+  require_shape(labels, tokens, path, "labels");
+  return labels;
 }
 
 }  // namespace
@@ -77,14 +91,7 @@ at::Tensor read_beside(const checkpoint::SafetensorsFile& file, const std::strin
 TokenRows read_token_file(const std::filesystem::path& path, std::int64_t vocab_size, std::int64_t longest) {
   const checkpoint::SafetensorsFile file(path);
   TokenRows rows{.tokens = read_tokens(file, path.string(), vocab_size, longest), .labels = {}};
-  at::Tensor labels = rows.tokens;
-  if (file.has("labels")) {
-    labels = read_labels(file, path.string(), vocab_size);
-    if (labels.sizes() != rows.tokens.sizes())
-      throw DataError(
-          fmt::format("{}: labels must have the shape of input_ids, [{}]; got [{}]; make them equal",
-                      path.string(), fmt::join(rows.tokens.sizes(), ", "), fmt::join(labels.sizes(), ", ")));
-  }
+  const at::Tensor labels = labels_of(file, path.string(), vocab_size, rows.tokens);
   rows.labels = at::full_like(rows.tokens, kIgnoredLabel);
   rows.labels.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
   return rows;
@@ -119,8 +126,7 @@ TokenRows read_masked_token_file(const std::filesystem::path& path, std::int64_t
                                  std::int64_t longest, std::int64_t kinds) {
   const checkpoint::SafetensorsFile file(path);
   TokenRows rows{.tokens = read_tokens(file, path.string(), vocab_size, longest), .labels = {}};
-  rows.labels = file.has("labels") ? read_labels(file, path.string(), vocab_size) : rows.tokens;
-  if (rows.labels.sizes() != rows.tokens.sizes()) read_beside(file, path.string(), "labels", rows.tokens);
+  rows.labels = labels_of(file, path.string(), vocab_size, rows.tokens);
   const at::Tensor mask = read_beside(file, path.string(), "attention_mask", rows.tokens);
   rows.padding = mask.defined() ? mask.eq(0) : at::zeros_like(rows.tokens, at::kBool);
   require_tokens(rows.padding, path.string());

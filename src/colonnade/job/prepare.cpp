@@ -58,7 +58,8 @@ std::map<std::string, std::string> model_settings(const checkpoint::Source& sour
       if (says_what_the_model_is(config::setting(key))) settings[key] = value.get<std::string>();
     return settings;
   }
-  return models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string());
+  return models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string(),
+                                 source.names());
 }
 
 /// What was to say what the model is could not be read: that its settings are missing is no fault of theirs.
@@ -77,6 +78,9 @@ void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<s
   }
   try {
     const bool ours = source.state().is_object();
+    const auto head = settings.find("bert_binary_head");
+    if (!ours && head != settings.end() && config::typed(run, head->first) && !run.model.bert_binary_head)
+      head->second = "false";  // that of the folder is left unread
     config::fill(run, settings, (ours ? source.folder() : source.folder() / "config.json").string());
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());

@@ -258,10 +258,12 @@ std::vector<Choice> choices_of(const config::Run& run, const Choices& c, int dev
 
 std::vector<config::Recompute> ways_to_make_again(const config::Model& model) {
   const std::vector<bool> experts = layers_with_experts(model);
-  std::vector<std::string> parts{"layernorm"};
+  std::vector<std::string> parts;
+  if (!model.apply_residual_connection_post_layernorm) parts.emplace_back("layernorm");
   if (std::ranges::count(experts, true) > 0) parts.emplace_back("moe_act");
   if (model.latent.enabled) parts.emplace_back("mla_up_proj");
-  std::vector<config::Recompute> ways{{.granularity = "selective", .modules = parts}};
+  std::vector<config::Recompute> ways;
+  if (!parts.empty()) ways.push_back({.granularity = "selective", .modules = parts});
   if (std::ranges::count(experts, false) > 0) {
     parts.emplace_back("mlp");
     ways.push_back({.granularity = "selective", .modules = parts});

@@ -60,7 +60,7 @@ std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int dev
 
 /// What may be made again where a layout does not fit, by what it costs: parts of layers that take little
 /// time for what they keep (norms, the activation of experts, heads of multi-latent attention); these with
-/// the MLPs of layers without experts; whole layers.
+/// the MLPs of layers without experts; whole layers. Norms that sums read too are not among them.
 std::vector<config::Recompute> ways_to_make_again(const config::Model& model);
 
 /// A base without what belongs to another layout.

@@ -327,6 +327,7 @@ double Loop::evaluate(const data::Batches& batches, const std::string& set, std:
   fault::point("evaluate-end");
   EvalRecord record{.iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = set};
   record.loss = losses.at("lm_loss");
+  if (const auto order = losses.find("sop_loss"); order != losses.end()) record.sop_loss = order->second;
   record.seconds = seconds_since(begin);
   spent(Phase::kEvaluate, record.seconds);
   recorder_->evaluation(record);

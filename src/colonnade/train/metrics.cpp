@@ -63,11 +63,13 @@ StepRecord to_step(const json& line) {
 }
 
 EvalRecord to_eval(const json& line) {
-  return {.iteration = line.at("iteration").get<std::int64_t>(),
-          .consumed_samples = line.at("consumed_samples").get<std::int64_t>(),
-          .set = line.at("set").get<std::string>(),
-          .loss = number_or_nan(line.at("loss")),
-          .seconds = number_or_nan(line.at("seconds"))};
+  EvalRecord record{.iteration = line.at("iteration").get<std::int64_t>(),
+                    .consumed_samples = line.at("consumed_samples").get<std::int64_t>(),
+                    .set = line.at("set").get<std::string>(),
+                    .loss = number_or_nan(line.at("loss")),
+                    .seconds = number_or_nan(line.at("seconds"))};
+  if (line.contains("sop_loss")) record.sop_loss = number_or_nan(line.at("sop_loss"));
+  return record;
 }
 
 /// The non-empty lines of a text.
@@ -141,9 +143,9 @@ std::string to_json_line(const StepRecord& r) {
 }
 
 std::string to_json_line(const EvalRecord& r) {
-  const json line = {
-      {"iteration", r.iteration}, {"consumed_samples", r.consumed_samples}, {"set", r.set},
-      {"loss", r.loss},           {"perplexity", r.perplexity()},           {"seconds", r.seconds}};
+  json line = {{"iteration", r.iteration}, {"consumed_samples", r.consumed_samples}, {"set", r.set},
+               {"loss", r.loss},           {"perplexity", r.perplexity()},           {"seconds", r.seconds}};
+  if (r.sop_loss) line["sop_loss"] = *r.sop_loss;
   return line.dump();
 }
 

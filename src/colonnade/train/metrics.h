@@ -46,6 +46,7 @@ struct EvalRecord {
   std::string set = "validation";  ///< "validation" or "test"
   double loss = 0;                 ///< mean over tokens
   double seconds = 0;
+  std::optional<double> sop_loss;  ///< of the order of sentences, mean over samples; empty: no such head
 
   [[nodiscard]] double perplexity() const;  ///< exp(min(20, loss)), as Megatron prints it
   friend bool operator==(const EvalRecord&, const EvalRecord&) = default;

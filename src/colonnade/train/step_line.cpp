@@ -81,8 +81,9 @@ std::string step_line(const StepRecord& r, const StepLineOptions& options) {
 }
 
 std::string eval_line(const EvalRecord& r, bool color) {
-  const std::string text = fmt::format(" {} at step {} | loss {:.4f} | perplexity {:.5g} | {:.1f} s", r.set,
-                                       r.iteration, r.loss, r.perplexity(), r.seconds);
+  const std::string order = r.sop_loss ? fmt::format(" | sop_loss {:.4f}", *r.sop_loss) : "";
+  const std::string text = fmt::format(" {} at step {} | loss {:.4f} | perplexity {:.5g}{} | {:.1f} s", r.set,
+                                       r.iteration, r.loss, r.perplexity(), order, r.seconds);
   return painted(text, kCyan, color);
 }
 

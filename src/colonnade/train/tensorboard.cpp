@@ -169,6 +169,11 @@ void write_eval(EventFile& file, const EvalRecord& r, const config::Logging& set
   const std::string tag = "lm loss " + r.set;
   file.scalar(tag, r.loss, r.iteration);
   file.scalar(fmt::format("{}{}", tag, kVersusSamples), r.loss, r.consumed_samples);
+  if (r.sop_loss) {
+    const std::string order = fmt::format("{} {}", megatrons_tag("sop_loss"), r.set);
+    file.scalar(order, *r.sop_loss, r.iteration);
+    file.scalar(fmt::format("{}{}", order, kVersusSamples), *r.sop_loss, r.consumed_samples);
+  }
   if (!settings.log_validation_ppl_to_tensorboard) return;
   file.scalar(tag + " ppl", r.perplexity(), r.iteration);
   file.scalar(fmt::format("{} ppl{}", tag, kVersusSamples), r.perplexity(), r.consumed_samples);

@@ -36,7 +36,8 @@ std::string set_family(Run& run, const Words& words) {
   std::string broken = read(run.family, words);
   if (run.family == before) return broken;
   Model& m = run.model;
-  m.bidirectional = m.lm_head_transform = m.bert_binary_head = run.family == "bert";
+  m.bidirectional = m.lm_head_transform = run.family == "bert";
+  if (!run.given.contains("bert_binary_head")) m.bert_binary_head = m.bidirectional;
   return broken;
 }
 std::optional<Words> get_family(const Run& run) { return Words{run.family}; }

@@ -1,6 +1,8 @@
 // See bert.h.
 #include "colonnade/models/hf/bert.h"
 
+#include <algorithm>
+
 #include "colonnade/models/hf/json.h"
 
 namespace colonnade::models::hf {
@@ -28,7 +30,8 @@ json bert_config(const config::Model& m) {
           {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
 }
 
-std::map<std::string, std::string> bert_settings(const json& c, const std::string& source) {
+std::map<std::string, std::string> bert_settings(const json& c, const std::string& source,
+                                                 const std::vector<std::string>& tensors) {
   if (const std::string act = text(c, "hidden_act", "gelu"); act != "gelu")
     refuse(source, "hidden_act must be gelu", act);
   if (const std::string kind = text(c, "position_embedding_type", "absolute"); kind != "absolute")
@@ -41,6 +44,8 @@ std::map<std::string, std::string> bert_settings(const json& c, const std::strin
   if (given.is_array() && !given.empty() && given[0].is_string()) architecture = given[0].get<std::string>();
   if (architecture != "BertForMaskedLM" && architecture != "BertForPreTraining")
     refuse(source, "architectures must be BertForMaskedLM or BertForPreTraining", architecture);
+  const bool binary = architecture == "BertForPreTraining" ||
+                      std::ranges::find(tensors, "cls.seq_relationship.weight") != tensors.end();
   const std::string heads = text(c, "num_attention_heads", "12");
   return {{"num_layers", text(c, "num_hidden_layers", "12")},
           {"hidden_size", text(c, "hidden_size", "768")},
@@ -57,7 +62,7 @@ std::map<std::string, std::string> bert_settings(const json& c, const std::strin
           {"activation", "gelu"},
           {"add_bias_linear", "true"},
           {"apply_residual_connection_post_layernorm", "true"},
-          {"bert_binary_head", architecture == "BertForPreTraining" ? "true" : "false"},
+          {"bert_binary_head", binary ? "true" : "false"},
           {"output_layer_bias", "true"},
           {"untie_embeddings_and_output_weights",
            text(c, "tie_word_embeddings", "true") == "true" ? "false" : "true"}};

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "colonnade/config/model.h"
 
@@ -13,7 +14,8 @@ namespace colonnade::models::hf {
 /// head, else BertForMaskedLM.
 nlohmann::json bert_config(const config::Model& model);
 
-/// Throws ConfigError for what our BERT does not have.
-std::map<std::string, std::string> bert_settings(const nlohmann::json& config, const std::string& source);
+/// As settings_of. Throws ConfigError for what our BERT does not have.
+std::map<std::string, std::string> bert_settings(const nlohmann::json& config, const std::string& source,
+                                                 const std::vector<std::string>& tensors);
 
 }  // namespace colonnade::models::hf

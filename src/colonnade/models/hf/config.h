@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "colonnade/config/model.h"
 
@@ -16,7 +17,10 @@ inline constexpr double kQuickAlpha = 1.702;
 nlohmann::json config_of(const config::Model& model);
 
 /// The settings (keys of the schema) that a config.json of a model of a Family stands for, as Transformers
-/// 4 or 5 writes it. Throws ConfigError for other architectures and for switches that our models do not have.
-std::map<std::string, std::string> settings_of(const nlohmann::json& config, const std::string& source);
+/// 4 or 5 writes it. `tensors`: names in the checkpoint, where they are known; a BERT whose sentence-order
+/// head is among them has one, whatever config.json names. Throws ConfigError for other architectures and for
+/// switches that our models do not have.
+std::map<std::string, std::string> settings_of(const nlohmann::json& config, const std::string& source,
+                                               const std::vector<std::string>& tensors = {});
 
 }  // namespace colonnade::models::hf

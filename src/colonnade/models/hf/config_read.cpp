@@ -348,12 +348,12 @@ Settings gpt_settings(const json& config, const std::string& source, const std::
 
 }  // namespace
 
-Settings settings_of(const json& config, const std::string& source) {
+Settings settings_of(const json& config, const std::string& source, const std::vector<std::string>& tensors) {
   if (!config.is_object()) refuse(source, "it must be a JSON object", config.type_name());
   const std::string type = text(config, "model_type", "");
   const bool of_its_own = type == "t5" || type == "bert";
   Settings settings = type == "t5"     ? t5_settings(config, source)
-                      : type == "bert" ? bert_settings(config, source)
+                      : type == "bert" ? bert_settings(config, source, tensors)
                                        : gpt_settings(config, source, type);
   settings["model"] = of_its_own ? type : "gpt";
   return settings;

@@ -1,6 +1,7 @@
 // Rules of BERT.
 #include <algorithm>
 
+#include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/plan/rules/table.h"
 
@@ -13,38 +14,21 @@ using Broken = std::optional<Finding>;
 
 bool bert(const Run& r) { return r.family == "bert"; }
 
-/// Adds the setting `key` where it is given.
-void refuse(Finding& found, const Run& r, bool given, const char* key, const char* mended) {
-  if (!given) return;
-  const config::Setting& s = config::setting(key);
-  found.add(s, config::text_of(r, s), mended);
-}
-
 Broken heads(const Run& r) {
   if (bert(r)) return std::nullopt;
   Finding found{"", "belongs to bert", "", {}, "leave out what is named, or write `pretrain bert`"};
-  refuse(found, r, r.model.bert_binary_head, "bert_binary_head", "false");
-  refuse(found, r, r.model.num_tokentypes > 0, "num_tokentypes", "0");
-  return found.edits.empty() ? Broken{} : found;
+  found.refuse(r, r.model.bert_binary_head || config::typed(r, "bert_binary_head"), "bert_binary_head", "");
+  found.refuse(r, r.model.num_tokentypes > 0, "num_tokentypes", "");
+  if (found.edits.empty()) return std::nullopt;
+  found.edits = {{"model", "bert"}};
+  return found;
 }
 
-/// What no layer that sees both ways has here, or no sample of a BERT.
 Broken parts(const Run& r) {
   if (!bert(r)) return std::nullopt;
-  const config::Model& m = r.model;
-  Finding found{"", "must be left out with bert", "", {}, "leave out what is named, or train `gpt`"};
-  refuse(found, r, m.moe.num_experts > 0, "num_experts", "0");
-  refuse(found, r, m.latent.enabled, "multi_latent_attention", "false");
-  refuse(found, r, m.mtp_num_layers > 0, "mtp_num_layers", "0");
-  refuse(found, r, m.window_size > 0, "window_size", "0,0");
-  refuse(found, r, m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
-  refuse(found, r, m.scale_decoder_outputs, "scale_decoder_outputs", "false");
-  refuse(found, r, m.final_logit_softcapping > 0, "final_logit_softcapping", "0");
-  refuse(found, r, r.parallel.context_parallel_size > 1, "context_parallel_size", "1");
-  refuse(found, r, r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
-  refuse(found, r, r.data.reset_position_ids, "reset_position_ids", "false");
-  refuse(found, r, r.data.reset_attention_mask, "reset_attention_mask", "false");
-  refuse(found, r, r.data.eod_mask_loss, "eod_mask_loss", "false");
+  Finding found = parts_of_one_way(r);
+  found.refuse(r, r.model.scale_decoder_outputs, "scale_decoder_outputs", "false");
+  found.refuse(r, r.model.final_logit_softcapping > 0, "final_logit_softcapping", "0");
   return found.edits.empty() ? Broken{} : found;
 }
 
@@ -80,7 +64,8 @@ Broken normed_stream(const Run& r) {
 
 constexpr Rule kBert[] = {
     {"bert-heads", false, heads, "model=gpt; bert_binary_head=true",
-     "A GPT's and a T5's samples have no two parts that could be swapped.", "model"},
+     "A GPT's and a T5's samples have no two parts that could be swapped.",
+     "bert_binary_head num_tokentypes"},
     {"bert-parts", false, parts, "window_size=4,0",
      "Layers of a BERT see both ways, whole samples at a time.", "model"},
     {"bert-token-kinds", false, token_kinds, "num_tokentypes=1",

@@ -115,6 +115,33 @@ Broken fim_data(const Run& r) {
                  "leave it out"};
 }
 
+/// Other samples have no loss of their own accord where a pad stands.
+Broken ambiguous_pads(const Run& r) {
+  const config::Data& d = r.data;
+  if (!d.allow_ambiguous_pad_tokens || (!d.sft && r.family == "gpt")) return std::nullopt;
+  return Finding{"--allow-ambiguous-pad-tokens",
+                 "does nothing but for texts of a gpt",
+                 d.sft ? "--sft" : r.family,
+                 {{"allow_ambiguous_pad_tokens", "false"}},
+                 "leave it out"};
+}
+
+/// As mask_spans has it: less than one token of the longest sample.
+Broken hidden_tokens(const Run& r) {
+  const bool bert = r.family == "bert";
+  const std::int64_t most = r.training.seq_length - (bert ? 3 : 2);  // beside cls and sep
+  if ((!bert && r.family != "t5") || most < 2 || r.data.mask_prob * static_cast<double>(most) >= 1)
+    return std::nullopt;
+  std::int64_t percent = 1;
+  while (static_cast<double>(percent) / 100 * static_cast<double>(most) < 1) ++percent;
+  return Finding{"--mask-prob",
+                 fmt::format("must be at least 1 / {}, one token of a sample of --seq-length {}", most,
+                             r.training.seq_length),
+                 text(r.data.mask_prob),
+                 {{"mask_prob", text(static_cast<double>(percent) / 100)}},
+                 ""};
+}
+
 Broken fim_tokenizer(const Run& r) {
   const std::string& type = r.data.tokenizer_type;
   if (!r.data.fim.enabled || (!type.empty() && type != "NullTokenizer")) return std::nullopt;
@@ -240,6 +267,12 @@ constexpr Rule kData[] = {
     {"fim-data", true, fim_data,
      "fim_data=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=starcoder",
      "There is no text to cut.", "mock_data sft model"},
+    {"ambiguous-pads", true, ambiguous_pads,
+     "allow_ambiguous_pad_tokens=true; sft=true; mock_data=false; data_path=a.jsonl; "
+     "tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
+     "Chats, BERT and T5 say by place which tokens have a loss.", "sft model"},
+    {"hidden-tokens", true, hidden_tokens, "model=bert; calculate_per_token_loss=false; mask_prob=0.03",
+     "A sample without hidden tokens has no loss.", "seq_length model"},
     {"fim-tokenizer", true, fim_tokenizer, "fim_data=true; mock_data=false; data_path=a",
      "A text is cut between characters.", "fim_data"},
     {"fim-rates", true, fim_rates,

@@ -102,28 +102,12 @@ Broken groups(const Run& r) {
                  "leave out --group-query-attention"};
 }
 
-/// What no layer of an encoder, or beside cross attention, has here.
 Broken parts(const Run& r) {
   if (!t5(r)) return std::nullopt;
-  const config::Model& m = r.model;
-  Finding found{"", "must be left out with t5", "", {}, "leave out what is named, or train `gpt`"};
-  const auto refuse = [&](bool given, const char* key, const char* mended) {
-    if (!given) return;
-    const config::Setting& s = config::setting(key);
-    found.add(s, config::text_of(r, s), mended);
-  };
-  refuse(m.moe.num_experts > 0, "num_experts", "0");
-  refuse(m.latent.enabled, "multi_latent_attention", "false");
-  refuse(m.mtp_num_layers > 0, "mtp_num_layers", "0");
-  refuse(m.window_size > 0, "window_size", "0,0");
-  refuse(m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
-  refuse(r.parallel.context_parallel_size > 1, "context_parallel_size", "1");
-  refuse(r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
-  refuse(r.parallel.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
-  refuse(r.parallel.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
-  refuse(r.data.reset_position_ids, "reset_position_ids", "false");
-  refuse(r.data.reset_attention_mask, "reset_attention_mask", "false");
-  refuse(r.data.eod_mask_loss, "eod_mask_loss", "false");
+  Finding found = parts_of_one_way(r);
+  const config::Parallel& p = r.parallel;
+  found.refuse(r, p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
+  found.refuse(r, p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
   return found.edits.empty() ? Broken{} : found;
 }
 
@@ -185,6 +169,22 @@ constexpr Rule kEncoder[] = {
 };
 
 }  // namespace
+
+Finding parts_of_one_way(const Run& r) {
+  const config::Model& m = r.model;
+  Finding found{"", "must be left out with " + r.family, "", {}, "leave out what is named, or train `gpt`"};
+  found.refuse(r, m.moe.num_experts > 0, "num_experts", "0");
+  found.refuse(r, m.latent.enabled, "multi_latent_attention", "false");
+  found.refuse(r, m.mtp_num_layers > 0, "mtp_num_layers", "0");
+  found.refuse(r, m.window_size > 0, "window_size", "0,0");
+  found.refuse(r, m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
+  found.refuse(r, r.parallel.context_parallel_size > 1, "context_parallel_size", "1");
+  found.refuse(r, r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
+  found.refuse(r, r.data.reset_position_ids, "reset_position_ids", "false");
+  found.refuse(r, r.data.reset_attention_mask, "reset_attention_mask", "false");
+  found.refuse(r, r.data.eod_mask_loss, "eod_mask_loss", "false");
+  return found;
+}
 
 std::span<const Rule> encoder_rules() { return kEncoder; }
 

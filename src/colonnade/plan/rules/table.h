@@ -31,6 +31,12 @@ struct Finding {
     got += comma + given;
     edits.push_back({s.key, mended});
   }
+  /// The same of the setting `key`, where it is `given`.
+  void refuse(const config::Run& run, bool given, const char* key, const char* mended) {
+    if (!given) return;
+    const config::Setting& s = config::setting(key);
+    add(s, config::text_of(run, s), mended);
+  }
 };
 
 struct Rule {
@@ -63,6 +69,9 @@ bool gives_idle(const config::Run& run, const config::Setting& s, const char* ot
 
 /// As split_stages; none where another rule refuses the split.
 std::vector<StageBlocks> stages_if_sound(const config::Run& run);
+
+/// What no layer that sees both ways has here, and no sample of such layers: refused with the run's family.
+Finding parts_of_one_way(const config::Run& run);
 
 /// All of them.
 std::span<const Area> areas();
