@@ -3,7 +3,8 @@
 
 Usage: tidy_database.py BUILD OUT [CHANGED_FILE...]
 Writes OUT/compile_commands.json (no compiler cache, gcc's precompiled header replaced by its text) and
-prints the sources to check: all of areas without LibTorch, of the others those among CHANGED_FILE."""
+prints what to check: all sources of areas without LibTorch, of the others those among CHANGED_FILE. Sources that are
+compiled as one are checked as one, in a file of OUT that includes those that are wanted."""
 import json
 import pathlib
 import re
@@ -40,6 +41,12 @@ def clang_arguments(entry: dict, out: pathlib.Path) -> list[str]:
     return kept
 
 
+def as_one(sources: list[str], entry: dict, out: pathlib.Path) -> str:
+    path = (out / re.sub(r"\W+", "_", entry["file"])).with_suffix(".cpp").resolve()
+    path.write_text("".join(f'#include "{source}"  // NOLINT(bugprone-suspicious-include)\n' for source in sources))
+    return str(path)
+
+
 def wanted(path: pathlib.Path, changed: set[str], rows: dict[str, int], torch_row: int) -> bool:
     try:
         name = path.relative_to(ROOT)
@@ -57,10 +64,11 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     entries = []
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        for source in sources_of(pathlib.Path(entry["file"])):
-            if wanted(pathlib.Path(source), changed, rows, torch_row):
-                arguments = [source if word == entry["file"] else word for word in clang_arguments(entry, out)]
-                entries.append({"directory": entry["directory"], "file": source, "arguments": arguments})
+        sources = [s for s in sources_of(pathlib.Path(entry["file"])) if wanted(pathlib.Path(s), changed, rows, torch_row)]
+        if sources:
+            file = sources[0] if len(sources) == 1 else as_one(sources, entry, out)
+            arguments = [file if word == entry["file"] else word for word in clang_arguments(entry, out)]
+            entries.append({"directory": entry["directory"], "file": file, "arguments": arguments})
     (out / "compile_commands.json").write_text(json.dumps(entries, indent=1))
     print("\n".join(sorted({entry["file"] for entry in entries})))
     return 0
