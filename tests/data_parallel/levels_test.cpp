@@ -163,6 +163,17 @@ TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
   }
 }
 
+/// Every block reads `value` times 0, 1, 2, ... in each of its parameters.
+void expect_numbers(tensor::Stage& stage, double value) {
+  for (const auto& block : stage.blocks) {
+    if (stage.before_forward) stage.before_forward(*block);
+    for (const Parameter* p : block->parameters())
+      EXPECT_TRUE(at::equal(p->value.flatten(), at::arange(p->value.numel(), at::kDouble) * value))
+          << p->spec.name;
+    if (stage.after_forward) stage.after_forward(*block, {}, at::zeros({}));
+  }
+}
+
 TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text(c));
@@ -179,13 +190,7 @@ TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
         });
         buffers.gather_params();
         buffers.wait_for(toy.stage.parameters());
-        for (const auto& block : toy.stage.blocks) {
-          if (toy.stage.before_forward) toy.stage.before_forward(*block);
-          for (const Parameter* p : block->parameters())
-            EXPECT_TRUE(at::equal(p->value.flatten(), at::arange(p->value.numel(), at::kDouble) * value))
-                << p->spec.name;
-          if (toy.stage.after_forward) toy.stage.after_forward(*block, {}, at::zeros({}));
-        }
+        expect_numbers(toy.stage, value);
       }
       // What a checkpoint writes is what is updated then.
       for (const Parameter* p : toy.stage.parameters()) buffers.here(*p).values.fill_(7);
