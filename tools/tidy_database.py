@@ -3,7 +3,7 @@
 
 Usage: tidy_database.py BUILD OUT [CHANGED_FILE...]
 Writes OUT/compile_commands.json (no compiler cache, gcc's precompiled header replaced by its text) and
-prints what to check: all sources of areas without LibTorch, of the others those among CHANGED_FILE. Sources that are
+prints what to check: first what holds a CHANGED_FILE, then all sources of areas without LibTorch. Sources that are
 compiled as one are checked as one, in a file of OUT that includes those that are wanted."""
 import json
 import pathlib
@@ -62,15 +62,17 @@ def main() -> int:
     build, out, changed = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), set(sys.argv[3:])
     rows, torch_row = read_rows()
     out.mkdir(parents=True, exist_ok=True)
-    entries = []
+    entries, first = [], set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
         sources = [s for s in sources_of(pathlib.Path(entry["file"])) if wanted(pathlib.Path(s), changed, rows, torch_row)]
         if sources:
             file = sources[0] if len(sources) == 1 else as_one(sources, entry, out)
             arguments = [file if word == entry["file"] else word for word in clang_arguments(entry, out)]
             entries.append({"directory": entry["directory"], "file": file, "arguments": arguments})
+            if any(str(pathlib.Path(s).relative_to(ROOT)) in changed for s in sources):
+                first.add(file)
     (out / "compile_commands.json").write_text(json.dumps(entries, indent=1))
-    print("\n".join(sorted({entry["file"] for entry in entries})))
+    print("\n".join(sorted({entry["file"] for entry in entries}, key=lambda file: (file not in first, file))))
     return 0
 
 
