@@ -252,8 +252,16 @@ struct Opened {
 const data::SampleSource* open(const Options& options, const data::Tokenizer* tokenizer, Opened& opened) {
   if (options.seq_length == 0) return nullptr;
   if (!options.data.sft) {
-    opened.source = data::open_gpt_samples(options.data, {options.samples, 0, 0}, options.seq_length,
-                                           options.seed, {})[0];
+    config::Data data = options.data;  // with the tokenizer, by which a run knows its indices
+    data.tokenizer_type = options.tokenizer.type;
+    data.tokenizer_model = options.tokenizer.model;
+    data.vocab_file = options.tokenizer.vocab_file;
+    data.merge_file = options.tokenizer.merge_file;
+    data.tokenizer_hf_include_special_tokens = options.tokenizer.special_in_documents;
+    data.tiktoken_pattern = options.tokenizer.tiktoken_pattern;
+    data.tiktoken_num_special_tokens = options.tokenizer.tiktoken_num_special;
+    opened.source = data::open_gpt_samples(data, {options.samples, 0, 0}, options.seq_length, options.seed,
+                                           {.vocab_size = options.tokenizer.vocab_size})[0];
     return opened.source.get();
   }
   config::Training training;

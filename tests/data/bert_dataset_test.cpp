@@ -70,6 +70,13 @@ void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDatase
   }
 }
 
+/// The sample index that lies in `folder`.
+std::filesystem::path sample_index_in(const std::filesystem::path& folder) {
+  for (const auto& file : std::filesystem::directory_iterator(folder))
+    if (file.path().string().ends_with("-sample_index.npy")) return file.path();
+  return {};
+}
+
 TEST(BertDataset, GivesMegatronsSamples) {
   const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
   const auto manifest = nlohmann::json::parse(read_file(vector_path("indexed/manifest.json")))["masked"];
@@ -78,12 +85,12 @@ TEST(BertDataset, GivesMegatronsSamples) {
     const TempFolder folder;
     log::set_level(log::Level::kError);
     const BertPlan plan = plan_of(manifest[name]["config"], 400, *source);
-    const auto dataset = std::make_shared<BertDataset>(source, plan, IndexCache(folder / "cache"), "");
+    const auto dataset =
+        std::make_shared<BertDataset>(source, plan, IndexCache(folder / "cache"), CacheKey{.kind = "k"});
     log::set_level(log::Level::kInfo);
     EXPECT_EQ(dataset->size(), manifest[name]["len"].get<std::int64_t>());
-    for (const auto& entry : std::filesystem::directory_iterator(folder / "cache"))
-      EXPECT_EQ(read_file(entry.path() / "sample_index.npy"),
-                read_file(vector_path(std::string("indexed/masked/") + name + ".sample_index.npy")));
+    EXPECT_EQ(read_file(sample_index_in(folder / "cache")),
+              read_file(vector_path(std::string("indexed/masked/") + name + ".sample_index.npy")));
     expect_samples(plan, dataset, std::string("indexed/masked/") + name + ".first.safetensors", 50);
   }
 }
@@ -95,7 +102,7 @@ TEST(BertDataset, GivesMegatronsSamplesByOtherRules) {
     SCOPED_TRACE(name);
     BertPlan plan = plan_of(about["config"], about["num_samples"], *source);
     plan.sentences.documents = {0, about["documents"]};
-    const auto dataset = std::make_shared<BertDataset>(source, plan, IndexCache({}), "");
+    const auto dataset = std::make_shared<BertDataset>(source, plan, IndexCache({}), CacheKey{});
     EXPECT_EQ(dataset->size(), about["len"].get<std::int64_t>());
     expect_samples(plan, dataset, "masked/" + name + ".safetensors", manifest["samples"]);
   }
@@ -112,7 +119,7 @@ BertDataset small(const std::vector<Ints>& documents, const std::function<void(B
                 .masking = {.cls = 2, .sep = 3},
                 .ids = {.words = 1000, .cls = 2, .sep = 3, .mask = 4}};
   if (change) change(plan);
-  return {source, plan, IndexCache({}), ""};
+  return {source, plan, IndexCache({}), CacheKey{}};
 }
 
 TEST(BertDataset, KeepsBothPartsOrSwapsThem) {
@@ -170,14 +177,13 @@ TEST(BertDataset, RefusesAnIndexOfOtherData) {
   BertPlan all = plan;
   all.sentences.documents = {290, 300};
   const IndexCache cache(folder / "cache");
-  const BertDataset made(many, all, cache, "same");
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache"))
-    std::filesystem::copy(entry.path() / "sample_index.npy", folder / "other.npy");
-  const BertDataset other(few, plan, cache, "same");
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache"))
-    std::filesystem::copy(folder / "other.npy", entry.path() / "sample_index.npy",
-                          std::filesystem::copy_options::overwrite_existing);
-  const BertDataset wrong(few, plan, cache, "same");
+  const BertDataset made(many, all, cache, {.kind = "k", .description = "many"});
+  const auto of_many = sample_index_in(folder / "cache");
+  const BertDataset other(few, plan, cache, {.kind = "k", .description = "few"});
+  for (const auto& file : std::filesystem::directory_iterator(folder / "cache"))
+    if (file.path() != of_many && file.path().string().ends_with("-sample_index.npy"))
+      std::filesystem::copy(of_many, file.path(), std::filesystem::copy_options::overwrite_existing);
+  const BertDataset wrong(few, plan, cache, {.kind = "k", .description = "few"});
   EXPECT_THAT(message_of<DataError>([&] { (void)wrong.text(0); }), HasSubstr("delete the cache"));
   EXPECT_THAT(message_of<DataError>([&] { (void)made.text(made.size()); }), HasSubstr("asked for sample"));
   log::set_level(log::Level::kInfo);

@@ -95,10 +95,11 @@ std::string file_behind(const void* address) {
   return "";
 }
 
-/// The folder under `root` that holds the file `name`.
-fs::path entry_with(const fs::path& root, const std::string& name) {
+/// What stands in front of `name` in the path of a file under `root`.
+std::string entry_with(const fs::path& root, const std::string& name) {
   for (const auto& file : fs::recursive_directory_iterator(root))
-    if (file.path().filename() == name) return file.path().parent_path();
+    if (const std::string path = file.path().string(); path.ends_with("-" + name))
+      return path.substr(0, path.size() - name.size());
   return {};
 }
 
@@ -114,18 +115,18 @@ TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
   const auto built = open();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("indexing a blend of 2 data sets (700 samples)"));
-  const fs::path entry = entry_with(folder_ / "cache", "dataset_index.npy");
+  const std::string entry = entry_with(folder_ / "cache", "dataset_index.npy");
   for (const std::string name : {"dataset_index.npy", "dataset_sample_index.npy"})
-    EXPECT_EQ(read_file(entry / name), read_file(vector_path("indexed/gpt/blend_weighted." + name))) << name;
+    EXPECT_EQ(read_file(entry + name), read_file(vector_path("indexed/gpt/blend_weighted." + name))) << name;
 
   // What is kept is what the next one reads: sample 0 of each data set comes in the other order.
   ASSERT_NE(built->index().dataset[0], built->index().dataset[1]);
   for (const std::string name : {"dataset_index", "dataset_sample_index"}) {
-    std::string bytes = read_file(entry / (name + ".npy"));
+    std::string bytes = read_file(entry + name + ".npy");
     const std::ptrdiff_t item = name == "dataset_index" ? 2 : 8;
     const auto first = bytes.end() - 700 * item;
     std::swap_ranges(first, first + item, first + item);
-    write_file_atomically(entry / (name + ".npy"), bytes);
+    write_file_atomically(entry + name + ".npy", bytes);
   }
   testing::internal::CaptureStderr();
   const auto again = open();
@@ -133,15 +134,15 @@ TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
   EXPECT_EQ(again->index().dataset[0], built->index().dataset[1]);
   EXPECT_EQ(again->index().dataset[1], built->index().dataset[0]);
   for (const auto& blend : {built, again}) {
-    EXPECT_THAT(file_behind(blend->index().dataset.bytes().data()), HasSubstr("/dataset_index.npy"));
-    EXPECT_THAT(file_behind(blend->index().sample.bytes().data()), HasSubstr("/dataset_sample_index.npy"));
+    EXPECT_THAT(file_behind(blend->index().dataset.bytes().data()), HasSubstr("-dataset_index.npy"));
+    EXPECT_THAT(file_behind(blend->index().sample.bytes().data()), HasSubstr("-dataset_sample_index.npy"));
   }
 }
 
 TEST_F(GptBatchesTest, ABlendThatDoesNotFitItsDataIsRefused) {
   const auto source = std::make_shared<IndexedDataset>(first_);
   const GptIndexPlan plan{.sequences = {0, source->num_sequences()}, .sequence_length = 64};
-  const auto part = std::make_shared<GptDataset>(source, plan, IndexCache({}), "");
+  const auto part = std::make_shared<GptDataset>(source, plan, IndexCache({}), CacheKey{});
   const auto refusal = [&](std::vector<std::int16_t> dataset, std::vector<std::int64_t> sample) {
     return message_of<DataError>([&] {
       const BlendedDataset blend({part, part}, {IntArray(std::move(dataset)), IntArray(std::move(sample))});
@@ -207,7 +208,7 @@ TEST_F(GptBatchesTest, ExhaustiveBlendsEqualMegatrons) {
                             .sequence_length = 64,
                             .num_samples = std::nullopt,
                             .seed = 99};
-    return std::make_shared<GptDataset>(source, plan, IndexCache({}), "");
+    return std::make_shared<GptDataset>(source, plan, IndexCache({}), CacheKey{});
   };
   const auto a = part(first_);
   const auto b = part(second_);

@@ -52,6 +52,22 @@ std::shared_ptr<const TokenSource> mock_sentences(const BertIds& ids) {
   return std::make_shared<MockSentences>(first, count);
 }
 
+DatasetClass class_of(const config::Data& data, const config::Training& training, const BertIds& ids,
+                      bool sentence_order) {
+  return {.name = "BERTMaskedWordPieceDataset",
+          .seed = training.seed,
+          .seq_length = training.seq_length,
+          .tokenizer = tokenizer_identity(data, ids.vocab_size),
+          .further = {{"masking_probability", json_of(data.mask_prob)},
+                      {"short_sequence_probability", json_of(data.short_seq_prob)},
+                      {"masking_max_ngram", "3"},
+                      {"masking_do_full_word", "true"},
+                      {"masking_do_permutation", "false"},
+                      {"masking_use_longer_ngrams", "false"},
+                      {"masking_use_geometric_distribution", "false"},
+                      {"classification_head", json_of(sentence_order)}}};
+}
+
 }  // namespace
 
 BertBatches::BertBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
@@ -91,7 +107,9 @@ Splits open_bert_batches(const config::Data& data, const config::Training& train
     return open_sentences<BertDataset>(opened, part, plan);
   };
   const auto mock = [&ids] { return mock_sentences(ids); };
-  const Sources sources = open_sources(data, sample_counts(training, done), {open, mock});
+  const Sources sources =
+      open_sources(data, sample_counts(training, done),
+                   {.open = open, .mock = mock, .about = class_of(data, training, ids, sentence_order)});
   require_epochs(sources, step, training, done);
   Splits splits;
   for (std::size_t i = 0; i < splits.size(); ++i)

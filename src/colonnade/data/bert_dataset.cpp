@@ -57,8 +57,8 @@ std::optional<std::int64_t> replacement(const BertIds& ids, RandomState& random)
 }  // namespace
 
 BertDataset::BertDataset(std::shared_ptr<const TokenSource> source, BertPlan plan, const IndexCache& cache,
-                         const std::string& identity)
-    : SentenceDataset(std::move(source), plan.sentences, cache, identity), plan_(std::move(plan)) {}
+                         CacheKey key)
+    : SentenceDataset(std::move(source), plan.sentences, cache, std::move(key)), plan_(std::move(plan)) {}
 
 BertDataset::Text BertDataset::text(std::int64_t number) const {
   RandomState random = random_of(number);

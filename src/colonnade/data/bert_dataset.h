@@ -41,7 +41,7 @@ class BertDataset final : public SentenceDataset {
  public:
   /// As SentenceDataset.
   BertDataset(std::shared_ptr<const TokenSource> source, BertPlan plan, const IndexCache& cache,
-              const std::string& identity);
+              CacheKey key);
 
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
 

@@ -1,8 +1,6 @@
 // See blend.h.
 #include "colonnade/data/blend.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -77,6 +75,21 @@ class Shares {
   double last_ = -1;  ///< taken, but not counted yet
 };
 
+/// Throws DataError unless every data set's samples come in their order.
+void check_blend(const BlendIndex& index, std::size_t datasets, std::int64_t size) {
+  if (index.dataset.rows() != size || index.sample.rows() != size || index.dataset.cols() != 1 ||
+      index.sample.cols() != 1 || index.dataset.type() != IntType::kInt16 ||
+      index.sample.type() != IntType::kInt64)
+    throw DataError(fmt::format("it must hold {} samples; got {} and {}", size, index.dataset.size(),
+                                index.sample.size()));
+  std::vector<std::int64_t> taken(datasets, 0);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const std::int64_t set = index.dataset[i];
+    if (set < 0 || set >= std::ssize(taken) || index.sample[i] != taken[static_cast<std::size_t>(set)]++)
+      throw DataError(fmt::format("sample {} of the blend must be the next of a data set; got another", i));
+  }
+}
+
 }  // namespace
 
 Blend parse_blend(std::span<const std::string> words) {
@@ -109,14 +122,16 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
   return {IntArray(std::move(dataset)), IntArray(std::move(sample))};
 }
 
-BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache) {
-  const auto arrays = cache.get(
-      fmt::format("a blend of {} data sets ({} samples)", weights.size(), size),
-      fmt::format("Blend indices, version 1\nweights {}\nsamples {}\n", fmt::join(weights, " "), size),
-      {"dataset_index", "dataset_sample_index"}, [&] {
-        const BlendIndex built = blend_by_weight(weights, size);
-        return std::vector<IntArray>{built.dataset, built.sample};
-      });
+BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache,
+                           CacheKey key) {
+  key.check = [&](const std::vector<IntArray>& arrays) {
+    check_blend({arrays[0], arrays[1]}, weights.size(), size);
+  };
+  const auto arrays = cache.get(fmt::format("a blend of {} data sets ({} samples)", weights.size(), size),
+                                key, {"dataset_index", "dataset_sample_index"}, [&] {
+                                  const BlendIndex built = blend_by_weight(weights, size);
+                                  return std::vector<IntArray>{built.dataset, built.sample};
+                                });
   return {arrays[0], arrays[1]};
 }
 

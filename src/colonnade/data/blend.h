@@ -36,7 +36,8 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size);
 
 /// The same, built once by whoever comes first and mapped by all from the arrays "dataset_index" and
 /// "dataset_sample_index", whose files have the bytes of Megatron's. 10 bytes a sample.
-BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache);
+BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache,
+                           CacheKey key);
 
 /// The same rule with weight = size / total over the sets not yet used up, until all are.
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes);

@@ -29,7 +29,7 @@ std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& 
     }
     log::warning("{}; its tokens repeat inside each sample", text);
   }
-  return std::make_shared<GptDataset>(opened.source, plan, opened.cache, opened.identity);
+  return std::make_shared<GptDataset>(opened.source, plan, opened.cache, part.key);
 }
 
 }  // namespace
@@ -51,7 +51,13 @@ Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t
     return samples;
   };
   const auto mock = [&ids] { return std::make_shared<MockSource>(ids.vocab_size, ids.eod); };
-  return open_sources(data, counts, {open, mock});
+  return open_sources(data, counts,
+                      {.open = open,
+                       .mock = mock,
+                       .about = {.name = data.fim.enabled ? "GPTFIMDataset" : "GPTDataset",
+                                 .seed = seed,
+                                 .seq_length = seq_length,
+                                 .tokenizer = tokenizer_identity(data, ids.vocab_size)}});
 }
 
 Splits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,

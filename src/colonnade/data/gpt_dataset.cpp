@@ -8,12 +8,12 @@
 namespace colonnade::data {
 namespace {
 
-std::string describe(const GptIndexPlan& plan, const std::string& identity) {
+std::string describe(const GptIndexPlan& plan) {
   return fmt::format(
-      "GPT indices, version 1\n{}\nsequences {} to {}\nsequence length {}\nsamples {}\nseed {}\nextra token "
+      "GPT indices, version 1\nsequences {} to {}\nsequence length {}\nsamples {}\nseed {}\nextra token "
       "{}\n"
       "drop last partial {}\n",
-      identity, plan.sequences.begin, plan.sequences.end, plan.sequence_length,
+      plan.sequences.begin, plan.sequences.end, plan.sequence_length,
       plan.num_samples ? fmt::format("{}", *plan.num_samples) : "one epoch", plan.seed, plan.extra(),
       plan.drop_last_partial);
 }
@@ -21,15 +21,18 @@ std::string describe(const GptIndexPlan& plan, const std::string& identity) {
 }  // namespace
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const GptIndexPlan& plan,
-                       const IndexCache& cache, const std::string& identity)
+                       const IndexCache& cache, CacheKey key)
     : source_(std::move(source)), plan_(plan), epochs_(count_epochs(*source_, plan_)) {
+  key.state += describe(plan);
+  key.check = [this](const std::vector<IntArray>& arrays) {
+    check_gpt_index(*source_, plan_, {arrays[0], arrays[1], arrays[2]});
+  };
   const auto build = [this] {
     GptIndex built = build_gpt_index(*source_, plan_);
     return std::vector<IntArray>{built.document, built.sample, built.shuffle};
   };
   const std::string what = fmt::format("{} (samples of {} tokens)", source_->name(), plan.sequence_length);
-  const auto arrays =
-      cache.get(what, describe(plan, identity), {"document_index", "sample_index", "shuffle_index"}, build);
+  const auto arrays = cache.get(what, key, {"document_index", "sample_index", "shuffle_index"}, build);
   index_ = {arrays[0], arrays[1], arrays[2]};
   if (index_.sample.cols() != 2 || index_.sample.rows() != index_.shuffle.rows() + 1)
     throw DataError(fmt::format(

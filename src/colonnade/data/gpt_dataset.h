@@ -17,10 +17,10 @@ namespace colonnade::data {
 /// Samples of one data set. Memory: the indices, mapped from the cache where there is one.
 class GptDataset final : public SampleSource {
  public:
-  /// `identity` tells this state of the data from any other (path, size, time of change); the plan is added
-  /// to it. Throws DataError as build_gpt_index.
+  /// `key`: Megatron's description, and the state of the data, to which the plan is added. Throws DataError
+  /// as build_gpt_index.
   GptDataset(std::shared_ptr<const TokenSource> source, const GptIndexPlan& plan, const IndexCache& cache,
-             const std::string& identity);
+             CacheKey key);
 
   [[nodiscard]] std::int64_t size() const override { return index_.shuffle.rows(); }
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;

@@ -115,6 +115,39 @@ GptEpochs count_epochs(const TokenSource& source, const GptIndexPlan& plan) {
   return result;
 }
 
+void check_gpt_index(const TokenSource& source, const GptIndexPlan& plan, const GptIndex& index) {
+  const GptEpochs epochs = count_epochs(source, plan);
+  const std::int64_t samples = count_samples(plan, epochs.epochs * epochs.tokens_per_epoch);
+  const auto require = [](bool holds, std::string_view what) {
+    if (!holds) throw DataError(fmt::format("its {} must fit the data and the settings; got another", what));
+  };
+  require(index.document.type() == IntType::kInt32 && index.document.cols() == 1 &&
+              index.document.rows() == epochs.epochs * plan.sequences.size(),
+          "document index");
+  std::vector<std::int64_t> seen(static_cast<std::size_t>(plan.sequences.size()), 0);
+  std::vector<std::int32_t> documents;
+  for (std::int64_t i = 0; i < index.document.rows(); ++i) {
+    const std::int64_t sequence = index.document[i];
+    require(sequence >= plan.sequences.begin && sequence < plan.sequences.end &&
+                ++seen[static_cast<std::size_t>(sequence - plan.sequences.begin)] <= epochs.epochs,
+            "document index");
+    documents.push_back(static_cast<std::int32_t>(sequence));
+  }
+  const IntArray expected = index.document.rows() > std::numeric_limits<std::int32_t>::max()
+                                ? build_sample_index<std::int64_t>(source, documents, plan, samples)
+                                : build_sample_index<std::int32_t>(source, documents, plan, samples);
+  require(index.sample.type() == expected.type() && index.sample.cols() == 2 &&
+              std::ranges::equal(index.sample.bytes(), expected.bytes()),
+          "sample index");
+  require(index.shuffle.rows() == samples && index.shuffle.cols() == 1, "shuffle index");
+  std::vector<bool> drawn(static_cast<std::size_t>(samples), false);
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const std::int64_t sample = index.shuffle[i];
+    require(sample >= 0 && sample < samples && !drawn[static_cast<std::size_t>(sample)], "shuffle index");
+    drawn[static_cast<std::size_t>(sample)] = true;
+  }
+}
+
 GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan) {
   COL_CHECK(
       plan.sequence_length > 0 && plan.sequences.begin >= 0 && plan.sequences.end <= source.num_sequences(),

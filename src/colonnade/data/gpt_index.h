@@ -45,4 +45,8 @@ GptEpochs count_epochs(const TokenSource& source, const GptIndexPlan& plan);
 /// starting at the last token of the one before (add_extra_token).
 GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan);
 
+/// Throws DataError unless `index` could be the plan's: as many passes over the sequences, their samples, and
+/// each of these once. Only the orders are not compared.
+void check_gpt_index(const TokenSource& source, const GptIndexPlan& plan, const GptIndex& index);
+
 }  // namespace colonnade::data

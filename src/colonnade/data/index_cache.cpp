@@ -19,7 +19,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
-#include "colonnade/base/philox.h"
+#include "colonnade/base/md5.h"
 #include "colonnade/base/progress.h"
 
 namespace colonnade::data {
@@ -97,23 +97,49 @@ class Ticker {
   std::jthread thread_;
 };
 
-/// The entry's arrays. Throws Error when it does not belong to `description` or is damaged.
-std::vector<IntArray> open_entry(const fs::path& entry, const std::string& description,
-                                 const std::vector<std::string>& names) {
-  if (read_file(entry / "description.txt") != description) throw DataError("it describes something else");
-  std::vector<IntArray> arrays;
-  for (const std::string& name : names) arrays.push_back(IntArray::map(entry / (name + ".npy")));
-  return arrays;
+/// Names of an entry's files.
+class EntryFiles {
+ public:
+  EntryFiles(const fs::path& folder, const CacheKey& key)
+      : stem_((folder / (md5_hex(key.description) + "-" + key.kind)).string()) {}
+  [[nodiscard]] fs::path array(const std::string& name) const { return stem_ + "-" + name + ".npy"; }
+  [[nodiscard]] fs::path description() const { return stem_ + "-description.txt"; }
+  [[nodiscard]] fs::path state() const { return stem_ + "-colonnade.txt"; }
+  [[nodiscard]] const std::string& stem() const { return stem_; }
+
+ private:
+  std::string stem_;
+};
+
+/// Takes what Megatron wrote. Throws DataError where it cannot belong to the data.
+void adopt(const EntryFiles& files, const CacheKey& key, const std::vector<std::string>& names,
+           const std::vector<IntArray>& arrays) {
+  if (!key.check) throw DataError("nothing says which state of the data it belongs to");
+  for (const std::string& name : names)
+    if (fs::last_write_time(files.array(name)) < key.changed) throw DataError("it is older than the data");
+  key.check(arrays);
+  log::info("index cache {}: taken over, its arrays fit the data", files.stem());
+  try {
+    write_file_atomically(files.state(), key.state);
+  } catch (const std::exception&) {  // a folder that cannot be written: the next one checks again
+  }
 }
 
 /// The entry's arrays; nothing when there is no entry or it is of no use, which a line says.
-std::optional<std::vector<IntArray>> load(const fs::path& entry, const std::string& description,
+std::optional<std::vector<IntArray>> load(const EntryFiles& files, const CacheKey& key,
                                           const std::vector<std::string>& names) {
-  if (!fs::exists(entry)) return std::nullopt;
+  if (!fs::exists(files.description())) return std::nullopt;
   try {
-    return open_entry(entry, description, names);
+    if (read_file(files.description()) != key.description) throw DataError("it describes something else");
+    std::vector<IntArray> arrays;
+    for (const std::string& name : names) arrays.push_back(IntArray::map(files.array(name)));
+    if (!fs::exists(files.state()))
+      adopt(files, key, names, arrays);
+    else if (read_file(files.state()) != key.state)
+      throw DataError("the data have changed since");
+    return arrays;
   } catch (const Error& error) {
-    log::warning("index cache {}: is damaged and will be built again; {}", entry.string(), error.what());
+    log::warning("index cache {}: is of no use and will be built again; {}", files.stem(), error.what());
     return std::nullopt;
   }
 }
@@ -139,8 +165,8 @@ class Staged {
  public:
   /// `alone`: the entry's lock is held. Then what killed builds have left is removed: of this host all, of
   /// others, between which some file systems do not keep locks, what is idle.
-  Staged(const fs::path& entry, bool alone)
-      : entry_(entry), path_(fmt::format("{}.part-{}-{}", entry.string(), host_name(), ::getpid())) {
+  Staged(const EntryFiles& files, bool alone)
+      : files_(files), path_(fmt::format("{}.part-{}-{}", files.stem(), host_name(), ::getpid())) {
     if (alone) remove_left();
     fs::remove_all(path_);
     fs::create_directories(path_);
@@ -154,51 +180,60 @@ class Staged {
 
   [[nodiscard]] const fs::path& path() const { return path_; }
 
-  /// Writes what is not there yet, and gives the entry its name.
-  void publish(const std::string& description, const std::vector<std::string>& names,
+  /// Writes what is not there yet, and gives all files their names: the description first goes and comes
+  /// last.
+  void publish(const CacheKey& key, const std::vector<std::string>& names,
                const std::vector<IntArray>& arrays) const {
     for (std::size_t i = 0; i < names.size(); ++i)
       if (const fs::path file = path_ / (names[i] + ".npy"); !fs::exists(file)) arrays[i].save(file);
-    write_file_atomically(path_ / "description.txt", description);
-    fs::remove_all(entry_);
-    fs::rename(path_, entry_);
-    sync_path(entry_.parent_path());
+    write_file_atomically(path_ / "state", key.state);
+    write_file_atomically(path_ / "description", key.description);
+    const fs::path folder = path_.parent_path();
+    fs::remove(files_.description());
+    sync_path(folder);
+    for (const std::string& name : names) fs::rename(path_ / (name + ".npy"), files_.array(name));
+    fs::rename(path_ / "state", files_.state());
+    sync_path(folder);
+    fs::rename(path_ / "description", files_.description());
+    sync_path(folder);
   }
 
  private:
   void remove_left() const {
-    const std::string any = entry_.filename().string() + ".part-", here = any + host_name() + "-";
+    const std::string any = fs::path(files_.stem()).filename().string() + ".part-",
+                      here = any + host_name() + "-";
     std::error_code ignored;
-    for (const auto& each : fs::directory_iterator(entry_.parent_path()))
+    for (const auto& each : fs::directory_iterator(path_.parent_path()))
       if (const std::string name = each.path().filename().string();
           name.starts_with(here) || (name.starts_with(any) && is_idle(each.path())))
         fs::remove_all(each.path(), ignored);
   }
 
-  fs::path entry_, path_;
+  EntryFiles files_;
+  fs::path path_;
 };
 
 }  // namespace
 
-std::vector<IntArray> IndexCache::get(const std::string& what, const std::string& description,
+std::vector<IntArray> IndexCache::get(const std::string& what, const CacheKey& key,
                                       const std::vector<std::string>& names,
                                       const std::function<std::vector<IntArray>()>& build) const {
-  return get_written(what, description, names, [&build](const fs::path&) { return build(); });
+  return get_written(what, key, names, [&build](const fs::path&) { return build(); });
 }
 
 std::vector<IntArray> IndexCache::get_written(
-    const std::string& what, const std::string& description, const std::vector<std::string>& names,
+    const std::string& what, const CacheKey& key, const std::vector<std::string>& names,
     const std::function<std::vector<IntArray>(const fs::path& staged)>& build) const {
   if (folder_.empty()) return build({});
-  const fs::path entry = folder_ / fmt::format("{:016x}", stable_hash(description));
+  const EntryFiles files(folder_, key);
   std::optional<FileLock> lock;
   std::optional<Staged> staged;
   try {
-    if (auto arrays = load(entry, description, names)) return *arrays;
+    if (auto arrays = load(files, key, names)) return *arrays;
     fs::create_directories(folder_);
-    lock.emplace(entry.string() + ".lock", what);
-    if (auto arrays = load(entry, description, names)) return *arrays;
-    staged.emplace(entry, lock->held());
+    lock.emplace(files.stem() + ".lock", what);
+    if (auto arrays = load(files, key, names)) return *arrays;
+    staged.emplace(files, lock->held());
   } catch (const fs::filesystem_error& error) {
     log::warning(
         "index cache {}: cannot be written ({}); the indices of {} stay in memory; --data-cache-path names "
@@ -216,12 +251,13 @@ std::vector<IntArray> IndexCache::get_written(
             arrays.size());
   const std::chrono::duration<double> seconds = Clock::now() - start;
   try {
-    staged->publish(description, names, arrays);
-    std::vector<IntArray> mapped = open_entry(entry, description, names);
-    log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), entry.string());
+    staged->publish(key, names, arrays);
+    std::vector<IntArray> mapped;
+    for (const std::string& name : names) mapped.push_back(IntArray::map(files.array(name)));
+    log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), files.stem());
     return mapped;
   } catch (const std::exception& error) {
-    log::warning("index cache {}: cannot be kept; the indices of {} stay in memory; {}", entry.string(), what,
+    log::warning("index cache {}: cannot be kept; the indices of {} stay in memory; {}", files.stem(), what,
                  error.what());
   }
   return arrays;

@@ -12,12 +12,25 @@
 
 namespace colonnade::data {
 
-/// Entries are folders FOLDER/<hash of the description>/ holding description.txt and one NAME.npy per array.
-/// An entry is written under a temporary name (HASH.part-HOST-PID) and renamed, so it is whole or absent;
-/// what a killed build has left is removed by the next one. A file lock lets one process build while the
-/// others wait; no communication between ranks is needed, and nobody is waited for that has died. Who builds
-/// maps the files in the end, as the others: a machine holds the arrays once. Where the folder cannot be
-/// written they stay in memory and a warning says so.
+/// What an entry of a cache is, and which state of the data it belongs to.
+struct CacheKey {
+  std::string kind;         ///< follows the hash in names of files: "GPTDataset-train"
+  std::string description;  ///< decides what the arrays are; its MD5 begins the names of files
+  std::string state;        ///< of the data; an entry that says another is built anew
+  std::filesystem::file_time_type changed = std::filesystem::file_time_type::min();  ///< when the data did
+  /// Throws DataError for arrays that cannot be those of the data. Empty: none are taken that say no state.
+  std::function<void(const std::vector<IntArray>&)> check = {};
+};
+
+/// The files of an entry are those of Megatron Core: FOLDER/<MD5 of the description>-<kind>-description.txt
+/// and one ...-NAME.npy per array. Beside them lies one of ours, ...-colonnade.txt, with the state of the
+/// data. An entry without it was written by Megatron: it is taken where it is no older than the data and
+/// passes CacheKey::check, and then gets its state. New files are written in a folder of their own
+/// (...part-HOST-PID) and renamed, the description last, without which there is no entry, to Megatron
+/// neither; what a killed build has left is removed by the next one. A file lock lets one process build while
+/// the others wait; no communication between ranks is needed, and nobody is waited for that has died. Who
+/// builds maps the files in the end, as the others: a machine holds the arrays once. Where the folder cannot
+/// be written they stay in memory and a warning says so.
 class IndexCache {
  public:
   /// An empty folder: nothing is kept. Every `period` of a build a line says that it goes on.
@@ -25,17 +38,16 @@ class IndexCache {
                       std::chrono::milliseconds period = std::chrono::seconds(5))
       : folder_(std::move(folder)), period_(period) {}
 
-  /// The arrays `names` of the entry that `description` stands for: it must hold everything that decides
-  /// them. `what` names them in the lines that report a build. A damaged entry is built anew. Who builds and
-  /// who waits shows signs of life on the page of progress.
-  [[nodiscard]] std::vector<IntArray> get(const std::string& what, const std::string& description,
+  /// The arrays `names` of the entry. `what` names them in the lines that report a build. A damaged entry is
+  /// built anew. Who builds and who waits shows signs of life on the page of progress.
+  [[nodiscard]] std::vector<IntArray> get(const std::string& what, const CacheKey& key,
                                           const std::vector<std::string>& names,
                                           const std::function<std::vector<IntArray>()>& build) const;
 
   /// As get. `build` may write arrays itself, as STAGED/NAME.npy (IntWriter), and give them back mapped from
   /// there, so that they never lie in memory. `staged` is empty where nothing can be kept.
   [[nodiscard]] std::vector<IntArray> get_written(
-      const std::string& what, const std::string& description, const std::vector<std::string>& names,
+      const std::string& what, const CacheKey& key, const std::vector<std::string>& names,
       const std::function<std::vector<IntArray>(const std::filesystem::path& staged)>& build) const;
 
  private:

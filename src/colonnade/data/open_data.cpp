@@ -1,6 +1,7 @@
 // See open_data.h.
 #include "colonnade/data/open_data.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <vector>
@@ -20,18 +21,38 @@ struct Context {
   const SampleMaker& maker;
 };
 
-IndexCache cache_beside(const fs::path& path, const config::Data& data) {
-  return IndexCache(data.data_cache_path.empty() ? fs::absolute(path).parent_path() / "colonnade_cache"
-                                                 : fs::path(data.data_cache_path));
+/// --data-cache-path, else `folder`.
+IndexCache cache_in(const fs::path& folder, const config::Data& data) {
+  return IndexCache(data.data_cache_path.empty() ? folder : fs::path(data.data_cache_path));
+}
+
+/// Where Megatron keeps the indices of a data set, or would keep those of a blend.
+fs::path indices_of(const std::string& prefix, const std::string& name) {
+  return fs::absolute(prefix) / "cache" / (name + "_indices");
 }
 
 Opened open_prefix(const std::string& prefix, const Context& context) {
-  if (context.maker.read) return context.maker.read(prefix, cache_beside(prefix, context.data));
+  if (context.maker.read)
+    return context.maker.read(prefix,
+                              cache_in(fs::absolute(prefix).parent_path() / "colonnade_cache", context.data));
   Opened opened;
   opened.source = std::make_shared<IndexedDataset>(prefix);
   opened.identity = state_of_file(idx_path(prefix)) + state_of_file(bin_path(prefix));
-  opened.cache = cache_beside(idx_path(prefix), context.data);
+  opened.changed = std::max(fs::last_write_time(idx_path(prefix)), fs::last_write_time(bin_path(prefix)));
+  opened.cache = cache_in(indices_of(prefix, context.maker.about.name), context.data);
   return opened;
+}
+
+/// The key of a part's indices, in Megatron's words.
+CacheKey key_of(const Opened& opened, const std::string& prefix, const Context& context, const Part& part) {
+  const DatasetClass& about = context.maker.about;
+  if (about.name.empty()) return {};
+  const bool per_split = context.data.data_path.empty();
+  return {.kind = about.names_split() ? about.name + "-" + part.name() : about.name,
+          .description = describe_dataset(about, prefix, part.num_samples, part.split,
+                                          per_split ? std::nullopt : std::optional(context.data.split)),
+          .state = opened.identity,
+          .changed = opened.changed};
 }
 
 /// `part.num_samples`: of the whole blend.
@@ -39,15 +60,21 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
                                                const Context& context, Part part) {
   const std::int64_t target = *part.num_samples;
   if (target == 0) return nullptr;
-  if (opened.size() == 1 && blend.weights.empty()) return context.maker.open(opened[0], part);
+  if (opened.size() == 1 && blend.weights.empty()) {
+    part.key = key_of(opened[0], blend.prefixes[0], context, part);
+    return context.maker.open(opened[0], part);
+  }
   const bool weighted = !blend.weights.empty();
   std::vector<std::int64_t> asked;
   if (weighted) asked = samples_per_dataset(blend.weights, target, context.data.mid_level_dataset_surplus);
   std::vector<std::shared_ptr<const SampleSource>> parts;
   std::vector<double> weights = blend.weights;
+  std::vector<std::string> described;
   std::int64_t size = 0;
   for (std::size_t i = 0; i < opened.size(); ++i) {
     part.num_samples = weighted ? std::optional(asked[i]) : std::nullopt;
+    part.key = key_of(opened[i], blend.prefixes[i], context, part);
+    described.push_back(part.key.description.empty() ? json_of(blend.prefixes[i]) : part.key.description);
     parts.push_back(context.maker.open(opened[i], part));
     if (parts.back() == nullptr) return nullptr;
     if (!weighted) weights.push_back(static_cast<double>(parts.back()->size()));
@@ -59,8 +86,13 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   } else {
     size = std::min(size, target);
   }
-  return std::make_shared<BlendedDataset>(std::move(parts),
-                                          blend_by_weight(normalize(weights), size, opened[0].cache));
+  weights = normalize(weights);
+  const CacheKey key{.kind = fmt::format("BlendedDataset-{}", part.name()),
+                     .description = describe_blend(described, part.split, weights, size)};
+  const IndexCache cache = cache_in(indices_of(blend.prefixes[0], "BlendedDataset"), context.data);
+  return std::make_shared<BlendedDataset>(
+      std::move(parts),
+      blend_by_weight(weights, size, context.maker.about.name.empty() ? opened[0].cache : cache, key));
 }
 
 std::vector<Opened> open_all(const Blend& blend, const Context& context) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "colonnade/data/batches.h"
+#include "colonnade/data/dataset_names.h"
 #include "colonnade/data/index_cache.h"
 #include "colonnade/data/split.h"
 #include "colonnade/data/token_source.h"
@@ -21,6 +22,7 @@ using Sources = std::array<std::shared_ptr<const SampleSource>, 3>;
 struct Opened {
   std::shared_ptr<const TokenSource> source;
   std::string identity;
+  std::filesystem::file_time_type changed = std::filesystem::file_time_type::min();  ///< when it did last
   IndexCache cache{std::filesystem::path()};
 };
 
@@ -29,6 +31,7 @@ struct Part {
   Split split = Split::kTrain;
   Fraction fraction;
   std::optional<std::int64_t> num_samples;  ///< empty: one pass
+  CacheKey key = {};                        ///< of its indices, but for what the plan adds
   [[nodiscard]] const char* name() const { return kSplitNames[static_cast<std::size_t>(split)]; }
 };
 
@@ -40,6 +43,8 @@ struct SampleMaker {
   std::function<std::shared_ptr<const TokenSource>()> mock;
   /// The data set at a path, with what tells its state; empty: .bin and .idx behind a prefix.
   std::function<Opened(const std::string& path, const IndexCache& cache)> read = {};
+  /// What Megatron calls the samples; without a name its caches are not shared.
+  DatasetClass about = {};
 };
 
 /// "PATH N bytes, changed T\n" of a file, which tells its state.

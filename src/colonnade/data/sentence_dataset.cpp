@@ -2,6 +2,7 @@
 #include "colonnade/data/sentence_dataset.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -9,11 +10,11 @@
 namespace colonnade::data {
 namespace {
 
-std::string describe(const SentencePlan& plan, const std::string& identity) {
+std::string describe(const SentencePlan& plan) {
   return fmt::format(
-      "Sentence indices, version 2\n{}\ndocuments {} to {}\nlength {}\nsamples {}\nshort {}\nseed {}\n"
+      "Sentence indices, version 3\ndocuments {} to {}\nlength {}\nsamples {}\nshort {}\nseed {}\n"
       "sentences at least {}\n",
-      identity, plan.documents.begin, plan.documents.end, plan.max_length,
+      plan.documents.begin, plan.documents.end, plan.max_length,
       plan.num_samples ? fmt::format("{}", *plan.num_samples) : "one epoch", plan.short_seq_prob, plan.seed,
       plan.min_sentences);
 }
@@ -25,23 +26,40 @@ double percent(std::int64_t part, std::int64_t whole) {
 }  // namespace
 
 SentenceDataset::SentenceDataset(std::shared_ptr<const TokenSource> source, const SentencePlan& plan,
-                                 const IndexCache& cache, const std::string& identity)
+                                 const IndexCache& cache, CacheKey key)
     : source_(std::move(source)), plan_(plan) {
-  const auto build = [this] {
-    SentenceIndex built = build_sentence_index(*source_, plan_);
-    const Unread& left = built.unread;
-    return std::vector<IntArray>{built.sample, IntArray(std::vector<std::int64_t>{
-                                                   built.passes, left.documents, left.tokens, left.cut})};
-  };
   const std::string what =
       fmt::format("{} (sentences of up to {} tokens)", source_->name(), plan_.max_length);
-  const auto arrays = cache.get(what, describe(plan_, identity), {"sample_index", "counts"}, build);
-  const IntArray& counts = arrays[1];
-  if (arrays[0].cols() != 3 || counts.size() != 4)
+  key.state += describe(plan_);
+  key.check = [this](const std::vector<IntArray>& arrays) { check_rows(arrays[0]); };
+  std::optional<SentenceIndex> built;
+  index_.sample = cache.get(what, key, {"sample_index"}, [&] {
+    built = build_sentence_index(*source_, plan_);
+    return std::vector<IntArray>{built->sample};
+  })[0];
+  // Megatron has no such counts: they are an entry of their own.
+  const CacheKey beside{.kind = key.kind + "-unread", .description = key.description, .state = key.state};
+  const IntArray counts = cache.get("what no sample shows of " + what, beside, {"counts"}, [&] {
+    const SentenceIndex counted = built ? *built : count_sentence_samples(*source_, plan_);
+    const Unread& left = counted.unread;
+    return std::vector<IntArray>{
+        IntArray(std::vector<std::int64_t>{counted.passes, left.documents, left.tokens, left.cut})};
+  })[0];
+  if (index_.sample.cols() != 3 || counts.size() != 4)
     throw DataError(
         fmt::format("{}: an index cache must hold rows of 3 and four counts; got {} and {}; delete the cache",
-                    source_->name(), arrays[0].cols(), counts.size()));
-  index_ = {arrays[0], counts[0], {counts[1], counts[2], counts[3]}};
+                    source_->name(), index_.sample.cols(), counts.size()));
+  index_ = {index_.sample, counts[0], {counts[1], counts[2], counts[3]}};
+}
+
+void SentenceDataset::check_rows(const IntArray& sample) const {
+  bool fits = sample.cols() == 3 && (!plan_.num_samples || sample.rows() >= *plan_.num_samples);
+  const std::int64_t first = source_->document_start(plan_.documents.begin),
+                     end = source_->document_start(plan_.documents.end);
+  for (std::int64_t i = 0; fits && i < sample.rows(); ++i)
+    fits = sample[3 * i] >= first && sample[3 * i] < sample[3 * i + 1] && sample[3 * i + 1] <= end &&
+           sample[3 * i + 2] >= 2 && sample[3 * i + 2] <= plan_.max_length;
+  if (!fits) throw DataError("its samples must lie in the data and fit the settings; got others");
 }
 
 std::vector<SampleOrder> SentenceDataset::orders() const {

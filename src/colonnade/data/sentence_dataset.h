@@ -33,10 +33,13 @@ class SentenceDataset : public SampleSource {
   [[nodiscard]] bool needs_pairs() const { return plan_.min_sentences > 1; }
 
  protected:
-  /// `identity` tells this state of the data from any other (path, size, time of change); the plan is added
-  /// to it. Throws DataError as build_sentence_index.
+  /// `key`: Megatron's description, and the state of the data, to which the plan is added. Throws DataError
+  /// as build_sentence_index.
   SentenceDataset(std::shared_ptr<const TokenSource> source, const SentencePlan& plan,
-                  const IndexCache& cache, const std::string& identity);
+                  const IndexCache& cache, CacheKey key);
+
+  /// Throws DataError unless the rows of `sample` lie in the data.
+  void check_rows(const IntArray& sample) const;
 
   /// A row of the index.
   struct Sentences {
@@ -69,7 +72,7 @@ std::shared_ptr<const SampleSource> open_sentences(const Opened& opened, const P
   const auto sentences = plan_of_part(plan.sentences, opened, part);
   if (!sentences) return nullptr;
   plan.sentences = *sentences;
-  auto samples = std::make_shared<Dataset>(opened.source, std::move(plan), opened.cache, opened.identity);
+  auto samples = std::make_shared<Dataset>(opened.source, std::move(plan), opened.cache, part.key);
   say_what_is_lost(*samples, part);
   return samples;
 }

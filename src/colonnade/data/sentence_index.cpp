@@ -116,6 +116,15 @@ SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
 
 }  // namespace
 
+SentenceIndex count_sentence_samples(const TokenSource& source, const SentencePlan& plan) {
+  SentenceIndex index;
+  index.unread = left_out(source, plan);
+  index.passes = walk(source, plan, [&](auto, auto, std::int64_t length, std::int64_t tokens) {
+    index.unread.cut += std::max<std::int64_t>(tokens - length, 0);
+  });
+  return index;
+}
+
 std::int64_t count_usable_documents(const TokenSource& source, const SentencePlan& plan) {
   std::int64_t usable = 0;
   for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d)

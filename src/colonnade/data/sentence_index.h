@@ -48,4 +48,7 @@ std::int64_t count_usable_documents(const TokenSource& source, const SentencePla
 /// usable.
 SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan& plan);
 
+/// The same without the samples: how often the data are passed through, and what is not read.
+SentenceIndex count_sentence_samples(const TokenSource& source, const SentencePlan& plan);
+
 }  // namespace colonnade::data

@@ -248,7 +248,9 @@ Conversations::Conversations(const std::string& path, const Tokenizer& tokenizer
                              const std::string& identity)
     : path_(path) {
   const auto arrays = cache.get_written(
-      fmt::format("{} (conversations)", path), "Conversations, version 2\n" + identity, {"ids", "starts"},
+      fmt::format("{} (conversations)", path),
+      CacheKey{.kind = "conversations", .description = "Conversations, version 2\n" + identity},
+      {"ids", "starts"},
       [&](const fs::path& staged) { return read_all(path, tokenizer, chat_template, staged); });
   ids_ = arrays[0];
   starts_ = arrays[1];

@@ -95,11 +95,12 @@ std::string describe(const SftPlan& plan, const std::string& identity) {
 SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan& plan,
                        const IndexCache& cache, const std::string& identity)
     : source_(std::move(source)), plan_(plan) {
-  const auto arrays = cache.get(fmt::format("{} (samples of {} tokens)", source_->name(), plan.seq_length),
-                                describe(plan, identity), {"members", "starts"}, [this] {
-                                  const SftIndex built = build();
-                                  return std::vector<IntArray>{built.members, built.starts};
-                                });
+  const auto arrays =
+      cache.get(fmt::format("{} (samples of {} tokens)", source_->name(), plan.seq_length),
+                {.kind = "chats", .description = describe(plan, identity)}, {"members", "starts"}, [this] {
+                  const SftIndex built = build();
+                  return std::vector<IntArray>{built.members, built.starts};
+                });
   index_ = {arrays[0], arrays[1]};
   if (index_.starts.rows() < 1 || index_.starts[index_.starts.rows() - 1] != index_.members.rows())
     throw DataError(

@@ -42,6 +42,21 @@ T5Plan plan_of(const config::Data& data, const config::Training& training, const
   return plan;
 }
 
+DatasetClass class_of(const config::Data& data, const config::Training& training, const T5Ids& ids) {
+  return {.name = "T5MaskedWordPieceDataset",
+          .seed = training.seed,
+          .seq_length = training.seq_length,
+          .tokenizer = tokenizer_identity(data, ids.vocab_size),
+          .further = {{"masking_probability", json_of(data.mask_prob)},
+                      {"short_sequence_probability", json_of(data.short_seq_prob)},
+                      {"masking_max_ngram", "10"},
+                      {"masking_do_full_word", "true"},
+                      {"masking_do_permutation", "false"},
+                      {"masking_use_longer_ngrams", "false"},
+                      {"masking_use_geometric_distribution", "true"},
+                      {"sequence_length_decoder", json_of(training.decoder_seq_length)}}};
+}
+
 }  // namespace
 
 T5Batches::T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
@@ -84,7 +99,8 @@ Splits open_t5_batches(const config::Data& data, const config::Training& trainin
     return open_sentences<T5Dataset>(opened, part, plan);
   };
   const auto mock = [&ids] { return std::make_shared<MockSource>(std::ranges::min(ids.sentinels), ids.eos); };
-  const Sources sources = open_sources(data, sample_counts(training, done), {open, mock});
+  const Sources sources = open_sources(data, sample_counts(training, done),
+                                       {.open = open, .mock = mock, .about = class_of(data, training, ids)});
   require_epochs(sources, step, training, done);
   Splits splits;
   for (std::size_t i = 0; i < splits.size(); ++i)

@@ -34,8 +34,8 @@ std::size_t decoder_tokens(const std::vector<MaskedSpan>& spans) {
 }  // namespace
 
 T5Dataset::T5Dataset(std::shared_ptr<const TokenSource> source, T5Plan plan, const IndexCache& cache,
-                     const std::string& identity)
-    : SentenceDataset(std::move(source), plan.sentences, cache, identity), plan_(std::move(plan)) {}
+                     CacheKey key)
+    : SentenceDataset(std::move(source), plan.sentences, cache, std::move(key)), plan_(std::move(plan)) {}
 
 T5Dataset::Text T5Dataset::text(std::int64_t number) const {
   const Sentences row = sentences(number);

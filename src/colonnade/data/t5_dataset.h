@@ -32,8 +32,7 @@ struct T5Plan {
 class T5Dataset final : public SentenceDataset {
  public:
   /// As SentenceDataset.
-  T5Dataset(std::shared_ptr<const TokenSource> source, T5Plan plan, const IndexCache& cache,
-            const std::string& identity);
+  T5Dataset(std::shared_ptr<const TokenSource> source, T5Plan plan, const IndexCache& cache, CacheKey key);
 
   /// Throws DataError where the masked spans are more than sentinels or do not fit the decoder.
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;

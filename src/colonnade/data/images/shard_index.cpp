@@ -210,8 +210,8 @@ ShardIndex index_shards(const ShardSet& set, const ShardFiles& files, OnError on
   for (const std::int64_t count : set.counts) description += fmt::format("{} ", count);
   for (const std::string& name : set.excluded) description += "\n-" + name;
   const std::vector<IntArray> arrays =
-      cache.get(fmt::format("{} shards", files.count()), description, {"samples", "broken", "unused"},
-                [&] { return build(set, files, on_error, threads); });
+      cache.get(fmt::format("{} shards", files.count()), {.kind = "shards", .description = description},
+                {"samples", "broken", "unused"}, [&] { return build(set, files, on_error, threads); });
   return {arrays[0], arrays[1], arrays[2]};
 }
 

@@ -1,0 +1,195 @@
+// Names of index caches against those of Megatron Core, and caches that it wrote.
+#include "colonnade/data/dataset_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/base/md5.h"
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+/// The tokenizer of the vectors.
+std::string oracle(const std::string& file) {
+  return JsonDict().add("class", json_of("OracleTokenizer")).add("tokenizer_file", json_of(file)).text();
+}
+
+/// The description of the hash must be `text`, and the hash that of `text`.
+void expect_description(const std::string& folder, const std::string& kind, const std::string& text) {
+  const fs::path file =
+      fs::path(vector_path("indexed/" + folder)) / (md5_hex(text) + "-" + kind + "-description.txt");
+  ASSERT_TRUE(fs::exists(file)) << text;
+  EXPECT_EQ(read_file(file), text);
+}
+
+TEST(DatasetNames, AreMegatronsOfAGpt) {
+  DatasetClass gpt{
+      .name = "GPTDataset", .seed = 1234, .seq_length = 64, .tokenizer = oracle("gpt2_bpe.json")};
+  const auto one = [&gpt](const char* prefix, std::int64_t samples, Split split, const char* words) {
+    return describe_dataset(gpt, prefix, samples, split, words);
+  };
+  const std::string first = "indexed/gpt_uint16", second = "indexed/gpt2_uint16";
+  expect_description("gpt/cache_A", "GPTDataset-train", one(first.c_str(), 1966, Split::kTrain, "969,30,1"));
+  expect_description("gpt/cache_A", "GPTDataset-valid", one(first.c_str(), 60, Split::kValid, "969,30,1"));
+  expect_description("gpt/cache_A", "GPTDataset-test", one(first.c_str(), 12, Split::kTest, "969,30,1"));
+  gpt.seed = 99;
+  expect_description("gpt/cache_blend_weighted", "BlendedDataset-train",
+                     describe_blend(std::vector{one(first.c_str(), 212, Split::kTrain, "95,5,0"),
+                                                one(second.c_str(), 493, Split::kTrain, "95,5,0")},
+                                    Split::kTrain, normalize(std::vector{0.3, 0.7}), 700));
+  expect_description("gpt/cache_blend_unnormalized", "BlendedDataset-train",
+                     describe_blend(std::vector{one(first.c_str(), 238, Split::kTrain, "1,0,0"),
+                                                one(second.c_str(), 99, Split::kTrain, "1,0,0")},
+                                    Split::kTrain, normalize(normalize(std::vector{30.0, 12.5})), 334));
+}
+
+TEST(DatasetNames, WriteNumbersAndTextAsPython) {
+  for (const auto& [value, text] :
+       std::vector<std::pair<double, std::string>>{{0.1, "0.1"},
+                                                   {1, "1.0"},
+                                                   {0.0001, "0.0001"},
+                                                   {0.00001, "1e-05"},
+                                                   {1e15, "1000000000000000.0"},
+                                                   {1e16, "1e+16"},
+                                                   {1.0 / 3, "0.3333333333333333"},
+                                                   {123456.75, "123456.75"}})
+    EXPECT_EQ(json_of(value), text);
+  EXPECT_EQ(json_of("a\"\n\xc3\xa9"), "\"a\\\"\\n\\u00e9\"");
+  EXPECT_EQ(json_list({}), "[]");
+}
+
+/// As Megatron Core 0.16.1 gives them for arguments that are left alone.
+TEST(DatasetNames, KnowTokenizersByTheirArguments) {
+  config::Data data;
+  EXPECT_EQ(tokenizer_identity(data, 5), "null");
+  data.tokenizer_type = "NullTokenizer";
+  const std::string made =
+      "{\n    \"class\": \"megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText\",\n";
+  EXPECT_EQ(tokenizer_identity(data, 5),
+            made + "    \"tokenizer_path\": null,\n    \"vocab_size\": \"5\"\n}");
+  data.tokenizer_type = "Llama2Tokenizer";
+  data.tokenizer_model = "a/tokenizer.model";
+  EXPECT_EQ(tokenizer_identity(data, 5),
+            made +
+                "    \"tokenizer_path\": \"a/tokenizer.model\",\n"
+                "    \"legacy\": \"False\",\n    \"special_tokens\": \"None\"\n}");
+  data.tokenizer_type = "GPT2BPETokenizer";
+  data.vocab_file = "v.json";
+  data.merge_file = "m.txt";
+  EXPECT_EQ(
+      tokenizer_identity(data, 5),
+      made +
+          "    \"tokenizer_path\": \"GPT2BPETokenizer\",\n    \"additional_special_tokens\": \"[]\",\n"
+          "    \"vocab_file\": \"v.json\",\n    \"merges_file\": \"m.txt\",\n    \"use_fast\": \"False\",\n"
+          "    \"trust_remote_code\": \"False\",\n    \"include_special_tokens\": \"True\"\n}");
+}
+
+class ForeignCacheTest : public ::testing::Test {
+ protected:
+  ForeignCacheTest() {
+    log::set_level(log::Level::kInfo);
+    fs::create_directories(cache_);
+    data_.data_path = {folder_ / "data"};
+    data_.split = "969,30,1";
+    data_.data_cache_path = cache_;
+    for (const char* end : {".idx", ".bin"}) {
+      fs::copy_file(vector_path(std::string("indexed/gpt_uint16") + end), data_.data_path[0] + end);
+      fs::last_write_time(data_.data_path[0] + end, now_ - std::chrono::hours(2));
+    }
+    const DatasetClass gpt{.name = "GPTDataset", .seed = 1234, .seq_length = 64};
+    const std::string description =
+        describe_dataset(gpt, data_.data_path[0], 1966, Split::kTrain, data_.split);
+    stem_ = cache_ / (md5_hex(description) + "-GPTDataset-train-");
+    write_file_atomically(stem_ + "description.txt", description);
+    for (const char* name : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"}) {
+      fs::copy_file(vector_path(std::string("indexed/gpt/A_train.") + name), stem_ + name);
+      fs::last_write_time(stem_ + name, now_ - std::chrono::hours(1));
+    }
+  }
+
+  /// What opening the data says.
+  std::string open() {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_gpt_samples(data_, {1966, 0, 0}, 64, 1234, {})[0]->size(), 2564);
+    return testing::internal::GetCapturedStderr();
+  }
+  [[nodiscard]] bool untouched(const std::string& name) const {
+    return fs::last_write_time(stem_ + name) == now_ - std::chrono::hours(1);
+  }
+  void expect_whole() const {
+    for (const std::string name : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"})
+      EXPECT_EQ(read_file(stem_ + name), read_file(vector_path("indexed/gpt/A_train." + name))) << name;
+  }
+
+  const fs::file_time_type now_ = fs::file_time_type::clock::now();
+  TempFolder folder_;
+  const fs::path cache_ = folder_ / "cache";
+  config::Data data_;
+  std::string stem_;
+};
+
+TEST_F(ForeignCacheTest, IsTakenAsItIs) {
+  EXPECT_THAT(open(), HasSubstr("taken over"));
+  EXPECT_EQ(open(), "");  // it has its state now
+  EXPECT_TRUE(untouched("document_index.npy") && untouched("sample_index.npy") &&
+              untouched("shuffle_index.npy"));
+  expect_whole();
+}
+
+TEST_F(ForeignCacheTest, IsBuiltAgainWhenTheDataAreYounger) {
+  fs::last_write_time(data_.data_path[0] + ".bin", now_);
+  EXPECT_THAT(open(), HasSubstr("older than the data"));
+  EXPECT_FALSE(untouched("shuffle_index.npy"));
+  expect_whole();
+  fs::last_write_time(data_.data_path[0] + ".bin", now_ + std::chrono::seconds(5));
+  EXPECT_THAT(open(), HasSubstr("the data have changed since"));
+  EXPECT_EQ(open(), "");
+}
+
+TEST_F(ForeignCacheTest, IsBuiltAgainWhenItIsBroken) {
+  for (const std::string name : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"})
+    for (const bool cut : {true, false}) {
+      SCOPED_TRACE(name);
+      std::string bytes = read_file(stem_ + name);
+      if (cut)
+        bytes.pop_back();
+      else
+        bytes.replace(bytes.size() - 4, 4, std::string(4, '\x7f'));
+      write_file_atomically(stem_ + name, bytes);
+      fs::remove(stem_ + "colonnade.txt");
+      EXPECT_THAT(open(), HasSubstr("built again"));
+      expect_whole();
+    }
+}
+
+/// All that Megatron looks for, and nothing else but the state.
+TEST_F(ForeignCacheTest, LeavesMegatronsFilesForMegatron) {
+  const std::string description = read_file(stem_ + "description.txt");
+  fs::remove_all(cache_);
+  EXPECT_THAT(open(), HasSubstr("indexing"));
+  EXPECT_EQ(read_file(stem_ + "description.txt"), description);
+  expect_whole();
+  std::set<std::string> names;
+  for (const auto& file : fs::directory_iterator(cache_)) names.insert(file.path().string());
+  EXPECT_EQ(names, (std::set{stem_ + "colonnade.txt", stem_ + "description.txt", stem_ + "document_index.npy",
+                             stem_ + "sample_index.npy", stem_ + "shuffle_index.npy"}));
+  data_.data_cache_path.clear();
+  (void)open();
+  EXPECT_TRUE(fs::exists(folder_ / "data/cache/GPTDataset_indices"));
+}
+
+}  // namespace
+}  // namespace colonnade::data
