@@ -79,6 +79,22 @@ TEST_F(T5BatchesTest, TakeTheSamplesThatMegatronTakes) {
         "cache_t5_span/81b3cf429d023171e26280fdade5836b-T5MaskedWordPieceDataset-sample_index"})
     expected.insert(read_file(vector_path("indexed/masked/" + name + ".npy")));
   EXPECT_EQ(kept, expected);
+
+  // Megatron's descriptions, but for the path and the tokenizer of this run.
+  std::set<std::string> described, megatrons;
+  for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache"))
+    if (file.path().string().ends_with("T5MaskedWordPieceDataset-description.txt"))
+      described.insert(read_file(file.path()));
+  for (const std::string hash : {"81b3cf429d023171e26280fdade5836b", "1445a29ba6bc1b5a1f328d9c53b2dab3"}) {
+    std::string text = read_file(
+        vector_path("indexed/masked/cache_t5_span/" + hash + "-T5MaskedWordPieceDataset-description.txt"));
+    const std::size_t path = text.find("indexed/bert_uint16");
+    text.replace(path, std::string("indexed/bert_uint16").size(), data_.data_path[0]);
+    const std::size_t begin = text.find("{\n        \"class\"");
+    text.replace(begin, text.find('}', begin) + 1 - begin, "null");
+    megatrons.insert(text);
+  }
+  EXPECT_EQ(described, megatrons);
 }
 
 void expect_same(const HostBatch& part, const HostBatch& whole, std::size_t row) {
