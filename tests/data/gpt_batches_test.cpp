@@ -321,7 +321,9 @@ TEST_F(GptBatchesTest, ABatchHoldsWhatItsRowsSay) {
                    .reset_position_ids = data_.reset_position_ids,
                    .eod_mask_loss = data_.eod_mask_loss},
                   {tokens, labels, positions, mask});
-      const auto append = [](auto& all, const auto& more) { all.insert(all.end(), more.begin(), more.end()); };
+      const auto append = [](auto& all, const auto& more) {
+        all.insert(all.end(), more.begin(), more.end());
+      };
       append(expected.tokens, tokens), append(expected.labels, labels);
       append(expected.position_ids, positions), append(expected.loss_mask, mask);
     }

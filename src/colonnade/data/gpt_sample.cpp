@@ -14,11 +14,13 @@ COL_CLONES bool holds(std::span<const std::int64_t> text, std::int64_t id) {
   return found > 0;
 }
 
-COL_CLONES void copy_without_pads(std::span<const std::int64_t> from, std::int64_t pad, std::span<std::int64_t> to) {
+COL_CLONES void copy_without_pads(std::span<const std::int64_t> from, std::int64_t pad,
+                                  std::span<std::int64_t> to) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i] == pad ? 0 : from[i];
 }
 
-COL_CLONES void fill_loss_mask(std::span<const std::int64_t> text, const SampleRules& rules, std::span<float> mask) {
+COL_CLONES void fill_loss_mask(std::span<const std::int64_t> text, const SampleRules& rules,
+                               std::span<float> mask) {
   if (mask.empty()) return;
   const std::size_t labels = text.size() - 1;
   for (std::size_t i = 0; i < labels; ++i) mask[i] = text[i + 1] == rules.pad ? 0.0F : 1.0F;
