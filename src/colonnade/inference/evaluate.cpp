@@ -121,9 +121,8 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
     const std::int64_t first = start + replica * step;
     const std::int64_t own = std::clamp<std::int64_t>(samples - first, 0, step);
     if (own == 0 && !together) break;
-    const tensor::Batch batch =
-        rows_of(batches, {.first = first, .own = own, .all = together ? step : own})
-            .to(network.options().device());
+    const tensor::Batch batch = rows_of(batches, {.first = first, .own = own, .all = together ? step : own})
+                                    .to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (loss.defined() && ranks.coord(Axis::kTp) == 0)
       sums += job::token_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");
