@@ -305,6 +305,51 @@ TEST_F(GptBatchesTest, ABatchDependsOnItsNumbersOnly) {
   }
 }
 
+// Positions and masks that say nothing are left out; those that do are each row's own, as are its tokens.
+TEST_F(GptBatchesTest, ABatchHoldsWhatItsRowsSay) {
+  data_.data_path = {first_};
+  training_.train_iters = 10;
+  const auto rows_from = [&](std::int64_t first) {
+    const Splits splits = open_gpt_batches(data_, training_, ids_);
+    HostBatch batch = splits[0]->get(first, 60), expected;
+    for (std::int64_t row = first; row < first + 60; ++row) {
+      Ints text(65), tokens(64), labels(64), positions(64);
+      std::vector<float> mask(64);
+      splits[0]->samples().tokens(row, ids_.pad, text);
+      fill_sample(text,
+                  {.eod = ids_.eod,
+                   .pad = ids_.pad,
+                   .reset_position_ids = data_.reset_position_ids,
+                   .eod_mask_loss = data_.eod_mask_loss},
+                  {tokens, labels, positions, mask});
+      const auto append = [](auto& all, const auto& more) {
+        all.insert(all.end(), more.begin(), more.end());
+      };
+      append(expected.tokens, tokens), append(expected.labels, labels);
+      append(expected.position_ids, positions), append(expected.loss_mask, mask);
+    }
+    EXPECT_EQ(batch.tokens, expected.tokens);
+    EXPECT_EQ(batch.labels, expected.labels);
+    return std::pair(std::move(batch), std::move(expected));
+  };
+  {
+    const auto [batch, expected] = rows_from(0);
+    EXPECT_TRUE(batch.position_ids.empty() && batch.loss_mask.empty());
+    EXPECT_EQ(std::ranges::count(expected.loss_mask, 1.0F), 60 * 64);
+  }
+  data_.eod_mask_loss = data_.reset_position_ids = true;
+  const auto first_masked = [&](std::int64_t first) {
+    const auto [batch, expected] = rows_from(first);
+    EXPECT_EQ(batch.position_ids, expected.position_ids);
+    EXPECT_EQ(batch.loss_mask, expected.loss_mask);
+    return std::ranges::find(expected.loss_mask, 0.0F) - expected.loss_mask.begin();
+  };
+  std::int64_t first = 0;
+  while (first < 100 && first_masked(first) < 64) ++first;
+  EXPECT_LT(first, 100) << "none of the first rows is without an end of document";
+  EXPECT_LT(first_masked(first), 60 * 64) << "the rows behind it are";
+}
+
 TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   data_.data_path = {first_};
   data_.dataloader_type = "cyclic";

@@ -169,6 +169,8 @@ TEST(GptDataset, GivesMegatronsSamples) {
         same("labels", labels);
         same("position_ids", positions);
         same("loss_mask", loss_mask);
+        const bool masked = std::ranges::count(loss_mask, 0.0F) > 0;
+        EXPECT_EQ(!c.extra || masks_a_loss(text, c.rules), masked);
         if (!c.rules.reset_attention_mask || i >= 6) continue;
         std::vector<std::uint8_t> mask(s * s);
         fill_attention_mask(tokens, c.rules, mask);

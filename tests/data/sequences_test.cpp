@@ -31,6 +31,13 @@ TEST(Sequences, EndWithTheirEndOfDocumentOrWithTheRow) {
             (std::vector<Sequence>{{0, 0, 3}, {0, 3, 3}, {1, 0, 1}, {1, 1, 1}, {1, 2, 4}}));
 }
 
+TEST(Sequences, AreWholeRowsWithoutPositions) {
+  HostBatch batch = batch_of({{1, kEod, 2, 3}, {1, 2, 3, 4}});
+  EXPECT_EQ(sequences(batch).size(), 3U);
+  batch.position_ids.clear();
+  EXPECT_EQ(sequences(batch), (std::vector<Sequence>{{0, 0, 3}, {1, 0, 3}}));
+}
+
 TEST(Sequences, AreWholeRowsWithoutEndsOfDocuments) {
   EXPECT_EQ(sequences(batch_of({{1, 2, 3, 4}, {5, 6, 7, kEod}})),
             (std::vector<Sequence>{{0, 0, 3}, {1, 0, 3}}))

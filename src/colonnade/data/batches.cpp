@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/kernels/cpu/vector.h"
 
 namespace colonnade::data {
 
@@ -61,13 +62,21 @@ HostBatch Batches::get(std::span<const std::int64_t> numbers, Masks masks) const
   return batch;
 }
 
+namespace {
+
+/// Before which of them is wrong: this pass is of vectors.
+COL_CLONES bool all_below(std::span<const std::int64_t> ids, std::int64_t end) {
+  std::uint64_t all = 0;
+  for (const std::int64_t id : ids)
+    all |= static_cast<std::uint64_t>(id) | static_cast<std::uint64_t>(end - 1 - id);
+  return all >> 63 == 0;
+}
+
+}  // namespace
+
 void Batches::check_vocabulary(std::span<const std::int64_t> ids, std::int64_t vocab_size,
                                std::int64_t sample) const {
-  if (vocab_size == 0) return;
-  std::uint64_t all = 0;  // whether any is wrong, before which: this pass is of vectors
-  for (const std::int64_t id : ids)
-    all |= static_cast<std::uint64_t>(id) | static_cast<std::uint64_t>(vocab_size - 1 - id);
-  if (all >> 63 == 0) return;
+  if (vocab_size == 0 || all_below(ids, vocab_size)) return;
   for (const std::int64_t id : ids)
     if (id < 0 || id >= vocab_size)
       throw DataError(fmt::format(

@@ -21,12 +21,12 @@ struct HostBatch {
   std::int64_t micro_batch = 0;  ///< b
   std::int64_t seq = 0;          ///< s
   std::vector<std::int64_t> tokens, labels;
-  std::vector<std::int64_t> position_ids;     ///< empty of T5 and BERT: 0 to s - 1 in every row
-  std::vector<float> loss_mask;               ///< 1 where the loss counts, else 0
-  std::vector<std::uint8_t> attention_mask;   ///< [b, s, s], 1: masked; empty where it is causal or left out
-  std::vector<std::int64_t> samples;          ///< [b]: the rows' numbers in the run, which key their dropout
-  std::int64_t encoder_seq = 0;               ///< 0: there is no encoder
-  std::vector<std::int64_t> encoder_tokens;   ///< [b, encoder_seq]
+  std::vector<std::int64_t> position_ids;    ///< empty: 0 to s - 1 in every row
+  std::vector<float> loss_mask;              ///< 1 where the loss counts, else 0; empty: it counts everywhere
+  std::vector<std::uint8_t> attention_mask;  ///< [b, s, s], 1: masked; empty where it is causal or left out
+  std::vector<std::int64_t> samples;         ///< [b]: the rows' numbers in the run, which key their dropout
+  std::int64_t encoder_seq = 0;              ///< 0: there is no encoder
+  std::vector<std::int64_t> encoder_tokens;  ///< [b, encoder_seq]
   std::vector<std::uint8_t> encoder_padding;  ///< [b, encoder_seq], 1: filling that nobody may see
   std::vector<std::int64_t> token_types;      ///< of BERT: 0 in the first part of a row, 1 in the second
   std::vector<std::uint8_t> padding;          ///< of BERT, [b, s], 1: filling that nobody may see

@@ -63,6 +63,7 @@ std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
   const std::int64_t end_offset = index_.sample[2 * row + 3] + plan_.extra();
   if (first < 0 || last < first || last >= index_.document.rows()) throw damaged();
   std::vector<SamplePiece> result;
+  result.reserve(static_cast<std::size_t>(last - first) + 1);
   for (std::int64_t position = first; position <= last; ++position) {
     const std::int64_t sequence = index_.document[position];
     if (sequence < 0 || sequence >= source_->num_sequences()) throw damaged();

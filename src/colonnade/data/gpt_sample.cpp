@@ -1,29 +1,42 @@
 // See gpt_sample.h.
 #include "colonnade/data/gpt_sample.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "colonnade/base/error.h"
+#include "colonnade/kernels/cpu/vector.h"
 
 namespace colonnade::data {
 namespace {
 
-/// Tokens, labels and loss mask as far as the text goes, a pass for each: the compiler makes vectors of them.
-void fill_tokens(std::span<const std::int64_t> text, std::int64_t pad, SampleView out) {
-  const std::size_t length = out.tokens.size(), labels = text.size() - 1;
-  std::uint64_t all = 0;
-  for (const std::int64_t id : text) all |= static_cast<std::uint64_t>(id);
-  if (pad < 0 && all >> 63 == 0) {  // no pads
-    std::copy_n(text.begin(), length, out.tokens.begin());
-    std::copy_n(text.begin() + 1, labels, out.labels.begin());
-    std::fill_n(out.loss_mask.begin(), labels, 1.0F);
-    return;
+/// This pass is of vectors, as std::ranges::find is not.
+COL_CLONES bool holds(std::span<const std::int64_t> text, std::int64_t id) {
+  std::int64_t found = 0;
+  for (const std::int64_t each : text) found += each == id ? 1 : 0;
+  return found > 0;
+}
+
+COL_CLONES void copy_without_pads(std::span<const std::int64_t> from, std::int64_t pad,
+                                  std::span<std::int64_t> to) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i] == pad ? 0 : from[i];
+}
+
+COL_CLONES void fill_loss_mask(std::span<const std::int64_t> text, const SampleRules& rules,
+                               std::span<float> mask) {
+  if (mask.empty()) return;
+  const std::size_t labels = text.size() - 1;
+  for (std::size_t i = 0; i < labels; ++i) mask[i] = text[i + 1] == rules.pad ? 0.0F : 1.0F;
+  if (labels < mask.size()) mask[labels] = 0;
+  if (!rules.eod_mask_loss) return;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    if (text[i] == rules.eod) mask[i] = 0;
+}
+
+void fill_positions(std::span<const std::int64_t> text, const SampleRules& rules,
+                    std::span<std::int64_t> positions) {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    positions[i] = static_cast<std::int64_t>(i - begin);
+    if (rules.reset_position_ids && text[i] == rules.eod) begin = i + 1;
   }
-  const auto token = [pad](std::int64_t id) { return id == pad ? 0 : id; };
-  for (std::size_t i = 0; i < length; ++i) out.tokens[i] = token(text[i]);
-  for (std::size_t i = 0; i < labels; ++i) out.labels[i] = token(text[i + 1]);
-  for (std::size_t i = 0; i < labels; ++i) out.loss_mask[i] = text[i + 1] == pad ? 0.0F : 1.0F;
 }
 
 }  // namespace
@@ -33,21 +46,16 @@ void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, S
   COL_CHECK(length > 0 && (text.size() == length || text.size() == length + 1),
             "fill_sample: text must hold {} or {} tokens, at least one; got {}", length, length + 1,
             text.size());
-  const std::size_t labels = text.size() - 1;
-  fill_tokens(text, rules.pad, out);
-  if (labels < length) {
-    out.labels[labels] = 0;
-    out.loss_mask[labels] = 0;
-  }
-  std::iota(out.position_ids.begin(), out.position_ids.end(), std::int64_t{0});
-  if (!rules.eod_mask_loss && !rules.reset_position_ids) return;
-  std::int64_t begin = 0;
-  for (std::size_t i = 0; i < length; ++i) {
-    const bool end = text[i] == rules.eod;
-    if (end && rules.eod_mask_loss) out.loss_mask[i] = 0;
-    if (rules.reset_position_ids) out.position_ids[i] -= begin;
-    if (end) begin = static_cast<std::int64_t>(i) + 1;
-  }
+  copy_without_pads(text.subspan(1), rules.pad, out.labels);
+  if (text.size() == length) out.labels.back() = 0;
+  fill_loss_mask(text, rules, out.loss_mask);
+  fill_positions(text, rules, out.position_ids);
+  copy_without_pads(text.first(length), rules.pad, out.tokens);  // last: it may write over the text
+}
+
+bool masks_a_loss(std::span<const std::int64_t> text, const SampleRules& rules) {
+  return holds(text.subspan(1), rules.pad) ||
+         (rules.eod_mask_loss && holds(text.first(text.size() - 1), rules.eod));
 }
 
 void fill_attention_mask(std::span<const std::int64_t> tokens, const SampleRules& rules,

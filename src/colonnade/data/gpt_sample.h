@@ -15,7 +15,7 @@ struct SampleRules {
   bool eod_mask_loss = false;         ///< no loss where the input is the end of document
 };
 
-/// S numbers each.
+/// S numbers each; what is empty is not written.
 struct SampleView {
   std::span<std::int64_t> tokens, labels, position_ids;
   std::span<float> loss_mask;
@@ -23,7 +23,11 @@ struct SampleView {
 
 /// From text of S + 1 tokens: tokens = text[0, S), labels = text[1, S]. From text of S tokens the last label
 /// is the pad. loss_mask is 0 where the label is the pad (and by eod_mask_loss), else 1; pads become token 0.
+/// out.tokens may be the text's own memory.
 void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, SampleView out);
+
+/// Whether fill_sample finds a 0 for the loss mask of S + 1 tokens.
+bool masks_a_loss(std::span<const std::int64_t> text, const SampleRules& rules);
 
 /// mask [S, S], 1 where row (query) must not see column (key): later columns, and with
 /// reset_attention_mask all columns up to the last end of document before the row.

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "colonnade/base/error.h"
+#include "colonnade/kernels/cpu/vector.h"
 
 namespace colonnade::data {
 namespace {
@@ -25,7 +26,7 @@ T load(const std::byte* at) {
 }
 
 template <typename T>
-void widen(const std::byte* from, std::span<std::int64_t> out) {
+COL_CLONES void widen(const std::byte* from, std::span<std::int64_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = load<T>(from + i * sizeof(T));  // NOLINT(bugprone-signed-char-misuse)
 }

@@ -32,7 +32,7 @@ class Prefetcher {
       const std::lock_guard lock(mutex_);
       stop_ = true;
     }
-    changed_.notify_all();
+    room_.notify_all();
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -41,10 +41,10 @@ class Prefetcher {
   Batch next() {
     if (workers_.empty()) return make_(wanted_++);
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_.contains(wanted_); });
+    made_.wait(lock, [this] { return done_.contains(wanted_); });
     Slot slot = std::move(done_.extract(wanted_++).mapped());
-    changed_.notify_all();
     lock.unlock();
+    room_.notify_one();  // for one batch more: the other workers sleep on
     if (slot.error != nullptr) std::rethrow_exception(slot.error);
     return std::move(slot.batch);
   }
@@ -57,7 +57,7 @@ class Prefetcher {
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stop_ || started_ < wanted_ + ahead_; });
+      room_.wait(lock, [this] { return stop_ || started_ < wanted_ + ahead_; });
       if (stop_) return;
       const std::int64_t index = started_++;
       lock.unlock();
@@ -69,13 +69,14 @@ class Prefetcher {
       }
       lock.lock();
       done_.emplace(index, std::move(slot));
-      changed_.notify_all();
+      if (index == wanted_) made_.notify_one();
     }
   }
 
   Make make_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable made_;  // the batch that next() waits for
+  std::condition_variable room_;  // for a further batch ahead
   std::map<std::int64_t, Slot> done_;
   std::int64_t wanted_ = 0;   // the batch next() gives next
   std::int64_t started_ = 0;  // the batch a worker makes next

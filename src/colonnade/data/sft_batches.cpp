@@ -26,7 +26,7 @@ void fill(std::span<const std::int64_t> text, bool apart, std::size_t row, HostB
     batch.labels[at] = label == kPad ? 0 : id_of(label);
     const bool counts = label != kPad && (label & kAnswerToken) != 0 && (label & kFirstToken) == 0;
     batch.loss_mask[at] = counts ? 1.0F : 0.0F;
-    batch.position_ids[at] = static_cast<std::int64_t>(i - start);
+    if (apart) batch.position_ids[at] = static_cast<std::int64_t>(i - start);
   }
 }
 
@@ -112,7 +112,7 @@ HostBatch SftBatches::make(std::span<const std::int64_t> chosen, Masks masks) co
   batch.seq = plan_.seq_length;
   batch.tokens.resize(total);
   batch.labels.resize(total);
-  batch.position_ids.resize(total);
+  if (plan_.apart) batch.position_ids.resize(total);
   batch.loss_mask.resize(total);
   if (with_masks) batch.attention_mask.resize(total * seq);
   std::vector<std::int64_t> text(seq + 1);

@@ -59,10 +59,10 @@ struct Rows {
 };
 
 /// What is missing to all rows is sample 0, which counts for nothing.
-tensor::Batch rows_of(const config::Run& run, const data::GptBatches& batches, const Rows& rows) {
+tensor::Batch rows_of(const data::GptBatches& batches, const Rows& rows) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all));
   for (std::int64_t i = 0; i < rows.own; ++i) numbers[static_cast<std::size_t>(i)] = rows.first + i;
-  tensor::Batch batch = job::to_batch(batches.get(numbers), !run.data.reset_position_ids);
+  tensor::Batch batch = job::to_batch(batches.get(numbers));
   batch.at("loss_mask").narrow(0, rows.own, rows.all - rows.own).zero_();
   return batch;
 }
@@ -121,9 +121,8 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
     const std::int64_t first = start + replica * step;
     const std::int64_t own = std::clamp<std::int64_t>(samples - first, 0, step);
     if (own == 0 && !together) break;
-    const tensor::Batch batch =
-        rows_of(run, batches, {.first = first, .own = own, .all = together ? step : own})
-            .to(network.options().device());
+    const tensor::Batch batch = rows_of(batches, {.first = first, .own = own, .all = together ? step : own})
+                                    .to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (loss.defined() && ranks.coord(Axis::kTp) == 0)
       sums += job::token_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");

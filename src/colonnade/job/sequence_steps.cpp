@@ -21,6 +21,7 @@ data::HostBatch sample(const data::Batches& batches, std::int64_t number) {
 /// The tokens of `sequence` out of its sample.
 data::HostBatch cut(const data::HostBatch& from, const data::Sequence& sequence) {
   const auto part = [&](const auto& all) {
+    if (all.empty()) return all;
     const auto first = all.begin() + sequence.begin;
     return std::decay_t<decltype(all)>(first, first + sequence.length);
   };
@@ -28,7 +29,7 @@ data::HostBatch cut(const data::HostBatch& from, const data::Sequence& sequence)
           .seq = sequence.length,
           .tokens = part(from.tokens),
           .labels = part(from.labels),
-          .position_ids = part(from.position_ids),
+          .position_ids = {},  // they count from its beginning
           .loss_mask = part(from.loss_mask),
           .attention_mask = {},
           .samples = from.samples};
@@ -38,7 +39,7 @@ data::HostBatch cut(const data::HostBatch& from, const data::Sequence& sequence)
 std::vector<double> further_of(const data::HostBatch& sample, std::int64_t depths) {
   std::vector<double> counts;
   if (depths == 0) return counts;
-  tensor::Batch whole = to_batch(sample, /*default_positions=*/false);
+  tensor::Batch whole = to_batch(sample);
   put_further_per_token(whole, depths);
   for (std::int64_t k = 1; k <= depths; ++k)
     counts.push_back(whole.at(layers::Ahead::count_name(k)).item<double>());
@@ -97,8 +98,9 @@ tensor::Batch sequence_batch(SharedSequence sequence, int parts) {
       .ranks = sequence.ranks, .tokens = host.seq, .begin = sequence.begin, .sample = sequence.sample};
   host.seq = plan::filled_length(std::max<std::int64_t>(host.seq, 1), sequence.ranks, parts);
   const auto filled = static_cast<std::size_t>(host.seq);
+  if (host.loss_mask.empty()) host.loss_mask.assign(host.tokens.size(), 1.0F);
   host.tokens.resize(filled), host.labels.resize(filled), host.loss_mask.resize(filled);
-  tensor::Batch whole = to_batch(std::move(host), /*default_positions=*/true);
+  tensor::Batch whole = to_batch(std::move(host));
   const std::int64_t depths = std::ssize(sequence.further);
   layers::Ahead::put_into(whole, depths);
   for (std::int64_t k = 1; k <= depths; ++k)

@@ -33,7 +33,7 @@ int shared_rank(const Job& job) {
 tensor::Batch batch_of(const Job& job, data::HostBatch host) {
   using plan::Axis;
   const std::int64_t further = job.run.model.mtp_num_layers;
-  tensor::Batch whole = to_batch(std::move(host), !job.run.data.reset_position_ids);
+  tensor::Batch whole = to_batch(std::move(host));
   if (job.run.training.calculate_per_token_loss) put_further_per_token(whole, further);
   return context_part(std::move(whole), job.ranks.coord(Axis::kCp), job.ranks.mesh().size(Axis::kCp),
                       further);
@@ -48,15 +48,16 @@ pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> bat
 
 }  // namespace
 
-tensor::Batch to_batch(data::HostBatch host, bool default_positions) {
+tensor::Batch to_batch(data::HostBatch host) {
   const std::int64_t b = host.micro_batch;
   const std::int64_t s = host.seq;
   tensor::Batch batch;
   batch.set("tokens", tensor_of(std::move(host.tokens), {b, s}, at::kLong));
   batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong));
-  batch.set("loss_mask", tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat));
+  batch.set("loss_mask", host.loss_mask.empty() ? at::ones({b, s}, at::kFloat)
+                                                : tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat));
   batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong));
-  if (!default_positions && !host.position_ids.empty())
+  if (!host.position_ids.empty())
     batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong));
   if (host.encoder_seq > 0) {
     const std::int64_t t = host.encoder_seq;

@@ -13,8 +13,8 @@ namespace colonnade::job {
 
 /// A host batch as named tensors on the CPU: tokens, labels, loss_mask, position_ids, samples, and
 /// attention_mask, encoder_tokens and encoder_padding, token_types, padding and swapped where the data has
-/// them. Positions 0 .. s-1 are left out: they are the default.
-tensor::Batch to_batch(data::HostBatch host, bool default_positions);
+/// them. Positions 0 .. s-1 are left out, as there: they are the default.
+tensor::Batch to_batch(data::HostBatch host);
 
 /// With --calculate-per-token-loss: writes what `further` predicted tokens read into a whole micro-batch
 /// (layers::Ahead). Means of it weigh as all of its tokens, and theirs is to weigh as those that count for
