@@ -68,9 +68,9 @@ void for_each_text(const dom::object& object, const std::string& key, Use&& use)
   const auto use_string = [&](const dom::element& item) {
     std::string_view text;
     if (item.get(text) != simdjson::SUCCESS)
-      throw DataError(fmt::format(
-          "the key '{}' must be a string or a list of strings; got {}; mend or remove it", key,
-          item.is_null() ? "null" : "something else"));
+      throw DataError(
+          fmt::format("the key '{}' must be a string or a list of strings; got {}; mend or remove it", key,
+                      item.is_null() ? "null" : "something else"));
     use(text);
   };
   if (!value->is_array()) return use_string(*value);

@@ -240,7 +240,8 @@ std::vector<fs::path> chat_files(const std::string& path) {
     if (entry.is_regular_file() && is_chat_file(entry.path())) files.push_back(entry.path());
   if (files.empty())
     throw DataError(fmt::format(
-        "{}: the folder must hold .jsonl, .jsonl.gz, .jsonl.zst or .parquet files; got none; check --data-path", path));
+        "{}: the folder must hold .jsonl, .jsonl.gz, .jsonl.zst or .parquet files; got none; check --data-path",
+        path));
   std::ranges::sort(files);
   return files;
 }

@@ -1,5 +1,5 @@
-// Lines of a text file, plain, gzip or zstd, and rows of a Parquet file as lines of JSON, read in large pieces
-// with bounded memory.
+// Lines of a text file, plain, gzip or zstd, and rows of a Parquet file as lines of JSON, read in large
+// pieces with bounded memory.
 #pragma once
 
 #include <cstdint>

@@ -47,9 +47,8 @@ class LeafOf final : public Leaf {
  private:
   std::int64_t read(std::int16_t* definitions, std::int16_t* repetitions, std::int64_t& values) override {
     // Values point into their page, and a batch is of one page.
-    return reader_->HasNext()
-               ? reader_->ReadBatch(kBatch, definitions, repetitions, values_.data(), &values)
-               : 0;
+    return reader_->HasNext() ? reader_->ReadBatch(kBatch, definitions, repetitions, values_.data(), &values)
+                              : 0;
   }
 
   std::shared_ptr<pq::TypedColumnReader<Type>> reader_;
@@ -79,8 +78,7 @@ bool is_number(const pq::schema::Node& node) {
 
 std::unique_ptr<Leaf> make_leaf(const std::shared_ptr<pq::ColumnReader>& reader) {
   const auto& logical = reader->descr()->logical_type();
-  const bool is_unsigned =
-      logical->is_int() && !static_cast<const pq::IntLogicalType&>(*logical).is_signed();
+  const bool is_unsigned = logical->is_int() && !static_cast<const pq::IntLogicalType&>(*logical).is_signed();
   switch (reader->type()) {
     case pq::Type::BYTE_ARRAY:
       return std::make_unique<LeafOf<pq::ByteArrayType, pq::ByteArray>>(reader);
@@ -148,8 +146,8 @@ class Shaper {
     return node;
   }
 
-  /// `repeated`: the group or value that is there once for each item. What older writers call an item is told by
-  /// Parquet's rules of names.
+  /// `repeated`: the group or value that is there once for each item. What older writers call an item is told
+  /// by Parquet's rules of names.
   Node list(const pq::schema::Node& field, const pq::schema::Node& repeated, int definition, int repetition) {
     Node node;
     node.kind = Node::kList;
@@ -210,12 +208,23 @@ void Text::add_string(std::string_view text) {
     add(text.substr(begin, i - begin));
     begin = i + 1;
     switch (c) {
-      case '"': add("\\\""); break;
-      case '\\': add("\\\\"); break;
-      case '\n': add("\\n"); break;
-      case '\t': add("\\t"); break;
-      case '\r': add("\\r"); break;
-      default: add(fmt::format("\\u{:04x}", c));
+      case '"':
+        add("\\\"");
+        break;
+      case '\\':
+        add("\\\\");
+        break;
+      case '\n':
+        add("\\n");
+        break;
+      case '\t':
+        add("\\t");
+        break;
+      case '\r':
+        add("\\r");
+        break;
+      default:
+        add(fmt::format("\\u{:04x}", c));
     }
   }
   add(text.substr(begin));
@@ -330,8 +339,8 @@ void RowGroup::write(const Node& node, Text& text) {
 
 void RowGroup::pass_over() {
   expect_row_begin();
-  for (const auto& leaf : leaves_)
-    do leaf->next();
+  for (const auto& leaf : leaves_) do
+      leaf->next();
     while (!leaf->at_end() && leaf->repetition() != 0);
 }
 

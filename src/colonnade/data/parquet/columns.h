@@ -1,5 +1,5 @@
-// Columns of a row group put together to rows: Dremel's definition and repetition levels become values, lists and
-// structs in JSON. Part of the module that sees Arrow.
+// Columns of a row group put together to rows: Dremel's definition and repetition levels become values, lists
+// and structs in JSON. Part of the module that sees Arrow.
 #pragma once
 
 #include <parquet/file_reader.h>
@@ -80,11 +80,11 @@ class Leaf {
 struct Node {
   enum Kind : std::uint8_t { kLeaf, kList, kStruct };
   Kind kind = kLeaf;
-  std::string name;      ///< as the schema has it
+  std::string name;  ///< as the schema has it
   bool nullable = false;
-  int defined = 0;       ///< definition level from which it is not null
-  int filled = 0;        ///< of a list: from which it has items
-  int repeated = 0;      ///< of a list: repetition level of items but the first
+  int defined = 0;                  ///< definition level from which it is not null
+  int filled = 0;                   ///< of a list: from which it has items
+  int repeated = 0;                 ///< of a list: repetition level of items but the first
   std::size_t first = 0, last = 0;  ///< its leaves
   std::vector<Node> parts;
 };

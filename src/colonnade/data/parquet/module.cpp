@@ -31,9 +31,10 @@ Fault damaged(std::string_view what) {
 
 Fault fault_of(const arrow::Status& status) {
   if (status.IsOutOfMemory())
-    return {Fault::kData, fmt::format("pages of the columns must fit {} MiB of memory; got larger ones; write the "
-                                      "file anew with smaller pages",
-                                      kPages >> 20)};
+    return {Fault::kData,
+            fmt::format("pages of the columns must fit {} MiB of memory; got larger ones; write the "
+                        "file anew with smaller pages",
+                        kPages >> 20)};
   if (const int code = arrow::internal::ErrnoFromStatus(status); code != 0)
     return {Fault::kSystem, std::strerror(code)};
   return damaged(status.message());

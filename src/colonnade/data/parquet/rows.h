@@ -1,5 +1,5 @@
-// What the module libcolonnade_parquet.so, the one place that sees Arrow, gives the rest: the rows of a Parquet
-// file as lines of JSON. No exception and no type of Arrow's crosses this border.
+// What the module libcolonnade_parquet.so, the one place that sees Arrow, gives the rest: the rows of a
+// Parquet file as lines of JSON. No exception and no type of Arrow's crosses this border.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct Fault {
 
 /// A row as text. Of one that is longer than asked for only the beginning is there, so memory is bounded.
 struct Row {
-  std::string text;         ///< {"column":value,...} without a line end; columns that are not there are left out
+  std::string text;  ///< {"column":value,...} without a line end; columns that are not there are left out
   std::size_t dropped = 0;  ///< bytes that are missing behind `text`
 };
 
