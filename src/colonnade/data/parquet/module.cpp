@@ -33,7 +33,7 @@ Fault fault_of(const arrow::Status& status) {
   if (status.IsOutOfMemory())
     return {Fault::kData,
             fmt::format("pages of the columns must fit {} MiB of memory; got larger ones; write the "
-                        "file anew with smaller pages",
+                        "file anew with smaller pages (pyarrow: write_batch_size=16)",
                         kPages >> 20)};
   if (const int code = arrow::internal::ErrnoFromStatus(status); code != 0)
     return {Fault::kSystem, std::strerror(code)};
