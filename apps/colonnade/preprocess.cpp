@@ -1,4 +1,5 @@
-// `colonnade preprocess`: JSON lines to .bin/.idx with the flags of Megatron's tools/preprocess_data.py.
+// `colonnade preprocess`: JSON lines and Parquet to .bin/.idx with the flags of Megatron's
+// tools/preprocess_data.py.
 #include "colonnade/data/preprocess.h"
 
 #include <fmt/ranges.h>
@@ -135,14 +136,15 @@ void add_speed_flags(CLI::App& app, Asked& asked) {
 void add_flags(CLI::App& app, Asked& asked) {
   data::PreprocessOptions& options = asked.options;
   app.description(
-      "Tokenizes JSON lines (plain, gzip or zstd) into PREFIX_<key>_document.bin and .idx, byte for byte as\n"
-      "Megatron's tools/preprocess_data.py does, whatever the number of workers. After a kill the same command\n"
-      "goes on.\n"
+      "Tokenizes JSON lines (plain, gzip or zstd) or rows of Parquet into PREFIX_<key>_document.bin and .idx, byte\n"
+      "for byte as Megatron's tools/preprocess_data.py does, whatever the number of workers. After a kill the same\n"
+      "command goes on.\n"
       "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
       "SentencePieceTokenizer\n"
       "      --tokenizer-model books.model --append-eod");
   app.add_option("--input", asked.inputs, "Files or patterns of files; one data set comes out")->required();
-  app.add_option("--json-keys", options.json_keys, "Keys of the texts; one data set each")
+  app.add_option("--json-keys", options.json_keys,
+                 "Keys, of Parquet columns, of the texts; one data set each")
       ->capture_default_str();
   app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")->required();
   app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");

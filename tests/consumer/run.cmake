@@ -22,4 +22,13 @@ if(EXISTS "${BUILD}/colonnade")
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "installed program: --version must end with 0; got ${code}")
   endif()
+  # The module that reads Parquet is found where it was installed.
+  if(EXISTS "${BUILD}/libcolonnade_parquet.so")
+    execute_process(COMMAND "${scratch}/prefix/bin/colonnade" preprocess --input "${SOURCE}/../vectors/parquet/snappy.parquet"
+      --json-keys numbers --output-prefix "${scratch}/rows" --tokenizer-type NullTokenizer --vocab-size 256
+      RESULT_VARIABLE code ERROR_VARIABLE text)
+    if(NOT code EQUAL 0 OR NOT text MATCHES "done: 200 documents")
+      message(FATAL_ERROR "installed program: it must read Parquet; got ${code} and\n${text}")
+    endif()
+  endif()
 endif()

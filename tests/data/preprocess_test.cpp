@@ -301,7 +301,7 @@ TEST_F(PreprocessTest, KeepsTheBeginningOfAGiganticLineAlone) {
   std::string text = "{\"text\": \"1\"}\n" + std::string(5'000'000, 'x') + "\n{\"text\": \"2\"}\n";
   for (const std::string& file : {text, gzip(text), text + std::string(300'000, 'y')}) {
     write(folder_ / "in.jsonl", file);
-    LineReader reader(folder_ / "in.jsonl", 1000, 100'000);
+    LineReader reader(folder_ / "in.jsonl", 1000, {.longest = 100'000});
     std::vector<LineChunk> chunks;
     std::size_t most = 0;
     for (LineChunk chunk; reader.next(chunk); chunks.push_back(chunk))
@@ -325,7 +325,7 @@ TEST_F(PreprocessTest, BeginsToReadWhereItIsTold) {
     std::string seen;
     for (LineChunk chunk; whole.next(chunk);) {
       seen += chunk.text;
-      LineReader rest(folder_ / "in.jsonl", 1000, 1000, chunk.end);
+      LineReader rest(folder_ / "in.jsonl", 1000, {.longest = 1000}, chunk.end);
       LineChunk after;
       EXPECT_EQ(rest.next(after), seen.size() < text.size());
       EXPECT_EQ(seen + after.text, text);
@@ -421,11 +421,6 @@ TEST_F(PreprocessTest, MeasuresNumbersOfWorkersAndWritesNothing) {
   ASSERT_EQ(rates.size(), 3U);
   for (const double rate : rates) EXPECT_GT(rate, 0.0);
   EXPECT_EQ(folder_.num_files(), 1U);
-}
-
-TEST_F(PreprocessTest, RefusesParquetWithTheWayOut) {
-  EXPECT_THAT(message_of<DataError>([&] { run("PAR1...."); }),
-              HasSubstr("got Parquet; write them with e.g."));
 }
 
 // Two long texts and eight threads: the tokenizer never has more than the limit.

@@ -198,6 +198,20 @@ TEST_F(ResumeTest, EndsWellAfterAKillAmongTheLastRenames) {
   }
 }
 
+// Its place is a row: rows before it are not read again, but for those of its row group.
+TEST_F(ResumeTest, GoesOnInParquetAfterAKillAtAnyPoint) {
+  options_.inputs = {vector_path("parquet/snappy.parquet"), vector_path("parquet/zstd_v2.parquet")};
+  options_.json_keys = {"numbers", "parts"};
+  const auto expected = undisturbed();
+  for (const int chunks : {1, 4, 9}) {
+    int kills = 0;
+    while (killed_after(chunks)) ++kills;
+    EXPECT_GT(kills, chunks < 9 ? 2 : 1);
+    EXPECT_TRUE(outputs_in(folder_ / "") == expected) << chunks;
+    for (const auto& [name, bytes] : expected) fs::remove(folder_ / name);
+  }
+}
+
 TEST_F(ResumeTest, RefusesASecondProcessAndFilesThatLostBytes) {
   int tried = 0;
   PreprocessEvents events;

@@ -64,12 +64,13 @@ void for_each_text(const dom::object& object, const std::string& key, Use&& use)
     if (field.key == key) value = field.value;
   if (!value)
     throw DataError(
-        fmt::format("every line must have the key '{}'; got none; name the right one with --json-keys", key));
+        fmt::format("must have the key '{}'; got none; name the right one with --json-keys", key));
   const auto use_string = [&](const dom::element& item) {
     std::string_view text;
     if (item.get(text) != simdjson::SUCCESS)
-      throw DataError(fmt::format(
-          "the key '{}' must be a string or a list of strings; got something else; mend the line", key));
+      throw DataError(
+          fmt::format("the key '{}' must be a string or a list of strings; got {}; mend or remove it", key,
+                      item.is_null() ? "null" : "something else"));
     use(text);
   };
   if (!value->is_array()) return use_string(*value);
@@ -162,7 +163,7 @@ EncodedChunk ChunkEncoder::encode(const std::string& file, const LineChunk& chun
     encoded.places.push_back(encoded.lines++);
   };
   const auto bad = [&](std::int64_t number, const std::string& why) {
-    std::string message = fmt::format("{} line {}: {}", file, number, why);
+    std::string message = fmt::format("{} {}: {}", file, chunk.name_of(number), why);
     if (!options_.skip_bad_lines) throw DataError(message + "; --on-error skip leaves such lines out");
     for (std::size_t i = 0; i < encoded.keys.size(); ++i) {
       encoded.keys[i].ids.resize(whole[i].first);
@@ -211,10 +212,10 @@ std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& in
   dom::parser parser;
   LineChunk chunk;
   for (const std::filesystem::path& input : inputs) {
-    const bool json = input.string().find(".jsonl") != std::string::npos;
-    LineReader reader(input, std::size_t{1} << 20);
+    const bool named = input.string().find(".jsonl") != std::string::npos;
+    LineReader reader(input, std::size_t{1} << 20, {.columns = {.names = {json_key}}});
     const auto use = [&](std::string_view line) {
-      if (!json) {
+      if (!named && !chunk.is_rows) {
         texts.emplace_back(line);
         return;
       }
@@ -222,7 +223,7 @@ std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& in
                     [&](std::string_view text) { texts.emplace_back(text); });
     };
     const auto bad = [&](std::int64_t number, const std::string& why) {
-      throw DataError(fmt::format("{} line {}: {}", input.string(), number, why));
+      throw DataError(fmt::format("{} {}: {}", input.string(), chunk.name_of(number), why));
     };
     while (reader.next(chunk)) for_each_line(chunk, std::numeric_limits<std::size_t>::max(), use, bad);
   }

@@ -27,6 +27,10 @@ using Clock = std::chrono::steady_clock;
 /// Bytes of text that are encoded at a time, by all workers; one line may be longer.
 constexpr std::int64_t kTextInFlight = 48LL << 20;
 
+LineLimits limits_of(const PreprocessOptions& options) {
+  return {.longest = static_cast<std::size_t>(options.longest_line), .columns = {.names = options.json_keys}};
+}
+
 class Pipeline {
  public:
   /// Without `output` and `journal` nothing is written, and it ends after `most` documents.
@@ -74,9 +78,9 @@ class Pipeline {
     for (;;) {
       if (reader_ == nullptr) {
         if (next_input_ == options_.inputs.size()) return false;
-        reader_ = std::make_unique<LineReader>(
-            options_.inputs[next_input_], static_cast<std::size_t>(options_.chunk_bytes),
-            static_cast<std::size_t>(options_.longest_line), std::exchange(start_, {}));
+        reader_ = std::make_unique<LineReader>(options_.inputs[next_input_],
+                                               static_cast<std::size_t>(options_.chunk_bytes),
+                                               limits_of(options_), std::exchange(start_, {}));
       }
       chunk.input = next_input_;
       if (reader_->next(chunk.lines)) {
@@ -217,8 +221,7 @@ std::int64_t lines_of(const PreprocessOptions& options, const std::function<bool
   std::int64_t lines = 0;
   LineChunk chunk;
   for (const fs::path& input : options.inputs) {
-    LineReader reader(input, static_cast<std::size_t>(options.chunk_bytes),
-                      static_cast<std::size_t>(options.longest_line));
+    LineReader reader(input, static_cast<std::size_t>(options.chunk_bytes), limits_of(options));
     while (reader.next(chunk)) {
       lines += count_lines(chunk);
       if (stop && stop())

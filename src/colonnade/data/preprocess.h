@@ -1,4 +1,4 @@
-// JSON lines to indexed data sets: what `colonnade preprocess` does.
+// JSON lines and rows of Parquet to indexed data sets: what `colonnade preprocess` does.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 namespace colonnade::data {
 
 struct PreprocessOptions {
-  std::vector<std::filesystem::path> inputs;  ///< .jsonl files, plain, gzip or zstd, one after the other
-  std::string output_prefix;                  ///< PREFIX_<key>_document.bin and .idx are written
+  std::vector<std::filesystem::path>
+      inputs;                 ///< JSON lines, plain, gzip or zstd, or Parquet; one after the other
+  std::string output_prefix;  ///< PREFIX_<key>_document.bin and .idx are written
   std::vector<std::string> json_keys{"text"};
   bool append_eod = false;  ///< the tokenizer's end of document behind each document that has tokens
   int workers = 1;          ///< threads; the bytes do not depend on it
@@ -40,15 +41,16 @@ struct PreprocessProgress {
 /// What a caller hears on the way, in the order of the input; empty functions hear nothing.
 struct PreprocessEvents {
   std::function<void(const PreprocessProgress&)> progress;  ///< at the start and after each chunk
-  std::function<void(const std::string&)> skipped;          ///< "FILE line N: why"
+  std::function<void(const std::string&)> skipped;          ///< "FILE line N: why", "FILE row N: why"
   std::function<void(const std::string&)> note;             ///< that it goes on, or begins anew
   std::function<bool()> stop;  ///< true: keep what there is and throw StopRequested
 };
 
 /// A document is one line: an object whose `json_keys` are strings (one sequence, or one of each sentence),
-/// or lists of strings (one sequence each). Texts without tokens give no sequence; a document without tokens
-/// stays as an empty one, as in Megatron. Empty lines are passed over. Memory: a few chunks per worker and at
-/// most 48 MB of text or one line, whatever the input's size.
+/// or lists of strings (one sequence each); or one row, whose columns are such. Texts without tokens give no
+/// sequence; a document without tokens stays as an empty one, as in Megatron. Empty lines are passed over.
+/// Memory: a few chunks per worker and at most 48 MB of text or one line, and of Parquet pages of at most 384
+/// MiB, whatever the input's size.
 ///
 /// What is written goes to temporary files, and PREFIX.resume says every few seconds how far they are whole.
 /// The same call goes on from there after a kill, and ends with the bytes of an undisturbed run; with other
@@ -66,7 +68,8 @@ std::vector<double> measure_preprocess(PreprocessOptions options, const Tokenize
                                        const std::vector<std::int64_t>& workers, std::int64_t documents);
 
 /// All texts of the inputs, for training a tokenizer: of .jsonl files (also .jsonl.gz, .jsonl.zst) the
-/// strings under `json_key`, of other files each line. Throws DataError as preprocess.
+/// strings under `json_key`, of Parquet those of the column, of other files each line. Throws DataError as
+/// preprocess.
 std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& inputs,
                                     const std::string& json_key);
 

@@ -100,8 +100,8 @@ class Reader {
     Piece piece;
     std::int64_t line = chunk.begin.line;
     if (chunk.too_long > 0)
-      throw DataError(fmt::format("{} line {}: a conversation must have at most {} bytes; got {}; cut it",
-                                  file_.string(), line, kLongest, chunk.too_long));
+      throw DataError(fmt::format("{} {}: a conversation must have at most {} bytes; got {}; cut it",
+                                  file_.string(), chunk.name_of(line), kLongest, chunk.too_long));
     for (std::size_t at = 0; at < chunk.text.size(); ++line) {
       const std::size_t end = std::min(chunk.text.find('\n', at), chunk.text.size());
       const std::string_view text = std::string_view(chunk.text).substr(at, end - at);
@@ -112,7 +112,7 @@ class Reader {
         piece.ids.insert(piece.ids.end(), ids.begin(), ids.end());
         piece.lengths.push_back(static_cast<std::int64_t>(ids.size()));
       } catch (const DataError& e) {
-        throw DataError(fmt::format("{} line {}: {}", file_.string(), line, e.what()));
+        throw DataError(fmt::format("{} {}: {}", file_.string(), chunk.name_of(line), e.what()));
       }
     }
     return piece;
@@ -181,7 +181,8 @@ void read_file_of(const fs::path& file, const Reader& reader, Written& written) 
     in_flight -= pieces.front().bytes;
     pieces.pop_front();
   };
-  LineReader lines(file, kChunk, kLongest);
+  const std::vector<std::string> members{"messages", "tools", "documents", "chat_template_kwargs"};
+  LineReader lines(file, kChunk, {.longest = kLongest, .columns = {.names = members, .texts_only = false}});
   for (LineChunk chunk; lines.next(chunk);) {
     const std::size_t bytes = chunk.text.size();
     while (!pieces.empty() && (pieces.size() >= workers || in_flight + bytes > kInFlight)) take();
@@ -205,7 +206,8 @@ std::vector<IntArray> read_all(const std::string& path, const Tokenizer& tokeniz
 
 bool is_chat_file(const fs::path& file) {
   const std::string name = file.filename().string();
-  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") || name.ends_with(".jsonl.zst");
+  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") || name.ends_with(".jsonl.zst") ||
+         name.ends_with(".parquet");
 }
 
 }  // namespace
@@ -228,7 +230,7 @@ std::vector<fs::path> chat_files(const std::string& path) {
   if (!fs::is_directory(path)) {
     if (!fs::is_regular_file(path))
       throw DataError(fmt::format(
-          "{}: with --sft data must be a file of chat messages, or a folder with .jsonl files; got none there; check "
+          "{}: with --sft data must be a file of chat messages, or a folder with .jsonl or .parquet files; got none there; check "
           "--data-path",
           path));
     return {path};
@@ -238,7 +240,8 @@ std::vector<fs::path> chat_files(const std::string& path) {
     if (entry.is_regular_file() && is_chat_file(entry.path())) files.push_back(entry.path());
   if (files.empty())
     throw DataError(fmt::format(
-        "{}: the folder must hold .jsonl, .jsonl.gz or .jsonl.zst files; got none; check --data-path", path));
+        "{}: the folder must hold .jsonl, .jsonl.gz, .jsonl.zst or .parquet files; got none; check --data-path",
+        path));
   std::ranges::sort(files);
   return files;
 }

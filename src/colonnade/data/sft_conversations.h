@@ -1,4 +1,4 @@
-// Conversations of jsonl files as token ids, each told whether it belongs to an answer.
+// Conversations of jsonl and Parquet files as token ids, each told whether it belongs to an answer.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ constexpr std::int64_t id_of(std::int64_t token) { return token & 0xffffffff; }
 /// lies over the border, and unknown characters over a border that are one token belong to what comes first.
 std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& tokenizer);
 
-/// The .jsonl files (also .jsonl.gz, .jsonl.zst) that `path` stands for: itself, or those in the folder in
-/// the order of their names. Throws DataError where there is none.
+/// The .jsonl (also .jsonl.gz, .jsonl.zst) and .parquet files that `path` stands for: itself, or those in the
+/// folder in the order of their names. Throws DataError where there is none.
 std::vector<std::filesystem::path> chat_files(const std::string& path);
 
-/// Sequences are conversations: the lines of chat_files(path), empty ones passed over, of at most 16 MB.
-/// Memory: ids are written into the cache piece by piece and mapped from there; without one they lie in
+/// Sequences are conversations: the lines or rows of chat_files(path), empty ones passed over, of at most 16
+/// MB. Memory: ids are written into the cache piece by piece and mapped from there; without one they lie in
 /// memory.
 class Conversations final : public TokenSource {
  public:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/parquet/reader.h"
 
 namespace colonnade::data {
 namespace {
@@ -39,9 +40,9 @@ class PlainReader final : public ByteReader {
       if (errno != EINTR) unreadable();
     }
   }
-  void skip(std::int64_t bytes) override {
-    if (::lseek(fd_, bytes, SEEK_CUR) < 0) unreadable();
-    file_bytes_ += bytes;
+  void go_to(const LinePosition& position) override {
+    if (::lseek(fd_, position.byte, SEEK_SET) < 0) unreadable();
+    file_bytes_ = position.byte;
   }
   [[nodiscard]] std::int64_t file_bytes() const override { return file_bytes_; }
   /// Back to the first byte.
@@ -154,7 +155,7 @@ class ZstdReader final : public ByteReader {
 
 }  // namespace
 
-std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path) {
+std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, const LineLimits& limits) {
   auto file = std::make_unique<PlainReader>(path);
   char magic[4] = {0, 0, 0, 0};
   const std::size_t got = file->read(magic, sizeof magic);
@@ -164,18 +165,19 @@ std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path) 
     return std::make_unique<GzipReader>(std::move(file));
   if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
     return std::make_unique<ZstdReader>(std::move(file));
-  if (got == 4 && std::memcmp(magic, "PAR1", 4) == 0)
-    throw DataError(fmt::format(
-        "{}: must be lines of JSON, plain, gzip or zstd; got Parquet; write them with e.g. python3 -c "
-        "\"import pandas; pandas.read_parquet('a.parquet').to_json('a.jsonl', orient='records', "
-        "lines=True)\"",
-        path.string()));
+  // PARE: with an encrypted footer.
+  if (got == 4 && (std::memcmp(magic, "PAR1", 4) == 0 || std::memcmp(magic, "PARE", 4) == 0)) {
+    if (limits.columns.names.empty())
+      throw DataError(
+          fmt::format("{}: must be lines of text; got Parquet; write them to a file", path.string()));
+    return parquet::open(path, limits.columns, limits.longest);
+  }
   return file;
 }
 
-void ByteReader::skip(std::int64_t bytes) {
+void ByteReader::go_to(const LinePosition& position) {
   std::vector<char> buffer(kPackedBuffer);
-  while (bytes > 0) {
+  for (std::int64_t bytes = position.byte; bytes > 0;) {
     const auto part = std::min(static_cast<std::size_t>(bytes), buffer.size());
     const std::size_t n = read(buffer.data(), part);
     if (n == 0) return;
@@ -183,10 +185,14 @@ void ByteReader::skip(std::int64_t bytes) {
   }
 }
 
-LineReader::LineReader(const std::filesystem::path& path, std::size_t target, std::size_t longest,
+std::string LineChunk::name_of(std::int64_t line) const {
+  return fmt::format("{} {}", is_rows ? "row" : "line", line);
+}
+
+LineReader::LineReader(const std::filesystem::path& path, std::size_t target, const LineLimits& limits,
                        LinePosition from)
-    : bytes_(ByteReader::open(path)), target_(target), longest_(longest), next_(from) {
-  if (from.byte > 0) bytes_->skip(from.byte);
+    : bytes_(ByteReader::open(path, limits)), target_(target), longest_(limits.longest), next_(from) {
+  if (from.byte > 0) bytes_->go_to(from);
 }
 
 /// Appends what is read at once; at_end_ when that is nothing.
@@ -242,6 +248,7 @@ bool LineReader::next(LineChunk& chunk) {
   }
   chunk.end = next_;
   chunk.file_bytes = bytes_->file_bytes();
+  chunk.is_rows = bytes_->is_rows();
   return next_.byte > chunk.begin.byte;
 }
 

@@ -1,0 +1,27 @@
+# The pinned Arrow and Parquet out of PyPI's pyarrow wheel, as the imported target col_arrow. The names of its libraries
+# end with the major version.
+set(COLONNADE_ARROW_VERSION 26.0.1)
+set(COLONNADE_ARROW_DIR "" CACHE PATH "The folder `pyarrow` of the wheel; empty: the project's .venv")
+if(NOT COLONNADE_ARROW_DIR)
+  file(GLOB found "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/pyarrow")
+  if(NOT found)
+    message(FATAL_ERROR "pyarrow: the wheel ${COLONNADE_ARROW_VERSION} must be installed; got no .venv with it; run `tools/setup.sh` "
+      "(Python 3.11 or newer), or configure with -DCOLONNADE_PARQUET=OFF")
+  endif()
+  list(GET found 0 COLONNADE_ARROW_DIR)
+endif()
+set(config "${COLONNADE_ARROW_DIR}/include/arrow/util/config.h")
+if(EXISTS "${config}")
+  file(STRINGS "${config}" version REGEX "define ARROW_VERSION_STRING \"${COLONNADE_ARROW_VERSION}\"")
+endif()
+if(NOT version)
+  message(FATAL_ERROR "pyarrow: version ${COLONNADE_ARROW_VERSION} is needed; got another in ${COLONNADE_ARROW_DIR}; run `tools/setup.sh`")
+endif()
+string(REGEX REPLACE "^([0-9]+)\\.([0-9]+)\\..*" "\\1;\\2" parts "${COLONNADE_ARROW_VERSION}")
+list(GET parts 0 major)
+list(GET parts 1 minor)
+math(EXPR soname "100 * ${major} + ${minor}")
+add_library(col_arrow INTERFACE)
+target_include_directories(col_arrow SYSTEM INTERFACE "${COLONNADE_ARROW_DIR}/include")
+target_link_libraries(col_arrow INTERFACE
+  "${COLONNADE_ARROW_DIR}/libparquet.so.${soname}" "${COLONNADE_ARROW_DIR}/libarrow.so.${soname}")

@@ -1,0 +1,277 @@
+// Rows of Parquet as preprocess and --sft read them: equal to the same rows as JSON lines, however they were
+// written; faults by row and column, files cut and flipped anywhere, bounded memory. The files are
+// tests/data/parquet_vectors.py's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+#include "colonnade/base/error.h"
+#include "colonnade/data/index_cache.h"
+#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/preprocess.h"
+#include "colonnade/data/sft_conversations.h"
+#include "colonnade/data/text_reader.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+fs::path vector(const std::string& name) { return vector_path("parquet/" + name); }
+
+class ParquetTest : public ::testing::Test {
+ protected:
+  ParquetTest() {
+    options_.output_prefix = folder_ / "out";
+    options_.json_keys = {"numbers", "parts"};
+    options_.append_eod = true;
+  }
+
+  /// The bytes of what comes out of the inputs, by name.
+  std::map<std::string, std::string> run(const std::vector<fs::path>& inputs, int workers = 2,
+                                         std::int64_t chunk = 1 << 20) {
+    options_.inputs = inputs;
+    options_.workers = workers;
+    options_.chunk_bytes = chunk;
+    skipped_.clear();
+    PreprocessEvents events;
+    events.skipped = [this](const std::string& why) { skipped_.push_back(why); };
+    progress_ = preprocess(options_, *tokenizer_, events);
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(folder_ / ""))
+      if (entry.path().filename().string().starts_with("out")) {
+        files[entry.path().filename().string()] = read_file(entry.path());
+        fs::remove(entry.path());
+      }
+    return files;
+  }
+  std::string fault(const fs::path& input, const std::vector<std::string>& keys) {
+    options_.json_keys = keys;
+    return message_of<DataError>([&] { run({input}); });
+  }
+  fs::path written(const std::string& bytes) {
+    const fs::path path = folder_ / "in.parquet";
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Tokenizer> tokenizer_ = make_tokenizer({.type = "NullTokenizer", .vocab_size = 256});
+  PreprocessOptions options_;
+  PreprocessProgress progress_;
+  std::vector<std::string> skipped_;
+};
+
+TEST_F(ParquetTest, GivesTheBytesOfTheSameRowsAsLinesHoweverTheyWereWritten) {
+  const auto expected = run({vector("rows.jsonl")});
+  ASSERT_EQ(expected.size(), 4U);
+  const std::vector<std::string> texts = read_texts({vector("rows.jsonl")}, "text");
+  ASSERT_EQ(texts.size(), 200U);
+  for (const char* name : {"snappy", "zstd_v2", "gzip_large", "none_small_pages", "brotli_delta",
+                           "lz4_dictionary", "required"}) {
+    const fs::path file = vector(std::string(name) + ".parquet");
+    for (const int workers : {1, 2, 4}) EXPECT_TRUE(run({file}, workers, 300) == expected) << name << workers;
+    EXPECT_TRUE(run({file}) == expected) << name;
+    EXPECT_EQ(progress_.documents, 200);
+    EXPECT_EQ(progress_.file_bytes, static_cast<std::int64_t>(fs::file_size(file)));
+    if (std::string(name) != "required") {
+      EXPECT_TRUE(read_texts({file}, "text") == texts) << name;
+    }
+  }
+  options_.partitions = 3;
+  options_.keep_sequential = true;
+  const auto parted = run({vector("rows.jsonl")});
+  EXPECT_TRUE(run({vector("snappy.parquet")}) == parted);
+}
+
+TEST_F(ParquetTest, MixesWithOtherInputs) {
+  const auto expected = run({vector("rows.jsonl"), vector("rows.jsonl")});
+  EXPECT_TRUE(run({vector("snappy.parquet"), vector("no_rows.parquet"), vector("rows.jsonl")}, 2, 200) ==
+              expected);
+}
+
+TEST_F(ParquetTest, AReaderGoesOnFromTheBeginningOfAnyChunk) {
+  for (const char* name : {"snappy.parquet", "none_small_pages.parquet"}) {
+    const LineLimits limits{.columns = {.names = {"text", "parts"}}};
+    LineReader whole(vector(name), 5, limits);
+    std::vector<LineChunk> chunks;
+    for (LineChunk chunk; whole.next(chunk);) chunks.push_back(chunk);
+    ASSERT_GT(chunks.size(), 100U);
+    for (std::size_t i = 0; i + 1 < chunks.size(); i += 7) {
+      LineReader rest(vector(name), 5, limits, chunks[i].end);
+      LineChunk chunk;
+      ASSERT_TRUE(rest.next(chunk));
+      EXPECT_EQ(chunk.text, chunks[i + 1].text) << name << i;
+      EXPECT_EQ(chunk.begin.line, chunks[i + 1].begin.line);
+    }
+    LineChunk none;
+    EXPECT_FALSE(LineReader(vector(name), 5, limits, chunks.back().end).next(none));
+  }
+}
+
+TEST_F(ParquetTest, RowsWithoutATextAreToldAndSkippedByTheirNumber) {
+  EXPECT_THAT(
+      fault(vector("nulls.parquet"), {"numbers"}),
+      HasSubstr("nulls.parquet row 2: the key 'numbers' must be a string or a list of strings; got null"));
+  options_.skip_bad_lines = true;
+  options_.json_keys = {"numbers"};
+  run({vector("nulls.parquet")});
+  EXPECT_THAT(skipped_, ElementsAre(HasSubstr("row 2: "), HasSubstr("row 4: ")));
+  EXPECT_EQ(progress_.documents, 4);
+  options_.json_keys = {"numbers", "parts"};
+  run({vector("nulls.parquet")}, 1, 1);
+  EXPECT_THAT(skipped_, ElementsAre(HasSubstr("row 2: "), HasSubstr("row 3: "), HasSubstr("row 4: "),
+                                    HasSubstr("row 5: ")));
+  options_.json_keys = {"numbers"};
+  run({vector("not_utf8.parquet")});
+  EXPECT_THAT(skipped_, ElementsAre(AllOf(HasSubstr("row 2: "), HasSubstr("bytes that are not UTF-8"))));
+  options_.json_keys = {"numbers", "titles"};
+  options_.skip_bad_lines = false;
+  EXPECT_THAT(message_of<DataError>([&] { run({vector("snappy.parquet")}); }),
+              HasSubstr("snappy.parquet row 1: must have the key 'titles'"));
+}
+
+TEST_F(ParquetTest, ColumnsThatHoldNoTextAreNamedWithTheirType) {
+  options_.skip_bad_lines = true;  // a file, not a row
+  for (const auto& [column, type] :
+       std::map<std::string, std::string>{{"whole", "INT64"},
+                                          {"bytes", "BYTE_ARRAY"},
+                                          {"time", "Timestamp"},
+                                          {"record", "struct"},
+                                          {"deep", "List"},
+                                          {"wholes", "INT64 in 'wholes.list.element'"},
+                                          {"pairs", "Map"},
+                                          {"decimal", "Decimal"}})
+    EXPECT_THAT(
+        fault(vector("types.parquet"), {column}),
+        AllOf(HasSubstr("types.parquet: the column '" + column + "' must be a string or a list of strings"),
+              HasSubstr(type)));
+  EXPECT_THAT(fault(vector("types.parquet"), {"text"}),
+              HasSubstr("must have a column 'text'; got whole, bytes, time, record"));
+  LineChunk chunk;
+  EXPECT_THAT(message_of<DataError>([&] { LineReader(vector("snappy.parquet"), 5).next(chunk); }),
+              HasSubstr("must be lines of text; got Parquet"));
+}
+
+/// Reads all rows. Whether the file could be read; a broken one must throw DataError.
+bool can_read(const fs::path& path) {
+  try {
+    LineReader lines(path, 1 << 16, {.longest = 1 << 20, .columns = {.names = {"numbers", "text", "parts"}}});
+    std::int64_t seen = 0;
+    for (LineChunk chunk; lines.next(chunk);) seen += chunk.end.line - chunk.begin.line;
+    EXPECT_GE(seen, 0);
+    return true;
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(path.string() + ": "));
+    return false;
+  }
+}
+
+TEST_F(ParquetTest, FilesCutAnywhereAreRefused) {
+  const std::string bytes = read_file(vector("checked.parquet"));
+  EXPECT_TRUE(can_read(written(bytes)));
+  for (std::size_t size = 4; size < bytes.size(); ++size)
+    EXPECT_FALSE(can_read(written(bytes.substr(0, size)))) << size;
+  // The middle is gone, the footer is there.
+  for (std::size_t begin = 4; begin < bytes.size() / 2; begin += 97)
+    EXPECT_FALSE(can_read(written(bytes.substr(0, begin) + bytes.substr(begin + 60)))) << begin;
+}
+
+// With checksums a flipped bit of a page is seen; without, other text may come out, but nothing worse.
+TEST_F(ParquetTest, FlippedBitsGiveAnErrorOrOtherRows) {
+  for (const char* name : {"checked.parquet", "unchecked.parquet"}) {
+    const std::string bytes = read_file(vector(name));
+    int refused = 0;
+    for (std::size_t i = 4; i < bytes.size(); ++i) {
+      std::string flipped = bytes;
+      flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 8)));
+      if (!can_read(written(flipped))) ++refused;
+    }
+    EXPECT_GT(refused, 300) << name;
+  }
+}
+
+/// What a process of its own had in memory at most, in MB, more than before act().
+template <typename Act>
+std::int64_t peak_of(Act&& act) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto peak = [] {
+      struct rusage usage {};
+      ::getrusage(RUSAGE_SELF, &usage);
+      return static_cast<std::int64_t>(usage.ru_maxrss) >> 10;
+    };
+    const std::int64_t before = peak();
+    act();
+    const std::int64_t more = peak() - before;
+    ::_exit(::write(ends[1], &more, sizeof more) == sizeof more ? 0 : 1);
+  }
+  std::int64_t more = 0;
+  ::close(ends[1]);
+  EXPECT_EQ(::read(ends[0], &more, sizeof more), static_cast<ssize_t>(sizeof more));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return more;
+}
+
+// 500 rows of a megabyte in 500 bytes of file.
+TEST_F(ParquetTest, RowsThatAreTooLongTakeNoMemory) {
+  options_.skip_bad_lines = true;
+  options_.json_keys = {"numbers"};
+  options_.longest_line = 1 << 16;
+  const std::int64_t peak = peak_of([&] {
+    run({vector("repeated_megabyte.parquet")});
+    if (progress_.documents != 1 || progress_.skipped != 500) ::_exit(1);
+  });
+  EXPECT_LT(peak, 150);
+  run({vector("repeated_megabyte.parquet")});
+  EXPECT_THAT(skipped_.front(), HasSubstr("row 1: must be at most 65536 bytes; got 1048590;"));
+}
+
+TEST_F(ParquetTest, PagesThatNeedTooMuchMemoryAreRefused) {
+  EXPECT_THAT(fault(vector("page_of_400_mb.parquet"), {"numbers"}),
+              HasSubstr("page_of_400_mb.parquet: pages of the columns must fit 384 MiB of memory"));
+}
+
+TEST_F(ParquetTest, ChatMessagesAreThoseOfTheSameLines) {
+  fs::create_directory(folder_ / "tok");
+  fs::copy_file(vector_path("tokenizers/qwen2_bpe.json"), folder_ / "tok/tokenizer.json");
+  const auto tokenizer = make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / "tok"});
+  const chat::ChatTemplate chats("all", R"({% for m in messages %}{{ m.role + ': ' + m.content }}
+{{ m.get('score', 'none') }} {{ m.seen }} {{ m.count }} {{ m.get('tags', 'none') }}
+{% generation %}{{ m.content }}{% endgeneration %}{% endfor %})",
+                                 {});
+  const auto read = [&](const char* name) {
+    return Conversations(vector(name).string(), *tokenizer, chats, IndexCache({}), "x");
+  };
+  const Conversations lines = read("chat.jsonl"), rows = read("chat.parquet");
+  ASSERT_EQ(rows.num_sequences(), 40);
+  ASSERT_EQ(lines.num_sequences(), 40);
+  for (std::int64_t i = 0; i < 40; ++i) {
+    ASSERT_EQ(rows.length(i), lines.length(i)) << i;
+    std::vector<std::int64_t> a(static_cast<std::size_t>(lines.length(i))), b(a.size());
+    lines.tokens(i, 0, a);
+    rows.tokens(i, 0, b);
+    EXPECT_EQ(a, b) << i;
+  }
+  EXPECT_THAT(message_of<DataError>([&] { read("types.parquet"); }),
+              HasSubstr("must have a column 'messages'"));
+  fs::create_directory(folder_ / "chats");
+  fs::copy_file(vector("chat.parquet"), folder_ / "chats/a.parquet");
+  EXPECT_EQ(chat_files(folder_ / "chats").size(), 1U);
+}
+
+}  // namespace
+}  // namespace colonnade::data
