@@ -9,8 +9,8 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/preprocess.h"
 #include "colonnade/data/tokenizers/train_byte_bpe.h"
+#include "colonnade/data/training_texts.h"
 #include "flags.h"
 #include "tokenizer_chat.h"
 #include "tokenizer_flags.h"
@@ -61,6 +61,10 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("--json-key", flags.key, "Key of the text in .jsonl files")->capture_default_str();
   app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")
       ->capture_default_str();
+  app.add_option("--input-sentence-size", training.most_lines,
+                 "bpe and unigram: lines that are held in memory; more are drawn from (0: all)")
+      ->check(within(0, 1'000'000'000))
+      ->capture_default_str();
   app.add_flag("--no-byte-fallback", flags.no_bytes,
                "Characters without a piece become <unk> instead of bytes");
 }
@@ -99,9 +103,14 @@ int train(const Arguments& arguments) {
   if (flags.training.model_type == "byte-bpe") return train_bytes(flags);
   require_writable("--output-prefix", flags.prefix + ".model");
   flags.training.byte_fallback = !flags.no_bytes;
-  const std::string model =
+  const data::TrainedSentencePiece trained =
       data::train_sentencepiece(data::read_texts(flags.inputs, flags.key), flags.training);
-  write_file_atomically(flags.prefix + ".model", model);
+  write_file_atomically(flags.prefix + ".model", trained.model);
+  if (trained.left_out > 0)
+    log::info("{} lines of more than 1 MB were not used; break them to use them", trained.left_out);
+  if (const std::int64_t usable = trained.lines - trained.left_out, most = flags.training.most_lines;
+      most > 0 && usable > most)
+    log::info("trained on {} of {} lines, drawn at random; --input-sentence-size 0 uses all", most, usable);
   log::info("wrote {}.model with {} pieces", flags.prefix, flags.training.vocab_size);
   return kExitDone;
 }

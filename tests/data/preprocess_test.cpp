@@ -471,12 +471,5 @@ TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {
   }
 }
 
-TEST_F(PreprocessTest, TextsOfATokenizersTrainingComeFromBothKindsOfFiles) {
-  write(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
-  write(folder_ / "b.txt", "three\nfour\n");
-  EXPECT_EQ(read_texts({folder_ / "a.jsonl", folder_ / "b.txt"}, "text"),
-            (std::vector<std::string>{"one", "two", "three", "four"}));
-}
-
 }  // namespace
 }  // namespace colonnade::data

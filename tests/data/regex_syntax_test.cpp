@@ -156,6 +156,17 @@ TEST(RegexSyntax, PosixClassesAndWordBorders) {
   EXPECT_THAT(parts("b\\B", "abb b"), ElementsAre("-a", "b", "-b b"));
 }
 
+TEST(RegexSyntax, RaisedDigitsAndFractionsOfLatin1AreInWordsOutsideOfClasses) {
+  const std::string half = "\xC2\xBD", two = "\xC2\xB2", dot = "\xC2\xB7", four = "\xE2\x81\xB4";
+  EXPECT_THAT(parts("a\\B", "a" + half + "a" + two + "a" + dot + "a" + four),
+              ElementsAre("a", "-" + half, "a", "-" + two + "a" + dot + "a" + four));
+  EXPECT_THAT(parts("\\b", "a" + two), ElementsAre("", "-a" + two, ""));
+  EXPECT_THAT(parts("\\w+", "a" + two + four), ElementsAre("a" + two, "-" + four));
+  EXPECT_THAT(parts("\\W+", two + four), ElementsAre("-" + two, four));
+  EXPECT_THAT(parts("[\\w]+", "a" + two), ElementsAre("a", "-" + two));
+  EXPECT_THAT(parts("[^\\w]+", "a" + two), ElementsAre("-a", two));
+}
+
 TEST(RegexSyntax, KnowsWhatMayBeEmpty) {
   for (const char* regex : {"a*", "a?", "a{0,2}", "(?=a)", "^", "$", "a|", "(?:a*|b)c?", "(?i:a?)"})
     EXPECT_TRUE(Regex(regex, "w").may_be_empty()) << regex;

@@ -103,8 +103,11 @@ TEST(Tokenizer, TrainsModelsThatGiveEveryTextBackAndAreAlwaysTheSame) {
   for (std::string line; std::getline(in, line);) texts.push_back(nlohmann::json::parse(line)["text"]);
   const TempFolder folder;
   for (const char* type : {"bpe", "unigram"}) {
-    const std::string model = train_sentencepiece(texts, {.model_type = type, .vocab_size = 420});
-    EXPECT_TRUE(model == train_sentencepiece(texts, {.model_type = type, .vocab_size = 420})) << type;
+    const std::string model =
+        train_sentencepiece(one_by_one(texts), {.model_type = type, .vocab_size = 420}).model;
+    EXPECT_TRUE(model ==
+                train_sentencepiece(one_by_one(texts), {.model_type = type, .vocab_size = 420}).model)
+        << type;
     std::ofstream(folder / "m.model", std::ios::binary) << model;
     const auto tokenizer = make_tokenizer({.type = "SentencePieceTokenizer", .model = folder / "m.model"});
     EXPECT_EQ(tokenizer->vocab_size(), 420);
@@ -113,7 +116,35 @@ TEST(Tokenizer, TrainsModelsThatGiveEveryTextBackAndAreAlwaysTheSame) {
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << type;
     EXPECT_LT(tokenizer->encode(texts[0]).size(), texts[0].size() / 2);
   }
-  EXPECT_THROW((void)train_sentencepiece({"a"}, {.vocab_size = 4000}), DataError);
+  EXPECT_THROW((void)train_sentencepiece(one_by_one({"a"}), {.vocab_size = 4000}), DataError);
+}
+
+TEST(Tokenizer, TrainsOnAsManyLinesAsItMayHold) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < 1000; ++i) lines.push_back(i % 2 == 0 ? "even ways are smooth" : "odd ones never");
+  const auto pieces = [](const TrainedSentencePiece& trained) {
+    const TempFolder folder;
+    std::ofstream(folder / "m.model", std::ios::binary) << trained.model;
+    const auto tokenizer = make_tokenizer({.type = "SentencePieceTokenizer", .model = folder / "m.model"});
+    std::vector<std::string> all;
+    for (std::int32_t id = 0; id < tokenizer->vocab_size(); ++id) all.push_back(tokenizer->piece_of(id));
+    return all;
+  };
+  SentencePieceTraining training{.vocab_size = 300};
+  const TrainedSentencePiece whole = train_sentencepiece(one_by_one(lines), training);
+  training.most_lines = 0;
+  EXPECT_EQ(pieces(train_sentencepiece(one_by_one(lines), training)), pieces(whole));
+  training.most_lines = 200;
+  const TrainedSentencePiece part = train_sentencepiece(one_by_one(lines), training);
+  EXPECT_TRUE(part.model == train_sentencepiece(one_by_one(lines), training).model);
+  EXPECT_THAT(pieces(part), ::testing::IsSupersetOf({"\u2581even", "\u2581never"}))
+      << "from the whole of the lines";
+  lines.insert(lines.begin() + 1, std::string(1'000'001, 'x') + "\n\n");
+  const TrainedSentencePiece marked = train_sentencepiece(one_by_one(lines), training);
+  EXPECT_EQ(marked.lines, 1001);
+  EXPECT_EQ(marked.left_out, 1);
+  training.most_lines = 100;
+  EXPECT_THROW((void)train_sentencepiece(one_by_one(lines), training), ConfigError);
 }
 
 }  // namespace

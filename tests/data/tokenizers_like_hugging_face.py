@@ -135,7 +135,7 @@ ASSIGNED = [c for c in range(0x110000) if unicodedata.category(chr(c)) not in ("
 ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 PIECES = ["'s", "'S", "'ll", "'RE", "'ſ", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u180e", "\u200b", "ab", "abc", "day", "Day", "<sep>", "<s>", "</s>",
           "É e", "É", "e\u0301", "[SEP]", "<|endoftext|>", "<extra_id_0>", "ﬀ", "İ", "ς", "½", "²", "１２", "123456", "中文", "カタカナ", "ー・",
-          "한국어", "\u1100\u1161", "हिन्दी", "🇩🇪🇫🇷", "👩‍👩‍👧", "\u0000", "\u007f", "\ufffd", "\ufeff", "...", "//", "/\n", "don't", "HTTPServer", "iPhone", "ǅ", "ʰ"]
+          "한국어", "\u1100\u1161", "हिन्दी", "🇩🇪🇫🇷", "👩‍👩‍👧", "\u0000", "\u007f", "\ufffd", "\ufeff", "...", "//", "/\n", "don't", "HTTPServer", "iPhone", "ǅ", "ʰ", "ab²", "day½"]
 
 
 def random_text(rng, known_only):

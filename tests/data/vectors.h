@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "colonnade/base/files.h"
+#include "colonnade/data/training_texts.h"
 
 namespace colonnade::data {
 
@@ -71,6 +72,14 @@ class TempFolder {
  private:
   std::filesystem::path path_;
 };
+
+/// Texts for a training, one after the other.
+inline NextText one_by_one(std::vector<std::string> texts) {
+  return [texts = std::move(texts), at = std::size_t{0}]() mutable -> std::optional<std::string_view> {
+    if (at == texts.size()) return std::nullopt;
+    return texts[at++];
+  };
+}
 
 /// What an expression throws, as text; "" when it throws no E.
 template <typename E, typename F>

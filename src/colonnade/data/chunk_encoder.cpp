@@ -1,4 +1,4 @@
-// See chunk_encoder.h, and read_texts of preprocess.h.
+// See chunk_encoder.h and training_texts.h.
 #include "colonnade/data/chunk_encoder.h"
 
 #include <simdjson.h>
@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/punkt.h"
+#include "colonnade/data/training_texts.h"
 
 namespace colonnade::data {
 namespace {
@@ -25,13 +26,13 @@ std::string shown(std::string_view line) {
 }
 
 /// Calls use(line) for every line of a chunk that is not blank, and bad(number, why) when that throws or the
-/// line is longer than `longest`.
+/// line is longer than `longest`; then `way_out` ends the message.
 template <typename Use, typename Bad>
-void for_each_line(const LineChunk& chunk, std::size_t longest, Use&& use, Bad&& bad) {
+void for_each_line(const LineChunk& chunk, std::size_t longest, Use&& use, Bad&& bad,
+                   std::string_view way_out = "split the document or raise --max-document-mb") {
   std::int64_t number = chunk.begin.line;
   const auto too_long = [&](std::int64_t size) {
-    bad(number, fmt::format("must be at most {} bytes; got {}; split the document or raise --max-document-mb",
-                            longest, size));
+    bad(number, fmt::format("must be at most {} bytes; got {}; {}", longest, size, way_out));
   };
   if (chunk.too_long > 0) return too_long(chunk.too_long);
   const std::string_view text = chunk.text;
@@ -206,28 +207,63 @@ std::int64_t count_lines(const LineChunk& chunk) {
   return lines;
 }
 
-std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& inputs,
-                                    const std::string& json_key) {
-  std::vector<std::string> texts;
-  dom::parser parser;
-  LineChunk chunk;
-  for (const std::filesystem::path& input : inputs) {
-    const bool named = input.string().find(".jsonl") != std::string::npos;
-    LineReader reader(input, std::size_t{1} << 20, {.columns = {.names = {json_key}}});
+namespace {
+
+constexpr std::size_t kLongestTrainingLine = std::size_t{1} << 28;
+
+class TrainingTexts {
+ public:
+  TrainingTexts(std::vector<std::filesystem::path> inputs, std::string json_key)
+      : inputs_(std::move(inputs)), json_key_(std::move(json_key)) {}
+
+  std::optional<std::string_view> next() {
+    for (; at_ == texts_.size(); read_chunk())
+      if (reader_ == nullptr && input_ == inputs_.size()) return std::nullopt;
+    return texts_[at_++];
+  }
+
+ private:
+  /// Texts of the next chunk, of which there may be none.
+  void read_chunk() {
+    texts_.clear();
+    at_ = 0;
+    const std::filesystem::path& input = inputs_[input_];
+    if (reader_ == nullptr)
+      reader_ = std::make_unique<LineReader>(
+          input, std::size_t{1} << 20,
+          LineLimits{.longest = kLongestTrainingLine, .columns = {.names = {json_key_}}});
+    if (!reader_->next(chunk_)) {
+      reader_.reset();
+      ++input_;
+      return;
+    }
+    const bool json = chunk_.is_rows || input.string().find(".jsonl") != std::string::npos;
+    const auto keep = [&](std::string_view text) { texts_.emplace_back(text); };
     const auto use = [&](std::string_view line) {
-      if (!named && !chunk.is_rows) {
-        texts.emplace_back(line);
-        return;
-      }
-      for_each_text(parse_line(parser, line, chunk.text), json_key,
-                    [&](std::string_view text) { texts.emplace_back(text); });
+      if (!json) return keep(line);
+      for_each_text(parse_line(parser_, line, chunk_.text), json_key_, keep);
     };
     const auto bad = [&](std::int64_t number, const std::string& why) {
       throw DataError(fmt::format("{} {}: {}", input.string(), chunk.name_of(number), why));
     };
-    while (reader.next(chunk)) for_each_line(chunk, std::numeric_limits<std::size_t>::max(), use, bad);
+    for_each_line(chunk_, kLongestTrainingLine, use, bad, "break it into lines");
   }
-  return texts;
+
+  std::vector<std::filesystem::path> inputs_;
+  std::string json_key_;
+  std::size_t input_ = 0;
+  std::unique_ptr<LineReader> reader_;
+  LineChunk chunk_;
+  dom::parser parser_;
+  std::vector<std::string> texts_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+NextText read_texts(const std::vector<std::filesystem::path>& inputs, const std::string& json_key) {
+  const auto texts = std::make_shared<TrainingTexts>(inputs, json_key);
+  return [texts] { return texts->next(); };
 }
 
 }  // namespace colonnade::data

@@ -67,10 +67,4 @@ PreprocessProgress preprocess(const PreprocessOptions& options, const Tokenizer&
 std::vector<double> measure_preprocess(PreprocessOptions options, const Tokenizer& tokenizer,
                                        const std::vector<std::int64_t>& workers, std::int64_t documents);
 
-/// All texts of the inputs, for training a tokenizer: of .jsonl files (also .jsonl.gz, .jsonl.zst) the
-/// strings under `json_key`, of Parquet those of the column, of other files each line. Throws DataError as
-/// preprocess.
-std::vector<std::string> read_texts(const std::vector<std::filesystem::path>& inputs,
-                                    const std::string& json_key);
-
 }  // namespace colonnade::data

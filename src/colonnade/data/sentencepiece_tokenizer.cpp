@@ -4,6 +4,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <exception>
 #include <filesystem>
 #include <unordered_map>
 
@@ -88,31 +89,55 @@ class SentencePiece final : public Tokenizer {
   std::optional<Unigram> unigram_;
 };
 
-/// Gives the trainer one line after the other.
+constexpr std::size_t kLongestLine = 1'000'000;
+
+/// Gives the trainer one line after the other, without empty ones. What reading throws is kept, for the
+/// library is not made for it.
 class Lines final : public sentencepiece::SentenceIterator {
  public:
-  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
-  [[nodiscard]] bool done() const override { return at_ == lines_.size(); }
-  void Next() override { ++at_; }
-  [[nodiscard]] const std::string& value() const override { return lines_[at_]; }
+  explicit Lines(const NextText& next) : next_(next) { Lines::Next(); }
+  [[nodiscard]] bool done() const override { return done_; }
+  [[nodiscard]] const std::string& value() const override { return line_; }
   [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  const std::vector<std::string>& lines_;
-  std::size_t at_ = 0;
-};
-
-std::vector<std::string> split_lines(const std::vector<std::string>& texts) {
-  std::vector<std::string> lines;
-  for (const std::string& text : texts) {
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      if (end > at) lines.push_back(text.substr(at, end - at));
-      at = end + 1;
+  void Next() override {
+    try {
+      done_ = !read_line();
+    } catch (...) {
+      error_ = std::current_exception();
+      done_ = true;
     }
   }
-  return lines;
-}
+
+  void rethrow() const {
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] std::int64_t too_long() const { return too_long_; }
+
+ private:
+  bool read_line() {
+    do {
+      while (rest_.empty()) {
+        const auto text = next_();
+        if (!text) return false;
+        rest_ = *text;
+      }
+      const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+      line_ = rest_.substr(0, end);
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    } while (line_.empty());
+    ++count_;
+    too_long_ += line_.size() > kLongestLine ? 1 : 0;
+    return true;
+  }
+
+  const NextText& next_;
+  std::string_view rest_;  ///< of the text
+  std::string line_;
+  std::int64_t count_ = 0, too_long_ = 0;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
 
 }  // namespace
 
@@ -123,13 +148,16 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path) {
                                                                 : fs::path(path));
 }
 
-std::string train_sentencepiece(const std::vector<std::string>& texts,
-                                const SentencePieceTraining& training) {
+TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePieceTraining& training) {
   if (training.model_type != "bpe" && training.model_type != "unigram")
     throw ConfigError(fmt::format("--model-type: must be bpe, unigram or byte-bpe; got '{}'; choose one",
                                   training.model_type));
-  const std::vector<std::string> lines = split_lines(texts);
-  Lines iterator(lines);
+  if (training.most_lines > 0 && training.most_lines <= 100)
+    throw ConfigError(
+        fmt::format("--input-sentence-size: must be 0 or more than 100; got {}; raise it, or give 0 for all "
+                    "lines",
+                    training.most_lines));
+  Lines lines(next);
   // A fixed number of threads: the sums of the unigram trainer depend on it.
   const std::unordered_map<std::string, std::string> settings{
       {"model_type", training.model_type},
@@ -140,17 +168,22 @@ std::string train_sentencepiece(const std::vector<std::string>& texts,
       {"remove_extra_whitespaces", "false"},
       {"split_digits", "true"},
       {"allow_whitespace_only_pieces", "true"},
-      {"max_sentence_length", "1000000"},
+      {"input_sentence_size", std::to_string(training.most_lines)},
+      {"shuffle_input_sentence", "true"},
+      {"max_sentence_length", std::to_string(kLongestLine)},
       {"num_threads", "4"},
       {"minloglevel", "2"}};
-  std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
+  TrainedSentencePiece trained;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &trained.model);
+  lines.rethrow();
   if (!status.ok())
     throw DataError(fmt::format(
         "tokenizer: {} lines of text must be enough for {} pieces; got '{}'; lower --vocab-size or add "
         "text",
-        lines.size(), training.vocab_size, status.message()));
-  return model;
+        lines.count(), training.vocab_size, status.message()));
+  trained.lines = lines.count();
+  trained.left_out = lines.too_long();
+  return trained;
 }
 
 }  // namespace colonnade::data

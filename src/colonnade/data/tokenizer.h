@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/data/training_texts.h"
+
 namespace colonnade::data {
 
 /// Ids with a meaning of their own; -1: the tokenizer has none.
@@ -92,11 +94,19 @@ struct SentencePieceTraining {
   std::int64_t vocab_size = 0;
   bool byte_fallback = true;  ///< unknown characters become bytes, so that every text comes back
   double character_coverage = 0.9995;
+  std::int64_t most_lines = 10'000'000;  ///< input_sentence_size; 0: no limit
 };
 
-/// Trains a SentencePiece model on `texts` and returns the bytes of its .model file. The same texts and
-/// settings give the same bytes on every machine. Prints nothing. Throws DataError when the text is too
-/// small for the vocabulary.
-std::string train_sentencepiece(const std::vector<std::string>& texts, const SentencePieceTraining& training);
+struct TrainedSentencePiece {
+  std::string model;          ///< the bytes of a .model file
+  std::int64_t lines = 0;     ///< of all texts, without empty ones
+  std::int64_t left_out = 0;  ///< of these, lines of more than 1,000,000 bytes, which are not used
+};
+
+/// Trains a SentencePiece model on the lines of all texts. The library holds the lines it trains on: all of
+/// them, or of more than `most_lines` as many, drawn by a fixed seed. The same texts and settings give the
+/// same bytes on every machine. Prints nothing. Throws DataError when the text is too small for the
+/// vocabulary, ConfigError for a limit from 1 to 100.
+TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePieceTraining& training);
 
 }  // namespace colonnade::data

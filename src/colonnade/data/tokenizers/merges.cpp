@@ -24,6 +24,7 @@ std::uint64_t key_of(std::int32_t left, std::int32_t right) {
 Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
   slots_.resize(std::bit_ceil(merges.size() * 2 + 2));
   shift_ = 64 - std::countr_zero(slots_.size());
+  there_.resize((slots_.size() * 8 + 63) / 64);
   small_.resize(std::size_t{kSmall} * kSmall);
   for (const Merge& merge : merges) {
     const std::uint64_t key = key_of(merge.left, merge.right);
@@ -34,6 +35,8 @@ Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
             fmt::format("{}: a pair must be merged once; got {} and {} for the ids {} and {}; mend the file",
                         where, slots_[slot].found.rank, merge.rank, merge.left, merge.right));
     slots_[slot] = {key, {merge.rank, merge.merged}};
+    const std::uint64_t bit = key * 0x9E3779B97F4A7C15ULL >> (shift_ - 3);
+    there_[bit / 64] |= std::uint64_t{1} << (bit % 64);
     if (merge.left < kSmall && merge.right < kSmall)
       small_[small_place(merge.left, merge.right)] = slots_[slot].found;
   }
@@ -42,7 +45,9 @@ Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
 Merges::Found Merges::find_large(std::int32_t left, std::int32_t right) const {
   if (slots_.empty()) return {};
   const std::uint64_t key = key_of(left, right);
-  std::size_t slot = key * 0x9E3779B97F4A7C15ULL >> shift_;
+  const std::uint64_t hash = key * 0x9E3779B97F4A7C15ULL, bit = hash >> (shift_ - 3);
+  if ((there_[bit / 64] >> (bit % 64) & 1) == 0) return {};
+  std::size_t slot = hash >> shift_;
   for (; slots_[slot].found.rank != kNone; slot = (slot + 1) & (slots_.size() - 1))
     if (slots_[slot].key == key) return slots_[slot].found;
   return {};

@@ -50,6 +50,9 @@ class Merges {
 
   std::vector<Slot> slots_;
   int shift_ = 64;
+  /// Bits, eight for each slot, that are set where a pair's hash leads: most pairs are not merged, and a
+  /// clear bit says so without a look into the slots, which are too many for the nearest caches.
+  std::vector<std::uint64_t> there_;
   std::vector<Found> small_;  ///< pairs of ids below kSmall, most of which are single bytes or characters
   static constexpr std::int32_t kSmall = 288;
 };

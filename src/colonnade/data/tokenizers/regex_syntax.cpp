@@ -17,7 +17,10 @@ constexpr int kMostRepeats = 10'000;
 
 constexpr const char* kSpace =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";  // of a class
+/// Outside of classes Oniguruma looks Latin-1 up in a table of its own, where raised digits and fractions
+/// are.
+constexpr const char* kLoneWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 constexpr std::string_view kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc",
                                             "Me", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps",
@@ -309,7 +312,7 @@ class Reader {
     if (any_case_) refuse(fmt::format("\\{} in any case", peek(1)));
     const char* beside = is_one ? "!" : "=";
     const char* apart = is_one ? "=" : "!";
-    put(fmt::format("(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))", kWord, beside, apart), 2);
+    put(fmt::format("(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))", kLoneWord, beside, apart), 2);
   }
 
   void escape(bool in_set, bool& single) {
@@ -320,14 +323,14 @@ class Reader {
     switch (c) {
       case 's':
       case 'w': {
-        const char* members = c == 's' ? kSpace : kWord;
-        return put(in_set ? members : fmt::format("[{}]", members), 2);
+        if (in_set) return put(c == 's' ? kSpace : kWord, 2);
+        return put(fmt::format("[{}]", c == 's' ? kSpace : kLoneWord), 2);
       }
       case 'S':
         return put(in_set ? R"(\P{White_Space})" : fmt::format("[^{}]", kSpace), 2);
       case 'W':
         if (in_set) refuse(R"(\W in a class)");
-        return put(fmt::format("[^{}]", kWord), 2);
+        return put(fmt::format("[^{}]", kLoneWord), 2);
       case 'd':
       case 'D':
         return take(2);

@@ -23,6 +23,12 @@ struct Word {
   std::int64_t count = 0;
 };
 
+/// Words are sought as they stand in a text.
+struct WordHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view word) const { return std::hash<std::string_view>()(word); }
+};
+
 struct Entry {
   std::int64_t count;
   Pair pair;
@@ -55,21 +61,31 @@ class Trainer {
                       least, training.vocab_size));
   }
 
-  void read(const std::vector<std::string>& texts) {
-    std::unordered_map<std::string_view, std::int64_t> counts;
+  void read(const NextText& next) {
+    std::unordered_map<std::string, std::int64_t, WordHash, std::equal_to<>> counts;
     std::vector<Span> spans;
-    for (const std::string& text : texts) {
-      if (!is_utf8(text))
-        throw DataError(
-            fmt::format("text: must be UTF-8; got '{}'; convert it", mend_utf8(text.substr(0, 60))));
+    while (const std::optional<std::string_view> text = next()) {
+      if (!is_utf8(*text))
+        throw DataError(fmt::format("text: must be UTF-8; got '{}'; convert it",
+                                    mend_utf8(std::string(text->substr(0, 60)))));
       spans.clear();
-      split_by_rule(training_.rule, text, spans);
-      for (const Span& span : spans)
-        ++counts[std::string_view(text).substr(span.begin, span.end - span.begin)];
+      split_by_rule(training_.rule, *text, spans);
+      for (const Span& span : spans) {
+        const std::string_view word = text->substr(span.begin, span.end - span.begin);
+        const auto seen = counts.find(word);
+        if (seen != counts.end()) {
+          ++seen->second;
+        } else {
+          counts.emplace(word, 1);
+        }
+      }
     }
-    for (const auto& [text, count] : counts) {
-      Word& word = words_.emplace_back(Word{{}, count});
-      for (const char byte : text) word.ids.push_back(bytes_[static_cast<unsigned char>(byte)]);
+    words_.reserve(counts.size());
+    while (!counts.empty()) {
+      const auto entry = counts.extract(counts.begin());
+      Word& word = words_.emplace_back(Word{{}, entry.mapped()});
+      word.ids.reserve(entry.key().size());
+      for (const char byte : entry.key()) word.ids.push_back(bytes_[static_cast<unsigned char>(byte)]);
     }
   }
 
@@ -213,9 +229,9 @@ class Trainer {
 
 }  // namespace
 
-std::string train_byte_bpe(const std::vector<std::string>& texts, const ByteBpeTraining& training) {
+std::string train_byte_bpe(const NextText& next, const ByteBpeTraining& training) {
   Trainer trainer(training);
-  trainer.read(texts);
+  trainer.read(next);
   trainer.merge();
   return trainer.json();
 }

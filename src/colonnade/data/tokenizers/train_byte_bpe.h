@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colonnade/data/tokenizers/cut_rules.h"
+#include "colonnade/data/training_texts.h"
 
 namespace colonnade::data {
 
@@ -16,10 +17,11 @@ struct ByteBpeTraining {
   std::vector<std::string> special = {"<|endoftext|>"};
 };
 
-/// Trains on `texts` and returns a tokenizer.json. Of pairs with equal counts the one with the smaller ids is
+/// Trains on all texts and returns a tokenizer.json. Of texts their words and how often each is there are
+/// kept, so that memory grows with the words. Of pairs with equal counts the one with the smaller ids is
 /// merged first, so that the same texts give the same bytes, and the vocabulary and merges of Hugging Face's
 /// BpeTrainer. Texts too small for the vocabulary give a smaller one. Throws ConfigError for a vocabulary
 /// smaller than the bytes and special tokens, DataError for text that is not UTF-8.
-std::string train_byte_bpe(const std::vector<std::string>& texts, const ByteBpeTraining& training);
+std::string train_byte_bpe(const NextText& next, const ByteBpeTraining& training);
 
 }  // namespace colonnade::data
