@@ -75,11 +75,11 @@ tensor::Batch rows_of(const config::Run& run, const data::Batches& batches, cons
 double Score::perplexity() const { return std::exp(loss); }
 
 void require_finite(const Score& score) {
-  if (score.tokens == 0 || std::isfinite(score.loss)) return;
+  if (score.tokens == 0 || (std::isfinite(score.loss) && std::isfinite(score.sop_loss.value_or(0)))) return;
   throw Error(fmt::format(
-      "loss: it must be finite; got {} over {} tokens; the weights are not finite, or too large for "
+      "loss: it must be finite; got {}{} over {} tokens; the weights are not finite, or too large for "
       "this precision: load an earlier checkpoint (--ckpt-step), or leave out --fp16",
-      score.loss, score.tokens));
+      score.loss, score.sop_loss ? fmt::format(" and sop_loss {}", *score.sop_loss) : "", score.tokens));
 }
 
 RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {

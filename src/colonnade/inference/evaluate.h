@@ -22,7 +22,7 @@ struct Score {
   [[nodiscard]] double perplexity() const;
 };
 
-/// Throws Error when the loss is NaN or infinite although tokens count.
+/// Throws Error when a loss is NaN or infinite although tokens count.
 void require_finite(const Score& score);
 
 struct RowScore {
