@@ -56,8 +56,8 @@ void print(const std::string& what, const inference::Score& score) {
   if (score.tokens == 0)
     fmt::print("{}: no token counts\n", what);
   else
-    fmt::print("{}: loss {:.6f}  perplexity {:.6g}  tokens {}\n", what, score.loss, score.perplexity(),
-               score.tokens);
+    fmt::print("{}: loss {:.6f}  perplexity {:.6g}  tokens {}{}\n", what, score.loss, score.perplexity(),
+               score.tokens, score.sop_loss ? fmt::format("  sop_loss {:.6f}", *score.sop_loss) : "");
 }
 
 inference::TokenRows read_tokens(const config::Model& model, const std::string& file) {
@@ -121,11 +121,11 @@ int evaluate(const Arguments& arguments) {
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras, config::Use::kEvaluateData);
   const bool tokens = parsed.extras.contains("--tokens");
-  refuse_unread_settings(parsed, tokens ? config::Use::kEvaluateTokens : config::Use::kEvaluateData,
-                         tokens ? "evaluate --tokens" : "evaluate");
+  const config::Use use = tokens ? config::Use::kEvaluateTokens : config::Use::kEvaluateData;
+  refuse_unread_settings(parsed, use, tokens ? "evaluate --tokens" : "evaluate");
   const Asked asked = read_extras(parsed);
   config::require_none(parsed.faults);
-  inference::take_settings(parsed.run);
+  inference::take_settings(parsed.run, use);
   job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);
   asked.tokens.empty() ? evaluate_data(std::move(started), asked)
                        : evaluate_tokens(std::move(started), asked);

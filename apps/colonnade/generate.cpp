@@ -138,7 +138,7 @@ int generate(const Arguments& arguments) {
   config::Parsed parsed = read_settings(arguments, kExtras, config::Use::kGenerate);
   refuse_unread_settings(parsed, config::Use::kGenerate, "generate");
   const Asked asked = read_extras(parsed);
-  inference::take_settings(parsed.run);
+  inference::take_settings(parsed.run, config::Use::kGenerate);
   job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);
   if (started.run.model.has_encoder() || started.run.model.bidirectional)
     throw ConfigError(fmt::format(

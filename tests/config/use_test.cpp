@@ -45,10 +45,10 @@ TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
 }
 
 TEST(Use, EvaluationReadsDataToo) {
-  EXPECT_EQ(keys_of(Use::kEvaluateData, {"data"}, false),
-            (Keys{"dataloader_type", "num_workers", "sft", "sft_tokenizer_prompt_format"}));
+  EXPECT_EQ(keys_of(Use::kEvaluateData, {"data"}, false), (Keys{"dataloader_type", "num_workers"}));
   EXPECT_EQ(keys_of(Use::kEvaluateData, {"training", "validation"}, true),
-            (Keys{"device", "micro_batch_size", "global_batch_size", "seq_length", "eval_iters"}));
+            (Keys{"device", "micro_batch_size", "global_batch_size", "seq_length", "decoder_seq_length",
+                  "eval_iters"}));
   EXPECT_EQ(keys_of(Use::kEvaluateTokens, {"data", "training", "validation"}, true),
             (Keys{"device", "micro_batch_size"}));
   for (const Setting& s : schema())

@@ -20,44 +20,12 @@ namespace {
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-class BertBatchesTest : public ::testing::Test {
+class BertBatchesTest : public SentenceBatchesTest {
  protected:
-  BertBatchesTest() {
-    log::set_level(log::Level::kError);
-    data_.data_cache_path = folder_ / "cache";
-    data_.data_path = {vector_path("indexed/bert_uint16")};
-    data_.split = "80,20,0";
-    training_.seq_length = 64;
-    training_.global_batch_size = 8;
-    training_.train_iters = 30;
-    training_.eval_iters = 2;
-    training_.seed = 99;
-  }
-  ~BertBatchesTest() override { log::set_level(log::Level::kInfo); }
-
-  [[nodiscard]] Splits open() const { return open_bert_batches(data_, training_, ids_, sentence_order_); }
-  template <typename E>
-  [[nodiscard]] std::string refusal() const {
-    return message_of<E>([this] {
-      const Splits splits = open();
-      if (splits[0] != nullptr) (void)splits[0]->get(0, 8);
-    });
-  }
-  /// Writes a data set whose documents have sentences of these lengths; its prefix.
-  [[nodiscard]] std::string write(const std::vector<std::vector<std::int32_t>>& documents) const {
-    IndexedDatasetBuilder builder(folder_ / "made", TokenType::kInt32);
-    for (const std::vector<std::int32_t>& lengths : documents) {
-      std::size_t tokens = 0;
-      for (const std::int32_t length : lengths) tokens += static_cast<std::size_t>(length);
-      builder.add_document(std::vector<std::int32_t>(tokens, 7), lengths);
-    }
-    builder.finalize();
-    return folder_ / "made";
+  [[nodiscard]] Splits open() const override {
+    return open_bert_batches(data_, training_, ids_, sentence_order_);
   }
 
-  TempFolder folder_;
-  config::Data data_;
-  config::Training training_;
   bool sentence_order_ = true;
   BertIds ids_{
       .vocab_size = 2000, .words = 2000, .cls = 2, .sep = 3, .mask = 4, .pad = 0, .continues = word_pieces()};

@@ -1,6 +1,12 @@
 // Documents of sentences for the tests of masked data.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include "colonnade/base/log.h"
+#include "colonnade/config/training.h"
+#include "colonnade/data/batches.h"
+#include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/token_source.h"
 #include "data/vectors.h"
 
@@ -37,6 +43,47 @@ class Sentences final : public TokenSource {
 
  private:
   std::vector<std::int64_t> lengths_, starts_;
+};
+
+/// Batches of samples of sentences, of Megatron's vector unless a test writes another data set.
+class SentenceBatchesTest : public ::testing::Test {
+ protected:
+  SentenceBatchesTest() {
+    log::set_level(log::Level::kError);
+    data_.data_cache_path = folder_ / "cache";
+    data_.data_path = {vector_path("indexed/bert_uint16")};
+    data_.split = "80,20,0";
+    training_.seq_length = 64;
+    training_.global_batch_size = 8;
+    training_.train_iters = 30;
+    training_.eval_iters = 2;
+    training_.seed = 99;
+  }
+  ~SentenceBatchesTest() override { log::set_level(log::Level::kInfo); }
+
+  [[nodiscard]] virtual Splits open() const = 0;
+  template <typename E>
+  [[nodiscard]] std::string refusal() const {
+    return message_of<E>([this] {
+      const Splits splits = open();
+      if (splits[0] != nullptr) (void)splits[0]->get(0, 8);
+    });
+  }
+  /// Writes a data set whose documents have sentences of these lengths, of token 7; its prefix.
+  [[nodiscard]] std::string write(const std::vector<std::vector<std::int32_t>>& documents) const {
+    IndexedDatasetBuilder builder(folder_ / "made", TokenType::kInt32);
+    for (const std::vector<std::int32_t>& lengths : documents) {
+      std::size_t tokens = 0;
+      for (const std::int32_t length : lengths) tokens += static_cast<std::size_t>(length);
+      builder.add_document(std::vector<std::int32_t>(tokens, 7), lengths);
+    }
+    builder.finalize();
+    return folder_ / "made";
+  }
+
+  TempFolder folder_;
+  config::Data data_;
+  config::Training training_;
 };
 
 /// Which ids of the vectors' vocabulary continue a word.

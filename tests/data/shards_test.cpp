@@ -173,6 +173,13 @@ TEST_F(Shards, RefuseHostileMetadata) {
   EXPECT_THAT(refusal(), HasSubstr("must be YAML or JSON"));
 }
 
+TEST_F(Shards, RefuseMetadataOfMoreNodesThanShardsNeed) {
+  std::string nodes = "split_parts: {train: [";
+  for (int i = 0; i < 2'200'000; ++i) nodes += "a,";
+  prepare(kCaptions, nodes + "]}");
+  EXPECT_THAT(refusal(), HasSubstr("must have at most 2100000 keys and values"));
+}
+
 TEST_F(Shards, RefuseBrokenMetadata) {
   prepare("sample_type: [\n");
   EXPECT_THAT(refusal(), HasSubstr("must be YAML or JSON"));

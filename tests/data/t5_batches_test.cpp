@@ -13,7 +13,7 @@
 #include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/prefetcher.h"
 #include "colonnade/data/t5_dataset.h"
-#include "data/vectors.h"
+#include "data/sentences.h"
 
 namespace colonnade::data {
 namespace {
@@ -21,45 +21,12 @@ namespace {
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-class T5BatchesTest : public ::testing::Test {
+class T5BatchesTest : public SentenceBatchesTest {
  protected:
-  T5BatchesTest() {
-    log::set_level(log::Level::kError);
-    data_.data_cache_path = folder_ / "cache";
-    data_.data_path = {vector_path("indexed/bert_uint16")};
-    data_.split = "80,20,0";
-    training_.seq_length = 64;
-    training_.decoder_seq_length = 32;
-    training_.global_batch_size = 8;
-    training_.train_iters = 30;
-    training_.eval_iters = 2;
-    training_.seed = 99;
-  }
-  ~T5BatchesTest() override { log::set_level(log::Level::kInfo); }
+  T5BatchesTest() { training_.decoder_seq_length = 32; }
 
-  [[nodiscard]] Splits open() const { return open_t5_batches(data_, training_, ids_); }
-  template <typename E>
-  [[nodiscard]] std::string refusal() const {
-    return message_of<E>([this] {
-      const Splits splits = open();
-      if (splits[0] != nullptr) (void)splits[0]->get(0, 8);
-    });
-  }
-  /// Writes a data set whose documents have sentences of these lengths; its prefix.
-  [[nodiscard]] std::string write(const std::vector<std::vector<std::int32_t>>& documents) const {
-    IndexedDatasetBuilder builder(folder_ / "made", TokenType::kInt32);
-    for (const std::vector<std::int32_t>& lengths : documents) {
-      std::size_t tokens = 0;
-      for (const std::int32_t length : lengths) tokens += static_cast<std::size_t>(length);
-      builder.add_document(std::vector<std::int32_t>(tokens, 7), lengths);
-    }
-    builder.finalize();
-    return folder_ / "made";
-  }
+  [[nodiscard]] Splits open() const override { return open_t5_batches(data_, training_, ids_); }
 
-  TempFolder folder_;
-  config::Data data_;
-  config::Training training_;
   T5Ids ids_ = t5_ids(nullptr, 2100, 100);
 };
 

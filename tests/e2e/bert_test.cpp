@@ -29,19 +29,7 @@ Words settings(const TempFolder& folder, const std::string& name) {
                (folder / name).string()};
 }
 
-/// Losses and norm of the last `count` steps.
-void expect_equal_ends(const std::vector<nlohmann::json>& expected, const std::vector<nlohmann::json>& got,
-                       std::size_t count) {
-  ASSERT_GE(got.size(), count);
-  for (std::size_t i = 1; i <= count; ++i) {
-    const auto &a = expected[expected.size() - i], &b = got[got.size() - i];
-    for (const char* loss : {"lm_loss", "sop_loss"})
-      EXPECT_NEAR(b.at(loss), a.at(loss).get<double>(), 2e-5 * a.at(loss).get<double>())
-          << loss << " " << a.at("iteration");
-    const double norm = a.at("grad_norm");
-    EXPECT_NEAR(b.at("grad_norm"), norm, 1e-4 * norm) << a.at("iteration");
-  }
-}
+const Words kLosses{"lm_loss", "sop_loss"};
 
 TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
   const TempFolder folder;
@@ -57,10 +45,9 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
                      Words{"--pipeline-model-parallel-size=2", "--use-distributed-optimizer",
                            "--num-layers-per-virtual-pipeline-stage=1", "--overlap-grad-reduce"}));
   ASSERT_EQ(four.code, 0) << four.text;
-  expect_equal_ends(expected, metrics(folder / "four"), 20);
+  expect_equal_ends(expected, metrics(folder / "four"), 20, kLosses);
   const auto validated = [&](const char* name) {
-    const std::string lines = read_text(folder / name / "validation.jsonl");
-    return nlohmann::json::parse(lines.substr(0, lines.find('\n'))).at("sop_loss").get<double>();
+    return validations(folder / name).at(0).at("sop_loss").get<double>();
   };
   EXPECT_NEAR(validated("one"), std::log(2), 0.1);  // nothing is learned in 20 steps
   EXPECT_NEAR(validated("four"), validated("one"), 2e-5);
@@ -70,7 +57,42 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
                  settings(folder, "two") + Words{"--tensor-model-parallel-size=2", "--sequence-parallel",
                                                  "--load", (folder / "four").string(), "--ckpt-step=10"}));
   ASSERT_EQ(two.code, 0) << two.text;
-  expect_equal_ends(expected, metrics(folder / "two"), 10);
+  expect_equal_ends(expected, metrics(folder / "two"), 10, kLosses);
+}
+
+/// `evaluate` says what a validation of the run does, of the same samples, masked alike, in any layout.
+TEST(Bert, EvaluateScoresDataAsAValidationDoes) {
+  const TempFolder folder;
+  const Words own = settings(folder, "run") + Words{"--train-iters=10", "--seed=77", "--short-seq-prob=0.3"};
+  ASSERT_EQ(run(colonnade(own)).code, 0);
+  const Words load{"--load", (folder / "run").string()}, samples{"--eval-iters=2"};
+  const Result skipped =
+      run(colonnade(own + load + samples + Words{"--skip-train", "--save", (folder / "skipped").string()}));
+  ASSERT_EQ(skipped.code, 0) << skipped.text;
+  const auto records = validations(folder / "skipped");
+  ASSERT_EQ(records.size(), 2U);
+  const Words evaluate = Words{"evaluate"} + load + samples +
+                         Words{"--global-batch-size=8", "--data-cache-path", (folder / "cache").string()};
+  const Words in_two{"--pipeline-model-parallel-size=2", "--micro-batch-size=3"};
+  for (const auto& [record, split] : {std::pair{0, "valid"}, std::pair{1, "test"}})
+    for (const Words& command : {colonnade(evaluate + Words{"--split-name", split}),
+                                 launch(2, folder.path(), evaluate + in_two + Words{"--split-name", split}),
+                                 launch(2, folder.path(), evaluate + Words{"--split-name", split})}) {
+      const Evaluated got = evaluated(command);
+      EXPECT_NEAR(got.loss, records[record].at("loss"), 3e-6) << split;
+      EXPECT_NEAR(got.sop_loss, records[record].at("sop_loss"), 3e-6) << split;
+    }
+  EXPECT_GT(std::abs(evaluated(colonnade(evaluate + Words{"--seed=78"})).loss -
+                     records[0].at("loss").get<double>()),
+            1e-4)
+      << "other tokens are hidden";
+}
+
+TEST(Bert, TheCommandsOfTheGuideWork) {
+  const TempFolder folder;
+  const Result result = shell(folder, commands_of_guide("bert.md"));
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_NE(result.text.find("step   20/20"), std::string::npos) << result.text;
 }
 
 TEST(Bert, ThePlansDryRunAgrees) {
@@ -90,10 +112,9 @@ TEST(Bert, WhatItDoesNotDoIsSaid) {
   };
   refused({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"},
           "generate: text is written by models without an encoder; got a bert");
-  refused({"evaluate", "--pretrained-checkpoint", folder, "--mock-data"},
-          "score given tokens with --tokens FILE");
   refused(Words{"plan", "bert"} + kModel + Words{"--world-size=2", "--context-parallel-size=2"},
           "--context-parallel-size: must be left out with bert");
+  refused({"evaluate", "--load", folder, "--mock-data", "--sft"}, "sft-model: --sft: is of gpt; got bert");
   refused(Words{"plan", "gpt"} + kModel + Words{"--num-tokentypes=2"}, "--num-tokentypes: belongs to bert");
 }
 

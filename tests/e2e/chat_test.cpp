@@ -8,27 +8,11 @@
 namespace colonnade::e2e {
 namespace {
 
-/// The commands of a page, in their order.
-std::string commands_of(const std::filesystem::path& page) {
-  std::istringstream lines(read_text(page));
-  std::string commands;
-  bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (line == "```sh" || line == "```") {
-      inside = line == "```sh";
-    } else if (inside) {
-      commands += line + "\n";
-    }
-  }
-  return commands;
-}
-
 TEST(Chat, TheCommandsOfTheGuideWork) {
   const TempFolder folder;
-  const std::string commands = commands_of(std::string(COLONNADE_DOCS) + "/guide/chat_data.md");
+  const std::string commands = commands_of_guide("chat_data.md");
   ASSERT_NE(commands.find("pretrain gpt --sft"), std::string::npos);
-  std::filesystem::create_symlink(COLONNADE_EXECUTABLE, folder / "colonnade");
-  const Result result = run({"bash", "-euc", "export PATH=\"$PWD:$PATH\"\n" + commands}, {}, folder.path());
+  const Result result = shell(folder, commands);
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_NE(result.text.find(R"("answers":["8<|im_end|>","9<|im_end|>"])"), std::string::npos) << result.text;
   const auto lines = metrics(folder / "runs/sums");
@@ -88,18 +72,6 @@ Words settings(const TempFolder& folder, const std::string& name) {
           (folder / name).string()};
 }
 
-void expect_same(const std::vector<nlohmann::json>& expected, const std::filesystem::path& folder,
-                 std::size_t count) {
-  const auto got = metrics(folder);
-  ASSERT_GE(got.size(), count) << folder;
-  for (std::size_t i = 1; i <= count; ++i) {
-    const auto &a = expected[expected.size() - i], &b = got[got.size() - i];
-    const double loss = a.at("lm_loss"), norm = a.at("grad_norm");
-    EXPECT_NEAR(b.at("lm_loss"), loss, 2e-5 * loss) << folder << " " << a.at("iteration");
-    EXPECT_NEAR(b.at("grad_norm"), norm, 1e-4 * norm) << folder << " " << a.at("iteration");
-  }
-}
-
 TEST(Chat, EveryLayoutLearnsTheSameAnswersAndGoesOn) {
   const TempFolder folder;
   write_chats(folder);
@@ -118,8 +90,24 @@ TEST(Chat, EveryLayoutLearnsTheSameAnswersAndGoesOn) {
   for (const auto& [name, flags] : layouts) {
     const Result two = run(launch(2, folder.path(), settings(folder, name) + flags));
     ASSERT_EQ(two.code, 0) << two.text;
-    expect_same(expected, folder / name, std::string(name) == "resumed" ? 6 : 12);
+    expect_equal_ends(expected, metrics(folder / name), std::string(name) == "resumed" ? 6 : 12);
   }
+}
+
+TEST(Chat, EvaluateScoresTheAnswersOfARunsMessages) {
+  const TempFolder folder;
+  write_chats(folder);
+  const Words own = settings(folder, "run") + Words{"--split=3,1,0", "--eval-iters=1", "--eval-interval=12"};
+  const Result trained = run(colonnade(own));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  const auto records = validations(folder / "run");
+  ASSERT_EQ(records.size(), 1U);
+  const Words evaluate{"evaluate", "--load", (folder / "run").string(), "--eval-iters=1",
+                       "--global-batch-size=4"};
+  const Evaluated one = evaluated(colonnade(evaluate)), two = evaluated(launch(2, folder.path(), evaluate));
+  EXPECT_NEAR(one.loss, records[0].at("loss"), 3e-6);
+  EXPECT_NEAR(two.loss, one.loss, 3e-6);
+  EXPECT_LT(one.tokens, 4 * 96) << "questions do not count";
 }
 
 TEST(Chat, OtherAnswersAndTemplatesAreToldFromTheCheckpoint) {

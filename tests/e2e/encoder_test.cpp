@@ -35,19 +35,6 @@ Words settings(const TempFolder& folder, const std::string& name) {
                (folder / name).string()};
 }
 
-/// Loss and norm of the last `count` steps.
-void expect_equal_ends(const std::vector<nlohmann::json>& expected, const std::vector<nlohmann::json>& got,
-                       std::size_t count) {
-  ASSERT_GE(got.size(), count);
-  for (std::size_t i = 1; i <= count; ++i) {
-    const auto &a = expected[expected.size() - i], &b = got[got.size() - i];
-    const double loss = a.at("lm_loss"), norm = a.at("grad_norm");
-    EXPECT_NEAR(b.at("lm_loss"), loss, 2e-5 * loss) << a.at("iteration");
-    EXPECT_NEAR(b.at("grad_norm"), norm, 1e-4 * norm) << a.at("iteration");
-    EXPECT_EQ(b.at("consumed_tokens"), a.at("consumed_tokens"));
-  }
-}
-
 TEST(Encoder, FourProcessesTrainAsOneAndGoOn) {
   const TempFolder folder;
   const Result one = run(colonnade(settings(folder, "one")));
@@ -67,6 +54,44 @@ TEST(Encoder, FourProcessesTrainAsOneAndGoOn) {
                                                  "--load", (folder / "four").string(), "--ckpt-step=10"}));
   ASSERT_EQ(two.code, 0) << two.text;
   expect_equal_ends(expected, metrics(folder / "two"), 10);
+}
+
+/// Of one of our checkpoints in another layout, and of a folder of Hugging Face.
+TEST(Encoder, EvaluateScoresDataAsAValidationDoes) {
+  const TempFolder folder;
+  const Words own = settings(folder, "run") + Words{"--train-iters=10", "--seed=77", "--mask-prob=0.2"};
+  ASSERT_EQ(run(colonnade(own)).code, 0);
+  const auto compare = [&](const Words& from, const Words& training, const Words& data,
+                           const std::string& save) {
+    const Result skipped = run(colonnade(
+        training + from + Words{"--eval-iters=2", "--skip-train", "--save", (folder / save).string()}));
+    ASSERT_EQ(skipped.code, 0) << skipped.text;
+    const auto records = validations(folder / save);
+    ASSERT_EQ(records.size(), 2U);
+    const Words evaluate =
+        Words{"evaluate"} + from + data +
+        Words{"--eval-iters=2", "--global-batch-size=8", "--data-cache-path", (folder / "cache").string()};
+    EXPECT_NEAR(evaluated(colonnade(evaluate)).loss, records[0].at("loss"), 3e-6);
+    EXPECT_NEAR(evaluated(colonnade(evaluate + Words{"--split-name=test"})).loss, records[1].at("loss"),
+                3e-6);
+    EXPECT_NEAR(
+        evaluated(launch(2, folder.path(), evaluate + Words{"--pipeline-model-parallel-size=2"})).loss,
+        records[0].at("loss"), 3e-6);
+  };
+  compare({"--load", (folder / "run").string()}, own, {}, "skipped");
+  const Words data{"--mock-data",          "--split=1,1,1",
+                   "--seq-length=48",      "--decoder-seq-length=24",
+                   "--vocab-extra-ids=20", "--tokenizer-type=NullTokenizer"};
+  const Words shape{"--micro-batch-size=2", "--global-batch-size=8", "--lr=1e-3", "--train-iters=2"};
+  compare({"--pretrained-checkpoint", std::string(COLONNADE_VECTORS) + "/hf/t5"},
+          Words{"pretrain", "t5"} + data + shape, data, "from_hf");
+}
+
+TEST(Encoder, TheCommandsOfTheGuideWork) {
+  const TempFolder folder;
+  const Result result = shell(folder, commands_of_guide("encoder_decoder.md"));
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_NE(result.text.find("step   20/20"), std::string::npos) << result.text;
 }
 
 TEST(Encoder, ThePlanNamesTheLayersOfEachAndItsDryRunAgrees) {
@@ -114,14 +139,18 @@ TEST(Encoder, AFolderOfAnotherModelIsOneFault) {
   EXPECT_NE(other.find("write t5 in its place"), std::string::npos) << other;
 }
 
-TEST(Encoder, WhatReadsNoEncoderSaysSo) {
+TEST(Encoder, WhatIsMissingIsSaid) {
   const std::string folder = std::string(COLONNADE_VECTORS) + "/hf/t5";
   const Result text = run(colonnade({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"}));
   EXPECT_EQ(text.code, 2) << text.text;
   EXPECT_NE(text.text.find("generate: text is written by models without an encoder"), std::string::npos);
-  const Result data = run(colonnade({"evaluate", "--pretrained-checkpoint", folder, "--mock-data"}));
-  EXPECT_EQ(data.code, 2) << data.text;
-  EXPECT_NE(data.text.find("score given tokens with --tokens FILE"), std::string::npos) << data.text;
+  Words data{"evaluate", "--pretrained-checkpoint", folder, "--mock-data", "--vocab-extra-ids=20"};
+  for (const char* length : {"--seq-length", "--decoder-seq-length"}) {
+    const Result result = run(colonnade(data));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_EQ(result.text.find(std::string("error: ") + length + ": must be "), 0U) << result.text;
+    data.push_back(std::string(length) + "=48");
+  }
 }
 
 }  // namespace

@@ -13,39 +13,20 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Three images with captions, and the executable.
-void fill(const TempFolder& folder) {
+/// Three images with captions.
+void write_pictures(const TempFolder& folder) {
   fs::create_directories(folder / "pictures");
   const Words names{"rgb_420.jpg", "grey.jpg", "palette.png"};
   for (const std::string& name : names) {
     fs::copy_file(fs::path(COLONNADE_VECTORS) / "images" / name, folder / "pictures" / name);
     write_text((folder / "pictures" / name).replace_extension(".txt"), "this is called " + name + "\n");
   }
-  fs::create_symlink(COLONNADE_EXECUTABLE, folder / "colonnade");
-}
-
-std::string commands_of(const fs::path& page) {
-  std::istringstream lines(read_text(page));
-  std::string commands;
-  bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("```")) {
-      inside = line == "```sh";
-    } else if (inside) {
-      commands += line + "\n";
-    }
-  }
-  return commands;
-}
-
-Result shell(const TempFolder& folder, const std::string& commands) {
-  return run({"bash", "-euc", "export PATH=\"$PWD:$PATH\"\n" + commands}, {}, folder.path());
 }
 
 TEST(Images, TheCommandsOfTheGuideWork) {
   const TempFolder folder;
-  fill(folder);
-  const std::string commands = commands_of(fs::path(COLONNADE_DOCS) / "guide/image_data.md");
+  write_pictures(folder);
+  const std::string commands = commands_of_guide("image_data.md");
   ASSERT_THAT(commands, HasSubstr("--batches 20"));
   const Result result = shell(folder, commands);
   ASSERT_EQ(result.code, 0) << result.text;
@@ -56,7 +37,7 @@ TEST(Images, TheCommandsOfTheGuideWork) {
 
 TEST(Images, AShardThatIsCutEndsWithItsNameOrIsSkipped) {
   const TempFolder folder;
-  fill(folder);
+  write_pictures(folder);
   const Result result = shell(folder,
                               "tar --create --sort=name --directory pictures --file whole.tar .\n"
                               "head --bytes=12500 whole.tar > cut.tar\n"
@@ -92,7 +73,7 @@ TEST(Images, FlagsOfBatchesNeedThem) {
 
 TEST(Images, NumbersOfSamplesStayIntegers) {
   const TempFolder folder;
-  fill(folder);
+  write_pictures(folder);
   const Result result = shell(folder,
                               "tar --create --sort=name --directory pictures --file a.tar .\n"
                               "colonnade data images a.tar --consumed-samples 1152921504606846976 --show 2\n"

@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -204,11 +205,67 @@ void write_text(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-std::vector<nlohmann::json> metrics(const fs::path& run_folder) {
-  std::ifstream file(run_folder / "metrics.jsonl");
+std::string commands_of_guide(const std::string& page) {
+  std::istringstream lines(read_text(fs::path(COLONNADE_DOCS) / "guide" / page));
+  std::string commands;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```sh";
+    } else if (inside) {
+      commands += line + "\n";
+    }
+  }
+  return commands;
+}
+
+Result shell(const TempFolder& folder, const std::string& commands) {
+  if (!fs::exists(folder / "colonnade")) fs::create_symlink(COLONNADE_EXECUTABLE, folder / "colonnade");
+  return run({"bash", "-euc", "export PATH=\"$PWD:$PATH\"\n" + commands}, {}, folder.path());
+}
+
+namespace {
+
+std::vector<nlohmann::json> json_lines(const fs::path& path) {
+  std::ifstream file(path);
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
   return lines;
+}
+
+}  // namespace
+
+std::vector<nlohmann::json> metrics(const fs::path& run_folder) {
+  return json_lines(run_folder / "metrics.jsonl");
+}
+
+std::vector<nlohmann::json> validations(const fs::path& run_folder) {
+  return json_lines(run_folder / "validation.jsonl");
+}
+
+void expect_equal_ends(const std::vector<nlohmann::json>& expected, const std::vector<nlohmann::json>& got,
+                       std::size_t count, const Words& losses) {
+  ASSERT_GE(expected.size(), count);
+  ASSERT_GE(got.size(), count);
+  for (std::size_t i = 1; i <= count; ++i) {
+    const auto &a = expected[expected.size() - i], &b = got[got.size() - i];
+    for (const std::string& loss : losses)
+      EXPECT_NEAR(b.at(loss), a.at(loss).get<double>(), 2e-5 * a.at(loss).get<double>())
+          << loss << " " << a.at("iteration");
+    const double norm = a.at("grad_norm");
+    EXPECT_NEAR(b.at("grad_norm"), norm, 1e-4 * norm) << a.at("iteration");
+    EXPECT_EQ(b.at("consumed_tokens"), a.at("consumed_tokens")) << a.at("iteration");
+  }
+}
+
+Evaluated evaluated(const Words& command) {
+  const Result result = run(command);
+  EXPECT_EQ(result.code, 0) << result.text;
+  const auto number_after = [&](const std::string& name) {
+    const std::size_t at = result.text.find(name);
+    return at == std::string::npos ? 0 : std::stod(result.text.substr(at + name.size()));
+  };
+  return {number_after(": loss "), number_after("  tokens "), number_after("  sop_loss ")};
 }
 
 std::vector<int> iterations(const fs::path& run_folder) {

@@ -94,10 +94,26 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
+/// The commands of a page of docs/guide (its blocks of `sh`), in their order.
+std::string commands_of_guide(const std::string& page);
+/// Runs commands in the folder, where `colonnade` is the executable, until one fails.
+Result shell(const TempFolder& folder, const std::string& commands);
+
 /// When the file was written last, on the clock of now_s().
 double written_s(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);
+
+/// The lines of RUN/validation.jsonl; empty when it is not there.
+std::vector<nlohmann::json> validations(const std::filesystem::path& run_folder);
+
+/// What `colonnade evaluate` prints.
+struct Evaluated {
+  double loss = 0, tokens = 0;
+  double sop_loss = 0;  ///< 0 where there is none
+};
+/// Of a command that is expected to succeed.
+Evaluated evaluated(const Words& command);
 
 /// The values of a tensor of a safetensors file.
 template <typename T>
@@ -114,6 +130,10 @@ std::vector<T> read_tensor(const std::filesystem::path& path, const std::string&
 
 /// The lines of RUN/metrics.jsonl; empty when it is not there.
 std::vector<nlohmann::json> metrics(const std::filesystem::path& run_folder);
+/// Expects that the losses of these names, norms and counts of tokens of the last `count` steps are those of
+/// another layout's.
+void expect_equal_ends(const std::vector<nlohmann::json>& expected, const std::vector<nlohmann::json>& got,
+                       std::size_t count, const Words& losses = {"lm_loss"});
 /// Their iterations.
 std::vector<int> iterations(const std::filesystem::path& run_folder);
 

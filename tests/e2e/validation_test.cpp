@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <sstream>
 
 #include "program.h"
 
@@ -11,22 +10,13 @@ namespace colonnade::e2e {
 namespace {
 
 /// The losses of the first samples of a split that count, by `colonnade evaluate` at the weights of a step.
-struct Evaluated {
-  double loss = 0, tokens = 0;
-};
-Evaluated evaluated(const TempFolder& folder, int step, const std::string& split, int batches,
-                    const Words& more = {}) {
-  const Result result = run(
+Evaluated score(const TempFolder& folder, int step, const std::string& split, int batches,
+                const Words& more = {}) {
+  return evaluated(
       colonnade(Words{"evaluate", "--load", (folder / "run").string(), "--ckpt-step", std::to_string(step),
                       "--split-name", split, "--global-batch-size=4", "--eval-iters", std::to_string(batches),
                       "--data-cache-path", (folder / "cache").string()} +
                 more));
-  EXPECT_EQ(result.code, 0) << result.text;
-  const auto number_after = [&](const std::string& name) {
-    const std::size_t at = result.text.find(name);
-    return at == std::string::npos ? 0 : std::stod(result.text.substr(at + name.size()));
-  };
-  return {number_after(": loss "), number_after("tokens ")};
 }
 
 TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
@@ -60,25 +50,24 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
                                      "--save",
                                      run_folder}));
   ASSERT_EQ(trained.code, 0) << trained.text;
-  std::istringstream lines(read_text(folder / "run/validation.jsonl"));
-  std::vector<nlohmann::json> records;
-  for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+  const std::vector<nlohmann::json> records = validations(folder / "run");
   ASSERT_EQ(records.size(), 3U);
   constexpr double kRounding = 2e-6;  // of the printed loss and of the mean below
   EXPECT_EQ(records[0].at("set"), "validation");
-  EXPECT_NEAR(records[0].at("loss"), evaluated(folder, 2, "valid", 2).loss, kRounding);
+  EXPECT_NEAR(records[0].at("loss"), score(folder, 2, "valid", 2).loss, kRounding);
   EXPECT_EQ(records[1].at("iteration"), 4);
-  const auto [all, all_tokens] = evaluated(folder, 4, "valid", 4);
-  const auto [first, first_tokens] = evaluated(folder, 4, "valid", 2);
+  const auto [all, all_tokens, none] = score(folder, 4, "valid", 4);
+  const auto [first, first_tokens, neither] = score(folder, 4, "valid", 2);
+  EXPECT_EQ(none + neither, 0) << "no order of sentences";
   EXPECT_LT(first_tokens, 2 * 4 * 32) << "the ends of documents do not count";
   EXPECT_NEAR(records[1].at("loss"), (all * all_tokens - first * first_tokens) / (all_tokens - first_tokens),
               3 * kRounding)
       << "the third and fourth batch";
   EXPECT_EQ(records[2].at("set"), "test");
-  EXPECT_NEAR(records[2].at("loss"), evaluated(folder, 4, "test", 2).loss, kRounding);
+  EXPECT_NEAR(records[2].at("loss"), score(folder, 4, "test", 2).loss, kRounding);
   // What was told about documents is told to `evaluate` by the checkpoint.
   for (const char* other : {"--no-reset-position-ids", "--no-reset-attention-mask", "--no-eod-mask-loss"})
-    EXPECT_GT(std::abs(evaluated(folder, 4, "valid", 2, {other}).loss - first), 3 * kRounding) << other;
+    EXPECT_GT(std::abs(score(folder, 4, "valid", 2, {other}).loss - first), 3 * kRounding) << other;
 }
 
 }  // namespace

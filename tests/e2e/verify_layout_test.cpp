@@ -44,6 +44,21 @@ TEST(VerifyLayout, ComparesTwoFiles) {
   EXPECT_EQ(verify(a).code, 2);
 }
 
+TEST(VerifyLayout, ComparesABert) {
+  const TempFolder temporary;
+  const std::string a = temporary / "a.yaml", b = temporary / "b.yaml";
+  std::ofstream(a) << kSmallRun;
+  std::ofstream(b) << kSmallRun
+                   << "tensor_model_parallel_size: 2\nsequence_parallel: true\n"
+                      "pipeline_model_parallel_size: 2\n";
+  for (const char* more : {"", " --bert-no-binary-head --apply-residual-connection-post-layernorm"}) {
+    const Result result = verify(a + ' ' + b + " --model bert --steps 2" + more);
+    ASSERT_EQ(result.code, 0) << result.text;
+    EXPECT_THAT(result.text, HasSubstr("the layouts agree over 2 steps"));
+    EXPECT_EQ(result.text.find("sop_loss") != std::string::npos, *more == '\0') << result.text;
+  }
+}
+
 TEST(VerifyLayout, TellsTheFaultsOfBothFiles) {
   const TempFolder temporary;
   const std::string folder = temporary.path();

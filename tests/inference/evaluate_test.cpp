@@ -120,6 +120,8 @@ TEST(Evaluate, ALossThatIsNotFiniteIsAnErrorUnlessNoTokenCounts) {
     EXPECT_NO_THROW(require_finite({.loss = loss, .tokens = 0}));
   }
   EXPECT_NO_THROW(require_finite({.loss = 5.5, .tokens = 3}));
+  EXPECT_NO_THROW(require_finite({.loss = 5.5, .tokens = 3, .sop_loss = 0.7}));
+  EXPECT_THROW(require_finite({.loss = 5.5, .tokens = 3, .sop_loss = std::nan("")}), Error);
 }
 
 TEST(Evaluate, SamplesMustFitTheModelsPositions) {

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/inference/generate.h"
 #include "colonnade/job/checkpoint.h"
 #include "inference/support.h"
@@ -23,12 +25,13 @@ class Weights : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   /// A native checkpoint of a recorded model, written by tp 2 x pp 2 ranks.
-  void save_native(const std::string& model = "llama") const {
-    const test::Layout layout{2,
-                              2,
-                              1,
-                              {"--mock-data", "--seq-length", "48", "--micro-batch-size", "1", "--split",
-                               "8,1,1", "--tokenizer-type", "NullTokenizer", "--sequence-parallel"}};
+  void save_native(const std::string& model = "llama", const std::vector<std::string>& more = {}) const {
+    test::Layout layout{2,
+                        2,
+                        1,
+                        {"--mock-data", "--seq-length", "48", "--micro-batch-size", "1", "--split", "8,1,1",
+                         "--tokenizer-type", "NullTokenizer", "--sequence-parallel"}};
+    layout.flags.insert(layout.flags.end(), more.begin(), more.end());
     const config::Run run = test::run_of(model, layout);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
       job::Job job(run, ranks);
@@ -46,7 +49,7 @@ class Weights : public testing::Test {
 TEST_F(Weights, ANativeCheckpointGivesModelTokenizerAndData) {
   save_native();
   config::Run run = load();
-  take_settings(run);
+  take_settings(run, config::Use::kEvaluateData);
   EXPECT_EQ(run.data.tokenizer_type, "NullTokenizer");
   EXPECT_EQ(run.training.seq_length, 48);
   EXPECT_EQ(run.data.split, "8,1,1");
@@ -56,10 +59,23 @@ TEST_F(Weights, ANativeCheckpointGivesModelTokenizerAndData) {
   EXPECT_EQ(run.model.vocab_size, 320);
 }
 
+TEST_F(Weights, ASeedIsThatOfTheRunForItsSamplesAlone) {
+  save_native("llama", {"--seed", "77"});
+  for (const auto& [use, seed] :
+       {std::pair{config::Use::kEvaluateData, 77}, std::pair{config::Use::kEvaluateTokens, 1234},
+        std::pair{config::Use::kGenerate, 1234}}) {
+    config::Run run = load();
+    take_settings(run, use);
+    EXPECT_EQ(run.training.seed, seed);
+    EXPECT_EQ(run.data.mock_data, use == config::Use::kEvaluateData);
+    EXPECT_EQ(run.data.tokenizer_type, "NullTokenizer");
+  }
+}
+
 TEST_F(Weights, WhatIsGivenWins) {
   save_native();
   config::Run run = load({"--data-path", "mine", "--seq-length", "16"});
-  take_settings(run);
+  take_settings(run, config::Use::kEvaluateData);
   EXPECT_FALSE(run.data.mock_data);
   EXPECT_EQ(run.data.data_path, std::vector<std::string>{"mine"});
   EXPECT_EQ(run.training.seq_length, 16);
@@ -78,7 +94,7 @@ TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
       config::Run run = load({"--tensor-model-parallel-size", std::to_string(tp),
                               "--pipeline-model-parallel-size", std::to_string(pp)});
       run.parallel.world_size = tp * pp;
-      take_settings(run);
+      take_settings(run, config::Use::kEvaluateData);
       job::prepare(run, plan::Purpose::kModel);
       EXPECT_EQ(run.model, test::run_of(model).model);
       comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
@@ -91,7 +107,7 @@ TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
 
 TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
   config::Run run = config::parse({"gpt", "--load", test::vectors("llama")});
-  take_settings(run);
+  take_settings(run, config::Use::kEvaluateData);
   EXPECT_EQ(run.checkpoint.pretrained_checkpoint, test::vectors("llama"));
   EXPECT_EQ(open_weights(run).folder(), test::vectors("llama"));
 }
@@ -106,23 +122,40 @@ TEST_F(Weights, AHeadOfABertIsLeftUnreadWhereItIsNotWanted) {
     std::vector<std::string> words{"bert", "--pretrained-checkpoint", folder_.string()};
     if (!wanted) words.emplace_back("--bert-no-binary-head");
     config::Run run = config::parse(words);
-    take_settings(run);
+    take_settings(run, config::Use::kEvaluateData);
     job::prepare(run, plan::Purpose::kModel);
     EXPECT_EQ(run.model.bert_binary_head, wanted);
   }
 }
 
+TEST_F(Weights, AHeadOfABertThatItsConfigDoesNotNameIsSaid) {
+  fs::create_directories(folder_);
+  fs::copy_file(test::vectors("bert") + "/config.json", folder_ / "config.json");
+  for (const bool held : {true, false}) {
+    checkpoint::write_safetensors(folder_ / "model.safetensors",
+                                  {{held ? "cls.seq_relationship.weight" : "x", at::zeros({2, 64})}});
+    config::Run run = config::parse({"bert", "--pretrained-checkpoint", folder_.string()});
+    job::prepare(run, plan::Purpose::kModel);
+    EXPECT_EQ(run.model.bert_binary_head, held);
+    const auto said = [](const std::string& note) {
+      return note.find("a head for the order of sentences, which config.json does not name") !=
+             std::string::npos;
+    };
+    EXPECT_EQ(std::ranges::count_if(run.notes, said), held ? 1 : 0);
+  }
+}
+
 TEST_F(Weights, MissingWeightsAreNamed) {
   config::Run none = config::parse({"gpt"});
-  EXPECT_THROW(take_settings(none), ConfigError);
+  EXPECT_THROW(take_settings(none, config::Use::kEvaluateData), ConfigError);
   fs::create_symlink(folder_.filename(), folder_);  // to itself: nobody may look into it
   config::Run closed = load();
-  EXPECT_THROW(take_settings(closed), ConfigError);
+  EXPECT_THROW(take_settings(closed, config::Use::kEvaluateData), ConfigError);
   fs::remove(folder_);
   config::Run missing = load();
-  EXPECT_THROW(take_settings(missing), DataError);
+  EXPECT_THROW(take_settings(missing, config::Use::kEvaluateData), DataError);
   config::Run pretrained = config::parse({"gpt", "--pretrained-checkpoint", folder_.string()});
-  EXPECT_THROW(take_settings(pretrained), DataError);
+  EXPECT_THROW(take_settings(pretrained, config::Use::kEvaluateData), DataError);
 }
 
 }  // namespace

@@ -53,6 +53,17 @@ TEST(IdleHabits, AreSaidAndLetThrough) {
               ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
 }
 
+TEST(IdleHabits, PadsOfNoTokenizerAreNotAmbiguous) {
+  const std::vector<std::string> words{"--mock-data", "--allow-ambiguous-pad-tokens"};
+  EXPECT_THAT(judged(words).first, ElementsAre("idle-tokenizer-model"));
+  std::vector<std::string> numbers = words;
+  numbers.insert(numbers.end(), {"--tokenizer-type", "NullTokenizer"});
+  EXPECT_THAT(judged(numbers).first, IsEmpty());
+  EXPECT_THAT(judged(numbers).second,
+              ElementsAre("--allow-ambiguous-pad-tokens: does nothing with --tokenizer-type NullTokenizer; "
+                          "got true"));
+}
+
 TEST(IdleHabits, OfLayoutsOfOneRank) {
   const auto [broken, notes] =
       judged({"--mock-data", "--pipeline-schedule", "gpipe", "--expert-tensor-parallel-size", "1"});

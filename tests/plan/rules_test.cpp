@@ -173,6 +173,18 @@ TEST(Rules, ImpossibleSizesAreReportedAllAtOnce) {
   }
 }
 
+TEST(Rules, ASwitchThatIsOffIsNamedByTheFlagThatSwitchesItOff) {
+  config::Run r = config::parse({"gpt", "--bert-no-binary-head"});
+  r.given["bert_binary_head"] = "the command line";
+  std::string text = report(check(r));
+  EXPECT_THAT(text, HasSubstr("bert-heads: --bert-no-binary-head: belongs to bert; got true"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("--bert-binary-head")));
+  r = config::parse({"gpt", "--tokenizer-hf-no-include-special-tokens"});
+  text = report(check(r));
+  EXPECT_THAT(text,
+              HasSubstr("--tokenizer-hf-no-include-special-tokens: does nothing without a --tokenizer-type"));
+}
+
 TEST(Rules, AModelAloneNeedsNoTrainingSettings) {
   config::Run r;
   r.model.num_layers = 2;

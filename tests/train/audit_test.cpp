@@ -72,7 +72,7 @@ class Audit : public testing::Test {
                const std::vector<std::int64_t>& skipped = {}, const std::string& from = "") const {
     const RunFolder folder{root_ / name};
     const Loaded loaded{first - 1, (first - 1) * 4};
-    const auto splits = job::open_batches(run, nullptr, {loaded.step, loaded.samples});
+    const auto splits = job::open_batches(run, nullptr, {.done = {loaded.step, loaded.samples}});
     write_session(folder, run, splits, {.loaded = loaded, .from = from});
     MetricsFile metrics(folder.metrics(), loaded.step);
     for (std::int64_t i = first; i <= last; ++i)

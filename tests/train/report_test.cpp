@@ -120,6 +120,22 @@ TEST(Report, TilesShowValidationAlsoBesideATestSplit) {
   EXPECT_THAT(page, HasSubstr("<b>1.5000</b><span>test loss</span>"));
 }
 
+TEST(Report, DrawsTheOrderOfSentencesWhereThereIsOne) {
+  auto steps = some_steps();
+  const std::string none = make_report({some_run()}, steps, {{.iteration = 50, .loss = 1.25}});
+  EXPECT_THAT(none, Not(HasSubstr("the order")));
+  for (StepRecord& step : steps) step.extra_losses = {{"sop_loss", 0.5}};
+  const std::string page = make_report({some_run()}, steps,
+                                       {{.iteration = 25, .loss = 1.75, .sop_loss = 0.6},
+                                        {.iteration = 50, .loss = 1.25, .sop_loss = 0.4321}});
+  EXPECT_THAT(page, HasSubstr("Loss of the order of sentences"));
+  EXPECT_THAT(page, HasSubstr("<b>0.4321</b><span>validation loss of the order</span>"));
+  const std::string chart = page.substr(page.find("Loss of the order of sentences"));
+  const std::string drawn = chart.substr(0, chart.find("Tokens per second"));
+  EXPECT_THAT(drawn, HasSubstr("training"));
+  EXPECT_THAT(drawn, HasSubstr("validation"));
+}
+
 TEST(Report, NeedsNoNetworkAndEscapesText) {
   const std::string page = make_report({some_run()}, some_steps(), {});
   const std::string without_names = std::regex_replace(page, std::regex("http://www.w3.org/[0-9]+/svg"), "");

@@ -30,6 +30,10 @@ std::array<std::int64_t, 3> sample_counts(const config::Training& training, cons
   return {train, (regular + 1) * training.eval_iters * batch, training.eval_iters * batch};
 }
 
+std::array<std::int64_t, 3> sample_counts(const config::Training& training, const Wanted& wanted) {
+  return wanted.counts ? *wanted.counts : sample_counts(training, wanted.done);
+}
+
 Batches::Batches(std::shared_ptr<const SampleSource> samples, std::int64_t cyclic_step)
     : samples_(std::move(samples)), cyclic_step_(cyclic_step) {}
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,14 @@ std::int64_t evaluations(const config::Training& training, std::int64_t iteratio
 /// (last_iteration / eval_interval + 1) * eval_iters * B; eval_iters * B, with B the global batch size. The
 /// indices of a data set depend on them, so they are Megatron's, which asks for one evaluation too many.
 std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done = {});
+
+/// What is opened of the data.
+struct Wanted {
+  SoFar done = {};  ///< of the run whose samples they are
+  /// Samples of train, valid and test where it is none of a run's (sample_counts); a split of 0 stays closed.
+  std::optional<std::array<std::int64_t, 3>> counts = {};
+};
+std::array<std::int64_t, 3> sample_counts(const config::Training& training, const Wanted& wanted);
 
 /// Whether batches say who sees whom, where --reset-attention-mask asks for more than causal attention.
 enum class Masks { kMade, kLeftOut };

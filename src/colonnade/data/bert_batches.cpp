@@ -100,7 +100,7 @@ HostBatch BertBatches::make(std::span<const std::int64_t> chosen, Masks /*masks*
 }
 
 Splits open_bert_batches(const config::Data& data, const config::Training& training, const BertIds& ids,
-                         bool sentence_order, const SoFar& done) {
+                         bool sentence_order, const Wanted& wanted) {
   const std::int64_t step = cyclic_step(data, training);
   const BertPlan plan = plan_of(data, training, ids, sentence_order);
   const auto open = [&plan](const Opened& opened, const Part& part) {
@@ -108,9 +108,9 @@ Splits open_bert_batches(const config::Data& data, const config::Training& train
   };
   const auto mock = [&ids] { return mock_sentences(ids); };
   const Sources sources =
-      open_sources(data, sample_counts(training, done),
+      open_sources(data, sample_counts(training, wanted),
                    {.open = open, .mock = mock, .about = class_of(data, training, ids, sentence_order)});
-  require_epochs(sources, step, training, done);
+  require_epochs(sources, step, training, wanted.done);
   Splits splits;
   for (std::size_t i = 0; i < splits.size(); ++i)
     if (sources[i] != nullptr)

@@ -37,6 +37,6 @@ class BertBatches final : public Batches {
 /// trains BERT. Megatron has no mock data for BERT: here each sequence of a GPT's is a document of sentences
 /// of 64 tokens, 10,000 of them, below the ids that `ids` sets apart.
 Splits open_bert_batches(const config::Data& data, const config::Training& training, const BertIds& ids,
-                         bool sentence_order, const SoFar& done = {});
+                         bool sentence_order, const Wanted& wanted = {});
 
 }  // namespace colonnade::data

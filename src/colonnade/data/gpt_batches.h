@@ -42,7 +42,7 @@ class GptBatches final : public Batches {
 /// rank waits in a collective. Throws ConfigError for settings that contradict each other, also where a split
 /// that the run reads does not fill one epoch of cyclic, and DataError for missing or damaged data.
 Splits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,
-                        const SoFar& done = {});
+                        const Wanted& wanted = {});
 
 /// The sample sources alone, for `data inspect`. `counts`: samples wanted of each split.
 std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_samples(const config::Data& data,

@@ -61,11 +61,11 @@ Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t
 }
 
 Splits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,
-                        const SoFar& done) {
+                        const Wanted& wanted) {
   const std::int64_t step = cyclic_step(data, training);
   const auto sources =
-      open_gpt_samples(data, sample_counts(training, done), training.seq_length, training.seed, ids);
-  require_epochs(sources, step, training, done);
+      open_gpt_samples(data, sample_counts(training, wanted), training.seq_length, training.seed, ids);
+  require_epochs(sources, step, training, wanted.done);
   const GptBatches::Plan plan{.seq_length = training.seq_length,
                               .rules = {.eod = ids.eod,
                                         .pad = ids.pad,

@@ -129,15 +129,15 @@ HostBatch SftBatches::make(std::span<const std::int64_t> chosen, Masks masks) co
 }
 
 Splits open_sft_batches(const config::Data& data, const config::Training& training,
-                        const Tokenizer& tokenizer, std::int64_t vocab_size, const SoFar& done) {
+                        const Tokenizer& tokenizer, std::int64_t vocab_size, const Wanted& wanted) {
   const std::int64_t step = cyclic_step(data, training);
   const Opener opener(data, training, tokenizer);
   const SampleMaker maker{
       .open = [&opener](const Opened& opened, const Part& part) { return opener.open(opened, part); },
       .read = [&opener](const std::string& path,
                         const IndexCache& cache) { return opener.read(path, cache); }};
-  const Sources sources = open_sources(data, sample_counts(training, done), maker);
-  require_epochs(sources, step, training, done);
+  const Sources sources = open_sources(data, sample_counts(training, wanted), maker);
+  require_epochs(sources, step, training, wanted.done);
   const SftBatches::Plan plan{.seq_length = training.seq_length,
                               .apart = data.reset_position_ids && data.reset_attention_mask,
                               .vocab_size = vocab_size,

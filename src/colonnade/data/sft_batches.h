@@ -36,6 +36,6 @@ void require_marks(const std::string& format, const Tokenizer& tokenizer);
 /// where both --reset-position-ids and --reset-attention-mask keep conversations apart, and hold one
 /// otherwise.
 Splits open_sft_batches(const config::Data& data, const config::Training& training,
-                        const Tokenizer& tokenizer, std::int64_t vocab_size, const SoFar& done = {});
+                        const Tokenizer& tokenizer, std::int64_t vocab_size, const Wanted& wanted = {});
 
 }  // namespace colonnade::data

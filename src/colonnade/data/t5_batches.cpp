@@ -92,16 +92,16 @@ HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/)
 }
 
 Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
-                       const SoFar& done) {
+                       const Wanted& wanted) {
   const std::int64_t step = cyclic_step(data, training);
   const T5Plan plan = plan_of(data, training, ids);
   const auto open = [&plan](const Opened& opened, const Part& part) {
     return open_sentences<T5Dataset>(opened, part, plan);
   };
   const auto mock = [&ids] { return std::make_shared<MockSource>(std::ranges::min(ids.sentinels), ids.eos); };
-  const Sources sources = open_sources(data, sample_counts(training, done),
+  const Sources sources = open_sources(data, sample_counts(training, wanted),
                                        {.open = open, .mock = mock, .about = class_of(data, training, ids)});
-  require_epochs(sources, step, training, done);
+  require_epochs(sources, step, training, wanted.done);
   Splits splits;
   for (std::size_t i = 0; i < splits.size(); ++i)
     if (sources[i] != nullptr)

@@ -37,6 +37,6 @@ class T5Batches final : public Batches {
 /// tokenizer here has pieces ("##...") that continue a word. Megatron has no mock data for T5: here it is
 /// that of a GPT, ids below the sentinels, each sequence a document of one sentence.
 Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
-                       const SoFar& done = {});
+                       const Wanted& wanted = {});
 
 }  // namespace colonnade::data

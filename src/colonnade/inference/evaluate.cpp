@@ -29,10 +29,13 @@ at::Tensor summed(const at::Tensor& logits, const at::Tensor& labels) {
   return at::stack({loss.to(at::kDouble).sum(), flat.ne(kIgnoredLabel).sum().to(at::kDouble)}).cpu();
 }
 
+/// Of {sum, count} of tokens, and behind them of samples where there are such.
 Score to_score(const at::Tensor& sums) {
   const at::Tensor host = sums.cpu();
-  const auto sum = host[0].item<double>(), count = host[1].item<double>();
-  return {.loss = sum / count, .tokens = static_cast<std::int64_t>(count)};
+  const double* value = host.const_data_ptr<double>();
+  Score score{.loss = value[0] / value[1], .tokens = static_cast<std::int64_t>(value[1])};
+  if (host.numel() > 2 && value[3] > 0) score.sop_loss = value[2] / value[3];
+  return score;
 }
 
 std::int64_t sequence_length(const config::Run& run) {
@@ -59,7 +62,7 @@ struct Rows {
 };
 
 /// What is missing to all rows is sample 0, which counts for nothing.
-tensor::Batch rows_of(const data::GptBatches& batches, const Rows& rows) {
+tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all));
   for (std::int64_t i = 0; i < rows.own; ++i) numbers[static_cast<std::size_t>(i)] = rows.first + i;
   tensor::Batch batch = job::to_batch(batches.get(numbers));
@@ -72,11 +75,11 @@ tensor::Batch rows_of(const data::GptBatches& batches, const Rows& rows) {
 double Score::perplexity() const { return std::exp(loss); }
 
 void require_finite(const Score& score) {
-  if (score.tokens == 0 || std::isfinite(score.loss)) return;
+  if (score.tokens == 0 || (std::isfinite(score.loss) && std::isfinite(score.sop_loss.value_or(0)))) return;
   throw Error(fmt::format(
-      "loss: it must be finite; got {} over {} tokens; the weights are not finite, or too large for "
+      "loss: it must be finite; got {}{} over {} tokens; the weights are not finite, or too large for "
       "this precision: load an earlier checkpoint (--ckpt-step), or leave out --fp16",
-      score.loss, score.tokens));
+      score.loss, score.sop_loss ? fmt::format(" and sop_loss {}", *score.sop_loss) : "", score.tokens));
 }
 
 RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
@@ -106,7 +109,7 @@ RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
   return {to_score(sums), kept.empty() ? at::Tensor() : at::cat(kept)};
 }
 
-Score score_data(Network& network, const data::GptBatches& batches, std::int64_t samples) {
+Score score_data(Network& network, const data::Batches& batches, std::int64_t samples) {
   progress().set_phase("evaluate");
   comm::Communicators& ranks = network.ranks();
   const config::Run& run = network.run();
@@ -114,9 +117,10 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
                      replica = ranks.mesh().index(ranks.rank(), kReplicas);
   const int sharing = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor();
   const bool together = run.model.moe.num_experts > 0 && sharing > 1;
-  const std::int64_t step = std::min(rows_per_pass(run, sequence_length(run)),
-                                     std::max<std::int64_t>(1, (samples + replicas - 1) / replicas));
-  at::Tensor sums = at::zeros({2}, network.options().dtype(at::kDouble));
+  const std::int64_t length = sequence_length(run) + run.training.decoder_seq_length;
+  const std::int64_t step =
+      std::min(rows_per_pass(run, length), std::max<std::int64_t>(1, (samples + replicas - 1) / replicas));
+  at::Tensor sums = at::zeros({4}, network.options().dtype(at::kDouble));
   for (std::int64_t start = 0; start < samples; start += replicas * step) {
     const std::int64_t first = start + replica * step;
     const std::int64_t own = std::clamp<std::int64_t>(samples - first, 0, step);
@@ -124,47 +128,34 @@ Score score_data(Network& network, const data::GptBatches& batches, std::int64_t
     const tensor::Batch batch = rows_of(batches, {.first = first, .own = own, .all = together ? step : own})
                                     .to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
-    if (loss.defined() && ranks.coord(Axis::kTp) == 0)
-      sums += job::token_loss(loss, batch, /*per_token=*/true).report.at("lm_loss");
+    if (!loss.defined() || ranks.coord(Axis::kTp) != 0) continue;
+    const auto reported = job::token_loss(loss, batch, /*per_token=*/true).report;
+    sums.narrow(0, 0, 2) += reported.at("lm_loss");
+    if (const auto order = reported.find("sop_loss"); order != reported.end())
+      sums.narrow(0, 2, 2) += order->second;
   }
   ranks.world().all_reduce(sums, "evaluate / losses").wait();
   return to_score(sums);
 }
 
-SplitData open_split(const config::Run& run, data::Split split) {
-  if (run.model.has_encoder() || run.model.bidirectional)
-    throw ConfigError(fmt::format(
-        "evaluate: data are read for models without an encoder; got a {0}; score given tokens with --tokens "
-        "FILE, or data with `pretrain {0} --skip-train --eval-iters N`",
-        run.model.has_encoder() ? "t5" : "bert"));
-  if (run.data.sft)
-    throw ConfigError(
-        "evaluate: data are read as .bin and .idx; got those of --sft, files of chat messages; score them with "
-        "`pretrain gpt --sft --skip-train --eval-iters N`");
+SplitData open_split(const config::Run& given, data::Split split) {
   progress().set_phase("data");
+  config::Run run = given;
+  run.training.seq_length = sequence_length(run);
+  run.data.dataloader_type = "single";  // every sample once, in whatever order
   const auto index = static_cast<std::size_t>(split);
-  const config::Data& data = run.data;
-  const data::TokenIds ids = job::token_ids(run, job::tokenizer_of(run).get());
-  const std::int64_t length = sequence_length(run);
-  const bool one_pass = is_one_set(data) && !run.given.contains("eval_iters");
+  const bool one_pass = is_one_set(run.data) && !run.given.contains("eval_iters");
   const std::int64_t wanted =
       run.training.eval_iters * std::max<std::int64_t>(1, run.training.global_batch_size);
   std::array<std::int64_t, 3> counts{};
   counts[index] = one_pass ? 1 : wanted;
-  const auto sources = data::open_gpt_samples(data, counts, length, run.training.seed, ids);
-  if (sources[index] == nullptr)
+  data::Splits splits = job::open_batches(run, job::tokenizer_of(run).get(), {.counts = counts});
+  if (splits[index] == nullptr)
     throw DataError(fmt::format(
         "data: the {} split must hold samples; got none; correct --split, --split-name or the paths",
         data::kSplitNames[index]));
-  const data::GptBatches::Plan plan{.seq_length = length,
-                                    .rules = {.eod = ids.eod,
-                                              .pad = ids.pad,
-                                              .reset_position_ids = data.reset_position_ids,
-                                              .reset_attention_mask = data.reset_attention_mask,
-                                              .eod_mask_loss = data.eod_mask_loss},
-                                    .vocab_size = ids.vocab_size};
-  const std::int64_t size = sources[index]->size();
-  return {std::make_unique<data::GptBatches>(sources[index], plan), one_pass ? size : std::min(size, wanted)};
+  const std::int64_t size = splits[index]->size();
+  return {std::move(splits[index]), one_pass ? size : std::min(size, wanted)};
 }
 
 }  // namespace colonnade::inference

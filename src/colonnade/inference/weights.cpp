@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
 #include "colonnade/job/foreign.h"
 #include "colonnade/models/hf/config.h"
@@ -23,23 +24,35 @@ const Keys kRunKeys = {"tokenizer_type",
                        "tiktoken_pattern",
                        "tiktoken_num_special_tokens",
                        "seq_length",
+                       "decoder_seq_length",
                        "split",
                        "eod_mask_loss",
                        "reset_position_ids",
+                       "reset_attention_mask",
+                       "allow_ambiguous_pad_tokens",
+                       "mid_level_dataset_surplus",
+                       "mask_prob",
+                       "short_seq_prob",
+                       "vocab_extra_ids",
                        "sft",
-                       "reset_attention_mask"};
+                       "sft_tokenizer_prompt_format",
+                       "chat_template"};
 
 bool given(const config::Run& run, const std::string& key) { return run.given.contains(key); }
 bool any_given(const config::Run& run, const Keys& keys) {
   return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return given(run, key); });
 }
 
-/// The settings that a native checkpoint keeps of its run, by key.
-void take(config::Run& run, const nlohmann::json& kept) {
+/// The settings that a native checkpoint keeps of its run, by key. A seed draws the samples of a run, and
+/// texts that are no part of it.
+void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
   const bool with_data = !any_given(run, kDataKeys);
-  for (const auto& [key, value] : kept.items())
-    if (!given(run, key) && (kRunKeys.contains(key) || (with_data && kDataKeys.contains(key))))
+  for (const auto& [key, value] : kept.items()) {
+    const bool taken = kRunKeys.contains(key) || (with_data && kDataKeys.contains(key)) ||
+                       (key == "seed" && use == config::Use::kEvaluateData);
+    if (taken && !given(run, key) && config::reads(use, config::setting(key)))
       config::set(run, key, value.get<std::string>());
+  }
 }
 
 }  // namespace
@@ -60,14 +73,14 @@ checkpoint::Source open_weights(const config::Run& run, const comm::Group& world
                   c.load));
 }
 
-void take_settings(config::Run& run) {
+void take_settings(config::Run& run, config::Use use) {
   config::Checkpoint& c = run.checkpoint;
   if (const std::string fault = job::closed_load_fault(run); !fault.empty()) throw ConfigError(fault);
   if (c.pretrained_checkpoint.empty() && checkpoint::is_hugging_face_folder(c.load))
     std::swap(c.pretrained_checkpoint, c.load);
   const auto source = open_weights(run, {}, checkpoint::Check::kSizes);
   if (source.state().is_object() && source.state().contains("settings"))
-    take(run, source.state().at("settings"));
+    take(run, source.state().at("settings"), use);
 }
 
 }  // namespace colonnade::inference

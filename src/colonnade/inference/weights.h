@@ -4,15 +4,17 @@
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/comm/group.h"
 #include "colonnade/config/run.h"
+#include "colonnade/config/use.h"
 
 namespace colonnade::inference {
 
-/// Fills settings that were not given from the run that wrote the checkpoint: tokenizer, --seq-length,
-/// and the data with its split unless data was given. A Hugging Face folder named by --load becomes
+/// Fills settings that were not given and that `use` reads from the run that wrote the checkpoint: tokenizer,
+/// what makes samples (--seq-length, --mask-prob, ...; the seed for kEvaluateData alone), and the data with
+/// its split unless data was given. A Hugging Face folder named by --load becomes
 /// --pretrained-checkpoint. Call it before job::start, which fills the model's own settings. Throws
 /// ConfigError when neither --load nor --pretrained-checkpoint is given, DataError when the named folder
 /// holds no whole checkpoint.
-void take_settings(config::Run& run);
+void take_settings(config::Run& run, config::Use use);
 
 /// The checkpoint that --load (with --ckpt-step) names, else --pretrained-checkpoint's. Every byte of a
 /// native one is checked, by all ranks together; a damaged one is passed over for the newest whole one,

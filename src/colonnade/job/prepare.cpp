@@ -68,6 +68,16 @@ void leave_model_unknown(config::Run& run) {
     if (says_what_the_model_is(s) && !run.given.contains(s.key)) run.at_fault.insert(s.key);
 }
 
+/// What is taken of a Hugging Face folder though its config.json does not say so; "" where nothing is.
+std::string unnamed_head(const config::Run& run, const checkpoint::Source& source) {
+  const nlohmann::json named = source.hf_config().value("architectures", nlohmann::json::array());
+  if (!run.model.bert_binary_head || std::ranges::count(named, "BertForPreTraining") > 0) return "";
+  return fmt::format(
+      "{}: its tensors have a head for the order of sentences, which config.json does not name; it is taken "
+      "(--bert-no-binary-head leaves it unread)",
+      source.folder().string());
+}
+
 void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<std::string>& faults) {
   std::map<std::string, std::string> settings;
   try {
@@ -82,6 +92,8 @@ void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<s
     if (!ours && head != settings.end() && config::typed(run, head->first) && !run.model.bert_binary_head)
       head->second = "false";  // that of the folder is left unread
     config::fill(run, settings, (ours ? source.folder() : source.folder() / "config.json").string());
+    if (std::string note = ours ? "" : unnamed_head(run, source); !note.empty())
+      run.notes.push_back(std::move(note));
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }
@@ -200,19 +212,20 @@ data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenize
   return ids;
 }
 
-data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer, const data::SoFar& done) {
+data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer,
+                          const data::Wanted& wanted) {
   if (run.model.has_encoder())
     return data::open_t5_batches(run.data, run.training,
                                  data::t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids),
-                                 done);
+                                 wanted);
   if (run.model.bidirectional)
     return data::open_bert_batches(run.data, run.training, data::bert_ids(tokenizer, run.model.vocab_size),
-                                   run.model.bert_binary_head, done);
+                                   run.model.bert_binary_head, wanted);
   if (run.data.sft) {
     COL_CHECK(tokenizer != nullptr, "open_batches: --sft needs a tokenizer; got none; give --tokenizer-type");
-    return data::open_sft_batches(run.data, run.training, *tokenizer, run.model.vocab_size, done);
+    return data::open_sft_batches(run.data, run.training, *tokenizer, run.model.vocab_size, wanted);
   }
-  return data::open_gpt_batches(run.data, run.training, token_ids(run, tokenizer), done);
+  return data::open_gpt_batches(run.data, run.training, token_ids(run, tokenizer), wanted);
 }
 
 namespace {

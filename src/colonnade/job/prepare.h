@@ -24,9 +24,9 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run);
 /// What a gpt's data must know of the tokenizer, which may be null: its ids, and with --fim-data itself.
 data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenizer);
 
-/// The batches of the run's family, which is so far as `done`; `tokenizer` may be null. Throws as
+/// The batches of the run's family; `tokenizer` may be null. Throws as
 /// data::open_gpt_batches and data::open_t5_batches.
 data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer,
-                          const data::SoFar& done = {});
+                          const data::Wanted& wanted = {});
 
 }  // namespace colonnade::job

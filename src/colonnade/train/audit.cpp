@@ -258,7 +258,8 @@ std::shared_ptr<const OpenData> open_data(const LedgerLine& line) {
   if (tokenizer != line.tokenizer)
     throw DataError(fmt::format("the tokenizer must be the one of the session; got {} and {} there",
                                 tokenizer.dump(), line.tokenizer.dump()));
-  open->splits = job::open_batches(open->run, open->tokenizer.get(), {line.loaded.step, line.loaded.samples});
+  open->splits =
+      job::open_batches(open->run, open->tokenizer.get(), {.done = {line.loaded.step, line.loaded.samples}});
   if (without_names(job::data_state(open->splits)) != without_names(line.data))
     throw DataError("tokens and passes of the data must be those of the session; got others");
   return open;

@@ -167,7 +167,7 @@ void Loop::open_data() {
   progress().set_phase("data");
   const auto tokenizer = job::tokenizer_of(job_.run);
   tokenizer_ = job::tokenizer_state(job_.run, tokenizer.get());
-  data_ = job::open_batches(job_.run, tokenizer.get(), so_far());
+  data_ = job::open_batches(job_.run, tokenizer.get(), {.done = so_far()});
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
   if (!data_[0] || job_.run.data.mock_data || job_.ranks.rank() != 0) return;

@@ -25,11 +25,21 @@ Series over_steps(std::string name, int color, const Steps& steps,
   return series;
 }
 
-Series over_evals(const Evals& evals) {
+Series over_evals(const Evals& evals, const std::function<std::optional<double>(const EvalRecord&)>& value) {
   Series series{"validation", 2, {}};
   for (const auto& r : evals)
-    if (r.set == "validation") series.points.emplace_back(static_cast<double>(r.iteration), r.loss);
+    if (const auto y = value(r); r.set == "validation" && y)
+      series.points.emplace_back(static_cast<double>(r.iteration), *y);
   return series;
+}
+
+/// Of a BERT's order of sentences, in training and validation; without points where there is none.
+std::vector<Series> order_losses(const Steps& steps, const Evals& evals) {
+  Series training{"training", 1, {}};
+  for (const auto& r : steps)
+    for (const auto& [name, value] : r.extra_losses)
+      if (name == "sop_loss") training.points.emplace_back(static_cast<double>(r.iteration), value);
+  return {std::move(training), over_evals(evals, [](const auto& r) { return r.sop_loss; })};
 }
 
 std::string charts(const Sessions& sessions, const Steps& steps, const Evals& evals) {
@@ -43,7 +53,9 @@ std::string charts(const Sessions& sessions, const Steps& steps, const Evals& ev
   };
   draw({.title = "Loss",
         .series = {over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
-                   over_evals(evals)}});
+                   over_evals(evals, [](const auto& r) { return r.loss; })}});
+  if (auto order = order_losses(steps, evals); !order[0].points.empty() || !order[1].points.empty())
+    draw({.title = "Loss of the order of sentences", .series = std::move(order)});
   draw({.title = "Tokens per second",
         .series = {over_steps("tokens/s", 1, steps, [](const auto& r) { return r.tokens_per_second; })},
         .from_zero = true});
@@ -77,6 +89,8 @@ std::string tiles(const Steps& steps, const Evals& evals) {
     if (found == evals.rend()) continue;
     html += tile(fmt::format("{} loss", set), fmt::format("{:.4f}", found->loss)) +
             tile(fmt::format("{} perplexity", set), fmt::format("{:.4g}", found->perplexity()));
+    if (found->sop_loss)
+      html += tile(fmt::format("{} loss of the order", set), fmt::format("{:.4f}", *found->sop_loss));
   }
   html += tile("tokens per second", short_number(last.tokens_per_second));
   if (last.mfu) html += tile("of the peak FLOP/s", fmt::format("{:.1f}%", *last.mfu * 100));

@@ -3,12 +3,14 @@
 
 #include <fmt/ranges.h>
 #include <glob.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
@@ -21,13 +23,54 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestField = 4096;
 constexpr std::uintmax_t kLargestMetadata = 64 << 20;
+/// Two for each of a million shards, and some around them. A node takes more than a hundred times its text.
+constexpr std::int64_t kMostNodes = 2'100'000;
+
+/// Counts the nodes of a text before any is made. Throws DataError beyond kMostNodes.
+class NodeCount final : public YAML::EventHandler {
+ public:
+  explicit NodeCount(const fs::path& path) : path_(path) {}
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { add(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { add(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {
+    add(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {
+    add(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {
+    add(mark);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void add(const YAML::Mark& mark) {
+    if (++nodes_ > kMostNodes)
+      throw DataError(
+          fmt::format("{}:{}: must have at most {} keys and values; got more; name the shards by "
+                      "a pattern",
+                      path_.string(), mark.line + 1, kMostNodes));
+  }
+  const fs::path& path_;
+  std::int64_t nodes_ = 0;
+};
 
 YAML::Node read_yaml(const fs::path& path) {
   if (const std::uintmax_t bytes = fs::file_size(path); bytes > kLargestMetadata)
     throw DataError(fmt::format("{}: must be at most {} bytes; got {}; name the shards by a pattern",
                                 path.string(), kLargestMetadata, bytes));
   try {
-    return YAML::Load(read_file(path));
+    const std::string text = read_file(path);
+    std::istringstream stream(text);
+    NodeCount count(path);
+    YAML::Parser(stream).HandleNextDocument(count);
+    return YAML::Load(text);
   } catch (const YAML::Exception& e) {
     throw DataError(fmt::format("{}:{}: must be YAML or JSON; got an error at column {}: {}; mend that line",
                                 path.string(), e.mark.line + 1, e.mark.column + 1, e.msg));

@@ -267,11 +267,11 @@ constexpr Rule kData[] = {
     {"fim-data", true, fim_data,
      "fim_data=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=starcoder",
      "There is no text to cut.", "mock_data sft model"},
-    {"ambiguous-pads", true, ambiguous_pads,
+    {"ambiguous-pads", false, ambiguous_pads,
      "allow_ambiguous_pad_tokens=true; sft=true; mock_data=false; data_path=a.jsonl; "
      "tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
      "Chats, BERT and T5 say by place which tokens have a loss.", "sft model"},
-    {"hidden-tokens", true, hidden_tokens, "model=bert; calculate_per_token_loss=false; mask_prob=0.03",
+    {"hidden-tokens", false, hidden_tokens, "model=bert; calculate_per_token_loss=false; mask_prob=0.03",
      "A sample without hidden tokens has no loss.", "seq_length model"},
     {"fim-tokenizer", true, fim_tokenizer, "fim_data=true; mock_data=false; data_path=a",
      "A text is cut between characters.", "fim_data"},
@@ -279,21 +279,21 @@ constexpr Rule kData[] = {
      "fim_data=true; fim_rate=0; mock_data=false; data_path=a; tokenizer_type=HuggingFaceTokenizer; "
      "tokenizer_model=starcoder",
      "Without a share that is cut there is no fill-in-the-middle.", "fim_data"},
-    {"sft-data", true, sft_data, "sft=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
+    {"sft-data", false, sft_data, "sft=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3",
      "Made-up tokens have no answers.", "data_path"},
-    {"sft-model", true, sft_model,
+    {"sft-model", false, sft_model,
      "model=t5; encoder_num_layers=2; decoder_seq_length=8; sft=true; mock_data=false; data_path=a.jsonl; "
      "tokenizer_type=HuggingFaceTokenizer; tokenizer_model=t5",
      "Conversations are one text.", "model"},
-    {"sft-tokenizer", true, sft_tokenizer, "sft=true; mock_data=false; data_path=a.jsonl",
+    {"sft-tokenizer", false, sft_tokenizer, "sft=true; mock_data=false; data_path=a.jsonl",
      "Chat templates write special tokens into the text.", "sft"},
-    {"sft-documents", true, sft_documents,
+    {"sft-documents", false, sft_documents,
      "sft=true; mock_data=false; data_path=a.jsonl; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3; "
      "reset_position_ids=true",
      "A sample of several conversations must hide them from each other; one of a single conversation has nothing to "
      "hide.",
      "sft"},
-    {"sft-format", true, sft_format,
+    {"sft-format", false, sft_format,
      "sft=true; mock_data=false; data_path=a.jsonl; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3; "
      "chat_template=a.jinja; sft_tokenizer_prompt_format=identity",
      "Either decides how messages are written.", "sft chat_template"},

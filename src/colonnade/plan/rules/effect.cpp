@@ -127,7 +127,7 @@ constexpr Companions kLoad{
     {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
 constexpr Companions kTokenizer{
     {"tokenizer_model", "vocab_file", "merge_file", "tiktoken_pattern", "tiktoken_num_special_tokens",
-     "tokenizer_hf_include_special_tokens"},
+     "tokenizer_hf_include_special_tokens", "allow_ambiguous_pad_tokens"},
     "tokenizer_type",
     "a --tokenizer-type that reads a file",
     [](const Run& r) {
@@ -259,7 +259,7 @@ constexpr Habit kHabits[] = {
        return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
      }},
     {{"tokenizer_model", "vocab_file", "merge_file"}, "with --tokenizer-type NullTokenizer", null_tokenizer},
-    {{"tiktoken_pattern", "tiktoken_num_special_tokens"},
+    {{"tiktoken_pattern", "tiktoken_num_special_tokens", "allow_ambiguous_pad_tokens"},
      "with --tokenizer-type NullTokenizer",
      null_tokenizer},
     {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return r.training.eval_iters == 0; }},

@@ -24,11 +24,13 @@ struct Finding {
   std::string way_out;   ///< "": made from the edits
   bool missing = false;  ///< nothing is wrong, but training needs a setting that was not given
 
-  /// One more setting of which the rule holds, with what was given and the value that mends it.
+  /// One more setting of which the rule holds, with what was given and the value that mends it. A switch that
+  /// is off stands there by the flag that switches it off.
   void add(const config::Setting& s, const std::string& given, const std::string& mended) {
     const char* comma = edits.empty() ? "" : ", ";
-    thing += comma + s.flag;
-    got += comma + given;
+    const bool off = s.kind == config::Kind::kSwitch && given == "false";
+    thing += comma + (off ? s.off_flag() : s.flag);
+    got += comma + (off ? "true" : given);
     edits.push_back({s.key, mended});
   }
   /// The same of the setting `key`, where it is `given`.
