@@ -129,6 +129,16 @@ TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
     for (const auto& piece : sample["pieces"]) tokens += piece["length"].get<std::int64_t>();
     EXPECT_EQ(tokens, 33) << sample;
   }
+  const Words scored{"--split=3,1,0", "--train-iters=2", "--eval-iters=1", "--eval-interval=2"};
+  ASSERT_EQ(run(colonnade(small(folder, "scored", fim + scored))).code, 0);
+  const auto score = [&](const Words& words) {
+    return evaluated(colonnade(Words{"evaluate", "--load", (folder / "scored").string(), "--eval-iters=1",
+                                     "--global-batch-size=2"} +
+                               words))
+        .loss;
+  };
+  EXPECT_NEAR(score({}), validations(folder / "scored").at(0).at("loss"), 3e-6);
+  EXPECT_GT(std::abs(score({"--no-fim-data"}) - score({})), 1e-4) << "texts as they are";
   const Result unknown = run(colonnade(small(folder, "unknown", fim + Words{"--fim-pad-token=<fim_pad>"})));
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.text.find("without --fim-pad-token '<fim_pad>'"), std::string::npos) << unknown.text;

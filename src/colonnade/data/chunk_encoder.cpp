@@ -244,7 +244,7 @@ class TrainingTexts {
       for_each_text(parse_line(parser_, line, chunk_.text), json_key_, keep);
     };
     const auto bad = [&](std::int64_t number, const std::string& why) {
-      throw DataError(fmt::format("{} {}: {}", input.string(), chunk.name_of(number), why));
+      throw DataError(fmt::format("{} {}: {}", input.string(), chunk_.name_of(number), why));
     };
     for_each_line(chunk_, kLongestTrainingLine, use, bad, "break it into lines");
   }

@@ -48,9 +48,11 @@ bool any_given(const config::Run& run, const Keys& keys) {
 void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
   const bool with_data = !any_given(run, kDataKeys);
   for (const auto& [key, value] : kept.items()) {
-    const bool taken = kRunKeys.contains(key) || (with_data && kDataKeys.contains(key)) ||
+    const config::Setting& setting = config::setting(key);
+    const bool taken = kRunKeys.contains(key) || setting.group == "fill-in-the-middle" ||
+                       (with_data && kDataKeys.contains(key)) ||
                        (key == "seed" && use == config::Use::kEvaluateData);
-    if (taken && !given(run, key) && config::reads(use, config::setting(key)))
+    if (taken && !given(run, key) && config::reads(use, setting))
       config::set(run, key, value.get<std::string>());
   }
 }

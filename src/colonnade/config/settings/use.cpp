@@ -72,7 +72,7 @@ const std::map<std::string_view, Group>& groups() {
       {"optimizer", {kNone}},
       {"learning rate and weight decay", {kNone}},
       {"data", {kData, {{"dataloader_type", kNone}, {"num_workers", kNone}}}},
-      {"fill-in-the-middle", {kNone}},
+      {"fill-in-the-middle", {kData}},
       {"tokenizer", {kAll, {{"chat_template", kData}}}},
       {"checkpoints",
        {kNone,
