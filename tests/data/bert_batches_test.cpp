@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/data/bert_dataset.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -36,12 +39,29 @@ TEST_F(BertBatchesTest, TakeTheSamplesThatMegatronTakes) {
   training_.seq_length = 96;
   training_.seed = 11;
   training_.train_iters = 50;
+  training_.eval_iters = 5;
   data_.split = "90,10,0";
   const HostBatch batch = open()[0]->get(0, 50);
   const auto expected = read_tensors("indexed/masked/bert_nsp.first.safetensors");
   EXPECT_TRUE(std::equal(batch.tokens.begin(), batch.tokens.end(), expected.at("text").begin()));
   EXPECT_TRUE(std::equal(batch.loss_mask.begin(), batch.loss_mask.end(), expected.at("loss_mask").begin()));
   EXPECT_TRUE(std::equal(batch.swapped.begin(), batch.swapped.end(), expected.at("is_random").begin()));
+
+  // Megatron's descriptions, but for the path and the tokenizer of this run.
+  std::set<std::string> described, megatrons;
+  for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache"))
+    if (file.path().string().ends_with("BERTMaskedWordPieceDataset-description.txt"))
+      described.insert(read_file(file.path()));
+  for (const std::string hash : {"9819b8d3a5437e0115afacbd5f650b62", "d6d1347920dd8d5a3ed1e361dc78c86c"}) {
+    std::string text = read_file(
+        vector_path("indexed/masked/cache_bert_nsp/" + hash + "-BERTMaskedWordPieceDataset-description.txt"));
+    const std::size_t path = text.find("indexed/bert_uint16");
+    text.replace(path, std::string("indexed/bert_uint16").size(), data_.data_path[0]);
+    const std::size_t begin = text.find("{\n        \"class\"");
+    text.replace(begin, text.find('}', begin) + 1 - begin, "null");
+    megatrons.insert(text);
+  }
+  EXPECT_EQ(described, megatrons);
 }
 
 TEST_F(BertBatchesTest, HoldWhatABertReads) {

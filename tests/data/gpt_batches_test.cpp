@@ -103,6 +103,49 @@ std::string entry_with(const fs::path& root, const std::string& name) {
   return {};
 }
 
+TEST_F(GptBatchesTest, ManyPartsOpenAsOneByOne) {
+  // Every data set twice and more, the same entry of the cache too: by threads that meet there.
+  const std::vector<std::string> prefixes{first_, second_, first_, first_, second_, first_, second_, second_};
+  for (const std::string& prefix : prefixes) data_.data_path.insert(data_.data_path.end(), {"1", prefix});
+  for (int round = 0; round < 10; ++round) {
+    data_.data_cache_path = folder_ / fmt::format("cache{}", round);
+    data_.split = "1,0,0";
+    const auto samples = open_gpt_samples(data_, {4000, 0, 0}, 64, 99, ids_)[0];
+    const auto& blend = dynamic_cast<const BlendedDataset&>(*samples);
+    for (std::size_t i = 0; i < prefixes.size(); ++i) {
+      config::Data alone = data_;
+      alone.data_path = {prefixes[i]};
+      alone.data_cache_path = folder_ / "alone";
+      const std::int64_t asked = samples_per_dataset(std::vector<double>(8, 0.125), 4000, 0.005)[0];
+      const auto expected = open_gpt_samples(alone, {asked, 0, 0}, 64, 99, ids_)[0];
+      Ints text(65), wanted(65);
+      blend.tokens(static_cast<std::int64_t>(i), -1, text);  // the first of each, in turn
+      ASSERT_EQ(blend.index().dataset[static_cast<std::int64_t>(i)], static_cast<std::int64_t>(i));
+      expected->tokens(0, -1, wanted);
+      EXPECT_EQ(text, wanted) << i;
+    }
+    for (const auto& file : fs::directory_iterator(data_.data_cache_path))
+      EXPECT_THAT(file.path().string(), Not(HasSubstr(".part-"))) << "left behind";
+  }
+}
+
+TEST_F(GptBatchesTest, TheFirstFaultyPartOfABlendIsTold) {
+  const auto write = [this](const std::string& name) {
+    IndexedDatasetBuilder builder(folder_ / name, TokenType::kUint16);
+    builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{3});
+    builder.finalize();
+    return folder_ / name;
+  };
+  data_.data_path = {"1", first_,          "1", second_,        "1", write("short1"),
+                     "1", write("short2"), "1", write("short3")};
+  data_.split = "1,0,0";
+  for (int round = 0; round < 20; ++round)
+    EXPECT_THAT(message_of<DataError>([this] {
+                  (void)open_gpt_samples(data_, {500, 0, 0}, 64, 99, ids_);
+                }),
+                HasSubstr("short1"));
+}
+
 TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
   data_.data_path = {"0.3", first_, "0.7", second_};
   data_.split = "95,5,0";

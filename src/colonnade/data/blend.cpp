@@ -110,8 +110,8 @@ Blend parse_blend(std::span<const std::string> words) {
 
 BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
   check_count(weights.size());
-  std::vector<std::int16_t> dataset(static_cast<std::size_t>(size));
-  std::vector<std::int64_t> sample(static_cast<std::size_t>(size));
+  LargeVector<std::int16_t> dataset(static_cast<std::size_t>(size));
+  LargeVector<std::int64_t> sample(static_cast<std::size_t>(size));
   std::vector<std::int64_t> taken(weights.size(), 0);
   Shares shares(weights);
   for (std::size_t t = 0; t < dataset.size(); ++t) {
@@ -142,8 +142,8 @@ BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes) {
   std::iota(unspent.begin(), unspent.end(), std::size_t{0});
   std::erase_if(unspent, [&sizes](std::size_t i) { return sizes[i] == 0; });
   std::vector<std::int64_t> taken(sizes.size(), 0);
-  std::vector<std::int16_t> dataset(static_cast<std::size_t>(total));
-  std::vector<std::int64_t> sample(static_cast<std::size_t>(total));
+  LargeVector<std::int16_t> dataset(static_cast<std::size_t>(total));
+  LargeVector<std::int64_t> sample(static_cast<std::size_t>(total));
   for (std::size_t t = 0; t < dataset.size(); ++t) {
     const double step = std::max(static_cast<double>(t), 1.0);
     std::size_t best = unspent.front();

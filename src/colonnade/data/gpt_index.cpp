@@ -20,10 +20,10 @@ std::int64_t count_samples(const GptIndexPlan& plan, std::int64_t tokens) {
       std::ceil(static_cast<float>(usable) / static_cast<float>(plan.sequence_length)));
 }
 
-std::vector<std::int32_t> build_document_index(const GptIndexPlan& plan, const GptEpochs& epochs,
+LargeVector<std::int32_t> build_document_index(const GptIndexPlan& plan, const GptEpochs& epochs,
                                                RandomState& random) {
   const auto per_epoch = static_cast<std::size_t>(plan.sequences.size());
-  std::vector<std::int32_t> index(per_epoch * static_cast<std::size_t>(epochs.epochs));
+  LargeVector<std::int32_t> index(per_epoch * static_cast<std::size_t>(epochs.epochs));
   for (std::size_t at = 0; at < index.size(); at += per_epoch)
     std::iota(index.begin() + static_cast<std::ptrdiff_t>(at),
               index.begin() + static_cast<std::ptrdiff_t>(at + per_epoch),
@@ -40,7 +40,7 @@ template <typename Int>
 IntArray build_sample_index(const TokenSource& source, std::span<const std::int32_t> documents,
                             const GptIndexPlan& plan, std::int64_t samples) {
   // Lengths are asked for in an order that no cache likes: they are copied close together and fetched ahead.
-  std::vector<std::int32_t> lengths(static_cast<std::size_t>(plan.sequences.size()));
+  LargeVector<std::int32_t> lengths(static_cast<std::size_t>(plan.sequences.size()));
   for (std::size_t i = 0; i < lengths.size(); ++i)
     lengths[i] =
         static_cast<std::int32_t>(source.length(plan.sequences.begin + static_cast<std::int64_t>(i)));
@@ -48,15 +48,15 @@ IntArray build_sample_index(const TokenSource& source, std::span<const std::int3
     return lengths[static_cast<std::size_t>(documents[static_cast<std::size_t>(at)] - plan.sequences.begin)];
   };
   constexpr std::int64_t kAhead = 24;
-  std::vector<Int> rows;
-  rows.reserve(2 * static_cast<std::size_t>(samples + 1));
+  LargeVector<Int> rows(2 * static_cast<std::size_t>(samples + 1));
+  Int* row = rows.data();
   const auto last = static_cast<std::int64_t>(documents.size()) - 1;
   const std::int64_t extra = plan.extra();
   std::int64_t position = 0;
   std::int64_t offset = 0;
   std::int64_t size = length(0);
-  rows.push_back(0);
-  rows.push_back(0);
+  *row++ = 0;
+  *row++ = 0;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     std::int64_t wanted = plan.sequence_length + extra;
     while (wanted > size - offset && position < last) {
@@ -66,15 +66,15 @@ IntArray build_sample_index(const TokenSource& source, std::span<const std::int3
       if (position + kAhead <= last) __builtin_prefetch(&length(position + kAhead));
     }
     offset = (wanted <= size - offset ? offset + wanted : size) - extra;
-    rows.push_back(static_cast<Int>(position));
-    rows.push_back(static_cast<Int>(offset));
+    *row++ = static_cast<Int>(position);
+    *row++ = static_cast<Int>(offset);
   }
   return IntArray(std::move(rows), 2);
 }
 
 template <typename Int>
 IntArray build_shuffle_index(std::int64_t samples, std::int64_t before_final, RandomState& random) {
-  std::vector<Int> order(static_cast<std::size_t>(samples));
+  LargeVector<Int> order(static_cast<std::size_t>(samples));
   std::iota(order.begin(), order.end(), Int{0});
   const std::span<Int> all(order);
   random.shuffle(all.first(static_cast<std::size_t>(before_final)));
@@ -161,7 +161,7 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan) {
                     "blend them",
                     source.name(), kMost, plan.sequences.end));
   RandomState random(plan.seed);
-  std::vector<std::int32_t> documents = build_document_index(plan, epochs, random);
+  LargeVector<std::int32_t> documents = build_document_index(plan, epochs, random);
   const std::int64_t samples = count_samples(plan, epochs.epochs * epochs.tokens_per_epoch);
   std::int64_t before_final = samples;
   if (epochs.separate_final_epoch)

@@ -163,10 +163,11 @@ bool is_idle(const fs::path& folder) {
 /// A folder for the files of an entry, until it has its name; removed unless it was published.
 class Staged {
  public:
+  /// Its name has the thread's number: two threads may build the same entry where there are no locks.
   /// `alone`: the entry's lock is held. Then what killed builds have left is removed: of this host all, of
   /// others, between which some file systems do not keep locks, what is idle.
   Staged(const EntryFiles& files, bool alone)
-      : files_(files), path_(fmt::format("{}.part-{}-{}", files.stem(), host_name(), ::getpid())) {
+      : files_(files), path_(fmt::format("{}.part-{}-{}", files.stem(), host_name(), ::gettid())) {
     if (alone) remove_left();
     fs::remove_all(path_);
     fs::create_directories(path_);

@@ -1,8 +1,13 @@
 // See npy.h. The header is a Python dictionary of three keys; only the form NumPy writes is read.
 #include "colonnade/data/npy.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <optional>
@@ -70,9 +75,59 @@ void sync_written(const std::filesystem::path& path) {
   }
 }
 
+/// A file that is written from its begin to its end, of a size known before.
+class SizedFile {
+ public:
+  SizedFile(const std::filesystem::path& path, std::size_t size)
+      : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) cannot_be_written(path_);
+    // Blocks asked for at once are faster to fill. A file system that cannot do so says it, and writes will
+    // do.
+    (void)::fallocate(fd_, 0, 0, static_cast<off_t>(size));
+  }
+  ~SizedFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  SizedFile(const SizedFile&) = delete;
+  SizedFile& operator=(const SizedFile&) = delete;
+
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) cannot_be_written(path_);
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  void close() {
+    const bool synced = ::fsync(fd_) == 0;
+    if (::close(std::exchange(fd_, -1)) != 0 || !synced) cannot_be_written(path_);
+  }
+
+ private:
+  std::filesystem::path path_;
+  int fd_;
+};
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// Where arrays of so many bytes begin. Below a few huge pages, what is left of the last one counts.
+std::align_val_t alignment_of(std::size_t bytes) {
+  return std::align_val_t{bytes < 4 * kHugePage ? 64 : kHugePage};
+}
+
 constexpr std::size_t kReserved = 128;  // bytes of a header of one dimension of any size
 
 }  // namespace
+
+void* allocate_array(std::size_t bytes) {
+  void* array = ::operator new(bytes, alignment_of(bytes));
+  // Without huge pages it is slower, no more.
+  if (bytes >= 4 * kHugePage) (void)::madvise(array, bytes, MADV_HUGEPAGE);
+  return array;
+}
+
+void free_array(void* array, std::size_t bytes) noexcept { ::operator delete(array, alignment_of(bytes)); }
 
 IntArray IntArray::map(const std::filesystem::path& path) {
   auto file = std::make_shared<const MappedFile>(path);
@@ -111,12 +166,12 @@ IntArray IntArray::map(const std::filesystem::path& path) {
 }
 
 void IntArray::save(const std::filesystem::path& path) const {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << header_of(type_, cols_ == 1 ? fmt::format("({},)", rows_) : fmt::format("({}, {})", rows_, cols_));
-  out.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
-  out.close();
-  if (!out) cannot_be_written(path);
-  sync_written(path);
+  const std::string header =
+      header_of(type_, cols_ == 1 ? fmt::format("({},)", rows_) : fmt::format("({}, {})", rows_, cols_));
+  SizedFile file(path, header.size() + bytes_.size());
+  file.write(std::as_bytes(std::span(header)));
+  file.write(bytes_);
+  file.close();
 }
 
 IntWriter::IntWriter(const std::filesystem::path& path, IntType type)

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "colonnade/base/error.h"
@@ -25,16 +27,49 @@ constexpr IntType int_type_of() {
   return static_cast<T>(-1) < 0 ? IntType::kInt32 : IntType::kUint32;
 }
 
+/// Bytes for a large array, in huge pages where the system gives them: filling these takes a quarter of the
+/// time. Throws std::bad_alloc.
+void* allocate_array(std::size_t bytes);
+void free_array(void* array, std::size_t bytes) noexcept;
+
+/// Memory of arrays that are filled by who makes them: elements without a value are left as they are, no
+/// zeros are written first.
+template <typename T>
+struct ArrayMemory {
+  using value_type = T;
+  ArrayMemory() = default;
+  template <typename U>
+  explicit(false) ArrayMemory(const ArrayMemory<U>&) {}
+  T* allocate(std::size_t count) {
+    if (count > static_cast<std::size_t>(-1) / 2 / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(allocate_array(count * sizeof(T)));
+  }
+  void deallocate(T* array, std::size_t count) noexcept { free_array(array, count * sizeof(T)); }
+  template <typename U>
+  void construct(U* at) {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <typename U, typename... Values>
+  void construct(U* at, Values&&... values) {
+    ::new (static_cast<void*>(at)) U(std::forward<Values>(values)...);
+  }
+  friend bool operator==(ArrayMemory, ArrayMemory) { return true; }
+};
+
+/// A vector in such memory: `LargeVector<T>(n)` holds n values that must be set.
+template <typename T>
+using LargeVector = std::vector<T, ArrayMemory<T>>;
+
 /// Integers in `rows` x `cols` (cols 1: one dimension), in memory or mapped from a file. Copies
 /// share the storage, which is never written after it was made.
 class IntArray {
  public:
   IntArray() = default;
 
-  template <typename T>
-  explicit IntArray(std::vector<T> values, std::int64_t cols = 1)
+  template <typename T, typename Memory>
+  explicit IntArray(std::vector<T, Memory> values, std::int64_t cols = 1)
       : type_(int_type_of<T>()), rows_(static_cast<std::int64_t>(values.size()) / cols), cols_(cols) {
-    auto kept = std::make_shared<const std::vector<T>>(std::move(values));
+    auto kept = std::make_shared<const std::vector<T, Memory>>(std::move(values));
     bytes_ = std::as_bytes(std::span(*kept));
     owner_ = std::move(kept);
   }

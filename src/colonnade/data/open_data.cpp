@@ -2,11 +2,15 @@
 #include "colonnade/data/open_data.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/data/indexed_dataset.h"
 
@@ -55,6 +59,44 @@ CacheKey key_of(const Opened& opened, const std::string& prefix, const Context& 
           .changed = opened.changed};
 }
 
+using Parts = std::vector<std::shared_ptr<const SampleSource>>;
+
+/// The parts of a blend, opened by two threads: while the indices of one are written, the next one's are
+/// built. Stops at a part without samples, which is null as are those behind it. Throws what the first faulty
+/// part throws.
+Parts open_parts(const std::vector<Opened>& opened, const std::vector<Part>& parts,
+                 const SampleMaker& maker) {
+  Parts sources(parts.size());
+  std::vector<std::exception_ptr> errors(parts.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> ended = false;
+  const auto work = [&] {
+    while (!ended) {
+      // Parts are begun in their order: all in front of a faulty one are opened.
+      const std::size_t i = next++;
+      if (i >= parts.size()) return;
+      try {
+        sources[i] = maker.open(opened[i], parts[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+      if (sources[i] == nullptr) ended = true;
+    }
+  };
+  {
+    const std::jthread second([&work, &page = progress()] {
+      const ProgressScope scope(page);
+      work();
+    });
+    work();
+  }
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (errors[i]) std::rethrow_exception(errors[i]);
+    if (sources[i] == nullptr) break;
+  }
+  return sources;
+}
+
 /// `part.num_samples`: of the whole blend.
 std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<Opened>& opened,
                                                const Context& context, Part part) {
@@ -67,18 +109,21 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   const bool weighted = !blend.weights.empty();
   std::vector<std::int64_t> asked;
   if (weighted) asked = samples_per_dataset(blend.weights, target, context.data.mid_level_dataset_surplus);
-  std::vector<std::shared_ptr<const SampleSource>> parts;
-  std::vector<double> weights = blend.weights;
+  std::vector<Part> plans;
   std::vector<std::string> described;
-  std::int64_t size = 0;
   for (std::size_t i = 0; i < opened.size(); ++i) {
     part.num_samples = weighted ? std::optional(asked[i]) : std::nullopt;
     part.key = key_of(opened[i], blend.prefixes[i], context, part);
     described.push_back(part.key.description.empty() ? json_of(blend.prefixes[i]) : part.key.description);
-    parts.push_back(context.maker.open(opened[i], part));
-    if (parts.back() == nullptr) return nullptr;
-    if (!weighted) weights.push_back(static_cast<double>(parts.back()->size()));
-    size += weighted ? 0 : parts.back()->size();
+    plans.push_back(part);
+  }
+  Parts parts = open_parts(opened, plans, context.maker);
+  std::vector<double> weights = blend.weights;
+  std::int64_t size = 0;
+  for (const auto& source : parts) {
+    if (source == nullptr) return nullptr;
+    if (!weighted) weights.push_back(static_cast<double>(source->size()));
+    size += weighted ? 0 : source->size();
   }
   if (weighted) {
     const auto exact = samples_per_dataset(blend.weights, target, 0.0);
