@@ -14,9 +14,9 @@ namespace colonnade::data {
 using NextText = std::function<std::optional<std::string_view>()>;
 
 /// All texts of the inputs: of .jsonl files (also .jsonl.gz, .jsonl.zst) the strings under `json_key`, of
-/// Parquet those of the column, of other files each line. Holds about 1 MB of them, or one line, which has at most 256 MB. The function
-/// throws DataError that names the file and line of the first line that cannot be used, Error when the system
-/// cannot read a file.
+/// Parquet those of the column, of other files each line. Holds about 1 MB of them, or one line, which has at
+/// most 256 MB. The function throws DataError that names the file and line of the first line that cannot be
+/// used, Error when the system cannot read a file.
 NextText read_texts(const std::vector<std::filesystem::path>& inputs, const std::string& json_key);
 
 }  // namespace colonnade::data
