@@ -139,6 +139,8 @@ TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
   };
   EXPECT_NEAR(score({}), validations(folder / "scored").at(0).at("loss"), 3e-6);
   EXPECT_GT(std::abs(score({"--no-fim-data"}) - score({})), 1e-4) << "texts as they are";
+  EXPECT_FALSE(std::filesystem::exists(kVectors + "/indexed/gpt_uint16"))
+      << "indices belong to --data-cache-path";
   const Result unknown = run(colonnade(small(folder, "unknown", fim + Words{"--fim-pad-token=<fim_pad>"})));
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.text.find("without --fim-pad-token '<fim_pad>'"), std::string::npos) << unknown.text;
