@@ -5,8 +5,8 @@ set(COLONNADE_ARROW_DIR "" CACHE PATH "The folder `pyarrow` of the wheel; empty:
 if(NOT COLONNADE_ARROW_DIR)
   file(GLOB found "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/pyarrow")
   if(NOT found)
-    message(FATAL_ERROR "pyarrow: the wheel ${COLONNADE_ARROW_VERSION} must be installed; got no .venv with it; run `tools/setup.sh` "
-      "(Python 3.11 or newer), or configure with -DCOLONNADE_PARQUET=OFF")
+    message(FATAL_ERROR "pyarrow: the wheel ${COLONNADE_ARROW_VERSION} must be installed; got no .venv with it; run `tools/setup.sh`, "
+      "or configure with -DCOLONNADE_PARQUET=OFF")
   endif()
   list(GET found 0 COLONNADE_ARROW_DIR)
 endif()

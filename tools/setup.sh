@@ -9,7 +9,7 @@
 #   tools/setup.sh demo     also the text of the demo
 #   tools/setup.sh bench    what tests need, and the peers that speed is measured against
 #
-# Written for Debian 12; Ubuntu 24.04 has the same package names (untested there). x86-64, Python 3.10 or
+# Written for Debian 12; Ubuntu 24.04 has the same package names (untested there). x86-64, Python 3.11 or
 # newer, root or sudo. Needs the network only for what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -54,8 +54,8 @@ set_current() { stamp_of "tools/requirements-$1.txt" >".venv/$1.stamp"; }
 
 make_venv() {
   [ -x .venv/bin/python ] && [ -x .venv/bin/pip ] && return
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-    die "Python 3.10 or newer is needed; got $(python3 --version); install a newer python3"
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "Python 3.11 or newer is needed; got $(python3 --version); install a newer python3"
   say "making the Python environment .venv"
   python3 -m venv .venv
 }

@@ -37,9 +37,14 @@ struct TrainFlags {
   bool no_bytes = false;
 };
 
+constexpr const char* kOfSentencePiece[] = {"--character-coverage", "--input-sentence-size",
+                                            "--no-byte-fallback"};
+constexpr const char* kOfByteBpe[] = {"--split-rule", "--special-tokens", "--min-frequency"};
+
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
   data::SentencePieceTraining& training = flags.training;
-  app.add_option("--input", flags.inputs, ".jsonl files (also packed), or files with a text per line")
+  app.add_option("--input", flags.inputs,
+                 ".jsonl (also packed) or Parquet files, or files with a text per line")
       ->required();
   app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model, or of PREFIX.json (byte-bpe)")
       ->required();
@@ -58,7 +63,8 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("--min-frequency", flags.byte_bpe.min_count,
                  "byte-bpe: how often a pair must be there to become a token")
       ->capture_default_str();
-  app.add_option("--json-key", flags.key, "Key of the text in .jsonl files")->capture_default_str();
+  app.add_option("--json-key", flags.key, "Key of the text in .jsonl files, or its column")
+      ->capture_default_str();
   app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")
       ->capture_default_str();
   app.add_option("--input-sentence-size", training.most_lines,
@@ -100,7 +106,11 @@ int train(const Arguments& arguments) {
   TrainFlags flags;
   add_train_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
-  if (flags.training.model_type == "byte-bpe") return train_bytes(flags);
+  if (flags.training.model_type == "byte-bpe") {
+    refuse_given(app, kOfSentencePiece, "--model-type bpe or unigram");
+    return train_bytes(flags);
+  }
+  refuse_given(app, kOfByteBpe, "--model-type byte-bpe");
   require_writable("--output-prefix", flags.prefix + ".model");
   flags.training.byte_fallback = !flags.no_bytes;
   const data::TrainedSentencePiece trained =

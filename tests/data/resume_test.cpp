@@ -200,6 +200,9 @@ TEST_F(ResumeTest, EndsWellAfterAKillAmongTheLastRenames) {
 
 // Its place is a row: rows before it are not read again, but for those of its row group.
 TEST_F(ResumeTest, GoesOnInParquetAfterAKillAtAnyPoint) {
+#ifndef COLONNADE_PARQUET
+  GTEST_SKIP() << "built without Parquet";
+#endif
   options_.inputs = {vector_path("parquet/snappy.parquet"), vector_path("parquet/zstd_v2.parquet")};
   options_.json_keys = {"numbers", "parts"};
   const auto expected = undisturbed();

@@ -64,8 +64,9 @@ void for_each_text(const dom::object& object, const std::string& key, Use&& use)
   for (const dom::key_value_pair field : object)
     if (field.key == key) value = field.value;
   if (!value)
-    throw DataError(
-        fmt::format("must have the key '{}'; got none; name the right one with --json-keys", key));
+    throw DataError(fmt::format(
+        "must have the key '{}'; got none; name the right one (--json-keys, --json-key of tokenizer train)",
+        key));
   const auto use_string = [&](const dom::element& item) {
     std::string_view text;
     if (item.get(text) != simdjson::SUCCESS)

@@ -99,13 +99,17 @@ class Reader {
   [[nodiscard]] Piece read(const LineChunk& chunk) const {
     Piece piece;
     std::int64_t line = chunk.begin.line;
-    if (chunk.too_long > 0)
-      throw DataError(fmt::format("{} {}: a conversation must have at most {} bytes; got {}; cut it",
-                                  file_.string(), chunk.name_of(line), kLongest, chunk.too_long));
+    const auto check_length = [&](std::size_t bytes) {
+      if (bytes > kLongest)
+        throw DataError(fmt::format("{} {}: a conversation must have at most {} bytes; got {}; cut it",
+                                    file_.string(), chunk.name_of(line), kLongest, bytes));
+    };
+    check_length(static_cast<std::size_t>(chunk.too_long));
     for (std::size_t at = 0; at < chunk.text.size(); ++line) {
       const std::size_t end = std::min(chunk.text.find('\n', at), chunk.text.size());
       const std::string_view text = std::string_view(chunk.text).substr(at, end - at);
       at = end + 1;
+      check_length(text.size());
       if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       try {
         const Ids ids = marked_ids(template_.chat(chat::read_conversation(text)), tokenizer_);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "colonnade/base/error.h"
@@ -153,6 +154,14 @@ class ZstdReader final : public ByteReader {
   std::size_t left_ = 0;
 };
 
+/// Of Parquet. Text may begin with such a word, but hardly end with it too.
+bool has_encrypted_footer(const std::filesystem::path& path, const char* magic) {
+  char end[4] = {0, 0, 0, 0};
+  std::ifstream file(path, std::ios::binary);
+  return std::memcmp(magic, "PARE", 4) == 0 && file.seekg(-4, std::ios::end) && file.read(end, sizeof end) &&
+         std::memcmp(end, "PARE", 4) == 0;
+}
+
 }  // namespace
 
 std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, const LineLimits& limits) {
@@ -165,8 +174,7 @@ std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, 
     return std::make_unique<GzipReader>(std::move(file));
   if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
     return std::make_unique<ZstdReader>(std::move(file));
-  // PARE: with an encrypted footer.
-  if (got == 4 && (std::memcmp(magic, "PAR1", 4) == 0 || std::memcmp(magic, "PARE", 4) == 0)) {
+  if (got == 4 && (std::memcmp(magic, "PAR1", 4) == 0 || has_encrypted_footer(path, magic))) {
     if (limits.columns.names.empty())
       throw DataError(
           fmt::format("{}: must be lines of text; got Parquet; write them to a file", path.string()));

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -20,7 +21,11 @@ void add_value(Text& text, bool value) { text.add(value ? "true" : "false"); }
 void add_value(Text& text, std::int64_t value) { text.add(fmt::format_int(value).str()); }
 void add_value(Text& text, std::uint64_t value) { text.add(fmt::format_int(value).str()); }
 void add_value(Text& text, std::uint32_t value) { text.add(fmt::format_int(value).str()); }
+/// NaN is how data frames write a missing number; JSON has neither it nor infinities.
 void add_value(Text& text, double value) {
+  if (std::isnan(value)) return text.add("null");
+  if (std::isinf(value))
+    throw Unusable(fmt::format("numbers must be finite; got {} in a row; write another value", value));
   std::string digits = fmt::format("{}", value);
   if (digits.find_first_not_of("-0123456789") == std::string::npos) digits += ".0";
   text.add(digits);

@@ -22,6 +22,8 @@ namespace pq = ::parquet;
 
 /// What the pages that are open at a time may take, packed and unpacked.
 constexpr std::int64_t kPages = std::int64_t{384} << 20;
+/// Each of its three bytes may become hundreds in memory, which Arrow's pool does not count.
+constexpr std::int64_t kLongestFooter = std::int64_t{16} << 20;
 /// Read from the file at a time, of each column.
 constexpr std::int64_t kBuffer = std::int64_t{1} << 18;
 
@@ -57,6 +59,19 @@ Fault guarded(Act&& act) noexcept {
   }
 }
 
+/// Throws Unusable for a footer that takes too much memory; what is no footer is left to Arrow.
+void check_footer(arrow::io::ReadableFile& file) {
+  PARQUET_ASSIGN_OR_THROW(const std::int64_t bytes, file.GetSize());
+  std::uint32_t length = 0;
+  if (bytes < 8) return;
+  PARQUET_ASSIGN_OR_THROW(const std::int64_t got, file.ReadAt(bytes - 8, sizeof length, &length));
+  if (got == sizeof length && length > kLongestFooter && length < bytes)
+    throw Unusable(fmt::format(
+        "a footer must have at most {} MiB; got {} MiB; write the file anew with larger row groups or fewer "
+        "columns, as several files",
+        kLongestFooter >> 20, length >> 20));
+}
+
 class FileRows final : public Rows {
  public:
   FileRows(const std::string& path, const Columns& columns) {
@@ -66,6 +81,7 @@ class FileRows final : public Rows {
     properties.set_page_checksum_verification(true);
     std::shared_ptr<arrow::io::ReadableFile> file;
     PARQUET_ASSIGN_OR_THROW(file, arrow::io::ReadableFile::Open(path, &pool_));
+    check_footer(*file);
     file_ = pq::ParquetFileReader::Open(file, properties);
     const pq::FileMetaData& about = *file_->metadata();
     shape_ = shape_of(*about.schema(), columns);

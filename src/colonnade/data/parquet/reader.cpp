@@ -18,11 +18,11 @@ Open load() {
   void* const symbol = module == nullptr ? nullptr : ::dlsym(module, kOpenSymbol);
   if (symbol == nullptr) {
     const char* why = ::dlerror();
-    throw Error(
-        fmt::format("Parquet: {} of this version must lie beside the program; got {}; build with "
-                    "COLONNADE_PARQUET=ON, or write JSON lines with e.g. python3 -c \"import pandas; "
-                    "pandas.read_parquet('a.parquet').to_json('a.jsonl', orient='records', lines=True)\"",
-                    kModule, why == nullptr ? "another" : why));
+    throw ConfigError(fmt::format(
+        "Parquet: {} of this version must lie beside the program; got {}; run tools/setup.sh and build "
+        "with COLONNADE_PARQUET=ON, or write JSON lines with e.g. python3 -c \"import pandas; "
+        "pandas.read_parquet('a.parquet').to_json('a.jsonl', orient='records', lines=True)\"",
+        kModule, why == nullptr ? "another" : why));
   }
   return reinterpret_cast<Open>(symbol);
 }
