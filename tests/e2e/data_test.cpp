@@ -179,6 +179,20 @@ TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
   }
 }
 
+TEST(DataVerbs, TrainingATokenizerRefusesFlagsOfTheOtherKind) {
+  const Words train{"tokenizer", "train", "--input=x", "--output-prefix=x", "--vocab-size=300"};
+  for (const char* flag : {"--character-coverage=0.5", "--input-sentence-size=5", "--no-byte-fallback"}) {
+    const Result result = run(colonnade(train + Words{"--model-type=byte-bpe", flag}));
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_THAT(result.text, HasSubstr("is read with --model-type bpe or unigram")) << flag;
+  }
+  for (const char* flag : {"--split-rule=gpt2", "--special-tokens=x", "--min-frequency=3"}) {
+    const Result result = run(colonnade(train + Words{flag}));
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_THAT(result.text, HasSubstr("is read with --model-type byte-bpe")) << flag;
+  }
+}
+
 TEST(DataVerbs, AnInspectionShowsAnySample) {
   const TempFolder folder;
   const Words words{"data",
