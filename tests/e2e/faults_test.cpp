@@ -327,7 +327,7 @@ TEST(FaultDisk, AFolderThatTurnsReadOnlyDoesNotStopTraining) {
   const TempFolder folder;
   Program program(as_plain_user(colonnade(alone(folder.path()))),
                   {{"COLONNADE_FAULT", "at=forward step=1 sleep=1"}});
-  ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "checkpoints"); }));
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "metrics.jsonl"); }));
   fs::permissions(folder / "checkpoints", fs::perms::owner_read | fs::perms::owner_exec);
   const Result result = program.finish();
   fs::permissions(folder / "checkpoints", fs::perms::owner_all);
@@ -342,7 +342,7 @@ TEST(FaultDisk, AFolderThatTurnsReadOnlyDoesNotStopTraining) {
 TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
   const TempFolder folder;
   Program program(colonnade(alone(folder.path())), {{"COLONNADE_FAULT", "at=forward step=1 sleep=1"}});
-  ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "checkpoints"); }));
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "metrics.jsonl"); }));
   fs::remove(folder / "checkpoints");
   write_text(folder / "checkpoints", "a file");
   const Result result = program.finish();
