@@ -71,7 +71,8 @@ TEST(DatasetNames, WriteNumbersAndTextAsPython) {
   EXPECT_EQ(json_list({}), "[]");
 }
 
-/// As Megatron Core 0.16.1 gives them for arguments that are left alone.
+/// As Megatron Core 0.16.1 gives them for arguments that are left alone, but for
+/// --tokenizer-hf-include-special-tokens, which is on here.
 TEST(DatasetNames, KnowTokenizersByTheirArguments) {
   config::Data data;
   EXPECT_EQ(tokenizer_identity(data, 5), "null");
@@ -155,8 +156,63 @@ TEST_F(ForeignCacheTest, IsBuiltAgainWhenTheDataAreYounger) {
   EXPECT_FALSE(untouched("shuffle_index.npy"));
   expect_whole();
   fs::last_write_time(data_.data_path[0] + ".bin", now_ + std::chrono::seconds(5));
-  EXPECT_THAT(open(), HasSubstr("the data have changed since"));
+  EXPECT_THAT(open(), HasSubstr("taken over"));  // whatever the times, these are its data
   EXPECT_EQ(open(), "");
+}
+
+/// As `evaluate --load` and `data audit`, which know the run's paths as absolute ones.
+TEST_F(ForeignCacheTest, IsFoundByEverySpellingOfItsPaths) {
+  fs::remove_all(cache_);
+  const std::string whole = data_.data_path[0], relative = fs::relative(whole);
+  const auto open = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_NE(open_gpt_samples(data_, {1000, 0, 0}, 64, 1234, {})[0], nullptr);
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const bool blend : {false, true}) {
+    const auto spell = [&](const std::string& prefix) {
+      data_.data_path = {prefix};
+      if (blend) data_.data_path = {"0.3", prefix, "0.7", prefix};
+    };
+    spell(relative);
+    EXPECT_THAT(open(), HasSubstr("indexing"));
+    const auto files = std::distance(fs::directory_iterator(cache_), {});
+    for (const std::string& prefix : {whole, "./" + relative}) {
+      spell(prefix);
+      EXPECT_EQ(open(), "");
+      EXPECT_EQ(std::distance(fs::directory_iterator(cache_), {}), files);
+    }
+  }
+  // The same words seen from elsewhere: a state of other data.
+  for (const auto& file : fs::directory_iterator(cache_))
+    if (file.path().string().ends_with("GPTDataset-train-colonnade.txt"))
+      write_file_atomically(file.path(), "/elsewhere/" + read_file(file.path()));
+  data_.data_path = {whole};
+  EXPECT_THAT(open(), HasSubstr("indexing"));
+}
+
+TEST(DatasetNames, AreTheSameWithWholePaths) {
+  DatasetClass gpt{.name = "GPTDataset", .seed = 1, .seq_length = 2};
+  config::Data data;
+  data.tokenizer_type = "GPT2BPETokenizer";
+  const std::string here = fs::current_path();
+  const auto text = [&](const std::string& prefix, const std::string& vocab) {
+    data.vocab_file = vocab;
+    gpt.tokenizer = tokenizer_identity(data, 5);
+    return describe_dataset(gpt, prefix, 3, Split::kTrain, "1");
+  };
+  const auto blend = [](const std::string& set) {
+    return describe_blend(std::vector{set, set}, Split::kTrain, std::vector{0.5, 0.5}, 7);
+  };
+  const std::string one = text("a/b", "v"), two = text(here + "/a/../a/b", here + "/v");
+  EXPECT_NE(one, two);
+  EXPECT_EQ(with_whole_paths(one), with_whole_paths(two));
+  EXPECT_EQ(with_whole_paths(blend(one)), with_whole_paths(blend(two)));
+  for (const std::string& other : {text("a/c", "v"), text("a/b", "w"), blend(one)})
+    EXPECT_NE(with_whole_paths(one), with_whole_paths(other));
+  for (const std::string none : {"", "text", "{}", "[1]", "{\"class\": "})
+    EXPECT_EQ(with_whole_paths(none), "");
+  EXPECT_EQ(with_whole_paths("{\"class\": " + std::string(100'000, '[')), "");
 }
 
 TEST_F(ForeignCacheTest, IsBuiltAgainWhenItIsBroken) {

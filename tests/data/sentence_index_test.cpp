@@ -55,7 +55,9 @@ TEST(SentenceIndex, HasTheBytesOfMegatrons) {
                             .num_samples = c.num_samples,
                             .seed = c.seed,
                             .min_sentences = c.min_sentences};
-    build_sentence_index(source, plan).sample.save(folder / "index.npy");
+    const SentenceIndex index = build_sentence_index(source, plan);
+    EXPECT_EQ(check_sentence_index(source, plan, index.sample).unread.cut, index.unread.cut);
+    index.sample.save(folder / "index.npy");
     EXPECT_EQ(read_file(folder / "index.npy"), read_file(vector_path("indexed/masked/" + c.file + ".npy")))
         << c.file;
   }

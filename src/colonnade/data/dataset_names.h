@@ -60,4 +60,8 @@ std::string describe_dataset(const DatasetClass& about, const std::string& prefi
 std::string describe_blend(std::span<const std::string> datasets, Split split,
                            std::span<const double> weights, std::int64_t size);
 
+/// A text that all spellings of a description's paths have in common: those of the data and of the tokenizer
+/// are absolute and normal, seen from the working directory. Empty: `description` is none of the above.
+std::string with_whole_paths(const std::string& description);
+
 }  // namespace colonnade::data

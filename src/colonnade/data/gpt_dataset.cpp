@@ -23,7 +23,7 @@ std::string describe(const GptIndexPlan& plan) {
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, const GptIndexPlan& plan,
                        const IndexCache& cache, CacheKey key)
     : source_(std::move(source)), plan_(plan), epochs_(count_epochs(*source_, plan_)) {
-  key.state += describe(plan);
+  key.settings = describe(plan);
   key.check = [this](const std::vector<IntArray>& arrays) {
     check_gpt_index(*source_, plan_, {arrays[0], arrays[1], arrays[2]});
   };

@@ -35,10 +35,10 @@ LargeVector<std::int32_t> build_document_index(const GptIndexPlan& plan, const G
   return index;
 }
 
-/// Rows (position in the document index, token offset), `samples` + 1 of them.
-template <typename Int>
-IntArray build_sample_index(const TokenSource& source, std::span<const std::int32_t> documents,
-                            const GptIndexPlan& plan, std::int64_t samples) {
+/// Gives emit(position in the document index, token offset) the `samples` + 1 rows of the sample index.
+template <typename Emit>
+void walk_samples(const TokenSource& source, std::span<const std::int32_t> documents,
+                  const GptIndexPlan& plan, std::int64_t samples, const Emit& emit) {
   // Lengths are asked for in an order that no cache likes: they are copied close together and fetched ahead.
   LargeVector<std::int32_t> lengths(static_cast<std::size_t>(plan.sequences.size()));
   for (std::size_t i = 0; i < lengths.size(); ++i)
@@ -48,15 +48,12 @@ IntArray build_sample_index(const TokenSource& source, std::span<const std::int3
     return lengths[static_cast<std::size_t>(documents[static_cast<std::size_t>(at)] - plan.sequences.begin)];
   };
   constexpr std::int64_t kAhead = 24;
-  LargeVector<Int> rows(2 * static_cast<std::size_t>(samples + 1));
-  Int* row = rows.data();
   const auto last = static_cast<std::int64_t>(documents.size()) - 1;
   const std::int64_t extra = plan.extra();
   std::int64_t position = 0;
   std::int64_t offset = 0;
   std::int64_t size = length(0);
-  *row++ = 0;
-  *row++ = 0;
+  emit(position, offset);
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     std::int64_t wanted = plan.sequence_length + extra;
     while (wanted > size - offset && position < last) {
@@ -66,9 +63,19 @@ IntArray build_sample_index(const TokenSource& source, std::span<const std::int3
       if (position + kAhead <= last) __builtin_prefetch(&length(position + kAhead));
     }
     offset = (wanted <= size - offset ? offset + wanted : size) - extra;
+    emit(position, offset);
+  }
+}
+
+template <typename Int>
+IntArray build_sample_index(const TokenSource& source, std::span<const std::int32_t> documents,
+                            const GptIndexPlan& plan, std::int64_t samples) {
+  LargeVector<Int> rows(2 * static_cast<std::size_t>(samples + 1));
+  Int* row = rows.data();
+  walk_samples(source, documents, plan, samples, [&row](std::int64_t position, std::int64_t offset) {
     *row++ = static_cast<Int>(position);
     *row++ = static_cast<Int>(offset);
-  }
+  });
   return IntArray(std::move(rows), 2);
 }
 
@@ -125,20 +132,25 @@ void check_gpt_index(const TokenSource& source, const GptIndexPlan& plan, const 
               index.document.rows() == epochs.epochs * plan.sequences.size(),
           "document index");
   std::vector<std::int64_t> seen(static_cast<std::size_t>(plan.sequences.size()), 0);
-  std::vector<std::int32_t> documents;
+  LargeVector<std::int32_t> documents(static_cast<std::size_t>(index.document.rows()));
   for (std::int64_t i = 0; i < index.document.rows(); ++i) {
     const std::int64_t sequence = index.document[i];
     require(sequence >= plan.sequences.begin && sequence < plan.sequences.end &&
                 ++seen[static_cast<std::size_t>(sequence - plan.sequences.begin)] <= epochs.epochs,
             "document index");
-    documents.push_back(static_cast<std::int32_t>(sequence));
+    documents[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(sequence);
   }
-  const IntArray expected = index.document.rows() > std::numeric_limits<std::int32_t>::max()
-                                ? build_sample_index<std::int64_t>(source, documents, plan, samples)
-                                : build_sample_index<std::int32_t>(source, documents, plan, samples);
-  require(index.sample.type() == expected.type() && index.sample.cols() == 2 &&
-              std::ranges::equal(index.sample.bytes(), expected.bytes()),
+  const bool large = index.document.rows() > std::numeric_limits<std::int32_t>::max();
+  require(index.sample.type() == (large ? IntType::kInt64 : IntType::kInt32) && index.sample.cols() == 2 &&
+              index.sample.rows() == samples + 1,
           "sample index");
+  std::int64_t at = 0;
+  bool fits = true;
+  walk_samples(source, documents, plan, samples, [&](std::int64_t position, std::int64_t offset) {
+    fits = fits && index.sample[at] == position && index.sample[at + 1] == offset;
+    at += 2;
+  });
+  require(fits, "sample index");
   require(index.shuffle.rows() == samples && index.shuffle.cols() == 1, "shuffle index");
   std::vector<bool> drawn(static_cast<std::size_t>(samples), false);
   for (std::int64_t i = 0; i < samples; ++i) {

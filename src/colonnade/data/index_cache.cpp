@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -21,6 +22,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/md5.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/data/dataset_names.h"
 
 namespace colonnade::data {
 namespace {
@@ -30,7 +32,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 /// An exclusive lock on a file, held until the end of the scope or of the process. A file system
-/// without locks gives none: then two processes may build the same entry, and the first rename wins.
+/// without locks gives none: then two processes may build the same entry, and the last rename wins.
 class FileLock {
  public:
   FileLock(fs::path path, const std::string& what) : path_(std::move(path)) {
@@ -111,42 +113,125 @@ class EntryFiles {
   std::string stem_;
 };
 
-/// Takes what Megatron wrote. Throws DataError where it cannot belong to the data.
-void adopt(const EntryFiles& files, const CacheKey& key, const std::vector<std::string>& names,
-           const std::vector<IntArray>& arrays) {
-  if (!key.check) throw DataError("nothing says which state of the data it belongs to");
-  for (const std::string& name : names)
-    if (fs::last_write_time(files.array(name)) < key.changed) throw DataError("it is older than the data");
-  key.check(arrays);
-  log::info("index cache {}: taken over, its arrays fit the data", files.stem());
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+/// What the state file of an entry for `key` says.
+std::string state_of(const CacheKey& key) { return key.state + key.settings; }
+
+/// Whether `text`, of a state file, has the state of `key` among those that an empty line keeps apart.
+bool says(const std::string& text, const CacheKey& key) {
+  return ("\n\n" + text + "\n").find("\n\n" + state_of(key) + "\n") != std::string::npos;
+}
+
+using Arrays = std::vector<IntArray>;
+
+Arrays map_all(const EntryFiles& files, const std::vector<std::string>& names) {
+  Arrays arrays;
+  for (const std::string& name : names) arrays.push_back(IntArray::map(files.array(name)));
+  return arrays;
+}
+
+/// The entry's arrays where it has the state of `key`; nothing else, which needs the lock. Needs none itself:
+/// who publishes removes the description first and renames the state after the arrays, so that arrays of two
+/// builds are never between the same description and state.
+std::optional<Arrays> load_ours(const EntryFiles& files, const CacheKey& key,
+                                const std::vector<std::string>& names) {
+  const auto is_ours = [&] {
+    return fs::exists(files.state()) && says(read_file(files.state()), key) &&
+           fs::exists(files.description()) && read_file(files.description()) == key.description;
+  };
   try {
-    write_file_atomically(files.state(), key.state);
+    if (!is_ours()) return std::nullopt;
+    Arrays arrays = map_all(files, names);
+    if (is_ours()) return arrays;
+  } catch (const Error&) {  // damaged, or taken away meanwhile: it is judged under the lock
+  }
+  return std::nullopt;
+}
+
+/// Adds the state of `key` to those that the entry has, `before`. Its lock is held.
+void add_state(const EntryFiles& files, const CacheKey& key, const std::string& before) {
+  constexpr std::size_t kMost = 64;  // copies of data that have one cache; more begin anew
+  std::string text = state_of(key);
+  if (!before.empty() && before.size() < kMost * text.size()) text = before + "\n" + text;
+  try {
+    const std::string staged = fmt::format("{}.part-{}-{}", files.stem(), host_name(), ::gettid());
+    write_file_atomically(staged, text);
+    fs::rename(staged, files.state());
   } catch (const std::exception&) {  // a folder that cannot be written: the next one checks again
   }
 }
 
-/// The entry's arrays; nothing when there is no entry or it is of no use, which a line says.
-std::optional<std::vector<IntArray>> load(const EntryFiles& files, const CacheKey& key,
-                                          const std::vector<std::string>& names) {
+/// The entry's arrays, once they are known to be those of `key`; nothing when there is no entry or it is of
+/// no use, which a line says. `alone`: its lock is held; else nothing is written.
+std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
+                            const std::vector<std::string>& names, bool alone) {
   if (!fs::exists(files.description())) return std::nullopt;
+  bool changed = false;  // the data, which is nothing to be warned of
   try {
     if (read_file(files.description()) != key.description) throw DataError("it describes something else");
-    std::vector<IntArray> arrays;
-    for (const std::string& name : names) arrays.push_back(IntArray::map(files.array(name)));
-    if (!fs::exists(files.state()))
-      adopt(files, key, names, arrays);
-    else if (read_file(files.state()) != key.state)
-      throw DataError("the data have changed since");
+    Arrays arrays = map_all(files, names);
+    const bool has_state = fs::exists(files.state());
+    const std::string state = has_state ? read_file(files.state()) : "";
+    if (has_state && says(state, key)) return arrays;
+    changed = has_state;
+    if (has_state && (!key.check || key.settings.empty() || !state.ends_with(key.settings)))
+      throw DataError("its state is another");
+    if (!key.check) throw DataError("nothing says which state of the data it belongs to");
+    for (const std::string& name : names)
+      if (!has_state && fs::last_write_time(files.array(name)) < key.changed) {
+        changed = true;
+        throw DataError("it is older than the data");
+      }
+    key.check(arrays);
+    log::info("index cache {}: taken over, its arrays fit the data", files.stem());
+    if (alone) add_state(files, key, state);
     return arrays;
   } catch (const Error& error) {
-    log::warning("index cache {}: is of no use and will be built again; {}", files.stem(), error.what());
+    if (changed)
+      log::info("index cache {}: the data have changed since and it will be built again; {}", files.stem(),
+                error.what());
+    else
+      log::warning("index cache {}: is of no use and will be built again; {}", files.stem(), error.what());
     return std::nullopt;
   }
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+/// The description in `file` with whole paths; empty for one that does not belong to its name. Each is read
+/// once: the name is the hash of the text.
+std::string whole_description(const fs::path& file) {
+  static std::mutex mutex;
+  static std::map<std::string, std::string> known;  // MD5 of the text with whole paths, of each file
+  const std::scoped_lock lock(mutex);
+  const auto found = known.find(file.string());
+  if (found != known.end()) return found->second;
+  const std::string text = read_file(file), whole = with_whole_paths(text);
+  const bool fits = !whole.empty() && file.filename().string().starts_with(md5_hex(text));
+  return known[file.string()] = fits ? md5_hex(whole) : "";
+}
+
+/// The arrays of an entry that other words for the same paths name, where it has the state of `key`.
+std::optional<Arrays> load_of_other_spelling(const fs::path& folder, const CacheKey& key,
+                                             const std::vector<std::string>& names) {
+  const std::string whole = with_whole_paths(key.description);
+  if (whole.empty()) return std::nullopt;
+  const std::string wanted = md5_hex(whole), end = "-" + key.kind + "-description.txt";
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), none; !error && at != none; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.size() != wanted.size() + end.size() || !name.ends_with(end)) continue;
+    try {
+      if (whole_description(at->path()) != wanted) continue;
+      CacheKey other = key;
+      other.description = read_file(at->path());
+      if (auto arrays = load_ours(EntryFiles(folder, other), other, names)) return arrays;
+    } catch (const Error&) {  // taken away meanwhile
+    }
+  }
+  return std::nullopt;
 }
 
 /// Whether nothing in `folder` was written for an hour. What goes meanwhile is not idle.
@@ -187,7 +272,7 @@ class Staged {
                const std::vector<IntArray>& arrays) const {
     for (std::size_t i = 0; i < names.size(); ++i)
       if (const fs::path file = path_ / (names[i] + ".npy"); !fs::exists(file)) arrays[i].save(file);
-    write_file_atomically(path_ / "state", key.state);
+    write_file_atomically(path_ / "state", state_of(key));
     write_file_atomically(path_ / "description", key.description);
     const fs::path folder = path_.parent_path();
     fs::remove(files_.description());
@@ -229,13 +314,26 @@ std::vector<IntArray> IndexCache::get_written(
   const EntryFiles files(folder_, key);
   std::optional<FileLock> lock;
   std::optional<Staged> staged;
+  const auto find = [&](bool alone) {
+    const bool is_named = fs::exists(files.description());
+    return is_named ? judge(files, key, names, alone) : load_of_other_spelling(folder_, key, names);
+  };
+  const auto find_unlocked = [&]() -> std::optional<Arrays> {
+    try {
+      return find(false);
+    } catch (const fs::filesystem_error&) {  // it cannot be read either
+      return std::nullopt;
+    }
+  };
   try {
-    if (auto arrays = load(files, key, names)) return *arrays;
+    if (auto arrays = load_ours(files, key, names)) return *arrays;
     fs::create_directories(folder_);
     lock.emplace(files.stem() + ".lock", what);
-    if (auto arrays = load(files, key, names)) return *arrays;
+    if (auto arrays = find(lock->held())) return *arrays;
     staged.emplace(files, lock->held());
   } catch (const fs::filesystem_error& error) {
+    if (!lock)
+      if (auto arrays = find_unlocked()) return *arrays;
     log::warning(
         "index cache {}: cannot be written ({}); the indices of {} stay in memory; --data-cache-path names "
         "another folder",
@@ -253,8 +351,7 @@ std::vector<IntArray> IndexCache::get_written(
   const std::chrono::duration<double> seconds = Clock::now() - start;
   try {
     staged->publish(key, names, arrays);
-    std::vector<IntArray> mapped;
-    for (const std::string& name : names) mapped.push_back(IntArray::map(files.array(name)));
+    std::vector<IntArray> mapped = map_all(files, names);
     log::info("indexed {} in {:.2f} s; kept in {}", what, seconds.count(), files.stem());
     return mapped;
   } catch (const std::exception& error) {

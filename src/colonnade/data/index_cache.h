@@ -14,23 +14,29 @@ namespace colonnade::data {
 
 /// What an entry of a cache is, and which state of the data it belongs to.
 struct CacheKey {
-  std::string kind;         ///< follows the hash in names of files: "GPTDataset-train"
-  std::string description;  ///< decides what the arrays are; its MD5 begins the names of files
-  std::string state;        ///< of the data; an entry that says another is built anew
+  std::string kind;           ///< follows the hash in names of files: "GPTDataset-train"
+  std::string description;    ///< decides what the arrays are; its MD5 begins the names of files
+  std::string state;          ///< of the data: an entry that says another is checked, or built anew
+  std::string settings = {};  ///< what decides the arrays besides description and data; follows the state
   std::filesystem::file_time_type changed = std::filesystem::file_time_type::min();  ///< when the data did
-  /// Throws DataError for arrays that cannot be those of the data. Empty: none are taken that say no state.
+  /// Throws DataError for arrays that cannot be those of data and settings. Empty: none are taken but those
+  /// whose state is the same.
   std::function<void(const std::vector<IntArray>&)> check = {};
 };
 
 /// The files of an entry are those of Megatron Core: FOLDER/<MD5 of the description>-<kind>-description.txt
 /// and one ...-NAME.npy per array. Beside them lies one of ours, ...-colonnade.txt, with the state of the
-/// data. An entry without it was written by Megatron: it is taken where it is no older than the data and
-/// passes CacheKey::check, and then gets its state. New files are written in a folder of their own
-/// (...part-HOST-PID) and renamed, the description last, without which there is no entry, to Megatron
-/// neither; what a killed build has left is removed by the next one. A file lock lets one process build while
-/// the others wait; no communication between ranks is needed, and nobody is waited for that has died. Who
-/// builds maps the files in the end, as the others: a machine holds the arrays once. Where the folder cannot
-/// be written they stay in memory and a warning says so.
+/// data and the settings, several of them apart by an empty line where copies of the data share the folder.
+/// An entry that has ours is mapped, without a lock. Any other is judged under the lock: one without a state
+/// was written by Megatron and is taken where it is no older than the data and passes CacheKey::check; one of
+/// other data and the same settings is taken where it passes; then it gets the state too. An entry that
+/// another spelling of its paths names is taken where it has the state.
+/// New files are written in a folder of their own (...part-HOST-TID) and renamed, the description last,
+/// without which there is no entry, to Megatron neither; what a killed build has left is removed by the next
+/// one. A file lock lets one process judge or build while the others wait; no communication between ranks is
+/// needed, and nobody is waited for that has died. Who builds maps the files in the end, as the others: a
+/// machine holds the arrays once. Where the folder cannot be written they stay in memory and a warning says
+/// so.
 class IndexCache {
  public:
   /// An empty folder: nothing is kept. Every `period` of a build a line says that it goes on.

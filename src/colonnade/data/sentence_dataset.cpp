@@ -30,36 +30,33 @@ SentenceDataset::SentenceDataset(std::shared_ptr<const TokenSource> source, cons
     : source_(std::move(source)), plan_(plan) {
   const std::string what =
       fmt::format("{} (sentences of up to {} tokens)", source_->name(), plan_.max_length);
-  key.state += describe(plan_);
-  key.check = [this](const std::vector<IntArray>& arrays) { check_rows(arrays[0]); };
-  std::optional<SentenceIndex> built;
+  key.settings = describe(plan_);
+  std::optional<SentenceIndex> counted;
+  key.check = [&](const std::vector<IntArray>& arrays) {
+    counted = check_sentence_index(*source_, plan_, arrays[0]);
+  };
   index_.sample = cache.get(what, key, {"sample_index"}, [&] {
-    built = build_sentence_index(*source_, plan_);
-    return std::vector<IntArray>{built->sample};
+    counted = build_sentence_index(*source_, plan_);
+    return std::vector<IntArray>{counted->sample};
   })[0];
   // Megatron has no such counts: they are an entry of their own.
-  const CacheKey beside{.kind = key.kind + "-unread", .description = key.description, .state = key.state};
-  const IntArray counts = cache.get("what no sample shows of " + what, beside, {"counts"}, [&] {
-    const SentenceIndex counted = built ? *built : count_sentence_samples(*source_, plan_);
-    const Unread& left = counted.unread;
-    return std::vector<IntArray>{
-        IntArray(std::vector<std::int64_t>{counted.passes, left.documents, left.tokens, left.cut})};
-  })[0];
+  const auto count = [&] {
+    if (!counted) counted = count_sentence_samples(*source_, plan_);
+    const Unread& left = counted->unread;
+    return IntArray(std::vector<std::int64_t>{counted->passes, left.documents, left.tokens, left.cut});
+  };
+  key.kind += "-unread";
+  key.check = [&](const std::vector<IntArray>& arrays) {
+    if (!std::ranges::equal(arrays[0].bytes(), count().bytes()))
+      throw DataError("its counts must be those of the data and the settings; got others");
+  };
+  const IntArray counts = cache.get("what no sample shows of " + what, key, {"counts"},
+                                    [&] { return std::vector<IntArray>{count()}; })[0];
   if (index_.sample.cols() != 3 || counts.size() != 4)
     throw DataError(
         fmt::format("{}: an index cache must hold rows of 3 and four counts; got {} and {}; delete the cache",
                     source_->name(), index_.sample.cols(), counts.size()));
   index_ = {index_.sample, counts[0], {counts[1], counts[2], counts[3]}};
-}
-
-void SentenceDataset::check_rows(const IntArray& sample) const {
-  bool fits = sample.cols() == 3 && (!plan_.num_samples || sample.rows() >= *plan_.num_samples);
-  const std::int64_t first = source_->document_start(plan_.documents.begin),
-                     end = source_->document_start(plan_.documents.end);
-  for (std::int64_t i = 0; fits && i < sample.rows(); ++i)
-    fits = sample[3 * i] >= first && sample[3 * i] < sample[3 * i + 1] && sample[3 * i + 1] <= end &&
-           sample[3 * i + 2] >= 2 && sample[3 * i + 2] <= plan_.max_length;
-  if (!fits) throw DataError("its samples must lie in the data and fit the settings; got others");
 }
 
 std::vector<SampleOrder> SentenceDataset::orders() const {

@@ -33,13 +33,10 @@ class SentenceDataset : public SampleSource {
   [[nodiscard]] bool needs_pairs() const { return plan_.min_sentences > 1; }
 
  protected:
-  /// `key`: Megatron's description, and the state of the data, to which the plan is added. Throws DataError
-  /// as build_sentence_index.
+  /// `key`: Megatron's description, and the state of the data; the plan becomes its settings. Throws
+  /// DataError as build_sentence_index.
   SentenceDataset(std::shared_ptr<const TokenSource> source, const SentencePlan& plan,
                   const IndexCache& cache, CacheKey key);
-
-  /// Throws DataError unless the rows of `sample` lie in the data.
-  void check_rows(const IntArray& sample) const;
 
   /// A row of the index.
   struct Sentences {

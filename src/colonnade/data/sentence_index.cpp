@@ -114,25 +114,8 @@ SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
   return index;
 }
 
-}  // namespace
-
-SentenceIndex count_sentence_samples(const TokenSource& source, const SentencePlan& plan) {
-  SentenceIndex index;
-  index.unread = left_out(source, plan);
-  index.passes = walk(source, plan, [&](auto, auto, std::int64_t length, std::int64_t tokens) {
-    index.unread.cut += std::max<std::int64_t>(tokens - length, 0);
-  });
-  return index;
-}
-
-std::int64_t count_usable_documents(const TokenSource& source, const SentencePlan& plan) {
-  std::int64_t usable = 0;
-  for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d)
-    if (is_usable(source, source.document_start(d), source.document_start(d + 1), plan)) ++usable;
-  return usable;
-}
-
-SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan& plan) {
+/// Throws DataError where a plan has no samples, so that no number of passes ends.
+void require_samples(const TokenSource& source, const SentencePlan& plan) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   COL_CHECK(plan.documents.begin >= 0 && plan.documents.end <= source.num_documents() &&
                 plan.max_length >= 2 && plan.max_length <= kMost,
@@ -145,8 +128,68 @@ SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan
         "such in documents {} to {}; add data, change --split, or give `colonnade preprocess` every text as a "
         "list of sentences",
         source.name(), plan.min_sentences, kLongSentence, plan.documents.begin, plan.documents.end));
-  return source.num_sequences() > std::int64_t{0xffffffff} ? build<std::int64_t>(source, plan)
-                                                           : build<std::uint32_t>(source, plan);
+}
+
+/// The counts; gives emit(first, end, length) the samples.
+template <typename Emit>
+SentenceIndex count(const TokenSource& source, const SentencePlan& plan, const Emit& emit) {
+  require_samples(source, plan);
+  SentenceIndex index;
+  index.unread = left_out(source, plan);
+  index.passes =
+      walk(source, plan, [&](std::int64_t first, std::int64_t end, std::int64_t length, std::int64_t tokens) {
+        index.unread.cut += std::max<std::int64_t>(tokens - length, 0);
+        emit(first, end, length);
+      });
+  return index;
+}
+
+bool needs_int64(const TokenSource& source) { return source.num_sequences() > std::int64_t{0xffffffff}; }
+
+/// Of a row. Sums of hashes tell sets of rows apart, in whatever order.
+std::uint64_t hash_of(std::int64_t first, std::int64_t end, std::int64_t length) {
+  std::uint64_t hash = 0;
+  for (const std::int64_t value : {first, end, length}) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15U;
+    hash = (hash ^ (hash >> 29)) * 0xbf58476d1ce4e5b9U;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::int64_t count_usable_documents(const TokenSource& source, const SentencePlan& plan) {
+  std::int64_t usable = 0;
+  for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d)
+    if (is_usable(source, source.document_start(d), source.document_start(d + 1), plan)) ++usable;
+  return usable;
+}
+
+SentenceIndex count_sentence_samples(const TokenSource& source, const SentencePlan& plan) {
+  return count(source, plan, [](auto...) {});
+}
+
+SentenceIndex check_sentence_index(const TokenSource& source, const SentencePlan& plan,
+                                   const IntArray& sample) {
+  std::int64_t samples = 0;
+  std::uint64_t expected = 0, got = 0;
+  SentenceIndex index = count(source, plan, [&](std::int64_t first, std::int64_t end, std::int64_t length) {
+    ++samples;
+    expected += hash_of(first, end, length);
+  });
+  bool fits = sample.type() == (needs_int64(source) ? IntType::kInt64 : IntType::kUint32) &&
+              sample.cols() == 3 && sample.rows() == samples;
+  for (std::int64_t i = 0; fits && i < sample.size(); i += 3)
+    got += hash_of(sample[i], sample[i + 1], sample[i + 2]);
+  fits = fits && got == expected;
+  if (!fits) throw DataError("its samples must be those of the data and the settings; got others");
+  return index;
+}
+
+SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan& plan) {
+  require_samples(source, plan);
+  return needs_int64(source) ? build<std::int64_t>(source, plan) : build<std::uint32_t>(source, plan);
 }
 
 }  // namespace colonnade::data

@@ -51,4 +51,9 @@ SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan
 /// The same without the samples: how often the data are passed through, and what is not read.
 SentenceIndex count_sentence_samples(const TokenSource& source, const SentencePlan& plan);
 
+/// The same, for `sample`. Throws DataError unless it has the type, the number and the rows (by the sum of
+/// their hashes) of the plan's samples. Only their order is not compared.
+SentenceIndex check_sentence_index(const TokenSource& source, const SentencePlan& plan,
+                                   const IntArray& sample);
+
 }  // namespace colonnade::data

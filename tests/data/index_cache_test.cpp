@@ -1,0 +1,186 @@
+// Entries of index caches that others have made: of the same data elsewhere, under other names, meanwhile.
+#include "colonnade/data/index_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
+#include "colonnade/base/md5.h"
+#include "colonnade/data/bert_dataset.h"
+#include "colonnade/data/blend.h"
+#include "colonnade/data/t5_dataset.h"
+#include "data/sentences.h"
+
+namespace colonnade::data {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class IndexCacheTest : public ::testing::Test {
+ protected:
+  IndexCacheTest() { log::set_level(log::Level::kInfo); }
+
+  /// The entry of `key`, of one array [value]. CacheKey::check takes `fitting` alone.
+  std::int32_t get(CacheKey key, std::int32_t value, std::int32_t fitting) {
+    key.check = [&](const std::vector<IntArray>& arrays) {
+      ++checks_;
+      if (arrays[0][0] != fitting) throw DataError("it does not fit");
+    };
+    const auto arrays = IndexCache(folder_ / "cache").get("x", key, {"a"}, [&] {
+      ++builds_;
+      return std::vector<IntArray>{IntArray(std::vector<std::int32_t>{value})};
+    });
+    return static_cast<std::int32_t>(arrays[0][0]);
+  }
+
+  /// What `act` says.
+  template <typename Act>
+  std::string said(const Act& act) {
+    testing::internal::CaptureStderr();
+    act();
+    return testing::internal::GetCapturedStderr();
+  }
+
+  /// Puts vectors where Megatron would; the stem of their names.
+  std::string place(const CacheKey& key,
+                    const std::vector<std::pair<std::string, std::string>>& arrays) const {
+    fs::create_directories(folder_ / "cache");
+    const std::string stem = folder_ / ("cache/" + md5_hex(key.description) + "-" + key.kind);
+    for (const auto& [name, vector] : arrays)
+      fs::copy_file(vector_path(vector), stem + "-" + name + ".npy", fs::copy_options::overwrite_existing);
+    fs::remove(stem + "-colonnade.txt");
+    write_file_atomically(stem + "-description.txt", key.description);
+    return stem;
+  }
+
+  TempFolder folder_;
+  int builds_ = 0, checks_ = 0;
+};
+
+TEST_F(IndexCacheTest, NeverMixesArraysOfTwoBuilds) {
+  log::set_level(log::Level::kError);
+  const IndexCache cache(folder_ / "cache");
+  const std::vector<std::string> names{"a", "b", "c"};
+  std::vector<std::jthread> threads;
+  for (int state = 0; state < 4; ++state)
+    threads.emplace_back([&, value = state % 2] {
+      const CacheKey key{.kind = "k", .description = "d", .state = std::to_string(value)};
+      for (int i = 0; i < 60; ++i) {
+        const auto arrays = cache.get("x", key, names, [&] {
+          return std::vector<IntArray>(3, IntArray(std::vector<std::int32_t>{value}));
+        });
+        for (const IntArray& array : arrays) EXPECT_EQ(array[0], value);
+      }
+    });
+  threads.clear();
+  log::set_level(log::Level::kInfo);
+}
+
+/// Two hosts with copies of the data, of which each has times of its own, and one folder of caches.
+TEST_F(IndexCacheTest, IsTakenByAllCopiesOfItsData) {
+  const CacheKey one{.kind = "k", .description = "d", .state = "of one\n", .settings = "settings\n"};
+  CacheKey two = one, three = one;
+  two.state = "of two\n";
+  three.settings = "other settings\n";
+  EXPECT_EQ(get(one, 7, 7), 7);
+  EXPECT_THAT(said([&] { EXPECT_EQ(get(two, 8, 7), 7); }), HasSubstr("taken over"));
+  EXPECT_EQ(checks_, 1);
+  for (const CacheKey& key : {one, two, one, two}) EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 8, 7), 7); }), "");
+  EXPECT_EQ(std::pair(checks_, builds_), std::pair(1, 1));
+  // Other settings and data that it does not fit.
+  EXPECT_THAT(said([&] { EXPECT_EQ(get(three, 7, 7), 7); }),
+              AllOf(HasSubstr("the data have changed since"), Not(HasSubstr("warning"))));
+  EXPECT_EQ(std::pair(checks_, builds_), std::pair(1, 2));
+  EXPECT_EQ(get(one, 9, 9), 9);
+  EXPECT_EQ(get(two, 10, 10), 10);
+  EXPECT_EQ(std::pair(checks_, builds_), std::pair(2, 4));
+}
+
+TEST_F(IndexCacheTest, IsJudgedOnceByManyAndInMemoryWithoutALock) {
+  const CacheKey key{.kind = "k", .description = "d", .state = "s"};
+  (void)get(key, 7, 7);
+  const std::string stem = folder_ / ("cache/" + md5_hex("d") + "-k");
+  fs::remove(stem + "-colonnade.txt");
+  fs::create_directory(stem + ".lock");  // which no lock can be had of
+  EXPECT_THAT(said([&] { EXPECT_EQ(get(key, 8, 7), 7); }),
+              AllOf(HasSubstr("taken over"), Not(HasSubstr("cannot be written"))));
+  EXPECT_FALSE(fs::exists(stem + "-colonnade.txt"));
+  fs::remove(stem + ".lock");
+  const std::string lines = said([&] { EXPECT_EQ(get(key, 8, 8), 8); });
+  EXPECT_EQ(lines.find("built again"), lines.rfind("built again")) << lines;
+  EXPECT_EQ(std::pair(checks_, builds_), std::pair(2, 2));
+}
+
+TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
+  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
+  const CacheKey key{.kind = "k", .description = "d"};
+  const SentencePlan part{.documents = range_of(*parse_split("90,10,0")[0], source->num_documents()),
+                          .num_samples = 400};
+  T5Plan t5{.encoder_length = 128,
+            .decoder_length = 64,
+            .sentences = part,
+            .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
+            .ids = {.vocab_size = 2102, .bos = 2100, .eos = 2101, .pad = 0, .sentinels = {2000}}};
+  t5.sentences.max_length = 126;
+  t5.sentences.seed = 13;
+  BertPlan bert{.length = 64,
+                .sentence_order = true,
+                .sentences = part,
+                .ids = {.words = 1000, .cls = 2, .sep = 3, .mask = 4}};
+  bert.sentences.max_length = 61;
+  bert.sentences.seed = 2024;
+  bert.sentences.min_sentences = 2;
+  const auto open_t5 = [&] { (void)T5Dataset(source, t5, IndexCache(folder_ / "cache"), key); };
+  const auto open_bert = [&] { (void)BertDataset(source, bert, IndexCache(folder_ / "cache"), key); };
+  const std::string of_t5 = "indexed/masked/t5_span.sample_index.npy",
+                    of_bert = "indexed/masked/bert_span.sample_index.npy";
+  const auto expect = [&](const auto& open, const std::string& placed, const std::string& kept,
+                          const char* line) {
+    const std::string stem = place(key, {{"sample_index", placed}});
+    EXPECT_THAT(said(open), HasSubstr(line)) << placed;
+    EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(vector_path(kept)));
+    EXPECT_EQ(said(open), "");
+  };
+  expect(open_t5, of_t5, of_t5, "taken over");
+  expect(open_t5, of_bert, of_t5, "built again");
+  expect(open_bert, of_bert, of_bert, "taken over");
+  expect(open_bert, of_t5, of_bert, "built again");
+  // One row of other data, within all bounds.
+  const std::string stem = place(key, {{"sample_index", of_bert}});
+  std::string bytes = read_file(stem + "-sample_index.npy");
+  ++bytes[bytes.size() - 12];
+  write_file_atomically(stem + "-sample_index.npy", bytes);
+  EXPECT_THAT(said(open_bert), HasSubstr("built again"));
+  EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(vector_path(of_bert)));
+}
+
+TEST_F(IndexCacheTest, OfABlendIsMegatronsWhereItFits) {
+  const CacheKey key{.kind = "k", .description = "d"};
+  const std::vector<double> weights{0.3, 0.7};
+  const auto open = [&] { (void)blend_by_weight(weights, 700, IndexCache(folder_ / "cache"), key); };
+  const BlendIndex built = blend_by_weight(weights, 700);
+  const auto put = [&](std::int64_t step) {
+    const std::string stem = place(key, {});
+    built.dataset.save(stem + "-dataset_index.npy");
+    std::vector<std::int64_t> samples;
+    for (std::int64_t i = 0; i < built.sample.rows(); ++i) samples.push_back(built.sample[i]);
+    samples[100] += step;
+    IntArray(samples).save(stem + "-dataset_sample_index.npy");
+  };
+  put(0);
+  EXPECT_THAT(said(open), HasSubstr("taken over"));
+  EXPECT_EQ(said(open), "");
+  put(1);
+  EXPECT_THAT(said(open), HasSubstr("built again"));
+  EXPECT_EQ(said(open), "");
+}
+
+}  // namespace
+}  // namespace colonnade::data
