@@ -102,12 +102,18 @@ TEST(Chat, EvaluateScoresTheAnswersOfARunsMessages) {
   ASSERT_EQ(trained.code, 0) << trained.text;
   const auto records = validations(folder / "run");
   ASSERT_EQ(records.size(), 1U);
-  const Words evaluate{"evaluate", "--load", (folder / "run").string(), "--eval-iters=1",
-                       "--global-batch-size=4"};
+  const Words load{"evaluate", "--load", (folder / "run").string()};
+  const Words evaluate = load + Words{"--eval-iters=1"};
   const Evaluated one = evaluated(colonnade(evaluate)), two = evaluated(launch(2, folder.path(), evaluate));
   EXPECT_NEAR(one.loss, records[0].at("loss"), 3e-6);
   EXPECT_NEAR(two.loss, one.loss, 3e-6);
+  EXPECT_EQ(two.tokens, one.tokens) << "of as many samples";
   EXPECT_LT(one.tokens, 4 * 96) << "questions do not count";
+  const Result texts = run(colonnade(load + Words{"--data-path=texts"}));
+  EXPECT_EQ(texts.code, 3);
+  EXPECT_NE(texts.text.find("--sft: the checkpoint's run read chat messages"), std::string::npos)
+      << texts.text;
+  EXPECT_NE(texts.text.find("write --no-sft"), std::string::npos) << texts.text;
 }
 
 TEST(Chat, OtherAnswersAndTemplatesAreToldFromTheCheckpoint) {

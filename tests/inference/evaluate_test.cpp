@@ -129,5 +129,59 @@ TEST(Evaluate, SamplesMustFitTheModelsPositions) {
   EXPECT_THROW(open_split(run, data::Split::kValid), ConfigError);
 }
 
+TEST(Evaluate, SamplesOfADecoderMustFitTheModelsPositions) {
+  for (const bool fits : {true, false}) {
+    config::Run run = config::parse({"t5",
+                                     "--num-layers",
+                                     "1",
+                                     "--hidden-size",
+                                     "8",
+                                     "--num-attention-heads",
+                                     "2",
+                                     "--vocab-size",
+                                     "40",
+                                     "--position-embedding-type",
+                                     "learned_absolute",
+                                     "--max-position-embeddings",
+                                     "32",
+                                     "--mock-data",
+                                     "--vocab-extra-ids",
+                                     "10",
+                                     "--seq-length",
+                                     "32",
+                                     "--decoder-seq-length",
+                                     fits ? "32" : "33"});
+    run.parallel.world_size = 1;
+    std::string said;
+    try {
+      job::prepare(run, plan::Purpose::kModel);
+    } catch (const ConfigError& error) {
+      said = error.what();
+    }
+    EXPECT_EQ(said.find("decoder-positions: --max-position-embeddings"), fits ? std::string::npos : 0U)
+        << said;
+  }
+}
+
+TEST(Evaluate, TextsReadAsTheRunsMessagesAreToldWithTheWayOut) {
+  for (const bool taken : {true, false}) {
+    config::Run run =
+        test::run_of("llama", {1, 1, 1, {"--data-path", "no_such_texts", "--seq-length", "32"}});
+    config::set(run, "sft", "true");
+    config::set(run, "tokenizer_type", "HuggingFaceTokenizer");
+    config::set(run, "tokenizer_model", std::string(COLONNADE_VECTORS) + "/tokenizers/qwen2_bpe.json");
+    config::set(run, "sft_tokenizer_prompt_format", "identity");
+    if (!taken) run.given["sft"] = "the command line";
+    std::string said;
+    try {
+      open_split(run, data::Split::kValid);
+    } catch (const DataError& error) {
+      said = error.what();
+    }
+    EXPECT_EQ(said.find("no_such_texts: with --sft data must be"), 0U) << said;
+    EXPECT_EQ(said.find("write --no-sft") != std::string::npos, taken) << said;
+  }
+}
+
 }  // namespace
 }  // namespace colonnade::inference

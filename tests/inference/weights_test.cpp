@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/inference/evaluate.h"
 #include "colonnade/inference/generate.h"
 #include "colonnade/job/checkpoint.h"
 #include "inference/support.h"
@@ -24,15 +26,17 @@ class Weights : public testing::Test {
   void SetUp() override { folder_ = fs::temp_directory_path() / fmt::format("weights_test_{}", ::getpid()); }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// A native checkpoint of a recorded model, written by tp 2 x pp 2 ranks.
-  void save_native(const std::string& model = "llama", const std::vector<std::string>& more = {}) const {
+  /// A native checkpoint of a recorded model, written by tp 2 x pp 2 ranks; it keeps `settings` too.
+  void save_native(const std::string& model = "llama", const std::vector<std::string>& more = {},
+                   const std::map<std::string, std::string>& settings = {}) const {
     test::Layout layout{2,
                         2,
                         1,
                         {"--mock-data", "--seq-length", "48", "--micro-batch-size", "1", "--split", "8,1,1",
                          "--tokenizer-type", "NullTokenizer", "--sequence-parallel"}};
     layout.flags.insert(layout.flags.end(), more.begin(), more.end());
-    const config::Run run = test::run_of(model, layout);
+    config::Run run = test::run_of(model, layout);
+    for (const auto& [key, value] : settings) config::set(run, key, value);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
       job::Job job(run, ranks);
       job::restore(job, checkpoint::Source::open_hugging_face(test::vectors(model)), job::Restore::kWeights);
@@ -42,6 +46,12 @@ class Weights : public testing::Test {
   [[nodiscard]] config::Run load(std::vector<std::string> words = {}) const {
     words.insert(words.begin(), {"gpt", "--load", folder_.string()});
     return config::parse(words);
+  }
+  /// Those that `evaluate` takes beside what is given.
+  [[nodiscard]] config::Run taken(const std::vector<std::string>& words = {}) const {
+    config::Run run = load(words);
+    take_settings(run, config::Use::kEvaluateData);
+    return run;
   }
   fs::path folder_;
 };
@@ -79,6 +89,85 @@ TEST_F(Weights, WhatIsGivenWins) {
   EXPECT_FALSE(run.data.mock_data);
   EXPECT_EQ(run.data.data_path, std::vector<std::string>{"mine"});
   EXPECT_EQ(run.training.seq_length, 16);
+}
+
+TEST_F(Weights, FilesThatNameDataTakeThePlaceOfTheRunsData) {
+  save_native();
+  for (const char* flag : {"--data-args-path", "--per-split-data-args-path"}) {
+    const config::Run run = taken({flag, "file"});
+    EXPECT_FALSE(run.data.mock_data) << flag;
+    EXPECT_EQ(run.data.split, "8,1,1") << flag;
+  }
+}
+
+TEST_F(Weights, SpecialTokensOfDocumentsAreThoseOfTheRun) {
+  save_native("llama", {"--tokenizer-hf-no-include-special-tokens"});
+  EXPECT_FALSE(taken().data.tokenizer_hf_include_special_tokens);
+  EXPECT_TRUE(taken({"--tokenizer-hf-include-special-tokens"}).data.tokenizer_hf_include_special_tokens);
+}
+
+TEST_F(Weights, AsManySamplesAreScoredAsTheRunDidInAnyLayout) {
+  save_native("llama", {"--global-batch-size", "6", "--eval-iters", "2", "--split", "1,1,1"});
+  for (const char* micro : {"1", "4"}) {
+    config::Run run = taken({"--micro-batch-size", micro});
+    run.parallel.world_size = 1;
+    job::prepare(run, plan::Purpose::kModel);
+    comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+      Network network(run, ranks, open_weights(run, ranks.world()));
+      const SplitData split = open_split(run, data::Split::kValid);
+      EXPECT_EQ(score_data(network, *split.batches, split.samples).tokens, 2 * 6 * 48) << micro;
+    });
+  }
+  // A single data set is passed once all the same.
+  config::Run single = taken({"--data-path", std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
+                              "--data-cache-path", (folder_ / "cache").string()});
+  job::prepare(single, plan::Purpose::kModel);
+  const SplitData split = open_split(single, data::Split::kValid);
+  EXPECT_EQ(split.samples, split.batches->size());
+  EXPECT_NE(split.samples, 2 * 6);
+}
+
+TEST_F(Weights, ARunWithoutValidationSaysNothingOfItsLength) {
+  save_native("llama", {"--eval-iters", "0"});
+  EXPECT_EQ(taken().training.eval_iters, 100);
+}
+
+TEST_F(Weights, SamplesOfAnotherKindTakeThePlaceOfTheRunsTexts) {
+  save_native("llama", {},
+              {{"fim_data", "true"},
+               {"eod_mask_loss", "true"},
+               {"reset_position_ids", "true"},
+               {"allow_ambiguous_pad_tokens", "true"}});
+  const config::Run texts = taken();
+  EXPECT_TRUE(texts.data.fim.enabled);
+  EXPECT_TRUE(texts.data.eod_mask_loss);
+  EXPECT_THAT(texts.notes, testing::Contains(testing::HasSubstr("--no-fim-data")));
+  EXPECT_TRUE(taken({"--no-sft"}).data.eod_mask_loss);
+  const config::Run chats = taken({"--sft"});
+  EXPECT_FALSE(chats.data.fim.enabled || chats.data.eod_mask_loss || chats.data.reset_position_ids ||
+               chats.data.allow_ambiguous_pad_tokens);
+  const config::Run mock = taken({"--mock-data"});
+  EXPECT_FALSE(mock.data.fim.enabled);
+  EXPECT_TRUE(mock.data.eod_mask_loss);
+  EXPECT_THAT(mock.notes, testing::Not(testing::Contains(testing::HasSubstr("--no-fim-data"))));
+}
+
+TEST_F(Weights, WhatIsGivenTakesThePlaceOfTheRunsMessages) {
+  const auto of_messages = [](const config::Run& run) {
+    return std::tuple(run.data.sft, run.data.sft_tokenizer_prompt_format, run.data.chat_template);
+  };
+  save_native("llama", {}, {{"sft", "true"}, {"sft_tokenizer_prompt_format", "identity"}});
+  EXPECT_EQ(of_messages(taken()), std::tuple(true, "identity", ""));
+  EXPECT_THAT(taken().notes, testing::Contains(testing::HasSubstr("--no-sft")));
+  EXPECT_EQ(of_messages(taken({"--chat-template", "mine"})), std::tuple(true, "", "mine"));
+  for (const char* other : {"--no-sft", "--mock-data", "--fim-data"})
+    EXPECT_EQ(of_messages(taken({other})), std::tuple(false, "", "")) << other;
+  fs::remove_all(folder_);
+  save_native("llama", {}, {{"sft", "true"}, {"chat_template", "its own"}});
+  EXPECT_EQ(of_messages(taken({"--sft-tokenizer-prompt-format", "identity"})),
+            std::tuple(true, "identity", ""));
+  EXPECT_EQ(of_messages(taken({"--sft-tokenizer-prompt-format", "default"})),
+            std::tuple(true, "default", "its own"));
 }
 
 TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {

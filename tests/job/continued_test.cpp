@@ -56,6 +56,18 @@ TEST(Continued, TakesOverWhatWasNotGiven) {
   EXPECT_EQ(run.optimizer.clip_grad, 1.0);  // free: its own default
 }
 
+TEST(Continued, SpecialTokensOfPartsMustStayWhereTextsAreCut) {
+  const std::string flag = "--tokenizer-hf-no-include-special-tokens";
+  const auto cut = state_of(flag + " --fim-data"), whole = state_of(flag);
+  config::Run goes_on = run_of("--lr 1");
+  EXPECT_THAT(faults_of(goes_on, cut), IsEmpty());
+  EXPECT_FALSE(goes_on.data.tokenizer_hf_include_special_tokens);
+  config::Run other = run_of("--tokenizer-hf-include-special-tokens");
+  EXPECT_THAT(faults_of(other, cut), ElementsAre(HasSubstr("must keep how cut texts are written")));
+  other = run_of("--tokenizer-hf-include-special-tokens");
+  EXPECT_THAT(faults_of(other, whole), IsEmpty());
+}
+
 TEST(Continued, WhatContradictsIsToldWithBothValuesAndTheWayOut) {
   const auto state = state_of("--seed 7 --seq-length 24 --split 8,1,1");
   for (const char* flags :

@@ -196,6 +196,18 @@ TEST(Rules, AModelAloneNeedsNoTrainingSettings) {
   EXPECT_FALSE(check(r).empty());
 }
 
+TEST(Rules, SettingsOfDataThatDoNothingAreToldOfAModelToo) {
+  for (const char* id : {"fim-data", "fim-rates", "fim-tokenizer", "decoder-family", "decoder-positions"}) {
+    config::Run run = example_of(id).broken();
+    config::derive(run);
+    EXPECT_EQ(first_broken(run, Purpose::kModel), id);
+  }
+  config::Run tokens = example_of("decoder-length").broken();
+  config::derive(tokens);
+  EXPECT_EQ(first_broken(tokens, Purpose::kModel), std::nullopt)
+      << "evaluate --tokens brings its own lengths";
+}
+
 /// What `colonnade plan` says of a command line, and what it says is missing.
 std::vector<std::string> ids_of_plan(const std::vector<std::string>& words, std::string* missing = nullptr) {
   config::Parsed parsed = config::parse_all(words);

@@ -70,6 +70,26 @@ tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
   return batch;
 }
 
+/// As job::open_batches. Of data that cannot be read as the chats that the checkpoint's run read, it says how
+/// they are read as texts.
+data::Splits open_samples(const config::Run& run, std::array<std::int64_t, 3> counts) {
+  const auto told = [&](const Error& error) {
+    const bool taken = run.data.sft && !run.given.contains("sft");
+    return fmt::format("{}{}", error.what(),
+                       taken
+                           ? " (the checkpoint's run read chat messages: write --no-sft where these data are "
+                             "texts)"
+                           : "");
+  };
+  try {
+    return job::open_batches(run, job::tokenizer_of(run).get(), {.counts = counts});
+  } catch (const ConfigError& error) {
+    throw ConfigError(told(error));
+  } catch (const DataError& error) {
+    throw DataError(told(error));
+  }
+}
+
 }  // namespace
 
 double Score::perplexity() const { return std::exp(loss); }
@@ -131,8 +151,14 @@ Score score_data(Network& network, const data::Batches& batches, std::int64_t sa
     if (!loss.defined() || ranks.coord(Axis::kTp) != 0) continue;
     const auto reported = job::token_loss(loss, batch, /*per_token=*/true).report;
     sums.narrow(0, 0, 2) += reported.at("lm_loss");
-    if (const auto order = reported.find("sop_loss"); order != reported.end())
-      sums.narrow(0, 2, 2) += order->second;
+    const auto order = reported.find("sop_loss");
+    if (order == reported.end()) continue;
+    COL_CHECK(
+        own == batch.at("loss_mask").size(0),
+        "score_data: rows that fill up must not count for sop_loss, which has no mask; got {} of {} rows; "
+        "give it one",
+        own, batch.at("loss_mask").size(0));
+    sums.narrow(0, 2, 2) += order->second;
   }
   ranks.world().all_reduce(sums, "evaluate / losses").wait();
   return to_score(sums);
@@ -149,7 +175,7 @@ SplitData open_split(const config::Run& given, data::Split split) {
       run.training.eval_iters * std::max<std::int64_t>(1, run.training.global_batch_size);
   std::array<std::int64_t, 3> counts{};
   counts[index] = one_pass ? 1 : wanted;
-  data::Splits splits = job::open_batches(run, job::tokenizer_of(run).get(), {.counts = counts});
+  data::Splits splits = open_samples(run, counts);
   if (splits[index] == nullptr)
     throw DataError(fmt::format(
         "data: the {} split must hold samples; got none; correct --split, --split-name or the paths",

@@ -23,8 +23,11 @@ const Keys kRunKeys = {"tokenizer_type",
                        "merge_file",
                        "tiktoken_pattern",
                        "tiktoken_num_special_tokens",
+                       "tokenizer_hf_include_special_tokens",
                        "seq_length",
                        "decoder_seq_length",
+                       "global_batch_size",
+                       "eval_iters",
                        "split",
                        "eod_mask_loss",
                        "reset_position_ids",
@@ -44,18 +47,62 @@ bool any_given(const config::Run& run, const Keys& keys) {
   return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return given(run, key); });
 }
 
-/// The settings that a native checkpoint keeps of its run, by key. A seed draws the samples of a run, and
-/// texts that are no part of it.
-void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
-  const bool with_data = !any_given(run, kDataKeys);
-  for (const auto& [key, value] : kept.items()) {
-    const config::Setting& setting = config::setting(key);
-    const bool taken = kRunKeys.contains(key) || setting.group == "fill-in-the-middle" ||
-                       (with_data && kDataKeys.contains(key)) ||
-                       (key == "seed" && use == config::Use::kEvaluateData);
-    if (taken && !given(run, key) && config::reads(use, setting))
-      config::set(run, key, value.get<std::string>());
+bool switched_on(const config::Run& run, const std::string& key) {
+  return given(run, key) && config::text_of(run, config::setting(key)) == "true";
+}
+
+const char* const kFillGroup = "fill-in-the-middle";
+const Keys kFileKeys = {"data_args_path", "per_split_data_args_path"};
+const Keys kMessageKeys = {"sft", "sft_tokenizer_prompt_format", "chat_template"};
+const Keys kDocumentKeys = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask",
+                            "allow_ambiguous_pad_tokens"};
+
+/// Settings of the run whose place is taken by what was given: by other data, samples of another kind, or
+/// another way to write messages.
+class Replaced {
+ public:
+  Replaced(const config::Run& run, const nlohmann::json& kept) {
+    const bool mock = switched_on(run, "mock_data");
+    const bool turned = given(run, "sft") && kept.value("sft", "false") != (run.data.sft ? "true" : "false");
+    if (any_given(run, kDataKeys) || any_given(run, kFileKeys)) add(kDataKeys);
+    if (turned || mock || switched_on(run, "fim_data")) add(kMessageKeys);
+    if (turned) add(kDocumentKeys);
+    const std::string& format = run.data.sft_tokenizer_prompt_format;
+    if (!run.data.chat_template.empty()) add({"sft_tokenizer_prompt_format"});
+    if (!format.empty() && format != "default") add({"chat_template"});
+    no_fill_ = mock || switched_on(run, "sft");
   }
+  [[nodiscard]] bool contains(const config::Setting& setting) const {
+    return keys_.contains(setting.key) || (no_fill_ && setting.group == kFillGroup);
+  }
+
+ private:
+  void add(const Keys& keys) { keys_.insert(keys.begin(), keys.end()); }
+  Keys keys_;
+  bool no_fill_ = false;
+};
+
+/// A seed draws the samples of a run, and texts that are no part of it. A run without validation says nothing
+/// of its length.
+bool is_of_use(const std::string& key, const std::string& value, config::Use use) {
+  if (key == "seed") return use == config::Use::kEvaluateData;
+  if (key == "eval_iters" && value == "0") return false;
+  return kRunKeys.contains(key) || kDataKeys.contains(key) || config::setting(key).group == kFillGroup;
+}
+
+/// The settings that a native checkpoint keeps of its run, by key.
+void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
+  const Replaced replaced(run, kept);
+  for (const auto& [key, text] : kept.items()) {
+    const config::Setting& setting = config::setting(key);
+    const auto value = text.get<std::string>();
+    if (given(run, key) || replaced.contains(setting) || !config::reads(use, setting)) continue;
+    if (is_of_use(key, value, use)) config::set(run, key, value);
+  }
+  if (run.data.sft && !given(run, "sft"))
+    run.notes.emplace_back("--sft: the checkpoint's run read chat messages; --no-sft reads texts");
+  if (run.data.fim.enabled && !given(run, "fim_data"))
+    run.notes.emplace_back("--fim-data: the checkpoint's run cut its texts; --no-fim-data reads them whole");
 }
 
 }  // namespace

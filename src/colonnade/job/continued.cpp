@@ -20,11 +20,15 @@ namespace {
 
 using nlohmann::json;
 
-/// A setting that goes on as it was where it is not given. What it decides must stay, unless it may change.
+bool fills_in(const config::Run& run) { return run.data.fim.enabled; }
+
+/// A setting that goes on as it was where it is not given. What it decides must stay, unless it may change or
+/// does not matter to the run; those that say so stand before it.
 struct Kept {
   std::string_view key, decides;
   bool of_optimizer = false;
   bool may_change = false;
+  bool (*matters)(const config::Run&) = nullptr;
 };
 constexpr Kept kKept[] = {
     {"seed", "the order of samples and dropout"},
@@ -47,6 +51,9 @@ constexpr Kept kKept[] = {
     {"fim_suffix_token", "how cut texts are written"},
     {"fim_pad_token", "how cut texts are written"},
     {"fim_eod_token", "where a text ends"},
+    {.key = "tokenizer_hf_include_special_tokens",
+     .decides = "how cut texts are written",
+     .matters = fills_in},
     {"allow_ambiguous_pad_tokens", "which tokens have a loss"},
     {"sft", "what a sample is"},
     {"sft_tokenizer_prompt_format", "how messages are written"},
@@ -61,6 +68,10 @@ constexpr Kept kKept[] = {
     {"min_loss_scale", "how the loss scale moves", true, true},
     {.key = "params_dtype", .decides = "what layers compute in", .may_change = true},
 };
+
+bool must_stay(const Kept& row, const config::Run& run) {
+  return !row.may_change && (row.matters == nullptr || row.matters(run));
+}
 
 bool has_fp16(const config::Run& run) { return run.model.params_dtype == config::ParamsDtype::kFloat16; }
 
@@ -189,7 +200,7 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
     const config::Setting& s = config::setting(key);
     if (!run.given.contains(key) || run.at_fault.contains(key)) {
       config::set(run, key, was);
-    } else if (!row.may_change && plain(key, config::text_of(run, s)) != plain(key, was)) {
+    } else if (must_stay(row, run) && plain(key, config::text_of(run, s)) != plain(key, was)) {
       faults.push_back(
           fmt::format("{}: a run that goes on must keep {}; got {} from {} and {} in {}; leave {} out, or {}",
                       s.flag, row.decides, config::text_of(run, s), run.given.at(key), was, source, s.flag,

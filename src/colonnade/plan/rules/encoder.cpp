@@ -26,14 +26,17 @@ Broken family(const Run& r) {
 }
 
 Broken decoder_length(const Run& r) {
-  if (t5(r) == (r.training.decoder_seq_length > 0)) return std::nullopt;
-  if (t5(r))
-    return Finding{"--decoder-seq-length",
-                   "must be at least 1 with t5",
-                   text(r.training.decoder_seq_length),
-                   {{"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 2, 1))}},
-                   "",
-                   true};
+  if (!t5(r) || r.training.decoder_seq_length > 0) return std::nullopt;
+  return Finding{"--decoder-seq-length",
+                 "must be at least 1 with t5",
+                 text(r.training.decoder_seq_length),
+                 {{"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 2, 1))}},
+                 "",
+                 true};
+}
+
+Broken decoder_family(const Run& r) {
+  if (t5(r) || r.training.decoder_seq_length == 0) return std::nullopt;
   return Finding{"--decoder-seq-length",
                  "belongs to t5",
                  fmt::format("{} with {}", r.training.decoder_seq_length, r.family),
@@ -144,6 +147,8 @@ constexpr Rule kEncoder[] = {
      "A GPT has no encoder, and a T5 has one.", "num_layers"},
     {"decoder-length", true, decoder_length, "decoder_seq_length=0",
      "The decoder's sequences have a length of their own.", "model"},
+    {"decoder-family", false, decoder_family, "model=gpt; encoder_num_layers=0; vocab_extra_ids=0",
+     "Only a T5 has a second sequence.", "model"},
     {"relative-positions", false, positions,
      "model=gpt; encoder_num_layers=0; decoder_seq_length=0; vocab_extra_ids=0; position_embedding_type=relative",
      "Biases of distances lie beside the layers of a T5.", "model"},
@@ -151,7 +156,7 @@ constexpr Rule kEncoder[] = {
      "position_embedding_type=relative; relative_attention_num_buckets=30",
      "Near distances have half of the buckets of a direction, further ones the others by their logarithm.",
      "position_embedding_type"},
-    {"decoder-positions", true, learned_positions, "decoder_seq_length=64", "Every token needs a position.",
+    {"decoder-positions", false, learned_positions, "decoder_seq_length=64", "Every token needs a position.",
      "model seq_length position_embedding_type"},
     {"decoder-tensor", true, decoder_tensor, "sequence_parallel=true; decoder_seq_length=15",
      "Tensor ranks share both sequences evenly.", "model tensor_model_parallel_size sequence_parallel"},
