@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -13,12 +14,18 @@
 namespace colonnade {
 namespace {
 
+/// To the process, as from outside; and time to take it.
+void send(int signal) {
+  ::kill(::getpid(), signal);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+}
+
 TEST(StopSignals, BeforeThereIsSomethingToSaveASignalEndsTheProcess) {
   for (const int signal : {SIGINT, SIGTERM}) {
     EXPECT_EXIT(
         {
           const StopSignals stop;
-          ::raise(signal);
+          send(signal);
         },
         testing::ExitedWithCode(kExitStopped), "before the first step; nothing had to be saved");
   }
@@ -29,7 +36,7 @@ TEST(StopSignals, TheFirstSignalIsRemembered) {
     StopSignals stop;
     stop.remember();
     EXPECT_EQ(stop.requested(), 0);
-    ::raise(signal);
+    send(signal);
     EXPECT_EQ(stop.requested(), signal);
   }
 }
@@ -37,7 +44,7 @@ TEST(StopSignals, TheFirstSignalIsRemembered) {
 TEST(StopSignals, TheSameRequestSentTwiceEndsNothing) {
   StopSignals stop;
   stop.remember();
-  for (const int signal : {SIGTERM, SIGTERM, SIGINT}) ::raise(signal);
+  for (const int signal : {SIGTERM, SIGTERM, SIGINT}) send(signal);
   EXPECT_EQ(stop.requested(), SIGTERM);
 }
 
@@ -46,11 +53,31 @@ TEST(StopSignals, CtrlCAgainEndsTheProcess) {
       {
         StopSignals stop;
         stop.remember();
-        ::raise(SIGINT);
+        send(SIGINT);
         std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-        ::raise(SIGINT);
+        send(SIGINT);
       },
       testing::KilledBySignal(SIGINT), "");
+}
+
+bool blocks(int signal) {
+  sigset_t blocked{};
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  return ::sigismember(&blocked, signal) == 1;
+}
+
+TEST(StopSignals, InterruptNoThreadThatComputes) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    EXPECT_FALSE(blocks(signal));
+    {
+      const StopSignals stop;
+      EXPECT_TRUE(blocks(signal));
+      bool another = false;
+      std::jthread([&] { another = blocks(signal); }).join();
+      EXPECT_TRUE(another);
+    }
+    EXPECT_FALSE(blocks(signal));
+  }
 }
 
 TEST(StopSignals, ThereIsOneAtATime) {

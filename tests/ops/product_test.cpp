@@ -1,6 +1,13 @@
 // Both products of a linear against float64, in the shapes and strides in which layers ask for them.
 #include "colonnade/ops/product.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "colonnade/base/stop_signal.h"
 #include "ops/support.h"
 
 namespace colonnade::ops {
@@ -32,6 +39,22 @@ TEST(Product, TakesRowsOfALargerWeight) {
   const Tensor rows = table.narrow(0, 8, 16);
   EXPECT_LT(distance(product(x, rows), x.to(at::kDouble).mm(rows.to(at::kDouble).t())),
             tolerance(at::kFloat));
+}
+
+// oneDNN's products of some depth move the stack pointer into a block of the heap: a handler that interrupts
+// one writes over the block before it.
+TEST(Product, ASignalMeanwhileDamagesNothing) {
+  StopSignals stop;
+  stop.remember();
+  const Tensor x = at::randn({32, 256}), w = at::randn({64, 256}), y = product(x, w);
+  const std::jthread sender([](const std::stop_token& ended) {
+    while (!ended.stop_requested()) {
+      ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  for (int i = 0; i < 5'000; ++i) ASSERT_TRUE(at::equal(product(x, w), y));
+  EXPECT_EQ(stop.requested(), SIGTERM);
 }
 
 TEST(Product, GivesEqualBitsAgain) {

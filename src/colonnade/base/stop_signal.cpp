@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string_view>
 
 #include "colonnade/base/error.h"
@@ -51,18 +53,40 @@ void handle_with(void (*handler)(int)) {
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
+sigset_t stop_signals() {
+  sigset_t set{};
+  ::sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&set, signal);
+  return set;
+}
+
+/// Is there for handlers to interrupt.
+void take_signals(const std::stop_token& ended) {
+  const sigset_t signals = stop_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any never;
+  never.wait(lock, ended, [] { return false; });
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
   COL_CHECK(!in_use.exchange(true), "StopSignals: one at a time per process; got a second");
   received = 0;
   handle_with(end_at_once);
+  const sigset_t signals = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  taker_ = std::jthread(take_signals);
 }
 
 void StopSignals::remember() { handle_with(keep_in_mind); }
 
 StopSignals::~StopSignals() {
+  taker_ = {};
   for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   in_use = false;
 }
 

@@ -2,6 +2,10 @@
 // at places where it can stop and save.
 #pragma once
 
+#include <signal.h>
+
+#include <thread>
+
 namespace colonnade {
 
 /// While it lives, SIGINT and SIGTERM ask the program to stop. One at a time per process: a handler can
@@ -22,6 +26,12 @@ namespace colonnade {
 ///   for (...) { step(); if (any_rank(stop.requested() != 0)) { save(); return kExitStopped; } }
 ///
 /// Ranks need not get the signal in the same step: let all of them agree before they stop.
+///
+/// A thread of its own takes the signals; the thread that makes this, and those made from then on, never do.
+/// For a handler runs on the stack of the thread that it interrupts, and oneDNN's products of before March
+/// 2026 (https://github.com/uxlfoundation/oneDNN/issues/4845) keep the stack pointer in a block of the heap:
+/// what lies before the block would be overwritten. Handlers of other signals must run on a stack of their
+/// own (sigaltstack, SA_ONSTACK) or such threads must block these.
 class StopSignals {
  public:
   StopSignals();
@@ -33,6 +43,10 @@ class StopSignals {
   void remember();
   /// The signal that asked to stop since remember(), or 0.
   [[nodiscard]] int requested() const;
+
+ private:
+  sigset_t before_{};  ///< which signals the thread blocked that made this
+  std::jthread taker_;
 };
 
 }  // namespace colonnade

@@ -92,7 +92,10 @@ void act(const Plan& plan, std::string_view name) {
   if (done.exchange(true)) return;
   log::warning("COLONNADE_FAULT: at {}", name);
   if (plan.sleep_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(plan.sleep_s));
-  if (plan.signal != 0) ::kill(::getpid(), plan.signal);
+  if (plan.signal != 0) {
+    ::kill(::getpid(), plan.signal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // another thread takes it: StopSignals
+  }
   if (plan.throws)
     throw Error(fmt::format("COLONNADE_FAULT: an error was asked for; got to {}; unset it", name));
 }
