@@ -7,9 +7,11 @@ get_property(areas GLOBAL PROPERTY COLONNADE_AREAS)
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/version.cpp" CONTENT
   "namespace colonnade { const char* version() { return \"@PROJECT_VERSION@\"; } }\n" @ONLY)
 add_library(libcolonnade SHARED "${PROJECT_BINARY_DIR}/version.cpp")
+# Files of the build folder have the search path that they keep when installed: room for a longer one would be filled
+# up with empty entries, which stand for the current folder. LibTorch's folders come with col_torch.
 set_target_properties(libcolonnade PROPERTIES
   OUTPUT_NAME colonnade VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
-  INSTALL_RPATH "\$ORIGIN;${COLONNADE_RPATH}")
+  BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "\$ORIGIN")
 target_link_libraries(libcolonnade PRIVATE ${areas})
 # Every object of every area, whichever others name it.
 foreach(area ${areas})
@@ -17,11 +19,14 @@ foreach(area ${areas})
 endforeach()
 
 if(TARGET colonnade)
-  set_property(TARGET colonnade PROPERTY INSTALL_RPATH "\$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${COLONNADE_RPATH}")
+  set_target_properties(colonnade PROPERTIES
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 endif()
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/colonnade")
 install(TARGETS libcolonnade LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/colonnade" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+# Not what needs headers of Arrow: who uses the library has none.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/colonnade" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"
+  PATTERN parquet/columns.h EXCLUDE)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/colonnadeConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/colonnadeConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/colonnadeConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

@@ -144,7 +144,7 @@ void add_flags(CLI::App& app, Asked& asked) {
       "      --tokenizer-model books.model --append-eod");
   app.add_option("--input", asked.inputs, "Files or patterns of files; one data set comes out")->required();
   app.add_option("--json-keys", options.json_keys,
-                 "Keys, of Parquet columns, of the texts; one data set each")
+                 "Keys of the texts, names of columns in Parquet; one data set each")
       ->capture_default_str();
   app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")->required();
   app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");

@@ -11,6 +11,14 @@ foreach(command
     message(FATAL_ERROR "installed library: each step must end with 0; got ${code} from ${command}\n${text}")
   endif()
 endforeach()
+# Headers ask for nothing that a user of the library need not have.
+file(GLOB_RECURSE headers "${scratch}/prefix/include/*.h")
+foreach(header ${headers})
+  file(STRINGS "${header}" includes REGEX "^#include <(arrow|parquet)/")
+  if(includes)
+    message(FATAL_ERROR "installed headers: none must need Arrow; got ${includes} in ${header}")
+  endif()
+endforeach()
 # A place that cannot be: the program must say so and end with 2, as `colonnade` does.
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env RANK=1 WORLD_SIZE=1 "${scratch}/build/consumer"
   RESULT_VARIABLE code ERROR_VARIABLE text)

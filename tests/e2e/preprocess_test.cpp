@@ -140,5 +140,25 @@ TEST_F(Preprocess, PartitionsAreWhatMergeMakesOfThem) {
   EXPECT_THAT(none.text, AllOf(HasSubstr("no such file"), Not(HasSubstr(".cpp"))));
 }
 
+// Also that a module of the current folder, which anybody may have put there, is not opened.
+TEST(PreprocessParquet, AModuleThatIsNotBesideTheProgramIsToldOf) {
+  const TempFolder folder;
+  fs::create_directory(folder / "alone");
+  fs::create_directory(folder / "here");
+  fs::copy_file(COLONNADE_EXECUTABLE, folder / "alone/colonnade");
+  write_text(folder / "here/libcolonnade_parquet.so", "no module");
+  const Words words{"preprocess",       "--input",      COLONNADE_VECTORS "/parquet/snappy.parquet",
+                    "--output-prefix",  "rows",         "--json-keys",
+                    "numbers",          "--vocab-size", "256",
+                    "--tokenizer-type", "NullTokenizer"};
+  const Result result = run(Words{(folder / "alone/colonnade").string()} + words, {}, folder / "here");
+  EXPECT_EQ(result.code, 2) << result.text;
+  EXPECT_THAT(
+      result.text,
+      AllOf(HasSubstr("Parquet: libcolonnade_parquet.so of this version must lie beside the program; got "),
+            HasSubstr("No such file or directory; run tools/setup.sh"), Not(HasSubstr(".cpp"))));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "here"), {}), 1) << "no output";
+}
+
 }  // namespace
 }  // namespace colonnade::e2e

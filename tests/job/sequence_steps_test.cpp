@@ -70,6 +70,39 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
   }
 }
 
+/// Those of others, with a loss mask of ones in place of none.
+class WithMask final : public data::Batches {
+ public:
+  explicit WithMask(const data::Batches& from)
+      : Batches(std::make_shared<test::LongTailed>(2.5, 60), 0), from_(from) {}
+
+ private:
+  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t> chosen, data::Masks masks) const override {
+    data::HostBatch batch = from_.get(chosen, masks);
+    EXPECT_TRUE(batch.loss_mask.empty());
+    batch.loss_mask.assign(batch.tokens.size(), 1.0F);
+    return batch;
+  }
+  const data::Batches& from_;
+};
+
+TEST(SequenceSteps, AreThoseOfALossMaskOfOnesWhereThereIsNone) {
+  const config::Run run = run_in(4, std::string(kHybrid) + "--mtp-num-layers 1");
+  const auto without = test::long_tailed(run, 2.5);
+  const WithMask with(without);
+  for (int rank = 0; rank < plan::hybrid_ranks(run.parallel); ++rank) {
+    const SequenceStep step = sequence_step(without, run, rank, 8), same = sequence_step(with, run, rank, 8);
+    ASSERT_EQ(step.microbatches.size(), same.microbatches.size());
+    for (std::size_t i = 0; i < step.microbatches.size(); ++i) {
+      const tensor::Batch got = sequence_batch(step.microbatches[i], 1);
+      const tensor::Batch expected = sequence_batch(same.microbatches[i], 1);
+      for (const char* name : {"tokens", "labels", "loss_mask", "loss_mask_ahead_1", "loss_count_ahead_1"})
+        EXPECT_TRUE(at::equal(got.at(name), expected.at(name))) << name << rank << i;
+      EXPECT_GT(got.at("loss_mask").sum().item<float>(), 0);
+    }
+  }
+}
+
 // What the design promises, counted in what the ranks of a run execute: attention on the busiest rank, tokens
 // that fill up included, against one context size for all and pairs of tokens of one document alone.
 TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {

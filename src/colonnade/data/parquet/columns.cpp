@@ -163,7 +163,8 @@ class Shaper {
     node.first = shape_.leaves.size();
     const auto* group = repeated.is_group() ? static_cast<const pq::schema::GroupNode*>(&repeated) : nullptr;
     const bool wrapped = &field != &repeated && group != nullptr && group->field_count() == 1 &&
-                         repeated.name() != "array" && repeated.name() != field.name() + "_tuple";
+                         !group->field(0)->is_repeated() && repeated.name() != "array" &&
+                         repeated.name() != field.name() + "_tuple";
     node.parts.push_back(wrapped ? part(*group->field(0), definition + 1, repetition + 1)
                                  : value(repeated, definition + 1, repetition + 1));
     node.last = shape_.leaves.size();

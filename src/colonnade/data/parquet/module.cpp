@@ -20,7 +20,9 @@ namespace {
 
 namespace pq = ::parquet;
 
-/// What the pages that are open at a time may take, packed and unpacked.
+/// What the pages that are open at a time may take, packed and unpacked: those of all files of the process,
+/// for the pool that is counted is Arrow's one of the system. Files that are open together share it, as do
+/// threads, of which two may pass it by what they ask for in the same moment.
 constexpr std::int64_t kPages = std::int64_t{384} << 20;
 /// Each of its three bytes may become hundreds in memory, which Arrow's pool does not count.
 constexpr std::int64_t kLongestFooter = std::int64_t{16} << 20;

@@ -12,7 +12,7 @@
 namespace colonnade::data::parquet {
 namespace {
 
-/// By the program's own search path: beside it in the build folder, in lib/ where it is installed.
+/// By the program's own search path: beside it, as in the build folder, or in lib/, where it is installed.
 Open load() {
   void* const module = ::dlopen(kModule, RTLD_NOW | RTLD_LOCAL);
   void* const symbol = module == nullptr ? nullptr : ::dlsym(module, kOpenSymbol);
