@@ -147,10 +147,11 @@ TEST(PreprocessParquet, AModuleThatIsNotBesideTheProgramIsToldOf) {
   fs::create_directory(folder / "here");
   fs::copy_file(COLONNADE_EXECUTABLE, folder / "alone/colonnade");
   write_text(folder / "here/libcolonnade_parquet.so", "no module");
-  const Words words{"preprocess",       "--input",      COLONNADE_VECTORS "/parquet/snappy.parquet",
-                    "--output-prefix",  "rows",         "--json-keys",
-                    "numbers",          "--vocab-size", "256",
-                    "--tokenizer-type", "NullTokenizer"};
+  const Words words{
+      "preprocess",       "--input",      std::string(COLONNADE_VECTORS) + "/parquet/snappy.parquet",
+      "--output-prefix",  "rows",         "--json-keys",
+      "numbers",          "--vocab-size", "256",
+      "--tokenizer-type", "NullTokenizer"};
   const Result result = run(Words{(folder / "alone/colonnade").string()} + words, {}, folder / "here");
   EXPECT_EQ(result.code, 2) << result.text;
   EXPECT_THAT(
