@@ -65,19 +65,48 @@ std::string words(const Shares& s) {
   return text + (s.outer ? " outer" : "");
 }
 
-TEST(Search, WhatItFindsIsWhatThePlanSays) {
-  const Hardware h100 = read_hardware("h100");
-  const SearchResult result = search_layouts(llama_8b(16, 64), h100, 40);
-  ASSERT_EQ(result.best.size(), 40U);
+void expect_what_the_plan_says(const config::Run& searched, const Hardware& hardware, std::size_t places) {
+  const SearchResult result = search_layouts(searched, hardware, static_cast<std::int64_t>(places));
+  ASSERT_EQ(result.best.size(), places);
   double last = 0;
   for (const FoundLayout& found : result.best) {
     const config::Run run = derived(found.run);
     EXPECT_THAT(check(run, Purpose::kPlan), ::testing::IsEmpty());
-    EXPECT_DOUBLE_EQ(found.time.step, estimate_step(run, h100).step);
+    EXPECT_DOUBLE_EQ(found.time.step, estimate_step(run, hardware).step);
     EXPECT_DOUBLE_EQ(found.peak_bytes, peak_of(run));
-    EXPECT_LE(found.peak_bytes, h100.usable_bytes());
+    EXPECT_LE(found.peak_bytes, hardware.usable_bytes());
     EXPECT_GE(found.time.step, last);
     last = found.time.step;
+  }
+}
+
+TEST(Search, WhatItFindsIsWhatThePlanSays) {
+  expect_what_the_plan_says(llama_8b(16, 64), read_hardware("h100"), 40);
+}
+
+// In little memory; with tensor ranks; with stages, of a T5 those of the encoder and those of the decoder.
+TEST(Search, OfABertAndAT5FindsWhatThePlanSays) {
+  Hardware small = read_hardware("h100");
+  small.memory_bytes = 10.0 * (1 << 30);
+  for (const bool bert : {true, false}) {
+    std::vector<std::string> words{bert ? "bert" : "t5",     "--max-position-embeddings=512",
+                                   "--hidden-size=1024",     "--num-attention-heads=16",
+                                   "--num-layers=24",        "--seq-length=512",
+                                   "--vocab-size=30522",     "--mock-data",
+                                   "--global-batch-size=64", "--bf16"};
+    if (!bert)
+      for (const char* word :
+           {"--encoder-num-layers=24", "--decoder-seq-length=128", "--vocab-extra-ids=100"})
+        words.emplace_back(word);
+    config::Run run = config::parse(words);
+    run.parallel.world_size = 8;
+    expect_what_the_plan_says(run, small, 20);
+    for (const char* given : {"tensor_model_parallel_size", "pipeline_model_parallel_size"}) {
+      config::Run cut = run;
+      config::set(cut, given, "2");
+      cut.given[given] = "the command line";
+      expect_what_the_plan_says(cut, small, 5);
+    }
   }
 }
 
