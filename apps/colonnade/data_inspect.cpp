@@ -4,16 +4,18 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/describe.h"
 #include "colonnade/data/indexed_dataset.h"
 #include "colonnade/data/inspect.h"
 #include "colonnade/data/sample_use.h"
-#include "colonnade/data/sft_batches.h"
 #include "colonnade/data/sft_conversations.h"
 #include "colonnade/data/sft_dataset.h"
+#include "colonnade/job/prepare.h"
 #include "data.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
@@ -25,25 +27,86 @@ using nlohmann::ordered_json;
 
 struct Options {
   std::string json;
-  config::Data data;  ///< with data_path, split and what --sft needs
-  std::int64_t seq_length = 0;
+  config::Run run;  ///< as far as it decides the samples
   std::int64_t samples = 1;
-  std::int64_t seed = 1234;
   std::int64_t show = 3, from = 0, show_tokens = 16;
   std::int64_t longer_than = 0;
   bool check_tokens = false;
+  bool one_part = false;  ///< samples of a BERT without a sentence order
   data::TokenizerOptions tokenizer;
 };
 
 /// Flags that say something of samples, and so need --seq-length.
-constexpr const char* kOfSamples[] = {"--samples",     "--split",           "--seed", "--show", "--from",
-                                      "--show-tokens", "--data-cache-path", "--sft"};
+constexpr const char* kOfSamples[] = {"--samples",     "--split",           "--seed", "--show",    "--from",
+                                      "--show-tokens", "--data-cache-path", "--sft",  "--fim-data"};
+/// What decides the samples of one family alone.
+constexpr const char* kOfGpt[] = {"--sft", "--fim-data"};
+constexpr const char* kOfMasked[] = {"--mask-prob", "--short-seq-prob"};
+constexpr const char* kOfT5[] = {"--decoder-seq-length", "--vocab-extra-ids"};
+constexpr const char* kOfBert[] = {"--bert-no-binary-head"};
+constexpr const char* kOfFim[] = {"--fim-rate",          "--fim-spm-rate",     "--fim-split-sample",
+                                  "--fim-fragment-rate", "--fim-no-prefix",    "--fim-prefix-token",
+                                  "--fim-middle-token",  "--fim-suffix-token", "--fim-pad-token",
+                                  "--fim-eod-token"};
 /// Flags that say how chat messages become samples.
 constexpr const char* kOfChats[] = {"--chat-template", "--sft-tokenizer-prompt-format",
                                     "--reset-position-ids", "--reset-attention-mask"};
 
+CLI::Validator share() {
+  const auto check = [](const std::string& word) -> std::string {
+    double value = -1;
+    if (CLI::detail::lexical_cast(word, value) && value >= 0 && value <= 1) return "";
+    return fmt::format("must be a number, 0 to 1; got '{}'; write e.g. 0.15", word);
+  };
+  return {check, "0 to 1"};
+}
+
+CLI::Validator family() {
+  const auto check = [](const std::string& word) -> std::string {
+    if (word == "gpt" || word == "bert" || word == "t5") return "";
+    return fmt::format("must be gpt, bert or t5; got '{}'; write one of them", word);
+  };
+  return {check, "gpt|bert|t5"};
+}
+
+void add_masked_flags(CLI::App& app, Options& options) {
+  config::Run& run = options.run;
+  app.add_option("--family", run.family, "Whose samples: gpt, bert or t5, as after `pretrain`")
+      ->check(family())
+      ->capture_default_str();
+  app.add_option("--decoder-seq-length", run.training.decoder_seq_length,
+                 "Of T5: tokens of its decoder's sample")
+      ->check(within(1));
+  app.add_option("--vocab-extra-ids", run.data.vocab_extra_ids, "Of T5: sentinels behind the tokenizer's ids")
+      ->check(within(0));
+  app.add_option("--mask-prob", run.data.mask_prob, "Of BERT and T5: share of the tokens that are hidden")
+      ->check(share())
+      ->capture_default_str();
+  app.add_option("--short-seq-prob", run.data.short_seq_prob, "Of BERT and T5: share of shorter samples")
+      ->check(share())
+      ->capture_default_str();
+  app.add_flag("--bert-no-binary-head", options.one_part, "Of BERT: samples have one part, not two");
+}
+
+void add_fim_flags(CLI::App& app, config::FillInTheMiddle& fim) {
+  app.add_flag("--fim-data", fim.enabled, "Of GPT: fill-in-the-middle, with the flags of a run");
+  app.add_option("--fim-rate", fim.rate, "With --fim-data: as of a run")
+      ->check(share())
+      ->capture_default_str();
+  app.add_option("--fim-spm-rate", fim.spm_rate, "The same")->check(share())->capture_default_str();
+  app.add_option("--fim-split-sample", fim.split_sample, "The same");
+  app.add_option("--fim-fragment-rate", fim.fragment_rate, "The same")->check(share());
+  app.add_option("--fim-no-prefix", fim.no_prefix, "The same");
+  app.add_option("--fim-prefix-token", fim.prefix_token, "The same")->capture_default_str();
+  app.add_option("--fim-middle-token", fim.middle_token, "The same")->capture_default_str();
+  app.add_option("--fim-suffix-token", fim.suffix_token, "The same")->capture_default_str();
+  app.add_option("--fim-pad-token", fim.pad_token, "The same")->capture_default_str();
+  app.add_option("--fim-eod-token", fim.eod_token, "The same")->capture_default_str();
+}
+
 void add_inspect_flags(CLI::App& app, Options& options) {
-  config::Data& data = options.data;
+  config::Data& data = options.run.data;
+  config::Training& training = options.run.training;
   data.split = "1";
   app.description(
       "Checks data sets and says what they hold: tokens, documents, lengths; with --check-tokens what is odd about "
@@ -51,7 +114,9 @@ void add_inspect_flags(CLI::App& app, Options& options) {
       "and with --seq-length the epochs and samples of a run.\n"
       "  colonnade data inspect books_text_document --seq-length 1024 --samples 100000\n"
       "  colonnade data inspect chats/ --sft --seq-length 4096 --tokenizer-type HuggingFaceTokenizer "
-      "--tokenizer-model llama-3/");
+      "--tokenizer-model llama-3/\n"
+      "  colonnade data inspect books_text_sentence --family bert --seq-length 512 --tokenizer-type "
+      "BertWordPieceLowerCase --vocab-file vocab.txt");
   app.add_option("prefix", data.data_path, "PREFIX ... or WEIGHT PREFIX ..., as --data-path takes them")
       ->required();
   app.add_option("--json", options.json, "Write the same as JSON to this file");
@@ -61,12 +126,13 @@ void add_inspect_flags(CLI::App& app, Options& options) {
       "documents");
   app.add_option("--longer-than", options.longer_than, "Count documents of more tokens than this")
       ->check(within(1));
-  app.add_option("--seq-length", options.seq_length, "Tokens of a sample")->check(within(1));
+  app.add_option("--seq-length", training.seq_length, "Tokens of a sample; of T5, of its encoder")
+      ->check(within(1));
   app.add_option("--samples", options.samples, "Training samples of the run")
       ->check(within(1))
       ->capture_default_str();
   app.add_option("--split", data.split, "Parts for train, valid, test")->capture_default_str();
-  app.add_option("--seed", options.seed, "Decides the order of the samples")->capture_default_str();
+  app.add_option("--seed", training.seed, "Decides the order of the samples")->capture_default_str();
   app.add_option("--show", options.show, "Samples to show")->check(within(0, 100'000))->capture_default_str();
   app.add_option("--from", options.from, "The first sample to show")->check(within(0))->capture_default_str();
   app.add_option("--show-tokens", options.show_tokens, "Tokens of a piece of a sample to show")
@@ -80,22 +146,46 @@ void add_inspect_flags(CLI::App& app, Options& options) {
   app.add_flag("--reset-position-ids", data.reset_position_ids,
                "With --sft and the next one: samples are packed");
   app.add_flag("--reset-attention-mask", data.reset_attention_mask, "With --sft: see above");
+  add_masked_flags(app, options);
+  add_fim_flags(app, data.fim);
   add_tokenizer_flags(app, options.tokenizer);
 }
 
+/// Refuses `flags`, which only samples of `families` follow.
+void refuse_of_family(const CLI::App& app, std::span<const char* const> flags, const char* families,
+                      const std::string& family) {
+  for (const char* flag : flags)
+    if (app.get_option(flag)->count() > 0)
+      throw ConfigError(
+          fmt::format("{}: is read with --family {}; got --family {}; change it, or leave {} out", flag,
+                      families, family, flag));
+}
+
 void require_use(const CLI::App& app, const Options& options) {
-  if (options.seq_length == 0) refuse_given(app, kOfSamples, "--seq-length");
-  if (!options.data.sft) refuse_given(app, kOfChats, "--sft");
+  const std::string& family = options.run.family;
+  if (options.run.training.seq_length == 0) {
+    refuse_given(app, kOfSamples, "--seq-length");
+    refuse_given(app, std::array{"--family"}, "--seq-length");
+  }
+  if (family != "gpt") refuse_of_family(app, kOfGpt, "gpt", family);
+  if (family == "gpt") refuse_of_family(app, kOfMasked, "bert or t5", family);
+  if (family != "t5") refuse_of_family(app, kOfT5, "t5", family);
+  if (family != "bert") refuse_of_family(app, kOfBert, "bert", family);
+  if (!options.run.data.fim.enabled) refuse_given(app, kOfFim, "--fim-data");
+  if (options.run.data.fim.enabled && options.run.data.sft)
+    throw ConfigError(
+        "--fim-data: cuts documents, and --sft reads conversations; got both; leave one of them out");
+  if (!options.run.data.sft) refuse_given(app, kOfChats, "--sft");
   if (options.tokenizer.type.empty()) {
     refuse_given(app, kOfTokenizers, "--tokenizer-type");
-    if (!options.check_tokens)
+    if (!options.check_tokens && family == "gpt")
       refuse_given(app, std::array{"--vocab-size"}, "--tokenizer-type or --check-tokens");
   }
-  if (options.data.reset_position_ids != options.data.reset_attention_mask)
+  if (options.run.data.reset_position_ids != options.run.data.reset_attention_mask)
     throw ConfigError(
         "--reset-position-ids: packed samples need it beside --reset-attention-mask; got one of them; give both or "
         "none");
-  if (options.data.sft && options.tokenizer.type.empty())
+  if (options.run.data.sft && options.tokenizer.type.empty())
     throw ConfigError("--sft: text needs a tokenizer; got none; add --tokenizer-type and --tokenizer-model");
 }
 
@@ -118,7 +208,7 @@ void add_contents(const data::TokenSource& source, const Options& options, const
   data::TokenChecks checks{.vocab_size = options.tokenizer.vocab_size};
   if (tokenizer != nullptr) {
     checks.vocab_size = tokenizer->vocab_size();
-    if (!options.data.sft) checks.eod = tokenizer->eod();
+    if (!options.run.data.sft) checks.eod = tokenizer->eod();
   }
   const data::TokenFacts facts = data::read_tokens(source, checks);
   about["highest_id"] = facts.highest;
@@ -183,32 +273,19 @@ void add_use(const data::SampleSource& source, std::int64_t samples, ordered_jso
   }
 }
 
-ordered_json show(const data::SampleSource& source, const data::SamplePiece& piece, const Options& options,
-                  const data::Tokenizer* tokenizer) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(piece.length));
-  source.read(piece, ids);
-  ids.resize(std::min(ids.size(), static_cast<std::size_t>(options.show_tokens)));
-  ordered_json shown{
-      {"sequence", piece.sequence}, {"offset", piece.offset}, {"length", piece.length}, {"tokens", ids}};
-  if (tokenizer != nullptr)
-    shown["text"] = tokenizer->decode_all(std::vector<std::int32_t>(ids.begin(), ids.end()));
-  return shown;
-}
-
-ordered_json samples_shown(const data::SampleSource& source, const Options& options,
+ordered_json samples_shown(const data::Batches& batches, const Options& options,
                            const data::Tokenizer* tokenizer) {
+  const data::SampleSource& source = batches.samples();
   if (options.from > 0 && options.from >= source.size())
     throw ConfigError(
         fmt::format("--from: must be one of the samples 0 to {}; got {}; raise --samples, or lower it",
                     source.size() - 1, options.from));
+  const data::SampleDescriber describer(options.run, tokenizer, options.show_tokens);
   ordered_json all = ordered_json::array();
-  const auto orders = source.orders();
   for (std::int64_t i = options.from; i < std::min(options.from + options.show, source.size()); ++i) {
     const auto pieces = source.pieces(i);
-    ordered_json shown{
-        {"sample", i}, {"data_set", pieces.empty() ? 0 : pieces[0].set}, {"pieces", ordered_json::array()}};
-    for (const data::SamplePiece& piece : pieces)
-      shown["pieces"].push_back(show(source, piece, options, tokenizer));
+    ordered_json shown{{"sample", i}, {"data_set", pieces.empty() ? 0 : pieces[0].set}};
+    describer.add(batches, i, shown);
     all.push_back(std::move(shown));
   }
   return all;
@@ -225,13 +302,9 @@ void print(const ordered_json& report) {
     fmt::print("\n");
   }
   if (!report.contains("samples")) return;
-  for (const auto& sample : report["samples"]) {
-    fmt::print("sample {}, data set {}\n", sample["sample"].dump(), sample["data_set"].dump());
-    for (const auto& piece : sample["pieces"])
-      fmt::print("  sequence {} from {}, {} tokens: {}{}\n", piece["sequence"].dump(), piece["offset"].dump(),
-                 piece["length"].dump(), piece["tokens"].dump(),
-                 piece.contains("text") ? " " + quoted(piece["text"]) : "");
-  }
+  for (const auto& sample : report["samples"])
+    fmt::print("sample {}, data set {}\n{}", sample["sample"].dump(), sample["data_set"].dump(),
+               data::described_text(sample));
 }
 
 /// Samples of --sft: of one data set, or of a blend.
@@ -243,57 +316,46 @@ std::vector<const data::SftDataset*> chat_sets(const data::SampleSource& source)
   return sets;
 }
 
-struct Opened {
-  std::shared_ptr<const data::SampleSource> source;
-  data::Splits chats;  ///< keeps the source of --sft
-};
-
-/// The training samples; none without --seq-length or where the split has none.
-const data::SampleSource* open(const Options& options, const data::Tokenizer* tokenizer, Opened& opened) {
-  if (options.seq_length == 0) return nullptr;
-  if (!options.data.sft) {
-    config::Data data = options.data;  // with the tokenizer, by which a run knows its indices
-    data.tokenizer_type = options.tokenizer.type;
-    data.tokenizer_model = options.tokenizer.model;
-    data.vocab_file = options.tokenizer.vocab_file;
-    data.merge_file = options.tokenizer.merge_file;
-    data.tokenizer_hf_include_special_tokens = options.tokenizer.special_in_documents;
-    data.tiktoken_pattern = options.tokenizer.tiktoken_pattern;
-    data.tiktoken_num_special_tokens = options.tokenizer.tiktoken_num_special;
-    opened.source = data::open_gpt_samples(data, {options.samples, 0, 0}, options.seq_length, options.seed,
-                                           {.vocab_size = options.tokenizer.vocab_size})[0];
-    return opened.source.get();
-  }
-  config::Training training;
-  training.seq_length = options.seq_length;
-  training.seed = options.seed;
-  training.train_samples = options.samples;
-  training.global_batch_size = 1;
-  training.eval_iters = 0;
-  config::Data data = options.data;
-  data.tokenizer_model = options.tokenizer.model;
-  opened.chats = data::open_sft_batches(data, training, *tokenizer, 0);
-  return opened.chats[0] == nullptr ? nullptr : &opened.chats[0]->samples();
+/// Completes the run, by which it knows its indices, as far as flags of verbs say it otherwise.
+void complete(Options& options) {
+  config::Run& run = options.run;
+  run.data.tokenizer_type = options.tokenizer.type;
+  run.data.tokenizer_model = options.tokenizer.model;
+  run.data.vocab_file = options.tokenizer.vocab_file;
+  run.data.merge_file = options.tokenizer.merge_file;
+  run.data.tokenizer_hf_include_special_tokens = options.tokenizer.special_in_documents;
+  run.data.tiktoken_pattern = options.tokenizer.tiktoken_pattern;
+  run.data.tiktoken_num_special_tokens = options.tokenizer.tiktoken_num_special;
+  run.model.vocab_size = options.tokenizer.vocab_size;
+  run.model.bidirectional = run.family == "bert";
+  run.model.bert_binary_head = run.model.bidirectional && !options.one_part;
+  run.model.encoder_num_layers = run.family == "t5" ? 1 : 0;
+  run.training.train_samples = options.samples;
+  run.training.global_batch_size = 1;
+  run.training.eval_iters = 0;
 }
 
 void inspect(const Options& options) {
-  const data::Blend blend = data::parse_blend(options.data.data_path);
+  const config::Run& run = options.run;
+  const data::Blend blend = data::parse_blend(run.data.data_path);
   const auto tokenizer = options.tokenizer.type.empty() ? nullptr : data::make_tokenizer(options.tokenizer);
-  Opened opened;
   ordered_json report;
   ordered_json& sets = report["data_sets"] = ordered_json::array();
-  if (!options.data.sft)
+  if (!run.data.sft)
     for (const std::string& prefix : blend.prefixes)
       sets.push_back(describe(prefix, options, tokenizer.get()));
-  const data::SampleSource* source = open(options, tokenizer.get(), opened);
-  if (options.data.sft && source != nullptr)
-    for (const data::SftDataset* set : chat_sets(*source))
+  data::Splits splits;
+  if (run.training.seq_length > 0)
+    splits = job::open_batches(run, tokenizer.get(), {.counts = {{options.samples, 0, 0}}});
+  const data::Batches* train = splits[0].get();
+  if (run.data.sft && train != nullptr)
+    for (const data::SftDataset* set : chat_sets(train->samples()))
       sets.push_back(describe_chats(*set, options, *tokenizer));
   for (std::size_t i = 0; i < blend.weights.size() && i < sets.size(); ++i)
     sets[i]["weight"] = blend.weights[i];
-  if (source != nullptr) {
-    add_use(*source, options.samples, sets);
-    report["samples"] = samples_shown(*source, options, tokenizer.get());
+  if (train != nullptr) {
+    add_use(train->samples(), options.samples, sets);
+    report["samples"] = samples_shown(*train, options, tokenizer.get());
   }
   print(report);
   if (!options.json.empty())
@@ -316,6 +378,7 @@ int data_inspect(const Arguments& arguments) {
   add_inspect_flags(app, options);
   if (!read_flags(app, arguments)) return kExitDone;
   require_use(app, options);
+  complete(options);
   require_writable("--json", options.json);
   inspect(options);
   return kExitDone;

@@ -171,11 +171,27 @@ TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
            {"--from=5", "--seq-length"},
            {"--sft", "--seq-length"},
            {"--chat-template=x", "--sft"},
+           {"--family=bert", "--seq-length"},
+           {"--fim-rate=0.2", "--fim-data"},
            {"--tokenizer-model=x", "--tokenizer-type"},
            {"--vocab-size=5", "--tokenizer-type or --check-tokens"}}) {
     const Result result = run(colonnade({"data", "inspect", kVectors + "/indexed/gpt_uint16", flag}));
     EXPECT_EQ(result.code, 2) << flag;
     EXPECT_THAT(result.text, HasSubstr("is read with " + needed + "; got none")) << flag;
+  }
+  for (const auto& [flags, rule] : std::vector<std::pair<Words, std::string>>{
+           {{"--mask-prob=0.2"}, "--mask-prob: is read with --family bert or t5; got --family gpt"},
+           {{"--vocab-extra-ids=5", "--family=bert"},
+            "--vocab-extra-ids: is read with --family t5; got --family bert"},
+           {{"--bert-no-binary-head"}, "--bert-no-binary-head: is read with --family bert; got --family gpt"},
+           {{"--sft", "--family=t5"}, "--sft: is read with --family gpt; got --family t5"},
+           {{"--family=llama"}, "--family: must be gpt, bert or t5; got 'llama'"},
+           {{"--family=bert", "--mask-prob=2"}, "--mask-prob: must be a number, 0 to 1; got '2'"},
+           {{"--fim-data"}, "--fim-data: needs the text of data files; got no tokenizer"}}) {
+    const Result result =
+        run(colonnade(Words{"data", "inspect", kVectors + "/indexed/gpt_uint16", "--seq-length=32"} + flags));
+    EXPECT_EQ(result.code, 2) << rule;
+    EXPECT_THAT(result.text, HasSubstr(rule));
   }
 }
 
@@ -212,6 +228,64 @@ TEST(DataVerbs, AnInspectionShowsAnySample) {
   EXPECT_GT(all["data_sets"][0]["epochs"], 1);
   EXPECT_TRUE(all["data_sets"][0]["first_again"].is_number());
   EXPECT_EQ(run(colonnade(words + Words{"--from=100000"})).code, 2);
+}
+
+/// What an inspection with the flags of a run says is what the audit of that run says.
+TEST(DataVerbs, AnInspectionShowsTheSamplesThatARunReads) {
+  const TempFolder folder;
+  const Words sentences{"--data-path", kVectors + "/indexed/bert_uint16"};
+  const Words texts{"--data-path", kVectors + "/indexed/gpt2_uint16"};
+  const Words bert{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+                   kVectors + "/tokenizers/bert_wordpiece.json", "--mask-prob=0.2"};
+  const Words t5{"--tokenizer-type=NullTokenizer", "--vocab-size=2100", "--vocab-extra-ids=100",
+                 "--decoder-seq-length=64"};
+  const Words fim{"--tokenizer-type=HuggingFaceTokenizer",
+                  "--tokenizer-model",
+                  kVectors + "/tokenizers/gpt2_bpe.json",
+                  "--fim-data",
+                  "--fim-prefix-token=<",
+                  "--fim-middle-token=>",
+                  "--fim-suffix-token=^",
+                  "--fim-pad-token=~",
+                  "--fim-rate=0.9"};
+  const Words shared{"--seq-length=96", "--seed=7", "--split=9,1,0", "--data-cache-path",
+                     (folder / "cache").string()};
+  struct Case {
+    std::string family;
+    Words data, own;
+    std::string key;
+  };
+  for (const auto& [family, data, own, key] :
+       {Case{"bert", sentences, bert, "hidden"},
+        Case{"t5", sentences, t5 + Words{"--short-seq-prob=0.3"}, "gaps"},
+        Case{"gpt", texts, fim, "written"}}) {
+    const Words layers = family == "t5" ? Words{"--encoder-num-layers=1"} : Words{};
+    const Result trained = run(colonnade(model(family) + layers + data + own + shared +
+                                         Words{"--max-position-embeddings=96", "--train-iters=2",
+                                               "--save-interval=2", "--save", (folder / family).string()}));
+    ASSERT_EQ(trained.code, 0) << trained.text;
+    const Result audited = audit(folder, family, {"--samples", "0..7"});
+    ASSERT_EQ(audited.code, 0) << audited.text;
+    const Result inspected =
+        run(colonnade(Words{"data", "inspect", data[1], "--family", family, "--samples=8", "--show=8",
+                            "--show-tokens=64", "--json", (folder / "i.json").string()} +
+                      own + shared));
+    ASSERT_EQ(inspected.code, 0) << inspected.text;
+    const json a = read_json(folder / "a.json"), i = read_json(folder / "i.json");
+    ASSERT_EQ(i["samples"].size(), 8U);
+    for (std::size_t n = 0; n < 8; ++n) {
+      EXPECT_TRUE(i["samples"][n].contains(key)) << family;
+      json shown = a["shown"][n], inspected_one = i["samples"][n];
+      for (const char* of_runs : {"session", "step", "skipped", "data_set"}) shown.erase(of_runs);
+      inspected_one.erase("data_set");
+      EXPECT_EQ(inspected_one, shown) << family;
+    }
+    EXPECT_EQ(a["data_sets"][0]["epochs"], i["data_sets"][0]["epochs"]);
+    EXPECT_EQ(a["data_sets"][0]["first_again"], i["data_sets"][0]["first_again"]);
+    EXPECT_THAT(inspected.text, HasSubstr(key == "hidden" ? "hidden at "
+                                          : key == "gaps" ? "gap of "
+                                                          : "middle, "));
+  }
 }
 
 }  // namespace

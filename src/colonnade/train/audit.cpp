@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/data/describe.h"
 #include "colonnade/data/sample_use.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/prepare.h"
@@ -339,19 +340,6 @@ class Uses {
   std::vector<const data::SetUse*> in_order_;
 };
 
-json describe(const data::SampleSource& source, const data::SamplePiece& piece,
-              const data::Tokenizer* tokenizer) {
-  constexpr std::int64_t kShown = 64;
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(piece.length));
-  source.read(piece, ids);
-  ids.resize(std::min(ids.size(), static_cast<std::size_t>(kShown)));
-  json about{
-      {"sequence", piece.sequence}, {"offset", piece.offset}, {"length", piece.length}, {"tokens", ids}};
-  if (tokenizer != nullptr)
-    about["text"] = tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
-  return about;
-}
-
 json describe(std::int64_t number, const Session& session, const OpenData& open, const History& history) {
   const data::SampleSource& source = open.train().samples();
   const std::int64_t sample = open.train().sample_of(number);
@@ -364,9 +352,8 @@ json describe(std::int64_t number, const Session& session, const OpenData& open,
   const auto pieces = source.pieces(sample);
   about["data_set"] =
       pieces.empty() ? source.name() : source.orders().at(static_cast<std::size_t>(pieces.front().set)).name;
-  about["pieces"] = json::array();
-  for (const data::SamplePiece& piece : pieces)
-    about["pieces"].push_back(describe(source, piece, open.tokenizer.get()));
+  constexpr std::int64_t kShown = 64;
+  data::SampleDescriber(open.run, open.tokenizer.get(), kShown).add(open.train(), number, about);
   return about;
 }
 

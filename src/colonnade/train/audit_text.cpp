@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "colonnade/data/describe.h"
 #include "colonnade/train/audit.h"
 
 namespace colonnade::train {
@@ -61,17 +62,10 @@ std::string files_text(const json& files) {
   return text.empty() && !files.empty() ? fmt::format("  all {} unchanged\n", files.size()) : text;
 }
 
-std::string quoted(const json& text) { return text.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 std::string shown_text(const json& sample) {
-  std::string text =
-      fmt::format("sample {} (step {}{}) of {}\n", sample.at("sample").dump(), sample.at("step").dump(),
-                  sample.at("skipped") == true ? ", skipped" : "", sample.at("data_set").get<std::string>());
-  for (const json& p : sample.at("pieces"))
-    text +=
-        fmt::format("  sequence {} from {}, {} tokens: {}\n", p.at("sequence").dump(), p.at("offset").dump(),
-                    p.at("length").dump(), p.contains("text") ? quoted(p.at("text")) : p.at("tokens").dump());
-  return text;
+  return fmt::format("sample {} (step {}{}) of {}\n{}", sample.at("sample").dump(), sample.at("step").dump(),
+                     sample.at("skipped") == true ? ", skipped" : "",
+                     sample.at("data_set").get<std::string>(), data::described_text(sample));
 }
 
 }  // namespace

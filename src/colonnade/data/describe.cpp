@@ -1,0 +1,195 @@
+// See describe.h.
+#include "colonnade/data/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "colonnade/data/t5_ids.h"
+
+namespace colonnade::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Up to the first of `ends` that is set.
+template <typename Flags>
+std::span<const std::int64_t> before(const std::vector<std::int64_t>& ids, const Flags& ends) {
+  const auto count = static_cast<std::size_t>(
+      std::ranges::find_if(ends, [](auto flag) { return flag != 0; }) - ends.begin());
+  return std::span(ids).first(std::min(count, ids.size()));
+}
+
+/// Those that count for the loss, which stand in front.
+std::span<const std::int64_t> counted(const std::vector<std::int64_t>& labels,
+                                      const std::vector<float>& loss_mask) {
+  const auto count = static_cast<std::size_t>(std::ranges::find(loss_mask, 0.0F) - loss_mask.begin());
+  return std::span(labels).first(loss_mask.empty() ? labels.size() : count);
+}
+
+std::string quoted(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+std::string stretch_text(const Json& s) {
+  return fmt::format("{} tokens: {}{}", s.at("length").dump(), s.at("tokens").dump(),
+                     s.contains("text") ? " " + quoted(s.at("text")) : "");
+}
+
+}  // namespace
+
+SampleDescriber::SampleDescriber(const config::Run& run, const Tokenizer* tokenizer, std::int64_t shown)
+    : tokenizer_(tokenizer), shown_(shown) {
+  if (run.model.has_encoder())
+    sentinels_ = t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids).sentinels;
+  else if (run.model.bidirectional)
+    pair_ = true;
+  else if (run.data.fim.enabled && tokenizer != nullptr)
+    fim_ = fim_rules(run.data.fim, *tokenizer);
+}
+
+/// Sentinels may lie behind the tokenizer's ids.
+std::string SampleDescriber::text_of(Ids ids) const {
+  std::string text;
+  std::vector<std::int32_t> known;
+  const auto decode = [&] {
+    if (!known.empty()) text += tokenizer_->decode_all(known);
+    known.clear();
+  };
+  for (const std::int64_t id : ids) {
+    const auto sentinel = std::ranges::find(sentinels_, id);
+    if (sentinel == sentinels_.end() || id < tokenizer_->vocab_size()) {
+      known.push_back(static_cast<std::int32_t>(id));
+      continue;
+    }
+    decode();
+    text += fmt::format("<extra_id_{}>", sentinel - sentinels_.begin());
+  }
+  decode();
+  return text;
+}
+
+void SampleDescriber::add_stretch(Ids ids, Json& about) const {
+  const Ids first = ids.first(std::min(ids.size(), static_cast<std::size_t>(shown_)));
+  about["length"] = ids.size();
+  about["tokens"] = first;
+  if (tokenizer_ != nullptr) about["text"] = text_of(first);
+}
+
+Json SampleDescriber::stretch(Ids ids) const {
+  Json about;
+  add_stretch(ids, about);
+  return about;
+}
+
+void SampleDescriber::add_pair(const HostBatch& batch, Json& about) const {
+  const Ids all = before(batch.tokens, batch.padding);
+  const Ids first = all.first(std::min(all.size(), before(batch.tokens, batch.token_types).size()));
+  if (!batch.swapped.empty()) about["swapped"] = batch.swapped[0] != 0;
+  about["first"] = stretch(first);
+  if (!batch.swapped.empty()) about["second"] = stretch(all.subspan(first.size()));
+  about["hidden"] = Json::array();
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (batch.loss_mask[at] == 0) continue;
+    Json hidden{{"at", at}, {"token", batch.labels[at]}, {"shown", all[at]}};
+    if (tokenizer_ != nullptr) hidden["text"] = text_of({&batch.labels[at], 1});
+    about["hidden"].push_back(std::move(hidden));
+  }
+}
+
+void SampleDescriber::add_gaps(const HostBatch& batch, Json& about) const {
+  about["encoder"] = stretch(before(batch.encoder_tokens, batch.encoder_padding));
+  const Ids labels = counted(batch.labels, batch.loss_mask);
+  about["decoder"] = stretch(Ids(batch.tokens).first(labels.size()));
+  about["gaps"] = Json::array();
+  const Ids filled = labels.first(labels.empty() ? 0 : labels.size() - 1);  // without the eos
+  for (std::size_t begin = 0, gap = 0; begin < filled.size(); ++gap) {
+    const auto next = gap + 1 < sentinels_.size()
+                          ? std::ranges::find(filled.subspan(begin + 1), sentinels_[gap + 1]) - filled.begin()
+                          : std::ssize(filled);
+    const auto end = static_cast<std::size_t>(next);
+    Json about_gap{{"sentinel", filled[begin]}};
+    add_stretch(filled.subspan(begin + 1, end - begin - 1), about_gap);
+    about["gaps"].push_back(std::move(about_gap));
+    begin = end;
+  }
+}
+
+void SampleDescriber::add_written(const HostBatch& batch, Json& about) const {
+  std::vector<std::int64_t> all = batch.tokens;
+  all.push_back(batch.labels.back());
+  const auto part_of = [this](std::int64_t id) -> const char* {
+    if (id == fim_->prefix) return "prefix";
+    if (id == fim_->suffix) return "suffix";
+    return id == fim_->middle ? "middle" : nullptr;
+  };
+  const auto ends_a_text = [this](std::int64_t id) { return id == fim_->eod || id == fim_->split; };
+  Json& written = about["written"] = Json::array();
+  const char* part = "text";
+  std::size_t begin = 0;
+  const auto close = [&](std::size_t end, bool empty_too) {
+    if (end > begin || empty_too) {
+      written.push_back({{"part", part}});
+      add_stretch(Ids(all).subspan(begin, end - begin), written.back());
+    }
+    begin = end;
+  };
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (const char* next = part_of(all[at]); next != nullptr) {
+      close(at, part != std::string("text"));
+      part = next;
+      begin = at + 1;
+    } else if (ends_a_text(all[at])) {
+      close(at, part != std::string("text"));
+      part = "text";
+      begin = at + 1;
+    } else if (all[at] == fim_->pad && part != std::string("pad")) {
+      close(at, part != std::string("text"));
+      part = "pad";
+    }
+  }
+  close(all.size(), part != std::string("text"));
+}
+
+void SampleDescriber::add(const Batches& batches, std::int64_t number, Json& about) const {
+  const SampleSource& source = batches.samples();
+  about["pieces"] = Json::array();
+  for (const SamplePiece& piece : source.pieces(batches.sample_of(number))) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(piece.length));
+    source.read(piece, ids);
+    Json shown{{"sequence", piece.sequence}, {"offset", piece.offset}};
+    add_stretch(ids, shown);
+    about["pieces"].push_back(std::move(shown));
+  }
+  if (!pair_ && sentinels_.empty() && !fim_) return;
+  const HostBatch batch = batches.get(number, 1);
+  if (pair_)
+    add_pair(batch, about);
+  else if (fim_)
+    add_written(batch, about);
+  else
+    add_gaps(batch, about);
+}
+
+std::string described_text(const Json& about) {
+  std::string text;
+  for (const Json& piece : about.at("pieces"))
+    text += fmt::format("  sequence {} from {}, {}\n", piece.at("sequence").dump(), piece.at("offset").dump(),
+                        stretch_text(piece));
+  if (about.contains("swapped"))
+    text += about.at("swapped") == true ? "  its parts are swapped\n" : "  its parts stand in their order\n";
+  for (const char* key : {"first", "second", "encoder", "decoder"})
+    if (about.contains(key)) text += fmt::format("  {}, {}\n", key, stretch_text(about.at(key)));
+  if (about.contains("hidden"))
+    for (const Json& hidden : about.at("hidden"))
+      text += fmt::format(
+          "  hidden at {}: {}{}, shown as {}\n", hidden.at("at").dump(), hidden.at("token").dump(),
+          hidden.contains("text") ? " " + quoted(hidden.at("text")) : "", hidden.at("shown").dump());
+  if (about.contains("gaps"))
+    for (const Json& gap : about.at("gaps"))
+      text += fmt::format("  gap of {}, {}\n", gap.at("sentinel").dump(), stretch_text(gap));
+  if (about.contains("written"))
+    for (const Json& part : about.at("written"))
+      text += fmt::format("  {}, {}\n", part.at("part").get<std::string>(), stretch_text(part));
+  return text;
+}
+
+}  // namespace colonnade::data
