@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -434,6 +435,14 @@ TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
   EXPECT_THAT(opened(64), AllOf(HasSubstr("the valid data must hold"), HasSubstr("the test data must hold")));
   data_.dataloader_type = "single";
   EXPECT_EQ(opened(64), "");
+}
+
+// Else a worker that next() wakes takes the processor from its caller.
+TEST(PrefetcherTest, WorkersDoNotPushTheirCallerAside) {
+  for (const int workers : {0, 2}) {
+    Prefetcher<int> policies([](std::int64_t) { return ::sched_getscheduler(0); }, workers);
+    EXPECT_EQ(policies.next(), workers > 0 ? SCHED_BATCH : ::sched_getscheduler(0));
+  }
 }
 
 TEST_F(GptBatchesTest, PrefetchingChangesNothing) {

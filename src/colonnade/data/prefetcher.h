@@ -1,6 +1,8 @@
 // Batches made ahead of the training step by threads.
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
@@ -55,6 +57,11 @@ class Prefetcher {
     std::exception_ptr error;
   };
   void work() {
+    // Woken by next(), it would else take the processor from who called it, to whom next() then is not back
+    // for some milliseconds. Its share of the processor stays the same; where this is refused it goes on as
+    // it is.
+    const sched_param unused{};
+    ::sched_setscheduler(0, SCHED_BATCH, &unused);  // 0: this thread
     std::unique_lock lock(mutex_);
     for (;;) {
       room_.wait(lock, [this] { return stop_ || started_ < wanted_ + ahead_; });
