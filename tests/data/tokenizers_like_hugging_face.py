@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings: every tokenizer.json of
+"""Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings, one of ten a long run of one text: every tokenizer.json of
 tests/vectors/tokenizers, and those with other normalizers, pre-tokenizers, models, decoders and added tokens; folders
 with Transformers' AutoTokenizer.
 
@@ -138,7 +138,17 @@ PIECES = ["'s", "'S", "'ll", "'RE", "'ſ", " ", "  ", "\n", "\r\n", "\t", "\u00a
           "한국어", "\u1100\u1161", "हिन्दी", "🇩🇪🇫🇷", "👩‍👩‍👧", "\u0000", "\u007f", "\ufffd", "\ufeff", "...", "//", "/\n", "don't", "HTTPServer", "iPhone", "ǅ", "ʰ", "ab²", "day½"]
 
 
+def random_run(rng, known_only):
+    """One character, or a short text, again and again: its cuts tie but for rounding."""
+    length = rng.choice([1, 1, 1, 2, 3, 4])
+    letters = [c for c in (ASSIGNED if known_only else ALL) if c < 0x3000] if rng.randrange(8) == 0 else range(32, 127)
+    text = rng.choice(PIECES) if rng.randrange(10) == 0 else "".join(chr(rng.choice(letters)) for _ in range(length))
+    return rng.choice(["", " ", "ab", "\n"]) + text * rng.randrange(2, 300 // len(text)) + rng.choice(["", " ", "c", "\n"])
+
+
 def random_text(rng, known_only):
+    if rng.randrange(10) == 0:
+        return random_run(rng, known_only)
     table = ASSIGNED if known_only else rng.choice([ALL, ASSIGNED, ASSIGNED])
     low = [c for c in range(32, 0x250)]
     parts = []

@@ -7,6 +7,7 @@
 
 #include "colonnade/base/files.h"
 #include "colonnade/data/tokenizers/json_parts.h"
+#include "colonnade/data/tokenizers/json_scores.h"
 #include "colonnade/data/tokenizers/json_view.h"
 
 namespace colonnade::data {
@@ -78,22 +79,25 @@ std::unique_ptr<Model> word_level_of(const JsonView& json) {
   return std::make_unique<WordLevelModel>(vocabulary_of(json.at("vocab")), json.text("unk_token"));
 }
 
-std::unique_ptr<Model> unigram_of(const JsonView& json) {
+/// `file`: the text that `json` is the model of.
+std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file) {
   json.only({"type", "unk_id", "vocab", "byte_fallback"});
   std::vector<std::pair<std::string_view, std::int64_t>> tokens;
-  std::vector<double> scores;
   const JsonView vocab = json.at("vocab");
+  const auto refuse = [&](simdjson::dom::element item, std::size_t number) {
+    vocab.member(item, fmt::format("[{}]", number)).refuse("must be a token and its score");
+  };
   for (const simdjson::dom::element item : vocab.array()) {
     simdjson::dom::array both;
     std::string_view text;
-    double score = 0;
     if (item.get(both) != simdjson::SUCCESS || both.size() != 2 ||
-        both.at(0).get(text) != simdjson::SUCCESS || both.at(1).get(score) != simdjson::SUCCESS ||
-        !std::isfinite(score))
-      vocab.member(item, fmt::format("[{}]", tokens.size())).refuse("must be a token and its score");
+        both.at(0).get(text) != simdjson::SUCCESS || !both.at(1).is_number())
+      refuse(item, tokens.size());
     tokens.emplace_back(text, static_cast<std::int64_t>(tokens.size()));
-    scores.push_back(score);
   }
+  std::vector<double> scores = unigram_scores(file, vocab.where());
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (i >= scores.size() || !std::isfinite(scores[i])) refuse(vocab.array().at(i).value(), i);
   const auto unknown = json.find("unk_id");
   const auto unknown_id = unknown ? unknown->integer(0, static_cast<std::int64_t>(tokens.size()) - 1) : -1;
   return std::make_unique<UnigramModel>(Vocabulary(tokens, vocab.where()), std::move(scores),
@@ -101,12 +105,12 @@ std::unique_ptr<Model> unigram_of(const JsonView& json) {
                                         json.boolean("byte_fallback", false));
 }
 
-std::unique_ptr<Model> model_of(const JsonView& json) {
+std::unique_ptr<Model> model_of(const JsonView& json, const std::string& file) {
   const bool old_bpe = !json.find("type") && json.find("merges");  // files of before types were written
   const std::string type = old_bpe ? "BPE" : json.text("type");
   if (type == "BPE") return bpe_of(json);
   if (type == "WordPiece") return word_piece_of(json);
-  if (type == "Unigram") return unigram_of(json);
+  if (type == "Unigram") return unigram_of(json, file);
   if (type == "WordLevel") return word_level_of(json);
   json.at("type").refuse("must be one of BPE, WordPiece, Unigram, WordLevel", fmt::format("'{}'", type),
                          "use a tokenizer without this part");
@@ -142,7 +146,7 @@ std::vector<AddedToken> added_of(const JsonView& json, const Vocabulary& vocabul
   return added;
 }
 
-TokenizerParts parts_of(const JsonView& json) {
+TokenizerParts parts_of(const JsonView& json, const std::string& file) {
   json.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
              "post_processor", "decoder", "model"});
   if (json.text("version", "1.0") != "1.0") json.at("version").refuse("must be 1.0");
@@ -153,7 +157,7 @@ TokenizerParts parts_of(const JsonView& json) {
   if (const auto part = json.find("padding"))
     part->only({"strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_id", "pad_token"});
   TokenizerParts parts;
-  parts.model = model_of(json.at("model"));
+  parts.model = model_of(json.at("model"), file);
   std::int64_t size = parts.model->vocabulary().end();
   if (const auto added = json.find("added_tokens")) parts.added = added_of(*added, parts.model->vocabulary());
   for (const AddedToken& token : parts.added) size = std::max(size, std::int64_t{token.id} + 1);
@@ -197,7 +201,7 @@ TokenizerParts read_tokenizer_parts(const std::string& path) {
 }
 
 TokenizerParts tokenizer_parts_of(const std::string& path, const std::string& text) {
-  return with_json(path, text, parts_of);
+  return with_json(path, text, [&](const JsonView& json) { return parts_of(json, text); });
 }
 
 std::unique_ptr<PartsTokenizer> read_tokenizer_json(const std::string& path) {
