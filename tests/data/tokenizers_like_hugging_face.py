@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings, one of ten a long run of one text: every tokenizer.json of
-tests/vectors/tokenizers, and those with other normalizers, pre-tokenizers, models, decoders and added tokens; folders
-with Transformers' AutoTokenizer.
+"""Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings, one of ten a long run of one
+text: every tokenizer.json of tests/vectors/tokenizers, and those with other normalizers, pre-tokenizers, models, decoders
+and added tokens; folders with Transformers' AutoTokenizer.
 
     .venv/bin/python tests/data/tokenizers_like_hugging_face.py build/release/colonnade FOLDER [--strings 200000] [--seed 1]
 
