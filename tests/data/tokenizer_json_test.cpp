@@ -263,6 +263,38 @@ TEST(TokenizerJson, TokensWithOneNormalizedTextAreRefused) {
   EXPECT_EQ(read(file)->encode("dayDay"), (Ids{6, 5}));
 }
 
+/// As Hugging Face tokenizers 0.23.3 gives them.
+TEST(TokenizerJson, SpaceGoesFromTheSidesThatAreNamed) {
+  json file = small();
+  file["model"]["vocab"] = {{"a", 0}, {" ", 1}};
+  file["model"]["merges"] = json::array();
+  file["added_tokens"] = json::array();
+  const auto ids = [&](bool left, bool right, const char* text) {
+    file["normalizer"] = {{"type", "Strip"}, {"strip_left", left}, {"strip_right", right}};
+    return read(file)->encode(text);
+  };
+  EXPECT_EQ(ids(true, false, "  a "), (Ids{0, 1}));
+  EXPECT_EQ(ids(false, true, "  a "), (Ids{1, 1, 0}));
+  EXPECT_EQ(ids(true, true, "  a "), Ids{0});
+  EXPECT_EQ(ids(false, false, "  a "), (Ids{1, 1, 0, 1}));
+  for (const auto& [left, right] : {std::pair{true, false}, {false, true}, {true, true}})
+    EXPECT_EQ(ids(left, right, "   "), Ids{}) << left << right;
+}
+
+/// The same. Marks of Unicode 9 are sorted by their class, later ones stay: U+1DF9, of Unicode 10, is of
+/// class 220.
+TEST(TokenizerJson, LaterMarksStayWhereTheyAre) {
+  json file = small();
+  file["model"]["vocab"] = {{"\u1de9", 0}, {"\u1dc8", 1}, {"\u1df9", 2}, {"\u1dc0", 3}, {"\u0323", 4}};
+  file["model"]["merges"] = json::array();
+  file["added_tokens"] = json::array();
+  for (const char* form : {"NFC", "NFD", "NFKC", "NFKD"}) {
+    file["normalizer"] = {{"type", form}};
+    EXPECT_EQ(read(file)->encode("\u1de9\u1dc8\u1df9\u1dc0"), (Ids{0, 1, 2, 3})) << form;
+    EXPECT_EQ(read(file)->encode("\u1de9\u1dc8\u0323\u1dc0"), (Ids{4, 0, 1, 3})) << form;
+  }
+}
+
 TEST(TokenizerJson, TextsThatGrowWithoutEndAreErrors) {
   for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
     const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};

@@ -35,9 +35,8 @@ void strip(Piece& piece, const StripSpace& sides) {
     }
     at += bytes.size();
   });
-  if (begin == std::string::npos) begin = end = at;
-  if (!sides.left) begin = 0;
-  if (!sides.right) end = at;
+  begin = sides.left ? std::min(begin, at) : 0;
+  end = std::max(sides.right ? end : at, begin);
   if (begin > 0) piece.first = false;
   piece.text = piece.text.substr(begin, end - begin);
 }
