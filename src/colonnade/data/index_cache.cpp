@@ -135,13 +135,14 @@ Arrays map_all(const EntryFiles& files, const std::vector<std::string>& names) {
 }
 
 /// The entry's arrays where it has the state of `key`; nothing else, which needs the lock. Needs none itself:
-/// who publishes removes the description first and renames the state after the arrays, so that arrays of two
-/// builds are never between the same description and state.
+/// who publishes removes the description first, and renames the state after the arrays and before the next
+/// description. A description that is read after mapping is thus the old one, and nothing was renamed yet, or
+/// the new one, and the state that is read then is the new one too.
 std::optional<Arrays> load_ours(const EntryFiles& files, const CacheKey& key,
                                 const std::vector<std::string>& names) {
   const auto is_ours = [&] {
-    return fs::exists(files.state()) && says(read_file(files.state()), key) &&
-           fs::exists(files.description()) && read_file(files.description()) == key.description;
+    return fs::exists(files.description()) && read_file(files.description()) == key.description &&
+           fs::exists(files.state()) && says(read_file(files.state()), key);
   };
   try {
     if (!is_ours()) return std::nullopt;
@@ -176,7 +177,7 @@ std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
     Arrays arrays = map_all(files, names);
     const bool has_state = fs::exists(files.state());
     const std::string state = has_state ? read_file(files.state()) : "";
-    if (has_state && says(state, key)) return arrays;
+    if (has_state && says(state, key)) return alone ? arrays : load_ours(files, key, names);
     changed = has_state;
     if (has_state && (!key.check || key.settings.empty() || !state.ends_with(key.settings)))
       throw DataError("its state is another");
