@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "colonnade/data/bert_batches.h"
 #include "colonnade/data/gpt_batches.h"
@@ -96,17 +95,9 @@ TEST_F(Describe, AT5sGapsFillMegatronsEncoder) {
   run.model.vocab_size = 2100;  // sentinels from 2000 on
   run.data.vocab_extra_ids = 100;
   const auto source = std::make_shared<IndexedDataset>(run.data.data_path[0]);
-  T5Plan plan{.encoder_length = 128,
-              .decoder_length = 64,
-              .sentences = {.documents = range_of(*parse_split("90,10,0")[0], source->num_documents()),
-                            .max_length = 126,
-                            .num_samples = 400,
-                            .seed = 13},
-              .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
-              .ids = {.vocab_size = 2102, .bos = 2100, .eos = 2101, .pad = 0, .sentinels = Ints(100)}};
-  std::iota(plan.ids.sentinels.begin(), plan.ids.sentinels.end(), 2000);
-  const T5Batches batches(std::make_shared<T5Dataset>(source, plan, IndexCache({}), CacheKey{}),
-                          {.encoder_length = 128, .decoder_length = 64, .pad = 0, .vocab_size = 2102});
+  const T5Batches batches(
+      std::make_shared<T5Dataset>(source, megatrons_t5_plan(*source), IndexCache({}), CacheKey{}),
+      {.encoder_length = 128, .decoder_length = 64, .pad = 0, .vocab_size = 2102});
   const auto expected = read_tensors("indexed/masked/t5_span.first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
     Json about;

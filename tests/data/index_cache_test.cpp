@@ -123,13 +123,7 @@ TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
   const CacheKey key{.kind = "k", .description = "d"};
   const SentencePlan part{.documents = range_of(*parse_split("90,10,0")[0], source->num_documents()),
                           .num_samples = 400};
-  T5Plan t5{.encoder_length = 128,
-            .decoder_length = 64,
-            .sentences = part,
-            .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
-            .ids = {.vocab_size = 2102, .bos = 2100, .eos = 2101, .pad = 0, .sentinels = {2000}}};
-  t5.sentences.max_length = 126;
-  t5.sentences.seed = 13;
+  const T5Plan t5 = megatrons_t5_plan(*source);
   BertPlan bert{.length = 64,
                 .sentence_order = true,
                 .sentences = part,

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "colonnade/base/log.h"
 #include "colonnade/config/training.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/t5_dataset.h"
 #include "colonnade/data/token_source.h"
 #include "data/vectors.h"
 
@@ -94,6 +97,24 @@ inline std::vector<bool> word_pieces() {
   for (const auto& [piece, id] : vocabulary.items())
     continues[id.get<std::size_t>()] = piece.starts_with("##");
   return continues;
+}
+
+/// As Megatron's vectors of T5 are made: seed 13, 128 tokens in, 64 out.
+inline T5Plan megatrons_t5_plan(const TokenSource& source) {
+  T5Plan plan{.encoder_length = 128,
+              .decoder_length = 64,
+              .sentences = {.documents = range_of(*parse_split("90,10,0")[0], source.num_documents()),
+                            .max_length = 126,
+                            .num_samples = 400,
+                            .seed = 13},
+              .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
+              .ids = {.vocab_size = 2102,
+                      .bos = 2100,
+                      .eos = 2101,
+                      .pad = 0,
+                      .sentinels = std::vector<std::int64_t>(100)}};
+  std::iota(plan.ids.sentinels.begin(), plan.ids.sentinels.end(), 2000);
+  return plan;
 }
 
 }  // namespace colonnade::data

@@ -19,23 +19,9 @@ namespace {
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-/// As the vectors are made: seed 13, 128 tokens in, 64 out.
-T5Plan megatrons_plan(const TokenSource& source) {
-  T5Plan plan{.encoder_length = 128,
-              .decoder_length = 64,
-              .sentences = {.documents = range_of(*parse_split("90,10,0")[0], source.num_documents()),
-                            .max_length = 126,
-                            .num_samples = 400,
-                            .seed = 13},
-              .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
-              .ids = {.vocab_size = 2102, .bos = 2100, .eos = 2101, .pad = 0, .sentinels = Ints(100)}};
-  std::iota(plan.ids.sentinels.begin(), plan.ids.sentinels.end(), 2000);
-  return plan;
-}
-
 T5Dataset small(const std::vector<Ints>& documents, const std::function<void(T5Plan&)>& change = {}) {
   const auto source = std::make_shared<Sentences>(documents);
-  T5Plan plan = megatrons_plan(*source);
+  T5Plan plan = megatrons_t5_plan(*source);
   plan.sentences.documents = {0, source->num_documents()};
   plan.sentences.num_samples.reset();
   if (change) change(plan);
@@ -52,7 +38,7 @@ void expect_row(std::span<const std::int64_t> got, const std::vector<double>& te
 TEST(T5Dataset, GivesMegatronsSamples) {
   const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
   const auto dataset =
-      std::make_shared<T5Dataset>(source, megatrons_plan(*source), IndexCache({}), CacheKey{});
+      std::make_shared<T5Dataset>(source, megatrons_t5_plan(*source), IndexCache({}), CacheKey{});
   ASSERT_EQ(dataset->size(), 486);
   const auto expected = read_tensors("indexed/masked/t5_span.first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
@@ -88,7 +74,7 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
   const TempFolder folder;
   const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
   const IndexCache cache(folder / "cache");
-  const T5Dataset built(source, megatrons_plan(*source), cache, {.kind = "k", .description = "same"});
+  const T5Dataset built(source, megatrons_t5_plan(*source), cache, {.kind = "k", .description = "same"});
   const auto kept = [&folder] {
     for (const auto& file : std::filesystem::directory_iterator(folder / "cache"))
       if (file.path().string().ends_with("-sample_index.npy")) return read_file(file.path());
@@ -99,12 +85,12 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
   const SampleOrder order = built.orders()[0];
   EXPECT_EQ(order.passes, 2);
   EXPECT_EQ(order.asked, 400);
-  EXPECT_EQ(T5Dataset(source, megatrons_plan(*source), cache, {.kind = "k", .description = "same"})
+  EXPECT_EQ(T5Dataset(source, megatrons_t5_plan(*source), cache, {.kind = "k", .description = "same"})
                 .orders()[0]
                 .passes,
             2);
   // Whatever decides the index makes it anew, also where Megatron's description does not say so.
-  std::vector<T5Plan> others(5, megatrons_plan(*source));
+  std::vector<T5Plan> others(5, megatrons_t5_plan(*source));
   others[0].sentences.seed = 14;
   others[1].sentences.max_length = 100;
   others[2].sentences.short_seq_prob = 0.2;
@@ -113,12 +99,12 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
   for (const T5Plan& plan : others) {
     (void)T5Dataset(source, plan, cache, {.kind = "k", .description = "same"});
     EXPECT_NE(kept(), megatrons);
-    (void)T5Dataset(source, megatrons_plan(*source), cache, {.kind = "k", .description = "same"});
+    (void)T5Dataset(source, megatrons_t5_plan(*source), cache, {.kind = "k", .description = "same"});
     EXPECT_EQ(kept(), megatrons);
   }
   // Data that the index was not made for.
   const auto less = std::make_shared<Sentences>(std::vector<Ints>(300, Ints{4}));
-  T5Plan plan = megatrons_plan(*source);
+  T5Plan plan = megatrons_t5_plan(*source);
   EXPECT_THAT(message_of<DataError>([&] {
                 const T5Dataset wrong(less, plan, cache, {.kind = "k", .description = "same"});
                 for (std::int64_t i = 0; i < wrong.size(); ++i) (void)wrong.text(i);

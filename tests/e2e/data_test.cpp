@@ -239,15 +239,7 @@ TEST(DataVerbs, AnInspectionShowsTheSamplesThatARunReads) {
                    kVectors + "/tokenizers/bert_wordpiece.json", "--mask-prob=0.2"};
   const Words t5{"--tokenizer-type=NullTokenizer", "--vocab-size=2100", "--vocab-extra-ids=100",
                  "--decoder-seq-length=64"};
-  const Words fim{"--tokenizer-type=HuggingFaceTokenizer",
-                  "--tokenizer-model",
-                  kVectors + "/tokenizers/gpt2_bpe.json",
-                  "--fim-data",
-                  "--fim-prefix-token=<",
-                  "--fim-middle-token=>",
-                  "--fim-suffix-token=^",
-                  "--fim-pad-token=~",
-                  "--fim-rate=0.9"};
+  const Words fim = fill_in_the_middle();
   const Words shared{"--seq-length=96", "--seed=7", "--split=9,1,0", "--data-cache-path",
                      (folder / "cache").string()};
   struct Case {

@@ -100,18 +100,8 @@ TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {
 
 TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
   const TempFolder folder;
-  const Words fim{"--tokenizer-type=HuggingFaceTokenizer",
-                  "--tokenizer-model",
-                  kVectors + "/tokenizers/gpt2_bpe.json",
-                  "--split=1",
-                  "--data-path",
-                  kVectors + "/indexed/gpt_uint16",
-                  "--fim-data",
-                  "--fim-prefix-token=<",
-                  "--fim-middle-token=>",
-                  "--fim-suffix-token=^",
-                  "--fim-pad-token=~",
-                  "--fim-rate=0.9"};
+  const Words fim =
+      fill_in_the_middle() + Words{"--split=1", "--data-path", kVectors + "/indexed/gpt_uint16"};
   ASSERT_EQ(run(colonnade(small(folder, "whole", fim + Words{"--train-iters=4"}))).code, 0);
   ASSERT_EQ(run(colonnade(small(folder, "broken", fim + Words{"--train-iters=4", "--exit-interval=2"}))).code,
             0);

@@ -176,6 +176,18 @@ Words small_gpt() {
           "2"};
 }
 
+Words fill_in_the_middle() {
+  return {"--tokenizer-type=HuggingFaceTokenizer",
+          "--tokenizer-model",
+          std::string(COLONNADE_VECTORS) + "/tokenizers/gpt2_bpe.json",
+          "--fim-data",
+          "--fim-prefix-token=<",
+          "--fim-middle-token=>",
+          "--fim-suffix-token=^",
+          "--fim-pad-token=~",
+          "--fim-rate=0.9"};
+}
+
 std::string free_port() { return std::to_string(launch::free_port()); }
 
 TempFolder::TempFolder() {

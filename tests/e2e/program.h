@@ -77,6 +77,9 @@ Words launch(int ranks, const std::filesystem::path& folder, const Words& words,
 /// a checkpoint every 2 steps.
 Words small_gpt();
 
+/// GPT-2's tokenizer with four of its tokens to fill in the middle by.
+Words fill_in_the_middle();
+
 /// A TCP port that nobody has at this moment.
 std::string free_port();
 
