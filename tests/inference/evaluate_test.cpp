@@ -1,7 +1,11 @@
 // Logits and losses of recorded Hugging Face models, in every layout, and the loss over a data set.
 #include "colonnade/inference/evaluate.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
 
 #include "colonnade/base/error.h"
 #include "inference/support.h"
@@ -127,6 +131,23 @@ TEST(Evaluate, ALossThatIsNotFiniteIsAnErrorUnlessNoTokenCounts) {
 TEST(Evaluate, SamplesMustFitTheModelsPositions) {
   const config::Run run = test::run_of("gpt2", {1, 1, 1, {"--mock-data", "--seq-length", "129"}});
   EXPECT_THROW(open_split(run, data::Split::kValid), ConfigError);
+}
+
+TEST(Evaluate, OneSetIsReadOnceHoweverItIsNamed) {
+  const std::string data = std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16";
+  const auto cache = std::filesystem::temp_directory_path() / fmt::format("evaluate_test_{}", ::getpid());
+  const auto samples = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--seq-length", "32", "--tokenizer-type", "NullTokenizer", "--data-cache-path",
+                               cache.string()});
+    return open_split(test::run_of("llama", {1, 1, 1, words}), data::Split::kValid).samples;
+  };
+  const std::int64_t part = samples({"--data-path", data, "--split", "1,1,0"});
+  EXPECT_EQ(samples({"--data-path", "0.5", data, "--split", "1,1,0"}), part);
+  const std::int64_t all = samples({"--valid-data-path", data});
+  EXPECT_GT(all, part);
+  EXPECT_EQ(samples({"--train-data-path", data, data, "--valid-data-path", data}), all);
+  EXPECT_NE(samples({"--train-data-path", data, "--valid-data-path", data, data}), all);
+  std::filesystem::remove_all(cache);
 }
 
 TEST(Evaluate, SamplesOfADecoderMustFitTheModelsPositions) {

@@ -127,6 +127,18 @@ TEST_F(Weights, AsManySamplesAreScoredAsTheRunDidInAnyLayout) {
   EXPECT_NE(split.samples, 2 * 6);
 }
 
+TEST_F(Weights, FilesOfATokenizerAreThoseOfTheRunOrThoseThatAreGiven) {
+  save_native("llama", {}, {{"vocab_file", "/run.json"}, {"merge_file", "/run.txt"}});
+  const auto files = [](const config::Run& run) {
+    return std::tuple(run.data.tokenizer_model, run.data.vocab_file, run.data.merge_file);
+  };
+  EXPECT_EQ(files(taken()), std::tuple("", "/run.json", "/run.txt"));
+  const config::Run other = taken({"--tokenizer-model", "other.json"});
+  EXPECT_EQ(files(other), std::tuple("other.json", "", ""));
+  EXPECT_EQ(other.data.tokenizer_type, "NullTokenizer");
+  EXPECT_EQ(files(taken({"--vocab-file", "v.json"})), std::tuple("", "v.json", ""));
+}
+
 TEST_F(Weights, ARunWithoutValidationSaysNothingOfItsLength) {
   save_native("llama", {"--eval-iters", "0"});
   EXPECT_EQ(taken().training.eval_iters, 100);

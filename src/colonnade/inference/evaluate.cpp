@@ -2,10 +2,13 @@
 #include "colonnade/inference/evaluate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/data/blend.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/token_steps.h"
 
@@ -51,9 +54,10 @@ std::int64_t sequence_length(const config::Run& run) {
   return length;
 }
 
-bool is_one_set(const config::Data& data) {
-  return std::max({data.data_path.size(), data.train_data_path.size(), data.valid_data_path.size(),
-                   data.test_data_path.size()}) == 1;
+/// The words that name the data of split `index`.
+std::vector<std::string>& paths_of(config::Data& data, std::size_t index) {
+  const std::array own{&data.train_data_path, &data.valid_data_path, &data.test_data_path};
+  return data.data_path.empty() ? *own[index] : data.data_path;
 }
 
 /// Rows that pass at a time on one replica: samples from `first` on, of which `own` count.
@@ -170,7 +174,11 @@ SplitData open_split(const config::Run& given, data::Split split) {
   run.training.seq_length = sequence_length(run);
   run.data.dataloader_type = "single";  // every sample once, in whatever order
   const auto index = static_cast<std::size_t>(split);
-  const bool one_pass = is_one_set(run.data) && !run.given.contains("eval_iters");
+  // One set is no blend, whatever its weight.
+  std::vector<std::string>& paths = paths_of(run.data, index);
+  if (data::Blend blend = data::parse_blend(paths); blend.prefixes.size() == 1)
+    paths = std::move(blend.prefixes);
+  const bool one_pass = paths.size() == 1 && !run.given.contains("eval_iters");
   const std::int64_t wanted =
       run.training.eval_iters * std::max<std::int64_t>(1, run.training.global_batch_size);
   std::array<std::int64_t, 3> counts{};

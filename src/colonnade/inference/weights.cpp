@@ -53,18 +53,20 @@ bool switched_on(const config::Run& run, const std::string& key) {
 
 const char* const kFillGroup = "fill-in-the-middle";
 const Keys kFileKeys = {"data_args_path", "per_split_data_args_path"};
+const Keys kTokenizerFileKeys = {"tokenizer_model", "vocab_file", "merge_file"};
 const Keys kMessageKeys = {"sft", "sft_tokenizer_prompt_format", "chat_template"};
 const Keys kDocumentKeys = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask",
                             "allow_ambiguous_pad_tokens"};
 
-/// Settings of the run whose place is taken by what was given: by other data, samples of another kind, or
-/// another way to write messages.
+/// Settings of the run whose place is taken by what was given: by other data, samples of another kind,
+/// another way to write messages, or files of another tokenizer.
 class Replaced {
  public:
   Replaced(const config::Run& run, const nlohmann::json& kept) {
     const bool mock = switched_on(run, "mock_data");
     const bool turned = given(run, "sft") && kept.value("sft", "false") != (run.data.sft ? "true" : "false");
     if (any_given(run, kDataKeys) || any_given(run, kFileKeys)) add(kDataKeys);
+    if (any_given(run, kTokenizerFileKeys)) add(kTokenizerFileKeys);
     if (turned || mock || switched_on(run, "fim_data")) add(kMessageKeys);
     if (turned) add(kDocumentKeys);
     const std::string& format = run.data.sft_tokenizer_prompt_format;
