@@ -60,6 +60,12 @@ def test_faults():
             yield f"tools/untested.txt: {name} has a test now; remove its line"
         if not has_test and not untested.get(name):
             yield f"src/colonnade/{name}: needs tests/{area}/{path.stem}_test.cpp, or a line with the reason in tools/untested.txt"
+    for path in sorted((ROOT / "tests").glob("*/*_test.cpp")):
+        area = path.parent.name
+        lists = [ROOT / f"src/colonnade/{area}/CMakeLists.txt", ROOT / f"tests/{area}/CMakeLists.txt", ROOT / "tests/CMakeLists.txt"]
+        words = " ".join(file.read_text() for file in lists if file.exists())
+        if not re.search(rf"(?<!\w){path.name.removesuffix('_test.cpp')}(_test\.cpp)?(?!\w)", words):
+            yield f"{path.relative_to(ROOT)}: no CMakeLists.txt names it, so that it is never run; add it to TESTS"
     for name in untested:
         if not (ROOT / "src/colonnade" / name).exists():
             yield f"tools/untested.txt: no file {name}; remove its line"

@@ -182,16 +182,21 @@ TEST_F(ForeignCacheTest, IsFoundByEverySpellingOfItsPaths) {
       EXPECT_EQ(open(), "");
       EXPECT_EQ(std::distance(fs::directory_iterator(cache_), {}), files);
     }
+    const fs::path here = fs::current_path();
+    fs::current_path(fs::temp_directory_path());
+    spell(whole);
+    EXPECT_EQ(open(), "") << "the run's folder is not that of who looks";
+    fs::current_path(here);
   }
   // The same words seen from elsewhere: a state of other data.
   for (const auto& file : fs::directory_iterator(cache_))
     if (file.path().string().ends_with("GPTDataset-train-colonnade.txt"))
-      write_file_atomically(file.path(), "/elsewhere/" + read_file(file.path()));
+      write_file_atomically(file.path(), "build 1\n\n/elsewhere/x 5 bytes, changed 1\n");
   data_.data_path = {whole};
   EXPECT_THAT(open(), HasSubstr("indexing"));
 }
 
-TEST(DatasetNames, AreTheSameWithWholePaths) {
+TEST(DatasetNames, AreTheSameWithoutPaths) {
   DatasetClass gpt{.name = "GPTDataset", .seed = 1, .seq_length = 2};
   config::Data data;
   data.tokenizer_type = "GPT2BPETokenizer";
@@ -206,13 +211,13 @@ TEST(DatasetNames, AreTheSameWithWholePaths) {
   };
   const std::string one = text("a/b", "v"), two = text(here + "/a/../a/b", here + "/v");
   EXPECT_NE(one, two);
-  EXPECT_EQ(with_whole_paths(one), with_whole_paths(two));
-  EXPECT_EQ(with_whole_paths(blend(one)), with_whole_paths(blend(two)));
-  for (const std::string& other : {text("a/c", "v"), text("a/b", "w"), blend(one)})
-    EXPECT_NE(with_whole_paths(one), with_whole_paths(other));
-  for (const std::string none : {"", "text", "{}", "[1]", "{\"class\": "})
-    EXPECT_EQ(with_whole_paths(none), "");
-  EXPECT_EQ(with_whole_paths("{\"class\": " + std::string(100'000, '[')), "");
+  EXPECT_EQ(without_paths(one), without_paths(two));
+  EXPECT_EQ(without_paths(blend(one)), without_paths(blend(two)));
+  gpt.seed = 2;
+  for (const std::string& other : {text("a/b", "v"), blend(one)})
+    EXPECT_NE(without_paths(one), without_paths(other));
+  for (const std::string none : {"", "text", "{}", "[1]", "{\"class\": "}) EXPECT_EQ(without_paths(none), "");
+  EXPECT_EQ(without_paths("{\"class\": " + std::string(100'000, '[')), "");
 }
 
 TEST_F(ForeignCacheTest, IsBuiltAgainWhenItIsBroken) {

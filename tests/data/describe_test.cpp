@@ -141,12 +141,21 @@ TEST_F(Describe, PartsOfFillInTheMiddleAreTheTextAgain) {
       make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/gpt2_bpe.json")});
   const Splits splits =
       open_gpt_batches(run.data, run.training, {.eod = tokenizer->eod(), .tokenizer = tokenizer});
+  // Of a tokenizer with a pad, which the model reads as 0: what is shown is what stands there.
+  const std::int64_t pad = splits[0]->get(0, 1).tokens[5];
+  const Splits padded =
+      open_gpt_batches(run.data, run.training, {.eod = tokenizer->eod(), .pad = pad, .tokenizer = tokenizer});
+  int pads = 0;
   Ints marks;
   for (const char* piece : {"<", ">", "^", "~"}) marks.push_back(tokenizer->id_of(piece));
   int wholes = 0, suffixes_first = 0;
   for (std::int64_t i = 0; i < 50; ++i) {
     Json about;
     SampleDescriber(run, tokenizer.get(), kAll).add(*splits[0], i, about);
+    Json with_pads;
+    SampleDescriber(run, tokenizer.get(), kAll).add(*padded[0], i, with_pads);
+    EXPECT_EQ(with_pads, about);
+    pads += static_cast<int>(std::ranges::count(joined(about.at("written")), pad));
     std::string text;
     for (const Json& piece : about.at("pieces")) text += piece.at("text").get<std::string>();
     const Json& written = about.at("written");
@@ -165,6 +174,7 @@ TEST_F(Describe, PartsOfFillInTheMiddleAreTheTextAgain) {
     }
   }
   EXPECT_GT(wholes, 10);
+  EXPECT_GT(pads, 0);
   EXPECT_GT(suffixes_first, 0);
   EXPECT_LT(suffixes_first, wholes);
 }

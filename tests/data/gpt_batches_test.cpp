@@ -437,14 +437,6 @@ TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
   EXPECT_EQ(opened(64), "");
 }
 
-// Else a worker that next() wakes takes the processor from its caller.
-TEST(PrefetcherTest, WorkersDoNotPushTheirCallerAside) {
-  for (const int workers : {0, 2}) {
-    Prefetcher<int> policies([](std::int64_t) { return ::sched_getscheduler(0); }, workers);
-    EXPECT_EQ(policies.next(), workers > 0 ? SCHED_BATCH : ::sched_getscheduler(0));
-  }
-}
-
 TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
   data_.data_path = {first_};
   training_.train_iters = 10;

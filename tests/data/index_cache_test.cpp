@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
@@ -61,7 +62,7 @@ class IndexCacheTest : public ::testing::Test {
   }
 
   TempFolder folder_;
-  int builds_ = 0, checks_ = 0;
+  std::atomic<int> builds_ = 0, checks_ = 0;
 };
 
 TEST_F(IndexCacheTest, NeverMixesArraysOfTwoBuilds) {
@@ -93,20 +94,67 @@ TEST_F(IndexCacheTest, IsTakenByAllCopiesOfItsData) {
   EXPECT_THAT(said([&] { EXPECT_EQ(get(two, 8, 7), 7); }), HasSubstr("taken over"));
   EXPECT_EQ(checks_, 1);
   for (const CacheKey& key : {one, two, one, two}) EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 8, 7), 7); }), "");
-  EXPECT_EQ(std::pair(checks_, builds_), std::pair(1, 1));
+  EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(1, 1));
   // Other settings and data that it does not fit.
   EXPECT_THAT(said([&] { EXPECT_EQ(get(three, 7, 7), 7); }),
               AllOf(HasSubstr("the data have changed since"), Not(HasSubstr("warning"))));
-  EXPECT_EQ(std::pair(checks_, builds_), std::pair(1, 2));
+  EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(1, 2));
   EXPECT_EQ(get(one, 9, 9), 9);
   EXPECT_EQ(get(two, 10, 10), 10);
-  EXPECT_EQ(std::pair(checks_, builds_), std::pair(2, 4));
+  EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(2, 4));
+}
+
+TEST_F(IndexCacheTest, KnowsManyCopies) {
+  CacheKey key{.kind = "k", .description = "d", .settings = "settings\n"};
+  constexpr int kCopies = 100;
+  for (const bool first : {true, false})
+    for (int copy = 0; copy < kCopies; ++copy) {
+      key.state = fmt::format("of {}\n", copy);
+      EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 7, 7), 7); }) == "", !first) << copy;
+    }
+  EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(kCopies - 1, 1));
+}
+
+/// Paths as they were given: of a run, and of another program in another folder.
+TEST_F(IndexCacheTest, FindsOtherSpellingsWithoutALockAndBeforeAnOldEntry) {
+  const auto spelled = [](const std::string& path, const std::string& state) {
+    return CacheKey{.kind = "k",
+                    .description = fmt::format(R"({{"class": "X", "dataset_path": "{}"}})", path),
+                    .state = state,
+                    .settings = "settings\n"};
+  };
+  const auto stem = [&](const CacheKey& key) {
+    return folder_ / ("cache/" + md5_hex(key.description) + "-k");
+  };
+  const CacheKey given = spelled("data/x", "now\n"), whole = spelled("/home/data/x", "now\n"),
+                 old = spelled("/home/data/x", "before\n");
+  EXPECT_EQ(get(given, 7, 7), 7);
+  fs::create_directory(stem(whole) + ".lock");  // which no lock can be had of
+  EXPECT_EQ(said([&] { EXPECT_EQ(get(whole, 8, 7), 7); }), "");
+  fs::remove(stem(whole) + ".lock");
+  EXPECT_EQ(get(old, 6, 6), 6);  // checked, and built: no spelling has this state
+  EXPECT_EQ(builds_, 2);
+  EXPECT_EQ(said([&] { EXPECT_EQ(get(whole, 8, 7), 7); }), "");
+  EXPECT_EQ(get(spelled("/home/data/y", "of another\n"), 5, 5), 5);
+  EXPECT_EQ(builds_, 3);
+  // No state says whose it is.
+  CacheKey stateless = spelled("/home/data/z", "");
+  stateless.settings = "";
+  EXPECT_EQ(get(stateless, 4, 4), 4);
+  stateless.description = spelled("z", "").description;
+  EXPECT_EQ(get(stateless, 3, 3), 3);
 }
 
 TEST_F(IndexCacheTest, IsJudgedOnceByManyAndInMemoryWithoutALock) {
   const CacheKey key{.kind = "k", .description = "d", .state = "s"};
   (void)get(key, 7, 7);
   const std::string stem = folder_ / ("cache/" + md5_hex("d") + "-k");
+  fs::remove(stem + "-colonnade.txt");
+  {
+    std::vector<std::jthread> threads(4);
+    for (std::jthread& thread : threads) thread = std::jthread([&] { EXPECT_EQ(get(key, 8, 7), 7); });
+  }
+  EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(1, 1));
   fs::remove(stem + "-colonnade.txt");
   fs::create_directory(stem + ".lock");  // which no lock can be had of
   EXPECT_THAT(said([&] { EXPECT_EQ(get(key, 8, 7), 7); }),
@@ -115,7 +163,7 @@ TEST_F(IndexCacheTest, IsJudgedOnceByManyAndInMemoryWithoutALock) {
   fs::remove(stem + ".lock");
   const std::string lines = said([&] { EXPECT_EQ(get(key, 8, 8), 8); });
   EXPECT_EQ(lines.find("built again"), lines.rfind("built again")) << lines;
-  EXPECT_EQ(std::pair(checks_, builds_), std::pair(2, 2));
+  EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(3, 2));
 }
 
 TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {

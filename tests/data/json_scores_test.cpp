@@ -56,7 +56,9 @@ TEST(JsonScores, RunsOfOneTextAreCutAsByTheLibrary) {
 TEST(JsonScores, KeysMayBeEscapedAndWrongFilesAreErrors) {
   EXPECT_THAT(unigram_scores(R"({"a": 1, "m\u006fdel": {"x": [2], "vocab": [["a", -1.5 ], ["b",2]]}})", "f"),
               ElementsAre(-1.5, 2));
-  for (const char* text : {"", "{", "[]", R"({"model": 1})", R"({"model": {"vocab": [1]}})"})
+  for (const char* text :
+       {"", "{", "[]", R"({"model": 1})", R"({"model": {"vocab": [1]}})",
+        R"({"model": {"vocab": [["a", "x"]]}})", R"({"model": {"vocab": [["a"], ["b", 1]]}})"})
     EXPECT_THAT(message_of<DataError>([&] { (void)unigram_scores(text, "f: vocab"); }),
                 HasSubstr("f: vocab: must be tokens and their scores"));
 }

@@ -67,20 +67,18 @@ std::string extra_ids() {
   return text + "]";
 }
 
-void make_whole(nlohmann::ordered_json& path) {
-  if (!path.is_string()) return;
-  const auto text = path.get<std::string>();
-  if (!text.empty() && text != "None") path = std::filesystem::absolute(text).lexically_normal().string();
+void drop(nlohmann::ordered_json& path) {
+  if (path.is_string()) path = "";
 }
 
 /// The paths of one data set.
-void make_paths_whole(nlohmann::ordered_json& dataset) {
-  if (dataset.is_string()) make_whole(dataset);
+void drop_paths(nlohmann::ordered_json& dataset) {
+  drop(dataset);
   if (!dataset.is_object()) return;
-  if (dataset.contains("dataset_path")) make_whole(dataset["dataset_path"]);
+  if (dataset.contains("dataset_path")) drop(dataset["dataset_path"]);
   if (!dataset.contains("tokenizer") || !dataset["tokenizer"].is_object()) return;
   for (const char* key : {"tokenizer_path", "vocab_file", "merges_file"})
-    if (dataset["tokenizer"].contains(key)) make_whole(dataset["tokenizer"][key]);
+    if (dataset["tokenizer"].contains(key)) drop(dataset["tokenizer"][key]);
 }
 
 }  // namespace
@@ -174,15 +172,15 @@ std::string describe_blend(std::span<const std::string> datasets, Split split,
       .text();
 }
 
-std::string with_whole_paths(const std::string& description) {
+std::string without_paths(const std::string& description) {
   constexpr int kDeepest = 8;
   bool shallow = true;
   const auto look = [&shallow](int depth, auto&&...) { return shallow = shallow && depth <= kDeepest; };
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(description, look, false);
   if (!shallow || !json.is_object() || !json.contains("class")) return "";
-  make_paths_whole(json);
+  drop_paths(json);
   if (json.contains("datasets") && json["datasets"].is_array())
-    for (auto& dataset : json["datasets"]) make_paths_whole(dataset);
+    for (auto& dataset : json["datasets"]) drop_paths(dataset);
   return json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 

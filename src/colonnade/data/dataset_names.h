@@ -60,8 +60,8 @@ std::string describe_dataset(const DatasetClass& about, const std::string& prefi
 std::string describe_blend(std::span<const std::string> datasets, Split split,
                            std::span<const double> weights, std::int64_t size);
 
-/// A text that all spellings of a description's paths have in common: those of the data and of the tokenizer
-/// are absolute and normal, seen from the working directory. Empty: `description` is none of the above.
-std::string with_whole_paths(const std::string& description);
+/// What a description says besides paths, those of the data and of the tokenizer: equal for all spellings of
+/// them, and for other data too. Empty: `description` is none of the above.
+std::string without_paths(const std::string& description);
 
 }  // namespace colonnade::data

@@ -37,7 +37,7 @@ std::string stretch_text(const Json& s) {
 }  // namespace
 
 SampleDescriber::SampleDescriber(const config::Run& run, const Tokenizer* tokenizer, std::int64_t shown)
-    : tokenizer_(tokenizer), shown_(shown) {
+    : tokenizer_(tokenizer), shown_(shown), seq_length_(run.training.seq_length) {
   if (run.model.has_encoder())
     sentinels_ = t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids).sentinels;
   else if (run.model.bidirectional)
@@ -113,9 +113,11 @@ void SampleDescriber::add_gaps(const HostBatch& batch, Json& about) const {
   }
 }
 
-void SampleDescriber::add_written(const HostBatch& batch, Json& about) const {
-  std::vector<std::int64_t> all = batch.tokens;
-  all.push_back(batch.labels.back());
+void SampleDescriber::add_written(const SampleSource& source, std::int64_t sample, Json& about) const {
+  constexpr std::int64_t kNothing = -1;  // behind the last text of the data
+  std::vector<std::int64_t> all(static_cast<std::size_t>(seq_length_) + 1);
+  source.tokens(sample, kNothing, all);
+  all.erase(std::ranges::find(all, kNothing), all.end());
   const auto part_of = [this](std::int64_t id) -> const char* {
     if (id == fim_->prefix) return "prefix";
     if (id == fim_->suffix) return "suffix";
@@ -159,12 +161,11 @@ void SampleDescriber::add(const Batches& batches, std::int64_t number, Json& abo
     add_stretch(ids, shown);
     about["pieces"].push_back(std::move(shown));
   }
-  if (!pair_ && sentinels_.empty() && !fim_) return;
+  if (fim_) return add_written(source, batches.sample_of(number), about);
+  if (!pair_ && sentinels_.empty()) return;
   const HostBatch batch = batches.get(number, 1);
   if (pair_)
     add_pair(batch, about);
-  else if (fim_)
-    add_written(batch, about);
   else
     add_gaps(batch, about);
 }

@@ -18,12 +18,13 @@ namespace colonnade::data {
 /// Tells of the samples of one run. A stretch of tokens is {"length", "tokens", "text"}: its first `shown`
 /// tokens, and their text where there is a tokenizer.
 ///   "pieces"   of any sample: [{"sequence", "offset", and a stretch}], as the data have them
-/// and where the run reads something else than them, that too, as the batch of the sample has it (pads are
-/// 0):
+/// and where the run reads something else than them, that too:
 ///   BERT             "first", and with a sentence order "second" and "swapped": the parts with cls and sep,
 ///                    and whether the first is what came second in the text;
 ///                    "hidden": [{"at", "token", "shown", "text"}]: place, what it was, what stands there
-///   T5               "encoder", "decoder": the inputs with sentinels; "gaps": [{"sentinel", and a stretch}]
+///   T5               "encoder", "decoder": the inputs with sentinels; "gaps": [{"sentinel", and a stretch}],
+///   told
+///                    apart by the first of each sentinel: a text that holds one itself moves the borders
 ///   --fim-data       "written": [{"part": text|prefix|suffix|middle|pad, and a stretch}] in the order of the
 ///                    sample, its last label included; text is what was not cut. The id that begins a part is
 ///                    not in it. Where the suffix comes first (--fim-spm-rate) the prefix is empty, and
@@ -47,10 +48,11 @@ class SampleDescriber {
   [[nodiscard]] std::string text_of(Ids ids) const;
   void add_pair(const HostBatch& batch, Json& about) const;
   void add_gaps(const HostBatch& batch, Json& about) const;
-  void add_written(const HostBatch& batch, Json& about) const;
+  void add_written(const SampleSource& source, std::int64_t sample, Json& about) const;
 
   const Tokenizer* tokenizer_;
   std::int64_t shown_;
+  std::int64_t seq_length_;
   bool pair_ = false;
   std::vector<std::int64_t> sentinels_;
   std::optional<FimRules> fim_;

@@ -2,6 +2,7 @@
 #include "colonnade/data/index_cache.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -118,13 +120,63 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// What the state file of an entry for `key` says.
-std::string state_of(const CacheKey& key) { return key.state + key.settings; }
-
-/// Whether `text`, of a state file, has the state of `key` among those that an empty line keeps apart.
-bool says(const std::string& text, const CacheKey& key) {
-  return ("\n\n" + text + "\n").find("\n\n" + state_of(key) + "\n") != std::string::npos;
+std::string without_end(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
 }
+
+/// What the state file of an entry says, apart by empty lines: which build its arrays are of ("build" and a
+/// number), and the states of data and settings that they are known to fit.
+class States {
+ public:
+  /// Of a new build, which no other is mistaken for.
+  explicit States(const CacheKey& key)
+      : build_(fmt::format("{}{:08x}{:08x}", kBuild, std::random_device()(), std::random_device()())) {
+    add(key);
+  }
+
+  /// Throws Error where there is no such file.
+  static States read(const fs::path& file) {
+    const std::string text = without_end(read_file(file));
+    States states;
+    for (std::size_t at = 0, end = 0; end < text.size() || at == 0; at = end + 2) {
+      end = std::min(text.find("\n\n", at), text.size());
+      states.states_.push_back(text.substr(at, end - at));
+    }
+    if (!states.states_[0].starts_with(kBuild)) return states;  // of an older version
+    states.build_ = states.states_[0];
+    states.states_.erase(states.states_.begin());
+    if (states.states_.empty()) states.states_.emplace_back();
+    return states;
+  }
+
+  [[nodiscard]] const std::string& build() const { return build_; }
+  [[nodiscard]] bool say(const CacheKey& key) const {
+    return std::ranges::find(states_, state_of(key)) != states_.end();
+  }
+  /// Whether the settings are those of `key`, whatever the data.
+  [[nodiscard]] bool have_settings_of(const CacheKey& key) const {
+    return !key.settings.empty() && !states_.empty() &&
+           ("\n" + states_.back()).ends_with("\n" + without_end(key.settings));
+  }
+  /// The oldest one goes where there are too many.
+  void add(const CacheKey& key) {
+    constexpr std::size_t kMost = 1024;  // copies of data that have one cache
+    if (states_.size() == kMost) states_.erase(states_.begin());
+    states_.push_back(state_of(key));
+  }
+  [[nodiscard]] std::string text() const {
+    return fmt::format("{}\n\n{}\n", build_, fmt::join(states_, "\n\n"));
+  }
+
+ private:
+  static constexpr std::string_view kBuild = "build ";
+  States() = default;
+  static std::string state_of(const CacheKey& key) { return without_end(key.state + key.settings); }
+
+  std::string build_;
+  std::vector<std::string> states_;
+};
 
 using Arrays = std::vector<IntArray>;
 
@@ -136,31 +188,31 @@ Arrays map_all(const EntryFiles& files, const std::vector<std::string>& names) {
 
 /// The entry's arrays where it has the state of `key`; nothing else, which needs the lock. Needs none itself:
 /// who publishes removes the description first, and renames the state after the arrays and before the next
-/// description. A description that is read after mapping is thus the old one, and nothing was renamed yet, or
-/// the new one, and the state that is read then is the new one too.
+/// description. Where both are there after mapping, and of the same build as before, nothing was renamed.
 std::optional<Arrays> load_ours(const EntryFiles& files, const CacheKey& key,
                                 const std::vector<std::string>& names) {
-  const auto is_ours = [&] {
-    return fs::exists(files.description()) && read_file(files.description()) == key.description &&
-           fs::exists(files.state()) && says(read_file(files.state()), key);
+  const auto build = [&]() -> std::optional<std::string> {
+    if (!fs::exists(files.description()) || read_file(files.description()) != key.description)
+      return std::nullopt;
+    if (!fs::exists(files.state())) return std::nullopt;
+    const States states = States::read(files.state());
+    return states.say(key) ? std::optional(states.build()) : std::nullopt;
   };
   try {
-    if (!is_ours()) return std::nullopt;
+    const auto before = build();
+    if (!before) return std::nullopt;
     Arrays arrays = map_all(files, names);
-    if (is_ours()) return arrays;
+    if (build() == before) return arrays;
   } catch (const Error&) {  // damaged, or taken away meanwhile: it is judged under the lock
   }
   return std::nullopt;
 }
 
-/// Adds the state of `key` to those that the entry has, `before`. Its lock is held.
-void add_state(const EntryFiles& files, const CacheKey& key, const std::string& before) {
-  constexpr std::size_t kMost = 64;  // copies of data that have one cache; more begin anew
-  std::string text = state_of(key);
-  if (!before.empty() && before.size() < kMost * text.size()) text = before + "\n" + text;
+/// Gives an entry its states. Its lock is held.
+void write_states(const EntryFiles& files, const States& states) {
   try {
     const std::string staged = fmt::format("{}.part-{}-{}", files.stem(), host_name(), ::gettid());
-    write_file_atomically(staged, text);
+    write_file_atomically(staged, states.text());
     fs::rename(staged, files.state());
   } catch (const std::exception&) {  // a folder that cannot be written: the next one checks again
   }
@@ -175,21 +227,21 @@ std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
   try {
     if (read_file(files.description()) != key.description) throw DataError("it describes something else");
     Arrays arrays = map_all(files, names);
-    const bool has_state = fs::exists(files.state());
-    const std::string state = has_state ? read_file(files.state()) : "";
-    if (has_state && says(state, key)) return alone ? arrays : load_ours(files, key, names);
-    changed = has_state;
-    if (has_state && (!key.check || key.settings.empty() || !state.ends_with(key.settings)))
-      throw DataError("its state is another");
+    std::optional<States> states;
+    if (fs::exists(files.state())) states = States::read(files.state());
+    if (states && states->say(key)) return alone ? arrays : load_ours(files, key, names);
+    changed = states.has_value();
+    if (states && (!key.check || !states->have_settings_of(key))) throw DataError("its state is another");
     if (!key.check) throw DataError("nothing says which state of the data it belongs to");
     for (const std::string& name : names)
-      if (!has_state && fs::last_write_time(files.array(name)) < key.changed) {
+      if (!states && fs::last_write_time(files.array(name)) < key.changed) {
         changed = true;
         throw DataError("it is older than the data");
       }
     key.check(arrays);
     log::info("index cache {}: taken over, its arrays fit the data", files.stem());
-    if (alone) add_state(files, key, state);
+    states ? states->add(key) : void(states.emplace(key));
+    if (alone) write_states(files, *states);
     return arrays;
   } catch (const Error& error) {
     if (changed)
@@ -201,31 +253,32 @@ std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
   }
 }
 
-/// The description in `file` with whole paths; empty for one that does not belong to its name. Each is read
-/// once: the name is the hash of the text.
-std::string whole_description(const fs::path& file) {
+/// The description in `file` without paths, as MD5; empty for one that does not belong to its name. Each is
+/// read once: the name is the hash of the text.
+std::string pathless_description(const fs::path& file) {
   static std::mutex mutex;
-  static std::map<std::string, std::string> known;  // MD5 of the text with whole paths, of each file
+  static std::map<std::string, std::string> known;  // by file
   const std::scoped_lock lock(mutex);
   const auto found = known.find(file.string());
   if (found != known.end()) return found->second;
-  const std::string text = read_file(file), whole = with_whole_paths(text);
-  const bool fits = !whole.empty() && file.filename().string().starts_with(md5_hex(text));
-  return known[file.string()] = fits ? md5_hex(whole) : "";
+  const std::string text = read_file(file), pathless = without_paths(text);
+  const bool fits = !pathless.empty() && file.filename().string().starts_with(md5_hex(text));
+  return known[file.string()] = fits ? md5_hex(pathless) : "";
 }
 
-/// The arrays of an entry that other words for the same paths name, where it has the state of `key`.
+/// The arrays of an entry that other words for the same paths name: its state, which names the files, is that
+/// of `key`, and but for paths so is its description.
 std::optional<Arrays> load_of_other_spelling(const fs::path& folder, const CacheKey& key,
                                              const std::vector<std::string>& names) {
-  const std::string whole = with_whole_paths(key.description);
-  if (whole.empty()) return std::nullopt;
-  const std::string wanted = md5_hex(whole), end = "-" + key.kind + "-description.txt";
+  const std::string pathless = without_paths(key.description);
+  if (pathless.empty() || key.state.empty()) return std::nullopt;
+  const std::string wanted = md5_hex(pathless), end = "-" + key.kind + "-description.txt";
   std::error_code error;
   for (fs::directory_iterator at(folder, error), none; !error && at != none; at.increment(error)) {
     const std::string name = at->path().filename().string();
     if (name.size() != wanted.size() + end.size() || !name.ends_with(end)) continue;
     try {
-      if (whole_description(at->path()) != wanted) continue;
+      if (pathless_description(at->path()) != wanted) continue;
       CacheKey other = key;
       other.description = read_file(at->path());
       if (auto arrays = load_ours(EntryFiles(folder, other), other, names)) return arrays;
@@ -273,7 +326,7 @@ class Staged {
                const std::vector<IntArray>& arrays) const {
     for (std::size_t i = 0; i < names.size(); ++i)
       if (const fs::path file = path_ / (names[i] + ".npy"); !fs::exists(file)) arrays[i].save(file);
-    write_file_atomically(path_ / "state", state_of(key));
+    write_file_atomically(path_ / "state", States(key).text());
     write_file_atomically(path_ / "description", key.description);
     const fs::path folder = path_.parent_path();
     fs::remove(files_.description());
@@ -315,26 +368,27 @@ std::vector<IntArray> IndexCache::get_written(
   const EntryFiles files(folder_, key);
   std::optional<FileLock> lock;
   std::optional<Staged> staged;
-  const auto find = [&](bool alone) {
-    const bool is_named = fs::exists(files.description());
-    return is_named ? judge(files, key, names, alone) : load_of_other_spelling(folder_, key, names);
+  const auto find_ours = [&] {
+    auto arrays = load_ours(files, key, names);
+    return arrays ? arrays : load_of_other_spelling(folder_, key, names);
   };
-  const auto find_unlocked = [&]() -> std::optional<Arrays> {
+  const auto judge_unlocked = [&]() -> std::optional<Arrays> {
     try {
-      return find(false);
+      return judge(files, key, names, false);
     } catch (const fs::filesystem_error&) {  // it cannot be read either
       return std::nullopt;
     }
   };
   try {
-    if (auto arrays = load_ours(files, key, names)) return *arrays;
+    if (auto arrays = find_ours()) return *arrays;
     fs::create_directories(folder_);
     lock.emplace(files.stem() + ".lock", what);
-    if (auto arrays = find(lock->held())) return *arrays;
+    if (auto arrays = find_ours()) return *arrays;
+    if (auto arrays = judge(files, key, names, lock->held())) return *arrays;
     staged.emplace(files, lock->held());
   } catch (const fs::filesystem_error& error) {
     if (!lock)
-      if (auto arrays = find_unlocked()) return *arrays;
+      if (auto arrays = judge_unlocked()) return *arrays;
     log::warning(
         "index cache {}: cannot be written ({}); the indices of {} stay in memory; --data-cache-path names "
         "another folder",

@@ -14,9 +14,9 @@ namespace colonnade::data {
 
 /// What an entry of a cache is, and which state of the data it belongs to.
 struct CacheKey {
-  std::string kind;           ///< follows the hash in names of files: "GPTDataset-train"
-  std::string description;    ///< decides what the arrays are; its MD5 begins the names of files
-  std::string state;          ///< of the data: an entry that says another is checked, or built anew
+  std::string kind;         ///< follows the hash in names of files: "GPTDataset-train"
+  std::string description;  ///< decides what the arrays are; its MD5 begins the names of files
+  std::string state;  ///< of the data, and where they are: an entry of another is checked, or built anew
   std::string settings = {};  ///< what decides the arrays besides description and data; follows the state
   std::filesystem::file_time_type changed = std::filesystem::file_time_type::min();  ///< when the data did
   /// Throws DataError for arrays that cannot be those of data and settings. Empty: none are taken but those
@@ -25,12 +25,12 @@ struct CacheKey {
 };
 
 /// The files of an entry are those of Megatron Core: FOLDER/<MD5 of the description>-<kind>-description.txt
-/// and one ...-NAME.npy per array. Beside them lies one of ours, ...-colonnade.txt, with the state of the
-/// data and the settings, several of them apart by an empty line where copies of the data share the folder.
-/// An entry that has ours is mapped, without a lock. Any other is judged under the lock: one without a state
-/// was written by Megatron and is taken where it is no older than the data and passes CacheKey::check; one of
-/// other data and the same settings is taken where it passes; then it gets the state too. An entry that
-/// another spelling of its paths names is taken where it has the state.
+/// and one ...-NAME.npy per array. Beside them lies one of ours, ...-colonnade.txt: the number of the build,
+/// and behind an empty line the state of the data and the settings, several of them where copies of the data
+/// share the folder, 1024 at most. An entry that has the state is mapped, without a lock, its own first, then
+/// one that other words for the same paths name. Any other is judged under the lock: one without a state was
+/// written by Megatron and is taken where it is no older than the data and passes CacheKey::check; one of
+/// other data and the same settings is taken where it passes; then it gets the state too.
 /// New files are written in a folder of their own (...part-HOST-TID) and renamed, the description last,
 /// without which there is no entry, to Megatron neither; what a killed build has left is removed by the next
 /// one. A file lock lets one process judge or build while the others wait; no communication between ranks is

@@ -39,9 +39,16 @@ Opened open_prefix(const std::string& prefix, const Context& context) {
   if (context.maker.read)
     return context.maker.read(prefix,
                               cache_in(fs::absolute(prefix).parent_path() / "colonnade_cache", context.data));
+  const auto state = [&] { return state_of_file(idx_path(prefix)) + state_of_file(bin_path(prefix)); };
   Opened opened;
+  try {
+    opened.identity = state();
+  } catch (const fs::filesystem_error&) {  // the data set says in its own words what is not there
+  }
   opened.source = std::make_shared<IndexedDataset>(prefix);
-  opened.identity = state_of_file(idx_path(prefix)) + state_of_file(bin_path(prefix));
+  if (opened.identity != state())
+    throw DataError(fmt::format(
+        "{}: must stay as it is while it is opened; got files that changed; start again", prefix));
   opened.changed = std::max(fs::last_write_time(idx_path(prefix)), fs::last_write_time(bin_path(prefix)));
   opened.cache = cache_in(indices_of(prefix, context.maker.about.name), context.data);
   return opened;
@@ -111,7 +118,9 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   if (weighted) asked = samples_per_dataset(blend.weights, target, context.data.mid_level_dataset_surplus);
   std::vector<Part> plans;
   std::vector<std::string> described;
+  std::string state;
   for (std::size_t i = 0; i < opened.size(); ++i) {
+    state += fmt::format("data at {}\n", fs::weakly_canonical(fs::absolute(blend.prefixes[i])).string());
     part.num_samples = weighted ? std::optional(asked[i]) : std::nullopt;
     part.key = key_of(opened[i], blend.prefixes[i], context, part);
     described.push_back(part.key.description.empty() ? json_of(blend.prefixes[i]) : part.key.description);
@@ -133,7 +142,8 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   }
   weights = normalize(weights);
   const CacheKey key{.kind = fmt::format("BlendedDataset-{}", part.name()),
-                     .description = describe_blend(described, part.split, weights, size)};
+                     .description = describe_blend(described, part.split, weights, size),
+                     .state = state};
   const IndexCache cache = cache_in(indices_of(blend.prefixes[0], "BlendedDataset"), context.data);
   return std::make_shared<BlendedDataset>(
       std::move(parts),

@@ -61,7 +61,8 @@ class Prefetcher {
     // for some milliseconds. Its share of the processor stays the same; where this is refused it goes on as
     // it is.
     const sched_param unused{};
-    ::sched_setscheduler(0, SCHED_BATCH, &unused);  // 0: this thread
+    if (::sched_getscheduler(0) == SCHED_OTHER)  // 0: this thread; another policy is somebody's choice
+      ::sched_setscheduler(0, SCHED_BATCH, &unused);
     std::unique_lock lock(mutex_);
     for (;;) {
       room_.wait(lock, [this] { return stop_ || started_ < wanted_ + ahead_; });

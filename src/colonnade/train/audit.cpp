@@ -340,7 +340,8 @@ class Uses {
   std::vector<const data::SetUse*> in_order_;
 };
 
-json describe(std::int64_t number, const Session& session, const OpenData& open, const History& history) {
+json describe(std::int64_t number, const Session& session, const OpenData& open, const History& history,
+              const data::SampleDescriber& describer) {
   const data::SampleSource& source = open.train().samples();
   const std::int64_t sample = open.train().sample_of(number);
   const auto step = std::ranges::partition_point(
@@ -352,13 +353,12 @@ json describe(std::int64_t number, const Session& session, const OpenData& open,
   const auto pieces = source.pieces(sample);
   about["data_set"] =
       pieces.empty() ? source.name() : source.orders().at(static_cast<std::size_t>(pieces.front().set)).name;
-  constexpr std::int64_t kShown = 64;
-  data::SampleDescriber(open.run, open.tokenizer.get(), kShown).add(open.train(), number, about);
+  describer.add(open.train(), number, about);
   return about;
 }
 
 json shown(const History& history, Data& data, std::pair<std::int64_t, std::int64_t> range) {
-  constexpr std::int64_t kMost = 10'000;
+  constexpr std::int64_t kMost = 10'000, kTokensShown = 64;
   const auto [first, last] = range;
   if (first < 0 || last < first || last >= history.end().samples || last - first >= kMost)
     throw ConfigError(fmt::format(
@@ -369,8 +369,10 @@ json shown(const History& history, Data& data, std::pair<std::int64_t, std::int6
     const Numbers part{std::max(first, session.samples.begin), std::min(last + 1, session.samples.end)};
     if (part.size() == 0) continue;
     const auto open = data.of(session);
-    for (std::int64_t n = part.begin; n < part.end && open != nullptr; ++n)
-      all.push_back(describe(n, session, *open, history));
+    if (open == nullptr) continue;
+    const data::SampleDescriber describer(open->run, open->tokenizer.get(), kTokensShown);
+    for (std::int64_t n = part.begin; n < part.end; ++n)
+      all.push_back(describe(n, session, *open, history, describer));
   }
   return all;
 }

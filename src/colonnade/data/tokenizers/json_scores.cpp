@@ -104,8 +104,13 @@ std::vector<double> unigram_scores(const std::string& text, const std::string& w
     const ondemand::value vocab = field_named(field_named(document.get_object(), "model"), "vocab");
     for (ondemand::array token : ondemand::value(vocab).get_array()) {
       std::size_t place = 0;
-      for (ondemand::value part : token)
-        if (place++ == 1) scores.push_back(number_as_read(part.raw_json_token()));
+      for (ondemand::value part : token) {
+        if (place++ != 1) continue;
+        if (part.type() != ondemand::json_type::number)
+          throw simdjson::simdjson_error(simdjson::NUMBER_ERROR);
+        scores.push_back(number_as_read(part.raw_json_token()));
+      }
+      if (place != 2) throw simdjson::simdjson_error(simdjson::INCORRECT_TYPE);
     }
   } catch (const simdjson::simdjson_error& error) {
     throw DataError(
