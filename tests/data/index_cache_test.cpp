@@ -110,7 +110,7 @@ TEST_F(IndexCacheTest, KnowsManyCopies) {
   for (const bool first : {true, false})
     for (int copy = 0; copy < kCopies; ++copy) {
       key.state = fmt::format("of {}\n", copy);
-      EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 7, 7), 7); }) == "", !first) << copy;
+      EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 7, 7), 7); }).empty(), !first) << copy;
     }
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(kCopies - 1, 1));
 }
