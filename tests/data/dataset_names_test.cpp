@@ -20,7 +20,9 @@ namespace colonnade::data {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// The tokenizer of the vectors.
 std::string oracle(const std::string& file) {
@@ -194,6 +196,31 @@ TEST_F(ForeignCacheTest, IsFoundByEverySpellingOfItsPaths) {
       write_file_atomically(file.path(), "build 1\n\n/elsewhere/x 5 bytes, changed 1\n");
   data_.data_path = {whole};
   EXPECT_THAT(open(), HasSubstr("indexing"));
+}
+
+/// Hosts whose copies have the same words and lie elsewhere, with one folder of caches.
+TEST_F(ForeignCacheTest, IsSharedByCopiesOfABlend) {
+  fs::remove_all(cache_);
+  const fs::path set = data_.data_path[0], link = folder_ / "here";
+  std::vector<fs::path> copies;
+  for (const char* name : {"one", "two"}) {
+    copies.emplace_back(folder_ / name);
+    fs::create_directories(copies.back());
+    for (const char* end : {".bin", ".idx"})
+      fs::copy_file(set.string() + end, copies.back() / (set.filename().string() + end));
+  }
+  const std::string words = link / set.filename();
+  data_.data_path = {"0.3", words, "0.7", words};
+  const auto open = [&](const fs::path& copy) {
+    fs::remove(link);
+    fs::create_directory_symlink(copy, link);
+    testing::internal::CaptureStderr();
+    EXPECT_NE(open_gpt_samples(data_, {1000, 0, 0}, 64, 1234, {})[0], nullptr);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(open(copies[0]), HasSubstr("indexing"));
+  EXPECT_THAT(open(copies[1]), AllOf(HasSubstr("taken over"), Not(HasSubstr("indexing"))));
+  for (const fs::path& copy : copies) EXPECT_EQ(open(copy), "");
 }
 
 TEST(DatasetNames, AreTheSameWithoutPaths) {

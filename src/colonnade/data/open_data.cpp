@@ -143,7 +143,8 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   weights = normalize(weights);
   const CacheKey key{.kind = fmt::format("BlendedDataset-{}", part.name()),
                      .description = describe_blend(described, part.split, weights, size),
-                     .state = state};
+                     .state = state,
+                     .settings = "all of them in the description\n"};
   const IndexCache cache = cache_in(indices_of(blend.prefixes[0], "BlendedDataset"), context.data);
   return std::make_shared<BlendedDataset>(
       std::move(parts),
