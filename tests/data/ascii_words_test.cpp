@@ -84,48 +84,62 @@ class RandomText {
   std::uint64_t state_ = 11;
 };
 
-class AsciiWords : public ::testing::TestWithParam<SplitRule> {};
-
-TEST_P(AsciiWords, AreThoseOfTheRule) {
-  const WordCutter cutter(GetParam());
-  RandomText random;
-  std::array<const char*, 100> ends;
-  for (int i = 0; i < 20'000; ++i) {
-    const std::string text = random();
+class AsciiWordsOf : public ::testing::TestWithParam<SplitRule> {
+ protected:
+  /// The words' ends, asked for `places` at a time.
+  static std::vector<std::size_t> cut(const WordCutter& cutter, const std::string& text, std::size_t places) {
     const std::unique_ptr<char[]> exact(new char[text.size()]);  // nothing behind its end may be read
     std::copy(text.begin(), text.end(), exact.get());
+    std::vector<const char*> ends(places);
+    std::vector<std::size_t> found;
     const char *at = exact.get(), *end = at + text.size();
-    std::vector<std::size_t> found, expected;
     while (at < end) {
       const std::size_t count = cutter.cut(at, end, ends);
-      ASSERT_GT(count, 0U);
+      if (count == 0 || count > places) return {};
       for (std::size_t k = 0; k < count; ++k)
         found.push_back(static_cast<std::size_t>(ends[k] - exact.get()));
       at = ends[count - 1];
     }
-    std::vector<Span> spans;
-    split_by_rule(GetParam(), text, spans);
-    for (const Span& span : spans) expected.push_back(span.end);
-    ASSERT_EQ(found, expected) << '"' << text << '"';
+    return found;
+  }
+};
+
+TEST_P(AsciiWordsOf, AreThoseOfTheRuleWithAnyVectors) {
+  for (int vectors = 0; vectors <= static_cast<int>(widest_vectors()); ++vectors) {
+    const WordCutter cutter(GetParam(), static_cast<Vectors>(vectors));
+    RandomText random;
+    for (std::size_t i = 0; i < 20'000; ++i) {
+      const std::string text = random();
+      std::vector<Span> spans;
+      split_by_rule(GetParam(), text, spans);
+      std::vector<std::size_t> expected;
+      for (const Span& span : spans) expected.push_back(span.end);
+      ASSERT_EQ(cut(cutter, text, i % 7 == 0 ? 1 + i % 70 : 256), expected)
+          << '"' << text << "\" by vectors " << vectors;
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, AsciiWords,
+INSTANTIATE_TEST_SUITE_P(Rules, AsciiWordsOf,
                          ::testing::Values(SplitRule::kGpt2, SplitRule::kLlama3, SplitRule::kQwen2,
                                            SplitRule::kCl100k, SplitRule::kTiktokenV1, SplitRule::kO200k,
                                            SplitRule::kTekken),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
-TEST(AsciiWordsWindow, CoversWhatIsCertain) {
+TEST(AsciiWords, AreCutAsFarAsTheyAreCertain) {
   constexpr AsciiRule kLlama3{WordFamily::kLlama3, 3, true};
   const std::string text = "one two 'three'  four\n\n  five 12345 !!\n six";
-  std::string begins;
-  for (std::uint64_t bits = ascii_word_begins<kLlama3>(text.data(), text.data() + text.size()), i = 0; i < 64;
-       ++i)
-    begins += i < text.size() ? (bits >> i & 1) != 0 ? "^" : "." : "";
-  EXPECT_EQ(text.size(), 43U);
-  EXPECT_EQ(begins, "...^...^.^....^^^....^.^^....^^..^.^...^...");
-  EXPECT_EQ(ascii_word_begins<kLlama3>(text.data(), text.data() + 1), 0U);
+  std::array<const char*, 256> ends;
+  for (int vectors = 0; vectors <= static_cast<int>(widest_vectors()); ++vectors) {
+    const AsciiWords words = ascii_words<kLlama3>(static_cast<Vectors>(vectors));
+    std::string begins(text.size(), '.');
+    for (std::size_t i = words(text.data(), text.data() + text.size(), ends); i-- > 0;)
+      begins.at(static_cast<std::size_t>(ends[i] - text.data())) = '^';
+    EXPECT_EQ(text.size(), 43U);
+    EXPECT_EQ(begins, "...^...^.^....^^^....^.^^....^^..^.^...^...");
+    EXPECT_EQ(words(text.data(), text.data() + 1, ends), 0U);
+    EXPECT_EQ(words(text.data(), text.data() + text.size(), std::span(ends).first(kAsciiWindow - 1)), 0U);
+  }
 }
 
 }  // namespace

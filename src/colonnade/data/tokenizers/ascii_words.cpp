@@ -5,8 +5,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#ifdef __SSE2__
-#include <emmintrin.h>
+#ifdef __x86_64__
+#include <immintrin.h>
 #endif
 
 namespace colonnade::data {
@@ -17,42 +17,108 @@ struct Masks {
   std::uint64_t other = 0;  ///< not ASCII
 };
 
-/// Sixteen bytes; comparing gives bytes of 0 or -1.
-using Bytes = signed char __attribute__((vector_size(16)));
+/// Classes of 64 bytes, sixteen at a time. Comparing gives bytes of 0 or -1.
+struct Plain {
+  using Bytes = signed char __attribute__((vector_size(16)));
 
-/// One bit for each byte of 0 or -1.
-std::uint64_t bits_of(Bytes bytes) {
-#ifdef __SSE2__
-  return static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(bytes)));
+  /// One bit for each byte of 0 or -1.
+  static std::uint64_t bits_of(Bytes bytes) {
+#ifdef __x86_64__
+    return static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(bytes)));
 #else
-  std::array<std::uint64_t, 2> halves{};
-  std::memcpy(halves.data(), &bytes, 16);
-  const auto gathered = [](std::uint64_t half) {
-    return ((half & 0x8040201008040201ULL) * 0x0101010101010101ULL) >> 56;
-  };
-  return gathered(halves[0]) | gathered(halves[1]) << 8;
+    std::array<std::uint64_t, 2> halves{};
+    std::memcpy(halves.data(), &bytes, 16);
+    const auto gathered = [](std::uint64_t half) {
+      return ((half & 0x8040201008040201ULL) * 0x0101010101010101ULL) >> 56;
+    };
+    return gathered(halves[0]) | gathered(halves[1]) << 8;
 #endif
-}
-
-/// Classes of 64 bytes.
-Masks classify(const char* bytes) {
-  Masks masks;
-  for (int i = 0; i < 64; i += 16) {
-    Bytes v;
-    std::memcpy(&v, bytes + i, 16);
-    const Bytes small = v | 0x20;
-    masks.letters |= bits_of((small >= 'a') & (small <= 'z')) << i;
-    masks.upper |= bits_of(v <= 'Z') << i;
-    masks.digits |= bits_of((v >= '0') & (v <= '9')) << i;
-    masks.gaps |= bits_of((v == ' ') | ((v >= '\t') & (v <= '\r'))) << i;
-    masks.lines |= bits_of((v == '\n') | (v == '\r')) << i;
-    masks.spaces |= bits_of(v == ' ') << i;
-    masks.quotes |= bits_of(v == '\'') << i;
-    masks.slashes |= bits_of(v == '/') << i;
-    masks.other |= bits_of(v < 0) << i;
   }
-  return masks;
-}
+  static Masks classify(const char* bytes) {
+    Masks masks;
+    for (int i = 0; i < 64; i += 16) {
+      Bytes v;
+      std::memcpy(&v, bytes + i, 16);
+      const Bytes small = v | 0x20;
+      masks.letters |= bits_of((small >= 'a') & (small <= 'z')) << i;
+      masks.upper |= bits_of(v <= 'Z') << i;
+      masks.digits |= bits_of((v >= '0') & (v <= '9')) << i;
+      masks.gaps |= bits_of((v == ' ') | ((v >= '\t') & (v <= '\r'))) << i;
+      masks.lines |= bits_of((v == '\n') | (v == '\r')) << i;
+      masks.spaces |= bits_of(v == ' ') << i;
+      masks.quotes |= bits_of(v == '\'') << i;
+      masks.slashes |= bits_of(v == '/') << i;
+      masks.other |= bits_of(v < 0) << i;
+    }
+    return masks;
+  }
+};
+
+#ifdef __x86_64__
+#define COL_AVX2 gnu::target("avx2,bmi,bmi2,lzcnt,popcnt")
+#define COL_AVX512 gnu::target("avx2,bmi,bmi2,lzcnt,popcnt,avx512f,avx512bw")
+
+/// The same, 32 at a time.
+struct Avx2 {
+  struct Pair {
+    __m256i low, high;
+  };
+  [[COL_AVX2]] static std::uint64_t is(const Pair& v, char c) {
+    const __m256i wanted = _mm256_set1_epi8(c);
+    return bits(_mm256_cmpeq_epi8(v.low, wanted), _mm256_cmpeq_epi8(v.high, wanted));
+  }
+  [[COL_AVX2]] static std::uint64_t above(const Pair& v, char c) {
+    const __m256i least = _mm256_set1_epi8(c);
+    return bits(_mm256_cmpgt_epi8(v.low, least), _mm256_cmpgt_epi8(v.high, least));
+  }
+  [[COL_AVX2]] static std::uint64_t bits(__m256i low, __m256i high) {
+    return static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
+           std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(high))} << 32;
+  }
+  [[COL_AVX2]] static Masks classify(const char* bytes) {
+    const auto* halves = reinterpret_cast<const __m256i*>(bytes);
+    const Pair v = {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+    const __m256i bit = _mm256_set1_epi8(0x20);
+    const Pair small = {_mm256_or_si256(v.low, bit), _mm256_or_si256(v.high, bit)};
+    Masks masks;
+    masks.letters = above(small, 'a' - 1) & ~above(small, 'z');
+    masks.upper = ~above(v, 'Z');
+    masks.digits = above(v, '0' - 1) & ~above(v, '9');
+    masks.spaces = is(v, ' ');
+    masks.gaps = masks.spaces | (above(v, '\t' - 1) & ~above(v, '\r'));
+    masks.lines = is(v, '\n') | is(v, '\r');
+    masks.quotes = is(v, '\'');
+    masks.slashes = is(v, '/');
+    masks.other = bits(v.low, v.high);
+    return masks;
+  }
+};
+
+/// The same, all at once.
+struct Avx512 {
+  [[COL_AVX512]] static std::uint64_t is(__m512i v, char c) {
+    return _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(c));
+  }
+  [[COL_AVX512]] static std::uint64_t within(__m512i v, char first, char last) {
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(first)),
+                                  _mm512_set1_epi8(static_cast<char>(last - first)));
+  }
+  [[COL_AVX512]] static Masks classify(const char* bytes) {
+    const __m512i v = _mm512_loadu_si512(bytes);
+    Masks masks;
+    masks.letters = within(_mm512_or_si512(v, _mm512_set1_epi8(0x20)), 'a', 'z');
+    masks.upper = _mm512_cmple_epi8_mask(v, _mm512_set1_epi8('Z'));
+    masks.digits = within(v, '0', '9');
+    masks.spaces = is(v, ' ');
+    masks.gaps = masks.spaces | within(v, '\t', '\r');
+    masks.lines = is(v, '\n') | is(v, '\r');
+    masks.quotes = is(v, '\'');
+    masks.slashes = is(v, '/');
+    masks.other = _mm512_movepi8_mask(v);
+    return masks;
+  }
+};
+#endif
 
 std::uint64_t below(int bit) { return bit >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bit) - 1; }
 
@@ -149,10 +215,11 @@ std::uint64_t begins_llama3(const char* bytes, const Masks& m, int size) {
   return begins;
 }
 
-}  // namespace
-
-template <AsciiRule kRule>
-std::uint64_t ascii_word_begins(const char* at, const char* end) {
+/// A word begins at `at`. The bits of those of the 64 bytes from `at` on where further words begin, bit 0
+/// left out: no bit is wrong and none between two bits is missing, whatever follows the window. Bytes behind
+/// the first that is not ASCII have none.
+template <AsciiRule kRule, typename Classes>
+std::uint64_t word_begins(const char* at, const char* end) {
   std::array<char, 64> copy;
   int size = 64;
   if (end - at < size) {
@@ -161,7 +228,7 @@ std::uint64_t ascii_word_begins(const char* at, const char* end) {
     std::memcpy(copy.data(), at, static_cast<std::size_t>(size));
     at = copy.data();
   }
-  Masks m = classify(at);
+  Masks m = Classes::classify(at);
   // o200k's signs go on behind a line end and a slash: that is left to the rule itself.
   if constexpr (kRule.family == WordFamily::kO200k) m.other |= m.slashes & m.lines << 1;
   size = std::min(size, std::countr_zero(m.other));
@@ -178,11 +245,65 @@ std::uint64_t ascii_word_begins(const char* at, const char* end) {
   return begins & inside & ~std::uint64_t{1};
 }
 
-template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kGpt2, 0, true}>(const char*, const char*);
-template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kLlama3, 3, true}>(const char*, const char*);
-template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kLlama3, 1, true}>(const char*, const char*);
-template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kLlama3, 1, false}>(const char*, const char*);
-template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kO200k, 3, true}>(const char*, const char*);
-template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kO200k, 1, false}>(const char*, const char*);
+/// Eight ends at a time are written, however many there are: a loop over them would end where the processor
+/// does not expect it.
+template <AsciiRule kRule, typename Classes>
+std::size_t cut(const char* at, const char* end, std::span<const char*> ends) {
+  std::size_t count = 0;
+  while (at < end && count + kAsciiWindow <= ends.size()) {
+    std::uint64_t begins = word_begins<kRule, Classes>(at, end);
+    if (begins == 0) break;
+    const auto more = static_cast<std::size_t>(std::popcount(begins));
+    for (std::size_t done = 0; done < more; done += 8)
+      for (std::size_t i = 0; i < 8; ++i, begins &= begins - 1)
+        ends[count + done + i] = at + std::countr_zero(begins);
+    at = ends[(count += more) - 1];
+  }
+  return count;
+}
+
+template <AsciiRule kRule>
+[[gnu::flatten]] std::size_t cut_plain(const char* at, const char* end, std::span<const char*> ends) {
+  return cut<kRule, Plain>(at, end, ends);
+}
+#ifdef __x86_64__
+template <AsciiRule kRule>
+[[COL_AVX2, gnu::flatten]] std::size_t cut_avx2(const char* at, const char* end,
+                                                std::span<const char*> ends) {
+  return cut<kRule, Avx2>(at, end, ends);
+}
+template <AsciiRule kRule>
+[[COL_AVX512, gnu::flatten]] std::size_t cut_avx512(const char* at, const char* end,
+                                                    std::span<const char*> ends) {
+  return cut<kRule, Avx512>(at, end, ends);
+}
+#endif
+
+}  // namespace
+
+Vectors widest_vectors() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("bmi2") == 0) return Vectors::kPlain;
+  return __builtin_cpu_supports("avx512bw") != 0 ? Vectors::kAvx512 : Vectors::kAvx2;
+#else
+  return Vectors::kPlain;
+#endif
+}
+
+template <AsciiRule kRule>
+AsciiWords ascii_words(Vectors vectors) {
+#ifdef __x86_64__
+  if (vectors == Vectors::kAvx512) return cut_avx512<kRule>;
+  if (vectors == Vectors::kAvx2) return cut_avx2<kRule>;
+#endif
+  return cut_plain<kRule>;
+}
+
+template AsciiWords ascii_words<AsciiRule{WordFamily::kGpt2, 0, true}>(Vectors);
+template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 3, true}>(Vectors);
+template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, true}>(Vectors);
+template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, false}>(Vectors);
+template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 3, true}>(Vectors);
+template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 1, false}>(Vectors);
 
 }  // namespace colonnade::data

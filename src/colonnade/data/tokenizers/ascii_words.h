@@ -4,7 +4,9 @@
 // cut_rules.cpp say.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace colonnade::data {
 
@@ -18,23 +20,28 @@ struct AsciiRule {
   bool contractions = true;
 };
 
-/// A word begins at `at`, `end` > `at`. The bits of those of the 64 bytes from `at` on where further words
-/// begin, bit 0 left out: no bit is wrong and none between two bits is missing, whatever follows the window.
-/// Bytes behind the first that is not ASCII have none. 0: nothing is known but that a word begins at `at`.
-template <AsciiRule kRule>
-[[nodiscard]] std::uint64_t ascii_word_begins(const char* at, const char* end);
+/// Bytes that are looked at together.
+constexpr std::size_t kAsciiWindow = 64;
 
-extern template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kGpt2, 0, true}>(const char*,
-                                                                                       const char*);
-extern template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kLlama3, 3, true}>(const char*,
-                                                                                         const char*);
-extern template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kLlama3, 1, true}>(const char*,
-                                                                                         const char*);
-extern template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kLlama3, 1, false}>(const char*,
-                                                                                          const char*);
-extern template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kO200k, 3, true}>(const char*,
-                                                                                        const char*);
-extern template std::uint64_t ascii_word_begins<AsciiRule{WordFamily::kO200k, 1, false}>(const char*,
-                                                                                         const char*);
+/// What the loops are compiled for; all give the same words.
+enum class Vectors { kPlain, kAvx2, kAvx512 };
+/// The widest that this processor has.
+Vectors widest_vectors();
+
+/// Writes the ends of the words from `at` on, where one begins, `end` > `at`, as long as 64 more fit into
+/// `ends` and each is certain from the 64 bytes behind its begin; returns how many. Fewer than fit: what
+/// comes next is a word of 63 bytes or more, one beside bytes that are not ASCII, or the last of the text.
+using AsciiWords = std::size_t (*)(const char* at, const char* end, std::span<const char*> ends);
+
+/// `vectors`: at most widest_vectors().
+template <AsciiRule kRule>
+[[nodiscard]] AsciiWords ascii_words(Vectors vectors);
+
+extern template AsciiWords ascii_words<AsciiRule{WordFamily::kGpt2, 0, true}>(Vectors);
+extern template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 3, true}>(Vectors);
+extern template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, true}>(Vectors);
+extern template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, false}>(Vectors);
+extern template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 3, true}>(Vectors);
+extern template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 1, false}>(Vectors);
 
 }  // namespace colonnade::data

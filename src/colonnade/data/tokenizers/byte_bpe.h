@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -35,10 +36,13 @@ class ByteBpe {
   class Cache;
   class Lease;
   void add(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const;
-  void merge(std::string_view word, std::vector<std::int32_t>& own) const;
+  /// The ids of a word, not empty, in `own`.
+  std::span<const std::int32_t> merge(std::string_view word, std::vector<std::int32_t>& own) const;
 
   std::array<std::int32_t, 256> bytes_;
   Merges merges_;
+  std::vector<std::uint32_t> pairs_ = std::vector<std::uint32_t>(65536);  ///< of bytes: places in found_
+  std::vector<Merges::Found> found_;                                      ///< the first: no merge
   Vocabulary whole_words_;
   Vocabulary unmerged_;       ///< those of them that the merges cut otherwise
   mutable std::mutex mutex_;  // guards the next

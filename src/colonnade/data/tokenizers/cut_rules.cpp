@@ -247,19 +247,18 @@ const char* next_digits3(const char* at, const char* end) {
   return stop > at ? stop : nullptr;
 }
 
-/// The words from `at` on by one rule: windows of ASCII at once, others one by one.
-template <const char* (*next)(const char*, const char*), AsciiRule kRule>
-std::size_t cut_words(const char* at, const char* end, std::span<const char*> ends) {
-  constexpr std::size_t kWindow = 64;
+/// The words from `at` on by one rule: those that are ASCII by windows, others one by one.
+template <const char* (*next)(const char*, const char*)>
+std::size_t cut_words(AsciiWords ascii, const char* at, const char* end, std::span<const char*> ends) {
   std::size_t count = 0;
-  while (at < end && count + kWindow <= ends.size()) {
-    std::uint64_t begins = ascii_word_begins<kRule>(at, end);
-    if (begins == 0) ends[count++] = at = next(at, end);
-    if (begins == 0) continue;
-    for (; begins != 0; begins &= begins - 1) ends[count++] = at + std::countr_zero(begins);
-    at = ends[count - 1];
+  while (at < end && count < ends.size()) {
+    if (const std::size_t more = ascii(at, end, ends.subspan(count)); more > 0) {
+      at = ends[(count += more) - 1];
+      if (ends.size() - count < kAsciiWindow) break;  // and not word by word to fill the last places
+    } else {
+      ends[count++] = at = next(at, end);
+    }
   }
-  while (at < end && count < ends.size()) ends[count++] = at = next(at, end);
   return count;
 }
 
@@ -335,28 +334,35 @@ void split_by_rule(SplitRule rule, std::string_view text, std::vector<Span>& spa
   if (unmatched < end) spans.push_back({offset(unmatched), text.size(), false});
 }
 
-WordCutter::WordCutter(SplitRule rule) {
+WordCutter::WordCutter(SplitRule rule, Vectors vectors) {
   switch (rule) {
     case SplitRule::kGpt2:
-      cut_ = cut_words<next_gpt2, AsciiRule{WordFamily::kGpt2, 0, true}>;
+      cut_ = cut_words<next_gpt2>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kGpt2, 0, true}>(vectors);
       break;
     case SplitRule::kLlama3:
-      cut_ = cut_words<next_llama3<3, true, false>, AsciiRule{WordFamily::kLlama3, 3, true}>;
+      cut_ = cut_words<next_llama3<3, true, false>>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kLlama3, 3, true}>(vectors);
       break;
     case SplitRule::kQwen2:
-      cut_ = cut_words<next_llama3<1, true, false>, AsciiRule{WordFamily::kLlama3, 1, true}>;
+      cut_ = cut_words<next_llama3<1, true, false>>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kLlama3, 1, true}>(vectors);
       break;
     case SplitRule::kCl100k:
-      cut_ = cut_words<next_llama3<3, true, true>, AsciiRule{WordFamily::kLlama3, 3, true}>;
+      cut_ = cut_words<next_llama3<3, true, true>>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kLlama3, 3, true}>(vectors);
       break;
     case SplitRule::kTiktokenV1:
-      cut_ = cut_words<next_llama3<1, false, false>, AsciiRule{WordFamily::kLlama3, 1, false}>;
+      cut_ = cut_words<next_llama3<1, false, false>>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kLlama3, 1, false}>(vectors);
       break;
     case SplitRule::kO200k:
-      cut_ = cut_words<next_o200k<3, true>, AsciiRule{WordFamily::kO200k, 3, true}>;
+      cut_ = cut_words<next_o200k<3, true>>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kO200k, 3, true}>(vectors);
       break;
     case SplitRule::kTekken:
-      cut_ = cut_words<next_o200k<1, false>, AsciiRule{WordFamily::kO200k, 1, false}>;
+      cut_ = cut_words<next_o200k<1, false>>;
+      ascii_ = ascii_words<AsciiRule{WordFamily::kO200k, 1, false}>(vectors);
       break;
     default:
       COL_CHECK(false, "word cutter: rule must match every character; got {}", static_cast<int>(rule));

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/data/tokenizers/ascii_words.h"
 #include "colonnade/data/tokenizers/regex.h"
 #include "colonnade/data/tokenizers/unicode.h"
 
@@ -35,14 +36,15 @@ void split_by_rule(SplitRule rule, std::string_view text, std::vector<Span>& spa
 /// Cuts a text word by word. Only for rules that match every character (all but the last three).
 class WordCutter {
  public:
-  explicit WordCutter(SplitRule rule);
+  explicit WordCutter(SplitRule rule, Vectors vectors = widest_vectors());
   /// Writes the ends of the words from `at` to `end`, at most `ends.size()` of them, and returns how many.
   [[nodiscard]] std::size_t cut(const char* at, const char* end, std::span<const char*> ends) const {
-    return cut_(at, end, ends);
+    return cut_(ascii_, at, end, ends);
   }
 
  private:
-  std::size_t (*cut_)(const char* at, const char* end, std::span<const char*> ends);
+  std::size_t (*cut_)(AsciiWords ascii, const char* at, const char* end, std::span<const char*> ends);
+  AsciiWords ascii_;
 };
 
 }  // namespace colonnade::data

@@ -13,7 +13,20 @@
 namespace colonnade::data {
 namespace {
 
-constexpr std::size_t kShort = 48;  // up to here looking at all ranks is faster than a heap
+constexpr int kPlaceBits = 6;  // of a place below kShort
+constexpr std::uint32_t kMostRanks = 1U << (31 - kPlaceBits);
+constexpr std::int32_t kNever = 0x7FFFFFFF;
+
+/// The least of keys in blocks of eight: a loop over those that are there would end where the processor does
+/// not expect it. Not by vectors, which would have to wait for the keys that were just written.
+std::int32_t least_of(const std::int32_t* keys, std::size_t blocks) {
+  std::int32_t even = kNever, odd = kNever;
+  for (const std::int32_t* end = keys + 8 * blocks; keys < end; keys += 8) {
+    even = std::min(even, std::min(std::min(keys[0], keys[2]), std::min(keys[4], keys[6])));
+    odd = std::min(odd, std::min(std::min(keys[1], keys[3]), std::min(keys[5], keys[7])));
+  }
+  return std::min(even, odd);
+}
 
 std::uint64_t key_of(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
@@ -25,10 +38,12 @@ Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
   slots_.resize(std::bit_ceil(merges.size() * 2 + 2));
   shift_ = 64 - std::countr_zero(slots_.size());
   there_.resize((slots_.size() * 8 + 63) / 64);
-  small_.resize(std::size_t{kSmall} * kSmall);
   for (const Merge& merge : merges) {
     const std::uint64_t key = key_of(merge.left, merge.right);
     std::size_t slot = key * 0x9E3779B97F4A7C15ULL >> shift_;
+    if (merge.rank >= kMostRanks)
+      throw DataError(fmt::format("{}: there must be fewer than {} merges; got rank {}; mend the file", where,
+                                  kMostRanks, merge.rank));
     for (; slots_[slot].found.rank != kNone; slot = (slot + 1) & (slots_.size() - 1))
       if (slots_[slot].key == key)
         throw DataError(
@@ -37,12 +52,10 @@ Merges::Merges(const std::vector<Merge>& merges, const std::string& where) {
     slots_[slot] = {key, {merge.rank, merge.merged}};
     const std::uint64_t bit = key * 0x9E3779B97F4A7C15ULL >> (shift_ - 3);
     there_[bit / 64] |= std::uint64_t{1} << (bit % 64);
-    if (merge.left < kSmall && merge.right < kSmall)
-      small_[small_place(merge.left, merge.right)] = slots_[slot].found;
   }
 }
 
-Merges::Found Merges::find_large(std::int32_t left, std::int32_t right) const {
+[[gnu::always_inline]] inline Merges::Found Merges::look(std::int32_t left, std::int32_t right) const {
   if (slots_.empty()) return {};
   const std::uint64_t key = key_of(left, right);
   const std::uint64_t hash = key * 0x9E3779B97F4A7C15ULL, bit = hash >> (shift_ - 3);
@@ -53,48 +66,48 @@ Merges::Found Merges::find_large(std::int32_t left, std::int32_t right) const {
   return {};
 }
 
+Merges::Found Merges::find(std::int32_t left, std::int32_t right) const { return look(left, right); }
+
 void Merges::apply(std::vector<std::int32_t>& ids) const {
   if (ids.size() < 2 || slots_.empty()) return;
-  if (ids.size() <= kShort) {
-    apply_short(ids);
-  } else {
-    apply_long(ids);
-  }
+  if (ids.size() > kShort) return apply_long(ids);
+  std::array<Found, kShort> pairs;
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) pairs[i] = find(ids[i], ids[i + 1]);
+  ids.resize(apply(ids.data(), pairs.data(), ids.size()));
 }
 
-/// Every pair has a key, its rank above its place; the least one is found without a branch that the processor
-/// would have to guess.
-void Merges::apply_short(std::vector<std::int32_t>& ids) const {
-  constexpr std::uint64_t kNever = ~std::uint64_t{0};
-  std::array<std::uint64_t, kShort> keys;  // of the ids at this place and behind it
+/// Up to kShort ids looking at all ranks is faster than a heap. Every pair has a key, its rank above its
+/// place.
+std::size_t Merges::apply(std::int32_t* ids, const Found* pairs, std::size_t count) const {
+  constexpr std::size_t kBlock = 8;
+  std::array<std::int32_t, kShort> keys;  // of the ids at this place and behind it
   std::array<std::int32_t, kShort> merged;
   std::array<std::uint8_t, kShort + 1> next, previous;
-  const std::size_t count = ids.size();
-  const auto refresh = [&](std::size_t at) {
-    const Found found = next[at] < count ? find(ids[at], ids[next[at]]) : Found{};
-    keys[at] = found.rank == kNone ? kNever : std::uint64_t{found.rank} << 8 | at;
+  const auto set = [&](std::size_t at, const Found& found) {
+    keys[at] = found.rank == kNone ? kNever : static_cast<std::int32_t>(found.rank << kPlaceBits | at);
     merged[at] = found.merged;
   };
+  const std::size_t blocks = (count + kBlock - 1) / kBlock;
+  std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>((blocks - 1) * kBlock), kBlock, kNever);
   for (std::size_t i = 0; i < count; ++i) {
     next[i] = static_cast<std::uint8_t>(i + 1);
     previous[i + 1] = static_cast<std::uint8_t>(i);
-    refresh(i);
+    if (i + 1 < count) set(i, pairs[i]);
   }
   for (;;) {
-    std::uint64_t least = kNever;
-    for (std::size_t i = 0; i + 1 < count; ++i) least = std::min(least, keys[i]);
+    const std::int32_t least = least_of(keys.data(), blocks);
     if (least == kNever) break;
-    const std::size_t at = least & 0xFF, right = next[at];
+    const std::size_t at = least & ((1 << kPlaceBits) - 1), right = next[at], after = next[right];
     ids[at] = merged[at];
     keys[right] = kNever;
-    next[at] = next[right];
-    previous[next[at]] = static_cast<std::uint8_t>(at);
-    refresh(at);
-    if (at > 0) refresh(previous[at]);
+    next[at] = static_cast<std::uint8_t>(after);
+    previous[after] = static_cast<std::uint8_t>(at);
+    set(at, after < count ? look(ids[at], ids[after]) : Found{});
+    if (at > 0) set(previous[at], look(ids[previous[at]], ids[at]));
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; i = next[i]) ids[kept++] = ids[i];
-  ids.resize(kept);
+  return kept;
 }
 
 void Merges::apply_long(std::vector<std::int32_t>& ids) const {
