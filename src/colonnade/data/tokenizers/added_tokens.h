@@ -28,6 +28,8 @@ class AddedTokens {
   /// pattern that another token has.
   void add(const AddedToken& token, std::string_view pattern);
 
+  [[nodiscard]] bool empty() const { return tokens_.empty(); }
+
   /// A part of a text: a token, or text between tokens (id -1).
   struct Part {
     std::string_view text;

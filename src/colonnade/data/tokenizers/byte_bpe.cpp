@@ -130,32 +130,6 @@ class ByteBpe::Cache {
   std::vector<Long> long_words = std::vector<Long>(std::size_t{1} << kLongBits);
 };
 
-/// A cache for as long as one call lasts.
-class ByteBpe::Lease {
- public:
-  explicit Lease(const ByteBpe& owner) : owner_(owner) {
-    {
-      const std::lock_guard lock(owner.mutex_);
-      if (!owner.idle_.empty()) {
-        cache_ = std::move(owner.idle_.back());
-        owner.idle_.pop_back();
-      }
-    }
-    if (cache_ == nullptr) cache_ = std::make_unique<Cache>(owner.whole_words_);
-  }
-  ~Lease() {
-    const std::lock_guard lock(owner_.mutex_);
-    owner_.idle_.push_back(std::move(cache_));
-  }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  [[nodiscard]] Cache& cache() { return *cache_; }
-
- private:
-  const ByteBpe& owner_;
-  std::unique_ptr<Cache> cache_;
-};
-
 ByteBpe::ByteBpe(const std::array<std::int32_t, 256>& bytes, Merges merges, Vocabulary whole_words,
                  bool merges_agree)
     : bytes_(bytes), merges_(std::move(merges)), whole_words_(std::move(whole_words)) {
@@ -220,8 +194,8 @@ void ByteBpe::add(std::string_view word, Cache& cache, std::vector<std::int32_t>
 
 /// Words go in batches: all are cut, then hashed and their places fetched, then looked up.
 void ByteBpe::encode(const WordCutter& cutter, std::string_view text, std::vector<std::int32_t>& ids) const {
-  Lease lease(*this);
-  Cache& cache = lease.cache();
+  const auto lease = caches_.lend([&] { return std::make_unique<Cache>(whole_words_); });
+  Cache& cache = *lease;
   std::array<std::int32_t, kBatch * kShortIds> buffer;
   std::array<const char*, kBatch> ends;
   std::array<Key, kBatch> keys;
@@ -257,8 +231,8 @@ void ByteBpe::encode(const WordCutter& cutter, std::string_view text, std::vecto
 }
 
 void ByteBpe::encode(const std::vector<std::string_view>& words, std::vector<std::int32_t>& ids) const {
-  Lease lease(*this);
-  Cache& cache = lease.cache();
+  const auto lease = caches_.lend([&] { return std::make_unique<Cache>(whole_words_); });
+  Cache& cache = *lease;
   for (const std::string_view word : words) {
     const Cache::Short* entry = nullptr;
     if (word.size() <= kShortBytes) {

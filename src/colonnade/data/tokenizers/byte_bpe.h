@@ -4,13 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "colonnade/data/tokenizers/cut_rules.h"
 #include "colonnade/data/tokenizers/merges.h"
+#include "colonnade/data/tokenizers/pool.h"
 #include "colonnade/data/tokenizers/vocabulary.h"
 
 namespace colonnade::data {
@@ -34,7 +34,6 @@ class ByteBpe {
 
  private:
   class Cache;
-  class Lease;
   void add(std::string_view word, Cache& cache, std::vector<std::int32_t>& ids) const;
   /// The ids of a word, not empty, in `own`.
   std::span<const std::int32_t> merge(std::string_view word, std::vector<std::int32_t>& own) const;
@@ -44,9 +43,8 @@ class ByteBpe {
   std::vector<std::uint32_t> pairs_ = std::vector<std::uint32_t>(65536);  ///< of bytes: places in found_
   std::vector<Merges::Found> found_;                                      ///< the first: no merge
   Vocabulary whole_words_;
-  Vocabulary unmerged_;       ///< those of them that the merges cut otherwise
-  mutable std::mutex mutex_;  // guards the next
-  mutable std::vector<std::unique_ptr<Cache>> idle_;
+  Vocabulary unmerged_;  ///< those of them that the merges cut otherwise
+  mutable Pool<Cache> caches_;
 };
 
 }  // namespace colonnade::data

@@ -1,6 +1,7 @@
 // Byte pair encoding on ids: which two ids become one, and in which order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,15 @@ class Merges {
     std::int32_t merged = -1;
   };
   [[nodiscard]] Found find(std::int32_t left, std::int32_t right) const;
+
+  /// Whether holds(left, right) is true of all pairs.
+  template <typename Holds>
+  [[nodiscard]] bool all(Holds&& holds) const {
+    return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+      return slot.found.rank == kNone || holds(static_cast<std::int32_t>(slot.key >> 32),
+                                               static_cast<std::int32_t>(slot.key & 0xFFFFFFFF));
+    });
+  }
 
   /// Merges until no pair is left. Takes n log n steps.
   void apply(std::vector<std::int32_t>& ids) const;

@@ -162,7 +162,7 @@ const ByteAlphabet& alphabet() {
 
 }  // namespace
 
-void normalize_piece(const std::vector<Normalizer>& normalizers, Piece& piece) {
+void normalize_piece(std::span<const Normalizer> normalizers, Piece& piece) {
   const Apply apply{piece, kMostGrowth * piece.text.size() + kMostSmall};
   for (const Normalizer& normalizer : normalizers) {
     std::visit(apply, normalizer);

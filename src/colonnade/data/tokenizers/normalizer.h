@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -47,7 +48,7 @@ using Normalizer = std::variant<UnicodeForm, LowerCase, StripSpace, StripAccents
 
 /// Applies one after another to valid UTF-8, as Hugging Face tokenizers does. Throws DataError for a text
 /// that grows to more than 64 times its bytes and 1 MiB.
-void normalize_piece(const std::vector<Normalizer>& normalizers, Piece& piece);
+void normalize_piece(std::span<const Normalizer> normalizers, Piece& piece);
 
 [[nodiscard]] std::string replace_all(std::string_view text, std::string_view pattern,
                                       std::string_view content);

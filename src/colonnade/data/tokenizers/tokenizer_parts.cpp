@@ -53,6 +53,8 @@ PartsTokenizer::PartsTokenizer(TokenizerParts parts) : parts_(std::move(parts)) 
     added_texts_[token.id] = pattern.text;
   }
   find_byte_level();
+  if (byte_bpe_ == nullptr && normal_added_.empty())
+    borders_ = WordBorders::of(parts_.normalizers, parts_.pre_tokenizers, *parts_.model);
 }
 
 /// The last step maps bytes, no step before it changes the text, and the model needs nothing but bytes and
@@ -132,13 +134,36 @@ void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t
       continue;
     }
     const bool first = part.text.data() == text.data();
-    if (parts_.normalizers.empty()) {
-      encode_normal(part.text, first, ids);
-      continue;
+    if (borders_) {
+      encode_words(part.text, first, ids);
+    } else {
+      normalize_and_encode(parts_.normalizers, part.text, first, ids);
     }
-    Piece piece{std::string(part.text), first};
-    normalize_piece(parts_.normalizers, piece);
-    encode_normal(piece.text, piece.first, ids);
+  }
+}
+
+void PartsTokenizer::normalize_and_encode(std::span<const Normalizer> normalizers, std::string_view text,
+                                          bool first, std::vector<std::int32_t>& ids) const {
+  if (normalizers.empty()) return encode_normal(text, first, ids);
+  Piece piece{std::string(text), first};
+  normalize_piece(normalizers, piece);
+  encode_normal(piece.text, piece.first, ids);
+}
+
+/// The first word as the begin of a text, the others without what is put in front of a whole text.
+void PartsTokenizer::encode_words(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
+  std::span<const Normalizer> within = parts_.normalizers;
+  if (!within.empty() && std::holds_alternative<Prepend>(within[0])) within = within.subspan(1);
+  const auto lease = caches_.lend([] { return std::make_unique<WordCache>(); });
+  std::size_t at = borders_->next(text, 0);
+  normalize_and_encode(parts_.normalizers, text.substr(0, at), first, ids);
+  while (at < text.size()) {
+    const std::size_t end = borders_->next(text, at + 1);
+    (*lease).append(text.substr(at, end - at), ids,
+                    [&](std::string_view word, std::vector<std::int32_t>& own) {
+                      normalize_and_encode(within, word, false, own);
+                    });
+    at = end;
   }
 }
 

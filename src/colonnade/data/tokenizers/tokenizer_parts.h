@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,8 +15,10 @@
 #include "colonnade/data/tokenizers/decoder.h"
 #include "colonnade/data/tokenizers/model.h"
 #include "colonnade/data/tokenizers/normalizer.h"
+#include "colonnade/data/tokenizers/pool.h"
 #include "colonnade/data/tokenizers/post_processor.h"
 #include "colonnade/data/tokenizers/pre_tokenizer.h"
+#include "colonnade/data/tokenizers/word_cache.h"
 
 namespace colonnade::data {
 
@@ -65,6 +68,9 @@ class PartsTokenizer final : public Tokenizer {
   [[nodiscard]] std::string text_of(std::span<const std::int32_t> ids, bool keep_special) const;
   void find_byte_level();
   void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
+  void encode_words(std::string_view text, bool first, std::vector<std::int32_t>& ids) const;
+  void normalize_and_encode(std::span<const Normalizer> normalizers, std::string_view text, bool first,
+                            std::vector<std::int32_t>& ids) const;
   void encode_normal(std::string_view text, bool first, std::vector<std::int32_t>& ids) const;
   void encode_bytes(std::string_view text, std::vector<std::int32_t>& ids) const;
 
@@ -78,6 +84,8 @@ class PartsTokenizer final : public Tokenizer {
   std::unique_ptr<ByteBpe> byte_bpe_;  ///< null: the general way
   std::optional<WordCutter> cutter_;   ///< one rule cuts all words; else the steps do
   bool prefix_space_ = false;
+  std::optional<WordBorders> borders_;  ///< of the general way; nothing: texts are encoded as a whole
+  mutable Pool<WordCache> caches_;
 };
 
 }  // namespace colonnade::data
