@@ -95,6 +95,27 @@ void JsonView::only(std::initializer_list<std::string_view> keys) const {
   }
 }
 
+std::string with_wide_integers_as_numbers(const std::string& text) {
+  constexpr std::size_t kNarrow = 18;
+  std::string result;
+  bool in_string = false;
+  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = at + 1;
+    if (in_string && text[at] == '\\') {
+      end = std::min(at + 2, text.size());
+    } else if (text[at] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && text[at] >= '0' && text[at] <= '9') {
+      end = std::min(text.find_first_not_of("0123456789+-.eE", at), text.size());
+    }
+    result.append(text, at, end - at);
+    const std::string_view number = std::string_view(text).substr(at, end - at);
+    if (number.size() > kNarrow && number.find_first_not_of("0123456789") == std::string_view::npos)
+      result += "e0";
+  }
+  return result;
+}
+
 std::optional<std::string> read_base64(std::string_view text) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   while (!text.empty() && text.back() == '=') text.remove_suffix(1);

@@ -56,14 +56,20 @@ class JsonView {
   std::string path_;
 };
 
+/// The text with an exponent behind every integer of more than 18 digits, which are numbers then but no
+/// integers.
+std::string with_wide_integers_as_numbers(const std::string& text);
+
 /// Reads a JSON file of up to 1 GB, nested up to 64 deep; `use` sees its root. The views hold no longer than
-/// the call.
+/// the call. Integers may be of any size, as the model_max_length of 10^30 that Transformers writes.
 template <typename Use>
 auto with_json(const std::string& path, const std::string& text, Use&& use) {
   simdjson::dom::parser parser(std::size_t{1} << 30);
   simdjson::dom::element root;
   auto error = parser.allocate(text.size(), 64);
   if (!error) error = parser.parse(text).get(root);
+  if (error == simdjson::NUMBER_ERROR)
+    error = parser.parse(with_wide_integers_as_numbers(text)).get(root);
   if (error)
     throw DataError(fmt::format("{}: must be JSON; got '{}' ({}); copy the file again", path,
                                 text.substr(0, 40), simdjson::error_message(error)));
