@@ -185,6 +185,19 @@ Words config_of(const TempFolder& folder, const std::string& name) {
 const std::string kOne = kVectors + "/indexed/gpt_uint16", kTwo = kVectors + "/indexed/gpt2_uint16";
 const Words kNumbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1025"};
 
+/// Expects of each data set the samples, epochs and repeats that the audit, which was the last, has counted.
+void expect_counts_of_audit(const TempFolder& folder, const json& inspection) {
+  const json counted = read_json(folder / "a.json").at("data_sets");
+  ASSERT_EQ(inspection.at("data_sets").size(), counted.size());
+  for (std::size_t i = 0; i < counted.size(); ++i) {
+    const json& set = inspection["data_sets"][i];
+    EXPECT_EQ(set["prefix"], counted[i]["name"]);
+    EXPECT_EQ(set["sequences_read"], counted[i]["read"]);
+    for (const char* key : {"samples", "epochs", "read_again", "first_again"})
+      EXPECT_EQ(set[key], counted[i][key]) << key;
+  }
+}
+
 /// A run of 6 steps of 4 samples with settings that decide samples: those of its config.yaml, and the same
 /// ones typed, show the samples that the run has read, and how many it asks for.
 void expect_inspection_of_a_run(const TempFolder& folder, const std::string& name, const Words& deciding) {
@@ -198,6 +211,7 @@ void expect_inspection_of_a_run(const TempFolder& folder, const std::string& nam
   const json read = audited_samples(folder, name, 0, 24);
   const json by_file = inspected(folder, config_of(folder, name) + kAll + Words{"24"});
   EXPECT_EQ(named_samples(by_file), read) << name;
+  expect_counts_of_audit(folder, by_file);
   EXPECT_EQ(by_file["asked"], 24) << name;
   EXPECT_EQ(by_file["split"], "train");
   EXPECT_EQ(named_samples(inspected(folder, config_of(folder, name) + kAll + Words{"3", "--from=17"})),
@@ -223,7 +237,8 @@ TEST(DataWays, AnInspectionReadsTheSettingsOfARun) {
       {"per_split", {"--train-data-path", kTwo, "--valid-data-path", kOne}},
       {"args", {"--data-args-path", (folder / "words").string(), "--split=9,1,0"}},
       {"split_args", {"--per-split-data-args-path", (folder / "splits.json").string()}},
-      {"cyclic", {"--data-path", kOne, "--dataloader-type=cyclic", "--split=1"}},
+      {"cyclic", {"--data-path", kOne, "--dataloader-type=cyclic", "--split=1", "--seed=7"}},
+      {"cyclic_blend", {"--data-path", "0.5", kOne, "0.5", kTwo, "--dataloader-type=cyclic"}},
       {"by_samples",
        {"--data-path", "0.5", kOne, "0.5", kTwo, "--train-samples=24", "--mid-level-dataset-surplus=0.1"}},
       {"mock", {"--mock-data", "--seed=3"}}};
