@@ -72,7 +72,7 @@ int data(const Arguments& arguments) {
   if (sub == "merge") return data_merge(rest);
   if (sub == "images") return data_images(rest);
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
-    for (const auto verb : {data_inspect, data_audit, data_merge, data_images}) verb({"--help"});
+    for (const auto verb : {data_audit, data_merge, data_images, data_inspect}) verb({"--help"});
     return kExitDone;
   }
   throw ConfigError(fmt::format(

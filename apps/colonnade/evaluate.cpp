@@ -3,8 +3,6 @@
 
 #include <ATen/ops/full.h>
 
-#include <algorithm>
-
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/inference/weights.h"
@@ -32,12 +30,7 @@ struct Asked {
 Asked read_extras(config::Parsed& parsed) {
   Asked asked{extra(parsed, "--tokens"), extra(parsed, "--logits-out")};
   const auto fault = [&](std::string text) { parsed.faults.push_back(std::move(text)); };
-  const std::string split = extra(parsed, "--split-name", "valid");
-  const auto found = std::find(data::kSplitNames.begin(), data::kSplitNames.end(), split);
-  if (found == data::kSplitNames.end())
-    fault(fmt::format("--split-name: must be train, valid or test; got '{}'; write one of them", split));
-  else
-    asked.split = static_cast<data::Split>(found - data::kSplitNames.begin());
+  asked.split = read_split_name(parsed, data::Split::kValid);
   if (!asked.logits_out.empty() && asked.tokens.empty())
     fault("--logits-out: needs --tokens, which says of what; got none; write --tokens FILE");
   if (!asked.tokens.empty() && parsed.extras.contains("--split-name"))

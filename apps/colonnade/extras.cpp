@@ -22,6 +22,16 @@ config::Parsed read_settings(const std::vector<std::string>& arguments,
   return parsed;
 }
 
+data::Split read_split_name(config::Parsed& parsed, data::Split otherwise) {
+  if (!parsed.extras.contains("--split-name")) return otherwise;
+  const std::string name = extra(parsed, "--split-name");
+  const auto found = std::ranges::find(data::kSplitNames, name);
+  if (found != data::kSplitNames.end()) return static_cast<data::Split>(found - data::kSplitNames.begin());
+  parsed.faults.push_back(
+      fmt::format("--split-name: must be train, valid or test; got '{}'; write one of them", name));
+  return otherwise;
+}
+
 void refuse_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb) {
   for (const config::Setting& s : config::schema()) {
     if (config::reads(use, s) || !config::typed(parsed.run, s.key) || parsed.run.at_fault.contains(s.key))

@@ -8,6 +8,7 @@
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/use.h"
+#include "colonnade/data/split.h"
 
 namespace colonnade::app {
 
@@ -39,6 +40,9 @@ Number extra_number(config::Parsed& parsed, const std::string& flag, Number othe
       fmt::format("{}: must be a number; got '{}'; write e.g. {} {}", flag, text, flag, otherwise));
   return otherwise;
 }
+
+/// The split that --split-name names, `otherwise` without one; another word becomes a fault.
+data::Split read_split_name(config::Parsed& parsed, data::Split otherwise);
 
 /// Adds a fault for each setting that was typed after `verb` and that `use` does not read. A YAML file may
 /// hold any: it is often that of the run which wrote the checkpoint.

@@ -64,8 +64,9 @@ TEST(Help, OneFlagInFull) {
       flag_help("--kitchen-recipe-number"),
       AllOf(HasSubstr("no FP8, FP4 and Transformer Engine recipes"), HasSubstr("refused: remove it")));
   EXPECT_THAT(flag_help("--num-experts"), HasSubstr("read by: pretrain, evaluate, generate\n"));
+  EXPECT_THAT(flag_help("--dataloader-type"), HasSubstr("read by: pretrain, data inspect\n"));
   EXPECT_THAT(flag_help("--lr"), HasSubstr("read by: pretrain\n"));
-  EXPECT_THAT(flag_help("--seed"), HasSubstr("read by: pretrain, evaluate, generate\n"));
+  EXPECT_THAT(flag_help("--seed"), HasSubstr("read by: pretrain, evaluate, generate, data inspect\n"));
   EXPECT_THAT(flag_help("--swiglu"), HasSubstr("short for --activation swiglu"));
   EXPECT_THROW(flag_help("--num-layer"), ConfigError);
   try {

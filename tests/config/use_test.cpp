@@ -1,6 +1,7 @@
-// What evaluate and generate read of a run: groups, exceptions, and no group forgotten.
+// What evaluate, generate and data inspect read of a run: groups, exceptions, and no group forgotten.
 #include "colonnade/config/use.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -18,12 +19,12 @@ Keys keys_of(Use use, const Keys& groups, bool read) {
   return keys;
 }
 
-constexpr Use kComputing[] = {Use::kEvaluateData, Use::kEvaluateTokens, Use::kGenerate};
+constexpr Use kOthers[] = {Use::kEvaluateData, Use::kEvaluateTokens, Use::kGenerate, Use::kInspect};
 
 TEST(Use, EveryGroupHasARowAndTrainingReadsAll) {
   for (const Setting& s : schema()) {
     EXPECT_TRUE(reads(Use::kTrain, s)) << s.flag;
-    for (const Use use : kComputing) EXPECT_NO_THROW(reads(use, s)) << s.flag;
+    for (const Use use : kOthers) EXPECT_NO_THROW(reads(use, s)) << s.flag;
   }
 }
 
@@ -53,6 +54,22 @@ TEST(Use, EvaluationReadsDataToo) {
             (Keys{"device", "micro_batch_size"}));
   for (const Setting& s : schema())
     EXPECT_TRUE(reads(Use::kEvaluateData, s) || !reads(Use::kEvaluateTokens, s)) << s.flag;
+}
+
+TEST(Use, AnInspectionReadsWhatDecidesSamplesAlone) {
+  Keys groups;
+  for (const Setting& s : schema()) groups.insert(s.group);
+  for (const char* whole : {"fill-in-the-middle", "tokenizer", "run"}) {
+    EXPECT_THAT(keys_of(Use::kInspect, {whole}, false), testing::IsEmpty());
+    groups.erase(whole);
+  }
+  EXPECT_EQ(keys_of(Use::kInspect, {"data"}, false),
+            (Keys{"num_workers", "eod_mask_loss", "allow_ambiguous_pad_tokens"}));
+  groups.erase("data");
+  EXPECT_EQ(keys_of(Use::kInspect, groups, true),
+            (Keys{"bert_binary_head", "seed", "global_batch_size", "seq_length", "decoder_seq_length",
+                  "train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train", "load",
+                  "pretrained_checkpoint", "ckpt_step", "finetune", "exit_on_missing_checkpoint"}));
 }
 
 TEST(Use, FlagsThatAreRefusedOrAlwaysSoAreNotItsMatter) {

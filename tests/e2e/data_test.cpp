@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 
@@ -165,34 +166,68 @@ TEST(DataVerbs, AnAuditSaysWhatItLacks) {
   EXPECT_THAT(range.text, HasSubstr("--samples: must be a number or A..B; got '4..'"));
 }
 
-TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
-  for (const auto& [flag, needed] : std::vector<std::pair<std::string, std::string>>{
-           {"--samples=5", "--seq-length"},
-           {"--from=5", "--seq-length"},
-           {"--sft", "--seq-length"},
-           {"--chat-template=x", "--sft"},
-           {"--family=bert", "--seq-length"},
-           {"--fim-rate=0.2", "--fim-data"},
-           {"--tokenizer-model=x", "--tokenizer-type"},
-           {"--vocab-size=5", "--tokenizer-type or --check-tokens"}}) {
-    const Result result = run(colonnade({"data", "inspect", kVectors + "/indexed/gpt_uint16", flag}));
-    EXPECT_EQ(result.code, 2) << flag;
-    EXPECT_THAT(result.text, HasSubstr("is read with " + needed + "; got none")) << flag;
-  }
-  for (const auto& [flags, rule] : std::vector<std::pair<Words, std::string>>{
-           {{"--mask-prob=0.2"}, "--mask-prob: is read with --family bert or t5; got --family gpt"},
-           {{"--vocab-extra-ids=5", "--family=bert"},
-            "--vocab-extra-ids: is read with --family t5; got --family bert"},
-           {{"--bert-no-binary-head"}, "--bert-no-binary-head: is read with --family bert; got --family gpt"},
-           {{"--sft", "--family=t5"}, "--sft: is read with --family gpt; got --family t5"},
-           {{"--family=llama"}, "--family: must be gpt, bert or t5; got 'llama'"},
-           {{"--family=bert", "--mask-prob=2"}, "--mask-prob: must be a number, 0 to 1; got '2'"},
-           {{"--fim-data"}, "--fim-data: needs the text of data files; got no tokenizer"}}) {
+/// Expects each inspection of one data set with `shared` and these flags to end with exit code 2 and a text.
+void expect_refused(const Words& shared, const std::vector<std::pair<Words, std::string>>& cases) {
+  const std::string set = kVectors + "/indexed/gpt_uint16";
+  for (const auto& [flags, rule] : cases) {
+    const bool named = std::ranges::count(flags, "--mock-data") > 0;
     const Result result =
-        run(colonnade(Words{"data", "inspect", kVectors + "/indexed/gpt_uint16", "--seq-length=32"} + flags));
-    EXPECT_EQ(result.code, 2) << rule;
+        run(colonnade(Words{"data", "inspect"} + (named ? Words{} : Words{set}) + shared + flags));
+    EXPECT_EQ(result.code, 2) << rule << result.text;
     EXPECT_THAT(result.text, HasSubstr(rule));
   }
+}
+
+TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
+  expect_refused(
+      {},
+      {{{"--samples=5"}, "--samples: is read with --seq-length; got none"},
+       {{"--from=5"}, "--from: is read with --seq-length; got none"},
+       {{"--split-name=valid"}, "--split-name: is read with --seq-length; got none"},
+       {{"--split=1"}, "--split: is read with --seq-length; got none"},
+       {{"--family=bert"}, "--model: is read with --seq-length; got none"},
+       {{"--train-iters=5"}, "--train-iters: is read with --seq-length; got none"},
+       {{"--chat-template=x"}, "--chat-template: does nothing without --sft"},
+       {{"--fim-rate=0.2"}, "--fim-rate: does nothing without --fim-data"},
+       {{"--tokenizer-model=x"}, "--tokenizer-model: does nothing without a --tokenizer-type"},
+       {{"--vocab-size=5"}, "--vocab-size: is read with --tokenizer-type or --check-tokens; got none"},
+       {{"--lr=0.1"}, "--lr: does nothing in `data inspect`; got 0.1; leave it out, or give it in a YAML"},
+       {{"--mock-data", "--vocab-size=99"}, "--mock-data: is read with --seq-length; got none"}});
+  expect_refused(
+      {"--seq-length=32"},
+      {{{"--mask-prob=0.2"}, "--mask-prob: does nothing without --model t5 or bert"},
+       {{"--vocab-extra-ids=5", "--family=bert"}, "--vocab-extra-ids: does nothing without --model t5"},
+       {{"--bert-no-binary-head"}, "--bert-no-binary-head: belongs to bert"},
+       {{"--sft", "--family=t5"}, "--sft: is of gpt; got t5"},
+       {{"--family=llama"}, "--family: must be one of gpt, t5, bert; got \"llama\""},
+       {{"--family=bert", "--mask-prob=2"}, "--mask-prob: must lie between 0 and 1; got \"2\""},
+       {{"--fim-data"},
+        "--tokenizer-type: with --fim-data it must read texts, which are cut at characters; got none"},
+       {{"--fim-data", "--sft"}, "--fim-data: cuts the texts of a gpt's data files; got --sft"},
+       {{"--sft", "--reset-position-ids"},
+        "--reset-attention-mask: with --sft packs conversations only beside"},
+       {{"--reset-position-ids"}, "--reset-position-ids: is read with --sft; got none"},
+       {{"--split=a"}, "--split: must be one to three numbers >= 0"},
+       {{"--num-workers=3"}, "--num-workers: does nothing in `data inspect`; got 3"},
+       {{"--data-path", "x"}, "--data-path: must not meet data paths in front"},
+       {{"--mock-data"}, "--vocab-size: the size of the vocabulary must be known"},
+       {{"--mock-data", "--vocab-size=99", "--check-tokens"},
+        "--check-tokens: reads data files; got --mock-data"},
+       {{"--valid-data-path", "x"}, "data: exactly one of --data-path"},
+       {{"--dataloader-type=cyclic"},
+        "--global-batch-size: must be given, as an epoch of --dataloader-type cyclic"},
+       {{"--train-iters=3"}, "--global-batch-size: must be given, as that many samples are read in a step"},
+       {{"--split-name=all"}, "--split-name: must be train, valid or test; got 'all'"},
+       {{"--samples=0"}, "--samples: must be at least 1; got 0"},
+       {{"--show=-1"}, "--show: must be at least 0; got -1"},
+       {{"--eval-iters=3"}, "--eval-iters: is read with --split-name valid or test; got none"},
+       {{"--samples=5", "--train-iters=3"}, "--train-iters: must not meet --samples"},
+       {{"--samples=5", "--global-batch-size=3"}, "--global-batch-size: must not meet --samples"},
+       {{"--split-name=valid", "--global-batch-size=2", "--eval-iters=0"},
+        "--samples: must be given where the run"}});
+  const Result nothing = run(colonnade({"data", "inspect"}));
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.text, HasSubstr("data: must be named; got none"));
 }
 
 TEST(DataVerbs, TrainingATokenizerRefusesFlagsOfTheOtherKind) {

@@ -1,6 +1,8 @@
-// Runs find their data by files of paths, keep what these said, and know a pad that is no pad.
+// Runs find their data by files of paths, keep what these said, and know a pad that is no pad; an inspection
+// finds what a run reads by the run's own settings.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -137,6 +139,243 @@ TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
   const Result mock = run(colonnade(small(folder, "mock", {"--mock-data", "--vocab-size=64", "--fim-data"})));
   EXPECT_EQ(mock.code, 2);
   EXPECT_NE(mock.text.find("--fim-data"), std::string::npos) << mock.text;
+}
+
+using nlohmann::json;
+
+json read_json(const std::filesystem::path& path) { return json::parse(read_text(path)); }
+
+/// What `data inspect WORDS` says; null, and a failure, where it ends otherwise.
+json inspected(const TempFolder& folder, const Words& words) {
+  const std::filesystem::path file = folder / "i.json";
+  const Result result = run(colonnade(Words{"data", "inspect"} + words + Words{"--json", file.string()}));
+  EXPECT_EQ(result.code, 0) << result.text;
+  return result.code == 0 ? read_json(file) : json();
+}
+
+/// Samples `first` to `first + count - 1` of the run as its audit tells them, without what is of the session.
+json audited_samples(const TempFolder& folder, const std::string& name, int first, int count) {
+  const Result result = run(colonnade({"data", "audit", (folder / name).string(), "--samples",
+                                       std::to_string(first) + ".." + std::to_string(first + count - 1),
+                                       "--json", (folder / "a.json").string()}));
+  EXPECT_EQ(result.code, 0) << result.text;
+  if (result.code != 0) return {};
+  json shown = read_json(folder / "a.json").at("shown");
+  EXPECT_EQ(shown.size(), static_cast<std::size_t>(count));
+  for (json& sample : shown)
+    for (const char* of_runs : {"session", "step", "skipped"}) sample.erase(of_runs);
+  return shown;
+}
+
+/// The samples of an inspection, which numbers data sets, with their names.
+json named_samples(const json& inspection) {
+  if (inspection.is_null()) return {};
+  json samples = inspection.at("samples");
+  for (json& sample : samples)
+    sample["data_set"] = inspection.at("data_sets").at(sample.at("data_set").get<std::size_t>()).at("prefix");
+  return samples;
+}
+
+const Words kAll{"--show-tokens=64", "--show"};
+
+Words config_of(const TempFolder& folder, const std::string& name) {
+  return {"--config", (folder / name / "config.yaml").string()};
+}
+
+const std::string kOne = kVectors + "/indexed/gpt_uint16", kTwo = kVectors + "/indexed/gpt2_uint16";
+const Words kNumbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1025"};
+
+/// Expects of each data set the samples, epochs and repeats that the audit, which was the last, has counted.
+void expect_counts_of_audit(const TempFolder& folder, const json& inspection) {
+  const json counted = read_json(folder / "a.json").at("data_sets");
+  ASSERT_EQ(inspection.at("data_sets").size(), counted.size());
+  for (std::size_t i = 0; i < counted.size(); ++i) {
+    const json& set = inspection["data_sets"][i];
+    EXPECT_EQ(set["prefix"], counted[i]["name"]);
+    EXPECT_EQ(set["sequences_read"], counted[i]["read"]);
+    for (const char* key : {"samples", "epochs", "read_again", "first_again"})
+      EXPECT_EQ(set[key], counted[i][key]) << key;
+  }
+}
+
+/// A run of 6 steps of 4 samples with settings that decide samples: those of its config.yaml, and the same
+/// ones typed, show the samples that the run has read, and how many it asks for.
+void expect_inspection_of_a_run(const TempFolder& folder, const std::string& name, const Words& deciding) {
+  const Words words = small(folder, name, deciding + Words{"--global-batch-size=4", "--save-interval=6"});
+  const Words length =
+      std::ranges::count(deciding, "--train-samples=24") > 0 ? Words{} : Words{"--train-iters=6"};
+  Words trained = words + length;
+  std::erase(trained, "--train-iters=2");
+  const Result result = run(colonnade(trained));
+  ASSERT_EQ(result.code, 0) << name << result.text;
+  const json read = audited_samples(folder, name, 0, 24);
+  const json by_file = inspected(folder, config_of(folder, name) + kAll + Words{"24"});
+  EXPECT_EQ(named_samples(by_file), read) << name;
+  expect_counts_of_audit(folder, by_file);
+  EXPECT_EQ(by_file["asked"], 24) << name;
+  EXPECT_EQ(by_file["split"], "train");
+  EXPECT_EQ(named_samples(inspected(folder, config_of(folder, name) + kAll + Words{"3", "--from=17"})),
+            audited_samples(folder, name, 17, 3))
+      << name;
+  const Words cache{"--data-cache-path", (folder / "cache").string()};
+  const Words asked = length.empty() ? Words{} : length + Words{"--global-batch-size=4"};
+  EXPECT_EQ(named_samples(
+                inspected(folder, deciding + Words{"--seq-length=32"} + cache + asked + kAll + Words{"24"})),
+            read)
+      << name;
+}
+
+TEST(DataWays, AnInspectionReadsTheSettingsOfARun) {
+  const TempFolder folder;
+  write(folder / "words", "0.3 " + kOne + " 0.7 " + kTwo + "\n");
+  write(folder / "splits.json", R"({"train": [0.6, ")" + kOne + R"(", 0.4, ")" + kTwo + R"("], "valid": ")" +
+                                    kTwo + R"(", "test": null})");
+  const std::vector<std::pair<std::string, Words>> ways{
+      {"one", {"--data-path", kOne, "--split=9,1,0", "--seed=7"}},
+      {"blend", {"--data-path", "0.3", kOne, "0.7", kTwo, "--split=3,1,1"}},
+      {"whole", {"--data-path", kOne, kTwo}},
+      {"per_split", {"--train-data-path", kTwo, "--valid-data-path", kOne}},
+      {"args", {"--data-args-path", (folder / "words").string(), "--split=9,1,0"}},
+      {"split_args", {"--per-split-data-args-path", (folder / "splits.json").string()}},
+      {"cyclic", {"--data-path", kOne, "--dataloader-type=cyclic", "--split=1", "--seed=7"}},
+      {"cyclic_blend", {"--data-path", "0.5", kOne, "0.5", kTwo, "--dataloader-type=cyclic"}},
+      {"by_samples",
+       {"--data-path", "0.5", kOne, "0.5", kTwo, "--train-samples=24", "--mid-level-dataset-surplus=0.1"}},
+      {"mock", {"--mock-data", "--seed=3"}}};
+  for (const auto& [name, words] : ways) expect_inspection_of_a_run(folder, name, words + kNumbers);
+  EXPECT_NE(audited_samples(folder, "cyclic", 0, 24),
+            named_samples(inspected(
+                folder, config_of(folder, "cyclic") + kAll + Words{"24", "--dataloader-type=single"})))
+      << "cyclic has an order of its own";
+  // Other data in front, with the run's other settings.
+  const json other = inspected(folder, Words{kTwo} + config_of(folder, "one") + kAll + Words{"24"});
+  EXPECT_EQ(other["data_sets"].size(), 1U);
+  EXPECT_EQ(other["data_sets"][0]["prefix"], kTwo);
+  const json made_up = inspected(folder, config_of(folder, "mock") + kAll + Words{"1"});
+  EXPECT_EQ(made_up["data_sets"][0]["prefix"], "mock data");
+  const json first = made_up["samples"][0]["pieces"][0];
+  const std::int64_t from = first["offset"].get<std::int64_t>() + 1;  // sequences count from 1
+  EXPECT_EQ(first["tokens"][0], from % 1025);
+}
+
+/// A run of t5, bert or chats of 12 samples.
+TEST(DataWays, AnInspectionReadsTheSettingsOfOtherFamilies) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "tok");
+  std::filesystem::copy_file(kVectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
+  std::filesystem::copy_file(kVectors + "/chat/templates/chatml.jinja", folder / "tok/chat_template.jinja");
+  std::string chats;
+  for (int i = 0; i < 5; ++i)
+    chats += json{{"messages",
+                   {{{"role", "user"}, {"content", std::to_string(i)}},
+                    {{"role", "assistant"}, {"content", "It is " + std::to_string(i)}}}}}
+                 .dump() +
+             "\n";
+  write(folder / "chats.jsonl", chats);
+  const std::string sentences = kVectors + "/indexed/bert_uint16";
+  struct Case {
+    std::string family, key;
+    Words words;
+  };
+  for (const auto& [family, key, words] :
+       {Case{"bert",
+             "hidden",
+             {"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+              kVectors + "/tokenizers/bert_wordpiece.json", "--mask-prob=0.2", "--data-path", sentences,
+              "--split=9,1,0"}},
+        Case{"t5",
+             "gaps",
+             {"--tokenizer-type=NullTokenizer", "--vocab-size=2100", "--vocab-extra-ids=100",
+              "--short-seq-prob=0.3", "--decoder-seq-length=64", "--encoder-num-layers=1", "--data-path",
+              kTwo, "--dataloader-type=cyclic"}},
+        Case{"gpt", "written", fill_in_the_middle() + Words{"--data-path", kTwo, "--split=9,1,0"}},
+        Case{"gpt",
+             "pieces",
+             {"--sft", "--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+              (folder / "tok").string(), "--data-path", (folder / "chats.jsonl").string(), "--split=1",
+              "--reset-position-ids", "--reset-attention-mask"}}}) {
+    const std::string name = family + key;
+    Words trained = small(folder, name, words + Words{"--seq-length=96", "--max-position-embeddings=96"});
+    trained[1] = family;
+    const Result result = run(colonnade(trained));
+    ASSERT_EQ(result.code, 0) << name << result.text;
+    const json shown = named_samples(inspected(folder, config_of(folder, name) + kAll + Words{"4"}));
+    EXPECT_EQ(shown, audited_samples(folder, name, 0, 4)) << name;
+    ASSERT_EQ(shown.size(), 4U);
+    EXPECT_TRUE(shown[3].contains(key)) << name;
+  }
+}
+
+/// The validation of one run reads what the training of another one does that asks the same data for as many
+/// samples: of Megatron's rule, (steps / interval + 1) * eval iterations * batch.
+TEST(DataWays, AnInspectionShowsWhatValidationAndTestRead) {
+  const TempFolder folder;
+  const Words settings{"--train-data-path", kOne, "--valid-data-path", kTwo,
+                       "--test-data-path",  kOne, "--eval-iters=2",    "--eval-interval=3"};
+  ASSERT_EQ(run(colonnade(small(folder, "run", settings + kNumbers + Words{"--train-iters=7"}))).code, 0);
+  const auto trained_on = [&](const std::string& name, const std::string& prefix, int samples) {
+    const Words words =
+        small(folder, name,
+              kNumbers + Words{"--train-data-path", prefix, "--train-iters", std::to_string(samples / 2)});
+    EXPECT_EQ(run(colonnade(words)).code, 0);
+    return audited_samples(folder, name, 0, samples);
+  };
+  const json valid = inspected(folder, config_of(folder, "run") + kAll + Words{"12", "--split-name=valid"});
+  EXPECT_EQ(valid["asked"], (7 / 3 + 1) * 2 * 2);
+  EXPECT_EQ(valid["data_sets"].size(), 1U);
+  EXPECT_EQ(named_samples(valid), trained_on("as_valid", kTwo, 12));
+  const json test = inspected(folder, config_of(folder, "run") + kAll + Words{"4", "--split-name=test"});
+  EXPECT_EQ(test["asked"], 2 * 2);
+  EXPECT_EQ(named_samples(test), trained_on("as_test", kOne, 4));
+  const Words shares{kOne, "--seq-length=32", "--samples=4", "--data-cache-path",
+                     (folder / "cache").string()};
+  const json last = inspected(folder, shares + Words{"--split=1,1,1", "--split-name=test", "--show=4"});
+  const auto sequences = last["data_sets"][0]["sequences"].get<std::int64_t>();
+  for (const json& sample : last["samples"])
+    EXPECT_GE(sample["pieces"][0]["sequence"], sequences * 2 / 3 - 1) << "the last third";
+  const Result none =
+      run(colonnade(Words{"data", "inspect"} + shares + Words{"--split=1", "--split-name=valid"}));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_NE(none.text.find("the valid split must hold samples; got none"), std::string::npos) << none.text;
+}
+
+/// A recipe says less than config.yaml: a checkpoint it begins with says the rest, and what nothing says is
+/// told.
+TEST(DataWays, AnInspectionOfARecipeIsThatOfTheRunItWouldStart) {
+  const TempFolder folder;
+  const Words bert{"--tokenizer-type=NullTokenizer",  "--vocab-size=2100", "--data-path",
+                   kVectors + "/indexed/bert_uint16", "--seq-length=96",   "--max-position-embeddings=96"};
+  Words words = small(folder, "bert", bert);
+  words[1] = "bert";
+  ASSERT_EQ(run(colonnade(words)).code, 0);
+  const std::string recipe = (folder / "recipe.yaml").string();
+  const std::string begins = "pretrained_checkpoint: " + (folder / "bert").string() + "\n";
+  const std::string rest =
+      "data_path: " + kVectors +
+      "/indexed/bert_uint16\nseq_length: 96\ntrain_iters: 2\nlr: 1e-3\nmicro_batch_size: 2\n"
+      "tokenizer_type: NullTokenizer\ntensor_model_parallel_size: 2\n" +
+      "data_cache_path: " + (folder / "cache").string() + "\n";
+  write(recipe, begins + rest + "global_batch_size: 2\n");
+  EXPECT_EQ(named_samples(inspected(folder, {"--config", recipe, "--show=4", "--show-tokens=64"})),
+            audited_samples(folder, "bert", 0, 4));
+  // A whole run needs no checkpoint to tell its samples.
+  const Words goes_on{"pretrain",
+                      "--config",
+                      (folder / "bert/config.yaml").string(),
+                      "--load",
+                      (folder / "bert").string(),
+                      "--train-iters=3",
+                      "--override-opt-param-scheduler"};
+  const Result went_on = run(colonnade(goes_on));
+  ASSERT_EQ(went_on.code, 0) << went_on.text;
+  std::filesystem::remove_all(folder / "bert/checkpoints");
+  EXPECT_EQ(inspected(folder, config_of(folder, "bert"))["asked"], 6);
+
+  write(recipe, rest + "model: bert\nvocab_size: 2100\n");
+  const Result unsaid = run(colonnade({"data", "inspect", "--config", recipe}));
+  EXPECT_EQ(unsaid.code, 2);
+  EXPECT_NE(unsaid.text.find("--global-batch-size: must be given"), std::string::npos) << unsaid.text;
+  EXPECT_EQ(inspected(folder, {"--config", recipe, "--samples=5"})["asked"], 5);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ using test::words;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -206,6 +207,49 @@ TEST(Rules, SettingsOfDataThatDoNothingAreToldOfAModelToo) {
   config::derive(tokens);
   EXPECT_EQ(first_broken(tokens, Purpose::kModel), std::nullopt)
       << "evaluate --tokens brings its own lengths";
+}
+
+TEST(Rules, OfDataAreToldThoseAboutWhatDecidesSamples) {
+  std::vector<std::string> told;
+  for (const RuleExample& example : rule_examples()) {
+    config::Run run = example.broken();
+    config::derive(run);
+    if (first_broken(run, Purpose::kData) == example.id) told.push_back(example.id);
+  }
+  EXPECT_THAT(told, ElementsAreArray({"seq-length",
+                                      "batch",
+                                      "encoder-family",
+                                      "decoder-family",
+                                      "bert-heads",
+                                      "context-sequence",
+                                      "hybrid-documents",
+                                      "train-length-zero",
+                                      "train-length-one-step",
+                                      "train-length-once",
+                                      "train-data",
+                                      "data-paths",
+                                      "split",
+                                      "vocabulary",
+                                      "tokenizer-file",
+                                      "fim-data",
+                                      "hidden-tokens",
+                                      "fim-tokenizer",
+                                      "fim-rates",
+                                      "sft-data",
+                                      "sft-model",
+                                      "sft-tokenizer",
+                                      "sft-documents",
+                                      "sft-format",
+                                      "load-given",
+                                      "idle-masks",
+                                      "idle-fim",
+                                      "idle-fim-tokens",
+                                      "idle-fragments",
+                                      "idle-sentinels",
+                                      "idle-tokenizer-model",
+                                      "idle-sft"}));
+  EXPECT_EQ(report(check(config::parse({"--data-path", "books", "--seq-length", "8"}), Purpose::kData)), "")
+      << "what a run needs besides may be missing";
 }
 
 /// What `colonnade plan` says of a command line, and what it says is missing.

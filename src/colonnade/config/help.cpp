@@ -93,6 +93,7 @@ Words readers(const Setting& s) {
   Words verbs{"pretrain"};
   if (reads(Use::kEvaluateData, s)) verbs.emplace_back("evaluate");
   if (reads(Use::kGenerate, s)) verbs.emplace_back("generate");
+  if (reads(Use::kInspect, s)) verbs.emplace_back("data inspect");
   return verbs;
 }
 

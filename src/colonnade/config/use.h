@@ -11,6 +11,7 @@ enum class Use : unsigned char {
   kEvaluateData,    ///< `evaluate` over the data of a run
   kEvaluateTokens,  ///< `evaluate --tokens`; reads a part of what kEvaluateData reads
   kGenerate,        ///< `generate`
+  kInspect,         ///< `data inspect`: what decides the samples of a run, and how many it asks for
 };
 
 /// Whether the setting changes what a command of this use does, or is checked by it. The table of groups is

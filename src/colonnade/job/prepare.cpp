@@ -13,6 +13,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/use.h"
 #include "colonnade/data/bert_batches.h"
 #include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/data_args.h"
@@ -103,7 +104,7 @@ void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<s
 /// text needs its tokenizer.
 void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
                std::vector<std::string>& faults) {
-  if (purpose == plan::Purpose::kTrain) {
+  if (purpose != plan::Purpose::kModel) {
     if (!run.checkpoint.finetune) keep_settings(run, source.state(), source.folder().string(), faults);
     return;
   }
@@ -285,16 +286,31 @@ void read_data_args(config::Run& run, std::vector<std::string>& faults) {
 
 }  // namespace
 
+namespace {
+
+/// Whether all that decides samples was given, as config.yaml of a run folder does: a checkpoint, which may
+/// be gone by now, has nothing to add.
+bool says_all_of_samples(const config::Run& run) {
+  return std::ranges::all_of(config::schema(), [&](const config::Setting& s) {
+    const bool decides = s.cls == config::Class::kImplemented && s.get != nullptr && !s.nullable &&
+                         config::reads(config::Use::kInspect, s);
+    return !decides || run.given.contains(s.key);
+  });
+}
+
+}  // namespace
+
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   read_data_args(run, faults);
-  if (!c.pretrained_checkpoint.empty()) {
+  const bool asks = purpose != plan::Purpose::kData || !says_all_of_samples(run);
+  if (asks && !c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
     const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
     fill_from(run, source, faults);
     if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
   }
-  const auto loaded = take_loaded(run, purpose, faults);
+  const auto loaded = asks ? take_loaded(run, purpose, faults) : std::nullopt;
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
   judge_tokenizer(run, faults);
   config::derive(run);

@@ -1,10 +1,12 @@
 // Runs the table of rules and words what it finds.
 #include "colonnade/plan/rules.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/config/use.h"
 #include "colonnade/plan/rules/table.h"
 
 namespace colonnade::plan {
@@ -41,6 +43,19 @@ std::string worded(const config::Run& run, const Finding& f) {
   }
   if (f.rule.empty()) return fmt::format("{}; {}", f.thing, way_out);
   return fmt::format("{}: {}; got {}; {}", f.thing, f.rule, f.got, way_out);
+}
+
+/// Whether the finding is about what decides the samples of a run alone.
+bool about_samples(const Finding& found) {
+  return std::ranges::all_of(found.edits, [](const Edit& edit) {
+    return edit.key != "world_size" && config::reads(config::Use::kInspect, config::setting(edit.key));
+  });
+}
+
+/// Whether the finding is no matter of `purpose`.
+bool left_out(const Rule& rule, const Finding& found, Purpose purpose) {
+  if (purpose == Purpose::kData) return found.missing || !about_samples(found);
+  return purpose == Purpose::kPlan && rule.training && found.missing;
 }
 
 /// Whether the words of a setting that the finding is about could not be read: that fault is told already.
@@ -93,8 +108,7 @@ std::vector<Problem> check(const config::Run& run, Purpose purpose) {
   for (const Rule& rule : all_rules()) {
     if (rule.training && purpose == Purpose::kModel) continue;
     const auto found = rule.broken(run);
-    if (!found || told_already(run, rule, *found)) continue;
-    if (purpose == Purpose::kPlan && rule.training && found->missing) continue;
+    if (!found || told_already(run, rule, *found) || left_out(rule, *found, purpose)) continue;
     problems.push_back({rule.id, worded(run, *found), found->edits});
   }
   return problems;
@@ -105,8 +119,7 @@ std::optional<std::string> first_broken(const config::Run& run, Purpose purpose)
   for (const Rule& rule : kRules) {
     if (rule.training && purpose == Purpose::kModel) continue;
     const auto found = rule.broken(run);
-    if (!found || told_already(run, rule, *found)) continue;
-    if (purpose != Purpose::kPlan || !rule.training || !found->missing) return rule.id;
+    if (found && !told_already(run, rule, *found) && !left_out(rule, *found, purpose)) return rule.id;
   }
   return std::nullopt;
 }

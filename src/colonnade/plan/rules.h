@@ -28,6 +28,8 @@ enum class Purpose {
   kTrain,  ///< all rules
   kModel,  ///< only those about model and layout: evaluate, generate, convert
   kPlan,   ///< all rules, but settings that only training needs may be missing (missing_for_training)
+  kData,   ///< only those about what decides samples (config::Use::kInspect), which may be missing: data
+           ///< inspect
 };
 
 /// All broken rules of a derived run (config::derive), in the order of the table; empty when the

@@ -52,6 +52,7 @@ void run_itself(Table& t) {
   t.special("--model", "family of models; also the word after `pretrain`")
       .how(Kind::kText, &set_family, &get_family)
       .choices({"gpt", "t5", "bert"})
+      .alias("--family")
       .own();
 }
 

@@ -1,4 +1,4 @@
-// The table of uses: what the commands that only compute read of each group of settings.
+// The table of uses: what the commands that do not train read of each group of settings.
 #include "colonnade/config/use.h"
 
 #include <map>
@@ -12,11 +12,15 @@ namespace {
 /// Some of the uses besides kTrain, which reads everything.
 struct Readers {
   bool data = false, tokens = false, generate = false;
+  bool samples = false;  ///< kInspect
 };
 
 constexpr Readers kNone{};
-constexpr Readers kAll{.data = true, .tokens = true, .generate = true};
+constexpr Readers kAll{.data = true, .tokens = true, .generate = true, .samples = true};
+constexpr Readers kCompute{.data = true, .tokens = true, .generate = true};
 constexpr Readers kEvaluate{.data = true, .tokens = true};
+constexpr Readers kSamples{.data = true, .samples = true};
+constexpr Readers kInspected{.samples = true};
 constexpr Readers kData{.data = true};
 
 /// Who reads a group; some of its keys have readers of their own.
@@ -29,56 +33,67 @@ struct Group {
 const std::map<std::string_view, Group>& groups() {
   static const std::map<std::string_view, Group> kGroups = {
       {"run", {kAll}},
-      {"network size", {kAll}},
-      {"positions", {kAll}},
-      {"layers", {kAll, {{"hidden_dropout", kNone}, {"attention_dropout", kNone}}}},
+      {"network size", {kCompute}},
+      {"positions", {kCompute}},
+      {"layers",
+       {kCompute, {{"hidden_dropout", kNone}, {"attention_dropout", kNone}, {"bert_binary_head", kAll}}}},
       {"mixture of experts",
-       {kAll,
+       {kCompute,
         {{"moe_router_load_balancing_type", kNone},
          {"moe_aux_loss_coeff", kNone},
          {"moe_z_loss_coeff", kNone},
          {"moe_input_jitter_eps", kNone},
          {"moe_router_bias_update_rate", kNone}}}},
-      {"multi-latent attention", {kAll}},
-      {"multi-token prediction", {kAll, {{"mtp_loss_scaling_factor", kNone}}}},
+      {"multi-latent attention", {kCompute}},
+      {"multi-token prediction", {kCompute, {{"mtp_loss_scaling_factor", kNone}}}},
       {"initial values and precision",
        {kNone,
-        {{"seed", {.data = true, .generate = true}},
-         {"params_dtype", kAll},
-         {"bf16", kAll},
-         {"fp16", kAll}}}},
+        {{"seed", {.data = true, .generate = true, .samples = true}},
+         {"params_dtype", kCompute},
+         {"bf16", kCompute},
+         {"fp16", kCompute}}}},
       {"parallel sizes",
-       {kAll,
+       {kCompute,
         {{"sequence_parallel", kNone},
          {"cp_comm_type", kNone},
          {"hierarchical_context_parallel_sizes", kNone},
          {"hybrid_context_parallel", kNone},
          {"max_seqlen_per_dp_cp_rank", kNone}}}},
       {"pipeline",
-       {kAll,
+       {kCompute,
         {{"pipeline_schedule", kNone},
          {"delay_wgrad_compute", kNone},
          {"microbatch_group_size_per_virtual_pipeline_stage", kNone}}}},
       {"recomputation", {kNone}},
-      {"data parallelism", {kNone, {{"distributed_backend", kAll}, {"distributed_timeout_minutes", kAll}}}},
+      {"data parallelism",
+       {kNone, {{"distributed_backend", kCompute}, {"distributed_timeout_minutes", kCompute}}}},
       {"training",
        {kNone,
-        {{"device", kAll},
+        {{"device", kCompute},
          {"micro_batch_size", kEvaluate},
-         {"global_batch_size", kData},
-         {"seq_length", kData},
-         {"decoder_seq_length", kData}}}},
-      {"validation", {kNone, {{"eval_iters", kData}}}},
+         {"global_batch_size", kSamples},
+         {"seq_length", kSamples},
+         {"decoder_seq_length", kSamples},
+         {"train_iters", kInspected},
+         {"train_samples", kInspected}}}},
+      {"validation",
+       {kNone, {{"eval_iters", kSamples}, {"eval_interval", kInspected}, {"skip_train", kInspected}}}},
       {"optimizer", {kNone}},
       {"learning rate and weight decay", {kNone}},
-      {"data", {kData, {{"dataloader_type", kNone}, {"num_workers", kNone}}}},
-      {"fill-in-the-middle", {kData}},
-      {"tokenizer", {kAll, {{"chat_template", kData}}}},
+      {"data",
+       {kSamples,
+        {{"dataloader_type", kInspected},
+         {"num_workers", kNone},
+         {"eod_mask_loss", kData},
+         {"allow_ambiguous_pad_tokens", kData}}}},
+      {"fill-in-the-middle", {kSamples}},
+      {"tokenizer", {kAll, {{"chat_template", kSamples}}}},
       {"checkpoints",
        {kNone,
         {{"load", kAll},
          {"pretrained_checkpoint", kAll},
          {"ckpt_step", kAll},
+         {"finetune", kInspected},
          {"exit_on_missing_checkpoint", kAll}}}},
       {"logging", {kNone}},
   };
@@ -102,6 +117,8 @@ bool reads(Use use, const Setting& setting) {
       return readers.tokens;
     case Use::kGenerate:
       return readers.generate;
+    case Use::kInspect:
+      return readers.samples;
     case Use::kTrain:
       break;
   }

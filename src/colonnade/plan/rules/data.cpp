@@ -85,7 +85,8 @@ Broken vocabulary(const Run& r) {
                  "the size of the vocabulary must be known",
                  "neither --vocab-size nor a tokenizer with a file",
                  {{"vocab_size", "50257"}},
-                 "write --vocab-size N (ids 0 to N-1), or --tokenizer-type and --tokenizer-model"};
+                 "write --vocab-size N (ids 0 to N-1), or --tokenizer-type and --tokenizer-model",
+                 !r.data.mock_data};
 }
 
 Broken tokenizer_file(const Run& r) {
