@@ -172,6 +172,27 @@ TEST(ChatTemplate, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
             (std::vector<std::string>{"4<|im_end|>\n", "<think>\n\n</think>\n\nYes<|im_end|>\n"}));
 }
 
+TEST(ChatTemplate, AnswersBeginAsTheyAreAskedForEvenWhereTheyBeginAsThePrompt) {
+  const ChatTemplate thinker("thinker", R"({%- set now = namespace(tool=false) -%}
+{%- for m in messages -%}
+  {%- if m.role == 'user' -%}{%- set now.tool = false -%}{{ '<|User|>' ~ m.content }}
+  {%- elif m.role == 'tool' -%}{%- set now.tool = true -%}{{ '<|out|>' ~ m.content }}
+  {%- elif now.tool -%}{{ '<|out ends|>' ~ m.content ~ '<|end|>' }}
+  {%- else -%}{{ '<|Assistant|>' ~ m.content ~ '<|end|>' }}
+  {%- endif -%}
+{%- endfor -%}
+{%- if now.tool -%}{{ '<|out ends|>' }}
+{%- elif add_generation_prompt -%}{{ '<|Assistant|><think>' }}
+{%- endif -%})",
+                             {});
+  const Conversation chat = read_conversation(R"({"messages": [
+    {"role": "user", "content": "u"}, {"role": "assistant", "content": "<b>A1"},
+    {"role": "tool", "content": "T"}, {"role": "assistant", "content": "<A2"},
+    {"role": "user", "content": "u"}, {"role": "assistant", "content": "<think>A3"}]})");
+  EXPECT_EQ(answers_of(thinker.chat(chat)),
+            (std::vector<std::string>{"<b>A1<|end|>", "<A2<|end|>", "A3<|end|>"}));
+}
+
 TEST(ChatTemplate, ConversationsWithoutAnswersAreRefused) {
   const auto fault = [](const ChatTemplate& t, const std::string& line) {
     return message_of<DataError>([&] { (void)t.chat(read_conversation(line)); });

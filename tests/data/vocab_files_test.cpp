@@ -197,9 +197,8 @@ TEST_F(FolderTest, ConfigurationsAreReadAsTheyArePublished) {
   EXPECT_EQ(tokenizer->eod(), 1281);
   EXPECT_EQ(chat::read_template({.model = folder_ / "", .given = ""}).source(), "{{ messages[0].content }}");
   write(folder_ / "tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656)");
-  EXPECT_THAT(message_of<DataError>([&] {
-                (void)make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / ""});
-              }),
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { (void)make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / ""}); }),
               HasSubstr("must be JSON"));
 }
 

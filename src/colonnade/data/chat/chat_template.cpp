@@ -110,6 +110,28 @@ std::size_t header_size(std::string_view asking, std::size_t parts, std::string_
   return best;
 }
 
+/// The conversation with its first `count` messages alone.
+Conversation first_messages(const Conversation& conversation, std::size_t count) {
+  const Budget budget("the conversation");
+  const std::vector<Value>& all = conversation.messages.list()->items;
+  const auto end = static_cast<std::ptrdiff_t>(count);
+  return {Value::list({all.begin(), all.begin() + end}, budget),
+          {conversation.roles.begin(), conversation.roles.begin() + end},
+          conversation.others};
+}
+
+/// The conversation with other words in message `at`; nothing where its content is not a string.
+std::optional<Conversation> with_other_words(const Conversation& conversation, std::size_t at) {
+  const Budget budget("the conversation");
+  std::vector<Value> all = conversation.messages.list()->items;
+  Items items = all[at].mapping()->items;
+  const auto content = std::ranges::find(items, "content", &Items::value_type::first);
+  if (content == items.end() || content->second.text() == nullptr) return std::nullopt;
+  content->second = Value::text("\xEE\x80\x80");  // U+E000, which no text begins with
+  all[at] = Value::mapping(std::move(items), budget);
+  return Conversation{Value::list(std::move(all), budget), conversation.roles, conversation.others};
+}
+
 void read_messages(const Element& messages, const Budget& budget, Conversation& conversation) {
   simdjson::dom::array list;
   if (messages.get(list) != simdjson::SUCCESS)
@@ -183,6 +205,37 @@ Rendering ChatTemplate::render(const Conversation& conversation, bool add_genera
   return chat::render(body_, std::move(variables), budget);
 }
 
+/// Where the text that asks for this answer ends, if it is the begin of the text. If not, it asks in a way
+/// that the text does not keep: as by an open <think>, or because later messages decide how earlier ones are
+/// written. Then the answer begins behind what the text that asks for one more answer has of its begin, and
+/// not within what the message itself says.
+std::size_t ChatTemplate::answer_begin(const Conversation& conversation, std::size_t message,
+                                       std::string_view text, const Span& span,
+                                       std::string_view asking) const {
+  const auto rendered = [&](const Conversation& other, bool prompt) -> std::optional<Rendering> {
+    try {
+      return render(other, prompt);
+    } catch (const DataError&) {  // templates refuse conversations that end elsewhere
+      return std::nullopt;
+    }
+  };
+  const auto asked = rendered(first_messages(conversation, message), true);
+  if (asked && asked->text.size() >= span.begin && asked->text.size() <= span.end &&
+      text.starts_with(asked->text))
+    return asked->text.size();
+  const std::string_view written = text.substr(span.begin, span.end - span.begin);
+  const std::size_t header = header_size(asking, common_begin(asking, text), written);
+  if (header == 0) return span.begin;
+  const auto other = with_other_words(conversation, message);
+  const auto others = other ? rendered(*other, false) : std::nullopt;
+  if (!others) return span.begin + header;
+  for (const auto& [number, place] : others->messages)
+    if (number == message && place.begin == span.begin)
+      return span.begin +
+             std::min(header, common_begin(std::string_view(others->text).substr(place.begin), written));
+  return span.begin + header;
+}
+
 Chat ChatTemplate::chat(const Conversation& conversation) const {
   if (std::ranges::find(conversation.roles, "assistant") == conversation.roles.end())
     bad("a conversation must have a message of the role 'assistant'", "none");
@@ -193,12 +246,10 @@ Chat ChatTemplate::chat(const Conversation& conversation) const {
       if (span.begin < span.end) chat.answers.push_back(span);
   } else {
     const std::string asking = render(conversation, true).text;
-    const std::size_t parts = common_begin(asking, chat.text);
     for (const auto& [message, span] : rendering.messages) {
       if (conversation.roles[message] != "assistant") continue;
-      const std::string_view written = std::string_view(chat.text).substr(span.begin, span.end - span.begin);
-      const std::size_t begin = header_size(asking, parts, written);
-      if (begin < written.size()) chat.answers.push_back({span.begin + begin, span.end});
+      const std::size_t begin = answer_begin(conversation, message, chat.text, span, asking);
+      if (begin < span.end) chat.answers.push_back({begin, span.end});
     }
   }
   if (chat.answers.empty())

@@ -42,13 +42,17 @@ class ChatTemplate {
   [[nodiscard]] Rendering render(const Conversation& conversation, bool add_generation_prompt) const;
 
   /// The text and its answers: what the template marks by {% generation %}; without such marks, what its
-  /// loops write while they are at a message of the assistant, less what the text that asks for an answer
-  /// (add_generation_prompt) has of its begin. Throws DataError, also where there is no answer.
+  /// loops write while they are at a message of the assistant, behind the text that asks for it
+  /// (add_generation_prompt on the messages before it). Throws DataError, also where there is no answer.
   [[nodiscard]] Chat chat(const Conversation& conversation) const;
 
   [[nodiscard]] const std::string& source() const { return source_; }
 
  private:
+  [[nodiscard]] std::size_t answer_begin(const Conversation& conversation, std::size_t message,
+                                         std::string_view text, const Span& span,
+                                         std::string_view asking) const;
+
   std::string name_, source_;
   Body body_;
   Variables special_;

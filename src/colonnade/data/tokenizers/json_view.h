@@ -68,8 +68,7 @@ auto with_json(const std::string& path, const std::string& text, Use&& use) {
   simdjson::dom::element root;
   auto error = parser.allocate(text.size(), 64);
   if (!error) error = parser.parse(text).get(root);
-  if (error == simdjson::NUMBER_ERROR)
-    error = parser.parse(with_wide_integers_as_numbers(text)).get(root);
+  if (error == simdjson::NUMBER_ERROR) error = parser.parse(with_wide_integers_as_numbers(text)).get(root);
   if (error)
     throw DataError(fmt::format("{}: must be JSON; got '{}' ({}); copy the file again", path,
                                 text.substr(0, 40), simdjson::error_message(error)));
