@@ -307,6 +307,54 @@ TEST(TokenizerJson, TextsThatGrowWithoutEndAreErrors) {
   EXPECT_THROW((void)edited("/normalizer", grown)->encode("b"), DataError);
 }
 
+TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
+  const json bytes = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const auto doubled =
+      edited("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array_t(34, bytes)}});
+  EXPECT_THAT(message_of<DataError>([&] { (void)doubled->encode("\xC3\xA9"); }), HasSubstr("pre_tokenizer"));
+  for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
+    const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
+    const auto tokenizer =
+        edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array_t(5, replace)}});
+    EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->decode(Ids{0}); }), HasSubstr("decoder"));
+    EXPECT_EQ(tokenizer->decode(Ids{1}), "b");
+  }
+  const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const json often = {{"type", "TemplateProcessing"},
+                      {"single", json::array_t(100, text)},
+                      {"pair", json::array()},
+                      {"special_tokens", json::object()}};
+  EXPECT_THAT(message_of<DataError>([&] { (void)edited("/post_processor", often); }),
+              AllOf(HasSubstr("post_processor.single"), HasSubstr("at most 8 times")));
+}
+
+TEST(TokenizerJson, LongTokensCostNoTimeWithoutEnd) {
+  const json unigram = {
+      {"type", "Unigram"},
+      {"unk_id", 0},
+      {"vocab", json::array({json::array({"<unk>", 0}), json::array({std::string(5000, 'a'), -1})})}};
+  EXPECT_THAT(message_of<DataError>([&] { (void)edited("/model", unigram); }),
+              AllOf(HasSubstr("model.vocab"), HasSubstr("5000 bytes")));
+  json file = small();
+  file["added_tokens"] = json::array();
+  file["model"] = {{"type", "WordPiece"},
+                   {"unk_token", "?"},
+                   {"continuing_subword_prefix", "##"},
+                   {"max_input_chars_per_word", 10'000},
+                   {"vocab", {{"?", 0}, {"a", 1}, {"##a", 2}, {"##" + std::string(10'000, 'a'), 3}}}};
+  const Ids ids = read(file)->encode(std::string(9999, 'a'));  // every place asks for the longest token
+  EXPECT_EQ(ids.size(), 9999U);
+  EXPECT_EQ(ids[0], 1);
+  EXPECT_EQ(ids[1], 2);
+  EXPECT_EQ(read(file)->encode(std::string(10'000, 'a') + "b"), Ids{0});
+}
+
+TEST(TokenizerJson, AnEmptySequenceOfDecodersJoinsTokens) {
+  EXPECT_EQ(edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array()}})->decode(Ids{0, 1}), "ab");
+  EXPECT_EQ(edited("/decoder", nullptr)->decode(Ids{0, 1}), "a b");
+}
+
 TEST(TokenizerJson, ChangedFilesNeverCrash) {
   const std::string text = read_file(vector_path("tokenizers/llama2_json.json"));
   const TempFolder folder;

@@ -53,10 +53,11 @@ const char* Charsmap::find(std::string_view part) const {
   return nullptr;
 }
 
-std::string Charsmap::apply(std::string_view text) const {
+std::string Charsmap::apply(std::string_view text, const GrowthLimit& limit) const {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
+    limit.check(result.size());
     std::string_view cluster = text.substr(0, cluster_size(text));
     text.remove_prefix(cluster.size());
     const char* whole = cluster.size() <= kLongestCluster ? find(cluster) : nullptr;

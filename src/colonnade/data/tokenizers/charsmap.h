@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/data/tokenizers/growth.h"
+
 namespace colonnade::data {
 
 /// A double array of what is replaced (Darts-clone) and the texts that replace it.
@@ -16,8 +18,8 @@ class Charsmap {
   Charsmap(std::string_view bytes, const std::string& where);
 
   /// As Hugging Face tokenizers applies it: a grapheme cluster of up to 5 bytes is replaced whole by what its
-  /// shortest known beginning stands for; other characters alone.
-  [[nodiscard]] std::string apply(std::string_view text) const;
+  /// shortest known beginning stands for; other characters alone. Throws DataError beyond the limit.
+  [[nodiscard]] std::string apply(std::string_view text, const GrowthLimit& limit) const;
 
  private:
   /// The replacement of the shortest known beginning of `part`; nullptr: none is known.

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "colonnade/data/tokenizers/growth.h"
 #include "colonnade/data/tokenizers/normalizer.h"
 
 namespace colonnade::data {
@@ -41,8 +42,19 @@ std::string clean_up(std::string text) {
   return text;
 }
 
+/// replace_all() within the limit.
+std::string replaced(std::string_view text, std::string_view pattern, std::string_view content,
+                     const GrowthLimit& limit) {
+  std::size_t size = text.size(), at = 0;
+  if (content.size() > pattern.size())
+    for (; (at = text.find(pattern, at)) != std::string_view::npos; at += pattern.size())
+      limit.check(size += content.size() - pattern.size());
+  return replace_all(text, pattern, content);
+}
+
 struct Decode {
   Tokens& tokens;
+  const GrowthLimit& limit;
 
   void operator()(const ByteLevelDecoder&) const {
     std::string bytes;
@@ -104,7 +116,7 @@ struct Decode {
     }
   }
   void operator()(const ReplaceTextDecoder& decoder) const {
-    for (std::string& token : tokens) token = replace_all(token, decoder.pattern, decoder.content);
+    for (std::string& token : tokens) token = replaced(token, decoder.pattern, decoder.content, limit);
   }
   void operator()(const ReplaceRegexDecoder& decoder) const {
     std::vector<Span> spans;
@@ -112,8 +124,10 @@ struct Decode {
       spans.clear();
       decoder.pattern.find(token, spans);
       std::string text;
-      for (const Span& span : spans)
+      for (const Span& span : spans) {
         text += span.matched ? decoder.content : token.substr(span.begin, span.end - span.begin);
+        limit.check(text.size());
+      }
       token = std::move(text);
     }
   }
@@ -130,7 +144,16 @@ int byte_of_token(std::string_view token) {
 
 std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens) {
   if (tokens.empty()) return "";
-  for (const Decoder& decoder : decoders) std::visit(Decode{tokens}, decoder);
+  const auto size = [&tokens] {
+    std::size_t bytes = 0;
+    for (const std::string& token : tokens) bytes += token.size();
+    return bytes;
+  };
+  const GrowthLimit limit(size(), "text of ids", "Replace parts of the decoder");
+  for (const Decoder& decoder : decoders) {
+    std::visit(Decode{tokens, limit}, decoder);
+    limit.check(size());
+  }
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (decoders.empty() && i > 0) text.push_back(' ');

@@ -44,7 +44,8 @@ using Decoder = std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder,
 /// The value of <0x00> to <0xFF>; -1: another token.
 [[nodiscard]] int byte_of_token(std::string_view token);
 
-/// Applies one after another and joins what comes out; without any, tokens are joined by spaces.
+/// Applies one after another and joins what comes out; without any, tokens are joined by spaces. Throws
+/// DataError for a text that grows too much.
 [[nodiscard]] std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens);
 
 }  // namespace colonnade::data

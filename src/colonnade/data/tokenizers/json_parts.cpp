@@ -180,9 +180,15 @@ using SpecialTokens = std::unordered_map<std::string_view, simdjson::dom::elemen
 
 std::vector<Part> template_of(const JsonView& json, const JsonView& specials, const SpecialTokens& by_name,
                               std::int64_t vocab_size, bool pair) {
+  constexpr std::size_t kMostTexts = 8, kMostSpecial = 65'536;
   std::vector<Part> parts;
+  std::size_t texts = 0, special_ids = 0;
   for (const JsonView& item : json.items()) {
     item.only({"Sequence", "SpecialToken"});
+    if (texts > kMostTexts || special_ids > kMostSpecial)
+      json.refuse(
+          fmt::format("must name texts at most {} times, and {} special ids", kMostTexts, kMostSpecial),
+          fmt::format("{} texts and {} ids", texts, special_ids));
     const auto sequence = item.find("Sequence"), special = item.find("SpecialToken");
     if (sequence.has_value() == special.has_value()) item.refuse("must be one of Sequence and SpecialToken");
     const JsonView& part = sequence ? *sequence : *special;
@@ -192,6 +198,7 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, co
     if (sequence) {
       if (id != "A" && (id != "B" || !pair)) part.at("id").refuse(pair ? "must be A or B" : "must be A");
       parts.push_back({id == "A" ? Part::Kind::kFirst : Part::Kind::kSecond, {}, type});
+      ++texts;
       continue;
     }
     const auto found = by_name.find(id);
@@ -200,6 +207,7 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, co
     Part& added = parts.emplace_back(Part{Part::Kind::kSpecial, {}, type});
     for (const JsonView& one : token.at("ids").items())
       added.ids.push_back(static_cast<std::int32_t>(one.integer(0, vocab_size - 1)));
+    special_ids += added.ids.size();
   }
   return parts;
 }
@@ -356,7 +364,10 @@ void read_decoder(const JsonView& json, std::vector<Decoder>& decoders) {
       {"Sequence",
        [](const JsonView& json, std::vector<D>& all) {
          json.only({"type", "decoders"});
-         for (const JsonView& item : json.at("decoders").items()) read_decoder(item, all);
+         const std::vector<JsonView> items = json.at("decoders").items();
+         for (const JsonView& item : items) read_decoder(item, all);
+         if (items.empty())
+           all.emplace_back(FuseDecoder{});  // joined, and not by spaces as without a decoder
        }},
   };
   read_by_type(json, kReaders, decoders);

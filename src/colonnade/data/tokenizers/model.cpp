@@ -93,6 +93,13 @@ WordPieceModel::WordPieceModel(Vocabulary vocabulary, const WordPieceOptions& op
   if (options.most_chars < 0 || options.most_chars > kMost)
     throw DataError(fmt::format("{}.max_input_chars_per_word: must be 0 to {}; got {}; mend the file", where,
                                 kMost, options.most_chars));
+  for (std::int32_t id = 0; id < vocabulary_.end(); ++id) {
+    const auto text = vocabulary_.text_of(id);
+    if (!text) continue;
+    begins_.add(*text, id);
+    if (text->starts_with(options.continuing_prefix))
+      continued_.add(text->substr(options.continuing_prefix.size()), id);
+  }
 }
 
 void WordPieceModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
@@ -103,20 +110,15 @@ void WordPieceModel::encode(std::string_view word, std::vector<std::int32_t>& id
     ids.push_back(unknown_);
   };
   if (count_chars(word) > options_.most_chars) return unknown();
-  std::string continued;
-  for (std::size_t begin = 0; begin < word.size();) {
-    std::size_t end = std::min(word.size(), begin + vocabulary_.longest());
-    while (end < word.size() && end > begin && (word[end] & 0xC0) == 0x80) --end;
+  for (std::size_t begin = 0, end = 0; begin < word.size(); begin = end) {
     std::int32_t id = -1;
-    while (end > begin) {
-      std::string_view part = word.substr(begin, end - begin);
-      if (begin > 0) part = continued.assign(options_.continuing_prefix).append(part);
-      if ((id = vocabulary_.id_of(part)) >= 0) break;
-      for (--end; end > begin && (word[end] & 0xC0) == 0x80;) --end;
-    }
+    (begin == 0 ? begins_ : continued_)
+        .prefixes(word.substr(begin), [&](std::size_t length, std::int32_t own) {
+          end = begin + length;
+          id = own;
+        });
     if (id < 0) return unknown();
     ids.push_back(id);
-    begin = end;
   }
 }
 

@@ -67,6 +67,7 @@ class WordPieceModel final : public Model {
 
  private:
   WordPieceOptions options_;
+  ByteTree begins_, continued_;  ///< tokens; those with the prefix, without it
   std::int32_t unknown_ = -1;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/tokenizers/growth.h"
 
 namespace colonnade::data {
 namespace {
@@ -86,20 +87,11 @@ void clean_for_bert(Piece& piece, const BertCleaning& how) {
   if (how.lower) piece.text = lower_case(piece.text);
 }
 
-/// What a normalized text may have: more than any normal form makes of it.
-constexpr std::size_t kMostGrowth = 64, kMostSmall = 1 << 20;
-
 struct Apply {
   Piece& piece;
-  std::size_t most;
+  GrowthLimit limit;
 
-  void check(std::size_t size) const {
-    if (size > most)
-      throw DataError(fmt::format(
-          "tokenizer: normalized text must have at most {} times the bytes of the text, or {}; got more than {}; "
-          "check the Replace and Prepend parts of the normalizer",
-          kMostGrowth, kMostSmall, most));
-  }
+  void check(std::size_t size) const { limit.check(size); }
 
   void operator()(const UnicodeForm& n) const { piece.text = normalize(n.form, piece.text); }
   void operator()(const LowerCase&) const { piece.text = lower_case(piece.text); }
@@ -139,7 +131,7 @@ struct Apply {
     piece.text = std::move(text);
   }
   void operator()(const BertCleaning& n) const { clean_for_bert(piece, n); }
-  void operator()(const Charsmap& n) const { piece.text = n.apply(piece.text); }
+  void operator()(const Charsmap& n) const { piece.text = n.apply(piece.text, limit); }
 };
 
 struct ByteAlphabet {
@@ -163,7 +155,9 @@ const ByteAlphabet& alphabet() {
 }  // namespace
 
 void normalize_piece(std::span<const Normalizer> normalizers, Piece& piece) {
-  const Apply apply{piece, kMostGrowth * piece.text.size() + kMostSmall};
+  const Apply apply{
+      piece,
+      {piece.text.size(), "normalized text", "Replace, Prepend and Precompiled parts of the normalizer"}};
   for (const Normalizer& normalizer : normalizers) {
     std::visit(apply, normalizer);
     apply.check(piece.text.size());

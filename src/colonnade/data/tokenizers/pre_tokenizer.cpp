@@ -1,6 +1,8 @@
 // See pre_tokenizer.h.
 #include "colonnade/data/tokenizers/pre_tokenizer.h"
 
+#include "colonnade/data/tokenizers/growth.h"
+
 namespace colonnade::data {
 namespace {
 
@@ -154,11 +156,14 @@ void split(const SplitStep& step, std::string_view text, std::vector<Span>& span
 
 std::vector<Piece> pre_tokenize(const std::vector<PreTokenizer>& steps, Piece piece) {
   std::vector<Piece> pieces, next;
+  const GrowthLimit limit(piece.text.size(), "text that is cut into words", "steps of the pre_tokenizer");
   pieces.push_back(std::move(piece));
   for (const PreTokenizer& step : steps) {
     next.clear();
+    std::size_t size = 0;
     for (const Piece& one : pieces)
       if (!one.text.empty()) std::visit(PreTokenize{one, next}, step);
+    for (const Piece& one : next) limit.check(size += one.text.size());
     pieces.swap(next);
   }
   std::erase_if(pieces, [](const Piece& one) { return one.text.empty(); });

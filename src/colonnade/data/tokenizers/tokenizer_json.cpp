@@ -14,6 +14,8 @@ namespace colonnade::data {
 namespace {
 
 constexpr std::size_t kLongestAdded = 4096;
+constexpr std::size_t kMostPieces = std::size_t{16}
+                                    << 20;  // bytes; the tree over them takes 70 times as many
 
 /// {"token": id, ...}
 Vocabulary vocabulary_of(const JsonView& json) {
@@ -84,6 +86,7 @@ std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file)
   json.only({"type", "unk_id", "vocab", "byte_fallback"});
   std::vector<std::pair<std::string_view, std::int64_t>> tokens;
   const JsonView vocab = json.at("vocab");
+  std::size_t bytes = 0;
   const auto refuse = [&](simdjson::dom::element item, std::size_t number) {
     vocab.member(item, fmt::format("[{}]", number)).refuse("must be a token and its score");
   };
@@ -94,6 +97,9 @@ std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file)
         both.at(0).get(text) != simdjson::SUCCESS || !both.at(1).is_number())
       refuse(item, tokens.size());
     tokens.emplace_back(text, static_cast<std::int64_t>(tokens.size()));
+    if (text.size() > kLongestAdded || (bytes += text.size()) > kMostPieces)
+      vocab.refuse(fmt::format("must have tokens of at most {} bytes, {} in all", kLongestAdded, kMostPieces),
+                   fmt::format("one of {} bytes, and {} so far", text.size(), bytes));
   }
   std::vector<double> scores = unigram_scores(file, vocab.where());
   for (std::size_t i = 0; i < tokens.size(); ++i)
