@@ -26,9 +26,28 @@ TEST(ClipImage, GivesTheVeryPixelsOfTransformers) {
       EXPECT_TRUE(std::ranges::equal(pixels, found->second)) << name << " to " << edge;
       ++compared;
     }
-  EXPECT_EQ(compared, 44);
+  EXPECT_EQ(compared, 46);
   const RgbImage large = resize_and_crop(read_image(image_bytes("large.jpg"), 1 << 20), {});
   EXPECT_TRUE(std::ranges::equal(large.rgb, expected.at("large.crop")));
+}
+
+/// Pillow resizes along columns first where the height shrinks by more than twice what the width does.
+TEST(ClipImage, ResizesInTheOrderOfPillow) {
+  const RgbImage scan = read_image(image_bytes("scan.jpg"), 1 << 20);
+  int compared = 0;
+  for (const auto& [name, expected] : read_tensors("images/expected.safetensors")) {
+    int height = 0, width = 0, filter = 0;
+    if (std::sscanf(name.c_str(), "scan.%dx%d.%d", &height, &width, &filter) != 3) continue;
+    const RgbImage image = resize_and_crop(scan, {.shortest_edge = 0,
+                                                  .resize_height = height,
+                                                  .resize_width = width,
+                                                  .height = height,
+                                                  .width = width,
+                                                  .resample = static_cast<Resample>(filter)});
+    EXPECT_TRUE(std::ranges::equal(image.rgb, expected)) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 16);
 }
 
 TEST(ClipImage, CropsFromTheMiddleAsTransformersCountsIt) {
@@ -78,9 +97,54 @@ TEST_F(ProcessorFile, ReadsWhatModelsComeWith) {
   EXPECT_EQ(s.mean[0], 0);
 }
 
+/// Every 16th pixel of what Transformers makes of a file that names its type alone.
+TEST_F(ProcessorFile, TakesWhatItLeavesOutFromItsType) {
+  const RgbImage image = read_image(image_bytes("large.jpg"), 1 << 20);
+  const auto expected = read_tensors("images/expected.safetensors");
+  for (const char* type :
+       {"CLIP", "ChineseCLIP", "Bit", "Siglip", "Blip", "ViT", "DeiT", "Pvt", "MobileNetV1"}) {
+    ImageSettings s;
+    ASSERT_EQ(read(fmt::format(R"({{"image_processor_type": "{}ImageProcessor"}})", type), s), "");
+    std::vector<float> pixels(s.values()), some;
+    to_pixels(resize_and_crop(image, s), s, pixels);
+    for (std::int64_t row = 0; row < 3 * s.height; ++row)
+      for (std::int64_t x = 0; x < s.width && row % s.height % 16 == 0; x += 16)
+        some.push_back(pixels[static_cast<std::size_t>(row * s.width + x)]);
+    EXPECT_TRUE(std::ranges::equal(some, expected.at(fmt::format("large.{}", type)))) << type;
+  }
+}
+
+TEST_F(ProcessorFile, ReadsOneNumberAsItsTypeDoes) {
+  ImageSettings s;
+  EXPECT_EQ(read(R"({"image_processor_type": "ViTImageProcessorFast", "size": 100})", s), "");
+  EXPECT_EQ(s.shortest_edge, 0);
+  EXPECT_EQ(s.height, 100);
+  EXPECT_EQ(read(R"({"feature_extractor_type": "DeiTFeatureExtractor", "size": 300, "crop_size": 200})", s), "");
+  EXPECT_EQ(s.resize_width, 300);
+  EXPECT_EQ(s.width, 200);
+  EXPECT_EQ(read(R"({"size": 300, "do_pad": null, "do_center_crop": null, "_valid_processor_keys": ["a"]})", s), "");
+  EXPECT_EQ(s.shortest_edge, 300);
+  EXPECT_EQ(s.width, 224);
+  EXPECT_EQ(read(R"({"size": 300, "default_to_square": true, "data_format": "channels_first"})", s), "");
+  EXPECT_EQ(s.resize_width, 300);
+  EXPECT_THAT(read(R"({"image_processor_type": "SiglipImageProcessor", "size": 100})", s), HasSubstr("one size"));
+}
+
+TEST_F(ProcessorFile, RefusesOtherTypesByName) {
+  ImageSettings s;
+  for (const char* type : {"SegGptImageProcessor", "LevitImageProcessor", "LlavaNextImageProcessorFast", "CLIP"})
+    EXPECT_THAT(read(fmt::format(R"({{"image_processor_type": "{}"}})", type), s),
+                HasSubstr(fmt::format("image_processor_type must be one of CLIP, ChineseCLIP, Bit, Siglip, Blip, "
+                                      "ViT, DeiT, Pvt, MobileNetV1 with ImageProcessor behind it, whose steps are "
+                                      "known; got {};",
+                                      type)));
+  EXPECT_THAT(read(R"({"feature_extractor_type": "BeitFeatureExtractor"})", s),
+              HasSubstr("feature_extractor_type must be one of CLIP"));
+}
+
 TEST_F(ProcessorFile, RefusesWhatItDoesNotDo) {
   ImageSettings s;
-  EXPECT_THAT(read(R"({"resample": 2})", s), HasSubstr("resample must be 3, bicubic; got 2"));
+  EXPECT_THAT(read(R"({"resample": 1})", s), HasSubstr("resample must be 3, bicubic, or 2, bilinear; got 1"));
   EXPECT_THAT(read(R"({"do_pad": true})", s), HasSubstr("do_pad must be left out"));
   EXPECT_THAT(read(R"({"do_resize": false})", s), HasSubstr("do_resize must be true"));
   EXPECT_THAT(read(R"({"size": {"longest_edge": 3}})", s), HasSubstr("size must be"));
