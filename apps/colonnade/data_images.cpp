@@ -205,7 +205,7 @@ ordered_json first_samples(const data::ShardSamples& samples, const data::ShardO
       const data::RawSample raw = samples.read(order(n));
       about.update({{"shard", raw.shard}, {"key", raw.key}, {"byte", raw.offset}});
       about["text"] = shortened(raw.prompt.empty() ? raw.answers[0] : raw.prompt);
-      const data::ImageSize size = data::image_size(raw.image);
+      const data::ImageSize size = data::image_size(raw.image());
       about.update({{"width", size.width}, {"height", size.height}});
     } catch (const DataError& error) {
       if (options.on_error == "stop") throw;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -24,6 +25,9 @@ std::size_t drawn(std::uint64_t seed, std::int64_t number, std::size_t count) {
   const auto words = Philox{seed ^ stable_hash("answer")}(static_cast<std::uint64_t>(number));
   return ((std::uint64_t{words[0]} << 32U) | words[1]) % count;
 }
+
+/// A message without what it says to do: the user has done it.
+std::string without_way_out(const std::string& message) { return message.substr(0, message.rfind("; ")); }
 
 /// The number of the run that place `k` of a rank's rows stands for.
 std::int64_t number_of(const ImageShare& share, std::int64_t k) {
@@ -51,7 +55,9 @@ ImageTextSamples::ImageTextSamples(std::shared_ptr<const ShardSamples> shards,
     : shards_(std::move(shards)),
       tokenizer_(std::move(tokenizer)),
       plan_(checked(plan)),
-      order_(shards_->size(), plan.seed, plan.block, plan.window) {}
+      order_(shards_->size(), plan.seed, plan.block, plan.window),
+      read_(plan.read_at_once),
+      decoded_(plan.decoded_at_once) {}
 
 void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, ImageText& out) const {
   std::vector<std::int64_t> ids;
@@ -95,18 +101,11 @@ void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, Image
 
 void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
   try {
-    const ImageSize size = image_size(raw.image);
-    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesOfPixel;
-    struct Inside {
-      Inside(ByteGate& g, std::int64_t b) : gate(g), bytes(b) { gate.enter(bytes); }
-      Inside(const Inside&) = delete;
-      Inside& operator=(const Inside&) = delete;
-      ~Inside() { gate.leave(bytes); }
-      ByteGate& gate;
-      std::int64_t bytes;
-    };
-    const Inside inside(gate_, bytes);
-    const RgbImage image = resize_and_crop(read_image(raw.image, plan_.max_pixels), plan_.image);
+    const ImageSize size = image_size(raw.image());
+    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesOfPixel +
+                               size.height * plan_.image.width * 3;
+    const ByteGate::Pass inside(decoded_, bytes);
+    const RgbImage image = resize_and_crop(read_image(raw.image(), plan_.max_pixels), plan_.image);
     out.pixels.resize(plan_.image.values());
     to_pixels(image, plan_.image, out.pixels);
   } catch (const DataError& error) {
@@ -115,6 +114,8 @@ void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
 }
 
 ImageText ImageTextSamples::make(std::int64_t sample, std::int64_t number) const {
+  const std::int64_t bytes = shards_->bytes(sample);
+  const ByteGate::Pass inside(read_, bytes);
   const RawSample raw = shards_->read(sample);
   ImageText out{.sample = sample};
   add_text(raw, number, out);
@@ -127,7 +128,12 @@ ImageText ImageTextSamples::get(std::int64_t number) const {
     try {
       return make(order_(number + tries), number + tries);
     } catch (const DataError& error) {
-      if (plan_.on_error == OnError::kStop || tries == kMostInARow) throw;
+      if (plan_.on_error == OnError::kStop) throw;
+      if (tries + 1 == kMostInARow)
+        throw DataError(fmt::format(
+            "--on-error skip: {} samples in a row cannot be read; got number {} of the run on, the last one being {}; "
+            "mend or leave out those shards",
+            kMostInARow, number, without_way_out(error.what())));
       const std::int64_t before = skipped_++;
       if (before < kNamedSkips) log::warning("skipped: {}", error.what());
       if (before == kNamedSkips - 1) log::warning("skipped: further samples are counted and not named");
