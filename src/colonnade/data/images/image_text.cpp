@@ -29,12 +29,6 @@ std::size_t drawn(std::uint64_t seed, std::int64_t number, std::size_t count) {
 /// A message without what it says to do: the user has done it.
 std::string without_way_out(const std::string& message) { return message.substr(0, message.rfind("; ")); }
 
-/// The number of the run that place `k` of a rank's rows stands for.
-std::int64_t number_of(const ImageShare& share, std::int64_t k) {
-  const std::int64_t batch = k / share.micro_batch;
-  return share.first + (batch * share.ranks + share.rank) * share.micro_batch + k % share.micro_batch;
-}
-
 const ImageTextPlan& checked(const ImageTextPlan& plan) {
   if (plan.seq_length < 2 || plan.image_tokens < 1 || plan.image_tokens >= plan.seq_length)
     throw ConfigError(fmt::format(
@@ -49,6 +43,11 @@ const ImageTextPlan& checked(const ImageTextPlan& plan) {
 }
 
 }  // namespace
+
+std::int64_t number_of(const ImageShare& share, std::int64_t k) {
+  const std::int64_t batch = k / share.micro_batch;
+  return share.first + (batch * share.ranks + share.rank) * share.micro_batch + k % share.micro_batch;
+}
 
 ImageTextSamples::ImageTextSamples(std::shared_ptr<const ShardSamples> shards,
                                    std::shared_ptr<const Tokenizer> tokenizer, const ImageTextPlan& plan)

@@ -105,6 +105,9 @@ struct ImageShare {
   std::int64_t ranks = 1;
 };
 
+/// The number of the run that row `k` of a rank's rows has.
+std::int64_t number_of(const ImageShare& share, std::int64_t k);
+
 /// The micro-batches of one data rank, one after the other. Workers make samples ahead, two each at most, not
 /// batches: the first batch is there soon, and memory is bounded by the workers. One more thread puts up to
 /// two batches together. Batches do not depend on `workers`; with 0 next() does it all.

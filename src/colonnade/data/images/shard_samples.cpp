@@ -154,6 +154,11 @@ ShardSamples::ShardSamples(ShardSet set, const ShardOptions& options)
   for (std::int64_t i = 0; i < index_.broken.rows(); ++i)
     log::warning("skipped: {} from byte {} on: it was cut short or is damaged",
                  files_.path(index_.broken[2 * i]).string(), index_.broken[2 * i + 1]);
+  if (index_.unused[1] > 0)
+    log::warning(
+        "passed over: {} hard or symbolic links in the shards, which have no contents; where a sample needs them, "
+        "pack it anew with tar's --dereference --hard-dereference",
+        index_.unused[1]);
 }
 
 std::string ShardSamples::where(std::int64_t sample) const {
