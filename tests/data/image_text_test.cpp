@@ -190,15 +190,16 @@ TEST_F(ImageRows, GiveUpWhenHundredInARowAreBroken) {
                tar_member(fmt::format("{}.txt", i), "7");
     write(folder_ / "w/w.tar", bytes + tar_end());
     const ImageTextSamples samples(
-        std::make_shared<const ShardSamples>(find_shards({folder_ / "w/w.tar"}, "train"), ShardOptions{}), tokenizer_,
-        plan_);
+        std::make_shared<const ShardSamples>(find_shards({folder_ / "w/w.tar"}, "train"), ShardOptions{}),
+        tokenizer_, plan_);
     return samples.get(0).sample;
   };
   EXPECT_EQ(read(99), order(99));
-  EXPECT_THAT(message_of<DataError>([&] { (void)read(100); }),
-              AllOf(HasSubstr("--on-error skip: 100 samples in a row cannot be read; got number 0 of the run on"),
-                    HasSubstr(fmt::format("sample {} at byte", order(99))),
-                    HasSubstr("got something else; mend or leave out")));
+  EXPECT_THAT(
+      message_of<DataError>([&] { (void)read(100); }),
+      AllOf(HasSubstr("--on-error skip: 100 samples in a row cannot be read; got number 0 of the run on"),
+            HasSubstr(fmt::format("sample {} at byte", order(99))),
+            HasSubstr("got something else; mend or leave out")));
 }
 
 TEST_F(ImageRows, NeedRoom) {

@@ -126,7 +126,8 @@ TEST_F(Shards, TakeFieldsInThePlaceOfTheMetadata) {
   }
   const ShardSet questions = find_shards(
       {folder_ / ""}, "train",
-      {.fields = {.image = captions.image, .context = captions.caption, .answers = parse_field("", "json[a]")}});
+      {.fields = {
+           .image = captions.image, .context = captions.caption, .answers = parse_field("", "json[a]")}});
   EXPECT_EQ(questions.fields.type, SampleType::kVqa);
   prepare(kCaptions);
   const ShardSet some = find_shards({folder_ / ""}, "train", {.fields = {.image = captions.image}});

@@ -86,8 +86,8 @@ TEST(Images, NumbersOfSamplesStayIntegers) {
                                  HasSubstr("--show: must be an integer, 0 to 100000"), HasSubstr("code 2")));
 }
 
-/// 24 samples in three shards, prepared as Energon does: image, txt, json with a question and answers. The first
-/// two shards are the split train, the third is val.
+/// 24 samples in three shards, prepared as Energon does: image, txt, json with a question and answers. The
+/// first two shards are the split train, the third is val.
 class PreparedImages : public testing::Test {
  protected:
   void SetUp() override {
@@ -96,15 +96,18 @@ class PreparedImages : public testing::Test {
       fs::create_directories(stem.parent_path());
       fs::copy_file(fs::path(COLONNADE_VECTORS) / "images/grey.jpg", stem.string() + ".jpg");
       write_text(stem.string() + ".txt", fmt::format("caption {:02}", i));
-      write_text(stem.string() + ".json", fmt::format(R"({{"q": "question {0:02}", "a": ["{0}"], "c": "other {0:02}"}})", i));
+      write_text(stem.string() + ".json",
+                 fmt::format(R"({{"q": "question {0:02}", "a": ["{0}"], "c": "other {0:02}"}})", i));
     }
     fs::create_directories(folder_ / "set/.nv-meta");
     write_text(folder_ / "set/.nv-meta/split.yaml",
                "split_parts: {train: ['s-{0..1}.tar'], val: [s-2.tar]}\nexclude: []\n");
-    write_text(folder_ / "set/.nv-meta/.info.json", R"({"shard_counts": {"s-0.tar": 8, "s-1.tar": 8, "s-2.tar": 8}})");
+    write_text(folder_ / "set/.nv-meta/.info.json",
+               R"({"shard_counts": {"s-0.tar": 8, "s-1.tar": 8, "s-2.tar": 8}})");
     write_text(folder_ / "set/.nv-meta/dataset.yaml", kCaptions);
-    const Result packed = shell(
-        folder_, "for i in 0 1 2; do tar --create --sort=name --directory parts/$i --file set/s-$i.tar .; done");
+    const Result packed =
+        shell(folder_,
+              "for i in 0 1 2; do tar --create --sort=name --directory parts/$i --file set/s-$i.tar .; done");
     ASSERT_EQ(packed.code, 0) << packed.text;
   }
   /// What `data images SHARDS FLAGS --json` says.
@@ -123,8 +126,7 @@ class PreparedImages : public testing::Test {
   std::vector<int> order(const std::string& flags) {
     std::vector<int> samples;
     const auto about = report("'set/s-*.tar' --show 24 " + flags);
-    for (const auto& sample : about["first_samples"])
-      samples.push_back(sample["sample"]);
+    for (const auto& sample : about["first_samples"]) samples.push_back(sample["sample"]);
     return samples;
   }
   static constexpr const char* kCaptions =
@@ -157,7 +159,8 @@ TEST_F(PreparedImages, AreShuffledAsTheFlagsSay) {
   EXPECT_NE(order("--seed 5"), usual);
   std::vector<int> blocks = order("--shuffle-block 4 --shuffle-window 1");
   for (std::size_t i = 0; i < 24; i += 4) {  // four neighbours, the last one has the first behind it
-    std::vector<int> block(blocks.begin() + static_cast<std::ptrdiff_t>(i), blocks.begin() + static_cast<std::ptrdiff_t>(i) + 4);
+    std::vector<int> block(blocks.begin() + static_cast<std::ptrdiff_t>(i),
+                           blocks.begin() + static_cast<std::ptrdiff_t>(i) + 4);
     std::sort(block.begin(), block.end());
     int steps = 0;
     for (std::size_t k = 1; k < 4; ++k) steps += block[k] == block[k - 1] + 1 ? 1 : 0;

@@ -70,12 +70,8 @@ std::vector<std::uint8_t> across_rows(const std::uint8_t* in, std::int64_t rows,
   const kernels::ResizeAxis axis = across.axis();
   std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * axis.outputs * 3));
   std::vector<std::uint8_t> scratch(static_cast<std::size_t>(16 * width));
-  kernels::cpu::resize_rows({.in = in,
-                             .out = out.data(),
-                             .scratch = scratch.data(),
-                             .rows = rows,
-                             .width = width,
-                             .axis = axis});
+  kernels::cpu::resize_rows(
+      {.in = in, .out = out.data(), .scratch = scratch.data(), .rows = rows, .width = width, .axis = axis});
   return out;
 }
 

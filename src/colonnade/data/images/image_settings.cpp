@@ -65,10 +65,10 @@ const Processor& processor_of(const std::string& path, simdjson::dom::object roo
     if (processor.name == name && name.size() < type.size()) return processor;
     known += (known.empty() ? "" : ", ") + std::string(processor.name);
   }
-  throw ConfigError(
-      fmt::format("{}: {} must be one of {} with ImageProcessor behind it, whose steps are known; got {}; give a "
-                  "file of one of them",
-                  path, key, known, type));
+  throw ConfigError(fmt::format(
+      "{}: {} must be one of {} with ImageProcessor behind it, whose steps are known; got {}; give a "
+      "file of one of them",
+      path, key, known, type));
 }
 
 /// {"height", "width"} or one number for both.
@@ -119,9 +119,9 @@ void read_size(const std::string& path, element value, bool square, ImageSetting
 
 void read_key(const std::string& path, std::string_view key, element value, ImageSettings& out,
               Given& given) {
-  static const std::set<std::string_view> passed_over{
-      "image_processor_type",  "feature_extractor_type", "processor_class",
-      "_valid_processor_keys", "default_to_square",      "data_format"};
+  static const std::set<std::string_view> passed_over{"image_processor_type", "feature_extractor_type",
+                                                      "processor_class",      "_valid_processor_keys",
+                                                      "default_to_square",    "data_format"};
   if (value.is_null() || passed_over.contains(key)) return;
   if (key == "size") {
     read_size(path, value, given.square, out);

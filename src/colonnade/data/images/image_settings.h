@@ -26,11 +26,11 @@ struct ImageSettings {
   [[nodiscard]] std::size_t values() const { return static_cast<std::size_t>(3 * height * width); }
 };
 
-/// The settings in a preprocessor_config.json. Its image_processor_type (or feature_extractor_type) gives what
-/// the file leaves out, by default CLIP's. Throws DataError for no such file; ConfigError for another type
-/// than those whose steps these are (CLIP, ChineseCLIP, Bit, Siglip, Blip, ViT, DeiT, Pvt, MobileNetV1), for
-/// a key that is not known or asks for something else: resampling that is neither bicubic nor bilinear, no
-/// resizing, a crop larger than the resized image.
+/// The settings in a preprocessor_config.json. Its image_processor_type (or feature_extractor_type) gives
+/// what the file leaves out, by default CLIP's. Throws DataError for no such file; ConfigError for another
+/// type than those whose steps these are (CLIP, ChineseCLIP, Bit, Siglip, Blip, ViT, DeiT, Pvt, MobileNetV1),
+/// for a key that is not known or asks for something else: resampling that is neither bicubic nor bilinear,
+/// no resizing, a crop larger than the resized image.
 ImageSettings read_image_settings(const std::filesystem::path& path);
 
 /// Throws ConfigError, naming `what`, for sizes outside of 1 to 16384, a crop that may be larger than the

@@ -62,7 +62,8 @@ class ImageTextSamples {
   [[nodiscard]] const ImageTextPlan& plan() const { return plan_; }
   [[nodiscard]] const ShardOrder& order() const { return order_; }
   /// The sample of a number. One that cannot be read, or whose prompt leaves no room for an answer, throws
-  /// DataError; with kSkip it is counted, and the next number's stands in for it (unless 100 in a row are such).
+  /// DataError; with kSkip it is counted, and the next number's stands in for it (unless 100 in a row are
+  /// such).
   [[nodiscard]] ImageText get(std::int64_t number) const;
   /// Samples that others stood in for, so far; they count again each time they are asked for.
   [[nodiscard]] std::int64_t skipped() const { return skipped_; }
@@ -76,7 +77,7 @@ class ImageTextSamples {
   std::shared_ptr<const Tokenizer> tokenizer_;
   ImageTextPlan plan_;
   ShardOrder order_;
-  mutable ByteGate read_;     // who is in it may wait for decoded_, and never the other way round
+  mutable ByteGate read_;  // who is in it may wait for decoded_, and never the other way round
   mutable ByteGate decoded_;
   mutable std::atomic<std::int64_t> skipped_{0};
 };

@@ -111,9 +111,9 @@ class Fields {
       const auto part = parts_.find(path.part);
       if (part == parts_.end()) continue;
       if (part->second.size() > kLargestText)
-        throw DataError(
-            fmt::format("{}: {} must have at most {} bytes; got {} in {}; shorten it, or give --on-error skip",
-                        where_, what, kLargestText, part->second.size(), path.part));
+        throw DataError(fmt::format(
+            "{}: {} must have at most {} bytes; got {} in {}; shorten it, or give --on-error skip", where_,
+            what, kLargestText, part->second.size(), path.part));
       if (path.part != "json" && !path.part.ends_with(".json")) {
         if (!simdjson::validate_utf8(part->second.data(), part->second.size()))
           throw DataError(

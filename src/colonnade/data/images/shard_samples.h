@@ -51,7 +51,8 @@ class ShardSamples {
   /// "SHARD, sample at byte N", without reading it.
   [[nodiscard]] std::string where(std::int64_t sample) const;
   /// Reads one sample by one read. Throws DataError, naming shard, key and offset, for a missing or doubled
-  /// part, text that is not UTF-8 or longer than 4 MiB, JSON that does not hold the field, and what changed since it was indexed.
+  /// part, text that is not UTF-8 or longer than 4 MiB, JSON that does not hold the field, and what changed
+  /// since it was indexed.
   [[nodiscard]] RawSample read(std::int64_t sample) const;
 
  private:

@@ -148,10 +148,10 @@ std::string sample_type_of(const fs::path& path, const YAML::Node& root) {
 void refuse_python(const fs::path& path, const YAML::Node& root) {
   for (const char* code : {"sample_loader", "part_filter"})
     if (root[code])
-      throw ConfigError(
-          fmt::format("{}: must map fields by field_map; got {}, which is Python code; write a field_map, or say the "
-                      "fields by --image and --caption, or --image, --context and --answers",
-                      path.string(), code));
+      throw ConfigError(fmt::format(
+          "{}: must map fields by field_map; got {}, which is Python code; write a field_map, or say the "
+          "fields by --image and --caption, or --image, --context and --answers",
+          path.string(), code));
   const YAML::Node subflavors = root["subflavors"];
   if (subflavors && !subflavors.IsNull() && subflavors.size() > 0)
     throw ConfigError(fmt::format(
@@ -196,7 +196,8 @@ SampleFields plain_fields() {
 
 /// Whether nothing is left for a dataset.yaml to say.
 bool complete(const SampleFields& fields) {
-  return !fields.image.empty() && (!fields.caption.empty() || (!fields.context.empty() && !fields.answers.empty()));
+  return !fields.image.empty() &&
+         (!fields.caption.empty() || (!fields.context.empty() && !fields.answers.empty()));
 }
 
 void override_fields(const SampleFields& with, SampleFields& fields) {

@@ -45,8 +45,8 @@ struct ShardSet {
 /// What stands in the place of a prepared folder's metadata, or of what is read without.
 struct ShardOverrides {
   std::string dataset_yaml = {};  ///< the file of .nv-meta that says the fields; empty: dataset.yaml
-  /// Those that are there count, and with them their type. When they are an image and a caption, or an image, a
-  /// context and answers, no such file is read.
+  /// Those that are there count, and with them their type. When they are an image and a caption, or an image,
+  /// a context and answers, no such file is read.
   SampleFields fields = {};
 };
 
