@@ -70,7 +70,7 @@ TEST_F(ProcessorFile, ReadsOneNumberAsItsTypeDoes) {
   EXPECT_EQ(s.resize_width, 300);
   EXPECT_EQ(s.width, 200);
   EXPECT_EQ(
-      read(R"({"size": 300, "do_pad": null, "do_center_crop": null, "_valid_processor_keys": ["a"]})", s),
+      read(R"({"size": 300, "do_pad": null, "do_convert_rgb": null, "_valid_processor_keys": ["a"]})", s),
       "");
   EXPECT_EQ(s.shortest_edge, 300);
   EXPECT_EQ(s.width, 224);
@@ -78,6 +78,27 @@ TEST_F(ProcessorFile, ReadsOneNumberAsItsTypeDoes) {
   EXPECT_EQ(s.resize_width, 300);
   EXPECT_THAT(read(R"({"image_processor_type": "SiglipImageProcessor", "size": 100})", s),
               HasSubstr("one size"));
+}
+
+/// As Transformers 5.23 does: null is not the type's default.
+TEST_F(ProcessorFile, TakesNullForFalseOrNothing) {
+  ImageSettings s;
+  EXPECT_THAT(read(R"({"do_center_crop": null})", s), HasSubstr("one size"));
+  EXPECT_EQ(read(R"({"do_center_crop": null, "crop_size": null, "size": {"height": 30, "width": 20}})", s),
+            "");
+  EXPECT_EQ(s.height, 30);
+  EXPECT_EQ(
+      read(R"({"do_rescale": null, "rescale_factor": null, "do_normalize": null, "image_mean": null})", s),
+      "");
+  EXPECT_EQ(s.rescale, 1);
+  EXPECT_EQ(s.std[0], 1);
+  EXPECT_THAT(read(R"({"do_resize": null})", s), HasSubstr("do_resize must be true; got null"));
+  EXPECT_THAT(read(R"({"crop_size": null})", s), HasSubstr("a crop of 0 x 0"));
+  EXPECT_THAT(read(R"({"rescale_factor": null})", s), HasSubstr("must be there with do_rescale"));
+  EXPECT_THAT(read(R"({"image_std": null})", s), HasSubstr("image_std must be there with do_normalize"));
+  for (const char* key : {"size", "resample"})
+    EXPECT_THAT(read(fmt::format(R"({{"{}": null}})", key), s),
+                HasSubstr("must be there, or left out; got null"));
 }
 
 TEST_F(ProcessorFile, RefusesOtherTypesByName) {

@@ -101,6 +101,7 @@ bool flag(const std::string& path, std::string_view key, element value) {
 
 struct Given {
   bool crop = true, rescale = true, normalize = true, square = false;
+  std::string_view null_of_rescale = {}, null_of_normalize = {};  ///< keys that are null and needed if so
 };
 
 void read_size(const std::string& path, element value, bool square, ImageSettings& out) {
@@ -117,12 +118,32 @@ void read_size(const std::string& path, element value, bool square, ImageSetting
   read_pair(path, "size", value, out.resize_height, out.resize_width);
 }
 
+/// In Transformers null is no default: it is false, or nothing where something is needed.
+void read_null(const std::string& path, std::string_view key, element value, ImageSettings& out,
+               Given& given) {
+  if (key == "do_center_crop") given.crop = false;
+  if (key == "do_rescale") given.rescale = false;
+  if (key == "do_normalize") given.normalize = false;
+  if (key == "crop_size") out.height = out.width = 0;
+  if (key == "rescale_factor") given.null_of_rescale = key;
+  if (key == "image_mean" || key == "image_std") given.null_of_normalize = key;
+  if (key == "do_resize") refuse(path, key, "true", value);
+  if (key == "size" || key == "resample") refuse(path, key, "there, or left out", value);
+}
+
+void refuse_missing(const std::string& path, std::string_view key, std::string_view flag) {
+  if (!key.empty())
+    throw ConfigError(
+        fmt::format("{}: {} must be there with {}; got null; give it, or leave it out", path, key, flag));
+}
+
 void read_key(const std::string& path, std::string_view key, element value, ImageSettings& out,
               Given& given) {
   static const std::set<std::string_view> passed_over{"image_processor_type", "feature_extractor_type",
                                                       "processor_class",      "_valid_processor_keys",
                                                       "default_to_square",    "data_format"};
-  if (value.is_null() || passed_over.contains(key)) return;
+  if (passed_over.contains(key)) return;
+  if (value.is_null()) return read_null(path, key, value, out, given);
   if (key == "size") {
     read_size(path, value, given.square, out);
   } else if (key == "crop_size") {
@@ -173,6 +194,8 @@ ImageSettings read_image_settings(const std::filesystem::path& path) {
   if (element square; root["default_to_square"].get(square) == simdjson::SUCCESS && !square.is_null())
     given.square = flag(path.string(), "default_to_square", square);
   for (const auto field : root) read_key(path.string(), field.key, field.value, settings, given);
+  if (given.rescale) refuse_missing(path.string(), given.null_of_rescale, "do_rescale");
+  if (given.normalize) refuse_missing(path.string(), given.null_of_normalize, "do_normalize");
   if (!given.rescale) settings.rescale = 1;
   if (!given.normalize) {
     settings.mean.fill(0);

@@ -130,7 +130,7 @@ Scan scan(const ShardSet& set, const ShardFiles& files, std::int64_t shard, OnEr
   try {
     TarReader tar(files.path(shard).string(), 0, files.size(shard), true, read);
     while (tar.next(member)) {
-      found.links += member.link ? 1 : 0;
+      found.links += static_cast<std::int64_t>(member.link);
       if (!member.regular) continue;
       const auto parts = split_name(member.name);
       if (parts.first.empty()) {
