@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Writes tests/vectors/images: small JPEG and PNG files of every kind that is read, what Pillow makes of them
-(Image.open(...).convert("RGB")), and what Transformers' CLIPImageProcessor on Pillow makes of that.
+(Image.open(...).convert("RGB")), and what Transformers' image processors on Pillow make of that. Pillow 13 or newer: older
+ones always resize along rows first.
 
     .venv/bin/python tools/make_image_vectors.py
 
 expected.safetensors: NAME.rgb [h, w, 3] u8; NAME.pixels.EDGE [3, EDGE, EDGE] fp32 for shortest_edge = crop_size = EDGE;
-large.crop [224, 224, 3] u8, the default of CLIP before rescaling. manifest.json names versions and files.
+large.crop [224, 224, 3] u8, the default of CLIP before rescaling; scan.HxW.FILTER [H, W, 3] u8, scan.jpg resized by a
+filter of Pillow's number; large.TYPE fp32, every 16th pixel both ways of what TYPE's image processor makes of large.jpg when
+its file says nothing. manifest.json names versions and files.
 """
 import hashlib
+import importlib
 import io
 import json
 import pathlib
@@ -21,6 +25,10 @@ from PIL import Image, features
 from safetensors.numpy import save_file
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+# Tall ones: the height shrinks by more than twice what the width does, by just as much, by less.
+SIZES = ((24, 50), (150, 10), (199, 80), (30, 79), (90, 25), (89, 25), (250, 30), (100, 100))
+TYPES = {"CLIP": "clip", "ChineseCLIP": "chinese_clip", "Bit": "bit", "Siglip": "siglip", "Blip": "blip", "ViT": "vit",
+         "DeiT": "deit", "Pvt": "pvt", "MobileNetV1": "mobilenet_v1"}
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "tests/vectors/images"
 
 
@@ -87,10 +95,20 @@ def files():
     image = picture(43, 37, 3, 8)
     yield "interlaced.png", png(43, 37, 8, 2, list(adam7(image)), interlaced=True)
     yield "tall.png", saved(Image.fromarray(picture(9, 200, 3, 9)), format="PNG")
+    yield "scan.jpg", saved(Image.fromarray(picture(80, 200, 3, 11)), format="JPEG", quality=80)
     yield "pixel.png", saved(Image.fromarray(picture(1, 1, 3, 10)), format="PNG")
 
 
+def by_type(rgb):
+    """What each type's image processor makes of an image by default."""
+    for name, module in TYPES.items():
+        module = importlib.import_module(f"transformers.models.{module}.image_processing_pil_{module}")
+        processor = getattr(module, f"{name}ImageProcessorPil")()
+        yield name, processor(images=rgb, return_tensors="np")["pixel_values"][0][:, ::16, ::16]
+
+
 def main():
+    assert int(PIL.__version__.split(".")[0]) >= 13, f"Pillow: must be 13 or newer; got {PIL.__version__}; install it"
     FOLDER.mkdir(parents=True, exist_ok=True)
     expected, listed = {}, {}
     for name, data in files():
@@ -102,11 +120,16 @@ def main():
             processor = CLIPImageProcessorPil(do_rescale=False, do_normalize=False)
             crop = processor(images=rgb, return_tensors="np")["pixel_values"][0]
             expected["large.crop"] = np.ascontiguousarray(crop.transpose(1, 2, 0)).astype(np.uint8)
+            expected |= {f"large.{type}": pixels for type, pixels in by_type(rgb)}
         else:
             expected[f"{name}.rgb"] = np.asarray(rgb)
             for edge in (24, 50):
                 processor = CLIPImageProcessorPil(size={"shortest_edge": edge}, crop_size={"height": edge, "width": edge})
                 expected[f"{name}.pixels.{edge}"] = processor(images=rgb, return_tensors="np")["pixel_values"][0]
+        if name == "scan.jpg":
+            for height, width in SIZES:
+                for filter in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
+                    expected[f"scan.{height}x{width}.{int(filter)}"] = np.asarray(rgb.resize((width, height), filter))
         listed[name] = {"mode": opened.mode, "size": opened.size, "sha256": hashlib.sha256(data).hexdigest()}
     save_file({key: np.ascontiguousarray(value) for key, value in expected.items()}, FOLDER / "expected.safetensors")
     versions = {"pillow": PIL.__version__, "libjpeg_turbo": features.version("libjpeg_turbo"), "zlib": features.version("zlib"),

@@ -26,12 +26,12 @@ constexpr std::size_t kShownText = 60;
 
 struct Options {
   std::vector<std::string> words;
-  std::string split = "train", image, caption, context, answers;
+  std::string split = "train", dataset_yaml, image, caption, context, answers;
   std::string processor, cache, json, on_error = "stop";
   std::int64_t image_size = 0;
   std::int64_t max_sample_mb = 256;
   std::int64_t consumed = 0, micro_batch = 1, batches = 0, workers = 1, show = 3;
-  std::int64_t seed = 1234;
+  std::int64_t seed = 1234, rank = 0, ranks = 1;
   double step_ms = 0;
   data::ImageTextPlan plan;
   data::TokenizerOptions tokenizer;
@@ -60,9 +60,12 @@ void add_shard_flags(CLI::App& app, Options& options) {
       "      --tokenizer-model llama-3/ --batches 100 --micro-batch-size 8 --workers 16");
   app.add_option("shards", options.words,
                  "A folder of tar shards (with .nv-meta or without), or patterns of them")
-      ->required();
+      ->required()
+      ->type_name("FOLDER|SHARD");
   app.add_option("--split", options.split, "Of a folder with .nv-meta: a part of its split.yaml")
       ->capture_default_str();
+  app.add_option("--dataset-yaml", options.dataset_yaml,
+                 "Of a folder with .nv-meta: its file in the place of dataset.yaml");
   app.add_option(
       "--image", options.image,
       "The part that is the image (jpg,jpeg,png unless the metadata say): a list, of which the first that is "
@@ -114,6 +117,12 @@ void add_flags(CLI::App& app, Options& options) {
   app.add_option("--consumed-samples", options.consumed, "Samples that the run has read before")
       ->capture_default_str()
       ->check(within(0, std::int64_t{1} << 60));
+  app.add_option("--data-parallel-size", options.ranks, "Ranks that share the samples of the run")
+      ->capture_default_str()
+      ->check(within(1, 1 << 20));
+  app.add_option("--data-parallel-rank", options.rank, "The rank whose samples are shown and read")
+      ->capture_default_str()
+      ->check(within(0, (1 << 20) - 1));
   app.add_option("--batches", options.batches, "Batches to make, and to measure")
       ->check(within(0, std::int64_t{1} << 30));
   app.add_option("--micro-batch-size", options.micro_batch, "Rows of a batch")
@@ -138,6 +147,9 @@ std::vector<std::string> faults_of(const Options& options) {
       options.context.empty() != options.answers.empty() ||
           (!options.context.empty() && !options.caption.empty()),
       "--context: must be given with --answers, and without --caption; got another choice; give both, or --caption");
+  refuse(options.rank >= options.ranks,
+         fmt::format("--data-parallel-rank: must be below --data-parallel-size, {}; got {}; give another",
+                     options.ranks, options.rank));
   refuse(!options.processor.empty() && options.image_size > 0,
          fmt::format(
              "--image-size: must be left out beside --image-processor, which says it; got {}; leave one out",
@@ -149,17 +161,15 @@ std::vector<std::string> faults_of(const Options& options) {
 }
 
 data::ShardSet shards_of(const Options& options) {
-  data::ShardSet set = data::find_shards(options.words, options.split);
+  data::ShardOverrides overrides{.dataset_yaml = options.dataset_yaml};
   const auto read = [](const char* flag, const std::string& text, data::Field& field) {
     if (!text.empty()) field = data::parse_field(flag, text);
   };
-  read("--image", options.image, set.fields.image);
-  read("--caption", options.caption, set.fields.caption);
-  read("--context", options.context, set.fields.context);
-  read("--answers", options.answers, set.fields.answers);
-  if (!options.context.empty()) set.fields.type = data::SampleType::kVqa;
-  if (!options.caption.empty()) set.fields.type = data::SampleType::kCaptioning;
-  return set;
+  read("--image", options.image, overrides.fields.image);
+  read("--caption", options.caption, overrides.fields.caption);
+  read("--context", options.context, overrides.fields.context);
+  read("--answers", options.answers, overrides.fields.answers);
+  return data::find_shards(options.words, options.split, overrides);
 }
 
 fs::path cache_of(const Options& options, const data::ShardSet& set) {
@@ -187,7 +197,15 @@ ordered_json describe(const data::ShardSamples& samples) {
       {"largest", bytes.back()},
       {"shards_without_samples", empty},
       {"shards_cut_or_damaged", samples.index().broken.rows()},
-      {"files_of_no_sample", samples.index().unused[0]}};
+      {"files_of_no_sample", samples.index().unused[0]},
+      {"links_passed_over", samples.index().unused[1]}};
+}
+
+data::ImageShare share_of(const Options& options) {
+  return {.first = options.consumed,
+          .micro_batch = options.micro_batch,
+          .rank = options.rank,
+          .ranks = options.ranks};
 }
 
 std::string shortened(std::string text) {
@@ -195,17 +213,18 @@ std::string shortened(std::string text) {
   return text;
 }
 
-/// The first samples of a run, and what is in them.
+/// The first samples of a rank, and what is in them.
 ordered_json first_samples(const data::ShardSamples& samples, const data::ShardOrder& order,
                            const Options& options) {
   ordered_json shown = ordered_json::array();
-  for (std::int64_t n = options.consumed; n < options.consumed + options.show; ++n) {
+  for (std::int64_t k = 0; k < options.show; ++k) {
+    const std::int64_t n = number_of(share_of(options), k);
     ordered_json about{{"number", n}, {"sample", order(n)}};
     try {
       const data::RawSample raw = samples.read(order(n));
       about.update({{"shard", raw.shard}, {"key", raw.key}, {"byte", raw.offset}});
       about["text"] = shortened(raw.prompt.empty() ? raw.answers[0] : raw.prompt);
-      const data::ImageSize size = data::image_size(raw.image);
+      const data::ImageSize size = data::image_size(raw.image());
       about.update({{"width", size.width}, {"height", size.height}});
     } catch (const DataError& error) {
       if (options.on_error == "stop") throw;
@@ -216,14 +235,14 @@ ordered_json first_samples(const data::ShardSamples& samples, const data::ShardO
   return shown;
 }
 
-/// Makes batches as a run would, and measures.
-ordered_json measure(const std::shared_ptr<const data::ImageTextSamples>& samples, const Options& options) {
+/// Makes batches as a run would, and measures. `rows` becomes number and sample of the first of them.
+ordered_json measure(const std::shared_ptr<const data::ImageTextSamples>& samples, const Options& options,
+                     ordered_json& rows) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  data::ImageLoader loader(samples, {.first = options.consumed, .micro_batch = options.micro_batch},
-                           static_cast<int>(options.workers));
+  data::ImageLoader loader(samples, share_of(options), static_cast<int>(options.workers));
   double waited = 0, first = 0;
   std::int64_t labels = 0;
   auto begin = Clock::now();
@@ -235,20 +254,22 @@ ordered_json measure(const std::shared_ptr<const data::ImageTextSamples>& sample
     } else {
       waited += since(asked);
     }
+    for (std::size_t row = 0; row < batch.numbers.size() && std::ssize(rows) < options.show; ++row)
+      rows.push_back({{"number", batch.numbers[row]}, {"sample", batch.samples[row]}});
     for (const float mask : batch.loss_mask) labels += mask > 0 ? 1 : 0;
     if (options.step_ms > 0)
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.step_ms));
     if (i == 0) begin = Clock::now();  // the first batch has nothing made ahead
   }
   const double seconds = since(begin);
-  const auto rows = static_cast<double>((options.batches - 1) * options.micro_batch);
+  const auto later = static_cast<double>((options.batches - 1) * options.micro_batch);
   return {{"batches", options.batches},
           {"images", options.batches * options.micro_batch},
           {"labels", labels},
           {"skipped", samples->skipped()},
           {"first_batch_s", first},
           {"seconds_after", seconds},
-          {"images_per_s", seconds > 0 ? rows / seconds : 0.0},
+          {"images_per_s", seconds > 0 ? later / seconds : 0.0},
           {"share_waiting", seconds > 0 ? waited / seconds : 0.0}};
 }
 
@@ -286,7 +307,9 @@ void report_on(const Options& options) {
   for (const auto& sample : report["first_samples"]) fmt::print("{}\n", written(sample, -1));
   if (options.batches > 0) {
     const std::shared_ptr<const data::Tokenizer> tokenizer = data::make_tokenizer(options.tokenizer);
-    report["speed"] = measure(std::make_shared<data::ImageTextSamples>(shards, tokenizer, plan), options);
+    report["rows"] = ordered_json::array();
+    report["speed"] =
+        measure(std::make_shared<data::ImageTextSamples>(shards, tokenizer, plan), options, report["rows"]);
     print(report["speed"]);
   }
   if (!options.json.empty()) write_file_atomically(options.json, written(report, 2) + "\n");

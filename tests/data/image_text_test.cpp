@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "colonnade/base/error.h"
 #include "data/image_vectors.h"
 
@@ -174,6 +176,30 @@ TEST_F(ImageRows, PutTheNextOneInTheirPlaceWhenAsked) {
     }
   }
   EXPECT_GE(samples->skipped(), 2);
+}
+
+TEST_F(ImageRows, GiveUpWhenHundredInARowAreBroken) {
+  plan_.on_error = OnError::kSkip;
+  const ShardOrder order(150, plan_.seed, plan_.block, plan_.window);
+  const auto read = [&](std::int64_t broken) {  // so many first numbers of the run
+    std::set<std::int64_t> junk;
+    for (std::int64_t n = 0; n < broken; ++n) junk.insert(order(n));
+    std::string bytes;
+    for (int i = 0; i < 150; ++i)
+      bytes += tar_member(fmt::format("{}.jpg", i), junk.contains(i) ? "junk" : image_bytes("grey.jpg")) +
+               tar_member(fmt::format("{}.txt", i), "7");
+    write(folder_ / "w/w.tar", bytes + tar_end());
+    const ImageTextSamples samples(
+        std::make_shared<const ShardSamples>(find_shards({folder_ / "w/w.tar"}, "train"), ShardOptions{}),
+        tokenizer_, plan_);
+    return samples.get(0).sample;
+  };
+  EXPECT_EQ(read(99), order(99));
+  EXPECT_THAT(
+      message_of<DataError>([&] { (void)read(100); }),
+      AllOf(HasSubstr("--on-error skip: 100 samples in a row cannot be read; got number 0 of the run on"),
+            HasSubstr(fmt::format("sample {} at byte", order(99))),
+            HasSubstr("got something else; mend or leave out")));
 }
 
 TEST_F(ImageRows, NeedRoom) {

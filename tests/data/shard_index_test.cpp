@@ -16,9 +16,13 @@ TEST(SplitName, CutsAtTheFirstDotOfTheFile) {
   EXPECT_EQ(split_name("a.b/key.seg.png"), Pair("a.b/key", "seg.png"));
   EXPECT_EQ(split_name("key.jpg"), Pair("key", "jpg"));
   EXPECT_EQ(split_name("key."), Pair("key", ""));
-  for (const char* none : {"", "key", "a.b/key", ".hidden", "a/._key.jpg", "__meta__/a.txt", "__x__"})
+  for (const char* none : {"", "key", "a.b/key", ".hidden", "a/._key.jpg", "__meta__/a.txt", "__x__",
+                           "__a.b__/c.d", "__x__/a/b.txt"})
     EXPECT_EQ(split_name(none), Pair()) << none;
   EXPECT_EQ(split_name("__x.txt"), Pair("__x", "txt"));
+  EXPECT_EQ(split_name("__x__.txt"), Pair("__x__", "txt"));
+  EXPECT_EQ(split_name("a/__x__/b.txt"), Pair("a/__x__/b", "txt"));
+  EXPECT_EQ(split_name("____/b.txt"), Pair("____/b", "txt"));
 }
 
 class IndexOfShards : public testing::Test {
@@ -85,9 +89,22 @@ TEST_F(IndexOfShards, IsBuiltOnceAndAnewWhenAShardChanges) {
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 4);
 }
 
+/// tar writes the second of two equal inodes as a link.
+TEST_F(IndexOfShards, CountsLinks) {
+  write(folder_ / "1.tar", tar_member("a.jpg", "J") + tar_member("a.txt", "t") +
+                               tar_member("b.jpg", "", '1') + tar_member("b.txt", "t") +
+                               tar_member("c.jpg", "", '2') + tar_member("c.txt", "", '2') +
+                               tar_member("d", "", '5') + tar_end());
+  const ShardIndex found = index(OnError::kStop, folder_ / "cache");
+  EXPECT_EQ(found.size(), 4);
+  EXPECT_EQ(found.unused[1], 3);
+  EXPECT_EQ(index(OnError::kStop, folder_ / "cache").unused[1], 3);
+}
+
 TEST_F(IndexOfShards, NeedsASample) {
   for (const char* name : {"0.tar", "1.tar"}) write(folder_ / name, tar_member("README", "") + tar_end());
-  EXPECT_THAT(message_of<DataError>([&] { (void)index(); }), HasSubstr("got none in 2 shards, of 2 files"));
+  EXPECT_THAT(message_of<DataError>([&] { (void)index(); }),
+              HasSubstr("got none in 2 shards, of 2 files and 0 links"));
 }
 
 TEST_F(IndexOfShards, ReadsManyMoreShardsThanFilesMayBeOpen) {

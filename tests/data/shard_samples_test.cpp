@@ -34,7 +34,7 @@ TEST_F(SamplesOfShards, GiveImageAndCaption) {
   const RawSample text = read(tar_member("d/k.txt", "a c\303\244t") + tar_member("d/k.png", "PNG") +
                               tar_member("d/k.jpg", "JPG"));
   EXPECT_EQ(text.key, "d/k");
-  EXPECT_EQ(std::string(text.image.begin(), text.image.end()), "JPG");  // the first of the list counts
+  EXPECT_EQ(std::string(text.image().begin(), text.image().end()), "JPG");  // the first of the list counts
   EXPECT_THAT(text.answers, ElementsAre("a c\303\244t"));
   EXPECT_EQ(text.prompt, "");
   EXPECT_THAT(text.where, HasSubstr("s.tar, sample d/k at byte 0"));
@@ -78,6 +78,13 @@ TEST_F(SamplesOfShards, AreRefusedByShardKeyAndOffset) {
               HasSubstr("each part must be there once; got jpg twice"));
   EXPECT_THAT(refusal(image + tar_member("k.txt", "t"), {.max_sample_bytes = 2047}),
               HasSubstr("at most 2047 bytes; got 2048; raise --max-sample-mb"));
+}
+
+TEST_F(SamplesOfShards, HaveShortTexts) {
+  const std::string image = tar_member("k.jpg", "J"), text(std::size_t{4} << 20, 'a');
+  EXPECT_EQ(read(image + tar_member("k.txt", text)).answers[0], text);
+  EXPECT_THAT(refusal(image + tar_member("k.txt", text + "a")),
+              HasSubstr("caption must have at most 4194304 bytes; got 4194305 in txt"));
 }
 
 TEST_F(SamplesOfShards, NoticeAShardThatChanged) {

@@ -98,6 +98,43 @@ TEST_F(Shards, AreWhatEnergonSays) {
   EXPECT_EQ(find().fields.image[0].part, "png");
 }
 
+/// `energon prepare --dataset-yaml-name captions.yaml` writes no dataset.yaml.
+TEST_F(Shards, TakeAnotherDatasetYaml) {
+  prepare(kCaptions);
+  std::filesystem::rename(folder_ / ".nv-meta/dataset.yaml", folder_ / ".nv-meta/captions.yaml");
+  EXPECT_THAT(refusal(), HasSubstr("must hold dataset.yaml; got none"));
+  const ShardSet set = find_shards({folder_ / ""}, "train", {.dataset_yaml = "captions.yaml"});
+  EXPECT_THAT(set.fields.caption[0].keys, ElementsAre("text", "0"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)find_shards({folder_ / "parts"}, "train", {.dataset_yaml = "captions.yaml"});
+              }),
+              HasSubstr("--dataset-yaml: only a folder that Energon prepared"));
+}
+
+TEST_F(Shards, TakeFieldsInThePlaceOfTheMetadata) {
+  const SampleFields captions{.image = parse_field("", "png"), .caption = parse_field("", "json[c]")};
+  for (const char* yaml : {"__class__: CrudeWebdataset\n",
+                           "sample_type: {__class__: CaptioningSample}\nsample_loader: l.py:f\n"}) {
+    prepare(yaml);
+    const ShardSet set = find_shards({folder_ / ""}, "train", {.fields = captions});
+    EXPECT_THAT(set.names, ElementsAre("parts/b-0.tar", "parts/b-1.tar"));
+    EXPECT_THAT(set.counts, ElementsAre(4, 5));
+    EXPECT_TRUE(set.excluded.contains("parts/b-1.tar/0002"));
+    EXPECT_EQ(set.fields.image[0].part, "png");
+    EXPECT_THAT(set.fields.caption[0].keys, ElementsAre("c"));
+    EXPECT_THAT(refusal(), HasSubstr("the fields by --image and --caption"));
+  }
+  const ShardSet questions = find_shards(
+      {folder_ / ""}, "train",
+      {.fields = {
+           .image = captions.image, .context = captions.caption, .answers = parse_field("", "json[a]")}});
+  EXPECT_EQ(questions.fields.type, SampleType::kVqa);
+  prepare(kCaptions);
+  const ShardSet some = find_shards({folder_ / ""}, "train", {.fields = {.image = captions.image}});
+  EXPECT_EQ(some.fields.image[0].part, "png");
+  EXPECT_THAT(some.fields.caption[0].keys, ElementsAre("text", "0"));
+}
+
 TEST_F(Shards, RefuseMetadataThatAskForMore) {
   prepare("__class__: CrudeWebdataset\n");
   EXPECT_THAT(refusal(), HasSubstr("sample_type must be CaptioningSample or VQASample; got CrudeWebdataset"));

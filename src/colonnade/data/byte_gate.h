@@ -23,6 +23,18 @@ class ByteGate {
     inside_ -= bytes;
     room_.notify_all();
   }
+  /// Enters for as long as it lives.
+  class Pass {
+   public:
+    Pass(ByteGate& gate, std::int64_t bytes) : gate_(gate), bytes_(bytes) { gate_.enter(bytes_); }
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+    ~Pass() { gate_.leave(bytes_); }
+
+   private:
+    ByteGate& gate_;
+    std::int64_t bytes_;
+  };
   /// Lets everybody in.
   void close() {
     const std::lock_guard lock(mutex_);

@@ -1,23 +1,17 @@
 // See clip_image.h.
 #include "colonnade/data/images/clip_image.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <cmath>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "colonnade/base/error.h"
-#include "colonnade/base/files.h"
 #include "colonnade/kernels/resize.h"
 
 namespace colonnade::data {
 namespace {
 
 constexpr std::int64_t kLongestEdge = 65535;
-constexpr std::int64_t kLargestSize = 16384;
 constexpr int kWeightBits = 22;
 
 double bicubic(double x) {
@@ -28,14 +22,17 @@ double bicubic(double x) {
   return 0;
 }
 
+double triangle(double x) { return std::max(1 - std::abs(x), 0.0); }
+
 /// The weights of outputs [begin, begin + count) of an axis that goes from `in` pixels to `out`.
 struct Weights {
   std::vector<std::int32_t> first, count, weight;
   std::int64_t stride = 0;
 
-  Weights(std::int64_t in, std::int64_t out, std::int64_t begin, std::int64_t outputs) {
+  Weights(Resample filter, std::int64_t in, std::int64_t out, std::int64_t begin, std::int64_t outputs) {
+    const bool cubic = filter == Resample::kBicubic;
     const double scale = static_cast<double>(in) / static_cast<double>(out);
-    const double widened = std::max(scale, 1.0), support = 2.0 * widened;
+    const double widened = std::max(scale, 1.0), support = (cubic ? 2.0 : 1.0) * widened;
     stride = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
     weight.resize(static_cast<std::size_t>(outputs * stride));
     std::vector<double> exact(static_cast<std::size_t>(stride));
@@ -48,7 +45,8 @@ struct Weights {
       double sum = 0;
       const double steps = 1.0 / widened;
       for (std::int64_t k = 0; k < high - low; ++k) {
-        exact[static_cast<std::size_t>(k)] = bicubic((static_cast<double>(k + low) - center + 0.5) * steps);
+        const double x = (static_cast<double>(k + low) - center + 0.5) * steps;
+        exact[static_cast<std::size_t>(k)] = cubic ? bicubic(x) : triangle(x);
         sum += exact[static_cast<std::size_t>(k)];
       }
       for (std::int64_t k = 0; k < high - low; ++k) {
@@ -66,132 +64,28 @@ struct Weights {
   }
 };
 
-using simdjson::dom::element;
-
-[[noreturn]] void refuse(const std::string& path, std::string_view key, const std::string& rule,
-                         element value) {
-  throw ConfigError(fmt::format("{}: {} must be {}; got {}; give a file of CLIPImageProcessor", path, key,
-                                rule, simdjson::minify(value)));
+/// `rows` rows of `width` pixels, each made as wide as `across` has outputs.
+std::vector<std::uint8_t> across_rows(const std::uint8_t* in, std::int64_t rows, std::int64_t width,
+                                      const Weights& across) {
+  const kernels::ResizeAxis axis = across.axis();
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * axis.outputs * 3));
+  std::vector<std::uint8_t> scratch(static_cast<std::size_t>(16 * width));
+  kernels::cpu::resize_rows(
+      {.in = in, .out = out.data(), .scratch = scratch.data(), .rows = rows, .width = width, .axis = axis});
+  return out;
 }
 
-/// An edge, {"height", "width"} or one number for both.
-void read_pair(const std::string& path, std::string_view key, element value, std::int64_t& height,
-               std::int64_t& width) {
-  if (value.get_int64().get(height) == simdjson::SUCCESS) {
-    width = height;
-    return;
-  }
-  simdjson::dom::object pair;
-  if (value.get_object().get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
-      pair["height"].get_int64().get(height) != simdjson::SUCCESS ||
-      pair["width"].get_int64().get(width) != simdjson::SUCCESS)
-    refuse(path, key, "a number or {\"height\", \"width\"}", value);
-}
-
-void read_three(const std::string& path, std::string_view key, element value, std::array<double, 3>& out) {
-  simdjson::dom::array values;
-  if (value.get_array().get(values) != simdjson::SUCCESS || values.size() != 3)
-    refuse(path, key, "three numbers", value);
-  for (std::size_t i = 0; i < 3; ++i)
-    if (values.at(i).get_double().get(out[i]) != simdjson::SUCCESS) refuse(path, key, "three numbers", value);
-}
-
-bool flag(const std::string& path, std::string_view key, element value) {
-  bool is = true;
-  if (!value.is_null() && value.get_bool().get(is) != simdjson::SUCCESS)
-    refuse(path, key, "true or false", value);
-  return is;
-}
-
-struct Given {
-  bool crop = true, rescale = true, normalize = true, has_crop_size = false;
-};
-
-void read_key(const std::string& path, std::string_view key, element value, ImageSettings& out,
-              Given& given) {
-  static const std::set<std::string_view> names{"image_processor_type", "feature_extractor_type",
-                                                "processor_class"};
-  if (names.contains(key)) return;
-  if (key == "size") {
-    simdjson::dom::object object;
-    if (value.get_object().get(object) == simdjson::SUCCESS && object.size() == 1 &&
-        object["shortest_edge"].get_int64().get(out.shortest_edge) == simdjson::SUCCESS)
-      return;
-    if (value.get_int64().get(out.shortest_edge) == simdjson::SUCCESS) return;
-    out.shortest_edge = 0;
-    read_pair(path, key, value, out.resize_height, out.resize_width);
-  } else if (key == "crop_size") {
-    given.has_crop_size = true;
-    read_pair(path, key, value, out.height, out.width);
-  } else if (key == "resample") {
-    std::int64_t filter = 0;
-    if (value.get_int64().get(filter) != simdjson::SUCCESS || filter != 3)
-      refuse(path, key, "3, bicubic", value);
-  } else if (key == "rescale_factor") {
-    if (value.get_double().get(out.rescale) != simdjson::SUCCESS) refuse(path, key, "a number", value);
-  } else if (key == "image_mean") {
-    read_three(path, key, value, out.mean);
-  } else if (key == "image_std") {
-    read_three(path, key, value, out.std);
-  } else if (key == "do_center_crop") {
-    given.crop = flag(path, key, value);
-  } else if (key == "do_rescale") {
-    given.rescale = flag(path, key, value);
-  } else if (key == "do_normalize") {
-    given.normalize = flag(path, key, value);
-  } else if (key == "do_resize" || key == "do_convert_rgb") {
-    if (!flag(path, key, value)) refuse(path, key, "true", value);
-  } else {
-    refuse(path, key, "left out, for it is not known", value);
-  }
+/// Rows of `width` pixels, made as many as `down` has outputs.
+std::vector<std::uint8_t> columns(const std::uint8_t* in, std::int64_t width, const Weights& down) {
+  const kernels::ResizeAxis axis = down.axis();
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(axis.outputs * width * 3));
+  std::vector<std::int32_t> sums(static_cast<std::size_t>(width * 3));
+  kernels::cpu::resize_columns(
+      {.in = in, .out = out.data(), .scratch = sums.data(), .row_bytes = width * 3, .axis = axis});
+  return out;
 }
 
 }  // namespace
-
-ImageSettings read_image_settings(const std::filesystem::path& path) {
-  const simdjson::padded_string text(read_file(path));
-  simdjson::dom::parser parser;
-  simdjson::dom::object root;
-  if (const auto error = parser.parse(text).get_object().get(root); error != simdjson::SUCCESS)
-    throw DataError(fmt::format("{}: must be a JSON object; got: {}; name a preprocessor_config.json",
-                                path.string(), simdjson::error_message(error)));
-  ImageSettings settings;
-  Given given;
-  for (const auto field : root) read_key(path.string(), field.key, field.value, settings, given);
-  if (!given.rescale) settings.rescale = 1;
-  if (!given.normalize) {
-    settings.mean.fill(0);
-    settings.std.fill(1);
-  }
-  if (!given.crop) {
-    if (settings.shortest_edge > 0)
-      throw ConfigError(
-          fmt::format("{}: images of one batch must have one size; got shortest_edge {} without "
-                      "do_center_crop; give height and width, or crop",
-                      path.string(), settings.shortest_edge));
-    settings.height = settings.resize_height;
-    settings.width = settings.resize_width;
-  } else if (!given.has_crop_size) {
-    settings.height = settings.width = 224;
-  }
-  check(settings, path.string());
-  return settings;
-}
-
-void check(const ImageSettings& settings, const std::string& what) {
-  const bool shortest = settings.shortest_edge > 0;
-  const std::int64_t height = shortest ? settings.shortest_edge : settings.resize_height;
-  const std::int64_t width = shortest ? settings.shortest_edge : settings.resize_width;
-  if (height > kLargestSize || width > kLargestSize || settings.height < 1 || settings.width < 1 ||
-      settings.height > height || settings.width > width)
-    throw ConfigError(
-        fmt::format("{}: images must be resized to at most {} and cropped to no more than that; got {} x {} "
-                    "and a crop of {} x {}; give smaller ones",
-                    what, kLargestSize, height, width, settings.height, settings.width));
-  if (std::ranges::count(settings.std, 0.0) > 0)
-    throw ConfigError(
-        fmt::format("{}: image_std must not be 0; got 0; give what the model was trained with", what));
-}
 
 ImageSize resized_size(ImageSize image, const ImageSettings& settings) {
   if (settings.shortest_edge == 0) return {settings.resize_width, settings.resize_height};
@@ -211,26 +105,24 @@ RgbImage resize_and_crop(const RgbImage& image, const ImageSettings& settings) {
         fmt::format("an image must have edges of 1 to {}, resized too; got {} x {}, resized {} x {};"
                     " leave it out, or give --on-error skip",
                     kLongestEdge, image.width, image.height, size.width, size.height));
-  const Weights across(image.width, size.width, (size.width - settings.width) / 2, settings.width);
-  Weights down(image.height, size.height, (size.height - settings.height) / 2, settings.height);
+  const Weights across(settings.resample, image.width, size.width, (size.width - settings.width) / 2,
+                       settings.width);
+  Weights down(settings.resample, image.height, size.height, (size.height - settings.height) / 2,
+               settings.height);
   const std::int64_t top = down.first.front(), bottom = std::int64_t{down.first.back()} + down.count.back();
   for (std::int32_t& row : down.first) row -= static_cast<std::int32_t>(top);
-  std::vector<std::uint8_t> narrow(static_cast<std::size_t>((bottom - top) * settings.width * 3));
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(16 * image.width));
-  kernels::cpu::resize_rows({.in = image.rgb.data() + top * image.width * 3,
-                             .out = narrow.data(),
-                             .scratch = pixels.data(),
-                             .rows = bottom - top,
-                             .width = image.width,
-                             .axis = across.axis()});
+  const std::uint8_t* rows = image.rgb.data() + top * image.width * 3;
   RgbImage out{.width = settings.width, .height = settings.height};
-  out.rgb.resize(settings.values());
-  std::vector<std::int32_t> sums(static_cast<std::size_t>(settings.width * 3));
-  kernels::cpu::resize_columns({.in = narrow.data(),
-                                .out = out.rgb.data(),
-                                .scratch = sums.data(),
-                                .row_bytes = settings.width * 3,
-                                .axis = down.axis()});
+  // Each pass rounds, so their order is seen in the pixels.
+  const bool columns_first =
+      image.height > size.height && image.height - size.height > 2 * (image.width - size.width);
+  if (columns_first) {
+    const std::vector<std::uint8_t> flat = columns(rows, image.width, down);
+    out.rgb = across_rows(flat.data(), settings.height, image.width, across);
+  } else {
+    const std::vector<std::uint8_t> narrow = across_rows(rows, bottom - top, image.width, across);
+    out.rgb = columns(narrow.data(), settings.width, down);
+  }
   return out;
 }
 

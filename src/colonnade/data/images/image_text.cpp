@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -25,11 +26,8 @@ std::size_t drawn(std::uint64_t seed, std::int64_t number, std::size_t count) {
   return ((std::uint64_t{words[0]} << 32U) | words[1]) % count;
 }
 
-/// The number of the run that place `k` of a rank's rows stands for.
-std::int64_t number_of(const ImageShare& share, std::int64_t k) {
-  const std::int64_t batch = k / share.micro_batch;
-  return share.first + (batch * share.ranks + share.rank) * share.micro_batch + k % share.micro_batch;
-}
+/// A message without what it says to do: the user has done it.
+std::string without_way_out(const std::string& message) { return message.substr(0, message.rfind("; ")); }
 
 const ImageTextPlan& checked(const ImageTextPlan& plan) {
   if (plan.seq_length < 2 || plan.image_tokens < 1 || plan.image_tokens >= plan.seq_length)
@@ -46,12 +44,19 @@ const ImageTextPlan& checked(const ImageTextPlan& plan) {
 
 }  // namespace
 
+std::int64_t number_of(const ImageShare& share, std::int64_t k) {
+  const std::int64_t batch = k / share.micro_batch;
+  return share.first + (batch * share.ranks + share.rank) * share.micro_batch + k % share.micro_batch;
+}
+
 ImageTextSamples::ImageTextSamples(std::shared_ptr<const ShardSamples> shards,
                                    std::shared_ptr<const Tokenizer> tokenizer, const ImageTextPlan& plan)
     : shards_(std::move(shards)),
       tokenizer_(std::move(tokenizer)),
       plan_(checked(plan)),
-      order_(shards_->size(), plan.seed, plan.block, plan.window) {}
+      order_(shards_->size(), plan.seed, plan.block, plan.window),
+      read_(plan.read_at_once),
+      decoded_(plan.decoded_at_once) {}
 
 void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, ImageText& out) const {
   std::vector<std::int64_t> ids;
@@ -95,18 +100,11 @@ void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, Image
 
 void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
   try {
-    const ImageSize size = image_size(raw.image);
-    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesOfPixel;
-    struct Inside {
-      Inside(ByteGate& g, std::int64_t b) : gate(g), bytes(b) { gate.enter(bytes); }
-      Inside(const Inside&) = delete;
-      Inside& operator=(const Inside&) = delete;
-      ~Inside() { gate.leave(bytes); }
-      ByteGate& gate;
-      std::int64_t bytes;
-    };
-    const Inside inside(gate_, bytes);
-    const RgbImage image = resize_and_crop(read_image(raw.image, plan_.max_pixels), plan_.image);
+    const ImageSize size = image_size(raw.image());
+    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesOfPixel +
+                               size.height * plan_.image.width * 3;
+    const ByteGate::Pass inside(decoded_, bytes);
+    const RgbImage image = resize_and_crop(read_image(raw.image(), plan_.max_pixels), plan_.image);
     out.pixels.resize(plan_.image.values());
     to_pixels(image, plan_.image, out.pixels);
   } catch (const DataError& error) {
@@ -115,6 +113,8 @@ void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
 }
 
 ImageText ImageTextSamples::make(std::int64_t sample, std::int64_t number) const {
+  const std::int64_t bytes = shards_->bytes(sample);
+  const ByteGate::Pass inside(read_, bytes);
   const RawSample raw = shards_->read(sample);
   ImageText out{.sample = sample};
   add_text(raw, number, out);
@@ -127,7 +127,12 @@ ImageText ImageTextSamples::get(std::int64_t number) const {
     try {
       return make(order_(number + tries), number + tries);
     } catch (const DataError& error) {
-      if (plan_.on_error == OnError::kStop || tries == kMostInARow) throw;
+      if (plan_.on_error == OnError::kStop) throw;
+      if (tries + 1 == kMostInARow)
+        throw DataError(fmt::format(
+            "--on-error skip: {} samples in a row cannot be read; got number {} of the run on, the last one being {}; "
+            "mend or leave out those shards",
+            kMostInARow, number, without_way_out(error.what())));
       const std::int64_t before = skipped_++;
       if (before < kNamedSkips) log::warning("skipped: {}", error.what());
       if (before == kNamedSkips - 1) log::warning("skipped: further samples are counted and not named");

@@ -27,6 +27,10 @@ struct ImageTextPlan {
   std::int64_t block = 256;            ///< see ShardOrder
   std::int64_t window = 64;            ///< see ShardOrder
   std::int64_t max_pixels = 89478485;  ///< a larger image is not decoded; where Pillow begins to warn
+  /// Bytes of the samples that all threads hold at a time, and of the images that they decode; a larger one
+  /// waits until it is alone.
+  std::int64_t read_at_once = std::int64_t{512} << 20;
+  std::int64_t decoded_at_once = std::int64_t{1} << 30;
   OnError on_error = OnError::kStop;
   ImageSettings image;
 };
@@ -58,7 +62,8 @@ class ImageTextSamples {
   [[nodiscard]] const ImageTextPlan& plan() const { return plan_; }
   [[nodiscard]] const ShardOrder& order() const { return order_; }
   /// The sample of a number. One that cannot be read, or whose prompt leaves no room for an answer, throws
-  /// DataError; with kSkip it is counted, and the next number's stands in for it (at most 100 in a row).
+  /// DataError; with kSkip it is counted, and the next number's stands in for it (unless 100 in a row are
+  /// such).
   [[nodiscard]] ImageText get(std::int64_t number) const;
   /// Samples that others stood in for, so far; they count again each time they are asked for.
   [[nodiscard]] std::int64_t skipped() const { return skipped_; }
@@ -68,12 +73,12 @@ class ImageTextSamples {
   void add_text(const RawSample& raw, std::int64_t number, ImageText& out) const;
   void add_pixels(const RawSample& raw, ImageText& out) const;
 
-  static constexpr std::int64_t kDecodedAtOnce = std::int64_t{1} << 30;
   std::shared_ptr<const ShardSamples> shards_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   ImageTextPlan plan_;
   ShardOrder order_;
-  mutable ByteGate gate_{kDecodedAtOnce};  // of images that are being decoded, in all threads
+  mutable ByteGate read_;  // who is in it may wait for decoded_, and never the other way round
+  mutable ByteGate decoded_;
   mutable std::atomic<std::int64_t> skipped_{0};
 };
 
@@ -100,6 +105,9 @@ struct ImageShare {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
 };
+
+/// The number of the run that row `k` of a rank's rows has.
+std::int64_t number_of(const ImageShare& share, std::int64_t k);
 
 /// The micro-batches of one data rank, one after the other. Workers make samples ahead, two each at most, not
 /// batches: the first batch is there soon, and memory is bounded by the workers. One more thread puts up to

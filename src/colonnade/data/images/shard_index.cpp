@@ -91,7 +91,7 @@ namespace {
 struct Scan {
   std::vector<std::int64_t> samples;  // shard, offset, size
   std::int64_t found = 0;             // those that are excluded too
-  std::int64_t unused = 0;
+  std::int64_t unused = 0, links = 0;
   std::int64_t broken_at = -1;
 };
 
@@ -130,6 +130,7 @@ Scan scan(const ShardSet& set, const ShardFiles& files, std::int64_t shard, OnEr
   try {
     TarReader tar(files.path(shard).string(), 0, files.size(shard), true, read);
     while (tar.next(member)) {
+      found.links += static_cast<std::int64_t>(member.link);
       if (!member.regular) continue;
       const auto parts = split_name(member.name);
       if (parts.first.empty()) {
@@ -178,7 +179,7 @@ std::vector<Scan> scan_all(const ShardSet& set, const ShardFiles& files, OnError
 
 std::vector<IntArray> build(const ShardSet& set, const ShardFiles& files, OnError on_error, int threads) {
   const std::vector<Scan> scans = scan_all(set, files, on_error, threads);
-  std::vector<std::int64_t> samples, broken, unused{0};
+  std::vector<std::int64_t> samples, broken, unused{0, 0};
   for (std::size_t i = 0; i < scans.size(); ++i) {
     const Scan& scan = scans[i];
     if (scan.broken_at < 0 && set.counts[i] >= 0 && set.counts[i] != scan.found)
@@ -188,11 +189,13 @@ std::vector<IntArray> build(const ShardSet& set, const ShardFiles& files, OnErro
     samples.insert(samples.end(), scan.samples.begin(), scan.samples.end());
     if (scan.broken_at >= 0) broken.insert(broken.end(), {static_cast<std::int64_t>(i), scan.broken_at});
     unused[0] += scan.unused;
+    unused[1] += scan.links;
   }
   if (samples.empty())
     throw DataError(fmt::format(
-        "{}: shards must hold samples, files KEY.PART; got none in {} shards, of {} files; check how they were made",
-        files.path(0).string(), files.count(), unused[0]));
+        "{}: shards must hold samples, files KEY.PART; got none in {} shards, of {} files and {} links; check how they "
+        "were made",
+        files.path(0).string(), files.count(), unused[0], unused[1]));
   return {IntArray(std::move(samples), 3), IntArray(std::move(broken), 2), IntArray(std::move(unused))};
 }
 
@@ -200,7 +203,7 @@ std::vector<IntArray> build(const ShardSet& set, const ShardFiles& files, OnErro
 
 ShardIndex index_shards(const ShardSet& set, const ShardFiles& files, OnError on_error, int threads,
                         const IndexCache& cache) {
-  std::string description = fmt::format("samples of tar shards, version 1, {}\n", on_error == OnError::kStop);
+  std::string description = fmt::format("samples of tar shards, version 2, {}\n", on_error == OnError::kStop);
   for (std::int64_t i = 0; i < files.count(); ++i) {
     if (!std::filesystem::is_regular_file(files.path(i)))
       throw DataError(

@@ -56,7 +56,7 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name);
 struct ShardIndex {
   IntArray samples;  ///< [n, 3]: shard, first byte, bytes
   IntArray broken;   ///< [m, 2]: shard, and the byte from which on nothing of it could be read (kSkip alone)
-  IntArray unused;   ///< [1]: files in shards that belong to no sample
+  IntArray unused;   ///< [2]: files in shards that belong to no sample, and links, which have no contents
 
   struct Place {
     std::int64_t shard, offset, size;

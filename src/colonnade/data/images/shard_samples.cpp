@@ -19,6 +19,8 @@ namespace {
 using Parts = std::map<std::string, std::string_view, std::less<>>;
 using simdjson::dom::element;
 
+constexpr std::size_t kLargestText = 4 << 20;  // JSON and tokenizers take many times their text
+
 /// Cuts the bytes of a sample into its parts.
 Parts parts_of(const std::string& where, std::string_view bytes, std::int64_t offset, std::string& key) {
   const auto read = [&](std::int64_t at, std::span<char> out) {
@@ -108,6 +110,10 @@ class Fields {
     for (const FieldPath& path : field) {
       const auto part = parts_.find(path.part);
       if (part == parts_.end()) continue;
+      if (part->second.size() > kLargestText)
+        throw DataError(fmt::format(
+            "{}: {} must have at most {} bytes; got {} in {}; shorten it, or give --on-error skip", where_,
+            what, kLargestText, part->second.size(), path.part));
       if (path.part != "json" && !path.part.ends_with(".json")) {
         if (!simdjson::validate_utf8(part->second.data(), part->second.size()))
           throw DataError(
@@ -148,6 +154,11 @@ ShardSamples::ShardSamples(ShardSet set, const ShardOptions& options)
   for (std::int64_t i = 0; i < index_.broken.rows(); ++i)
     log::warning("skipped: {} from byte {} on: it was cut short or is damaged",
                  files_.path(index_.broken[2 * i]).string(), index_.broken[2 * i + 1]);
+  if (index_.unused[1] > 0)
+    log::warning(
+        "passed over: {} hard or symbolic links in the shards, which have no contents; where a sample needs them, "
+        "pack it anew with tar's --dereference --hard-dereference",
+        index_.unused[1]);
 }
 
 std::string ShardSamples::where(std::int64_t sample) const {
@@ -165,15 +176,16 @@ RawSample ShardSamples::read(std::int64_t sample) const {
         "{}: a sample must have at most {} bytes; got {}; raise --max-sample-mb, or give --on-error "
         "skip",
         raw.where, options_.max_sample_bytes, place.size));
-  std::string bytes(static_cast<std::size_t>(place.size), '\0');
-  if (files_.read(place.shard, place.offset, bytes) != bytes.size())
+  raw.bytes.resize(static_cast<std::size_t>(place.size));
+  if (files_.read(place.shard, place.offset, raw.bytes) != raw.bytes.size())
     throw DataError(fmt::format("{}: must be as it was indexed; got a shorter file; start again", raw.where));
-  const Parts parts = parts_of(raw.where, bytes, place.offset, raw.key);
+  const Parts parts = parts_of(raw.where, raw.bytes, place.offset, raw.key);
   raw.where =
       fmt::format("{}, sample {} at byte {}", files_.path(place.shard).string(), raw.key, place.offset);
   const Fields fields(raw.where, parts);
   const std::string_view image = fields.bytes("image", set_.fields.image);
-  raw.image.assign(image.begin(), image.end());
+  raw.image_at = static_cast<std::size_t>(image.data() - raw.bytes.data());
+  raw.image_size = image.size();
   const bool caption = set_.fields.type == SampleType::kCaptioning;
   if (!caption) {
     std::vector<std::string> context = fields.texts("context", set_.fields.context);

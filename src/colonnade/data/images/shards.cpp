@@ -117,8 +117,8 @@ fs::path first_that_exists(const fs::path& folder, const std::vector<const char*
 
 [[noreturn]] void refuse_type(const fs::path& path, const std::string& got) {
   throw ConfigError(fmt::format(
-      "{}: sample_type must be CaptioningSample or VQASample; got {}; prepare the folder as one of the two, or name "
-      "its shards by a pattern, with --image and --caption or --context and --answers",
+      "{}: sample_type must be CaptioningSample or VQASample; got {}; prepare the folder as one of the two, or say "
+      "the fields by --image and --caption, or --image, --context and --answers",
       path.string(), got));
 }
 
@@ -148,9 +148,10 @@ std::string sample_type_of(const fs::path& path, const YAML::Node& root) {
 void refuse_python(const fs::path& path, const YAML::Node& root) {
   for (const char* code : {"sample_loader", "part_filter"})
     if (root[code])
-      throw ConfigError(
-          fmt::format("{}: must map fields by field_map; got {}, which is Python code; write a field_map",
-                      path.string(), code));
+      throw ConfigError(fmt::format(
+          "{}: must map fields by field_map; got {}, which is Python code; write a field_map, or say the "
+          "fields by --image and --caption, or --image, --context and --answers",
+          path.string(), code));
   const YAML::Node subflavors = root["subflavors"];
   if (subflavors && !subflavors.IsNull() && subflavors.size() > 0)
     throw ConfigError(fmt::format(
@@ -193,7 +194,25 @@ SampleFields plain_fields() {
   return {.image = {{"jpg", {}}, {"jpeg", {}}, {"png", {}}}, .caption = {{"txt", {}}, {"json", {"caption"}}}};
 }
 
-ShardSet read_prepared(const fs::path& root, const std::string& split) {
+/// Whether nothing is left for a dataset.yaml to say.
+bool complete(const SampleFields& fields) {
+  return !fields.image.empty() &&
+         (!fields.caption.empty() || (!fields.context.empty() && !fields.answers.empty()));
+}
+
+void override_fields(const SampleFields& with, SampleFields& fields) {
+  const auto take = [](const Field& from, Field& to) {
+    if (!from.empty()) to = from;
+  };
+  take(with.image, fields.image);
+  take(with.caption, fields.caption);
+  take(with.context, fields.context);
+  take(with.answers, fields.answers);
+  if (!with.context.empty()) fields.type = SampleType::kVqa;
+  if (!with.caption.empty()) fields.type = SampleType::kCaptioning;
+}
+
+ShardSet read_prepared(const fs::path& root, const std::string& split, const ShardOverrides& overrides) {
   const fs::path meta = root / ".nv-meta";
   ShardSet set{.root = root};
   const fs::path splits = first_that_exists(meta, {"split.yaml", "split.json"});
@@ -231,7 +250,9 @@ ShardSet read_prepared(const fs::path& root, const std::string& split) {
                       info.string(), name));
     set.counts.push_back(found->second);
   }
-  set.fields = read_fields(first_that_exists(meta, {"dataset.yaml"}));
+  const std::string& yaml = overrides.dataset_yaml;
+  if (!yaml.empty() || !complete(overrides.fields))
+    set.fields = read_fields(first_that_exists(meta, {yaml.empty() ? "dataset.yaml" : yaml.c_str()}));
   return set;
 }
 
@@ -308,15 +329,24 @@ Field parse_field(const std::string& what, const std::string& text) {
   return field;
 }
 
-ShardSet find_shards(const std::vector<std::string>& words, const std::string& split) {
-  if (words.size() == 1 && fs::is_directory(fs::path(words[0]) / ".nv-meta"))
-    return read_prepared(words[0], split);
+ShardSet find_shards(const std::vector<std::string>& words, const std::string& split,
+                     const ShardOverrides& overrides) {
+  if (words.size() == 1 && fs::is_directory(fs::path(words[0]) / ".nv-meta")) {
+    ShardSet set = read_prepared(words[0], split, overrides);
+    override_fields(overrides.fields, set.fields);
+    return set;
+  }
+  if (!overrides.dataset_yaml.empty())
+    throw ConfigError(fmt::format(
+        "--dataset-yaml: only a folder that Energon prepared must have one; got {} of {}; leave it out",
+        overrides.dataset_yaml, words.empty() ? "nothing" : words[0]));
   if (split != "train")
     throw ConfigError(fmt::format(
         "--split: only a folder that Energon prepared must have splits; got {} of {}; name its shards by a pattern",
         split, words.empty() ? "nothing" : words[0]));
   ShardSet set;
   set.fields = plain_fields();
+  override_fields(overrides.fields, set.fields);
   if (words.size() == 1 && fs::is_directory(words[0])) {
     set.root = words[0];
     add_folder(words[0], set);

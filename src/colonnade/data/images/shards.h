@@ -42,6 +42,14 @@ struct ShardSet {
   SampleFields fields = {};
 };
 
+/// What stands in the place of a prepared folder's metadata, or of what is read without.
+struct ShardOverrides {
+  std::string dataset_yaml = {};  ///< the file of .nv-meta that says the fields; empty: dataset.yaml
+  /// Those that are there count, and with them their type. When they are an image and a caption, or an image,
+  /// a context and answers, no such file is read.
+  SampleFields fields = {};
+};
+
 /// The shards that `words` tell, in this order:
 /// - one folder with .nv-meta: those of `split` in split.yaml, less those it excludes, with the counts of
 ///   .info.json or .info.yaml and the fields of dataset.yaml (CaptioningSample and VQASample by field_map);
@@ -50,6 +58,7 @@ struct ShardSet {
 /// Without metadata a sample is an image (jpg, jpeg, png) and a caption (txt, or json[caption]).
 /// All words are a million at most. Throws DataError for what is not there, ConfigError for metadata that ask
 /// for more than this reads, for keys that it does not know, and for metadata sets.
-ShardSet find_shards(const std::vector<std::string>& words, const std::string& split);
+ShardSet find_shards(const std::vector<std::string>& words, const std::string& split,
+                     const ShardOverrides& overrides = {});
 
 }  // namespace colonnade::data

@@ -205,6 +205,7 @@ bool TarReader::next(TarMember& member) {
     if (more) continue;
     member.name = own.path.empty() ? header.name() : own.path;
     member.regular = is_file(header.type()) && !member.name.ends_with('/');
+    member.link = header.type() == '1' || header.type() == '2';
     member.content = content;
     member.size = member.regular ? stored : 0;
     member.end = at_;

@@ -14,6 +14,7 @@ namespace colonnade::data {
 struct TarMember {
   std::string name;
   bool regular = false;      ///< a file with contents, neither a folder, a link nor a device
+  bool link = false;         ///< a hard or symbolic link
   std::int64_t header = 0;   ///< its first header, that of a long name included
   std::int64_t content = 0;  ///< of a regular file: its first byte
   std::int64_t size = 0;     ///< of a regular file: its length
