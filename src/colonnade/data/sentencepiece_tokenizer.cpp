@@ -4,6 +4,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <unordered_map>
@@ -139,6 +140,29 @@ class Lines final : public sentencepiece::SentenceIterator {
   std::exception_ptr error_;
 };
 
+/// The fault that the library's message tells of; its own advice names flags that are not ours.
+std::string why_not_trained(std::string_view message, std::int64_t lines, std::int64_t vocab_size) {
+  if (lines == 0)
+    return "tokenizer: must get text to train on; got none; check --input and, of JSON, --json-key";
+  const auto number_behind = [&](std::string_view words) {
+    std::int64_t number = 0;
+    if (const std::size_t at = message.find(words); at != std::string_view::npos)
+      std::from_chars(message.data() + at + words.size(), message.data() + message.size(), number);
+    return number;
+  };
+  if (const std::int64_t least = number_behind(fmt::format(". {} vs ", vocab_size)); least > 0)
+    return fmt::format(
+        "--vocab-size: must be at least {}, the special tokens, bytes and characters of the text; got {}; "
+        "raise it, or lower --character-coverage",
+        least, vocab_size);
+  if (const std::int64_t most = number_behind("to a value <= "); most > 0)
+    return fmt::format(
+        "--vocab-size: must be at most {}, the pieces that {} lines of text give; got {}; lower it or add text",
+        most, lines, vocab_size);
+  return fmt::format("tokenizer: {} lines of text must give {} pieces; got '{}'; check the text", lines,
+                     vocab_size, message);
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path) {
@@ -177,10 +201,7 @@ TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePie
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &trained.model);
   lines.rethrow();
   if (!status.ok())
-    throw DataError(fmt::format(
-        "tokenizer: {} lines of text must be enough for {} pieces; got '{}'; lower --vocab-size or add "
-        "text",
-        lines.count(), training.vocab_size, status.message()));
+    throw DataError(why_not_trained(status.ToString(), lines.count(), training.vocab_size));
   trained.lines = lines.count();
   trained.left_out = lines.too_long();
   return trained;
