@@ -100,7 +100,7 @@ struct Asked {
   data::TokenizerOptions tokenizer;
   std::vector<std::string> inputs;
   std::int64_t log_interval = 1000;
-  std::int64_t max_document_mb = 0;  // 0: by the tokenizer
+  std::int64_t max_document_mb = 16;  // whose tokens take less than 1 GB of memory
   bool split_sentences = false;
   std::string on_error = "stop";
   std::string dataset_impl = "mmap";
@@ -178,7 +178,8 @@ void add_flags(CLI::App& app, Asked& asked) {
       ->capture_default_str()
       ->check(stop_or_skip());
   app.add_option("--max-document-mb", asked.max_document_mb,
-                 "A longer line cannot be used (16 unless given, 4 with SentencePiece); memory grows with it")
+                 "A longer line cannot be used; memory grows with it")
+      ->capture_default_str()
       ->check(within(1, 2000));
   app.add_option("--partitions", options.partitions,
                  "Data sets PREFIX_<i>_<key>_document from lines in turn, then all of them in one")
@@ -264,15 +265,6 @@ std::vector<std::string> faults_of(const Asked& asked) {
   return faults;
 }
 
-/// MB whose tokens take less than 1 GB of memory: SentencePiece needs 180 times its text, others at most 40
-/// times.
-std::int64_t longest_line_of(const Asked& asked) {
-  if (asked.max_document_mb > 0) return asked.max_document_mb;
-  const std::string& type = asked.tokenizer.type;
-  const bool pieces = type.find("SentencePiece") != std::string::npos || type == "Llama2Tokenizer";
-  return pieces ? 4 : 16;
-}
-
 /// What decides the ids: flags, and the files they name with size and time of change.
 std::string identity_of(const data::TokenizerOptions& options) {
   std::string identity =
@@ -341,7 +333,7 @@ int preprocess(const Arguments& arguments) {
     log::info("--keep-newlines: texts keep their line breaks, always so without --split-sentences");
   if (asked.split_sentences) asked.options.punkt_model = punkt_folder(asked);
   asked.options.skip_bad_lines = asked.on_error == "skip";
-  asked.options.longest_line = longest_line_of(asked) << 20;
+  asked.options.longest_line = asked.max_document_mb << 20;
   asked.options.inputs = data::input_files(asked.inputs);
   asked.options.tokenizer_identity = identity_of(asked.tokenizer);
   const auto tokens = data::make_tokenizer(asked.tokenizer);

@@ -200,10 +200,14 @@ void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const 
 
 void ChunkEncoder::encode_text(std::string_view text, EncodedTexts& encoded) const {
   const auto add = [&](std::string_view sequence) {
-    const std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
+    std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
     if (ids.empty()) return;
-    encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
     encoded.lengths.push_back(static_cast<std::int32_t>(ids.size()));
+    if (encoded.ids.empty()) {
+      encoded.ids = std::move(ids);
+    } else {
+      encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
+    }
   };
   if (punkt_ == nullptr) return add(text);
   for (const std::string_view sentence : punkt_->split(text)) add(sentence);

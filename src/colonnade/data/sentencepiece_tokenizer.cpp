@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/piece_cuts.h"
 #include "colonnade/data/tokenizers/decoder.h"
 #include "colonnade/data/tokenizers/normalizer.h"
 #include "colonnade/data/unigram.h"
@@ -34,12 +35,34 @@ class SentencePiece final : public Tokenizer {
                       "`colonnade tokenizer train`",
                       path_, status.message()));
     unigram_ = Unigram::read(model);
+    cuts_.emplace(model, unigram_.has_value());
+    mark_ = processor_.PieceToId({kMetaspace.data(), kMetaspace.size()});
   }
 
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    if (!unigram_) return encoded<int>(text);
-    // The library normalizes; which of equally good cuts to take is ours to say.
-    return unigram_->encode(unigram_->join(encoded<std::string>(text)));
+    std::vector<std::int32_t> ids;
+    std::string normalized;
+    const auto add = [&](std::string_view part, bool marked) {
+      if (!unigram_) {
+        const std::vector<int> own = encoded<int>(part);
+        const bool skip = marked && !own.empty() && own.front() == mark_;
+        ids.insert(ids.end(), own.begin() + (skip ? 1 : 0), own.end());
+        return;
+      }
+      // The library normalizes; which of equally good cuts to take is ours to say.
+      const std::string own = unigram_->join(encoded<std::string>(part));
+      normalized.append(own, marked && own.starts_with(kMetaspace) ? kMetaspace.size() : 0);
+    };
+    bool marked = false;
+    while (text.size() > kPart) {
+      const PieceCuts::Cut cut = cuts_->next(text, kPart);
+      if (cut.end == text.size()) break;
+      add_part(text.substr(0, cut.end), marked, add);
+      text.remove_prefix(cut.begin);
+      marked = cut.marked;
+    }
+    add_part(text, marked, add);
+    return unigram_ ? unigram_->encode(normalized) : ids;
   }
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
@@ -75,6 +98,20 @@ class SentencePiece final : public Tokenizer {
   [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
 
  private:
+  // The library takes up to 270 bytes of memory for a byte of normalized text.
+  static constexpr std::size_t kPart = std::size_t{1} << 16, kLongestPart = std::size_t{2} << 20;
+
+  template <typename Add>
+  void add_part(std::string_view part, bool marked, const Add& add) const {
+    const std::size_t size = part.size() > kPart ? cuts_->normalized_size(part) : 0;
+    if (size > kLongestPart)
+      throw DataError(
+          fmt::format("{}: text without a place to cut it, such as a space, must have at most {} bytes once it is "
+                      "normalized; got {}; split the document",
+                      path_, kLongestPart, size));
+    add(part, marked);
+  }
+
   /// Ids (int) or the texts of the pieces (std::string).
   template <typename Piece>
   [[nodiscard]] std::vector<Piece> encoded(std::string_view text) const {
@@ -88,6 +125,8 @@ class SentencePiece final : public Tokenizer {
   std::string path_;
   sentencepiece::SentencePieceProcessor processor_;
   std::optional<Unigram> unigram_;
+  std::optional<PieceCuts> cuts_;
+  std::int32_t mark_ = -1;  ///< id of the mark of a space
 };
 
 constexpr std::size_t kLongestLine = 1'000'000;

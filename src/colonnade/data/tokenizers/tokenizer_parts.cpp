@@ -115,14 +115,14 @@ void PartsTokenizer::encode_normal(std::string_view text, bool first, std::vecto
     } else if (byte_bpe_ != nullptr) {
       encode_bytes(part.text, ids);
     } else {
-      for (const Piece& piece :
-           pre_tokenize(parts_.pre_tokenizers, {std::string(part.text), first && at == 0}))
-        parts_.model->encode(piece.text, ids);
+      pre_tokenize(parts_.pre_tokenizers, part.text, first && at == 0,
+                   [&](std::string_view word, bool) { parts_.model->encode(word, ids); });
     }
   }
 }
 
 void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t>& ids) const {
+  constexpr std::size_t kLong = std::size_t{1} << 20;
   if (!is_utf8(text))
     throw DataError(
         fmt::format("tokenizer: text must be UTF-8; got '{}'; convert it", mend_utf8(text.substr(0, 60))));
@@ -138,6 +138,8 @@ void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t
     }
     Piece piece{std::string(part.text), first};
     normalize_piece(parts_.normalizers, piece);
+    // Growing would need twice the memory of the ids; what is not written takes none.
+    if (piece.text.size() > kLong) ids.reserve(ids.size() + piece.text.size() + 16);
     encode_normal(piece.text, piece.first, ids);
   }
 }
@@ -154,7 +156,9 @@ std::vector<std::int32_t> PartsTokenizer::encode_with_special(std::string_view t
 }
 
 std::vector<std::int32_t> PartsTokenizer::encode_document(std::string_view text) const {
-  return special_in_documents_ ? encode_with_special(text) : encode(text);
+  std::vector<std::int32_t> ids = encode(text);
+  if (special_in_documents_) parts_.post_processor.put_around(ids);
+  return ids;
 }
 
 Encoding PartsTokenizer::encode_pair(std::string_view first, std::string_view second,
