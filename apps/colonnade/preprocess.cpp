@@ -165,7 +165,9 @@ void add_flags(CLI::App& app, Asked& asked) {
       "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
       "SentencePieceTokenizer\n"
       "      --tokenizer-model books.model --append-eod");
-  app.add_option("--input", asked.inputs, "Files, patterns of files, or folders of .jsonl and .parquet files; one data set comes out")->required();
+  app.add_option("--input", asked.inputs,
+                 "Files, patterns of files, or folders of .jsonl and .parquet files; one data set comes out")
+      ->required();
   app.add_option("--json-keys", options.json_keys,
                  "Keys of the texts, names of columns in Parquet; one data set each")
       ->capture_default_str();
@@ -255,10 +257,11 @@ std::vector<std::string> faults_of(const Asked& asked) {
                   "all documents are read",
                   asked.max_documents));
   const std::int64_t last = asked.tokenizer.vocab_size - 1;
-  refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_eod.value_or(last) != last,
-         fmt::format("--null-tokenizer-eod-id: must be the last id, {} with --vocab-size {}; got {}; leave it "
-                     "out, or change --vocab-size",
-                     last, last + 1, asked.null_eod.value_or(last)));
+  refuse(
+      asked.tokenizer.type == "NullTokenizer" && asked.null_eod.value_or(last) != last,
+      fmt::format("--null-tokenizer-eod-id: must be the last id, {} with --vocab-size {}; got {}; leave it "
+                  "out, or change --vocab-size",
+                  last, last + 1, asked.null_eod.value_or(last)));
   refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_pad != defaults.null_pad,
          fmt::format("--null-tokenizer-pad-id: must be -1, for no id is a pad; got {}; leave it out",
                      asked.null_pad));

@@ -94,8 +94,9 @@ int train_bytes(TrainFlags& flags) {
   require_writable("--output-prefix", path);
   flags.byte_bpe.vocab_size = flags.training.vocab_size;
   flags.byte_bpe.rule = split_rule_of(flags.split_rule);
-  write_file_atomically(path,
-                        data::train_byte_bpe(data::read_texts(data::input_files(flags.inputs), flags.key), flags.byte_bpe));
+  write_file_atomically(
+      path,
+      data::train_byte_bpe(data::read_texts(data::input_files(flags.inputs), flags.key), flags.byte_bpe));
   log::info("wrote {} with {} tokens", path,
             data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = path})->vocab_size());
   return kExitDone;

@@ -58,11 +58,15 @@ TEST_F(InputFilesTest, AreFilesPatternsAndFoldersInTheOrderOfTheirNames) {
 
 TEST_F(InputFilesTest, EveryNameMustGiveAFile) {
   write("a.jsonl", "{}");
-  EXPECT_THAT(message_of<DataError>([&] { files({"a.jsonl", "nosuch*.jsonl"}); }),
+  EXPECT_THAT(message_of<DataError>([&] {
+                files({"a.jsonl", "nosuch*.jsonl"});
+              }),
               HasSubstr("nosuch*.jsonl: --input must name a file; got no such file"));
   fs::create_directory(folder_ / "empty");
   write("empty/a.txt", "text");
-  EXPECT_THAT(message_of<DataError>([&] { files({"a.jsonl", "empty"}); }),
+  EXPECT_THAT(message_of<DataError>([&] {
+                files({"a.jsonl", "empty"});
+              }),
               AllOf(HasSubstr("empty: a folder of --input must hold .jsonl"), HasSubstr("/empty/*'")));
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(message_of<ConfigError>([&] { files({"pipe"}); }), HasSubstr("got a pipe or a device"));

@@ -110,8 +110,8 @@ TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
   write_text(folder_ / "texts/b.jsonl", "{\"text\": \"1\"}\n");
   write_text(folder_ / "texts/a.jsonl", "{\"text\": \"2\"}\n");
   const std::string folder = (folder_ / "texts").string();
-  const Words flags{"--tokenizer-type", "NullTokenizer", "--vocab-size", "9", "--output-prefix",
-                    (folder_ / "x").string()};
+  const Words flags{"--tokenizer-type", "NullTokenizer",         "--vocab-size", "9",
+                    "--output-prefix",  (folder_ / "x").string()};
   const auto with = [&](const Words& more) { return run(colonnade(Words{"preprocess"} + flags + more)); };
   const Result read = with({"--input", folder});
   EXPECT_EQ(read.code, 0) << read.text;
@@ -134,9 +134,10 @@ TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
 
 TEST_F(Preprocess, FlagsOfMegatronsToolSayWhatTheyDoHere) {
   write_text(folder_ / "in.jsonl", "{\"text\": \"1 2\"}\n");
-  const Result taken = run(command("x", {"--padded-vocab-size", "1024", "--vocab-extra-ids", "100",
-                                         "--chat-template", "{{ 1 }}", "--trust-remote-code", "--use-gigatoken",
-                                         "--null-tokenizer-eod-id", "1000", "--null-tokenizer-pad-id", "-1"}));
+  const Result taken =
+      run(command("x", {"--padded-vocab-size", "1024", "--vocab-extra-ids", "100", "--chat-template",
+                        "{{ 1 }}", "--trust-remote-code", "--use-gigatoken", "--null-tokenizer-eod-id",
+                        "1000", "--null-tokenizer-pad-id", "-1"}));
   EXPECT_EQ(taken.code, 0) << taken.text;
   EXPECT_THAT(taken.text, AllOf(HasSubstr("--padded-vocab-size: changes no byte"),
                                 HasSubstr("--vocab-extra-ids: changes no byte"),

@@ -134,10 +134,21 @@ PieceCuts::Cut PieceCuts::next(std::string_view text, std::size_t from) const {
   return {text.size(), text.size(), false};
 }
 
+std::size_t PieceCuts::most_normalized(std::string_view text) const {
+  constexpr std::size_t kGrowth = 11;  // of U+FDFA
+  return identity_ || is_ascii(text) ? text.size() * kMetaspace.size() : text.size() * kGrowth;
+}
+
 std::size_t PieceCuts::normalized_size(std::string_view text) const {
-  const auto spaces = static_cast<std::size_t>(std::ranges::count(text, ' '));
-  return (identity_ ? text.size() : normalize(NormalForm::kNfkc, text).size()) +
-         spaces * (kMetaspace.size() - 1);
+  constexpr std::size_t kAtOnce = std::size_t{1} << 16;
+  std::size_t size = static_cast<std::size_t>(std::ranges::count(text, ' ')) * (kMetaspace.size() - 1);
+  if (identity_) return size + text.size();
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = std::min(begin + kAtOnce, text.size());
+    while (end < text.size() && (text[end] & 0xC0) == 0x80) ++end;
+    size += normalize(NormalForm::kNfkc, text.substr(begin, end - begin)).size();
+  }
+  return size;
 }
 
 }  // namespace colonnade::data

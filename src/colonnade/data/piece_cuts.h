@@ -18,20 +18,22 @@ class PieceCuts {
     std::size_t begin = 0;  ///< of the part behind
     bool marked = false;    ///< the part behind gets a mark of a space in front that the text has not
   };
-  /// The next cut with its `end` at or behind `from`, which is not 0; the end of the text where none is known.
+  /// The next cut with its `end` at or behind `from`, which is not 0; the end of the text where none is
+  /// known.
   [[nodiscard]] Cut next(std::string_view text, std::size_t from) const;
-  /// Bytes of the text once it is normalized, about.
+  /// Bytes of the text once it is normalized, about; or, at once, what they are at most.
   [[nodiscard]] std::size_t normalized_size(std::string_view text) const;
+  [[nodiscard]] std::size_t most_normalized(std::string_view text) const;
 
  private:
   void read_piece(std::string_view message);
   void read_normalizer(std::string_view message);
 
-  bool known_ = true;       ///< the rules of normalization are
-  bool identity_ = true;    ///< and are none
-  bool prefix_ = true;      ///< a space is put in front of a text
-  bool one_space_ = true;   ///< of several, and none at both ends
-  bool suffix_ = false;     ///< pieces end with spaces instead of beginning with them
+  bool known_ = true;        ///< the rules of normalization are
+  bool identity_ = true;     ///< and are none
+  bool prefix_ = true;       ///< a space is put in front of a text
+  bool one_space_ = true;    ///< of several, and none at both ends
+  bool suffix_ = false;      ///< pieces end with spaces instead of beginning with them
   bool falls_back_ = false;  ///< to bytes
   bool has_mark_ = false, has_newline_ = false;
   bool spans_spaces_ = false, spans_newlines_ = false;

@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/byte_gate.h"
 #include "colonnade/data/piece_cuts.h"
 #include "colonnade/data/tokenizers/decoder.h"
 #include "colonnade/data/tokenizers/normalizer.h"
@@ -99,16 +100,21 @@ class SentencePiece final : public Tokenizer {
 
  private:
   // The library takes up to 270 bytes of memory for a byte of normalized text.
-  static constexpr std::size_t kPart = std::size_t{1} << 16, kLongestPart = std::size_t{2} << 20;
+  static constexpr std::size_t kPart = std::size_t{1} << 13, kLongestPart = std::size_t{2} << 20;
 
   template <typename Add>
   void add_part(std::string_view part, bool marked, const Add& add) const {
-    const std::size_t size = part.size() > kPart ? cuts_->normalized_size(part) : 0;
+    const std::size_t size =
+        part.size() > 2 * kPart ? cuts_->normalized_size(part) : cuts_->most_normalized(part);
     if (size > kLongestPart)
-      throw DataError(
-          fmt::format("{}: text without a place to cut it, such as a space, must have at most {} bytes once it is "
-                      "normalized; got {}; split the document",
-                      path_, kLongestPart, size));
+      throw DataError(fmt::format(
+          "{}: text without a place to cut it, such as a space, must have at most {} bytes once it is "
+          "normalized; got {}; split the document",
+          path_, kLongestPart, size));
+    const auto bytes = static_cast<std::int64_t>(size);
+    const auto leave = [&](ByteGate* gate) { gate->leave(bytes); };
+    parts_.enter(bytes);
+    const std::unique_ptr<ByteGate, decltype(leave)> inside(&parts_, leave);
     add(part, marked);
   }
 
@@ -126,7 +132,8 @@ class SentencePiece final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   std::optional<Unigram> unigram_;
   std::optional<PieceCuts> cuts_;
-  std::int32_t mark_ = -1;  ///< id of the mark of a space
+  mutable ByteGate parts_{kLongestPart};  ///< that all threads work on
+  std::int32_t mark_ = -1;                ///< id of the mark of a space
 };
 
 constexpr std::size_t kLongestLine = 1'000'000;
@@ -239,8 +246,7 @@ TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePie
   TrainedSentencePiece trained;
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &trained.model);
   lines.rethrow();
-  if (!status.ok())
-    throw DataError(why_not_trained(status.ToString(), lines.count(), training.vocab_size));
+  if (!status.ok()) throw DataError(why_not_trained(status.ToString(), lines.count(), training.vocab_size));
   trained.lines = lines.count();
   trained.left_out = lines.too_long();
   return trained;

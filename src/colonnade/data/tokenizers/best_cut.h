@@ -1,9 +1,9 @@
 // The best cut of a text into pieces with scores, found from left to right: the search of unigram models.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -16,13 +16,13 @@ class BestCut {
  public:
   /// A piece of `length` bytes from the place that is searched on, with the score of the cut to its end.
   void offer(std::size_t length, Score score, std::int32_t id) {
-    if (length >= scores_.size()) {
-      scores_.resize(length + 1);
+    if (head_ + length >= scores_.size()) {
+      scores_.resize(head_ + length + 1);
       lasts_.resize(at_ - base_ + length + 1);
     }
     Last& last = lasts_[at_ - base_ + length];
-    if (last.length != 0 && score <= scores_[length]) return;
-    scores_[length] = score;
+    if (last.length != 0 && score <= scores_[head_ + length]) return;
+    scores_[head_ + length] = score;
     last = {static_cast<std::uint32_t>(length), id};
   }
 
@@ -31,13 +31,19 @@ class BestCut {
   /// best cut in order.
   template <typename Extend, typename Take>
   void run(std::size_t size, Extend&& extend, Take&& take) {
+    constexpr std::size_t kWord = 64, kPassed = 4096;
+    scores_.reserve(std::min(size, kWord) + 1);
+    lasts_.reserve(std::min(size, kWord) + 1);
     scores_.assign(1, Score{});
     lasts_.assign(1, {});
-    for (base_ = at_ = 0; at_ < size;) {
-      if (scores_.size() == 1 && at_ > base_) give(take);
-      const std::size_t step = extend(at_, scores_.front());
-      scores_.erase(scores_.begin(), scores_.begin() + static_cast<std::ptrdiff_t>(step));
+    for (base_ = at_ = head_ = 0; at_ < size;) {
+      if (scores_.size() == head_ + 1 && at_ > base_) give(take);
+      const std::size_t step = extend(at_, scores_[head_]);
       at_ += step;
+      head_ += step;
+      if (head_ < kPassed) continue;
+      scores_.erase(scores_.begin(), scores_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
     }
     give(take);
   }
@@ -65,8 +71,9 @@ class BestCut {
   }
 
   std::size_t base_ = 0, at_ = 0;
-  std::deque<Score> scores_;  // of the places from at_ on
-  std::vector<Last> lasts_;   // of the places from base_ on
+  std::size_t head_ = 0;       // what is passed of scores_
+  std::vector<Score> scores_;  // then of the places from at_ on
+  std::vector<Last> lasts_;    // of the places from base_ on
 };
 
 }  // namespace colonnade::data
