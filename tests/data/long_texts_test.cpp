@@ -41,7 +41,7 @@ TEST_P(LongTexts, HaveTheIdsOfTheirWords) {
   std::string text;
   std::vector<std::int32_t> expected;
   while (text.size() < 300'000) {
-    const std::string word = words[random() % words.size()];
+    const std::string& word = words[random() % words.size()];
     text += (text.empty() ? "" : " ") + word;
     const auto ids = tokenizer->encode(word);
     expected.insert(expected.end(), ids.begin(), ids.end());
