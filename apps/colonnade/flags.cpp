@@ -59,6 +59,13 @@ CLI::Validator within(std::int64_t low, std::int64_t high) {
   return {check, range};
 }
 
+CLI::Validator not_empty() {
+  const auto check = [](const std::string& word) -> std::string {
+    return word.empty() ? "must not be empty; got ''; write e.g. out/books" : "";
+  };
+  return {check, ""};
+}
+
 void refuse_given(const CLI::App& app, std::span<const char* const> flags, const char* needed) {
   for (const char* flag : flags)
     if (app.get_option(flag)->count() > 0)

@@ -22,6 +22,9 @@ bool read_flags(CLI::App& app, const Arguments& arguments,
 /// Of an option that takes an integer: refuses those outside of [low, high], in the words of all messages.
 CLI::Validator within(std::int64_t low, std::int64_t high = std::numeric_limits<std::int64_t>::max());
 
+/// Of an option that takes a text: refuses the empty one.
+CLI::Validator not_empty();
+
 /// Refuses, as ConfigError, the first of `flags` that was given: only a command with `needed` reads it.
 void refuse_given(const CLI::App& app, std::span<const char* const> flags, const char* needed);
 

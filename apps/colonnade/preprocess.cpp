@@ -3,17 +3,19 @@
 #include "colonnade/data/preprocess.h"
 
 #include <fmt/ranges.h>
-#include <glob.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/stop_signal.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
+#include "colonnade/data/input_files.h"
 #include "colonnade/launch/process.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
@@ -21,19 +23,6 @@
 
 namespace colonnade::app {
 namespace {
-
-std::vector<std::filesystem::path> find_inputs(const std::vector<std::string>& patterns) {
-  std::vector<std::filesystem::path> found;
-  for (const std::string& pattern : patterns) {
-    glob_t matches{};
-    if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0)
-      for (std::size_t i = 0; i < matches.gl_pathc; ++i) found.emplace_back(matches.gl_pathv[i]);
-    ::globfree(&matches);
-    if (found.empty())
-      throw DataError(fmt::format("{}: --input must name a file; got no such file; check the path", pattern));
-  }
-  return found;
-}
 
 std::string duration(double seconds) {
   const auto minutes = static_cast<std::int64_t>(seconds / 60);
@@ -88,13 +77,30 @@ class Reporter {
   Clock::time_point last_ = start_ - std::chrono::seconds(1);  // the first line comes at once
 };
 
+/// Flags of Megatron's tool that change no byte; those without a reason have the one of a run.
+struct IdleFlag {
+  const char* flag;
+  bool takes_value;
+  const char* why;
+};
+constexpr IdleFlag kIdle[] = {
+    {"--padded-vocab-size", true, "changes no byte; a run pads the vocabulary"},
+    {"--vocab-extra-ids", true, "changes no byte; a run of a T5 gives the sentinels their ids"},
+    {"--chat-template", true, "changes no byte; texts are not written by a template (--sft of a run is)"},
+    {"--trust-remote-code", false, nullptr},
+    {"--use-gigatoken", false, nullptr}};
+
+std::string why_idle(const IdleFlag& idle) {
+  return idle.why != nullptr ? idle.why : config::find(idle.flag)->setting->help;
+}
+
 /// What the flags say; the values of those that are not given are Megatron's.
 struct Asked {
   data::PreprocessOptions options;
   data::TokenizerOptions tokenizer;
   std::vector<std::string> inputs;
   std::int64_t log_interval = 1000;
-  std::int64_t max_document_mb = 0;  // 0: by the tokenizer
+  std::int64_t max_document_mb = 16;  // whose tokens take less than 1 GB of memory
   bool split_sentences = false;
   std::string on_error = "stop";
   std::string dataset_impl = "mmap";
@@ -103,6 +109,8 @@ struct Asked {
   bool find_workers = false;
   std::vector<std::int64_t> workers_to_check{16, 32, 64};
   std::int64_t max_documents = 100000;
+  std::optional<std::int64_t> null_eod;
+  std::int64_t null_pad = -1;
 };
 
 CLI::Validator stop_or_skip() {
@@ -118,7 +126,8 @@ void add_speed_flags(CLI::App& app, Asked& asked) {
   options.workers = launch::usable_cores();
   app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(within(1, 4096));
   app.add_option("--log-interval", asked.log_interval, "Documents between two lines of progress")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(within(1));
   app.add_option("--resume-interval", options.resume_seconds,
                  "Seconds between two points that the same command goes on from after a kill")
       ->capture_default_str()
@@ -133,6 +142,20 @@ void add_speed_flags(CLI::App& app, Asked& asked) {
       ->check(within(1));
 }
 
+/// Flags that Megatron's tool takes and that say here what is so anyway.
+void add_idle_flags(CLI::App& app, Asked& asked) {
+  for (const IdleFlag& idle : kIdle) {
+    const std::string help = "Taken, and said: " + why_idle(idle);
+    if (idle.takes_value) {
+      app.add_option(idle.flag, help)->type_name("TEXT")->expected(1);
+    } else {
+      app.add_flag(idle.flag, help);
+    }
+  }
+  app.add_option("--null-tokenizer-eod-id", asked.null_eod, "The last id, always so here");
+  app.add_option("--null-tokenizer-pad-id", asked.null_pad, "-1, always so here: no id is a pad");
+}
+
 void add_flags(CLI::App& app, Asked& asked) {
   data::PreprocessOptions& options = asked.options;
   app.description(
@@ -142,18 +165,23 @@ void add_flags(CLI::App& app, Asked& asked) {
       "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
       "SentencePieceTokenizer\n"
       "      --tokenizer-model books.model --append-eod");
-  app.add_option("--input", asked.inputs, "Files or patterns of files; one data set comes out")->required();
+  app.add_option("--input", asked.inputs,
+                 "Files, patterns of files, or folders of .jsonl and .parquet files; one data set comes out")
+      ->required();
   app.add_option("--json-keys", options.json_keys,
                  "Keys of the texts, names of columns in Parquet; one data set each")
       ->capture_default_str();
-  app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")->required();
+  app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")
+      ->required()
+      ->check(not_empty());
   app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");
   app.add_option("--on-error", asked.on_error,
                  "stop at the first line that cannot be used, or skip such lines and count them")
       ->capture_default_str()
       ->check(stop_or_skip());
   app.add_option("--max-document-mb", asked.max_document_mb,
-                 "A longer line cannot be used (16 unless given, 4 with SentencePiece); memory grows with it")
+                 "A longer line cannot be used; memory grows with it")
+      ->capture_default_str()
       ->check(within(1, 2000));
   app.add_option("--partitions", options.partitions,
                  "Data sets PREFIX_<i>_<key>_document from lines in turn, then all of them in one")
@@ -174,6 +202,7 @@ void add_flags(CLI::App& app, Asked& asked) {
       ->capture_default_str();
   add_speed_flags(app, asked);
   add_tokenizer_flags(app, asked.tokenizer);
+  add_idle_flags(app, asked);
 }
 
 /// Flags of older tools/preprocess_data.py that are refused with any value.
@@ -227,16 +256,16 @@ std::vector<std::string> faults_of(const Asked& asked) {
       fmt::format("--max-documents: only --find-optimal-num-workers reads it; got {} without; leave it out, "
                   "all documents are read",
                   asked.max_documents));
+  const std::int64_t last = asked.tokenizer.vocab_size - 1;
+  refuse(
+      asked.tokenizer.type == "NullTokenizer" && asked.null_eod.value_or(last) != last,
+      fmt::format("--null-tokenizer-eod-id: must be the last id, {} with --vocab-size {}; got {}; leave it "
+                  "out, or change --vocab-size",
+                  last, last + 1, asked.null_eod.value_or(last)));
+  refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_pad != defaults.null_pad,
+         fmt::format("--null-tokenizer-pad-id: must be -1, for no id is a pad; got {}; leave it out",
+                     asked.null_pad));
   return faults;
-}
-
-/// MB whose tokens take less than 1 GB of memory: SentencePiece needs 180 times its text, others at most 40
-/// times.
-std::int64_t longest_line_of(const Asked& asked) {
-  if (asked.max_document_mb > 0) return asked.max_document_mb;
-  const std::string& type = asked.tokenizer.type;
-  const bool pieces = type.find("SentencePiece") != std::string::npos || type == "Llama2Tokenizer";
-  return pieces ? 4 : 16;
 }
 
 /// What decides the ids: flags, and the files they name with size and time of change.
@@ -301,12 +330,14 @@ int preprocess(const Arguments& arguments) {
   add_flags(app, asked);
   if (!read_flags(app, arguments, refused())) return kExitDone;
   config::require_none(faults_of(asked));
+  for (const IdleFlag& idle : kIdle)
+    if (app.get_option(idle.flag)->count() > 0) log::info("{}: {}", idle.flag, why_idle(idle));
   if (asked.options.keep_newlines && !asked.split_sentences)
     log::info("--keep-newlines: texts keep their line breaks, always so without --split-sentences");
   if (asked.split_sentences) asked.options.punkt_model = punkt_folder(asked);
   asked.options.skip_bad_lines = asked.on_error == "skip";
-  asked.options.longest_line = longest_line_of(asked) << 20;
-  asked.options.inputs = find_inputs(asked.inputs);
+  asked.options.longest_line = asked.max_document_mb << 20;
+  asked.options.inputs = data::input_files(asked.inputs);
   asked.options.tokenizer_identity = identity_of(asked.tokenizer);
   const auto tokens = data::make_tokenizer(asked.tokenizer);
   if (asked.find_workers) {

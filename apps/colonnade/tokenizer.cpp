@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/data/input_files.h"
 #include "colonnade/data/tokenizers/train_byte_bpe.h"
 #include "colonnade/data/training_texts.h"
 #include "flags.h"
@@ -29,7 +30,7 @@ constexpr const char* kAbout =
 
 struct TrainFlags {
   data::SentencePieceTraining training;
-  std::vector<std::filesystem::path> inputs;
+  std::vector<std::string> inputs;
   data::ByteBpeTraining byte_bpe;
   std::string split_rule = "gpt2";
   std::string prefix;
@@ -44,7 +45,7 @@ constexpr const char* kOfByteBpe[] = {"--split-rule", "--special-tokens", "--min
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
   data::SentencePieceTraining& training = flags.training;
   app.add_option("--input", flags.inputs,
-                 ".jsonl (also packed) or Parquet files, or files with a text per line")
+                 ".jsonl (also packed) or Parquet files, folders of them, or files with a text per line")
       ->required();
   app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model, or of PREFIX.json (byte-bpe)")
       ->required();
@@ -93,8 +94,9 @@ int train_bytes(TrainFlags& flags) {
   require_writable("--output-prefix", path);
   flags.byte_bpe.vocab_size = flags.training.vocab_size;
   flags.byte_bpe.rule = split_rule_of(flags.split_rule);
-  write_file_atomically(path,
-                        data::train_byte_bpe(data::read_texts(flags.inputs, flags.key), flags.byte_bpe));
+  write_file_atomically(
+      path,
+      data::train_byte_bpe(data::read_texts(data::input_files(flags.inputs), flags.key), flags.byte_bpe));
   log::info("wrote {} with {} tokens", path,
             data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = path})->vocab_size());
   return kExitDone;
@@ -114,7 +116,7 @@ int train(const Arguments& arguments) {
   require_writable("--output-prefix", flags.prefix + ".model");
   flags.training.byte_fallback = !flags.no_bytes;
   const data::TrainedSentencePiece trained =
-      data::train_sentencepiece(data::read_texts(flags.inputs, flags.key), flags.training);
+      data::train_sentencepiece(data::read_texts(data::input_files(flags.inputs), flags.key), flags.training);
   write_file_atomically(flags.prefix + ".model", trained.model);
   if (trained.left_out > 0)
     log::info("{} lines of more than 1 MB were not used; break them to use them", trained.left_out);

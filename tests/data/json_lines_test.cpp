@@ -38,6 +38,7 @@ TEST_F(JsonLinesTest, NamesTheFirstBrokenLineAndLeavesNothing) {
       {"{\"text\": \"1\"", "must be a JSON object"},
       {"{\"text\": \"1", "must be a JSON object"},
       {"[1]", "must be a JSON object"},
+      {"\xef\xbb\xbf{\"text\": \"1\"}", "got a byte order mark (U+FEFF) in front of it; remove it with sed"},
       {"{\"text\": \"1\"} x", "must be a JSON object"},
       {"{\"txt\": \"1\"}", "must have the key 'text'"},
       {"{\"text\": 1}", "must be a string"},

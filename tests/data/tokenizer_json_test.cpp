@@ -313,6 +313,11 @@ TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
   const auto doubled =
       edited("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array_t(34, bytes)}});
   EXPECT_THAT(message_of<DataError>([&] { (void)doubled->encode("\xC3\xA9"); }), HasSubstr("pre_tokenizer"));
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        (void)edited("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array_t(65, bytes)}});
+      }),
+      HasSubstr("at most 64 steps"));
   for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
     const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
     const auto tokenizer =

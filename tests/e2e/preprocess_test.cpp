@@ -105,6 +105,60 @@ TEST_F(Preprocess, LinesThatCannotBeUsedStopItOrAreCounted) {
                                   HasSubstr("done: 120000 documents"), HasSubstr("skipped 2 lines")));
 }
 
+TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
+  fs::create_directory(folder_ / "texts");
+  write_text(folder_ / "texts/b.jsonl", "{\"text\": \"1\"}\n");
+  write_text(folder_ / "texts/a.jsonl", "{\"text\": \"2\"}\n");
+  const std::string folder = (folder_ / "texts").string();
+  const Words flags{"--tokenizer-type", "NullTokenizer",         "--vocab-size", "9",
+                    "--output-prefix",  (folder_ / "x").string()};
+  const auto with = [&](const Words& more) { return run(colonnade(Words{"preprocess"} + flags + more)); };
+  const Result read = with({"--input", folder});
+  EXPECT_EQ(read.code, 0) << read.text;
+  EXPECT_EQ(read_text(folder_ / "x_text_document.bin"), std::string("\2\0\1\0", 4));
+  const Result missing = with({"--input", folder + "/a.jsonl", folder + "/nosuch.jsonl"});
+  EXPECT_EQ(missing.code, 3) << missing.text;
+  EXPECT_THAT(missing.text, HasSubstr("nosuch.jsonl: --input must name a file; got no such file"));
+  const Result pipe = with({"--input", "/dev/null"});
+  EXPECT_EQ(pipe.code, 2) << pipe.text;
+  const Result trained = run(colonnade({"tokenizer", "train", "--input", folder + "/a.jsonl", folder + "/no",
+                                        "--output-prefix", (folder_ / "t").string(), "--vocab-size", "300"}));
+  EXPECT_EQ(trained.code, 3) << trained.text;
+  EXPECT_THAT(trained.text, HasSubstr("/no: --input must name a file"));
+  const Result unnamed = with({"--input", folder, "--output-prefix", "", "--log-interval", "0"});
+  EXPECT_EQ(unnamed.code, 2) << unnamed.text;
+  EXPECT_THAT(unnamed.text, HasSubstr("--output-prefix: must not be empty"));
+  EXPECT_THAT(with({"--input", folder, "--log-interval", "0"}).text,
+              HasSubstr("--log-interval: must be an integer, 1 or more; got '0'"));
+}
+
+TEST_F(Preprocess, FlagsOfMegatronsToolSayWhatTheyDoHere) {
+  write_text(folder_ / "in.jsonl", "{\"text\": \"1 2\"}\n");
+  const Result taken =
+      run(command("x", {"--padded-vocab-size", "1024", "--vocab-extra-ids", "100", "--chat-template",
+                        "{{ 1 }}", "--trust-remote-code", "--use-gigatoken", "--null-tokenizer-eod-id",
+                        "1000", "--null-tokenizer-pad-id", "-1"}));
+  EXPECT_EQ(taken.code, 0) << taken.text;
+  EXPECT_THAT(taken.text, AllOf(HasSubstr("--padded-vocab-size: changes no byte"),
+                                HasSubstr("--vocab-extra-ids: changes no byte"),
+                                HasSubstr("--chat-template: changes no byte"),
+                                HasSubstr("--trust-remote-code: no code in a tokenizer's folder is run"),
+                                HasSubstr("--use-gigatoken: ids do not depend on")));
+  EXPECT_EQ(read_text(folder_ / "x_text_document.bin"), std::string("\1\0\2\0\xe8\3", 6));
+  const Result refused = run(command(
+      "x", {"--tokenizer-special-tokens", "<a>", "--tokenizer-sentencepiece-legacy",
+            "--no-tokenizer-sentencepiece-ignore-extra-whitespaces", "--tokenizer-metadata", "m.json"}));
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("--tokenizer-special-tokens: this version has no special tokens"),
+                                  HasSubstr("--tokenizer-sentencepiece-legacy: "),
+                                  HasSubstr("-whitespaces: this version has no white space kept against"),
+                                  HasSubstr("--tokenizer-metadata: "), Not(HasSubstr("such tokenizer"))));
+  const Result ids = run(command("x", {"--null-tokenizer-eod-id", "7", "--null-tokenizer-pad-id", "0"}));
+  EXPECT_EQ(ids.code, 2) << ids.text;
+  EXPECT_THAT(ids.text, AllOf(HasSubstr("--null-tokenizer-eod-id: must be the last id, 1000 with"),
+                              HasSubstr("--null-tokenizer-pad-id: must be -1")));
+}
+
 TEST_F(Preprocess, WritesNoDataSetWithoutTokens) {
   write_text(folder_ / "in.jsonl", "");
   const Result empty = run(command("x"));

@@ -25,6 +25,14 @@ std::string shown(std::string_view line) {
   return simdjson::validate_utf8(text) ? text : std::string("bytes that are not UTF-8");
 }
 
+/// Python's json.loads refuses it too.
+void refuse_byte_order_mark(std::string_view line) {
+  if (line.starts_with("\xef\xbb\xbf{"))
+    throw DataError(
+        "must be a JSON object; got a byte order mark (U+FEFF) in front of it; remove it with sed -i "
+        "'1s/^\\xEF\\xBB\\xBF//' FILE");
+}
+
 /// Calls use(line) for every line of a chunk that is not blank, and bad(number, why) when that throws or the
 /// line is longer than `longest`; then `way_out` ends the message.
 template <typename Use, typename Bad>
@@ -46,6 +54,7 @@ void for_each_line(const LineChunk& chunk, std::size_t longest, Use&& use, Bad&&
       continue;
     }
     try {
+      refuse_byte_order_mark(line);
       use(line);
     } catch (const simdjson::simdjson_error& error) {
       bad(number, fmt::format("must be a JSON object; got '{}' ({}); mend or remove the line", shown(line),
@@ -191,10 +200,14 @@ void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const 
 
 void ChunkEncoder::encode_text(std::string_view text, EncodedTexts& encoded) const {
   const auto add = [&](std::string_view sequence) {
-    const std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
+    std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
     if (ids.empty()) return;
-    encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
     encoded.lengths.push_back(static_cast<std::int32_t>(ids.size()));
+    if (encoded.ids.empty()) {
+      encoded.ids = std::move(ids);
+    } else {
+      encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
+    }
   };
   if (punkt_ == nullptr) return add(text);
   for (const std::string_view sentence : punkt_->split(text)) add(sentence);

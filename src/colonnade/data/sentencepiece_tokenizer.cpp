@@ -4,12 +4,15 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <unordered_map>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/data/byte_gate.h"
+#include "colonnade/data/piece_cuts.h"
 #include "colonnade/data/tokenizers/decoder.h"
 #include "colonnade/data/tokenizers/normalizer.h"
 #include "colonnade/data/unigram.h"
@@ -33,12 +36,34 @@ class SentencePiece final : public Tokenizer {
                       "`colonnade tokenizer train`",
                       path_, status.message()));
     unigram_ = Unigram::read(model);
+    cuts_.emplace(model, unigram_.has_value());
+    mark_ = processor_.PieceToId({kMetaspace.data(), kMetaspace.size()});
   }
 
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    if (!unigram_) return encoded<int>(text);
-    // The library normalizes; which of equally good cuts to take is ours to say.
-    return unigram_->encode(unigram_->join(encoded<std::string>(text)));
+    std::vector<std::int32_t> ids;
+    std::string normalized;
+    const auto add = [&](std::string_view part, bool marked) {
+      if (!unigram_) {
+        const std::vector<int> own = encoded<int>(part);
+        const bool skip = marked && !own.empty() && own.front() == mark_;
+        ids.insert(ids.end(), own.begin() + (skip ? 1 : 0), own.end());
+        return;
+      }
+      // The library normalizes; which of equally good cuts to take is ours to say.
+      const std::string own = unigram_->join(encoded<std::string>(part));
+      normalized.append(own, marked && own.starts_with(kMetaspace) ? kMetaspace.size() : 0);
+    };
+    bool marked = false;
+    while (text.size() > kPart) {
+      const PieceCuts::Cut cut = cuts_->next(text, kPart);
+      if (cut.end == text.size()) break;
+      add_part(text.substr(0, cut.end), marked, add);
+      text.remove_prefix(cut.begin);
+      marked = cut.marked;
+    }
+    add_part(text, marked, add);
+    return unigram_ ? unigram_->encode(normalized) : ids;
   }
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
@@ -74,6 +99,25 @@ class SentencePiece final : public Tokenizer {
   [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
 
  private:
+  // The library takes up to 270 bytes of memory for a byte of normalized text.
+  static constexpr std::size_t kPart = std::size_t{1} << 13, kLongestPart = std::size_t{2} << 20;
+
+  template <typename Add>
+  void add_part(std::string_view part, bool marked, const Add& add) const {
+    const std::size_t size =
+        part.size() > 2 * kPart ? cuts_->normalized_size(part) : cuts_->most_normalized(part);
+    if (size > kLongestPart)
+      throw DataError(fmt::format(
+          "{}: text without a place to cut it, such as a space, must have at most {} bytes once it is "
+          "normalized; got {}; split the document",
+          path_, kLongestPart, size));
+    const auto bytes = static_cast<std::int64_t>(size);
+    const auto leave = [&](ByteGate* gate) { gate->leave(bytes); };
+    parts_.enter(bytes);
+    const std::unique_ptr<ByteGate, decltype(leave)> inside(&parts_, leave);
+    add(part, marked);
+  }
+
   /// Ids (int) or the texts of the pieces (std::string).
   template <typename Piece>
   [[nodiscard]] std::vector<Piece> encoded(std::string_view text) const {
@@ -87,6 +131,9 @@ class SentencePiece final : public Tokenizer {
   std::string path_;
   sentencepiece::SentencePieceProcessor processor_;
   std::optional<Unigram> unigram_;
+  std::optional<PieceCuts> cuts_;
+  mutable ByteGate parts_{kLongestPart};  ///< that all threads work on
+  std::int32_t mark_ = -1;                ///< id of the mark of a space
 };
 
 constexpr std::size_t kLongestLine = 1'000'000;
@@ -139,6 +186,29 @@ class Lines final : public sentencepiece::SentenceIterator {
   std::exception_ptr error_;
 };
 
+/// The fault that the library's message tells of; its own advice names flags that are not ours.
+std::string why_not_trained(std::string_view message, std::int64_t lines, std::int64_t vocab_size) {
+  if (lines == 0)
+    return "tokenizer: must get text to train on; got none; check --input and, of JSON, --json-key";
+  const auto number_behind = [&](std::string_view words) {
+    std::int64_t number = 0;
+    if (const std::size_t at = message.find(words); at != std::string_view::npos)
+      std::from_chars(message.data() + at + words.size(), message.data() + message.size(), number);
+    return number;
+  };
+  if (const std::int64_t least = number_behind(fmt::format(". {} vs ", vocab_size)); least > 0)
+    return fmt::format(
+        "--vocab-size: must be at least {}, the special tokens, bytes and characters of the text; got {}; "
+        "raise it, or lower --character-coverage",
+        least, vocab_size);
+  if (const std::int64_t most = number_behind("to a value <= "); most > 0)
+    return fmt::format(
+        "--vocab-size: must be at most {}, the pieces that {} lines of text give; got {}; lower it or add text",
+        most, lines, vocab_size);
+  return fmt::format("tokenizer: {} lines of text must give {} pieces; got '{}'; check the text", lines,
+                     vocab_size, message);
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path) {
@@ -176,11 +246,7 @@ TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePie
   TrainedSentencePiece trained;
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &trained.model);
   lines.rethrow();
-  if (!status.ok())
-    throw DataError(fmt::format(
-        "tokenizer: {} lines of text must be enough for {} pieces; got '{}'; lower --vocab-size or add "
-        "text",
-        lines.count(), training.vocab_size, status.message()));
+  if (!status.ok()) throw DataError(why_not_trained(status.ToString(), lines.count(), training.vocab_size));
   trained.lines = lines.count();
   trained.left_out = lines.too_long();
   return trained;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/input_files.h"
 #include "colonnade/data/text_reader.h"
 
 namespace colonnade::data {
@@ -208,12 +209,6 @@ std::vector<IntArray> read_all(const std::string& path, const Tokenizer& tokeniz
   return written.close();
 }
 
-bool is_chat_file(const fs::path& file) {
-  const std::string name = file.filename().string();
-  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") || name.ends_with(".jsonl.zst") ||
-         name.ends_with(".parquet");
-}
-
 }  // namespace
 
 std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& tokenizer) {
@@ -239,14 +234,11 @@ std::vector<fs::path> chat_files(const std::string& path) {
           path));
     return {path};
   }
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (entry.is_regular_file() && is_chat_file(entry.path())) files.push_back(entry.path());
+  std::vector<fs::path> files = line_files_in(path);
   if (files.empty())
     throw DataError(fmt::format(
         "{}: the folder must hold .jsonl, .jsonl.gz, .jsonl.zst or .parquet files; got none; check --data-path",
         path));
-  std::ranges::sort(files);
   return files;
 }
 

@@ -56,6 +56,11 @@ class PlainReader final : public ByteReader {
   [[nodiscard]] DataError damaged(std::string_view kind, std::string_view what) const {
     return DataError(fmt::format("{}: must be whole {} data; got {}; copy it again", path_, kind, what));
   }
+  [[nodiscard]] DataError followed(std::string_view kind) const {
+    return DataError(
+        fmt::format("{}: must be {} data to its end; got other bytes behind it; unpack it, or copy it again",
+                    path_, kind));
+  }
 
  private:
   /// The file itself may be whole.
@@ -82,7 +87,7 @@ class GzipReader final : public ByteReader {
     const std::uint32_t wanted = state_.avail_out;
     while (state_.avail_out == wanted) {
       if (state_.block_state == ISAL_BLOCK_FINISH) {
-        if (state_.avail_in == 0 && !refill()) return 0;
+        if (!pass_zeros()) return 0;
         next_member();
       }
       if (const int code = isal_inflate(&state_); code < 0)
@@ -101,6 +106,16 @@ class GzipReader final : public ByteReader {
     state_.next_in = reinterpret_cast<std::uint8_t*>(packed_.data());
     state_.avail_in = static_cast<std::uint32_t>(n);
     return n > 0;
+  }
+  /// Passes over zeros behind a member, as gzip does. False at the end of the file.
+  bool pass_zeros() {
+    do {
+      for (; state_.avail_in > 0; ++state_.next_in, --state_.avail_in) {
+        if (*state_.next_in == 0x1f) return true;
+        if (*state_.next_in != 0) throw file_->followed("gzip");
+      }
+    } while (refill());
+    return false;
   }
   void start_member() {
     isal_inflate_init(&state_);
@@ -154,6 +169,30 @@ class ZstdReader final : public ByteReader {
   std::size_t left_ = 0;
 };
 
+/// Formats that are known by their first bytes, and how to unpack them.
+struct Foreign {
+  std::string_view magic, name, way_out;
+};
+using namespace std::string_view_literals;
+constexpr Foreign kForeign[] = {
+    {"BZh91AY&SY"sv, "bzip2", "unpack it with bunzip2"},
+    {"\xfd"
+     "7zXZ\0"sv,
+     "xz", "unpack it with unxz"},
+    {"\x04\x22\x4d\x18"sv, "lz4", "unpack it with unlz4"},
+    {"PK\x03\x04"sv, "zip", "unpack it with unzip"},
+    {"7z\xbc\xaf\x27\x1c"sv, "7-Zip", "unpack it with 7z"},
+    {"\xff\xfe"sv, "text of UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\xfe\xff"sv, "text of UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
+};
+
+void refuse_foreign(const std::filesystem::path& path, std::string_view begin) {
+  for (const Foreign& format : kForeign)
+    if (begin.starts_with(format.magic))
+      throw DataError(fmt::format("{}: must be UTF-8 text, plain or as gzip or zstd, or Parquet; got {}; {}",
+                                  path.string(), format.name, format.way_out));
+}
+
 /// Of Parquet. Text may begin with such a word, but hardly end with it too.
 bool has_encrypted_footer(const std::filesystem::path& path, const char* magic) {
   char end[4] = {0, 0, 0, 0};
@@ -166,15 +205,16 @@ bool has_encrypted_footer(const std::filesystem::path& path, const char* magic) 
 
 std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, const LineLimits& limits) {
   auto file = std::make_unique<PlainReader>(path);
-  char magic[4] = {0, 0, 0, 0};
+  char magic[16] = {};
   const std::size_t got = file->read(magic, sizeof magic);
   if (got == 0) return file;
   file->rewind();
+  refuse_foreign(path, {magic, got});
   if (got >= 2 && std::memcmp(magic, "\x1f\x8b", 2) == 0)
     return std::make_unique<GzipReader>(std::move(file));
-  if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
+  if (got >= 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
     return std::make_unique<ZstdReader>(std::move(file));
-  if (got == 4 && (std::memcmp(magic, "PAR1", 4) == 0 || has_encrypted_footer(path, magic))) {
+  if (got >= 4 && (std::memcmp(magic, "PAR1", 4) == 0 || has_encrypted_footer(path, magic))) {
     if (limits.columns.names.empty())
       throw DataError(
           fmt::format("{}: must be lines of text; got Parquet; write them to a file", path.string()));

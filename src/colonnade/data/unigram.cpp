@@ -58,18 +58,6 @@ Kind kind_of(protozero::pbf_reader trainer) {
 
 }  // namespace
 
-/// The best cut of the text up to one place.
-struct Unigram::End {
-  static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-  float score = 0;
-  std::size_t begin = kNone;  ///< of the last piece
-  std::int32_t id = 0;
-
-  void offer(float other_score, std::size_t other_begin, std::int32_t other_id) {
-    if (begin == kNone || other_score > score) *this = {other_score, other_begin, other_id};
-  }
-};
-
 std::optional<Unigram> Unigram::read(std::string_view model) {
   Unigram unigram;
   Kind kind;
@@ -132,47 +120,46 @@ void Unigram::add(std::string_view piece_message, std::int32_t id) {
   if (type == kNormal || type == kUserDefined) pieces_.push_back(std::move(piece));
 }
 
-/// Offers every piece that begins at `begin` to the place where it ends.
-void Unigram::extend(std::string_view text, std::size_t begin, std::vector<End>& ends) const {
-  const float score = ends[begin].score;
-  const std::size_t first_character = begin + character(text, begin);
+/// Offers every piece that `text` begins with; returns the bytes of its first character.
+std::size_t Unigram::extend(std::string_view text, float score, BestCut<float>& cut) const {
+  const std::size_t first_character = character(text, 0);
   bool covered = false;
   auto first = pieces_.begin(), last = pieces_.end();
-  for (std::size_t end = begin + 1; end <= text.size(); ++end) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
     // Of the pieces that agree so far, those that agree in one more byte; the shortest comes first.
-    const std::size_t at = end - 1 - begin;
     const auto byte = [at](const Piece& piece) {
       return piece.text.size() > at ? static_cast<unsigned char>(piece.text[at]) : -1;
     };
-    const int wanted = static_cast<unsigned char>(text[end - 1]);
+    const int wanted = static_cast<unsigned char>(text[at]);
     first = std::partition_point(first, last, [&](const Piece& piece) { return byte(piece) < wanted; });
     last = std::partition_point(first, last, [&](const Piece& piece) { return byte(piece) == wanted; });
     if (first == last) break;
     if (first->text.size() != at + 1) continue;
-    ends[end].offer(first->score + score, begin, first->id);
-    covered = covered || end == first_character;
+    cut.offer(at + 1, first->score + score, first->id);
+    covered = covered || at + 1 == first_character;
   }
-  if (!covered) ends[first_character].offer(unknown_score_ + score, begin, unknown_);
+  if (!covered) cut.offer(first_character, unknown_score_ + score, unknown_);
+  return first_character;
 }
 
 std::vector<std::int32_t> Unigram::encode(std::string_view normalized) const {
-  std::vector<End> ends(normalized.size() + 1);
-  for (std::size_t at = 0; at < normalized.size(); at += character(normalized, at))
-    extend(normalized, at, ends);
-  std::vector<std::int32_t> reversed;
+  BestCut<float> cut;
+  std::vector<std::int32_t> ids;
   bool after_unknown = false;
-  for (std::size_t end = normalized.size(); end > 0; end = ends[end].begin) {
-    const End& piece = ends[end];
-    const bool unknown = piece.id == unknown_;
+  const auto take = [&](std::size_t begin, std::size_t length, std::int32_t id) {
+    const bool unknown = id == unknown_;
     if (unknown && falls_back_) {
-      for (std::size_t at = end; at > piece.begin; --at)
-        reversed.push_back(bytes_[static_cast<unsigned char>(normalized[at - 1])]);
+      for (const char byte : normalized.substr(begin, length))
+        ids.push_back(bytes_[static_cast<unsigned char>(byte)]);
     } else if (!unknown || !after_unknown) {
-      reversed.push_back(piece.id);
+      ids.push_back(id);
     }
     after_unknown = unknown;
-  }
-  return {reversed.rbegin(), reversed.rend()};
+  };
+  cut.run(
+      normalized.size(),
+      [&](std::size_t at, float score) { return extend(normalized.substr(at), score, cut); }, take);
+  return ids;
 }
 
 std::string Unigram::join(const std::vector<std::string>& pieces) const {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/data/tokenizers/best_cut.h"
+
 namespace colonnade::data {
 
 /// Adds the scores of pieces from left to right in float32 and takes the first of equally good cuts, as
@@ -33,8 +35,7 @@ class Unigram {
     std::int32_t id = 0;
     bool user_defined = false;
   };
-  struct End;
-  void extend(std::string_view text, std::size_t begin, std::vector<End>& ends) const;
+  std::size_t extend(std::string_view text, float score, BestCut<float>& cut) const;
   void add(std::string_view piece_message, std::int32_t id);
   void finish();
 

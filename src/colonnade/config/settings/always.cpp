@@ -128,6 +128,9 @@ void always_of_the_system(Table& t) {
            "--dataloader-type cyclic has one random order for all ranks, whatever their number");
   t.always({"--num-dataset-builder-threads", "integer", "1"},
            "index caches are built once, by whoever comes first");
+  t.group("tokenizer");
+  t.always({"--trust-remote-code"}, "no code in a tokenizer's folder is run; its tokenizer.json says all");
+  t.always({"--use-gigatoken"}, "ids do not depend on the code that makes them");
   t.group("logging");
   t.always({"--log-throughput"}, "throughput is on every line");
   t.always({"--timing-log-level", "integer", "0"}, "the phases of a step are always timed");

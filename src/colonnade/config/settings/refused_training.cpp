@@ -121,20 +121,24 @@ constexpr Flag kCheckpoints[] = {
     {"--ckpt-drop-redundant-extra-state"},
 };
 
-constexpr Flag kTokenizers[] = {
+constexpr Flag kVocabularies[] = {
     {"--padded-vocab-size", "integer"},
     {"--no-pad-vocab-size --disable-pad-vocab-size", "off", "", "pad_vocab_size"},
-    {"--tokenizer-metadata", "text", "", "metadata_path"},
+};
+constexpr Flag kMetadata[] = {{"--tokenizer-metadata", "text", "", "metadata_path"}};
+constexpr Flag kAddedTokens[] = {
     {"--tokenizer-special-tokens", "list", "", "special_tokens"},
     {"--tokenizer-sentencepiece-legacy"},
+};
+constexpr Flag kWhiteSpace[] = {
     {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces "
      "--disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
      "off", "", "tokenizer_sentencepiece_ignore_extra_whitespaces"},
-    {"--tokenizer-hf-no-use-fast"},
-    {"--trust-remote-code"},
+};
+constexpr Flag kSlowTokenizers[] = {{"--tokenizer-hf-no-use-fast"}};
+constexpr Flag kNullIds[] = {
     {"--null-tokenizer-eod-id", "integer"},
     {"--null-tokenizer-pad-id", "integer", "-1"},
-    {"--use-gigatoken"},
 };
 
 constexpr Flag kMasking[] = {{"--dataloader-inter-document-masking"}};
@@ -155,6 +159,21 @@ constexpr Flag kReading[] = {
     {"--logits-load-ignore-errors"},
 };
 
+void refuse_of_tokenizers(Table& t) {
+  t.refuse("size of the vocabulary beside the tokenizer's",
+           "remove it; --make-vocab-size-divisible-by says how that is padded", kVocabularies);
+  t.refuse("file of metadata of a tokenizer", "remove it; --tokenizer-type says how its files are read",
+           kMetadata);
+  t.refuse("special tokens beside those of the tokenizer's files",
+           "name them in tokenizer_config.json, or train the .model with them", kAddedTokens);
+  t.refuse("white space kept against the rule of a SentencePiece model",
+           "use a model that keeps it, as tokenizer train makes them", kWhiteSpace);
+  t.refuse("slow tokenizers of Transformers", "remove it; the folder's tokenizer.json is read",
+           kSlowTokenizers);
+  t.refuse("special ids of a NullTokenizer's that can be chosen",
+           "remove it; the last id below --vocab-size ends a document, and none is a pad", kNullIds);
+}
+
 }  // namespace
 
 void add_refused_training(Table& t) {
@@ -172,11 +191,7 @@ void add_refused_training(Table& t) {
   t.refuse("such way of validation", "remove it; --eval-iters and --eval-interval set it", kValidation);
   t.refuse("such way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
            kCheckpoints);
-  t.refuse(
-      "such tokenizer",
-      "use --tokenizer-type HuggingFaceTokenizer or SentencePieceTokenizer, or NullTokenizer with --vocab-size where "
-      "the data holds ids",
-      kTokenizers);
+  refuse_of_tokenizers(t);
   t.refuse("mask of documents by their lengths",
            "write --reset-attention-mask, which hides a document behind its end of document (--append-eod)",
            kMasking);

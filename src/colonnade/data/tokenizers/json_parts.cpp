@@ -326,6 +326,8 @@ void read_pre_tokenizer(const JsonView& json, std::vector<PreTokenizer>& steps) 
        }},
   };
   read_by_type(json, kReaders, steps);
+  if (steps.size() > kMostPreTokenizers)
+    json.refuse(fmt::format("must have at most {} steps", kMostPreTokenizers), std::to_string(steps.size()));
 }
 
 void read_decoder(const JsonView& json, std::vector<Decoder>& decoders) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/tokenizers/best_cut.h"
 #include "colonnade/data/tokenizers/unicode.h"
 
 namespace colonnade::data {
@@ -133,13 +134,6 @@ void WordLevelModel::encode(std::string_view word, std::vector<std::int32_t>& id
   ids.push_back(id < 0 ? unknown_ : id);
 }
 
-/// The best cut of the text up to a place: its score, and the token that ends it.
-struct UnigramModel::End {
-  double score = 0;
-  std::size_t begin = std::string_view::npos;
-  std::int32_t id = -1;
-};
-
 UnigramModel::UnigramModel(Vocabulary vocabulary, std::vector<double> scores, std::int32_t unknown,
                            bool byte_fallback)
     : Model(std::move(vocabulary)),
@@ -154,24 +148,6 @@ UnigramModel::UnigramModel(Vocabulary vocabulary, std::vector<double> scores, st
   unknown_score_ = worst - kUnknownPenalty;
 }
 
-void UnigramModel::extend(std::string_view word, std::size_t begin, std::vector<End>& ends) const {
-  const double score = ends[begin].score;
-  const auto size = static_cast<std::size_t>(decode_utf8(word.data() + begin).size);
-  bool covered = false;
-  const auto offer = [&](std::size_t length, double own, std::int32_t id) {
-    End& end = ends[begin + length];
-    if (end.begin != std::string_view::npos && own + score <= end.score) return;
-    end = {own + score, begin, id};
-  };
-  tree_.prefixes(word.substr(begin), [&](std::size_t length, std::int32_t id) {
-    offer(length, scores_[static_cast<std::size_t>(id)], id);
-    covered = covered || length == size;
-  });
-  if (covered) return;
-  if (unknown_ < 0) refuse_word(word.substr(begin, size), "unk_id");
-  offer(size, unknown_score_, unknown_);
-}
-
 void UnigramModel::add_unknown(std::string_view run, std::vector<std::int32_t>& ids) const {
   if (const std::int32_t id = vocabulary_.id_of(run); id >= 0) {
     ids.push_back(id);
@@ -182,30 +158,33 @@ void UnigramModel::add_unknown(std::string_view run, std::vector<std::int32_t>& 
 }
 
 void UnigramModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
-  std::vector<End> ends(word.size() + 1);
-  for (std::size_t at = 0; at < word.size();
-       at += static_cast<std::size_t>(decode_utf8(word.data() + at).size))
-    extend(word, at, ends);
-  struct Part {
-    std::size_t begin, end;
-    bool unknown;
+  BestCut<double> cut;
+  const auto extend = [&](std::size_t at, double score) {
+    const auto size = static_cast<std::size_t>(decode_utf8(word.data() + at).size);
+    bool covered = false;
+    tree_.prefixes(word.substr(at), [&](std::size_t length, std::int32_t id) {
+      cut.offer(length, scores_[static_cast<std::size_t>(id)] + score, id);
+      covered = covered || length == size;
+    });
+    if (covered) return size;
+    if (unknown_ < 0) refuse_word(word.substr(at, size), "unk_id");
+    cut.offer(size, unknown_score_ + score, unknown_);
+    return size;
   };
-  std::vector<Part> parts;  // from the back; a run of unknown characters is one
-  for (std::size_t end = word.size(); end > 0; end = ends[end].begin) {
-    const bool unknown = ends[end].id == unknown_;
-    if (unknown && !parts.empty() && parts.back().unknown) {
-      parts.back().begin = ends[end].begin;
-    } else {
-      parts.push_back({ends[end].begin, end, unknown});
+  std::size_t begin = 0, end = 0;  // of the run of unknown characters that is read
+  const auto end_run = [&] {
+    if (end > begin) add_unknown(word.substr(begin, end - begin), ids);
+    begin = end = 0;
+  };
+  cut.run(word.size(), extend, [&](std::size_t at, std::size_t length, std::int32_t id) {
+    if (id != unknown_) {
+      end_run();
+      return ids.push_back(id);
     }
-  }
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    if (part->unknown) {
-      add_unknown(word.substr(part->begin, part->end - part->begin), ids);
-    } else {
-      ids.push_back(ends[part->end].id);
-    }
-  }
+    if (begin == end) begin = at;
+    end = at + length;
+  });
+  end_run();
 }
 
 }  // namespace colonnade::data

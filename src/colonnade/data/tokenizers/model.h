@@ -90,8 +90,6 @@ class UnigramModel final : public Model {
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
 
  private:
-  struct End;
-  void extend(std::string_view word, std::size_t begin, std::vector<End>& ends) const;
   void add_unknown(std::string_view run, std::vector<std::int32_t>& ids) const;
 
   std::vector<double> scores_;

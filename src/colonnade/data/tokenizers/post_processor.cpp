@@ -1,6 +1,8 @@
 // See post_processor.h.
 #include "colonnade/data/tokenizers/post_processor.h"
 
+#include <algorithm>
+
 namespace colonnade::data {
 namespace {
 
@@ -34,6 +36,22 @@ Encoding PostProcessor::single(std::span<const std::int32_t> text, bool with_spe
 Encoding PostProcessor::pair(std::span<const std::int32_t> first, std::span<const std::int32_t> second,
                              bool with_special) const {
   return fill(pair_, first, second, with_special);
+}
+
+void PostProcessor::put_around(std::vector<std::int32_t>& ids) const {
+  const auto is_text = [](const Part& part) { return part.kind == Part::Kind::kFirst; };
+  if (std::ranges::count_if(single_, is_text) != 1) {
+    ids = single(ids, true).ids;
+    return;
+  }
+  auto end = ids.begin();
+  for (const Part& part : single_) {
+    if (is_text(part)) {
+      end = ids.end();
+    } else if (part.kind == Part::Kind::kSpecial) {
+      end = ids.insert(end, part.ids.begin(), part.ids.end()) + static_cast<std::ptrdiff_t>(part.ids.size());
+    }
+  }
 }
 
 std::vector<std::int32_t> PostProcessor::specials_of_single() const {

@@ -30,6 +30,8 @@ class PostProcessor {
   [[nodiscard]] Encoding single(std::span<const std::int32_t> text, bool with_special) const;
   [[nodiscard]] Encoding pair(std::span<const std::int32_t> first, std::span<const std::int32_t> second,
                               bool with_special) const;
+  /// Puts the special ids of a single text around its ids.
+  void put_around(std::vector<std::int32_t>& ids) const;
   /// Special ids in front of and behind a single text.
   [[nodiscard]] std::vector<std::int32_t> specials_of_single() const;
 

@@ -1,6 +1,8 @@
 // See pre_tokenizer.h.
 #include "colonnade/data/tokenizers/pre_tokenizer.h"
 
+#include <array>
+
 #include "colonnade/data/tokenizers/growth.h"
 
 namespace colonnade::data {
@@ -91,40 +93,63 @@ void merge_runs(std::vector<Span>& spans) {
   spans = std::move(merged);
 }
 
-struct PreTokenize {
-  const Piece& piece;
-  std::vector<Piece>& pieces;
-
-  void cut(const std::string& text, bool first, const SplitStep& step) const {
-    std::vector<Span> spans;
-    split(step, text, spans);
-    for (const Span& span : spans)
-      pieces.push_back({text.substr(span.begin, span.end - span.begin), first && span.begin == 0});
+/// The next place from `from` on where a text may be cut in front of a step without a difference; its end
+/// where none is known.
+std::size_t next_cut(const SplitStep& step, std::string_view text, std::size_t from) {
+  const bool alone = step.behavior == Delimiter::kRemoved || step.behavior == Delimiter::kIsolated;
+  if (const auto* literal = std::get_if<LiteralPattern>(&step.pattern)) {
+    if (step.invert || !(alone || step.behavior == Delimiter::kMergedWithNext)) return text.size();
+    return count_chars(literal->text) == 1 ? std::min(text.find(literal->text, from), text.size())
+                                           : text.size();
   }
-  void operator()(const SplitStep& step) const { cut(piece.text, piece.first, step); }
-  void operator()(const ByteLevelStep& step) const {
-    const std::size_t before = pieces.size();
-    const bool spaced = step.add_prefix_space && !piece.text.empty() && piece.text[0] != ' ';
-    const std::string text = spaced ? " " + piece.text : piece.text;
-    if (step.use_regex) {
-      cut(text, piece.first, {.pattern = SplitRule::kGpt2});
-    } else {
-      pieces.push_back({text, piece.first});
+  const auto* flags = std::get_if<FlagPattern>(&step.pattern);
+  if (flags == nullptr || !alone) return text.size();
+  const CharTable& table = CharTable::get();
+  while (from < text.size() && (text[from] & 0xC0) == 0x80) ++from;
+  while (from < text.size()) {
+    const Decoded c = decode_utf8(text.data() + from);
+    if (flags->flags == 0 ? table.is_space(c.value) : (table[c.value] & flags->flags) != 0) break;
+    from += static_cast<std::size_t>(c.size);
+  }
+  return std::min(from, text.size());
+}
+
+struct PreTokenize {
+  std::string_view text;
+  bool first;
+  const UsePiece& use;
+
+  /// Splits long texts part by part, for spans take many times the memory of their text.
+  void cut(std::string_view whole, const SplitStep& step) const {
+    constexpr std::size_t kPart = std::size_t{1} << 16;
+    std::vector<Span> spans;
+    for (std::size_t begin = 0, end = 0; begin < whole.size(); begin = end) {
+      end = whole.size() - begin <= kPart ? whole.size() : next_cut(step, whole, begin + kPart);
+      const std::string_view part = whole.substr(begin, end - begin);
+      split(step, part, spans);
+      for (const Span& span : spans)
+        use(part.substr(span.begin, span.end - span.begin), first && begin + span.begin == 0);
     }
-    for (std::size_t i = before; i < pieces.size(); ++i) pieces[i].text = bytes_as_chars(pieces[i].text);
+  }
+  void operator()(const SplitStep& step) const { cut(text, step); }
+  void operator()(const ByteLevelStep& step) const {
+    const bool spaced = step.add_prefix_space && !text.empty() && text[0] != ' ';
+    const std::string own = (spaced ? " " : "") + std::string(text);
+    if (!step.use_regex) return use(bytes_as_chars(own), first);
+    const UsePiece as_chars = [&](std::string_view piece, bool at_first) {
+      use(bytes_as_chars(piece), at_first);
+    };
+    PreTokenize{own, first, as_chars}.cut(own, {.pattern = SplitRule::kGpt2});
   }
   void operator()(const MetaspaceStep& step) const {
     std::string mark;
     append_utf8(mark, step.replacement);
-    std::string text = replace_all(piece.text, " ", mark);
+    std::string own = replace_all(text, " ", mark);
     const bool wanted = step.prepend == MetaspaceStep::Prepend::kAlways ||
-                        (step.prepend == MetaspaceStep::Prepend::kFirst && piece.first);
-    if (wanted && !text.empty() && !text.starts_with(mark)) text.insert(0, mark);
-    if (step.split) {
-      cut(text, piece.first, {.pattern = LiteralPattern{mark}, .behavior = Delimiter::kMergedWithNext});
-    } else {
-      pieces.push_back({text, piece.first});
-    }
+                        (step.prepend == MetaspaceStep::Prepend::kFirst && first);
+    if (wanted && !own.empty() && !own.starts_with(mark)) own.insert(0, mark);
+    if (!step.split) return use(own, first);
+    cut(own, {.pattern = LiteralPattern{mark}, .behavior = Delimiter::kMergedWithNext});
   }
 };
 
@@ -154,20 +179,30 @@ void split(const SplitStep& step, std::string_view text, std::vector<Span>& span
   std::erase_if(spans, [](const Span& span) { return span.begin == span.end; });
 }
 
-std::vector<Piece> pre_tokenize(const std::vector<PreTokenizer>& steps, Piece piece) {
-  std::vector<Piece> pieces, next;
-  const GrowthLimit limit(piece.text.size(), "text that is cut into words", "steps of the pre_tokenizer");
-  pieces.push_back(std::move(piece));
-  for (const PreTokenizer& step : steps) {
-    next.clear();
-    std::size_t size = 0;
-    for (const Piece& one : pieces)
-      if (!one.text.empty()) std::visit(PreTokenize{one, next}, step);
-    for (const Piece& one : next) limit.check(size += one.text.size());
-    pieces.swap(next);
+namespace {
+
+/// Steps from `level` on, depth first: no list of all pieces is made. `given`: bytes that each step has had.
+struct Steps {
+  std::span<const PreTokenizer> all;
+  const UsePiece& use;
+  GrowthLimit limit;
+  std::array<std::size_t, kMostPreTokenizers + 1> given{};
+
+  void run(std::size_t level, std::string_view text, bool first) {
+    if (text.empty()) return;
+    limit.check(given[level] += text.size());
+    if (level == all.size()) return use(text, first);
+    const UsePiece next = [&](std::string_view piece, bool at_first) { run(level + 1, piece, at_first); };
+    std::visit(PreTokenize{text, first, next}, all[level]);
   }
-  std::erase_if(pieces, [](const Piece& one) { return one.text.empty(); });
-  return pieces;
+};
+
+}  // namespace
+
+void pre_tokenize(std::span<const PreTokenizer> steps, std::string_view text, bool first,
+                  const UsePiece& use) {
+  Steps{steps, use, {text.size(), "text that is cut into words", "steps of the pre_tokenizer"}}.run(0, text,
+                                                                                                    first);
 }
 
 }  // namespace colonnade::data

@@ -1,6 +1,8 @@
 // How a normalized text is cut into words before a model sees it: the pre-tokenizers of a tokenizer.json.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -42,7 +44,16 @@ using PreTokenizer = std::variant<SplitStep, ByteLevelStep, MetaspaceStep>;
 /// The spans that are left of a text, delimiters handled; empty ones are left out.
 void split(const SplitStep& step, std::string_view text, std::vector<Span>& spans);
 
-/// Applies one after another, each to every piece of the one before.
-[[nodiscard]] std::vector<Piece> pre_tokenize(const std::vector<PreTokenizer>& steps, Piece piece);
+/// Gets a piece of a text, and whether it begins where the original text does.
+using UsePiece = std::function<void(std::string_view, bool first)>;
+
+/// Steps that a tokenizer may have; they are run within each other.
+constexpr std::size_t kMostPreTokenizers = 64;
+
+/// Applies one after another, each to every piece of the one before, and calls `use` for every piece that is
+/// left, in order. Memory does not grow with the number of pieces where a step cuts at single characters.
+/// At most kMostPreTokenizers; throws DataError where they make a text grow too much.
+void pre_tokenize(std::span<const PreTokenizer> steps, std::string_view text, bool first,
+                  const UsePiece& use);
 
 }  // namespace colonnade::data

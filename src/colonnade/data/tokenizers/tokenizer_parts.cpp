@@ -117,9 +117,8 @@ void PartsTokenizer::encode_normal(std::string_view text, bool first, std::vecto
     } else if (byte_bpe_ != nullptr) {
       encode_bytes(part.text, ids);
     } else {
-      for (const Piece& piece :
-           pre_tokenize(parts_.pre_tokenizers, {std::string(part.text), first && at == 0}))
-        parts_.model->encode(piece.text, ids);
+      pre_tokenize(parts_.pre_tokenizers, part.text, first && at == 0,
+                   [&](std::string_view word, bool) { parts_.model->encode(word, ids); });
     }
   }
 }
@@ -144,9 +143,12 @@ void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t
 
 void PartsTokenizer::normalize_and_encode(std::span<const Normalizer> normalizers, std::string_view text,
                                           bool first, std::vector<std::int32_t>& ids) const {
+  constexpr std::size_t kLong = std::size_t{1} << 20;
   if (normalizers.empty()) return encode_normal(text, first, ids);
   Piece piece{std::string(text), first};
   normalize_piece(normalizers, piece);
+  // Growing would need twice the memory of the ids; what is not written takes none.
+  if (piece.text.size() > kLong) ids.reserve(ids.size() + piece.text.size() + 16);
   encode_normal(piece.text, piece.first, ids);
 }
 
@@ -179,7 +181,9 @@ std::vector<std::int32_t> PartsTokenizer::encode_with_special(std::string_view t
 }
 
 std::vector<std::int32_t> PartsTokenizer::encode_document(std::string_view text) const {
-  return special_in_documents_ ? encode_with_special(text) : encode(text);
+  std::vector<std::int32_t> ids = encode(text);
+  if (special_in_documents_) parts_.post_processor.put_around(ids);
+  return ids;
 }
 
 Encoding PartsTokenizer::encode_pair(std::string_view first, std::string_view second,
