@@ -346,7 +346,7 @@ void inspect(const Options& options) {
       sets.push_back(describe(prefix, options, tokenizer.get()));
   data::Splits splits;
   if (run.training.seq_length > 0)
-    splits = job::open_batches(run, tokenizer.get(), {.counts = {{options.samples, 0, 0}}});
+    splits = job::open_batches(run, tokenizer.get(), {.counts = data::Counts{options.samples, 0, 0}});
   const data::Batches* train = splits[0].get();
   if (run.data.sft && train != nullptr)
     for (const data::SftDataset* set : chat_sets(train->samples()))
