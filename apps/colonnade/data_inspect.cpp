@@ -167,19 +167,20 @@ std::vector<const data::SftDataset*> chat_sets(const data::SampleSource& source)
   return sets;
 }
 
-std::unique_ptr<data::Batches> open_samples(const Inspection& asked, const data::Tokenizer* tokenizer) {
+std::unique_ptr<data::Batches> open_samples(Inspection& asked, const data::Tokenizer* tokenizer) {
   const std::size_t split = asked.options.split_index();
-  std::array<std::int64_t, 3> counts{};
-  counts[split] = asked.options.samples;
+  data::Counts counts{0, 0, 0};
+  counts[split] = asked.options.one_pass ? std::nullopt : std::optional(asked.options.samples);
   data::Splits splits = job::open_batches(asked.run, tokenizer, {.counts = counts});
   if (splits[split] == nullptr)
     throw DataError(fmt::format(
         "data: the {} split must hold samples; got none; correct --split, --split-name or the paths",
         asked.options.split_name()));
+  if (asked.options.one_pass) asked.options.samples = splits[split]->size();
   return std::move(splits[split]);
 }
 
-void inspect(const Inspection& asked) {
+void inspect(Inspection asked) {
   const auto tokenizer = job::tokenizer_of(asked.run);
   const config::Data& d = asked.run.data;
   data::Blend blend;

@@ -169,7 +169,9 @@ void settle_samples(config::Run& run, InspectOptions& options, std::int64_t batc
   t.global_batch_size = std::max<std::int64_t>(batch, 1);
   if (options.samples > 0) return;
   const bool said = !train || t.train_iters || t.train_samples;
-  options.samples = said ? data::sample_counts(t)[options.split_index()] : 1;
+  const std::optional<std::int64_t> asked = said ? data::sample_counts(t)[options.split_index()] : 1;
+  options.one_pass = !asked;
+  options.samples = asked.value_or(1);
   if (options.samples < 1)
     throw ConfigError(
         fmt::format("--samples: must be given where the run asks for none; got a run that asks for no {} "

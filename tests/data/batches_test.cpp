@@ -30,10 +30,12 @@ TEST_F(RunLength, CountsSamplesAsMegatron) {
   training_.train_iters = 100;
   training_.eval_interval = 30;
   training_.eval_iters = 5;
-  EXPECT_EQ(sample_counts(training_), (std::array<std::int64_t, 3>{800, 4 * 5 * 8, 5 * 8}));
+  EXPECT_EQ(sample_counts(training_), (Counts{800, 4 * 5 * 8, 5 * 8}));
   training_.train_iters.reset();
   training_.train_samples = 500;
-  EXPECT_EQ(sample_counts(training_), (std::array<std::int64_t, 3>{500, 3 * 5 * 8, 5 * 8}));
+  EXPECT_EQ(sample_counts(training_), (Counts{500, 3 * 5 * 8, 5 * 8}));
+  training_.full_validation = true;
+  EXPECT_EQ(sample_counts(training_), (Counts{500, std::nullopt, 5 * 8})) << "one pass";
 }
 
 TEST_F(RunLength, CountsWhatIsLeftWhateverTheBatchWasBefore) {
@@ -47,7 +49,7 @@ TEST_F(RunLength, CountsWhatIsLeftWhateverTheBatchWasBefore) {
   training_.global_batch_size = 16;
   EXPECT_EQ(last_iteration(training_, half), 15);
   EXPECT_EQ(last_iteration(training_, {.iteration = 11, .samples = 96}), 15);
-  EXPECT_EQ(sample_counts(training_, half), (std::array<std::int64_t, 3>{160, 4 * 16, 16}));
+  EXPECT_EQ(sample_counts(training_, half), (Counts{160, 4 * 16, 16}));
   training_.global_batch_size = 4;
   EXPECT_EQ(last_iteration(training_, half), 30);
   training_.global_batch_size = 48;  // what is left of the samples is no whole batch

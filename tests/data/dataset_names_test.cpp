@@ -58,6 +58,15 @@ TEST(DatasetNames, AreMegatronsOfAGpt) {
                                     Split::kTrain, normalize(normalize(std::vector{30.0, 12.5})), 334));
 }
 
+// json.dumps(..., indent=4) of what BlendedDataset.__init__ collects: without a size weights are counts.
+TEST(DatasetNames, OfABlendOfAllSamplesHoldTheirNumbers) {
+  const std::vector<std::string> sets{"1", "2"};
+  EXPECT_EQ(describe_blend(sets, Split::kValid, std::vector<std::int64_t>{883, 712}),
+            "{\n    \"class\": \"BlendedDataset\",\n    \"datasets\": [\n        1,\n        2\n    ],\n"
+            "    \"split\": \"valid\",\n    \"weights\": [\n        883,\n        712\n    ],\n"
+            "    \"size\": null\n}");
+}
+
 TEST(DatasetNames, WriteNumbersAndTextAsPython) {
   for (const auto& [value, text] :
        std::vector<std::pair<double, std::string>>{{0.1, "0.1"},

@@ -33,7 +33,8 @@ const Words kLosses{"lm_loss", "sop_loss"};
 
 TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
   const TempFolder folder;
-  const Result one = run(colonnade(settings(folder, "one")));
+  const Words full{"--full-validation"};
+  const Result one = run(colonnade(settings(folder, "one") + full));
   ASSERT_EQ(one.code, 0) << one.text;
   const auto expected = metrics(folder / "one");
   ASSERT_EQ(expected.size(), 20U);
@@ -41,7 +42,7 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
 
   const Result four =
       run(launch(4, folder.path(),
-                 settings(folder, "four") +
+                 settings(folder, "four") + full +
                      Words{"--pipeline-model-parallel-size=2", "--use-distributed-optimizer",
                            "--num-layers-per-virtual-pipeline-stage=1", "--overlap-grad-reduce"}));
   ASSERT_EQ(four.code, 0) << four.text;
@@ -51,6 +52,7 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
   };
   EXPECT_NEAR(validated("one"), std::log(2), 0.1);  // nothing is learned in 20 steps
   EXPECT_NEAR(validated("four"), validated("one"), 2e-5);
+  EXPECT_NE(one.text.find(" samples each time"), std::string::npos) << one.text;
 
   const Result two =
       run(launch(2, folder.path(),

@@ -1,6 +1,7 @@
 // Chat messages: the commands of the guide, and runs over several processes that learn as one does.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "program.h"
@@ -114,6 +115,28 @@ TEST(Chat, EvaluateScoresTheAnswersOfARunsMessages) {
   EXPECT_NE(texts.text.find("--sft: the checkpoint's run read chat messages"), std::string::npos)
       << texts.text;
   EXPECT_NE(texts.text.find("write --no-sft"), std::string::npos) << texts.text;
+}
+
+TEST(Chat, AFullValidationScoresAllAnswersInEveryLayout) {
+  const TempFolder folder;
+  write_chats(folder);
+  const Words full{"--split=1,1,0", "--eval-interval=12", "--full-validation"};
+  const Result one = run(colonnade(settings(folder, "one") + full));
+  ASSERT_EQ(one.code, 0) << one.text;
+  const auto at = one.text.find("validation: ");
+  ASSERT_NE(at, std::string::npos) << one.text;
+  const int read = std::stoi(one.text.substr(at + std::string("validation: ").size()));
+  EXPECT_GE(read, 8) << "more than a batch";
+  const double loss = validations(folder / "one").at(0).at("loss");
+  const Words evaluate{"evaluate", "--load", (folder / "one").string(), "--global-batch-size=1"};
+  const auto scored = [&](int samples) {
+    return evaluated(colonnade(evaluate + Words{"--eval-iters=" + std::to_string(samples)})).loss;
+  };
+  EXPECT_NEAR(loss, scored(read), 3e-6);
+  EXPECT_GT(std::abs(loss - scored(read - 1)), 1e-5);
+  const Result two = run(launch(2, folder.path(), settings(folder, "two") + full));
+  ASSERT_EQ(two.code, 0) << two.text;
+  EXPECT_NEAR(validations(folder / "two").at(0).at("loss"), loss, 2e-5);
 }
 
 TEST(Chat, OtherAnswersAndTemplatesAreToldFromTheCheckpoint) {

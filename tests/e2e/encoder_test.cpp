@@ -37,16 +37,21 @@ Words settings(const TempFolder& folder, const std::string& name) {
 
 TEST(Encoder, FourProcessesTrainAsOneAndGoOn) {
   const TempFolder folder;
-  const Result one = run(colonnade(settings(folder, "one")));
+  const Words full{"--full-validation"};
+  const Result one = run(colonnade(settings(folder, "one") + full));
   ASSERT_EQ(one.code, 0) << one.text;
   const auto expected = metrics(folder / "one");
   ASSERT_EQ(expected.size(), 20U);
   EXPECT_LT(expected.back().at("lm_loss"), expected.front().at("lm_loss"));
   EXPECT_EQ(expected.back().at("consumed_tokens"), 20 * 8 * (96 + 48));
 
-  const Result four = run(launch(4, folder.path(), settings(folder, "four") + kFour));
+  const Result four = run(launch(4, folder.path(), settings(folder, "four") + kFour + full));
   ASSERT_EQ(four.code, 0) << four.text;
   expect_equal_ends(expected, metrics(folder / "four"), 20);
+  const auto validated = [&](const char* name) {
+    return validations(folder / name).at(0).at("loss").get<double>();
+  };
+  EXPECT_NEAR(validated("four"), validated("one"), 2e-5 * validated("one"));
 
   const Result two =
       run(launch(2, folder.path(),

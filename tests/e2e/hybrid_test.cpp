@@ -35,7 +35,8 @@ Words settings(const TempFolder& folder, const std::string& name) {
           "--reset-attention-mask",
           "--calculate-per-token-loss",
           "--eval-interval=4",
-          "--eval-iters=1",
+          "--eval-iters=1",  // of the test
+          "--full-validation",
           "--save-interval=2",
           "--save",
           (folder / name).string()};

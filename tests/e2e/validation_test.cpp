@@ -1,8 +1,10 @@
-// The losses that a run writes down are those of its validation and test splits, new samples each time, with
-// documents apart from each other.
+// The losses that a run writes down are those of its validation and test splits, with documents apart from
+// each other: new samples each time, or in full all of them, and of several sets each alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "program.h"
 
@@ -68,6 +70,156 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
   // What was told about documents is told to `evaluate` by the checkpoint.
   for (const char* other : {"--no-reset-position-ids", "--no-reset-attention-mask", "--no-eod-mask-loss"})
     EXPECT_GT(std::abs(score(folder, 4, "valid", 2, {other}).loss - first), 3 * kRounding) << other;
+}
+
+const std::string kFirst = std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
+                  kSecond = std::string(COLONNADE_VECTORS) + "/indexed/gpt2_uint16";
+
+/// Four steps of 8 samples, a validation in full and a checkpoint after each second one. Of 128 tokens the
+/// first data set has 441 samples and the second one 356.
+Words in_full(const TempFolder& folder, const std::string& name, const Words& valid, const Words& more = {}) {
+  return Words{"pretrain",
+               "gpt",
+               "--num-layers=2",
+               "--hidden-size=32",
+               "--num-attention-heads=2",
+               "--seq-length=128",
+               "--max-position-embeddings=128",
+               "--micro-batch-size=2",
+               "--global-batch-size=8",
+               "--lr=1e-2",
+               "--train-iters=4",
+               "--train-data-path",
+               kFirst,
+               "--data-cache-path",
+               (folder / "cache").string(),
+               "--tokenizer-type=NullTokenizer",
+               "--vocab-size=1025",
+               "--reset-position-ids",
+               "--reset-attention-mask",
+               "--eod-mask-loss",
+               "--calculate-per-token-loss",
+               "--eval-interval=2",
+               "--full-validation",
+               "--save-interval=2",
+               "--save",
+               (folder / name).string(),
+               "--load",
+               (folder / name).string(),
+               "--valid-data-path"} +
+         valid + more;
+}
+
+using Losses = std::vector<std::pair<std::string, double>>;
+/// Names and losses of the evaluations of a run, in their order.
+Losses losses_of(const std::filesystem::path& run_folder) {
+  Losses losses;
+  for (const nlohmann::json& record : validations(run_folder))
+    losses.emplace_back(record.at("set").get<std::string>(), record.at("loss").get<double>());
+  return losses;
+}
+
+void expect_equal(const Losses& got, const Losses& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, expected[i].first);
+    EXPECT_NEAR(got[i].second, expected[i].second, tolerance) << got[i].first << ", " << i;
+  }
+}
+
+TEST(Validation, InFullReadsAllWholeBatchesOfItsDataInEveryLayout) {
+  const TempFolder folder;
+  const Result one = run(colonnade(in_full(folder, "run", {kSecond})));
+  ASSERT_EQ(one.code, 0) << one.text;
+  EXPECT_NE(one.text.find("validation: 352 of its 356 samples each time; left out at the end, which "
+                          "fills no global batch: 4"),
+            std::string::npos)
+      << one.text;
+  const Losses losses = losses_of(folder / "run");
+  ASSERT_EQ(losses.size(), 2U);
+  for (const int step : {2, 4}) {
+    const auto scored = [&](int batches) {
+      return score(folder, step, "valid", batches, {"--global-batch-size=8"}).loss;
+    };
+    const auto& [set, loss] = losses.at(static_cast<std::size_t>(step / 2 - 1));
+    EXPECT_EQ(set, "validation");
+    EXPECT_NEAR(loss, scored(44), 5e-6) << "step " << step;
+    EXPECT_GT(std::abs(loss - scored(43)), 1e-5) << "a batch less is seen";
+  }
+  const std::vector<std::tuple<std::string, int, Words>> layouts{
+      {"data", 2, {}},
+      {"pipeline", 2, {"--pipeline-model-parallel-size=2"}},
+      {"both", 4, {"--pipeline-model-parallel-size=2", "--micro-batch-size=1"}}};
+  for (const auto& [name, ranks, more] : layouts) {
+    SCOPED_TRACE(name);
+    const Result result = run(launch(ranks, folder.path(), in_full(folder, name, {kSecond}, more)));
+    ASSERT_EQ(result.code, 0) << result.text;
+    expect_equal(losses_of(folder / name), losses, 2e-5);
+  }
+}
+
+TEST(Validation, InFullIsTheSameInARunThatGoesOn) {
+  const TempFolder folder;
+  const Words valid{kFirst, kSecond}, sets{"--multiple-validation-sets"};
+  const Result whole = run(colonnade(in_full(folder, "whole", valid, sets)));
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  for (const Words& more : {Words{"--exit-interval=2"}, Words{}}) {
+    const Result part = run(colonnade(in_full(folder, "parts", valid, sets + more)));
+    ASSERT_EQ(part.code, 0) << part.text;
+  }
+  EXPECT_EQ(losses_of(folder / "parts"), losses_of(folder / "whole"));
+  const Result other = run(launch(
+      2, folder.path(),
+      in_full(folder, "other", valid, sets + Words{"--load", (folder / "whole").string(), "--ckpt-step=2"})));
+  ASSERT_EQ(other.code, 0) << other.text;
+  const Losses losses = losses_of(folder / "whole");
+  expect_equal(losses_of(folder / "other"), {losses.begin() + 2, losses.end()}, 2e-5);
+}
+
+TEST(Validation, OfSeveralSetsHasALossForEachAsIfItWereAlone) {
+  const TempFolder folder;
+  const Words names{"--multiple-validation-sets", "--validation-set-names", "books", "code"};
+  const Result both = run(launch(2, folder.path(), in_full(folder, "run", {kFirst, kSecond}, names)));
+  ASSERT_EQ(both.code, 0) << both.text;
+  const Losses losses = losses_of(folder / "run");
+  ASSERT_EQ(losses.size(), 4U);
+  EXPECT_NE(both.text.find("validation-code at step 4"), std::string::npos) << both.text;
+  EXPECT_NE(read_text(folder / "run/report.html").find("validation-books loss"), std::string::npos);
+  for (const std::size_t set : {0, 1}) {
+    const std::string name = set == 0 ? "validation-books" : "validation-code";
+    EXPECT_EQ(losses[set].first, name);
+    const Words last{"--load", (folder / "run").string(), "--ckpt-step=4", "--skip-train"};
+    const Result alone =
+        run(launch(2, folder.path(), in_full(folder, name, {set == 0 ? kFirst : kSecond}, last)));
+    ASSERT_EQ(alone.code, 0) << alone.text;
+    expect_equal(losses_of(folder / name), {{"validation", losses[2 + set].second}}, 1e-12);
+  }
+  // By their numbers out of a file, and no weights.
+  write_text(folder / "paths.json",
+             nlohmann::json{{"train", {kFirst}}, {"valid", {kFirst, kSecond}}, {"test", nullptr}}.dump());
+  Words file = in_full(folder, "file", {},
+                       {"--multiple-validation-sets", "--train-iters=2", "--per-split-data-args-path",
+                        (folder / "paths.json").string()});
+  std::erase(file, "--valid-data-path");
+  const auto train = std::ranges::find(file, "--train-data-path");
+  file.erase(train, train + 2);
+  const Result by_number = run(colonnade(file));
+  ASSERT_EQ(by_number.code, 0) << by_number.text;
+  const Losses numbered = losses_of(folder / "file");
+  ASSERT_EQ(numbered.size(), 2U);
+  EXPECT_EQ(numbered[0].first, "validation-0");
+  EXPECT_EQ(numbered[1].first, "validation-1");
+}
+
+TEST(Validation, InFullOfTooLittleIsRefusedBeforeTheFirstStep) {
+  const TempFolder folder;
+  const Result little = run(colonnade(
+      in_full(folder, "run", {kFirst, kSecond}, {"--multiple-validation-sets", "--global-batch-size=400"})));
+  EXPECT_EQ(little.code, 2) << little.text;
+  EXPECT_NE(little.text.find("the validation-1 data must fill one global batch of 400 samples; got 356"),
+            std::string::npos)
+      << little.text;
+  EXPECT_EQ(little.text.find("validation-0 data must"), std::string::npos) << little.text;
 }
 
 }  // namespace

@@ -186,6 +186,19 @@ TEST(IdleHabits, OfEvaluationsThatNobodyAskedFor) {
                       "--log-validation-ppl-to-tensorboard"})
                   .second,
               IsEmpty());
+  const std::string alone = "--eval-iters: does nothing with --full-validation and no test data; got 10";
+  const std::vector<std::string> full{"--data-path",  "a", "--full-validation", "--eval-interval", "50",
+                                      "--eval-iters", "10"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), full.begin(), full.end());
+    return judged(more).second;
+  };
+  EXPECT_THAT(with({}), IsEmpty()) << "a thousandth is the test's";
+  EXPECT_THAT(with({"--split", "99,1,0"}), ElementsAre(alone));
+  EXPECT_THAT(with({"--split", "99,1"}), ElementsAre(alone));
+  EXPECT_THAT(
+      judged({"--mock-data", "--full-validation", "--eval-interval", "50", "--eval-iters", "0"}).second,
+      IsEmpty());
 }
 
 TEST(IdleHabits, AreNotWhatDoesSomething) {

@@ -151,6 +151,15 @@ inline constexpr const char* kMoreOfHybrid[] = {
     "context-heads: context_parallel_size=1; hybrid_context_parallel=true; world_size=64; cp_comm_type=a2a",
 };
 
+/// With what the examples of validations have besides.
+inline constexpr const char* kMoreOfValidation[] = {
+    "validation-weights: valid_data_path=; train_data_path=; data_path=0.5 a 0.5 b; multiple_validation_sets=false",
+    "validation-weights: valid_data_path=; train_data_path=; data_path=1 a; multiple_validation_sets=false",
+    "validation-set-names: validation_set_names=books books",
+    "validation-set-names: multiple_validation_sets=false; validation_set_names=books code",
+    "validation-set-names: valid_data_path=1 b; validation_set_names=books code",
+};
+
 /// Those of the table, and more.
 inline std::vector<RuleExample> all_examples() {
   std::vector<RuleExample> all = rule_examples();
@@ -158,6 +167,7 @@ inline std::vector<RuleExample> all_examples() {
   for (const char* text : kMoreOfTraining) all.push_back(example(text));
   for (const char* text : kMoreOfExperts) all.push_back(example(text));
   for (const char* text : kMoreOfHybrid) all.push_back(example(text));
+  for (const char* text : kMoreOfValidation) all.push_back(example(text));
   const auto by_hand = [&](void (*breaks)(config::Run&)) {
     RuleExample outside{"range", example_of("heads").sound, {}};
     breaks(outside.sound);

@@ -58,6 +58,19 @@ TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
   }
 }
 
+TEST(Rules, ValidationsInFullAreTakenOfEveryDataWithoutWeights) {
+  for (const char* taken :
+       {"", "validation_set_names=books code", "valid_data_path=1 b", "valid_data_path=b",
+        "eval_interval=unset; skip_train=true", "dataloader_type=cyclic", "eval_iters=0",
+        "multiple_validation_sets=false", "multiple_validation_sets=false; valid_data_path=1 b",
+        "multiple_validation_sets=false; valid_data_path=; train_data_path=; data_path=a b",
+        "multiple_validation_sets=false; valid_data_path=; train_data_path=; mock_data=true",
+        "full_validation=false; multiple_validation_sets=false; valid_data_path=0.5 b 0.5 c"}) {
+    const RuleExample sound{"", example_of("validation-weights").sound, read_edits(taken)};
+    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+  }
+}
+
 TEST(Rules, GroupsOfExpertsAreMendedTogether) {
   const std::string experts =
       "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_router_topk=";

@@ -136,6 +136,24 @@ TEST(Report, DrawsTheOrderOfSentencesWhereThereIsOne) {
   EXPECT_THAT(drawn, HasSubstr("validation"));
 }
 
+TEST(Report, DrawsEachSetOfTheValidation) {
+  const std::string page = make_report({some_run()}, some_steps(),
+                                       {{.iteration = 25, .set = "validation-books", .loss = 1.75},
+                                        {.iteration = 25, .set = "validation-code", .loss = 0.75},
+                                        {.iteration = 50, .set = "validation-books", .loss = 1.25},
+                                        {.iteration = 50, .set = "validation-code", .loss = 0.5},
+                                        {.iteration = 50, .set = "test", .loss = 2.5}});
+  for (const char* tile :
+       {"<b>1.2500</b><span>validation-books loss</span>", "<b>0.5000</b><span>validation-code loss</span>",
+        "<b>2.5000</b><span>test loss</span>"})
+    EXPECT_THAT(page, HasSubstr(tile));
+  const std::string chart = page.substr(page.find("<div class=\"charts\">"));
+  const std::string drawn = chart.substr(0, chart.find("Tokens per second"));
+  for (const char* line : {"training", "validation-books", "validation-code"})
+    EXPECT_THAT(drawn, HasSubstr(line));
+  EXPECT_THAT(drawn, Not(HasSubstr("test")));
+}
+
 TEST(Report, NeedsNoNetworkAndEscapesText) {
   const std::string page = make_report({some_run()}, some_steps(), {});
   const std::string without_names = std::regex_replace(page, std::regex("http://www.w3.org/[0-9]+/svg"), "");

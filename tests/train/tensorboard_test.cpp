@@ -93,6 +93,8 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
     file.text("arguments", "num_layers: 2", 0);
     write_step(file, record, PhaseTimes{{1, 2, 3, 4, 5, 6}}, 8, settings);
     write_eval(file, {.iteration = 7, .consumed_samples = 56, .loss = 0.5, .sop_loss = 0.75}, settings);
+    write_eval(file, {.iteration = 7, .consumed_samples = 56, .set = "validation-code", .loss = 0.25},
+               settings);
     write_time(file, Phase::kCheckpoint, 1.25, 8, settings);
     write_time(file, Phase::kEvaluate, 1, 8, {});
   }
@@ -126,6 +128,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
   expect("mem-max-allocated-bytes", 7, 1024);
   expect("lm loss validation", 7, 0.5);
   expect("lm loss validation ppl vs samples", 56, std::exp(0.5));
+  expect("lm loss validation-code", 7, 0.25);
   EXPECT_EQ(seen["text"]["arguments"], "num_layers: 2");
 }
 

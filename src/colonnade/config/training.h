@@ -29,9 +29,13 @@ struct Training {
 
   std::int64_t eval_iters = 100;              ///< --eval-iters
   std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation
+  bool full_validation = false;               ///< --full-validation: each validation is one pass of its data
   double distributed_timeout_minutes = 10;    ///< --distributed-timeout-minutes, for every group
   /// --distributed-backend nccl|gloo; unset: nccl on cuda, gloo on cpu.
   std::optional<std::string> distributed_backend;
+
+  /// Whether a validation reads anything.
+  [[nodiscard]] bool reads_validation() const { return full_validation || eval_iters > 0; }
 
   friend bool operator==(const Training&, const Training&) = default;
 };
@@ -82,11 +86,13 @@ struct Schedule {
 struct Data {
   std::vector<std::string> data_path;  ///< --data-path: prefixes, or weight prefix pairs
   std::vector<std::string> train_data_path, valid_data_path, test_data_path;
-  std::string split = "969, 30, 1";        ///< --split
-  bool mock_data = false;                  ///< --mock-data
-  std::string data_cache_path;             ///< --data-cache-path; "": beside the data
-  std::string dataloader_type = "single";  ///< --dataloader-type single|cyclic
-  int num_workers = 2;                     ///< --num-workers: batches prefetched ahead by threads
+  bool multiple_validation_sets = false;          ///< --multiple-validation-sets: each has its own loss
+  std::vector<std::string> validation_set_names;  ///< --validation-set-names; empty: 0, 1, ...
+  std::string split = "969, 30, 1";               ///< --split
+  bool mock_data = false;                         ///< --mock-data
+  std::string data_cache_path;                    ///< --data-cache-path; "": beside the data
+  std::string dataloader_type = "single";         ///< --dataloader-type single|cyclic
+  int num_workers = 2;                            ///< --num-workers: batches prefetched ahead by threads
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;

@@ -21,16 +21,18 @@ std::int64_t evaluations(const config::Training& t, std::int64_t iteration) {
   return iteration / *t.eval_interval + (one_at_the_end ? 1 : 0);
 }
 
-std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done) {
+Counts sample_counts(const config::Training& training, const SoFar& done) {
   const std::int64_t batch = training.global_batch_size;
   COL_CHECK(batch > 0, "sample_counts: the global batch size must be derived first; got {}", batch);
   const std::int64_t train = training.train_samples.value_or(training.train_iters.value_or(0) * batch);
   const bool validates = training.eval_interval && *training.eval_interval > 0;
   const std::int64_t regular = validates ? last_iteration(training, done) / *training.eval_interval : 0;
-  return {train, (regular + 1) * training.eval_iters * batch, training.eval_iters * batch};
+  const std::int64_t test = training.eval_iters * batch;
+  if (training.full_validation) return {train, std::nullopt, test};
+  return {train, (regular + 1) * test, test};
 }
 
-std::array<std::int64_t, 3> sample_counts(const config::Training& training, const Wanted& wanted) {
+Counts sample_counts(const config::Training& training, const Wanted& wanted) {
   return wanted.counts ? *wanted.counts : sample_counts(training, wanted.done);
 }
 

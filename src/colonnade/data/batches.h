@@ -44,23 +44,27 @@ struct SoFar {
 /// into what is left of --train-samples end; `done` itself for a run without a length (--skip-train).
 std::int64_t last_iteration(const config::Training& training, const SoFar& done);
 
-/// Evaluations of the validation split from the first iteration to `iteration`, each of eval_iters global
-/// batches: one every eval_interval, and one at the end unless that is one of them. 1 for a validation alone
+/// Evaluations of the validation split from the first iteration to `iteration`: one every eval_interval, and
+/// one at the end unless that is one of them. 1 for a validation alone
 /// (--skip-train), 0 for a run that never validates.
 std::int64_t evaluations(const config::Training& training, std::int64_t iteration);
 
+/// Samples wanted of train, valid and test; empty: one pass.
+using Counts = std::array<std::optional<std::int64_t>, 3>;
+
 /// Samples a run needs of train, valid and test: train_samples or train_iters * B;
-/// (last_iteration / eval_interval + 1) * eval_iters * B; eval_iters * B, with B the global batch size. The
-/// indices of a data set depend on them, so they are Megatron's, which asks for one evaluation too many.
-std::array<std::int64_t, 3> sample_counts(const config::Training& training, const SoFar& done = {});
+/// (last_iteration / eval_interval + 1) * eval_iters * B, or one pass (--full-validation); eval_iters * B,
+/// with B the global batch size. The indices of a data set depend on them, so they are Megatron's, which asks
+/// for one evaluation too many.
+Counts sample_counts(const config::Training& training, const SoFar& done = {});
 
 /// What is opened of the data.
 struct Wanted {
   SoFar done = {};  ///< of the run whose samples they are
   /// Samples of train, valid and test where it is none of a run's (sample_counts); a split of 0 stays closed.
-  std::optional<std::array<std::int64_t, 3>> counts = {};
+  std::optional<Counts> counts = {};
 };
-std::array<std::int64_t, 3> sample_counts(const config::Training& training, const Wanted& wanted);
+Counts sample_counts(const config::Training& training, const Wanted& wanted);
 
 /// Whether batches say who sees whom, where --reset-attention-mask asks for more than causal attention.
 enum class Masks { kMade, kLeftOut };

@@ -101,7 +101,6 @@ HostBatch BertBatches::make(std::span<const std::int64_t> chosen, Masks /*masks*
 
 Splits open_bert_batches(const config::Data& data, const config::Training& training, const BertIds& ids,
                          bool sentence_order, const Wanted& wanted) {
-  const std::int64_t step = cyclic_step(data, training);
   const BertPlan plan = plan_of(data, training, ids, sentence_order);
   const auto open = [&plan](const Opened& opened, const Part& part) {
     return open_sentences<BertDataset>(opened, part, plan);
@@ -110,17 +109,14 @@ Splits open_bert_batches(const config::Data& data, const config::Training& train
   const Sources sources =
       open_sources(data, sample_counts(training, wanted),
                    {.open = open, .mock = mock, .about = class_of(data, training, ids, sentence_order)});
-  require_epochs(sources, step, training, wanted.done);
-  Splits splits;
-  for (std::size_t i = 0; i < splits.size(); ++i)
-    if (sources[i] != nullptr)
-      splits[i] =
-          std::make_unique<BertBatches>(sources[i], BertBatches::Plan{.length = plan.length,
-                                                                      .sentence_order = sentence_order,
-                                                                      .pad = ids.pad,
-                                                                      .vocab_size = ids.vocab_size,
-                                                                      .cyclic_step = step});
-  return splits;
+  return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
+    return std::make_unique<BertBatches>(std::move(samples),
+                                         BertBatches::Plan{.length = plan.length,
+                                                           .sentence_order = sentence_order,
+                                                           .pad = ids.pad,
+                                                           .vocab_size = ids.vocab_size,
+                                                           .cyclic_step = cyclic_step});
+  });
 }
 
 }  // namespace colonnade::data

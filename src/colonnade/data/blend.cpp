@@ -122,17 +122,28 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
   return {IntArray(std::move(dataset)), IntArray(std::move(sample))};
 }
 
-BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache,
-                           CacheKey key) {
+namespace {
+
+/// `size` samples of so many data sets out of the cache, where `build` puts what is not there.
+template <class Build>
+BlendIndex cached(std::size_t datasets, std::int64_t size, const IndexCache& cache, CacheKey key,
+                  const Build& build) {
   key.check = [&](const std::vector<IntArray>& arrays) {
-    check_blend({arrays[0], arrays[1]}, weights.size(), size);
+    check_blend({arrays[0], arrays[1]}, datasets, size);
   };
-  const auto arrays = cache.get(fmt::format("a blend of {} data sets ({} samples)", weights.size(), size),
-                                key, {"dataset_index", "dataset_sample_index"}, [&] {
-                                  const BlendIndex built = blend_by_weight(weights, size);
+  const auto arrays = cache.get(fmt::format("a blend of {} data sets ({} samples)", datasets, size), key,
+                                {"dataset_index", "dataset_sample_index"}, [&] {
+                                  const BlendIndex built = build();
                                   return std::vector<IntArray>{built.dataset, built.sample};
                                 });
   return {arrays[0], arrays[1]};
+}
+
+}  // namespace
+
+BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache,
+                           CacheKey key) {
+  return cached(weights.size(), size, cache, std::move(key), [&] { return blend_by_weight(weights, size); });
 }
 
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes) {
@@ -161,6 +172,11 @@ BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes) {
     if (taken[best] == sizes[best]) std::erase(unspent, best);
   }
   return {IntArray(std::move(dataset)), IntArray(std::move(sample))};
+}
+
+BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes, const IndexCache& cache, CacheKey key) {
+  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  return cached(sizes.size(), total, cache, std::move(key), [&] { return blend_exhaustively(sizes); });
 }
 
 std::vector<std::int64_t> samples_per_dataset(std::span<const double> weights, std::int64_t target,

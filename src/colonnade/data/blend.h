@@ -41,6 +41,7 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, c
 
 /// The same rule with weight = size / total over the sets not yet used up, until all are.
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes);
+BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes, const IndexCache& cache, CacheKey key);
 
 /// Samples to ask of each data set for `target` samples of the blend: ceil(ceil(target * w) * (1 + surplus)).
 std::vector<std::int64_t> samples_per_dataset(std::span<const double> weights, std::int64_t target,

@@ -159,17 +159,33 @@ std::string describe_dataset(const DatasetClass& about, const std::string& prefi
   return dict.text();
 }
 
-std::string describe_blend(std::span<const std::string> datasets, Split split,
-                           std::span<const double> weights, std::int64_t size) {
+namespace {
+
+/// `size`: JSON.
+template <class Number>
+std::string blend_of(std::span<const std::string> datasets, Split split, std::span<const Number> weights,
+                     const std::string& size) {
   std::vector<std::string> numbers;
-  for (const double weight : weights) numbers.push_back(json_of(weight));
+  for (const Number weight : weights) numbers.push_back(json_of(weight));
   return JsonDict()
       .add("class", json_of("BlendedDataset"))
       .add("datasets", json_list(datasets))
       .add("split", json_of(kSplitNames[static_cast<std::size_t>(split)]))
       .add("weights", json_list(numbers))
-      .add("size", json_of(size))
+      .add("size", size)
       .text();
+}
+
+}  // namespace
+
+std::string describe_blend(std::span<const std::string> datasets, Split split,
+                           std::span<const double> weights, std::int64_t size) {
+  return blend_of(datasets, split, weights, json_of(size));
+}
+
+std::string describe_blend(std::span<const std::string> datasets, Split split,
+                           std::span<const std::int64_t> sizes) {
+  return blend_of(datasets, split, sizes, "null");
 }
 
 std::string without_paths(const std::string& description) {

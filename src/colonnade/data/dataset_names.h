@@ -59,6 +59,9 @@ std::string describe_dataset(const DatasetClass& about, const std::string& prefi
 /// A blend of data sets that are described so.
 std::string describe_blend(std::span<const std::string> datasets, Split split,
                            std::span<const double> weights, std::int64_t size);
+/// A blend of all samples of data sets that have `sizes` of them.
+std::string describe_blend(std::span<const std::string> datasets, Split split,
+                           std::span<const std::int64_t> sizes);
 
 /// What a description says besides paths, those of the data and of the tokenizer: equal for all spellings of
 /// them, and for other data too. Empty: `description` is none of the above.

@@ -46,7 +46,7 @@ Splits open_gpt_batches(const config::Data& data, const config::Training& traini
 
 /// The sample sources alone, for `data inspect`. `counts`: samples wanted of each split.
 std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_samples(const config::Data& data,
-                                                                    const std::array<std::int64_t, 3>& counts,
+                                                                    const Counts& counts,
                                                                     std::int64_t seq_length,
                                                                     std::int64_t seed, const TokenIds& ids);
 

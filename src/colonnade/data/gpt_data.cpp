@@ -34,8 +34,8 @@ std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& 
 
 }  // namespace
 
-Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t, 3>& counts,
-                         std::int64_t seq_length, std::int64_t seed, const TokenIds& ids) {
+Sources open_gpt_samples(const config::Data& data, const Counts& counts, std::int64_t seq_length,
+                         std::int64_t seed, const TokenIds& ids) {
   if (seq_length < 1)
     throw ConfigError(fmt::format("--seq-length: must be at least 1; got {}; give it", seq_length));
   if (data.fim.enabled && (ids.tokenizer == nullptr || data.mock_data))
@@ -62,22 +62,19 @@ Sources open_gpt_samples(const config::Data& data, const std::array<std::int64_t
 
 Splits open_gpt_batches(const config::Data& data, const config::Training& training, const TokenIds& ids,
                         const Wanted& wanted) {
-  const std::int64_t step = cyclic_step(data, training);
   const auto sources =
       open_gpt_samples(data, sample_counts(training, wanted), training.seq_length, training.seed, ids);
-  require_epochs(sources, step, training, wanted.done);
-  const GptBatches::Plan plan{.seq_length = training.seq_length,
-                              .rules = {.eod = ids.eod,
-                                        .pad = ids.pad,
-                                        .reset_position_ids = data.reset_position_ids,
-                                        .reset_attention_mask = data.reset_attention_mask,
-                                        .eod_mask_loss = data.eod_mask_loss},
-                              .vocab_size = ids.vocab_size,
-                              .cyclic_step = step};
-  Splits splits;
-  for (std::size_t i = 0; i < splits.size(); ++i)
-    if (sources[i] != nullptr) splits[i] = std::make_unique<GptBatches>(sources[i], plan);
-  return splits;
+  GptBatches::Plan plan{.seq_length = training.seq_length,
+                        .rules = {.eod = ids.eod,
+                                  .pad = ids.pad,
+                                  .reset_position_ids = data.reset_position_ids,
+                                  .reset_attention_mask = data.reset_attention_mask,
+                                  .eod_mask_loss = data.eod_mask_loss},
+                        .vocab_size = ids.vocab_size};
+  return to_batches(sources, data, training, wanted.done, [&plan](auto samples, std::int64_t cyclic_step) {
+    plan.cyclic_step = cyclic_step;
+    return std::make_unique<GptBatches>(std::move(samples), plan);
+  });
 }
 
 }  // namespace colonnade::data

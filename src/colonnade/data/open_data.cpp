@@ -104,51 +104,89 @@ Parts open_parts(const std::vector<Opened>& opened, const std::vector<Part>& par
   return sources;
 }
 
+/// The data sets of a blend as their own parts: `asked` samples of each, or one pass where that is empty.
+std::vector<Part> parts_of(const Blend& blend, const std::vector<Opened>& opened, const Context& context,
+                           Part part, const std::vector<std::int64_t>& asked) {
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < opened.size(); ++i) {
+    part.num_samples = asked.empty() ? std::nullopt : std::optional(asked[i]);
+    part.key = key_of(opened[i], blend.prefixes[i], context, part);
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+/// What a blend's index is kept by, but for its description.
+CacheKey key_of_blend(const Blend& blend, const Part& part, std::string description) {
+  std::string state;
+  for (const std::string& prefix : blend.prefixes)
+    state += fmt::format("data at {}\n", fs::weakly_canonical(fs::absolute(prefix)).string());
+  return {.kind = fmt::format("BlendedDataset-{}", part.name()),
+          .description = std::move(description),
+          .state = std::move(state),
+          .settings = "all of them in the description\n"};
+}
+
 /// `part.num_samples`: of the whole blend.
 std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<Opened>& opened,
                                                const Context& context, Part part) {
-  const std::int64_t target = *part.num_samples;
+  const std::optional<std::int64_t> target = part.num_samples;
   if (target == 0) return nullptr;
   if (opened.size() == 1 && blend.weights.empty()) {
     part.key = key_of(opened[0], blend.prefixes[0], context, part);
     return context.maker.open(opened[0], part);
   }
   const bool weighted = !blend.weights.empty();
+  if (weighted && !target)
+    throw ConfigError(fmt::format(
+        "--full-validation: one pass is of data sets without weights; got a blend with {} of them; "
+        "leave it out, or give --valid-data-path without weights",
+        blend.weights.size()));
   std::vector<std::int64_t> asked;
-  if (weighted) asked = samples_per_dataset(blend.weights, target, context.data.mid_level_dataset_surplus);
-  std::vector<Part> plans;
+  if (weighted) asked = samples_per_dataset(blend.weights, *target, context.data.mid_level_dataset_surplus);
+  const std::vector<Part> plans = parts_of(blend, opened, context, part, asked);
   std::vector<std::string> described;
-  std::string state;
-  for (std::size_t i = 0; i < opened.size(); ++i) {
-    state += fmt::format("data at {}\n", fs::weakly_canonical(fs::absolute(blend.prefixes[i])).string());
-    part.num_samples = weighted ? std::optional(asked[i]) : std::nullopt;
-    part.key = key_of(opened[i], blend.prefixes[i], context, part);
-    described.push_back(part.key.description.empty() ? json_of(blend.prefixes[i]) : part.key.description);
-    plans.push_back(part);
-  }
+  for (std::size_t i = 0; i < plans.size(); ++i)
+    described.push_back(plans[i].key.description.empty() ? json_of(blend.prefixes[i])
+                                                         : plans[i].key.description);
   Parts parts = open_parts(opened, plans, context.maker);
-  std::vector<double> weights = blend.weights;
-  std::int64_t size = 0;
+  std::vector<std::int64_t> sizes;
   for (const auto& source : parts) {
     if (source == nullptr) return nullptr;
-    if (!weighted) weights.push_back(static_cast<double>(source->size()));
-    size += weighted ? 0 : source->size();
+    sizes.push_back(source->size());
   }
-  if (weighted) {
-    const auto exact = samples_per_dataset(blend.weights, target, 0.0);
-    size = std::accumulate(exact.begin(), exact.end(), std::int64_t{0});
-  } else {
-    size = std::min(size, target);
+  const IndexCache cache = context.maker.about.name.empty()
+                               ? opened[0].cache
+                               : cache_in(indices_of(blend.prefixes[0], "BlendedDataset"), context.data);
+  if (!target) {
+    const CacheKey key = key_of_blend(blend, part, describe_blend(described, part.split, sizes));
+    return std::make_shared<BlendedDataset>(std::move(parts), blend_exhaustively(sizes, cache, key));
   }
-  weights = normalize(weights);
-  const CacheKey key{.kind = fmt::format("BlendedDataset-{}", part.name()),
-                     .description = describe_blend(described, part.split, weights, size),
-                     .state = state,
-                     .settings = "all of them in the description\n"};
-  const IndexCache cache = cache_in(indices_of(blend.prefixes[0], "BlendedDataset"), context.data);
-  return std::make_shared<BlendedDataset>(
-      std::move(parts),
-      blend_by_weight(weights, size, context.maker.about.name.empty() ? opened[0].cache : cache, key));
+  const auto exact =
+      weighted ? samples_per_dataset(blend.weights, *target, 0.0) : std::vector<std::int64_t>(sizes);
+  const std::int64_t all = std::accumulate(exact.begin(), exact.end(), std::int64_t{0});
+  const std::int64_t size = weighted ? all : std::min(all, *target);
+  const std::vector<double> weights =
+      normalize(weighted ? blend.weights : std::vector<double>(sizes.begin(), sizes.end()));
+  const CacheKey key = key_of_blend(blend, part, describe_blend(described, part.split, weights, size));
+  return std::make_shared<BlendedDataset>(std::move(parts), blend_by_weight(weights, size, cache, key));
+}
+
+/// One pass of each data set, all of which must hold samples.
+std::shared_ptr<const SampleSource> open_sets(const Blend& sets, const std::vector<Opened>& opened,
+                                              const Context& context, Part part) {
+  COL_CHECK(!part.num_samples,
+            "--multiple-validation-sets: each must be one pass; got {} samples; add "
+            "--full-validation",
+            *part.num_samples);
+  Parts parts = open_parts(opened, parts_of(sets, opened, context, std::move(part), {}), context.maker);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i] == nullptr)
+      throw DataError(fmt::format(
+          "{}: a validation set must hold samples; got none; add data, lower --seq-length or leave it out of "
+          "--valid-data-path",
+          sets.prefixes[i]));
+  return std::make_shared<SampleSets>(std::move(parts));
 }
 
 std::vector<Opened> open_all(const Blend& blend, const Context& context) {
@@ -157,7 +195,7 @@ std::vector<Opened> open_all(const Blend& blend, const Context& context) {
   return opened;
 }
 
-Sources open_paths(const Context& context, const std::array<std::int64_t, 3>& counts) {
+Sources open_paths(const Context& context, const Counts& counts) {
   const Blend blend = parse_blend(context.data.data_path);
   const std::vector<Opened> opened = open_all(blend, context);
   const SplitFractions fractions = parse_split(context.data.split);
@@ -168,7 +206,7 @@ Sources open_paths(const Context& context, const std::array<std::int64_t, 3>& co
   return sources;
 }
 
-Sources open_paths_per_split(const Context& context, const std::array<std::int64_t, 3>& counts) {
+Sources open_paths_per_split(const Context& context, const Counts& counts) {
   Sources sources;
   const std::array paths{&context.data.train_data_path, &context.data.valid_data_path,
                          &context.data.test_data_path};
@@ -176,13 +214,15 @@ Sources open_paths_per_split(const Context& context, const std::array<std::int64
     if (paths[i]->empty()) continue;
     Blend blend = parse_blend(*paths[i]);
     if (blend.prefixes.size() == 1) blend.weights.clear();
-    sources[i] = open_blend(blend, open_all(blend, context), context,
-                            {static_cast<Split>(i), Fraction{0, 1}, counts[i]});
+    const bool sets = context.data.multiple_validation_sets && static_cast<Split>(i) == Split::kValid;
+    const auto open = sets && counts[i] != 0 ? open_sets : open_blend;
+    sources[i] =
+        open(blend, open_all(blend, context), context, {static_cast<Split>(i), Fraction{0, 1}, counts[i]});
   }
   return sources;
 }
 
-Sources open_mock(const Context& context, const std::array<std::int64_t, 3>& counts) {
+Sources open_mock(const Context& context, const Counts& counts) {
   if (!context.maker.mock)
     throw ConfigError("--mock-data: there is none of this kind; got it; give --data-path");
   Opened mock;
@@ -190,7 +230,7 @@ Sources open_mock(const Context& context, const std::array<std::int64_t, 3>& cou
   const SplitFractions thirds = parse_split("1,1,1");
   Sources sources;
   for (std::size_t i = 0; i < sources.size(); ++i)
-    if (counts[i] > 0) sources[i] = context.maker.open(mock, {static_cast<Split>(i), *thirds[i], counts[i]});
+    if (counts[i] != 0) sources[i] = context.maker.open(mock, {static_cast<Split>(i), *thirds[i], counts[i]});
   return sources;
 }
 
@@ -201,8 +241,7 @@ std::string state_of_file(const fs::path& path) {
                      fs::last_write_time(path).time_since_epoch().count());
 }
 
-Sources open_sources(const config::Data& data, const std::array<std::int64_t, 3>& counts,
-                     const SampleMaker& maker) {
+Sources open_sources(const config::Data& data, const Counts& counts, const SampleMaker& maker) {
   const bool per_split =
       !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
   COL_CHECK(data.data_args_path.empty() && data.per_split_data_args_path.empty(),
@@ -226,26 +265,46 @@ std::uint32_t numpy_seed(std::int64_t seed) {
   return static_cast<std::uint32_t>(seed);
 }
 
-std::int64_t cyclic_step(const config::Data& data, const config::Training& training) {
+namespace {
+
+/// What the Batches of a split are told of the order: 0 for --dataloader-type single and for a full
+/// validation, the global batch size for cyclic. Throws ConfigError for another type.
+std::int64_t cyclic_step(const config::Data& data, const config::Training& training, Split split) {
   if (data.dataloader_type != "single" && data.dataloader_type != "cyclic")
     throw ConfigError(fmt::format("--dataloader-type: must be single or cyclic; got '{}'; choose one",
                                   data.dataloader_type));
-  return data.dataloader_type == "cyclic" ? training.global_batch_size : 0;
+  const bool in_order =
+      data.dataloader_type == "single" || (training.full_validation && split == Split::kValid);
+  return in_order ? 0 : training.global_batch_size;
 }
 
-void require_epochs(const Sources& sources, std::int64_t cyclic_step, const config::Training& training,
+/// Throws ConfigError when a split that the run reads holds no epoch of cyclic: the validation comes late.
+void require_epochs(const Sources& sources, const config::Data& data, const config::Training& training,
                     const SoFar& done) {
-  if (cyclic_step == 0) return;
   const bool validates = evaluations(training, last_iteration(training, done)) > 0;
   const std::int64_t batch = training.global_batch_size;
   std::vector<std::string> found;
-  for (std::size_t i = 0; i < sources.size(); ++i)
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (cyclic_step(data, training, static_cast<Split>(i)) == 0) continue;
     if ((i == 0 ? !training.skip_train : validates) && sources[i] != nullptr && sources[i]->size() < batch)
       found.push_back(
           fmt::format("--dataloader-type cyclic: the {} data must hold one global batch of {} samples; got "
                       "{}; add data, change --split, or lower --global-batch-size",
                       kSplitNames[i], batch, sources[i]->size()));
+  }
   config::require_none(found);
+}
+
+}  // namespace
+
+Splits to_batches(const Sources& sources, const config::Data& data, const config::Training& training,
+                  const SoFar& done, const BatchMaker& make) {
+  require_epochs(sources, data, training, done);
+  Splits splits;
+  for (std::size_t i = 0; i < splits.size(); ++i)
+    if (sources[i] != nullptr)
+      splits[i] = make(sources[i], cyclic_step(data, training, static_cast<Split>(i)));
+  return splits;
 }
 
 }  // namespace colonnade::data

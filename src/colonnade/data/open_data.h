@@ -51,20 +51,20 @@ struct SampleMaker {
 std::string state_of_file(const std::filesystem::path& path);
 
 /// Opens --data-path with --split, or paths per split, or --mock-data, and blends what is more than one data
-/// set. `counts`: samples wanted of each split. Throws ConfigError unless exactly one of the three is given,
-/// DataError for missing or damaged data.
-Sources open_sources(const config::Data& data, const std::array<std::int64_t, 3>& counts,
-                     const SampleMaker& maker);
+/// set. With --multiple-validation-sets those of the validation stay apart (SampleSets). Throws ConfigError
+/// unless exactly one of the three is given, DataError for missing or damaged data.
+Sources open_sources(const config::Data& data, const Counts& counts, const SampleMaker& maker);
 
 /// The run's --seed as NumPy takes it. Throws ConfigError outside of 0 to 4294967295.
 std::uint32_t numpy_seed(std::int64_t seed);
 
-/// What Batches are told of the order: 0 for --dataloader-type single, the global batch size for cyclic.
-/// Throws ConfigError for another type.
-std::int64_t cyclic_step(const config::Data& data, const config::Training& training);
+/// Batches of one split, of its samples and what they are told of the order (Batches::Batches).
+using BatchMaker =
+    std::function<std::unique_ptr<Batches>(std::shared_ptr<const SampleSource>, std::int64_t cyclic_step)>;
 
-/// Throws ConfigError when a split that the run reads holds no epoch of cyclic: the validation comes late.
-void require_epochs(const Sources& sources, std::int64_t cyclic_step, const config::Training& training,
-                    const SoFar& done);
+/// The batches of a run that is so far as `done`. Throws ConfigError for a --dataloader-type that is none,
+/// and when a split that the run reads holds no epoch of cyclic.
+Splits to_batches(const Sources& sources, const config::Data& data, const config::Training& training,
+                  const SoFar& done, const BatchMaker& make);
 
 }  // namespace colonnade::data

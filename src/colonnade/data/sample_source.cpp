@@ -6,6 +6,18 @@
 #include "colonnade/base/error.h"
 
 namespace colonnade::data {
+namespace {
+
+std::vector<SampleOrder> orders_of(const std::vector<std::shared_ptr<const SampleSource>>& datasets) {
+  std::vector<SampleOrder> all;
+  for (const auto& dataset : datasets) {
+    auto orders = dataset->orders();
+    all.insert(all.end(), orders.begin(), orders.end());
+  }
+  return all;
+}
+
+}  // namespace
 
 std::int64_t SampleSource::passes() const {
   std::int64_t most = 1;
@@ -56,14 +68,7 @@ std::size_t BlendedDataset::dataset_of(std::int64_t number) const {
                   name(), number, dataset));
 }
 
-std::vector<SampleOrder> BlendedDataset::orders() const {
-  std::vector<SampleOrder> all;
-  for (const auto& dataset : datasets_) {
-    auto orders = dataset->orders();
-    all.insert(all.end(), orders.begin(), orders.end());
-  }
-  return all;
-}
+std::vector<SampleOrder> BlendedDataset::orders() const { return orders_of(datasets_); }
 
 std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t number) const {
   check_number(number);
@@ -79,6 +84,39 @@ void BlendedDataset::read(const SamplePiece& piece, std::span<std::int64_t> out)
 
 std::string BlendedDataset::name() const {
   return fmt::format("blend of {} data sets ({}, ...)", datasets_.size(),
+                     datasets_.empty() ? "" : datasets_[0]->name());
+}
+
+SampleSets::SampleSets(std::vector<std::shared_ptr<const SampleSource>> datasets)
+    : datasets_(std::move(datasets)) {
+  for (const auto& dataset : datasets_) sets_.push_back({size(), size() + dataset->size()});
+}
+
+std::size_t SampleSets::set_of(std::int64_t number) const {
+  check_number(number);
+  return static_cast<std::size_t>(std::ranges::upper_bound(sets_, number, {}, &Range::end) - sets_.begin());
+}
+
+void SampleSets::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
+  const std::size_t set = set_of(number);
+  datasets_[set]->tokens(number - sets_[set].begin, pad, out);
+}
+
+std::vector<SampleOrder> SampleSets::orders() const { return orders_of(datasets_); }
+
+std::vector<SamplePiece> SampleSets::pieces(std::int64_t number) const {
+  const std::size_t set = set_of(number);
+  std::vector<SamplePiece> pieces = datasets_[set]->pieces(number - sets_[set].begin);
+  for (SamplePiece& piece : pieces) piece.set = static_cast<std::int64_t>(set);
+  return pieces;
+}
+
+void SampleSets::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+  datasets_.at(static_cast<std::size_t>(piece.set))->read(piece, out);
+}
+
+std::string SampleSets::name() const {
+  return fmt::format("{} data sets ({}, ...)", datasets_.size(),
                      datasets_.empty() ? "" : datasets_[0]->name());
 }
 

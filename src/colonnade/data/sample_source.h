@@ -53,6 +53,9 @@ class SampleSource {
   [[nodiscard]] virtual std::vector<SamplePiece> pieces(std::int64_t number) const = 0;
   /// The tokens of a piece as the data set has them; out.size() is its length. Throws as pieces.
   virtual void read(const SamplePiece& piece, std::span<std::int64_t> out) const = 0;
+  /// Samples that have a loss of their own, one set behind the other: all of them, unless they are
+  /// SampleSets.
+  [[nodiscard]] virtual std::vector<Range> sets() const { return {{0, size()}}; }
   /// How often its data is read for all samples; of a blend, that of the most read data set.
   [[nodiscard]] std::int64_t passes() const;
 
@@ -82,6 +85,26 @@ class BlendedDataset final : public SampleSource {
 
   std::vector<std::shared_ptr<const SampleSource>> datasets_;
   BlendIndex index_;
+};
+
+/// Samples of several data sets, all of one behind all of another.
+class SampleSets final : public SampleSource {
+ public:
+  explicit SampleSets(std::vector<std::shared_ptr<const SampleSource>> datasets);
+
+  [[nodiscard]] std::int64_t size() const override { return sets_.empty() ? 0 : sets_.back().end; }
+  void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::vector<SampleOrder> orders() const override;
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
+  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  [[nodiscard]] std::vector<Range> sets() const override { return sets_; }
+
+ private:
+  [[nodiscard]] std::size_t set_of(std::int64_t number) const;
+
+  std::vector<std::shared_ptr<const SampleSource>> datasets_;
+  std::vector<Range> sets_;
 };
 
 }  // namespace colonnade::data

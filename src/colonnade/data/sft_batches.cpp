@@ -130,22 +130,19 @@ HostBatch SftBatches::make(std::span<const std::int64_t> chosen, Masks masks) co
 
 Splits open_sft_batches(const config::Data& data, const config::Training& training,
                         const Tokenizer& tokenizer, std::int64_t vocab_size, const Wanted& wanted) {
-  const std::int64_t step = cyclic_step(data, training);
   const Opener opener(data, training, tokenizer);
   const SampleMaker maker{
       .open = [&opener](const Opened& opened, const Part& part) { return opener.open(opened, part); },
       .read = [&opener](const std::string& path,
                         const IndexCache& cache) { return opener.read(path, cache); }};
   const Sources sources = open_sources(data, sample_counts(training, wanted), maker);
-  require_epochs(sources, step, training, wanted.done);
-  const SftBatches::Plan plan{.seq_length = training.seq_length,
-                              .apart = data.reset_position_ids && data.reset_attention_mask,
-                              .vocab_size = vocab_size,
-                              .cyclic_step = step};
-  Splits splits;
-  for (std::size_t i = 0; i < splits.size(); ++i)
-    if (sources[i] != nullptr) splits[i] = std::make_unique<SftBatches>(sources[i], plan);
-  return splits;
+  SftBatches::Plan plan{.seq_length = training.seq_length,
+                        .apart = data.reset_position_ids && data.reset_attention_mask,
+                        .vocab_size = vocab_size};
+  return to_batches(sources, data, training, wanted.done, [&plan](auto samples, std::int64_t cyclic_step) {
+    plan.cyclic_step = cyclic_step;
+    return std::make_unique<SftBatches>(std::move(samples), plan);
+  });
 }
 
 }  // namespace colonnade::data

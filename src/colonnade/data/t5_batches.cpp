@@ -93,7 +93,6 @@ HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/)
 
 Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
                        const Wanted& wanted) {
-  const std::int64_t step = cyclic_step(data, training);
   const T5Plan plan = plan_of(data, training, ids);
   const auto open = [&plan](const Opened& opened, const Part& part) {
     return open_sentences<T5Dataset>(opened, part, plan);
@@ -101,17 +100,14 @@ Splits open_t5_batches(const config::Data& data, const config::Training& trainin
   const auto mock = [&ids] { return std::make_shared<MockSource>(std::ranges::min(ids.sentinels), ids.eos); };
   const Sources sources = open_sources(data, sample_counts(training, wanted),
                                        {.open = open, .mock = mock, .about = class_of(data, training, ids)});
-  require_epochs(sources, step, training, wanted.done);
-  Splits splits;
-  for (std::size_t i = 0; i < splits.size(); ++i)
-    if (sources[i] != nullptr)
-      splits[i] =
-          std::make_unique<T5Batches>(sources[i], T5Batches::Plan{.encoder_length = plan.encoder_length,
-                                                                  .decoder_length = plan.decoder_length,
-                                                                  .pad = ids.pad,
-                                                                  .vocab_size = ids.vocab_size,
-                                                                  .cyclic_step = step});
-  return splits;
+  return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
+    return std::make_unique<T5Batches>(std::move(samples),
+                                       T5Batches::Plan{.encoder_length = plan.encoder_length,
+                                                       .decoder_length = plan.decoder_length,
+                                                       .pad = ids.pad,
+                                                       .vocab_size = ids.vocab_size,
+                                                       .cyclic_step = cyclic_step});
+  });
 }
 
 }  // namespace colonnade::data

@@ -76,7 +76,7 @@ tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
 
 /// As job::open_batches. Of data that cannot be read as the chats that the checkpoint's run read, it says how
 /// they are read as texts.
-data::Splits open_samples(const config::Run& run, std::array<std::int64_t, 3> counts) {
+data::Splits open_samples(const config::Run& run, const data::Counts& counts) {
   const auto told = [&](const Error& error) {
     const bool taken = run.data.sft && !run.given.contains("sft");
     return fmt::format("{}{}", error.what(),
@@ -181,7 +181,7 @@ SplitData open_split(const config::Run& given, data::Split split) {
   const bool one_pass = paths.size() == 1 && !run.given.contains("eval_iters");
   const std::int64_t wanted =
       run.training.eval_iters * std::max<std::int64_t>(1, run.training.global_batch_size);
-  std::array<std::int64_t, 3> counts{};
+  data::Counts counts{0, 0, 0};
   counts[index] = one_pass ? 1 : wanted;
   data::Splits splits = open_samples(run, counts);
   if (splits[index] == nullptr)

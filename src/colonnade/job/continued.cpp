@@ -91,6 +91,8 @@ constexpr Free kFree[] = {
     {"data_path", "sample numbers go on in the new data"},
     {"train_data_path", "sample numbers go on in the new data"},
     {"valid_data_path", "validation losses do not compare"},
+    {"full_validation", "validation losses do not compare"},
+    {"multiple_validation_sets", "validation losses do not compare"},
     {"test_data_path", "test losses do not compare"},
     {"mock_data", "sample numbers go on in the new data"},
     {"global_batch_size", "schedules count samples"},

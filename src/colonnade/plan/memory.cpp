@@ -258,7 +258,7 @@ void add_evaluations(const config::Run& run, const SoundSchedule& sound, std::ve
 
 std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory>& plan) {
   const config::Training& t = run.training;
-  const bool evaluates = t.skip_train || (t.eval_interval && t.eval_iters > 0);
+  const bool evaluates = t.skip_train || (t.eval_interval && t.reads_validation());
   std::int64_t most = 0;
   for (const StageMemory& m : plan) {
     most = std::max(most, m.start_up());

@@ -89,6 +89,9 @@ std::span<const Area> areas() {
       {"Recomputation", recompute_rules()},
       {"Length of the run, learning rate and optimizer", schedule_rules()},
       {"Data, tokenizer and checkpoints", data_rules()},
+      {"Validation", validation_rules(),
+       "mock_data=false; train_data_path=a; valid_data_path=b c; eval_interval=10; full_validation=true; "
+       "multiple_validation_sets=true"},
       {"Settings that would do nothing", effect_rules()},
   };
   return kAreas;

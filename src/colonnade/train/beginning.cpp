@@ -6,6 +6,11 @@
 
 namespace colonnade::train {
 
+RunFolder agree_on_folder(const std::string& save, const comm::Group& world) {
+  const std::string mine = world.rank() == 0 ? choose_run_folder(save).root.string() : "";
+  return {world.all_gather_text(mine, "run folder")[0]};
+}
+
 std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm::Group& world) {
   if (!c.load.empty()) {
     if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world)) {

@@ -7,8 +7,12 @@
 #include "colonnade/comm/group.h"
 #include "colonnade/config/training.h"
 #include "colonnade/job/job.h"
+#include "colonnade/train/run_folder.h"
 
 namespace colonnade::train {
+
+/// choose_run_folder by rank 0, told to the others. Collective over `world`.
+RunFolder agree_on_folder(const std::string& save, const comm::Group& world);
 
 struct Beginning {
   checkpoint::Source source;

@@ -35,7 +35,7 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
   const std::int64_t counts[] = {times, times > 0 ? 1 : 0};
   for (const std::size_t split : {1, 2}) {
     const std::int64_t count = counts[split - 1];
-    const auto size = sizes[split];
+    const auto size = split == 1 && t.full_validation ? std::nullopt : sizes[split];
     if (!size || count * t.eval_iters * batch <= *size) continue;
     found.push_back(
         fmt::format("--eval-iters: the {} data must hold the samples of all evaluations; got {} samples for "

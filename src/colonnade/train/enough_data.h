@@ -17,7 +17,8 @@ using SplitSizes = std::array<std::optional<std::int64_t>, 3>;
 
 /// A sentence for each split that the run, so far as `done`, would read beyond its end, with the largest
 /// number of iterations that it allows. Only blends without weights can be too short: they hold each data set
-/// once, as Megatron's, where a run beyond that ends in an error of its sampler.
+/// once, as Megatron's, where a run beyond that ends in an error of its sampler. A full
+/// validation never does (faults_of_sets).
 std::vector<std::string> shortages(const SplitSizes& sizes, const config::Training& training,
                                    const data::SoFar& done);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -28,6 +29,7 @@
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
 #include "colonnade/train/summary.h"
+#include "colonnade/train/validation.h"
 
 namespace colonnade::train {
 namespace {
@@ -60,7 +62,9 @@ class Loop {
   void open_data();
   void require_enough_data() const;
   void one_step();
-  double evaluate(const data::Batches& batches, const std::string& set, std::int64_t first_sample);
+  [[nodiscard]] std::vector<data::Range> validation_sets() const;
+  std::map<std::string, double> validate();
+  double evaluate(const data::Batches& batches, const Reading& reading);
   void require_finite(const std::map<std::string, double>& losses);
   void spent(Phase phase, double seconds);
   void save();
@@ -79,8 +83,9 @@ class Loop {
   [[nodiscard]] std::int64_t last_iteration() const {
     return data::last_iteration(job_.run.training, so_far());
   }
-  [[nodiscard]] bool evaluation_due() const;
-  [[nodiscard]] std::int64_t validated_samples() const;
+  [[nodiscard]] bool validation_is_due() const {
+    return data_[1] && validation_due(job_.run.training, iteration());
+  }
   int end_early(Stop stop);
   int end();
 
@@ -104,12 +109,6 @@ class Loop {
   bool stop_asked_ = false;
 };
 
-/// Rank 0 chooses, the others are told.
-RunFolder agree_on_folder(const config::Run& run, comm::Communicators& ranks) {
-  const std::string mine = ranks.rank() == 0 ? choose_run_folder(run.checkpoint.save).root.string() : "";
-  return {ranks.world().all_gather_text(mine, "run folder")[0]};
-}
-
 void warn_of_slow_attention(const config::Model& m, bool cuda) {
   const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && cuda;
   const bool relative = m.position_embedding == config::PositionEmbedding::kRelative;
@@ -126,7 +125,7 @@ void warn_of_slow_attention(const config::Model& m, bool cuda) {
 Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     : begin_(begin),
       stop_(stop),
-      folder_(agree_on_folder(started.run, started.ranks)),
+      folder_(agree_on_folder(started.run.checkpoint.save, started.ranks.world())),
       beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_model,
            beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
@@ -174,11 +173,20 @@ void Loop::open_data() {
   for (const std::string& sentence : repeats(data_[0]->samples().orders())) log::info("data: {}", sentence);
 }
 
+/// Of the validation data; none where there is none.
+std::vector<data::Range> Loop::validation_sets() const {
+  return data_[1] ? data_[1]->samples().sets() : std::vector<data::Range>();
+}
+
 void Loop::require_enough_data() const {
   SplitSizes sizes;
   for (std::size_t i = 0; i < sizes.size(); ++i)
     if (data_[i] && !data_[i]->endless()) sizes[i] = data_[i]->size();
-  config::require_none(shortages(sizes, job_.run.training, so_far()));
+  std::vector<std::string> found = shortages(sizes, job_.run.training, so_far());
+  std::ranges::move(faults_of_sets(job_.run, validation_sets()), std::back_inserter(found));
+  config::require_none(found);
+  if (job_.ranks.rank() != 0) return;
+  for (const std::string& sentence : told_of_sets(job_.run, validation_sets())) log::info("{}", sentence);
 }
 
 /// Says what goes on, and every setting that is another one than before.
@@ -313,19 +321,28 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   recorder_->step(record, times, last_iteration());
 }
 
+/// The loss of each set.
+std::map<std::string, double> Loop::validate() {
+  std::map<std::string, double> losses;
+  for (const Reading& reading : validation_after(iteration(), job_.run, validation_sets()))
+    losses[reading.set] = evaluate(*data_[1], reading);
+  return losses;
+}
+
 /// The loss, written down.
-double Loop::evaluate(const data::Batches& batches, const std::string& set, std::int64_t first_sample) {
+double Loop::evaluate(const data::Batches& batches, const Reading& reading) {
   const auto begin = Clock::now();
   progress().set_phase("evaluate");
   fault::point("evaluate-begin");
   const std::int64_t size = job_.run.training.global_batch_size;
   tensor::reset_peak(device());
-  const auto losses = job_.evaluate(static_cast<int>(job_.run.training.eval_iters), [&](int i) {
-    return job::evaluation_steps(batches, job_, first_sample + i * size);
+  const auto losses = job_.evaluate(static_cast<int>(reading.batches), [&](int i) {
+    return job::evaluation_steps(batches, job_, reading.first_sample + i * size);
   });
   memory_.raise(MemoryPhase::kEvaluate, tensor::take_peak(device()));
   fault::point("evaluate-end");
-  EvalRecord record{.iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = set};
+  EvalRecord record{
+      .iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = reading.set};
   record.loss = losses.at("lm_loss");
   if (const auto order = losses.find("sop_loss"); order != losses.end()) record.sop_loss = order->second;
   record.seconds = seconds_since(begin);
@@ -425,18 +442,6 @@ Stop Loop::due_to_stop(bool asked) const {
   return Stop::kNo;
 }
 
-bool Loop::evaluation_due() const {
-  const config::Training& t = job_.run.training;
-  return data_[1] && t.eval_interval && t.eval_iters > 0 && iteration() > 0 &&
-         iteration() % *t.eval_interval == 0;
-}
-
-/// Samples of the validation split that the evaluations before this iteration's have read.
-std::int64_t Loop::validated_samples() const {
-  const config::Training& t = job_.run.training;
-  return (data::evaluations(t, iteration()) - 1) * t.eval_iters * t.global_batch_size;
-}
-
 /// The run ends before its last iteration: saved, reported, and said.
 int Loop::end_early(Stop stop) {
   save();
@@ -454,10 +459,9 @@ int Loop::end() {
   const bool keeps = !t.skip_train && (!c.save.empty() || c.save_interval);
   std::map<std::string, double> losses;
   if (keeps) save();
-  if (t.eval_iters > 0 && (t.eval_interval || t.skip_train)) {
-    if (data_[1] && (t.skip_train || !evaluation_due()))
-      losses["validation"] = evaluate(*data_[1], "validation", validated_samples());
-    if (data_[2]) losses["test"] = evaluate(*data_[2], "test", 0);
+  if (t.eval_interval || t.skip_train) {
+    if (data_[1] && t.reads_validation() && (t.skip_train || !validation_is_due())) losses = validate();
+    if (data_[2] && t.eval_iters > 0) losses["test"] = evaluate(*data_[2], {"test", 0, t.eval_iters});
   }
   write_report();
   if (t.skip_train) require_finite(losses);
@@ -477,7 +481,7 @@ int Loop::run() {
   for (bool first = true; iteration() < last_iteration(); first = false) {
     one_step();
     if (first) show_memory();
-    if (evaluation_due()) evaluate(*data_[1], "validation", validated_samples());
+    if (validation_is_due()) validate();
     if (save_interval && iteration() % *save_interval == 0) save();
     const Stop stop = due_to_stop(stop_asked_);
     if (stop != Stop::kNo) return end_early(stop);

@@ -43,7 +43,7 @@ struct StepRecord {
 struct EvalRecord {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
-  std::string set = "validation";  ///< "validation" or "test"
+  std::string set = "validation";  ///< "validation", "validation-0" or another of several sets, or "test"
   double loss = 0;                 ///< mean over tokens
   double seconds = 0;
   std::optional<double> sop_loss;  ///< of the order of sentences, mean over samples; empty: no such head

@@ -25,12 +25,35 @@ Series over_steps(std::string name, int color, const Steps& steps,
   return series;
 }
 
-Series over_evals(const Evals& evals, const std::function<std::optional<double>(const EvalRecord&)>& value) {
-  Series series{"validation", 2, {}};
+/// The names of what was evaluated, each once: the validation's sets, then the test.
+std::vector<std::string> sets_of(const Evals& evals) {
+  std::vector<std::string> sets;
   for (const auto& r : evals)
-    if (const auto y = value(r); r.set == "validation" && y)
-      series.points.emplace_back(static_cast<double>(r.iteration), *y);
-  return series;
+    if (std::ranges::find(sets, r.set) == sets.end()) sets.push_back(r.set);
+  std::stable_partition(sets.begin(), sets.end(), [](const std::string& set) { return set != "test"; });
+  return sets;
+}
+
+/// A line for each set of the validation.
+std::vector<Series> over_evals(const Evals& evals,
+                               const std::function<std::optional<double>(const EvalRecord&)>& value) {
+  constexpr int kColors = 5;  // besides that of the training
+  std::vector<Series> lines;
+  for (const std::string& set : sets_of(evals)) {
+    if (set == "test") continue;
+    Series series{set, 2 + static_cast<int>(lines.size()) % kColors, {}};
+    for (const auto& r : evals)
+      if (const auto y = value(r); r.set == set && y)
+        series.points.emplace_back(static_cast<double>(r.iteration), *y);
+    lines.push_back(std::move(series));
+  }
+  return lines;
+}
+
+/// The training's line in front of those of the validation.
+std::vector<Series> beside(Series training, std::vector<Series> validation) {
+  validation.insert(validation.begin(), std::move(training));
+  return validation;
 }
 
 /// Of a BERT's order of sentences, in training and validation; without points where there is none.
@@ -39,7 +62,7 @@ std::vector<Series> order_losses(const Steps& steps, const Evals& evals) {
   for (const auto& r : steps)
     for (const auto& [name, value] : r.extra_losses)
       if (name == "sop_loss") training.points.emplace_back(static_cast<double>(r.iteration), value);
-  return {std::move(training), over_evals(evals, [](const auto& r) { return r.sop_loss; })};
+  return beside(std::move(training), over_evals(evals, [](const auto& r) { return r.sop_loss; }));
 }
 
 std::string charts(const Sessions& sessions, const Steps& steps, const Evals& evals) {
@@ -52,9 +75,10 @@ std::string charts(const Sessions& sessions, const Steps& steps, const Evals& ev
     html += draw_chart(chart);
   };
   draw({.title = "Loss",
-        .series = {over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
-                   over_evals(evals, [](const auto& r) { return r.loss; })}});
-  if (auto order = order_losses(steps, evals); !order[0].points.empty() || !order[1].points.empty())
+        .series = beside(over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
+                         over_evals(evals, [](const auto& r) { return r.loss; }))});
+  if (auto order = order_losses(steps, evals);
+      std::ranges::any_of(order, [](const Series& line) { return !line.points.empty(); }))
     draw({.title = "Loss of the order of sentences", .series = std::move(order)});
   draw({.title = "Tokens per second",
         .series = {over_steps("tokens/s", 1, steps, [](const auto& r) { return r.tokens_per_second; })},
@@ -83,10 +107,9 @@ std::string tiles(const Steps& steps, const Evals& evals) {
   std::string html = "<div class=\"tiles\">\n" + tile("steps", fmt::format("{}", last.iteration)) +
                      tile("tokens trained on", short_number(static_cast<double>(last.consumed_tokens))) +
                      tile("training loss", fmt::format("{:.4f}", last.lm_loss));
-  for (const char* set : {"validation", "test"}) {
+  for (const std::string& set : sets_of(evals)) {
     const auto found =
         std::find_if(evals.rbegin(), evals.rend(), [&](const auto& r) { return r.set == set; });
-    if (found == evals.rend()) continue;
     html += tile(fmt::format("{} loss", set), fmt::format("{:.4f}", found->loss)) +
             tile(fmt::format("{} perplexity", set), fmt::format("{:.4g}", found->perplexity()));
     if (found->sop_loss)

@@ -71,9 +71,6 @@ constexpr Flag kBatches[] = {
 constexpr Flag kValidation[] = {
     {"--start-eval-at-iter", "integer"},
     {"--test-mode"},
-    {"--full-validation"},
-    {"--multiple-validation-sets"},
-    {"--validation-set-names", "list"},
 };
 
 constexpr Flag kCheckpoints[] = {
@@ -192,9 +189,11 @@ void add_refused_training(Table& t) {
   t.refuse("such way of writing or reading checkpoints", "remove it; any layout loads any checkpoint here",
            kCheckpoints);
   refuse_of_tokenizers(t);
-  t.refuse("mask of documents by their lengths",
-           "write --reset-attention-mask, which hides a document behind its end of document (--append-eod)",
-           kMasking);
+  t.refuse(
+      "mask of documents by their lengths",
+      "write --reset-attention-mask --reset-position-ids, which do the same where each document ends with an end "
+      "of document (--append-eod) and has none inside",
+      kMasking);
   t.refuse("such way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
 }
 

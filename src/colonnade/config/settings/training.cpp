@@ -69,6 +69,14 @@ void validation(Table& t) {
       .at_least(1)
       .common();
   t.add<kTraining, &Training::skip_train>("--skip-train", "evaluate only");
+  t.add<kTraining, &Training::full_validation>(
+      "--full-validation",
+      "each validation reads its data once, from the first sample on; the end that fills no global batch is left "
+      "out; --eval-iters is of the test alone then");
+  t.add<&Run::data, &Data::multiple_validation_sets>(
+      "--multiple-validation-sets", "each prefix of --valid-data-path is a set with a loss of its own");
+  t.add<&Run::data, &Data::validation_set_names>("--validation-set-names",
+                                                 "names of the sets; empty: their numbers from 0 on");
 }
 
 void optimizer(Table& t) {

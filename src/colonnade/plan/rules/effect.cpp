@@ -6,6 +6,7 @@
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/words_of_data.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/idle.h"
 #include "colonnade/plan/params/gpt.h"
@@ -136,6 +137,11 @@ constexpr Companions kTokenizer{
 constexpr Companions kSft{{"sft_tokenizer_prompt_format", "chat_template"}, "sft", "--sft", [](const Run& r) {
                             return r.data.sft;
                           }};
+constexpr Companions kValidation{
+    {"full_validation", "multiple_validation_sets", "validation_set_names"},
+    "eval_interval",
+    "--eval-interval or --skip-train",
+    [](const Run& r) { return r.training.eval_interval || r.training.skip_train; }};
 constexpr Companions kWsd{{"lr_wsd_decay_style"}, "lr_decay_style", "--lr-decay-style WSD", [](const Run& r) {
                             return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd;
                           }};
@@ -200,6 +206,8 @@ constexpr Rule kEffect[] = {
     {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",
      "Nothing says how the file is read."},
     {"idle-sft", false, without_companion<kSft>, "chat_template=a.jinja", "Other data have no messages."},
+    {"idle-validation", true, without_companion<kValidation>, "full_validation=true",
+     "The run never validates."},
     {"idle-wsd-style", true, without_companion<kWsd>, "lr_wsd_decay_style=cosine",
      "It is the shape of the last part of WSD."},
 };
@@ -224,6 +232,12 @@ bool no_replicas(const Run& r) {
 }
 
 bool null_tokenizer(const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }
+
+bool has_test_data(const config::Data& d) {
+  if (d.mock_data || !d.test_data_path.empty() || !d.per_split_data_args_path.empty()) return true;
+  const std::vector<double> shares = config::read_split(d.split).parts;
+  return !d.data_path.empty() && shares.size() > 2 && shares[2] > 0;
+}
 
 constexpr Habit kHabits[] = {
     {{"split", "data_cache_path", "mid_level_dataset_surplus"},
@@ -262,7 +276,10 @@ constexpr Habit kHabits[] = {
     {{"tiktoken_pattern", "tiktoken_num_special_tokens", "allow_ambiguous_pad_tokens"},
      "with --tokenizer-type NullTokenizer",
      null_tokenizer},
-    {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return r.training.eval_iters == 0; }},
+    {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return !r.training.reads_validation(); }},
+    {{"eval_iters"},
+     "with --full-validation and no test data",
+     [](const Run& r) { return r.training.full_validation && !has_test_data(r.data); }},
     {{"eval_iters", "log_validation_ppl_to_tensorboard"},
      "without --eval-interval",
      [](const Run& r) {

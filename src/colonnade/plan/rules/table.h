@@ -90,6 +90,7 @@ std::span<const Rule> recompute_rules();
 std::span<const Rule> sharding_rules();
 std::span<const Rule> schedule_rules();
 std::span<const Rule> data_rules();
+std::span<const Rule> validation_rules();
 std::span<const Rule> effect_rules();
 
 inline std::string text(std::int64_t value) { return fmt::format("{}", value); }

@@ -1,0 +1,71 @@
+// See validation.h.
+#include "colonnade/train/validation.h"
+
+#include <fmt/format.h>
+
+namespace colonnade::train {
+namespace {
+
+std::string set_name(const config::Data& data, std::size_t set) {
+  if (!data.multiple_validation_sets) return "validation";
+  const auto& names = data.validation_set_names;
+  return names.empty() ? fmt::format("validation-{}", set) : "validation-" + names.at(set);
+}
+
+/// Whether the run ever makes a full validation.
+bool validates_in_full(const config::Training& t) {
+  return t.full_validation && (t.eval_interval || t.skip_train);
+}
+
+}  // namespace
+
+bool validation_due(const config::Training& t, std::int64_t iteration) {
+  return t.eval_interval && t.reads_validation() && iteration > 0 && iteration % *t.eval_interval == 0;
+}
+
+std::vector<Reading> validation_after(std::int64_t iteration, const config::Run& run,
+                                      const std::vector<data::Range>& sets) {
+  const config::Training& t = run.training;
+  if (!t.full_validation) {
+    const std::int64_t before = (data::evaluations(t, iteration) - 1) * t.eval_iters * t.global_batch_size;
+    return {{"validation", before, t.eval_iters}};
+  }
+  std::vector<Reading> readings;
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    readings.push_back({set_name(run.data, i), sets[i].begin, sets[i].size() / t.global_batch_size});
+  return readings;
+}
+
+std::vector<std::string> faults_of_sets(const config::Run& run, const std::vector<data::Range>& sets) {
+  const std::int64_t batch = run.training.global_batch_size;
+  std::vector<std::string> faults;
+  if (!validates_in_full(run.training)) return faults;
+  const auto add = [&](const std::string& set, std::int64_t samples) {
+    faults.push_back(fmt::format(
+        "--full-validation: the {} data must fill one global batch of {} samples; got {}; add data, "
+        "or lower --global-batch-size",
+        set, batch, samples));
+  };
+  if (sets.empty()) add("validation", 0);
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    if (sets[i].size() < batch) add(set_name(run.data, i), sets[i].size());
+  return faults;
+}
+
+std::vector<std::string> told_of_sets(const config::Run& run, const std::vector<data::Range>& sets) {
+  const std::int64_t batch = run.training.global_batch_size;
+  std::vector<std::string> sentences;
+  if (!validates_in_full(run.training)) return sentences;
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    const std::int64_t size = sets[i].size();
+    const std::string left =
+        size % batch == 0
+            ? ""
+            : fmt::format("; left out at the end, which fills no global batch: {}", size % batch);
+    sentences.push_back(fmt::format("{}: {} of its {} samples each time{}", set_name(run.data, i),
+                                    size - size % batch, size, left));
+  }
+  return sentences;
+}
+
+}  // namespace colonnade::train

@@ -1,0 +1,144 @@
+// Which samples each split of a run has: whole validations and sets that stay apart.
+#include "colonnade/data/open_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/data/gpt_batches.h"
+#include "data/vectors.h"
+
+namespace colonnade::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+using Ints = std::vector<std::int64_t>;
+
+class OpenDataTest : public ::testing::Test {
+ protected:
+  OpenDataTest() {
+    log::set_level(log::Level::kError);
+    data_.data_cache_path = folder_ / "cache";
+    training_.seq_length = 64;
+    training_.global_batch_size = 8;
+    training_.seed = 99;
+    training_.train_iters = 10;
+    training_.eval_interval = 5;
+    training_.full_validation = true;
+  }
+  ~OpenDataTest() override { log::set_level(log::Level::kInfo); }
+
+  [[nodiscard]] Splits open() const { return open_gpt_batches(data_, training_, {}); }
+  [[nodiscard]] Splits open_valid(const std::vector<std::string>& paths, bool sets = false) {
+    data_.train_data_path = {first_};
+    data_.valid_data_path = paths;
+    data_.multiple_validation_sets = sets;
+    return open();
+  }
+
+  TempFolder folder_;
+  config::Data data_;
+  config::Training training_;
+  const std::string first_ = vector_path("indexed/gpt_uint16");    // 883 samples
+  const std::string second_ = vector_path("indexed/gpt2_uint16");  // 712 samples
+};
+
+Ints tokens_of(const Batches& batches, std::int64_t first, std::int64_t count) {
+  return batches.get(first, count).tokens;
+}
+
+TEST_F(OpenDataTest, AFullValidationIsOnePassHoweverManyEvaluationsThereAre) {
+  for (const std::int64_t iterations : {10, 5000}) {
+    training_.train_iters = iterations;
+    EXPECT_EQ(open_valid({second_})[1]->size(), 712);
+  }
+  EXPECT_EQ(open_valid({"0.5", second_})[1]->size(), 712) << "one set is no blend";
+  data_.train_data_path = data_.valid_data_path = {};
+  data_.data_path = {first_};
+  data_.split = "8,2,0";
+  training_.eval_iters = 1000;
+  const std::int64_t share = open()[1]->size();
+  training_.full_validation = false;
+  training_.train_iters = 10;
+  training_.eval_iters = 1;
+  EXPECT_EQ(share, open()[1]->size()) << "no more than a pass is ever read for one evaluation";
+}
+
+TEST_F(OpenDataTest, AFullValidationIsInTheOrderOfTheSamplesWithEveryLoader) {
+  const Splits single = open_valid({second_});
+  data_.dataloader_type = "cyclic";
+  const Splits cyclic = open_valid({second_});
+  EXPECT_TRUE(cyclic[0]->endless());
+  EXPECT_FALSE(cyclic[1]->endless());
+  EXPECT_EQ(tokens_of(*cyclic[1], 0, 712), tokens_of(*single[1], 0, 712));
+}
+
+TEST_F(OpenDataTest, AFullValidationOfABlendIsMegatronsExhaustiveOne) {
+  for (int round = 0; round < 2; ++round) {  // the second out of the cache
+    const Splits splits = open_valid({first_, second_});
+    const auto& blend = dynamic_cast<const BlendedDataset&>(splits[1]->samples());
+    const auto recorded = [](const char* name) {
+      return IntArray::map(vector_path(std::string("indexed/gpt/blend_exhaustive.") + name + ".npy"));
+    };
+    const IntArray dataset = recorded("dataset_index"), sample = recorded("dataset_sample_index");
+    ASSERT_EQ(blend.size(), dataset.rows());
+    for (std::int64_t i = 0; i < blend.size(); ++i) {
+      EXPECT_EQ(blend.index().dataset[i], dataset[i]) << i;
+      EXPECT_EQ(blend.index().sample[i], sample[i]) << i;
+    }
+    EXPECT_THAT(blend.sets(), testing::SizeIs(1));
+  }
+  EXPECT_THAT(message_of<ConfigError>([this] {
+                (void)open_valid({"0.3", first_, "0.7", second_});
+              }),
+              HasSubstr("--full-validation: one pass is of data sets without weights"));
+}
+
+TEST_F(OpenDataTest, SetsLieOneBehindTheOtherAsEachIsAlone) {
+  const Splits both = open_valid({first_, second_}, true);
+  const std::vector<Range> sets = both[1]->samples().sets();
+  ASSERT_EQ(sets.size(), 2U);
+  EXPECT_EQ(sets[0].begin, 0);
+  EXPECT_EQ(sets[0].end, 883);
+  EXPECT_EQ(sets[1].begin, 883);
+  EXPECT_EQ(sets[1].end, 883 + 712);
+  EXPECT_EQ(both[1]->size(), 883 + 712);
+  const Splits one = open_valid({first_}), other = open_valid({second_});
+  EXPECT_EQ(tokens_of(*both[1], 0, 883), tokens_of(*one[1], 0, 883));
+  EXPECT_EQ(tokens_of(*both[1], 883, 712), tokens_of(*other[1], 0, 712));
+  EXPECT_THROW((void)both[1]->get(883 + 712, 1), DataError);
+  const auto orders = both[1]->samples().orders();
+  ASSERT_EQ(orders.size(), 2U);
+  EXPECT_EQ(orders[1].name, second_);
+  EXPECT_EQ(orders[1].asked, std::nullopt);
+  // Where samples lie, as `data audit` asks.
+  const auto pieces = both[1]->samples().pieces(883);
+  ASSERT_FALSE(pieces.empty());
+  EXPECT_EQ(pieces[0].set, 1);
+  Ints text(static_cast<std::size_t>(pieces[0].length));
+  both[1]->samples().read(pieces[0], text);
+  const Ints row = tokens_of(*both[1], 883, 1);
+  EXPECT_TRUE(
+      std::equal(text.begin(), text.begin() + std::min<std::ptrdiff_t>(std::ssize(text), 64), row.begin()));
+}
+
+TEST_F(OpenDataTest, OneSetIsASetToo) {
+  EXPECT_THAT(open_valid({"1", second_}, true)[1]->samples().sets(), testing::SizeIs(1));
+}
+
+TEST_F(OpenDataTest, ASetWithoutASampleIsNamed) {
+  training_.seq_length = 50000;  // more tokens than the second one has
+  EXPECT_THAT(message_of<DataError>([this] {
+                (void)open_valid({first_, second_}, true);
+              }),
+              AllOf(HasSubstr(second_), HasSubstr("a validation set must hold samples; got none")));
+}
+
+}  // namespace
+}  // namespace colonnade::data
