@@ -145,10 +145,15 @@ std::string quoted(const ordered_json& text) {
   return text.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+/// What is counted of sequences that are read again is that they are begun again.
+std::string label(const std::string& key) {
+  return key == "read_again" ? "begun_again" : key == "first_again" ? "first_begun_again" : key;
+}
+
 void print(const ordered_json& report) {
   for (const auto& set : report["data_sets"]) {
     for (const auto& [key, value] : set.items())
-      fmt::print("{:<18} {}\n", key, value.is_string() ? value.get<std::string>() : quoted(value));
+      fmt::print("{:<18} {}\n", label(key), value.is_string() ? value.get<std::string>() : quoted(value));
     fmt::print("\n");
   }
   if (!report.contains("samples")) return;

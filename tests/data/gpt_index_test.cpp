@@ -258,6 +258,14 @@ TEST(Blend, ReadsWeightsOrPrefixes) {
   EXPECT_THROW(parse_blend(std::vector<std::string>{"a", "0.3"}), ConfigError);
 }
 
+TEST(GptIndex, MoreSamplesThanMemoryHoldsAreRefusedBeforeItIsTaken) {
+  const Counting source(Ints(100, 50));
+  const GptIndexPlan plan{.sequences = {0, 100}, .sequence_length = 64, .num_samples = std::int64_t{1} << 42};
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { (void)build_gpt_index(source, plan); }),
+      AllOf(HasSubstr("counting: "), HasSubstr("got 4398046511"), HasSubstr("GB here; ask for fewer")));
+}
+
 TEST(Split, ReadsMegatronsSplitStrings) {
   const SplitFractions usual = parse_split("969, 30, 1");
   EXPECT_DOUBLE_EQ(usual[0]->end, 0.969);

@@ -70,6 +70,7 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
   const std::vector<SetUse*> sets{&uses[0], &uses[1]};
   std::map<std::int64_t, int> begun[2];
   std::int64_t tokens[2] = {0, 0}, samples[2] = {0, 0};
+  std::set<std::int64_t> read[2];
   std::optional<std::int64_t> again[2];
   for (std::int64_t i = 0; i < 60; ++i) {
     add_use(*source, i, i, sets);
@@ -78,6 +79,7 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
     const auto set = static_cast<std::size_t>(text[0] / 1'000'000);
     ++samples[set];
     tokens[set] += 16;
+    for (int at = 0; at < 16; ++at) read[set].insert(text[at] / 1000);
     for (int at = 0; at < 16; ++at)  // the last one is a label alone
       if (text[at] % 1000 == 0 && ++begun[set][text[at]] == 2 && !again[set]) again[set] = i;
   }
@@ -86,7 +88,7 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
     EXPECT_EQ(uses[set].samples(), samples[set]);
     EXPECT_EQ(uses[set].tokens(), tokens[set]);
     EXPECT_EQ(counts.all, set == 0 ? 30 : 50);
-    EXPECT_EQ(counts.read, std::ssize(begun[set]));
+    EXPECT_EQ(counts.read, std::ssize(read[set]));
     EXPECT_EQ(counts.again,
               std::ranges::count_if(begun[set], [](const auto& each) { return each.second > 1; }));
     EXPECT_EQ(uses[set].first_again(), again[set]);
@@ -95,6 +97,20 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
     for (int d = 0; d < (set == 0 ? 30 : 50); ++d) all += (d * 7) % 9 + 1;
     EXPECT_DOUBLE_EQ(uses[set].epochs(), static_cast<double>(tokens[set]) / static_cast<double>(all));
   }
+}
+
+TEST(SampleUse, SequencesLongerThanSamplesAreReadBeforeTheyAreBegun) {
+  SetUse use({.tokens = 200, .sequences = {0, 2}});
+  use.add(0, std::vector<SamplePiece>{{.sequence = 1, .offset = 32, .length = 17, .labels = 1}});
+  EXPECT_EQ(use.sequences().read, 1);
+  use.add(1, std::vector<SamplePiece>{{.sequence = 1, .offset = 48, .length = 17, .labels = 1},
+                                      {.sequence = 0, .length = 1, .labels = 1}});
+  EXPECT_EQ(use.sequences().read, 1) << "of the other a label alone";
+  EXPECT_EQ(use.sequences().most, 0);
+  use.add(2, std::vector<SamplePiece>{{.sequence = 1, .length = 17, .labels = 1}});
+  EXPECT_FALSE(use.first_again());
+  use.add(3, std::vector<SamplePiece>{{.sequence = 1, .length = 17, .labels = 1}});
+  EXPECT_EQ(use.first_again(), 3);
 }
 
 }  // namespace

@@ -126,6 +126,17 @@ TEST(SftBatches, OneConversationEachHasALossOnItsAnswers) {
   EXPECT_EQ(seen.size(), 40U);
 }
 
+TEST(SftBatches, SaysHowOftenConversationsAreReadAndKeepsThePasses) {
+  Files files;
+  const auto order = [&] { return files.open()[0]->samples().orders().at(0); };
+  EXPECT_EQ(order().epochs(), 1);
+  files.training.train_iters = 41;  // 82 samples of 40 conversations
+  EXPECT_EQ(order().epochs(), 3);
+  EXPECT_EQ(order().passes, 1) << "the order is that of a shorter run";
+  files.pack();
+  EXPECT_GT(order().epochs(), 3);
+}
+
 TEST(SftBatches, PackedConversationsAreWholeAndApart) {
   Files files;
   files.pack();

@@ -16,6 +16,7 @@
 namespace colonnade::job {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -261,6 +262,29 @@ TEST(Continued, ATokenizerOfTheSameSizeIsToldFromAnother) {
   config::Run going_on = with(changed);
   EXPECT_EQ(faults_of(going_on, state).size(), 1U);
   EXPECT_EQ(tokenizer_state(run, nullptr), nullptr);
+}
+
+TEST(Continued, AnEditedChatTemplateIsToldFromTheOneBefore) {
+  const checkpoint::test::TempFolder folder;
+  const fs::path vectors = COLONNADE_VECTORS;
+  fs::copy_file(vectors / "tokenizers/qwen2_bpe.json", folder.path() / "tokenizer.json");
+  const fs::path jinja = folder.path() / "chat_template.jinja";
+  fs::copy_file(vectors / "chat/templates/chatml.jinja", jinja);
+  const config::Run run =
+      run_of("--sft --tokenizer-type HuggingFaceTokenizer --tokenizer-model " + folder.path().string());
+  nlohmann::json state = {{"settings", config::values(with_absolute_paths(run))},
+                          {"tokenizer", tokenizer_state(run, tokenizer_of(run).get())}};
+  EXPECT_EQ(template_fault(run, state, "x"), "");
+  write_file_atomically(jinja, read_file(jinja) + "edited");
+  EXPECT_EQ(tokenizer_fault(run, state, "x"), "");
+  const std::string fault = template_fault(run, state, "old/step_7");
+  EXPECT_THAT(fault, AllOf(HasSubstr("keep how messages are written"), HasSubstr(folder.path().string()),
+                           HasSubstr("in old/step_7"), HasSubstr("--finetune")));
+  config::Run going_on = run;
+  EXPECT_THAT(faults_of(going_on, state), ElementsAre(fault));
+  state.at("tokenizer").erase("chat_template_xxh3_128");
+  EXPECT_EQ(template_fault(run, state, "x"), "") << "a checkpoint of before";
+  EXPECT_NE(tokenizer_state(run, tokenizer_of(run).get()).at("chat_template_xxh3_128"), "");
 }
 
 }  // namespace

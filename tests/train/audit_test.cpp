@@ -85,13 +85,14 @@ class Audit : public testing::Test {
     return audit(root_ / name, options);
   }
 
-  /// How often samples [0, end) of the run read each document, from their tokens.
+  /// How often samples [0, end) of the run begin each document, from their tokens; 0 for one of which they
+  /// read other tokens alone.
   [[nodiscard]] static std::map<std::int64_t, int> read(const config::Run& run, std::int64_t end) {
     const auto splits = job::open_batches(run, nullptr, {});
     std::map<std::int64_t, int> begun;
     for (std::int64_t i = 0; i < end; ++i)
       for (const std::int64_t token : splits[0]->get(i, 1).tokens)
-        if (token % 10 == 0) ++begun[token / 10];
+        begun[token / 10] += token % 10 == 0 ? 1 : 0;
     return begun;
   }
 

@@ -74,15 +74,20 @@ TEST(EnoughData, DataSetsThatAreReadAgainAreNamed) {
   std::vector<data::SampleOrder> orders{{.name = "books", .passes = 1},
                                         {.name = "web", .passes = 3, .last_apart = true},
                                         {.name = "code", .passes = 12}};
-  EXPECT_THAT(repeats(orders),
-              ElementsAre("code has fewer tokens than the run asks of it; it is read for 12 epochs",
-                          "web has fewer tokens than the run asks of it; it is read for 3 epochs, "
-                          "the last one in part"));
-  EXPECT_THAT(repeats({orders[0]}), IsEmpty());
+  EXPECT_THAT(
+      repeats(orders, "train"),
+      ElementsAre("code has fewer tokens than the train samples asked of it; it is read for 12 epochs",
+                  "web has fewer tokens than the train samples asked of it; it is read for 3 epochs, "
+                  "the last one in part"));
+  EXPECT_THAT(repeats({orders[0]}, "valid"), IsEmpty());
+  EXPECT_THAT(
+      repeats({{.name = "chats", .passes = 1, .readings = 4}, {.name = "c", .readings = 1}}, "valid"),
+      ElementsAre("chats has fewer conversations than the valid samples asked of it; it is read for 4 "
+                  "epochs"));
   for (std::int64_t i = 0; i < 20; ++i) orders.push_back({.name = "small", .passes = 2 + i % 2});
-  const auto many = repeats(orders);
+  const auto many = repeats(orders, "train");
   EXPECT_EQ(many.size(), 17U);
-  EXPECT_EQ(many.back(), "6 more data sets are read for 2 to 2 epochs");
+  EXPECT_EQ(many.back(), "6 more data sets are read for 2 to 2 epochs for the train samples");
 }
 
 }  // namespace

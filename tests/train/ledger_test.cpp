@@ -8,6 +8,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/checksum.h"
+#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/indexed_dataset.h"
 #include "colonnade/train/metrics.h"
 
 namespace colonnade::train {
@@ -137,6 +139,57 @@ TEST_F(Ledger, ALongBinIsReadAtBothEndsAndBetweenThem) {
   bytes[2'000'000] = 'b';
   const checkpoint::FileSum whole = checkpoint::sum_of_file(path);
   EXPECT_NE(file_now(path).xxh3_128, whole.xxh3_128) << "not all of it is read";
+}
+
+TEST_F(Ledger, FilesThatChangedSinceTheSessionBeforeAreNamed) {
+  const LedgerLine before = line(0);
+  EXPECT_THAT(changed_files(before.files, before), testing::IsEmpty());
+  std::vector<DataFile> now = before.files;
+  now[0].changed_ns += 1;  // written again, with the same bytes
+  now.push_back({"/data/b.bin", 1, 2, "89ab"});
+  EXPECT_THAT(changed_files(now, before), testing::IsEmpty());
+  now[0].bytes = 121;
+  now[0].xxh3_128 = "11112222333";
+  now[1].xxh3_128 = "99998888777";
+  using testing::HasSubstr;
+  EXPECT_THAT(changed_files(now, before),
+              testing::ElementsAre(
+                  testing::AllOf(HasSubstr("/data/a.idx: has other content (121 bytes, it had 120)"),
+                                 HasSubstr("the session of 2026-11-21 13:04:08"), HasSubstr("data audit")),
+                  HasSubstr("/data/a.bin: has other content (checksum 99998888..., it was 4567cdef...)")));
+}
+
+TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
+  const auto a = (folder_.root / "a").string();
+  const std::vector<std::int32_t> ids(100, 7);
+  const auto write = [&](std::int32_t first) {
+    data::IndexedDatasetBuilder builder(a, data::TokenType::kInt32);
+    std::vector<std::int32_t> text = ids;
+    text[0] = first;
+    builder.add_document(text, std::vector<std::int32_t>{100});
+    builder.finalize();
+  };
+  config::Run run;
+  run.data.data_path = {a};
+  run.data.split = "1,0,0";
+  run.training.seq_length = 16;
+  run.training.global_batch_size = 4;
+  run.training.train_samples = 8;
+  const auto session = [&](std::int64_t step) {
+    const data::Splits splits = data::open_gpt_batches(run.data, run.training, {});
+    const std::string from = step > 0 ? (folder_.checkpoints() / "step_00000002").string() : "";
+    testing::internal::CaptureStderr();
+    write_session(folder_, run, splits, {.loaded = {step, step * 4}, .from = from});
+    return testing::internal::GetCapturedStderr();
+  };
+  write(1);
+  EXPECT_EQ(session(0), "");
+  EXPECT_EQ(session(2), "");
+  write(2);
+  EXPECT_THAT(session(2), testing::HasSubstr("a.bin: has other content"));
+  EXPECT_EQ(session(2), "") << "it was told";
+  write(1);
+  EXPECT_THAT(session(0), testing::Not(testing::HasSubstr("has other content"))) << "a new run";
 }
 
 TEST_F(Ledger, ASessionThatCannotBeWrittenMustNotBegin) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/machine_memory.h"
 #include "colonnade/data/numpy_random.h"
 
 namespace colonnade::data {
@@ -65,6 +66,23 @@ void walk_samples(const TokenSource& source, std::span<const std::int32_t> docum
     offset = (wanted <= size - offset ? offset + wanted : size) - extra;
     emit(position, offset);
   }
+}
+
+/// The three arrays at once, with the lengths that the second one is made of.
+void require_memory(const TokenSource& source, const GptIndexPlan& plan, const GptEpochs& epochs,
+                    std::int64_t samples) {
+  constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+  const auto per_epoch = static_cast<double>(plan.sequences.size()), rows = static_cast<double>(samples);
+  const double documents = per_epoch * static_cast<double>(epochs.epochs);
+  const double bytes = 4 * (documents + per_epoch) + (documents > kMost ? 16 : 8) * (rows + 1) +
+                       (rows > 2 * kMost ? 8 : 4) * rows;
+  const auto here = static_cast<double>(machine_memory());
+  if (here == 0 || bytes <= here) return;
+  throw ConfigError(
+      fmt::format("{}: the indices of its samples must fit the memory of this machine; got {} samples of {} "
+                  "epochs, which need {:.1f} GB, and {:.1f} GB here; ask for fewer (--train-iters, "
+                  "--train-samples, --eval-iters)",
+                  source.name(), samples, epochs.epochs, bytes * 1e-9, here * 1e-9));
 }
 
 template <typename Int>
@@ -172,9 +190,10 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan) {
         fmt::format("{}: at most {} sequences can be indexed; got {}; split the data set into several and "
                     "blend them",
                     source.name(), kMost, plan.sequences.end));
+  const std::int64_t samples = count_samples(plan, epochs.epochs * epochs.tokens_per_epoch);
+  require_memory(source, plan, epochs, samples);
   RandomState random(plan.seed);
   LargeVector<std::int32_t> documents = build_document_index(plan, epochs, random);
-  const std::int64_t samples = count_samples(plan, epochs.epochs * epochs.tokens_per_epoch);
   std::int64_t before_final = samples;
   if (epochs.separate_final_epoch)
     before_final = ((epochs.epochs - 1) * epochs.tokens_per_epoch - plan.extra()) / plan.sequence_length;

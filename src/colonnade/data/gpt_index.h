@@ -42,7 +42,8 @@ GptEpochs count_epochs(const TokenSource& source, const GptIndexPlan& plan);
 
 /// One RandomState(seed) shuffles the sequences of all epochs at once, then the samples; a final epoch that
 /// is kept separate is shuffled apart in both. Samples follow each other through the shuffled sequences, each
-/// starting at the last token of the one before (add_extra_token).
+/// starting at the last token of the one before (add_extra_token). Throws ConfigError, before it allocates,
+/// where the arrays are larger than this machine's memory.
 GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan);
 
 /// Throws DataError unless `index` could be the plan's: as many passes over the sequences, their samples, and

@@ -22,6 +22,10 @@ struct SampleOrder {
   bool last_apart = false;            ///< the last pass is shuffled on its own
   std::optional<std::int64_t> asked;  ///< samples that were asked for; empty: one pass
   Range sequences;                    ///< of the data set: the part that samples are made of
+  /// How often it is read where `passes` does not say: more of them change no order of chat messages.
+  std::optional<std::int64_t> readings;
+
+  [[nodiscard]] std::int64_t epochs() const { return readings.value_or(passes); }
 };
 
 /// Tokens [offset, offset + length) of a sequence that a sample is made of.

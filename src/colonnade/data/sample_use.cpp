@@ -12,12 +12,14 @@ void SetUse::add(std::int64_t number, std::span<const SamplePiece> pieces) {
   for (const SamplePiece& piece : pieces) {
     const std::int64_t inputs = piece.length - piece.labels;
     tokens_ += inputs;
-    if (piece.offset > 0 || inputs == 0) continue;
+    if (inputs == 0) continue;
     const auto at = static_cast<std::size_t>(piece.sequence - order_.sequences.begin);
     if (at >= reads_.size())
       reads_.resize(std::max(at + 1, static_cast<std::size_t>(order_.sequences.size())));
-    if (reads_[at] > 0 && !first_again_) first_again_ = number;
-    if (reads_[at] < kMost) ++reads_[at];
+    reads_[at].read = true;
+    if (piece.offset > 0) continue;
+    if (reads_[at].begun > 0 && !first_again_) first_again_ = number;
+    if (reads_[at].begun < kMost) ++reads_[at].begun;
   }
 }
 
@@ -27,10 +29,10 @@ double SetUse::epochs() const {
 
 SetUse::Sequences SetUse::sequences() const {
   Sequences counts{.all = order_.sequences.size()};
-  for (const std::uint8_t reads : reads_) {
-    counts.read += reads > 0 ? 1 : 0;
-    counts.again += reads > 1 ? 1 : 0;
-    counts.most = std::max(counts.most, int{reads});
+  for (const Reads& each : reads_) {
+    counts.read += each.read ? 1 : 0;
+    counts.again += each.begun > 1 ? 1 : 0;
+    counts.most = std::max(counts.most, int{each.begun});
   }
   return counts;
 }

@@ -17,8 +17,8 @@ class SetUse {
  public:
   explicit SetUse(SampleOrder order) : order_(std::move(order)) {}
 
-  /// Sample `number` of the run reads `pieces` of this data set. A sequence counts as read once when its
-  /// first token is an input.
+  /// Sample `number` of the run reads `pieces` of this data set. A sequence is begun when its first token is
+  /// an input: every reading of all of it does that once.
   void add(std::int64_t number, std::span<const SamplePiece> pieces);
 
   [[nodiscard]] const SampleOrder& order() const { return order_; }
@@ -26,12 +26,13 @@ class SetUse {
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }  ///< inputs, whatever their sequence
   /// Passes over the tokens of its part: 1.5 is all of them and half of them again.
   [[nodiscard]] double epochs() const;
-  /// The first sample that reads a sequence again; none: each was read once at most.
+  /// The first sample that begins a sequence again; none: each was begun once at most. Where sequences are
+  /// longer than samples, an earlier one may have read later tokens again.
   [[nodiscard]] std::optional<std::int64_t> first_again() const { return first_again_; }
 
   struct Sequences {
-    std::int64_t all = 0, read = 0, again = 0;  ///< of its part; read at all; read more than once
-    int most = 0;                               ///< readings of the one that was read most; 255: or more
+    std::int64_t all = 0, read = 0, again = 0;  ///< of its part; with any input; begun more than once
+    int most = 0;                               ///< of the one that was begun most often; 255: or more
   };
   [[nodiscard]] Sequences sequences() const;
 
@@ -39,7 +40,11 @@ class SetUse {
   SampleOrder order_;
   std::int64_t samples_ = 0, tokens_ = 0;
   std::optional<std::int64_t> first_again_;
-  std::vector<std::uint8_t> reads_;  // of the sequences of its part
+  struct Reads {
+    std::uint8_t begun = 0;
+    bool read = false;
+  };
+  std::vector<Reads> reads_;  // of the sequences of its part
 };
 
 /// Adds samples of `source` to the data sets that they read. `sets`: one for each of source.orders().

@@ -106,6 +106,8 @@ SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan&
     throw DataError(
         fmt::format("{}: index caches must fit each other; got {} conversations; delete the cache",
                     source_->name(), index_.members.rows()));
+  for (std::int64_t i = 0; i < index_.members.rows(); ++i)
+    readings_ += index_.members[i] == index_.members[0] ? 1 : 0;
 }
 
 SftIndex SftDataset::build() const {
@@ -136,7 +138,8 @@ std::vector<SampleOrder> SftDataset::orders() const {
            .passes = 1,
            .last_apart = false,
            .asked = plan_.num_samples,
-           .sequences = plan_.conversations}};
+           .sequences = plan_.conversations,
+           .readings = readings_}};
 }
 
 std::vector<SamplePiece> SftDataset::pieces(std::int64_t number) const {

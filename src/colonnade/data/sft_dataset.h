@@ -56,6 +56,7 @@ class SftDataset final : public SampleSource {
   std::shared_ptr<const TokenSource> source_;
   SftPlan plan_;
   SftIndex index_;
+  std::int64_t readings_ = 0;  // of each conversation, for all samples
 };
 
 }  // namespace colonnade::data

@@ -12,6 +12,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
+#include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/split.h"
 #include "colonnade/data/tokenizer.h"
 
@@ -19,6 +20,8 @@ namespace colonnade::job {
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kTemplateSum = "chat_template_xxh3_128";
 
 bool fills_in(const config::Run& run) { return run.data.fim.enabled; }
 
@@ -213,6 +216,8 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
   keep_tokenizer(run, settings);
   std::string fault = tokenizer_fault(run, state, source);
   if (!fault.empty()) faults.push_back(std::move(fault));
+  fault = template_fault(run, state, source);
+  if (!fault.empty()) faults.push_back(std::move(fault));
 }
 
 std::vector<std::string> changed_settings(const config::Run& run, const json& state) {
@@ -292,6 +297,13 @@ std::string ids_file(const config::Data& data) {
   return data.tokenizer_model.empty() ? "" : data::tokenizer_file(data.tokenizer_model);
 }
 
+/// The checksum of the source of the template that chat messages are written by.
+std::string template_sum(const config::Data& data) {
+  return checkpoint::checksum_of(
+      data::chat::read_template({data.tokenizer_model, data.chat_template, data.sft_tokenizer_prompt_format})
+          .source());
+}
+
 }  // namespace
 
 json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
@@ -303,6 +315,7 @@ json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
                 {"eos_token_id", id(tokenizer->eod())}};
   if (const std::string file = ids_file(run.data); !file.empty())
     state["xxh3_128"] = checkpoint::sum_of_file(file).xxh3_128;
+  if (run.data.sft) state[kTemplateSum] = template_sum(run.data);
   return state;
 }
 
@@ -322,6 +335,29 @@ std::string tokenizer_fault(const config::Run& run, const json& state, const std
       "--tokenizer-type and --tokenizer-model out, or give that one",
       source, named(is, run.data.vocab_file.empty() ? run.data.tokenizer_model : run.data.vocab_file),
       named(was, kept_settings(state).value("tokenizer_model", "")));
+}
+
+std::string template_fault(const config::Run& run, const json& state, const std::string& source) {
+  if (!state.is_object() || !state.contains("tokenizer") || !state.at("tokenizer").is_object()) return "";
+  const std::string was = state.at("tokenizer").value(kTemplateSum, "");
+  if (was.empty() || !run.data.sft) return "";
+  const json settings = kept_settings(state);
+  const config::Run now = with_absolute_paths(run);
+  for (const char* key :
+       {"chat_template", "sft_tokenizer_prompt_format"})  // another choice is told by itself
+    if (settings.value(key, "") != config::text_of(now, config::setting(key))) return "";
+  std::string is;
+  try {
+    is = template_sum(run.data);
+  } catch (const Error&) {
+    return "";  // opening the data says what is wrong with it
+  }
+  if (is == was) return "";
+  return fmt::format(
+      "--chat-template: a run that goes on must keep how messages are written; got a template of {} with other text "
+      "(checksum {}..., and {}... in {}); bring the text back, or begin a new run with these weights with --finetune",
+      run.data.chat_template.empty() ? run.data.tokenizer_model : run.data.chat_template, is.substr(0, 8),
+      was.substr(0, 8), source);
 }
 
 }  // namespace colonnade::job

@@ -39,11 +39,16 @@ std::vector<std::string> changed_orders(const config::Run& run, const nlohmann::
 config::Run with_absolute_paths(config::Run run);
 
 /// What a checkpoint keeps of the tokenizer: {"type", "vocab_size", "bos_token_id", "eos_token_id",
-/// "xxh3_128"}, the last one of the bytes of its file where it has one; null without a tokenizer.
+/// "xxh3_128"}, the last one of the bytes of its file where it has one; with --sft "chat_template_xxh3_128",
+/// of the text of the template that messages are written by. Null without a tokenizer.
 nlohmann::json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer);
 
 /// Why the tokenizer of `run` is not the one that `state` keeps, both named; "" when it is, or when either
 /// names none.
 std::string tokenizer_fault(const config::Run& run, const nlohmann::json& state, const std::string& source);
+
+/// Why messages are not written as `state` keeps it though the settings name the same template: its text is
+/// another one; "" when it is the same, or when `state` says nothing of it.
+std::string template_fault(const config::Run& run, const nlohmann::json& state, const std::string& source);
 
 }  // namespace colonnade::job

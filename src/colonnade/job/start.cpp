@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/base/machine_memory.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/fault/inject.h"

@@ -255,7 +255,13 @@ std::shared_ptr<const OpenData> open_data(const LedgerLine& line) {
   auto open = std::make_shared<OpenData>();
   for (const auto& [key, value] : line.settings) config::set(open->run, key, value);
   open->tokenizer = job::tokenizer_of(open->run);
-  const nlohmann::json tokenizer = job::tokenizer_state(open->run, open->tokenizer.get());
+  nlohmann::json tokenizer = job::tokenizer_state(open->run, open->tokenizer.get());
+  const nlohmann::json state{{"settings", line.settings}, {"tokenizer", line.tokenizer}};
+  if (!job::template_fault(open->run, state, "the session").empty())
+    throw DataError("the text of the chat template must be the one of the session; got another one");
+  // Sessions of versions that kept no checksum of the template.
+  if (const char* sum = "chat_template_xxh3_128"; line.tokenizer.is_object() && !line.tokenizer.contains(sum))
+    if (tokenizer.is_object()) tokenizer.erase(sum);
   if (tokenizer != line.tokenizer)
     throw DataError(fmt::format("the tokenizer must be the one of the session; got {} and {} there",
                                 tokenizer.dump(), line.tokenizer.dump()));
@@ -273,7 +279,7 @@ class Data {
   std::shared_ptr<const OpenData> of(const Session& session) {
     const LedgerLine& line = session.line;
     if (last_ != nullptr && last_->settings == line.settings && last_->data == line.data &&
-        last_->files == line.files)
+        last_->files == line.files && last_->tokenizer == line.tokenizer)
       return open_;
     last_ = &line;
     open_ = nullptr;

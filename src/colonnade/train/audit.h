@@ -26,14 +26,14 @@ struct AuditOptions {
 ///  "skipped": {"steps", "ranges"}     steps without an update (gradients that are not finite)
 ///  "unrecorded": [range of steps]     without a line in metrics.jsonl
 ///  "data_sets": [{"name", "samples", "tokens", "epochs", "sequences", "read", "read_again", "most",
-///                 "first_again"}]     of the training data; `read_again`: sequences that were read more than
-///                 once
+///                 "first_again"}]     of the training data; `read`: sequences of which any token was an
+///                 input; `read_again`, `most`, `first_again`: of those whose first token was one again
 ///  "files": [{"path", "state", ...}]  state: "unchanged", "written again" (equal size, and checksum as in
 ///                                     ledger.h), "changed" or "missing"
 ///  "problems": [sentence]             why data sets of a session are not counted
 ///  "shown": [...]                     for options.samples
 /// Opens the data, and with it their index caches, as the run did. Memory: a line of metrics for each step,
-/// a byte for each sequence. Throws DataError for a folder without a ledger or with a damaged one,
+/// two bytes for each sequence. Throws DataError for a folder without a ledger or with a damaged one,
 /// ConfigError for samples that the run has not come to.
 nlohmann::ordered_json audit(const std::filesystem::path& run, const AuditOptions& options);
 

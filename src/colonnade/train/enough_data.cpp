@@ -46,20 +46,31 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
   return found;
 }
 
-std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders) {
+std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders, std::string_view split) {
   constexpr std::size_t kMost = 16;
   std::vector<data::SampleOrder> read;
-  std::ranges::copy_if(orders, std::back_inserter(read), [](const auto& order) { return order.passes > 1; });
-  std::ranges::stable_sort(read, std::ranges::greater(), &data::SampleOrder::passes);
+  std::ranges::copy_if(orders, std::back_inserter(read),
+                       [](const auto& order) { return order.epochs() > 1; });
+  std::ranges::stable_sort(read, std::ranges::greater(), &data::SampleOrder::epochs);
   std::vector<std::string> sentences;
   for (std::size_t i = 0; i < std::min(read.size(), kMost); ++i)
-    sentences.push_back(fmt::format("{} has fewer tokens than the run asks of it; it is read for {} epochs{}",
-                                    read[i].name, read[i].passes,
-                                    read[i].last_apart ? ", the last one in part" : ""));
+    sentences.push_back(
+        fmt::format("{} has fewer {} than the {} samples asked of it; it is read for {} epochs{}",
+                    read[i].name, read[i].readings ? "conversations" : "tokens", split, read[i].epochs(),
+                    read[i].last_apart ? ", the last one in part" : ""));
   if (read.size() > kMost)
-    sentences.push_back(fmt::format("{} more data sets are read for {} to {} epochs", read.size() - kMost,
-                                    read.back().passes, read[kMost].passes));
+    sentences.push_back(fmt::format("{} more data sets are read for {} to {} epochs for the {} samples",
+                                    read.size() - kMost, read.back().epochs(), read[kMost].epochs(), split));
   return sentences;
+}
+
+std::vector<std::string> repeats(const data::Splits& splits) {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < splits.size(); ++i)
+    if (splits[i] != nullptr)
+      for (std::string& sentence : repeats(splits[i]->samples().orders(), data::kSplitNames[i]))
+        all.push_back(std::move(sentence));
+  return all;
 }
 
 }  // namespace colonnade::train

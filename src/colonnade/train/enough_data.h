@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "colonnade/config/training.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/data/gpt_batches.h"
 
 namespace colonnade::train {
@@ -22,8 +24,11 @@ using SplitSizes = std::array<std::optional<std::int64_t>, 3>;
 std::vector<std::string> shortages(const SplitSizes& sizes, const config::Training& training,
                                    const data::SoFar& done);
 
-/// A sentence for each data set that is read more than once for the samples asked of it, the most read ones
-/// first; of more than 16 the last one counts the others.
-std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders);
+/// A sentence for each data set of a split that is read more than once for the samples asked of it, the most
+/// read ones first; of more than 16 the last one counts the others. `split`: "train", "valid" or "test".
+std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders, std::string_view split);
+
+/// repeats of all splits that are there.
+std::vector<std::string> repeats(const data::Splits& splits);
 
 }  // namespace colonnade::train

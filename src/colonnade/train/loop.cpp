@@ -169,8 +169,8 @@ void Loop::open_data() {
   data_ = job::open_batches(job_.run, tokenizer.get(), {.done = so_far()});
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
-  if (!data_[0] || job_.run.data.mock_data || job_.ranks.rank() != 0) return;
-  for (const std::string& sentence : repeats(data_[0]->samples().orders())) log::info("data: {}", sentence);
+  if (job_.run.data.mock_data || job_.ranks.rank() != 0) return;
+  for (const std::string& sentence : repeats(data_)) log::info("data: {}", sentence);
 }
 
 /// Of the validation data; none where there is none.
