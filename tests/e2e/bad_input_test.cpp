@@ -256,7 +256,8 @@ TEST_F(BadInputData, ShortDocumentsAndFewTokensAreRepeatedAndSaidSo) {
   const Result result = run(colonnade(words({"--save", (folder_ / "run").string()})));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(iterations(folder_ / "run").size(), 2U);
-  EXPECT_THAT(result.text, HasSubstr("has fewer tokens than the run asks of it; it is read for 8 epochs"));
+  EXPECT_THAT(result.text,
+              HasSubstr("has fewer tokens than the train samples asked of it; it is read for 8 epochs"));
 }
 
 TEST_F(BadInputData, SplitsAndBlends) {

@@ -141,6 +141,12 @@ TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
   EXPECT_EQ(set["beyond_vocabulary"], 0);
   EXPECT_EQ(set["repeated_documents"], 0);
 
+  EXPECT_THAT(tuned.text, HasSubstr("fewer conversations than the train samples asked of it"));
+  std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";
+  const Result edited = audit(folder, "sft");
+  EXPECT_EQ(edited.code, 3) << edited.text;
+  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be the one of the session"));
+
   std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
   const Result changed = audit(folder, "sft");
   EXPECT_EQ(changed.code, 3) << changed.text;
