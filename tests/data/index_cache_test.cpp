@@ -104,6 +104,20 @@ TEST_F(IndexCacheTest, IsTakenByAllCopiesOfItsData) {
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(2, 4));
 }
 
+/// Equal relative paths of two projects that have one folder of caches.
+TEST_F(IndexCacheTest, SaysOfWhichFileAnEntryIs) {
+  const CacheKey one{
+      .kind = "k", .description = "d", .state = "/a/x y.idx 40 bytes, changed 5\n", .settings = "s\n"};
+  CacheKey two = one, later = one;
+  two.state = "/b/x y.idx 48 bytes, changed 6\n";
+  later.state = "/a/x y.idx 48 bytes, changed 9\n";
+  EXPECT_EQ(get(one, 7, 7), 7);
+  EXPECT_THAT(said([&] { EXPECT_EQ(get(later, 8, 8), 8); }), HasSubstr("the data have changed since"));
+  EXPECT_THAT(said([&] { EXPECT_EQ(get(two, 9, 9), 9); }),
+              AllOf(HasSubstr("it was made of /a/x y.idx and will be built again"),
+                    HasSubstr("give each its own --data-cache-path"), Not(HasSubstr("have changed"))));
+}
+
 TEST_F(IndexCacheTest, KnowsManyCopies) {
   CacheKey key{.kind = "k", .description = "d", .settings = "settings\n"};
   constexpr int kCopies = 100;

@@ -159,6 +159,13 @@ class States {
     return !key.settings.empty() && !states_.empty() &&
            ("\n" + states_.back()).ends_with("\n" + without_end(key.settings));
   }
+  /// A file that the entry fits, where none of them is that of `key`; else "".
+  [[nodiscard]] std::string other_file(const CacheKey& key) const {
+    const std::string file = file_in(key.state);
+    for (const std::string& state : states_)
+      if (file_in(state) == file) return "";
+    return states_.empty() || file.empty() ? "" : file_in(states_.back());
+  }
   /// The oldest one goes where there are too many.
   void add(const CacheKey& key) {
     constexpr std::size_t kMost = 1024;  // copies of data that have one cache
@@ -172,6 +179,12 @@ class States {
  private:
   static constexpr std::string_view kBuild = "build ";
   States() = default;
+  /// The path in a state's first line, "PATH N bytes, changed T"; "" where it is none.
+  static std::string file_in(const std::string& state) {
+    const std::string line = state.substr(0, state.find('\n'));
+    const std::size_t bytes = line.rfind(" bytes, changed ");
+    return bytes == std::string::npos || bytes == 0 ? "" : line.substr(0, line.rfind(' ', bytes - 1));
+  }
   static std::string state_of(const CacheKey& key) { return without_end(key.state + key.settings); }
 
   std::string build_;
@@ -224,6 +237,7 @@ std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
                             const std::vector<std::string>& names, bool alone) {
   if (!fs::exists(files.description())) return std::nullopt;
   bool changed = false;  // the data, which is nothing to be warned of
+  std::string other;     // what the entry was made of, where it is not the file of `key`
   try {
     if (read_file(files.description()) != key.description) throw DataError("it describes something else");
     Arrays arrays = map_all(files, names);
@@ -231,6 +245,7 @@ std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
     if (fs::exists(files.state())) states = States::read(files.state());
     if (states && states->say(key)) return alone ? arrays : load_ours(files, key, names);
     changed = states.has_value();
+    if (states) other = states->other_file(key);
     if (states && (!key.check || !states->have_settings_of(key))) throw DataError("its state is another");
     if (!key.check) throw DataError("nothing says which state of the data it belongs to");
     for (const std::string& name : names)
@@ -244,7 +259,12 @@ std::optional<Arrays> judge(const EntryFiles& files, const CacheKey& key,
     if (alone) write_states(files, *states);
     return arrays;
   } catch (const Error& error) {
-    if (changed)
+    if (!other.empty())
+      log::warning(
+          "index cache {}: it was made of {} and will be built again; data of equal relative paths share an "
+          "entry, and those that differ build it at every start: give each its own --data-cache-path; {}",
+          files.stem(), other, error.what());
+    else if (changed)
       log::info("index cache {}: the data have changed since and it will be built again; {}", files.stem(),
                 error.what());
     else
