@@ -190,7 +190,7 @@ TEST_F(T5BatchesTest, WhatNoSampleShowsIsSaid) {
   for (const char* when : {"built", "mapped"}) {
     SCOPED_TRACE(when);
     testing::internal::CaptureStderr();
-    log::set_level(log::Level::kInfo);
+    log::set_level(log::Level::kWarning);
     (void)open();
     log::set_level(log::Level::kError);
     const std::string said = testing::internal::GetCapturedStderr();

@@ -130,8 +130,9 @@ void say_what_is_lost(const SentenceDataset& samples, const Part& part) {
         order.name, unread.documents, samples.documents(), part.name(), percent(unread.tokens, order.tokens),
         samples.needs_pairs() ? "one sentence, or " : "");
   if (unread.cut > 0)
-    log::info("{}: {:.1f} % of the tokens of the {} split's samples lie behind their length and are cut off",
-              order.name, percent(unread.cut, order.passes * (order.tokens - unread.tokens)), part.name());
+    log::warning(
+        "{}: {:.1f} % of the tokens of the {} split's samples lie behind their length and are cut off",
+        order.name, percent(unread.cut, order.passes * (order.tokens - unread.tokens)), part.name());
 }
 
 }  // namespace colonnade::data
