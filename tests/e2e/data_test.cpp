@@ -62,6 +62,9 @@ TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
   const Result resumed =
       run(launch(2, folder.path(), gpt(folder, "run", 6) + Words{"--load", (folder / "run").string()}));
   ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_THAT(
+      audit(folder, "run", {"--samples", "9999"}).text,
+      HasSubstr("--samples: must lie among the samples 0 to 23 that the run has used; got 9999 to 9999"));
   const Result result = audit(folder, "run", {"--samples", "11..12"});
   EXPECT_EQ(result.code, 0) << result.text;
   const json a = read_json(folder / "a.json");

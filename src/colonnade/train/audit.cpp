@@ -366,10 +366,14 @@ json describe(std::int64_t number, const Session& session, const OpenData& open,
 json shown(const History& history, Data& data, std::pair<std::int64_t, std::int64_t> range) {
   constexpr std::int64_t kMost = 10'000, kTokensShown = 64;
   const auto [first, last] = range;
-  if (first < 0 || last < first || last >= history.end().samples || last - first >= kMost)
+  if (first < 0 || last < first || last >= history.end().samples)
     throw ConfigError(fmt::format(
-        "--samples: must be at most {} of the samples 0 to {} that the run has used; got {} to {}; correct it",
-        kMost, history.end().samples - 1, first, last));
+        "--samples: must lie among the samples 0 to {} that the run has used; got {} to {}; correct it",
+        history.end().samples - 1, first, last));
+  if (last - first >= kMost)
+    throw ConfigError(
+        fmt::format("--samples: must be at most {} at once; got {} to {}, {} samples; ask for fewer", kMost,
+                    first, last, last - first + 1));
   json all = json::array();
   for (const Session& session : history.sessions()) {
     const Numbers part{std::max(first, session.samples.begin), std::min(last + 1, session.samples.end)};
