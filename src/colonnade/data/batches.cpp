@@ -87,8 +87,13 @@ void Batches::check_vocabulary(std::span<const std::int64_t> ids, std::int64_t v
     if (id < 0 || id >= vocab_size)
       throw DataError(fmt::format(
           "{}: token ids must be below the vocabulary size {}; got {} in sample {}; the data was made "
-          "with another tokenizer, give that one or --vocab-size",
-          samples_->name(), vocab_size, id, sample));
+          "with another tokenizer, give that one or --vocab-size{}",
+          samples_->name(), vocab_size, id, sample,
+          id == vocab_size
+              ? fmt::format(" ({} for numbers of Megatron's NullTokenizer, whose end of document "
+                            "is its --vocab-size)",
+                            vocab_size + 1)
+              : ""));
 }
 
 }  // namespace colonnade::data
