@@ -100,6 +100,24 @@ TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {
   EXPECT_EQ(losses(folder, "ends"), losses(folder, "numbers"));  // where there is no pad
 }
 
+TEST(DataWays, EvaluationsWithoutDataAreSaid) {
+  const TempFolder folder;
+  const std::string note = "--eval-iters 1: nothing is evaluated";
+  const Words numbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1025", "--train-iters=1",
+                      "--eval-iters=1", "--eval-interval=1"};
+  const std::string data = kVectors + "/indexed/gpt_uint16";
+  const Result none =
+      run(colonnade(small(folder, "none", numbers + Words{"--split=1", "--data-path", data})));
+  ASSERT_EQ(none.code, 0) << none.text;
+  EXPECT_NE(none.text.find(note), std::string::npos) << none.text;
+  const Result all = run(colonnade(small(
+      folder, "all",
+      numbers + Words{"--train-data-path", data, "--valid-data-path", data, "--test-data-path", data})));
+  ASSERT_EQ(all.code, 0) << all.text;
+  EXPECT_EQ(all.text.find(note), std::string::npos) << all.text;
+  EXPECT_NE(all.text.find("test"), std::string::npos) << all.text;
+}
+
 TEST(DataWays, FillInTheMiddleIsTheSameAfterAResume) {
   const TempFolder folder;
   const Words fim =
