@@ -355,6 +355,14 @@ TEST(TokenizerJson, LongTokensCostNoTimeWithoutEnd) {
   EXPECT_EQ(read(file)->encode(std::string(10'000, 'a') + "b"), Ids{0});
 }
 
+TEST(TokenizerJson, FilesThatAreNoObjectAndByteOrderMarksAreNamed) {
+  EXPECT_THAT(message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "[1]"); }),
+              HasSubstr("t.json: must be an object"));
+  EXPECT_THAT(
+      message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "\xEF\xBB\xBF" + small().dump()); }),
+      HasSubstr("byte order mark"));
+}
+
 TEST(TokenizerJson, AnEmptySequenceOfDecodersJoinsTokens) {
   EXPECT_EQ(edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array()}})->decode(Ids{0, 1}), "ab");
   EXPECT_EQ(edited("/decoder", nullptr)->decode(Ids{0, 1}), "a b");

@@ -8,6 +8,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/chat/chat_template.h"
+#include "colonnade/data/tokenizers/normalizer.h"
 #include "data/vectors.h"
 
 namespace colonnade::data {
@@ -173,30 +174,29 @@ TEST_F(FolderTest, NamesSpecialTokens) {
 }
 
 TEST_F(FolderTest, ConfigurationsAreReadAsTheyArePublished) {
-  const std::string published = R"({
-    "add_prefix_space": null,
-    "added_tokens_decoder": {
-      "1280": {"content": "<|begin_of_text|>", "lstrip": false, "normalized": false, "rstrip": false,
-               "single_word": false, "special": true}
-    },
-    "bos_token": "<|begin_of_text|>",
-    "clean_up_tokenization_spaces": false,
-    "eos_token": "<|end_of_text|>",
-    "legacy": false,
-    "model_max_length": 1000000000000000019884624838656,
-    "note": "model_max_length \"1000000000000000019884624838656",
-    "least": [-1000000000000000019884624838656, 12345678901234567890123.5, 1e30],
-    "padding_side": "left",
-    "sp_model_kwargs": {},
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "chat_template": "{{ messages[0].content }}"
-  })";
+  const json config = {{"add_prefix_space", nullptr},
+                       {"bos_token", "<|begin_of_text|>"},
+                       {"clean_up_tokenization_spaces", false},
+                       {"eos_token", "<|end_of_text|>"},
+                       {"legacy", false},
+                       {"model_max_length", "WIDE"},
+                       {"model_specific_special_tokens", {{"image_token", "<img>"}}},
+                       {"numbers", {"-WIDE", "WIDE.5", 1e30}},
+                       {"padding_side", "left"},
+                       {"sp_model_kwargs", json::object()},
+                       {"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"chat_template", "{{ messages[0].content }}"}};
+  std::string published = config.dump();  // with the 10^30 that Transformers writes
+  for (const char* number : {"WIDE", "-WIDE", "WIDE.5"})
+    published = replace_all(published, fmt::format("\"{}\"", number),
+                            replace_all(number, "WIDE", "1000000000000000019884624838656"));
   write(folder_ / "tokenizer_config.json", published);
   const auto tokenizer = make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / ""});
   EXPECT_EQ(tokenizer->special().bos, 1280);
   EXPECT_EQ(tokenizer->eod(), 1281);
+  EXPECT_EQ(tokenizer->encode("<img>").size(), 1U) << "a special token that the model's class names";
   EXPECT_EQ(chat::read_template({.model = folder_ / "", .given = ""}).source(), "{{ messages[0].content }}");
-  write(folder_ / "tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656)");
+  write(folder_ / "tokenizer_config.json", published.substr(0, published.find("padding_side")));
   EXPECT_THAT(message_of<DataError>(
                   [&] { (void)make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / ""}); }),
               HasSubstr("must be JSON"));

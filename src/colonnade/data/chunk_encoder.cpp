@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/punkt.h"
+#include "colonnade/data/tokenizers/json_view.h"
 #include "colonnade/data/training_texts.h"
 
 namespace colonnade::data {
@@ -88,47 +89,6 @@ void for_each_text(const dom::object& object, const std::string& key, Use&& use)
   for (const dom::element item : value->get_array()) use_string(item);
 }
 
-/// Bytes of the number, as Python's json.loads takes it, that a text begins with; else 0.
-std::size_t number_size(std::string_view text) {
-  for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
-    if (text.starts_with(word)) return word.size();
-  std::size_t at = text.starts_with('-') ? 1 : 0;
-  const auto digits = [&] {
-    const std::size_t begin = at;
-    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
-    return at - begin;
-  };
-  const bool zero = at < text.size() && text[at] == '0';
-  if (const std::size_t whole = digits(); whole == 0 || (zero && whole > 1)) return 0;
-  if (at < text.size() && text[at] == '.' && (++at, digits() == 0)) return 0;
-  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
-    ++at;
-    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
-    if (digits() == 0) return 0;
-  }
-  return at;
-}
-
-/// The line with a 0 for every number. No number is read here, and Python takes some that simdjson does not:
-/// wide integers, 1e999, NaN, Infinity.
-std::string with_small_numbers(std::string_view line) {
-  constexpr std::string_view kBetween = "[]{},:\" \t\r\n";
-  std::string small(line);
-  bool in_string = false;
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    if (in_string && line[at] == '\\') {
-      ++at;
-    } else if (line[at] == '"') {
-      in_string = !in_string;
-    } else if (!in_string && kBetween.find(line[at]) == std::string_view::npos) {
-      const std::size_t size = std::min(line.find_first_of(kBetween, at), line.size()) - at;
-      if (number_size(line.substr(at)) == size) small.replace(at, size, "0" + std::string(size - 1, ' '));
-      at += size - 1;
-    }
-  }
-  return small;
-}
-
 /// Copies the line only where too little is readable behind it.
 dom::object parse_line(dom::parser& parser, std::string_view line, const std::string& text) {
   const char* const readable = text.data() + text.capacity();
@@ -136,7 +96,9 @@ dom::object parse_line(dom::parser& parser, std::string_view line, const std::st
       readable - (line.data() + line.size()) < static_cast<std::ptrdiff_t>(simdjson::SIMDJSON_PADDING);
   const auto parsed = parser.parse(line.data(), line.size(), copy);
   if (parsed.error() == simdjson::SUCCESS) return parsed;
-  return parser.parse(with_small_numbers(line));
+  // No number is read here, and Python takes some that simdjson does not: wide integers, 1e999, NaN,
+  // Infinity.
+  return parser.parse(rewrite_numbers(line, [](std::string_view) { return std::string("0"); }));
 }
 
 }  // namespace

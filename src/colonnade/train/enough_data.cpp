@@ -64,13 +64,19 @@ std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders, s
   return sentences;
 }
 
-std::vector<std::string> repeats(const data::Splits& splits) {
-  std::vector<std::string> all;
+std::vector<std::string> told_of_data(const config::Run& run, const data::Splits& splits) {
+  const config::Training& t = run.training;
+  std::vector<std::string> told;
+  if (splits[1] == nullptr && t.reads_validation() && t.eval_interval)
+    told.push_back(
+        fmt::format("{}: nothing is evaluated, for the validation split holds no data",
+                    t.full_validation ? "--full-validation" : fmt::format("--eval-iters {}", t.eval_iters)));
+  if (run.data.mock_data) return told;
   for (std::size_t i = 0; i < splits.size(); ++i)
     if (splits[i] != nullptr)
-      for (std::string& sentence : repeats(splits[i]->samples().orders(), data::kSplitNames[i]))
-        all.push_back(std::move(sentence));
-  return all;
+      for (const std::string& sentence : repeats(splits[i]->samples().orders(), data::kSplitNames[i]))
+        told.push_back("data: " + sentence);
+  return told;
 }
 
 }  // namespace colonnade::train

@@ -28,7 +28,8 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
 /// read ones first; of more than 16 the last one counts the others. `split`: "train", "valid" or "test".
 std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders, std::string_view split);
 
-/// repeats of all splits that are there.
-std::vector<std::string> repeats(const data::Splits& splits);
+/// What a run says of its data before its first step: repeats of all splits, and that a validation that is
+/// asked for has no data.
+std::vector<std::string> told_of_data(const config::Run& run, const data::Splits& splits);
 
 }  // namespace colonnade::train

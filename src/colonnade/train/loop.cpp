@@ -170,12 +170,7 @@ void Loop::open_data() {
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
   if (job_.ranks.rank() != 0) return;
-  const config::Training& t = job_.run.training;
-  if (!data_[1] && t.reads_validation() && t.eval_interval)
-    log::info("{}: nothing is evaluated, for the validation split holds no data",
-              t.full_validation ? "--full-validation" : fmt::format("--eval-iters {}", t.eval_iters));
-  if (job_.run.data.mock_data) return;
-  for (const std::string& sentence : repeats(data_)) log::info("data: {}", sentence);
+  for (const std::string& sentence : told_of_data(job_.run, data_)) log::info("{}", sentence);
 }
 
 /// Of the validation data; none where there is none.

@@ -118,7 +118,10 @@ class Folder {
       names_[role] = named.content;
       add(named);
     }
-    const std::array lists = {json.find("extra_special_tokens"), json.find("additional_special_tokens")};
+    const auto extra = json.find("extra_special_tokens");
+    // Transformers 5 takes a table of extra tokens for that of the model's own.
+    const auto own = extra && !extra->is_array() ? std::nullopt : json.find("model_specific_special_tokens");
+    const std::array lists = {own, extra, json.find("additional_special_tokens")};
     for (const auto& list : lists)  // tokens with names of their own come first
       if (list && !list->is_array())
         for (const auto& [name, value] : list->object()) add(token_of(list->member(value, name), true));

@@ -5,6 +5,83 @@
 #include <array>
 
 namespace colonnade::data {
+namespace {
+
+/// Bytes of the number, as Python's json.loads takes it, that a text begins with; else 0.
+std::size_t number_size(std::string_view text) {
+  for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+    if (text.starts_with(word)) return word.size();
+  std::size_t at = text.starts_with('-') ? 1 : 0;
+  const auto digits = [&] {
+    const std::size_t begin = at;
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
+    return at - begin;
+  };
+  const bool zero = at < text.size() && text[at] == '0';
+  if (const std::size_t whole = digits(); whole == 0 || (zero && whole > 1)) return 0;
+  if (at < text.size() && text[at] == '.' && (++at, digits() == 0)) return 0;
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    ++at;
+    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+    if (digits() == 0) return 0;
+  }
+  return at;
+}
+
+/// A wide integer as a float; other numbers as they are.
+std::string as_float_if_wide(std::string_view number) {
+  constexpr std::size_t kDigits = 18;  // that surely fit 64 bits
+  const bool integer = number.find_first_not_of("-0123456789") == std::string_view::npos;
+  return std::string(number) + (integer && number.size() > kDigits ? ".0" : "");
+}
+
+}  // namespace
+
+std::string rewrite_numbers(std::string_view json,
+                            const std::function<std::string(std::string_view)>& rewrite) {
+  constexpr std::string_view kBetween = "[]{},:\" \t\r\n";
+  std::string result;
+  result.reserve(json.size());
+  bool in_string = false;
+  for (std::size_t at = 0; at < json.size();) {
+    std::size_t size = 1;
+    if (in_string && json[at] == '\\') {
+      size = std::min<std::size_t>(2, json.size() - at);
+    } else if (json[at] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && kBetween.find(json[at]) == std::string_view::npos) {
+      size = std::min(json.find_first_of(kBetween, at), json.size()) - at;
+      if (number_size(json.substr(at)) == size) {
+        result += rewrite(json.substr(at, size));
+        at += size;
+        continue;
+      }
+    }
+    result += json.substr(at, size);
+    at += size;
+  }
+  return result;
+}
+
+simdjson::dom::element parse_json(simdjson::dom::parser& parser, const std::string& path,
+                                  const std::string& text) {
+  if (text.starts_with("\xEF\xBB\xBF"))
+    throw DataError(fmt::format(
+        "{}: must be JSON; got a byte order mark in front, which Hugging Face does not read; save it without",
+        path));
+  simdjson::dom::element root;
+  auto error = parser.allocate(text.size(), 64);
+  if (!error) error = parser.parse(text).get(root);
+  if (error == simdjson::NUMBER_ERROR) {
+    const std::string wide = rewrite_numbers(text, as_float_if_wide);
+    error = parser.allocate(wide.size(), 64);
+    if (!error) error = parser.parse(wide).get(root);
+  }
+  if (error)
+    throw DataError(fmt::format("{}: must be JSON; got '{}' ({}); copy the file again", path,
+                                text.substr(0, 40), simdjson::error_message(error)));
+  return root;
+}
 
 std::string JsonView::shown() const {
   std::string text = value_.is_array()    ? "an array"
@@ -93,27 +170,6 @@ void JsonView::only(std::initializer_list<std::string_view> keys) const {
       member(value, key).refuse("must be there once", "it twice");
     seen.push_back(key);
   }
-}
-
-std::string with_wide_integers_as_numbers(const std::string& text) {
-  constexpr std::size_t kNarrow = 18;
-  std::string result;
-  bool in_string = false;
-  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
-    end = at + 1;
-    if (in_string && text[at] == '\\') {
-      end = std::min(at + 2, text.size());
-    } else if (text[at] == '"') {
-      in_string = !in_string;
-    } else if (!in_string && text[at] >= '0' && text[at] <= '9') {
-      end = std::min(text.find_first_not_of("0123456789+-.eE", at), text.size());
-    }
-    result.append(text, at, end - at);
-    const std::string_view number = std::string_view(text).substr(at, end - at);
-    if (number.size() > kNarrow && number.find_first_not_of("0123456789") == std::string_view::npos)
-      result += "e0";
-  }
-  return result;
 }
 
 std::optional<std::string> read_base64(std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <simdjson.h>
 
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -43,7 +44,9 @@ class JsonView {
   [[noreturn]] void refuse(const std::string& rule, const std::string& got,
                            const char* way_out = "mend the file") const;
   [[noreturn]] void refuse(const std::string& rule) const { refuse(rule, shown()); }
-  [[nodiscard]] std::string where() const { return fmt::format("{}: {}", *file_, path_); }
+  [[nodiscard]] std::string where() const {
+    return path_.empty() ? *file_ : fmt::format("{}: {}", *file_, path_);
+  }
   [[nodiscard]] JsonView member(simdjson::dom::element value, std::string_view name) const {
     return {value, *file_, path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name)};
   }
@@ -56,23 +59,19 @@ class JsonView {
   std::string path_;
 };
 
-/// The text with an exponent behind every integer of more than 18 digits, which are numbers then but no
-/// integers.
-std::string with_wide_integers_as_numbers(const std::string& text);
+/// The text with rewrite(number) for every number that Python's json.loads takes.
+std::string rewrite_numbers(std::string_view json,
+                            const std::function<std::string(std::string_view)>& rewrite);
 
-/// Reads a JSON file of up to 1 GB, nested up to 64 deep; `use` sees its root. The views hold no longer than
-/// the call. Integers may be of any size, as the model_max_length of 10^30 that Transformers writes.
+/// The root of a JSON file of up to 1 GB, nested up to 64 deep; integers of more than 64 bits are float64.
+simdjson::dom::element parse_json(simdjson::dom::parser& parser, const std::string& path,
+                                  const std::string& text);
+
+/// `use` sees the root of such a file. The views hold no longer than the call.
 template <typename Use>
 auto with_json(const std::string& path, const std::string& text, Use&& use) {
   simdjson::dom::parser parser(std::size_t{1} << 30);
-  simdjson::dom::element root;
-  auto error = parser.allocate(text.size(), 64);
-  if (!error) error = parser.parse(text).get(root);
-  if (error == simdjson::NUMBER_ERROR) error = parser.parse(with_wide_integers_as_numbers(text)).get(root);
-  if (error)
-    throw DataError(fmt::format("{}: must be JSON; got '{}' ({}); copy the file again", path,
-                                text.substr(0, 40), simdjson::error_message(error)));
-  return use(JsonView(root, path, ""));
+  return use(JsonView(parse_json(parser, path, text), path, ""));
 }
 
 /// The bytes of base64 text; nullopt: it is not base64.
