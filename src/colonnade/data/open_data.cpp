@@ -281,6 +281,7 @@ std::int64_t cyclic_step(const config::Data& data, const config::Training& train
 /// Throws ConfigError when a split that the run reads holds no epoch of cyclic: the validation comes late.
 void require_epochs(const Sources& sources, const config::Data& data, const config::Training& training,
                     const SoFar& done) {
+  if (cyclic_step(data, training, Split::kTrain) == 0) return;
   const bool validates = evaluations(training, last_iteration(training, done)) > 0;
   const std::int64_t batch = training.global_batch_size;
   std::vector<std::string> found;
