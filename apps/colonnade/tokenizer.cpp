@@ -48,7 +48,8 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
                  ".jsonl (also packed) or Parquet files, folders of them, or files with a text per line")
       ->required();
   app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model, or of PREFIX.json (byte-bpe)")
-      ->required();
+      ->required()
+      ->check(not_empty());
   app.add_option("--vocab-size", training.vocab_size, "Number of pieces")
       ->required()
       ->check(within(1, 1'000'000));

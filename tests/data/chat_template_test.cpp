@@ -193,6 +193,19 @@ TEST(ChatTemplate, AnswersBeginAsTheyAreAskedForEvenWhereTheyBeginAsThePrompt) {
             (std::vector<std::string>{"<b>A1<|end|>", "<A2<|end|>", "A3<|end|>"}));
 }
 
+TEST(ChatTemplate, LongConversationsTakeTimeByTheirLength) {
+  json messages = json::array();
+  for (int i = 0; i < 2000; ++i) {
+    messages.push_back({{"role", "user"}, {"content", "u" + std::to_string(i)}});
+    messages.push_back({{"role", "assistant"}, {"content", "a" + std::to_string(i)}});
+  }
+  const auto answers =
+      answers_of(template_of("chatml").chat(read_conversation(json{{"messages", messages}}.dump())));
+  ASSERT_EQ(answers.size(), 2000U);
+  EXPECT_EQ(answers.front(), "a0<|im_end|>\n");
+  EXPECT_EQ(answers.back(), "a1999<|im_end|>\n");
+}
+
 TEST(ChatTemplate, ConversationsWithoutAnswersAreRefused) {
   const auto fault = [](const ChatTemplate& t, const std::string& line) {
     return message_of<DataError>([&] { (void)t.chat(read_conversation(line)); });

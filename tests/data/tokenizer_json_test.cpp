@@ -334,6 +334,16 @@ TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
               AllOf(HasSubstr("post_processor.single"), HasSubstr("at most 8 times")));
 }
 
+TEST(TokenizerJson, TextsThatGrowWordByWordAreErrors) {
+  json file = json::parse(read_file(vector_path("tokenizers/t5_unigram.json")));
+  file["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1 << 19, 'b')}};
+  const auto tokenizer = read(file);
+  std::string words;
+  for (int i = 0; i < 40; ++i) words += "a" + std::to_string(i) + " ";
+  EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->encode(words); }), HasSubstr("must not grow"));
+}
+
 TEST(TokenizerJson, LongTokensCostNoTimeWithoutEnd) {
   const json unigram = {
       {"type", "Unigram"},

@@ -74,6 +74,30 @@ colonnade preprocess --input code.jsonl --output-prefix stories --split-sentence
 colonnade pretrain gpt --mock-data --vocab-size 100 --num-layers 1 --hidden-size 16 --num-attention-heads 2 \
     --seq-length 8 --max-position-embeddings 8 --micro-batch-size 512 --global-batch-size 1024 --train-iters 4 \
     --lr 1e-3 --eval-iters 0 --save runs/a --save-interval 4
+colonnade preprocess --input books.jsonl --output-prefix other --append-eod \
+    --tokenizer-type HuggingFaceTokenizer --tokenizer-model llama-3/
+cat > model.yaml <<'END'
+tokenizer-type: HuggingFaceTokenizer
+tokenizer-model: llama-3/
+num-layers: 1
+hidden-size: 16
+num-attention-heads: 2
+seq-length: 32
+max-position-embeddings: 32
+micro-batch-size: 10
+global-batch-size: 100
+train-iters: 60
+lr: 1e-3
+attention-dropout: 0
+hidden-dropout: 0
+END
+cp model.yaml run.yaml
+cat >> run.yaml <<'END'
+data-path: 1 books_text_document
+split: 80,10,10
+eval-iters: 1
+eval-interval: 60
+END
 )";
 
 TEST(Guides, TheCommandsOnDataWork) {

@@ -254,6 +254,7 @@ TEST(Rules, OfDataAreToldThoseAboutWhatDecidesSamples) {
                                       "sft-documents",
                                       "sft-format",
                                       "load-given",
+                                      "validation-weights",
                                       "idle-masks",
                                       "idle-fim",
                                       "idle-fim-tokens",

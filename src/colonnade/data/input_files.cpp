@@ -40,7 +40,10 @@ void add_file(const fs::path& path, std::vector<fs::path>& files) {
           "files of other names by a pattern, '{}'",
           path.string(), (path / "*").string()));
     files.insert(files.end(), inside.begin(), inside.end());
-  } else if (fs::exists(status) && !fs::is_regular_file(status)) {
+  } else if (!fs::exists(status)) {
+    throw DataError(fmt::format("{}: --input must name files that are there; got a link to nothing; mend it",
+                                path.string()));
+  } else if (!fs::is_regular_file(status)) {
     throw ConfigError(fmt::format(
         "{}: --input must name files or folders, which can be read again; got a pipe or a device; write it "
         "to a file first",

@@ -284,10 +284,6 @@ void read_data_args(config::Run& run, std::vector<std::string>& faults) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// Whether all that decides samples was given, as config.yaml of a run folder does: a checkpoint, which may
 /// be gone by now, has nothing to add.
 bool says_all_of_samples(const config::Run& run) {

@@ -67,10 +67,9 @@ std::vector<std::string> repeats(const std::vector<data::SampleOrder>& orders, s
 std::vector<std::string> told_of_data(const config::Run& run, const data::Splits& splits) {
   const config::Training& t = run.training;
   std::vector<std::string> told;
-  if (splits[1] == nullptr && t.reads_validation() && t.eval_interval)
-    told.push_back(
-        fmt::format("{}: nothing is evaluated, for the validation split holds no data",
-                    t.full_validation ? "--full-validation" : fmt::format("--eval-iters {}", t.eval_iters)));
+  if (splits[1] == nullptr && t.eval_iters > 0 && !t.full_validation && t.eval_interval)
+    told.push_back(fmt::format(
+        "--eval-iters {}: nothing is evaluated, for the validation split holds no data", t.eval_iters));
   if (run.data.mock_data) return told;
   for (std::size_t i = 0; i < splits.size(); ++i)
     if (splits[i] != nullptr)

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <set>
 #include <unordered_map>
 
 namespace colonnade::data::chat {
@@ -94,7 +96,7 @@ bool is_cut(std::string_view text, std::size_t at) {
 std::size_t common_begin(std::string_view a, std::string_view b) {
   std::size_t size = 0;
   while (size < a.size() && size < b.size() && a[size] == b[size]) ++size;
-  while (is_cut(a, size) || is_cut(b, size)) --size;
+  while (size > 0 && (is_cut(a, size) || is_cut(b, size))) --size;
   return size;
 }
 
@@ -245,10 +247,22 @@ Chat ChatTemplate::chat(const Conversation& conversation) const {
     for (const Span& span : rendering.generation)
       if (span.begin < span.end) chat.answers.push_back(span);
   } else {
+    // Asking for an answer renders all messages before it. What stands in front of the first answers stands
+    // in front of later ones too.
+    constexpr std::size_t kMostAsked = 32;
     const std::string asking = render(conversation, true).text;
+    std::set<std::string, std::greater<>> headers;  // the longer one first, of two that begin alike
+    std::size_t asked = 0;
     for (const auto& [message, span] : rendering.messages) {
       if (conversation.roles[message] != "assistant") continue;
-      const std::size_t begin = answer_begin(conversation, message, chat.text, span, asking);
+      const std::string_view written = std::string_view(chat.text).substr(span.begin, span.end - span.begin);
+      const auto known = std::ranges::find_if(headers, [&](const auto& h) { return written.starts_with(h); });
+      const bool ask = asked++ < kMostAsked || known == headers.end();
+      const std::size_t begin = ask && asked <= 2 * kMostAsked
+                                    ? answer_begin(conversation, message, chat.text, span, asking)
+                                : known != headers.end() ? span.begin + known->size()
+                                                         : span.begin;
+      headers.insert(chat.text.substr(span.begin, begin - span.begin));
       if (begin < span.end) chat.answers.push_back({begin, span.end});
     }
   }

@@ -46,8 +46,8 @@ constexpr Processor kProcessors[] = {{"CLIP", 224, 0, 224, false, Resample::kBic
 
 [[noreturn]] void refuse(const std::string& path, std::string_view key, const std::string& rule,
                          element value) {
-  throw ConfigError(fmt::format("{}: {} must be {}; got {}; give a file of CLIPImageProcessor", path, key,
-                                rule, simdjson::minify(value)));
+  throw ConfigError(
+      fmt::format("{}: {} must be {}; got {}; correct the file", path, key, rule, simdjson::minify(value)));
 }
 
 /// The class that a file names. Fast and Pil at its end say how Transformers computes the same.

@@ -55,8 +55,8 @@ struct Plain {
 };
 
 #ifdef __x86_64__
-#define COL_AVX2 gnu::target("avx2,bmi,bmi2,lzcnt,popcnt")
-#define COL_AVX512 gnu::target("avx2,bmi,bmi2,lzcnt,popcnt,avx512f,avx512bw")
+#define COL_AVX2 gnu::target("avx2,bmi,bmi2,popcnt")
+#define COL_AVX512 gnu::target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw")
 
 /// The same, 32 at a time.
 struct Avx2 {
@@ -283,8 +283,11 @@ template <AsciiRule kRule>
 
 Vectors widest_vectors() {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("bmi2") == 0) return Vectors::kPlain;
-  return __builtin_cpu_supports("avx512bw") != 0 ? Vectors::kAvx512 : Vectors::kAvx2;
+  const bool words = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
+                     __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0;
+  if (!words) return Vectors::kPlain;
+  const bool wide = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+  return wide ? Vectors::kAvx512 : Vectors::kAvx2;
 #else
   return Vectors::kPlain;
 #endif

@@ -14,6 +14,8 @@ class GrowthLimit {
   GrowthLimit(std::size_t size, const char* what, const char* parts)
       : most_(kMostGrowth * size + kMostSmall), what_(what), parts_(parts) {}
 
+  /// check() of all that was added so far.
+  void add(std::size_t size) { check(added_ += size); }
   /// Throws DataError for more than 64 times the bytes at the begin and 1 MiB.
   void check(std::size_t size) const {
     if (size > most_)
@@ -24,7 +26,7 @@ class GrowthLimit {
 
  private:
   static constexpr std::size_t kMostGrowth = 64, kMostSmall = 1 << 20;
-  std::size_t most_;
+  std::size_t most_, added_ = 0;
   const char* what_;
   const char* parts_;
 };

@@ -108,7 +108,8 @@ void PartsTokenizer::encode_bytes(std::string_view text, std::vector<std::int32_
   byte_bpe_->encode(words, ids);
 }
 
-void PartsTokenizer::encode_normal(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
+void PartsTokenizer::encode_normal(std::string_view text, bool first, GrowthLimit& words,
+                                   std::vector<std::int32_t>& ids) const {
   std::size_t at = 0;
   for (const AddedTokens::Part& part : normal_added_.cut(text)) {
     at = static_cast<std::size_t>(part.text.data() - text.data());
@@ -117,8 +118,10 @@ void PartsTokenizer::encode_normal(std::string_view text, bool first, std::vecto
     } else if (byte_bpe_ != nullptr) {
       encode_bytes(part.text, ids);
     } else {
-      pre_tokenize(parts_.pre_tokenizers, part.text, first && at == 0,
-                   [&](std::string_view word, bool) { parts_.model->encode(word, ids); });
+      pre_tokenize(parts_.pre_tokenizers, part.text, first && at == 0, [&](std::string_view word, bool) {
+        words.add(word.size());
+        parts_.model->encode(word, ids);
+      });
     }
   }
 }
@@ -127,6 +130,7 @@ void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t
   if (!is_utf8(text))
     throw DataError(
         fmt::format("tokenizer: text must be UTF-8; got '{}'; convert it", mend_utf8(text.substr(0, 60))));
+  GrowthLimit words(text.size(), "text that is cut into words", "normalizer and the pre_tokenizer");
   for (const AddedTokens::Part& part : raw_added_.cut(text)) {
     if (part.id >= 0) {
       ids.push_back(part.id);
@@ -134,36 +138,38 @@ void PartsTokenizer::encode_text(std::string_view text, std::vector<std::int32_t
     }
     const bool first = part.text.data() == text.data();
     if (borders_) {
-      encode_words(part.text, first, ids);
+      encode_words(part.text, first, words, ids);
     } else {
-      normalize_and_encode(parts_.normalizers, part.text, first, ids);
+      normalize_and_encode(parts_.normalizers, part.text, first, words, ids);
     }
   }
 }
 
 void PartsTokenizer::normalize_and_encode(std::span<const Normalizer> normalizers, std::string_view text,
-                                          bool first, std::vector<std::int32_t>& ids) const {
+                                          bool first, GrowthLimit& words,
+                                          std::vector<std::int32_t>& ids) const {
   constexpr std::size_t kLong = std::size_t{1} << 20;
-  if (normalizers.empty()) return encode_normal(text, first, ids);
+  if (normalizers.empty()) return encode_normal(text, first, words, ids);
   Piece piece{std::string(text), first};
   normalize_piece(normalizers, piece);
   // Growing would need twice the memory of the ids; what is not written takes none.
   if (piece.text.size() > kLong) ids.reserve(ids.size() + piece.text.size() + 16);
-  encode_normal(piece.text, piece.first, ids);
+  encode_normal(piece.text, piece.first, words, ids);
 }
 
 /// The first word as the begin of a text, the others without what is put in front of a whole text.
-void PartsTokenizer::encode_words(std::string_view text, bool first, std::vector<std::int32_t>& ids) const {
+void PartsTokenizer::encode_words(std::string_view text, bool first, GrowthLimit& words,
+                                  std::vector<std::int32_t>& ids) const {
   std::span<const Normalizer> within = parts_.normalizers;
   if (!within.empty() && std::holds_alternative<Prepend>(within[0])) within = within.subspan(1);
   const auto lease = caches_.lend([] { return std::make_unique<WordCache>(); });
   std::size_t at = borders_->next(text, 0);
-  normalize_and_encode(parts_.normalizers, text.substr(0, at), first, ids);
+  normalize_and_encode(parts_.normalizers, text.substr(0, at), first, words, ids);
   while (at < text.size()) {
     const std::size_t end = borders_->next(text, at + 1);
     (*lease).append(text.substr(at, end - at), ids,
                     [&](std::string_view word, std::vector<std::int32_t>& own) {
-                      normalize_and_encode(within, word, false, own);
+                      normalize_and_encode(within, word, false, words, own);
                     });
     at = end;
   }

@@ -13,6 +13,7 @@
 #include "colonnade/data/tokenizers/added_tokens.h"
 #include "colonnade/data/tokenizers/byte_bpe.h"
 #include "colonnade/data/tokenizers/decoder.h"
+#include "colonnade/data/tokenizers/growth.h"
 #include "colonnade/data/tokenizers/model.h"
 #include "colonnade/data/tokenizers/normalizer.h"
 #include "colonnade/data/tokenizers/pool.h"
@@ -68,10 +69,13 @@ class PartsTokenizer final : public Tokenizer {
   [[nodiscard]] std::string text_of(std::span<const std::int32_t> ids, bool keep_special) const;
   void find_byte_level();
   void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
-  void encode_words(std::string_view text, bool first, std::vector<std::int32_t>& ids) const;
+  void encode_words(std::string_view text, bool first, GrowthLimit& words,
+                    std::vector<std::int32_t>& ids) const;
+  // `words`: of the whole text, whatever its parts are.
   void normalize_and_encode(std::span<const Normalizer> normalizers, std::string_view text, bool first,
-                            std::vector<std::int32_t>& ids) const;
-  void encode_normal(std::string_view text, bool first, std::vector<std::int32_t>& ids) const;
+                            GrowthLimit& words, std::vector<std::int32_t>& ids) const;
+  void encode_normal(std::string_view text, bool first, GrowthLimit& words,
+                     std::vector<std::int32_t>& ids) const;
   void encode_bytes(std::string_view text, std::vector<std::int32_t>& ids) const;
 
   TokenizerParts parts_;
