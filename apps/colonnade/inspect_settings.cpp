@@ -106,6 +106,13 @@ class Idle {
     const bool train = options_.split == data::Split::kTrain, valid = options_.split == data::Split::kValid;
     if (!run_.data.sft)
       for (const char* key : {"reset_position_ids", "reset_attention_mask"}) needs(key, "--sft");
+    if (!valid)
+      for (const char* key : {"full_validation", "multiple_validation_sets"})
+        needs(key, "--split-name valid");
+    if (valid && run_.training.full_validation && options_.samples > 0)
+      faults_.push_back(
+          "--samples: must not be given where a validation is one pass of its data (--full-validation); got both; "
+          "leave one of them out");
     if (options_.samples > 0) {
       for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train"})
         meets_samples(key);

@@ -68,8 +68,9 @@ TEST(Use, AnInspectionReadsWhatDecidesSamplesAlone) {
   groups.erase("data");
   EXPECT_EQ(keys_of(Use::kInspect, groups, true),
             (Keys{"bert_binary_head", "seed", "global_batch_size", "seq_length", "decoder_seq_length",
-                  "train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train", "load",
-                  "pretrained_checkpoint", "ckpt_step", "finetune", "exit_on_missing_checkpoint"}));
+                  "train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train",
+                  "full_validation", "multiple_validation_sets", "load", "pretrained_checkpoint", "ckpt_step",
+                  "finetune", "exit_on_missing_checkpoint"}));
 }
 
 TEST(Use, FlagsThatAreRefusedOrAlwaysSoAreNotItsMatter) {

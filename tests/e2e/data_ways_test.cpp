@@ -345,6 +345,13 @@ TEST(DataWays, AnInspectionShowsWhatValidationAndTestRead) {
   const json test = inspected(folder, config_of(folder, "run") + kAll + Words{"4", "--split-name=test"});
   EXPECT_EQ(test["asked"], 2 * 2);
   EXPECT_EQ(named_samples(test), trained_on("as_test", kOne, 4));
+  const Words pass =
+      config_of(folder, "run") + Words{"--split-name=valid", "--full-validation", "--seq-length=32"};
+  const json whole = inspected(folder, pass);
+  EXPECT_EQ(whole["asked"], (whole["data_sets"][0]["tokens"].get<std::int64_t>() - 1) / 32);
+  const Result both = run(colonnade(Words{"data", "inspect"} + pass + Words{"--samples=4"}));
+  EXPECT_EQ(both.code, 2);
+  EXPECT_NE(both.text.find("one pass of its data"), std::string::npos) << both.text;
   const Words shares{kOne, "--seq-length=32", "--samples=4", "--data-cache-path",
                      (folder / "cache").string()};
   const json last = inspected(folder, shares + Words{"--split=1,1,1", "--split-name=test", "--show=4"});

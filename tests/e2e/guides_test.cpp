@@ -93,7 +93,7 @@ hidden-dropout: 0
 END
 cp model.yaml run.yaml
 cat >> run.yaml <<'END'
-data-path: 1 books_text_document
+data-path: [1, books_text_document]
 split: 80,10,10
 eval-iters: 1
 eval-interval: 60
