@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "colonnade/config/training.h"
+#include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/data/gpt_batches.h"
 

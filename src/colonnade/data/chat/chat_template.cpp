@@ -134,6 +134,13 @@ std::optional<Conversation> with_other_words(const Conversation& conversation, s
   return Conversation{Value::list(std::move(all), budget), conversation.roles, conversation.others};
 }
 
+/// Bytes of the first of these that `written` begins with; 0: none.
+std::size_t known_header(const std::set<std::string, std::greater<>>& headers, std::string_view written) {
+  const auto found =
+      std::ranges::find_if(headers, [&](const std::string& header) { return written.starts_with(header); });
+  return found == headers.end() ? 0 : found->size();
+}
+
 void read_messages(const Element& messages, const Budget& budget, Conversation& conversation) {
   simdjson::dom::array list;
   if (messages.get(list) != simdjson::SUCCESS)
@@ -238,6 +245,27 @@ std::size_t ChatTemplate::answer_begin(const Conversation& conversation, std::si
   return span.begin + header;
 }
 
+/// Asking for an answer renders all messages before it. What stands in front of the first answers stands in
+/// front of later ones too.
+void ChatTemplate::find_answers(const Conversation& conversation, const Rendering& rendering,
+                                Chat& chat) const {
+  constexpr std::size_t kMostAsked = 64;
+  const std::string asking = render(conversation, true).text;
+  std::set<std::string, std::greater<>> headers;  // the longer one first, of two that begin alike
+  std::size_t asked = 0;
+  for (const auto& [message, span] : rendering.messages) {
+    if (conversation.roles[message] != "assistant") continue;
+    std::size_t begin = span.begin;
+    if (asked++ < kMostAsked) {
+      begin = answer_begin(conversation, message, chat.text, span, asking);
+      headers.insert(chat.text.substr(span.begin, begin - span.begin));
+    } else {
+      begin += known_header(headers, std::string_view(chat.text).substr(span.begin, span.end - span.begin));
+    }
+    if (begin < span.end) chat.answers.push_back({begin, span.end});
+  }
+}
+
 Chat ChatTemplate::chat(const Conversation& conversation) const {
   if (std::ranges::find(conversation.roles, "assistant") == conversation.roles.end())
     bad("a conversation must have a message of the role 'assistant'", "none");
@@ -247,24 +275,7 @@ Chat ChatTemplate::chat(const Conversation& conversation) const {
     for (const Span& span : rendering.generation)
       if (span.begin < span.end) chat.answers.push_back(span);
   } else {
-    // Asking for an answer renders all messages before it. What stands in front of the first answers stands
-    // in front of later ones too.
-    constexpr std::size_t kMostAsked = 32;
-    const std::string asking = render(conversation, true).text;
-    std::set<std::string, std::greater<>> headers;  // the longer one first, of two that begin alike
-    std::size_t asked = 0;
-    for (const auto& [message, span] : rendering.messages) {
-      if (conversation.roles[message] != "assistant") continue;
-      const std::string_view written = std::string_view(chat.text).substr(span.begin, span.end - span.begin);
-      const auto known = std::ranges::find_if(headers, [&](const auto& h) { return written.starts_with(h); });
-      const bool ask = asked++ < kMostAsked || known == headers.end();
-      const std::size_t begin = ask && asked <= 2 * kMostAsked
-                                    ? answer_begin(conversation, message, chat.text, span, asking)
-                                : known != headers.end() ? span.begin + known->size()
-                                                         : span.begin;
-      headers.insert(chat.text.substr(span.begin, begin - span.begin));
-      if (begin < span.end) chat.answers.push_back({begin, span.end});
-    }
+    find_answers(conversation, rendering, chat);
   }
   if (chat.answers.empty())
     throw DataError(fmt::format(

@@ -52,6 +52,7 @@ class ChatTemplate {
   [[nodiscard]] std::size_t answer_begin(const Conversation& conversation, std::size_t message,
                                          std::string_view text, const Span& span,
                                          std::string_view asking) const;
+  void find_answers(const Conversation& conversation, const Rendering& rendering, Chat& chat) const;
 
   std::string name_, source_;
   Body body_;
