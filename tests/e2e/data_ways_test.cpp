@@ -276,7 +276,6 @@ TEST(DataWays, AnInspectionReadsTheSettingsOfARun) {
   EXPECT_EQ(first["tokens"][0], from % 1025);
 }
 
-/// A run of t5, bert or chats of 12 samples.
 TEST(DataWays, AnInspectionReadsTheSettingsOfOtherFamilies) {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "tok");

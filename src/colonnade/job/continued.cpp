@@ -21,8 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kTemplateSum = "chat_template_xxh3_128";
-
 bool fills_in(const config::Run& run) { return run.data.fim.enabled; }
 
 /// A setting that goes on as it was where it is not given. What it decides must stay, unless it may change or

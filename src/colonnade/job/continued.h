@@ -38,6 +38,9 @@ std::vector<std::string> changed_orders(const config::Run& run, const nlohmann::
 /// files.
 config::Run with_absolute_paths(config::Run run);
 
+/// The key of the checksum of a chat template's text in what a checkpoint keeps of the tokenizer.
+inline constexpr const char* kTemplateSum = "chat_template_xxh3_128";
+
 /// What a checkpoint keeps of the tokenizer: {"type", "vocab_size", "bos_token_id", "eos_token_id",
 /// "xxh3_128"}, the last one of the bytes of its file where it has one; with --sft "chat_template_xxh3_128",
 /// of the text of the template that messages are written by. Null without a tokenizer.

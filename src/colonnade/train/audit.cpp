@@ -260,8 +260,8 @@ std::shared_ptr<const OpenData> open_data(const LedgerLine& line) {
   if (!job::template_fault(open->run, state, "the session").empty())
     throw DataError("the text of the chat template must be the one of the session; got another one");
   // Sessions of versions that kept no checksum of the template.
-  if (const char* sum = "chat_template_xxh3_128"; line.tokenizer.is_object() && !line.tokenizer.contains(sum))
-    if (tokenizer.is_object()) tokenizer.erase(sum);
+  if (tokenizer.is_object() && line.tokenizer.is_object() && !line.tokenizer.contains(job::kTemplateSum))
+    tokenizer.erase(job::kTemplateSum);
   if (tokenizer != line.tokenizer)
     throw DataError(fmt::format("the tokenizer must be the one of the session; got {} and {} there",
                                 tokenizer.dump(), line.tokenizer.dump()));

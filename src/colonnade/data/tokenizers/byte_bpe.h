@@ -16,7 +16,8 @@
 namespace colonnade::data {
 
 /// Every byte has an id, so that every word has ids. Words seen before come out of a cache, which holds about
-/// 10 MB for each thread that encodes at one time. Const functions are safe to call from many threads.
+/// 10 MB for each thread that encodes at one time, and at most 40 MB more for words of 16 to 256 bytes. Const
+/// functions are safe to call from many threads.
 class ByteBpe {
  public:
   /// `bytes`: the ids of single bytes; `whole_words`: words that are one token, whatever the merges say (may
