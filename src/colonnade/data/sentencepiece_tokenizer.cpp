@@ -111,10 +111,7 @@ class SentencePiece final : public Tokenizer {
           "{}: text without a place to cut it, such as a space, must have at most {} bytes once it is "
           "normalized; got {}; split the document",
           path_, kLongestPart, size));
-    const auto bytes = static_cast<std::int64_t>(size);
-    const auto leave = [&](ByteGate* gate) { gate->leave(bytes); };
-    parts_.enter(bytes);
-    const std::unique_ptr<ByteGate, decltype(leave)> inside(&parts_, leave);
+    const ByteGate::Pass inside(parts_, static_cast<std::int64_t>(size));
     add(part, marked);
   }
 
