@@ -146,9 +146,7 @@ std::string quoted(const ordered_json& text) {
 }
 
 /// What is counted of sequences that are read again is that they are begun again.
-std::string label(const std::string& key) {
-  return key == "read_again" ? "begun_again" : key == "first_again" ? "first_begun_again" : key;
-}
+std::string label(const std::string& key) { return key == "read_again" ? "begun_again" : key; }
 
 void print(const ordered_json& report) {
   for (const auto& set : report["data_sets"]) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "colonnade/config/training.h"
@@ -70,7 +71,7 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
   const std::vector<SetUse*> sets{&uses[0], &uses[1]};
   std::map<std::int64_t, int> begun[2];
   std::int64_t tokens[2] = {0, 0}, samples[2] = {0, 0};
-  std::set<std::int64_t> read[2];
+  std::set<std::int64_t> read[2], inputs[2];
   std::optional<std::int64_t> again[2];
   for (std::int64_t i = 0; i < 60; ++i) {
     add_use(*source, i, i, sets);
@@ -80,8 +81,10 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
     ++samples[set];
     tokens[set] += 16;
     for (int at = 0; at < 16; ++at) read[set].insert(text[at] / 1000);
-    for (int at = 0; at < 16; ++at)  // the last one is a label alone
-      if (text[at] % 1000 == 0 && ++begun[set][text[at]] == 2 && !again[set]) again[set] = i;
+    for (int at = 0; at < 16; ++at) {  // the last one is a label alone
+      if (text[at] % 1000 == 0) ++begun[set][text[at]];
+      if (!inputs[set].insert(text[at]).second && !again[set]) again[set] = i;
+    }
   }
   for (const int set : {0, 1}) {
     const SetUse::Sequences counts = uses[set].sequences();
@@ -99,18 +102,75 @@ TEST(SampleUse, IsWhatTheTokensOfTheSamplesSay) {
   }
 }
 
+SamplePiece piece(std::int64_t sequence, std::int64_t offset, std::int64_t labels = 1) {
+  return {.sequence = sequence, .of = 100, .offset = offset, .length = 16 + labels, .labels = labels};
+}
+
 TEST(SampleUse, SequencesLongerThanSamplesAreReadBeforeTheyAreBegun) {
   SetUse use({.tokens = 200, .sequences = {0, 2}});
-  use.add(0, std::vector<SamplePiece>{{.sequence = 1, .offset = 32, .length = 17, .labels = 1}});
+  use.add(0, std::vector{piece(1, 32)});
   EXPECT_EQ(use.sequences().read, 1);
-  use.add(1, std::vector<SamplePiece>{{.sequence = 1, .offset = 48, .length = 17, .labels = 1},
-                                      {.sequence = 0, .length = 1, .labels = 1}});
+  use.add(1, std::vector{piece(1, 48), {.sequence = 0, .of = 100, .length = 1, .labels = 1}});
   EXPECT_EQ(use.sequences().read, 1) << "of the other a label alone";
   EXPECT_EQ(use.sequences().most, 0);
-  use.add(2, std::vector<SamplePiece>{{.sequence = 1, .length = 17, .labels = 1}});
+  use.add(2, std::vector{piece(1, 0)});
+  EXPECT_EQ(use.sequences().most, 1);
   EXPECT_FALSE(use.first_again());
-  use.add(3, std::vector<SamplePiece>{{.sequence = 1, .length = 17, .labels = 1}});
+  use.add(3, std::vector{piece(1, 0)});
   EXPECT_EQ(use.first_again(), 3);
+  EXPECT_EQ(use.sequences().most, 2);
+}
+
+TEST(SampleUse, ATokenIsReadAgainWhereverItsSequenceWasCut) {
+  const std::vector<std::int64_t> first{64, 0, 32, 16, 80, 48};  // in any order, what is left out: 96 to 99
+  for (const std::int64_t offset : {0, 1, 15, 40, 79, 95}) {
+    SetUse use({.tokens = 300, .sequences = {0, 3}});
+    std::int64_t number = 0;
+    for (const std::int64_t begin : first)
+      for (const std::int64_t sequence : {2, 0, 1}) use.add(number++, std::vector{piece(sequence, begin)});
+    ASSERT_FALSE(use.first_again()) << offset;
+    use.add(number++, std::vector{SamplePiece{.sequence = 1, .of = 100, .offset = 96, .length = 4}});
+    ASSERT_FALSE(use.first_again()) << "the end, for the first time";
+    use.add(number, std::vector{SamplePiece{.sequence = 2, .of = 100, .offset = offset, .length = 1}});
+    EXPECT_EQ(use.first_again(), number) << offset;
+  }
+  SetUse whole({.tokens = 100, .sequences = {0, 1}});
+  whole.add(0, std::vector{SamplePiece{.sequence = 0, .of = 100, .length = 100}});
+  whole.add(1, std::vector{piece(0, 48)});
+  EXPECT_EQ(whole.first_again(), 1);
+}
+
+TEST(SampleUse, DocumentsLongerThanSamplesAreReadAgainFromTheSampleOn) {
+  TempFolder folder;
+  IndexedDatasetBuilder builder(folder / "long", TokenType::kInt32);
+  for (std::int32_t d = 0; d < 5; ++d) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(90 + 37 * d));
+    std::iota(ids.begin(), ids.end(), 1000 * d);
+    builder.add_document(ids, std::vector<std::int32_t>{static_cast<std::int32_t>(ids.size())});
+  }
+  builder.finalize();
+  config::Data data;
+  data.split = "1,0,0";
+  data.data_path = {folder / "long"};
+  std::set<std::int64_t> all_first;
+  for (std::int64_t seed = 1; seed <= 20; ++seed) {
+    const auto source = open_gpt_samples(data, {130, 0, 0}, 16, seed, {})[0];
+    SetUse use(source->orders()[0]);
+    SetUse* const sets[] = {&use};
+    std::set<std::int64_t> inputs;
+    std::optional<std::int64_t> again;
+    for (std::int64_t i = 0; i < 130; ++i) {
+      add_use(*source, i, i, sets);
+      Ints text(17);
+      source->tokens(i, -1, text);
+      for (int at = 0; at < 16; ++at)
+        if (!inputs.insert(text[at]).second && !again) again = i;
+    }
+    ASSERT_TRUE(again);
+    EXPECT_EQ(use.first_again(), again) << seed;
+    all_first.insert(*again);
+  }
+  EXPECT_GT(all_first.size(), 1U);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 const std::string kVectors = COLONNADE_VECTORS;
 
@@ -81,7 +82,21 @@ TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
   EXPECT_THAT(result.text, HasSubstr("samples 8 to 11 were computed 2 times; the weights hold the last"));
 }
 
-TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
+/// `count` answers "It is N" with the end of their turn, at the places of the sample that they name.
+void expect_answers(const json& sample, std::size_t count) {
+  std::vector<json> tokens;
+  for (const json& piece : sample["pieces"])
+    for (const json& token : piece["tokens"]) tokens.push_back(token);
+  ASSERT_EQ(sample["answers"].size(), count) << sample;
+  for (const json& answer : sample["answers"]) {
+    EXPECT_THAT(answer["text"].get<std::string>(), MatchesRegex("It is [0-5]<[|]im_end[|]>\n")) << sample;
+    const auto at = answer["at"].get<std::size_t>();
+    for (std::size_t i = 0; i < answer["tokens"].size(); ++i)
+      EXPECT_EQ(answer["tokens"][i], tokens.at(at + i)) << sample;
+  }
+}
+
+TEST(DataVerbs, AnAuditReadsWhatAT5Uses) {
   const TempFolder folder;
   const Words t5 = model("t5") + Words{"--encoder-num-layers=1",
                                        "--decoder-seq-length=32",
@@ -98,7 +113,10 @@ TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
   ASSERT_EQ(trained.code, 0) << trained.text;
   EXPECT_EQ(audit(folder, "t5").code, 0);
   EXPECT_EQ(read_json(folder / "a.json")["data_sets"][0]["samples"], 8);
+}
 
+TEST(DataVerbs, AnAuditReadsWhatChatsUse) {
+  const TempFolder folder;
   std::filesystem::create_directories(folder / "tok");
   std::filesystem::copy_file(kVectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
   std::filesystem::copy_file(kVectors + "/chat/templates/chatml.jinja", folder / "tok/chat_template.jinja");
@@ -132,6 +150,7 @@ TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
   EXPECT_EQ(a["data_sets"][0]["first_again"], 6);
   EXPECT_THAT(a["shown"][0]["pieces"][0]["text"].get<std::string>(), HasSubstr("It is "));
   EXPECT_EQ(a["files"][0]["state"], "unchanged");
+  for (const json& sample : a["shown"]) expect_answers(sample, 1);
 
   const Result inspected =
       run(colonnade(Words{"data", "inspect", (folder / "chats.jsonl").string(), "--sft", "--seq-length=96",
@@ -143,6 +162,16 @@ TEST(DataVerbs, AnAuditReadsWhatT5AndChatsUse) {
   EXPECT_EQ(set["first_again"], 6);
   EXPECT_EQ(set["beyond_vocabulary"], 0);
   EXPECT_EQ(set["repeated_documents"], 0);
+  const Result packed =
+      run(colonnade(Words{"data", "inspect", (folder / "chats.jsonl").string(), "--sft", "--seq-length=200",
+                          "--samples=2", "--show=1", "--show-tokens=200", "--reset-position-ids",
+                          "--reset-attention-mask", "--json", (folder / "i.json").string()} +
+                    tokenizer));
+  EXPECT_EQ(packed.code, 0) << packed.text;
+  EXPECT_THAT(packed.text, HasSubstr("  learns from "));
+  const json one = read_json(folder / "i.json")["samples"][0];
+  EXPECT_GT(one["pieces"].size(), 2U);
+  expect_answers(one, one["pieces"].size());
 
   EXPECT_THAT(tuned.text, HasSubstr("fewer conversations than the train samples asked of it"));
   std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";

@@ -42,6 +42,8 @@ SampleDescriber::SampleDescriber(const config::Run& run, const Tokenizer* tokeni
     sentinels_ = t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids).sentinels;
   else if (run.model.bidirectional)
     pair_ = true;
+  else if (run.data.sft)
+    chat_ = true;
   else if (run.data.fim.enabled && tokenizer != nullptr)
     fim_ = fim_rules(run.data.fim, *tokenizer);
 }
@@ -113,6 +115,21 @@ void SampleDescriber::add_gaps(const HostBatch& batch, Json& about) const {
   }
 }
 
+void SampleDescriber::add_answers(const HostBatch& batch, Json& about) const {
+  about["answers"] = Json::array();
+  const auto& mask = batch.loss_mask;
+  for (auto begin = std::ranges::find(mask, 1.0F); begin != mask.end();) {
+    const auto end = std::find(begin, mask.end(), 0.0F);
+    const auto at = begin - mask.begin();
+    Json answer{{"at", at + 1}};  // label 0 is token 1
+    add_stretch(
+        Ids(batch.labels).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(end - begin)),
+        answer);
+    about["answers"].push_back(std::move(answer));
+    begin = std::find(end, mask.end(), 1.0F);
+  }
+}
+
 void SampleDescriber::add_written(const SampleSource& source, std::int64_t sample, Json& about) const {
   constexpr std::int64_t kNothing = -1;  // behind the last text of the data
   std::vector<std::int64_t> all(static_cast<std::size_t>(seq_length_) + 1);
@@ -162,10 +179,12 @@ void SampleDescriber::add(const Batches& batches, std::int64_t number, Json& abo
     about["pieces"].push_back(std::move(shown));
   }
   if (fim_) return add_written(source, batches.sample_of(number), about);
-  if (!pair_ && sentinels_.empty()) return;
-  const HostBatch batch = batches.get(number, 1);
+  if (!pair_ && !chat_ && sentinels_.empty()) return;
+  const HostBatch batch = batches.get(std::span(&number, 1), Masks::kLeftOut);
   if (pair_)
     add_pair(batch, about);
+  else if (chat_)
+    add_answers(batch, about);
   else
     add_gaps(batch, about);
 }
@@ -187,6 +206,9 @@ std::string described_text(const Json& about) {
   if (about.contains("gaps"))
     for (const Json& gap : about.at("gaps"))
       text += fmt::format("  gap of {}, {}\n", gap.at("sentinel").dump(), stretch_text(gap));
+  if (about.contains("answers"))
+    for (const Json& answer : about.at("answers"))
+      text += fmt::format("  learns from {}, {}\n", answer.at("at").dump(), stretch_text(answer));
   if (about.contains("written"))
     for (const Json& part : about.at("written"))
       text += fmt::format("  {}, {}\n", part.at("part").get<std::string>(), stretch_text(part));

@@ -23,8 +23,9 @@ namespace colonnade::data {
 ///                    and whether the first is what came second in the text;
 ///                    "hidden": [{"at", "token", "shown", "text"}]: place, what it was, what stands there
 ///   T5               "encoder", "decoder": the inputs with sentinels; "gaps": [{"sentinel", and a stretch}],
-///   told
-///                    apart by the first of each sentinel: a text that holds one itself moves the borders
+///                    told apart by the first of each sentinel: a text that holds one itself moves the
+///                    borders
+///   --sft            "answers": [{"at", and a stretch}]: what has a loss, from token `at` of the sample on
 ///   --fim-data       "written": [{"part": text|prefix|suffix|middle|pad, and a stretch}] in the order of the
 ///                    sample, its last label included; text is what was not cut. The id that begins a part is
 ///                    not in it. Where the suffix comes first (--fim-spm-rate) the prefix is empty, and
@@ -48,12 +49,13 @@ class SampleDescriber {
   [[nodiscard]] std::string text_of(Ids ids) const;
   void add_pair(const HostBatch& batch, Json& about) const;
   void add_gaps(const HostBatch& batch, Json& about) const;
+  void add_answers(const HostBatch& batch, Json& about) const;
   void add_written(const SampleSource& source, std::int64_t sample, Json& about) const;
 
   const Tokenizer* tokenizer_;
   std::int64_t shown_;
   std::int64_t seq_length_;
-  bool pair_ = false;
+  bool pair_ = false, chat_ = false;
   std::vector<std::int64_t> sentinels_;
   std::optional<FimRules> fim_;
 };

@@ -72,6 +72,7 @@ std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
     if (begin < 0 || end < begin || end > source_->length(sequence)) throw damaged();
     if (end > begin)
       result.push_back({.sequence = sequence,
+                        .of = source_->length(sequence),
                         .offset = begin,
                         .length = end - begin,
                         .labels = position == last ? std::min(plan_.extra(), end - begin) : 0});

@@ -32,6 +32,7 @@ struct SampleOrder {
 struct SamplePiece {
   std::int64_t set = 0;  ///< the data set, as orders() counts them
   std::int64_t sequence = 0;
+  std::int64_t of = 0;  ///< tokens of the whole sequence
   std::int64_t offset = 0;
   std::int64_t length = 0;
   std::int64_t labels = 0;  ///< tokens at its end that are labels alone; a GPT's next sample reads them

@@ -3,16 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colonnade/data/sample_source.h"
 
 namespace colonnade::data {
 
-/// Of one data set.
+/// Of one data set. Memory: two bytes for each sequence, and until a token is read again about 64 for each
+/// stretch of a sequence that is read and does not yet reach from its first token to its last: at most two
+/// for each sample.
 class SetUse {
  public:
   explicit SetUse(SampleOrder order) : order_(std::move(order)) {}
@@ -26,8 +30,7 @@ class SetUse {
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }  ///< inputs, whatever their sequence
   /// Passes over the tokens of its part: 1.5 is all of them and half of them again.
   [[nodiscard]] double epochs() const;
-  /// The first sample that begins a sequence again; none: each was begun once at most. Where sequences are
-  /// longer than samples, an earlier one may have read later tokens again.
+  /// The first sample one of whose inputs was an input before; none: every token was one once at most.
   [[nodiscard]] std::optional<std::int64_t> first_again() const { return first_again_; }
 
   struct Sequences {
@@ -42,9 +45,15 @@ class SetUse {
   std::optional<std::int64_t> first_again_;
   struct Reads {
     std::uint8_t begun = 0;
-    bool read = false;
+    enum : std::uint8_t { kNothing, kPart, kAll } read = kNothing;
   };
   std::vector<Reads> reads_;  // of the sequences of its part
+  // Of sequences read in part, by sequence and first token: the end. None touch or overlap, and there are
+  // none once a token was read again.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> stretches_;
+
+  /// Notes that the inputs of a piece are read. False: one of them was before.
+  bool read_once(Reads& reads, const SamplePiece& piece);
 };
 
 /// Adds samples of `source` to the data sets that they read. `sets`: one for each of source.orders().

@@ -77,8 +77,9 @@ std::vector<SamplePiece> SentenceDataset::pieces(std::int64_t number) const {
   std::vector<SamplePiece> pieces;
   std::int64_t filled = 0;
   for (std::int64_t sentence = row.begin; sentence < row.end; ++sentence) {
-    const std::int64_t length = std::min(source_->length(sentence), row.length - filled);
-    if (length > 0) pieces.push_back({.sequence = sentence, .length = length});
+    const std::int64_t of = source_->length(sentence);
+    const std::int64_t length = std::min(of, row.length - filled);
+    if (length > 0) pieces.push_back({.sequence = sentence, .of = of, .length = length});
     filled += length;
   }
   return pieces;

@@ -153,10 +153,12 @@ std::vector<SamplePiece> SftDataset::pieces(std::int64_t number) const {
       throw DataError(
           fmt::format("{}: the index cache must fit the data; got sample {} outside of it; delete the cache",
                       source_->name(), number));
-    const std::int64_t length = std::min(source_->length(conversation), room - filled);
+    const std::int64_t of = source_->length(conversation);
+    const std::int64_t length = std::min(of, room - filled);
     filled += length;
     // The last token of a full row is a label alone.
-    pieces.push_back({.sequence = conversation, .length = length, .labels = filled == room ? 1 : 0});
+    pieces.push_back(
+        {.sequence = conversation, .of = of, .length = length, .labels = filled == room ? 1 : 0});
   }
   return pieces;
 }

@@ -27,7 +27,8 @@ struct AuditOptions {
 ///  "unrecorded": [range of steps]     without a line in metrics.jsonl
 ///  "data_sets": [{"name", "samples", "tokens", "epochs", "sequences", "read", "read_again", "most",
 ///                 "first_again"}]     of the training data; `read`: sequences of which any token was an
-///                 input; `read_again`, `most`, `first_again`: of those whose first token was one again
+///                 input; `read_again`, `most`: of those whose first token was one again; `first_again`:
+///                 the first sample with an input that was one before
 ///  "files": [{"path", "state", ...}]  state: "unchanged", "written again" (equal size, and checksum as in
 ///                                     ledger.h), "changed" or "missing"
 ///  "problems": [sentence]             why data sets of a session are not counted

@@ -41,9 +41,10 @@ std::string set_text(const json& s) {
                   s.at("name").get<std::string>(), s.at("samples").dump(), s.at("tokens").dump(),
                   s.at("epochs").get<double>(), s.at("read").dump(), s.at("sequences").dump());
   if (s.at("read_again") > 0)
-    text += fmt::format(", {} of them begun more than once (up to {} times, first in sample {})",
-                        s.at("read_again").dump(), s.at("most") == 255 ? "255 or more" : s.at("most").dump(),
-                        s.at("first_again").dump());
+    text += fmt::format(", {} of them begun more than once (up to {} times)", s.at("read_again").dump(),
+                        s.at("most") == 255 ? "255 or more" : s.at("most").dump());
+  if (!s.at("first_again").is_null())
+    text += fmt::format("; sample {} is the first that reads a token again", s.at("first_again").dump());
   return text + "\n";
 }
 

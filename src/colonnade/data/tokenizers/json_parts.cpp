@@ -176,6 +176,21 @@ PostProcessor roberta_processor(const JsonView& json, std::int64_t vocab_size) {
   return {{begin, first, end}, {begin, first, end, end, second, end}};
 }
 
+Part::Kind text_kind(const JsonView& id, bool pair) {
+  const std::string name = id.text();
+  if (name == "A") return Part::Kind::kFirst;
+  if (name != "B" || !pair) id.refuse(pair ? "must be A or B" : "must be A");
+  return Part::Kind::kSecond;
+}
+
+std::vector<std::int32_t> ids_of(const JsonView& token, std::int64_t vocab_size) {
+  token.only({"id", "ids", "tokens"});
+  std::vector<std::int32_t> ids;
+  for (const JsonView& one : token.at("ids").items())
+    ids.push_back(static_cast<std::int32_t>(one.integer(0, vocab_size - 1)));
+  return ids;
+}
+
 using SpecialTokens = std::unordered_map<std::string_view, simdjson::dom::element>;
 
 std::vector<Part> template_of(const JsonView& json, const JsonView& specials, const SpecialTokens& by_name,
@@ -194,20 +209,16 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, co
     const JsonView& part = sequence ? *sequence : *special;
     part.only({"id", "type_id"});
     const auto type = static_cast<std::int32_t>(part.at("type_id").integer(0, 1 << 20));
-    const std::string id = part.text("id");
     if (sequence) {
-      if (id != "A" && (id != "B" || !pair)) part.at("id").refuse(pair ? "must be A or B" : "must be A");
-      parts.push_back({id == "A" ? Part::Kind::kFirst : Part::Kind::kSecond, {}, type});
+      parts.push_back({text_kind(part.at("id"), pair), {}, type});
       ++texts;
       continue;
     }
+    const std::string id = part.text("id");
     const auto found = by_name.find(id);
     const JsonView token = found == by_name.end() ? specials.at(id) : specials.member(found->second, id);
-    token.only({"id", "ids", "tokens"});
-    Part& added = parts.emplace_back(Part{Part::Kind::kSpecial, {}, type});
-    for (const JsonView& one : token.at("ids").items())
-      added.ids.push_back(static_cast<std::int32_t>(one.integer(0, vocab_size - 1)));
-    special_ids += added.ids.size();
+    parts.push_back({Part::Kind::kSpecial, ids_of(token, vocab_size), type});
+    special_ids += parts.back().ids.size();
   }
   return parts;
 }
