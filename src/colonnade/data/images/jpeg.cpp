@@ -78,8 +78,10 @@ void open(jpeg_decompress_struct& info, Failure& failure, std::span<const char> 
   jpeg_read_header(&info, TRUE);
 }
 
-/// The size, or false with failure.text.
-bool try_size(std::span<const char> file, ImageSize& size, Failure& failure) {
+/// `use` of the opened file, or false with failure.text. A failure leaves `use` by longjmp: it holds nothing
+/// that must be destroyed.
+template <typename Use>
+bool try_to(std::span<const char> file, Failure& failure, Use use) {
   jpeg_decompress_struct info{};
   prepare(info, failure);
   if (setjmp(failure.back) != 0) {  // NOLINT(cert-err52-cpp)
@@ -87,20 +89,13 @@ bool try_size(std::span<const char> file, ImageSize& size, Failure& failure) {
     return false;
   }
   open(info, failure, file);
-  size = {static_cast<std::int64_t>(info.image_width), static_cast<std::int64_t>(info.image_height)};
+  use(info);
   jpeg_destroy_decompress(&info);
   return true;
 }
 
 /// Grey and CMYK come out as they are, all else as RGB; `out` has room for 3 bytes a pixel, `row` for 4.
-bool try_read(std::span<const char> file, std::uint8_t* out, std::uint8_t* row, Failure& failure) {
-  jpeg_decompress_struct info{};
-  prepare(info, failure);
-  if (setjmp(failure.back) != 0) {  // NOLINT(cert-err52-cpp)
-    jpeg_destroy_decompress(&info);
-    return false;
-  }
-  open(info, failure, file);
+void read_pixels(jpeg_decompress_struct& info, std::uint8_t* out, std::uint8_t* row) {
   const bool grey = info.num_components == 1, four = info.num_components == 4;
   info.out_color_space = grey ? JCS_GRAYSCALE : four ? JCS_CMYK : JCS_RGB;
   const int flip = four ? 255 : 0;  // upside down as Adobe's programs write it, which PIL always assumes
@@ -121,8 +116,6 @@ bool try_read(std::span<const char> file, std::uint8_t* out, std::uint8_t* row, 
     }
   }
   jpeg_finish_decompress(&info);
-  jpeg_destroy_decompress(&info);
-  return true;
 }
 
 [[noreturn]] void refuse(const Failure& failure) {
@@ -136,7 +129,10 @@ bool try_read(std::span<const char> file, std::uint8_t* out, std::uint8_t* row, 
 ImageSize jpeg_size(std::span<const char> file) {
   Failure failure{};
   ImageSize size;
-  if (!try_size(file, size, failure)) refuse(failure);
+  const auto look = [&size](const jpeg_decompress_struct& info) {
+    size = {static_cast<std::int64_t>(info.image_width), static_cast<std::int64_t>(info.image_height)};
+  };
+  if (!try_to(file, failure, look)) refuse(failure);
   return size;
 }
 
@@ -146,7 +142,8 @@ RgbImage read_jpeg(std::span<const char> file) {
   image.rgb.resize(static_cast<std::size_t>(size.width * size.height) * 3);
   std::vector<std::uint8_t> row(static_cast<std::size_t>(size.width) * 4);
   Failure failure{};
-  if (!try_read(file, image.rgb.data(), row.data(), failure)) refuse(failure);
+  const auto read = [&](jpeg_decompress_struct& info) { read_pixels(info, image.rgb.data(), row.data()); };
+  if (!try_to(file, failure, read)) refuse(failure);
   return image;
 }
 

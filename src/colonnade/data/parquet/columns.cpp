@@ -297,12 +297,16 @@ void RowGroup::write(Row& row, std::size_t longest) {
   row.dropped = 0;
   expect_row_begin();
   Text text(row, longest);
+  write(shape_.columns, text);
+}
+
+void RowGroup::write(const std::vector<Node>& parts, Text& text) {
   const char* before = "{";
-  for (const Node& column : shape_.columns) {
+  for (const Node& part : parts) {
     text.add(std::exchange(before, ","));
-    text.add_string(column.name);
+    text.add_string(part.name);
     text.add(":");
-    write(column, text);
+    write(part, text);
   }
   text.add("}");
 }
@@ -323,16 +327,7 @@ void RowGroup::write(const Node& node, Text& text) {
     leaves_[node.first]->write(text);
     return leaves_[node.first]->next();
   }
-  if (node.kind == Node::kStruct) {
-    const char* before = "{";
-    for (const Node& part : node.parts) {
-      text.add(std::exchange(before, ","));
-      text.add_string(part.name);
-      text.add(":");
-      write(part, text);
-    }
-    return text.add("}");
-  }
+  if (node.kind == Node::kStruct) return write(node.parts, text);
   if (!reaches(node.filled)) return pass("[]");
   const char* before = "[";
   const auto goes_on = [&node](Leaf& leaf) { return !leaf.at_end() && leaf.repetition() == node.repeated; };

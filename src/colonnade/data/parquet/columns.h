@@ -111,6 +111,7 @@ class RowGroup {
  private:
   void expect_row_begin();
   void write(const Node& node, Text& text);
+  void write(const std::vector<Node>& parts, Text& text);
   /// Asks each leaf of a node; they must agree.
   template <typename Ask>
   bool agree(const Node& node, Ask&& ask);
