@@ -213,6 +213,15 @@ std::string shortened(std::string text) {
   return text;
 }
 
+/// Of its image. Throws DataError that names the sample.
+data::ImageSize size_of(const data::RawSample& raw) {
+  try {
+    return data::image_size(raw.image());
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", raw.where, error.what()));
+  }
+}
+
 /// The first samples of a rank, and what is in them.
 ordered_json first_samples(const data::ShardSamples& samples, const data::ShardOrder& order,
                            const Options& options) {
@@ -224,7 +233,7 @@ ordered_json first_samples(const data::ShardSamples& samples, const data::ShardO
       const data::RawSample raw = samples.read(order(n));
       about.update({{"shard", raw.shard}, {"key", raw.key}, {"byte", raw.offset}});
       about["text"] = shortened(raw.prompt.empty() ? raw.answers[0] : raw.prompt);
-      const data::ImageSize size = data::image_size(raw.image());
+      const data::ImageSize size = size_of(raw);
       about.update({{"width", size.width}, {"height", size.height}});
     } catch (const DataError& error) {
       if (options.on_error == "stop") throw;

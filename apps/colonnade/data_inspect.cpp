@@ -98,9 +98,9 @@ ordered_json describe_mock(const data::SampleSource& source) {
   return {{"prefix", order.name}, {"sequences", order.sequences.size()}, {"tokens", order.tokens}};
 }
 
-/// Samples of the run that there are.
-std::int64_t there_are(const data::Batches& batches, std::int64_t asked) {
-  return batches.endless() ? std::max(asked, batches.permuted()) : batches.size();
+/// Samples that a run which asks for so many reads. There can be more: an epoch is made whole.
+std::int64_t samples_read(const data::Batches& batches, std::int64_t asked) {
+  return batches.endless() ? asked : std::min(asked, batches.size());
 }
 
 /// How often the samples that the run asks for pass through each data set.
@@ -110,7 +110,7 @@ void add_use(const data::Batches& batches, std::int64_t samples, ordered_json& s
   for (const data::SampleOrder& order : source.orders()) uses.emplace_back(order);
   std::vector<data::SetUse*> pointers;
   for (data::SetUse& use : uses) pointers.push_back(&use);
-  for (std::int64_t i = 0; i < std::min(samples, there_are(batches, samples)); ++i)
+  for (std::int64_t i = 0; i < samples_read(batches, samples); ++i)
     data::add_use(source, batches.sample_of(i), i, pointers);
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const data::SetUse::Sequences sequences = uses[i].sequences();
@@ -125,14 +125,15 @@ void add_use(const data::Batches& batches, std::int64_t samples, ordered_json& s
 ordered_json samples_shown(const data::Batches& batches, const Inspection& asked,
                            const data::Tokenizer* tokenizer) {
   const InspectOptions& options = asked.options;
-  const std::int64_t all_there_are = there_are(batches, options.samples);
-  if (options.from > 0 && options.from >= all_there_are)
-    throw ConfigError(
-        fmt::format("--from: must be one of the samples 0 to {}; got {}; raise --samples, or lower it",
-                    all_there_are - 1, options.from));
+  const std::int64_t end = samples_read(batches, options.samples);
+  if (options.from > 0 && options.from >= end)
+    throw ConfigError(fmt::format(
+        "--from: must be one of the samples that are asked for and there, 0 to {}; got {}; raise --samples, or "
+        "lower it",
+        end - 1, options.from));
   const data::SampleDescriber describer(asked.run, tokenizer, options.show_tokens);
   ordered_json all = ordered_json::array();
-  for (std::int64_t i = options.from; i < all_there_are && i - options.from < options.show; ++i) {
+  for (std::int64_t i = options.from; i < std::min(end, options.shown_end()); ++i) {
     const auto pieces = batches.samples().pieces(batches.sample_of(i));
     ordered_json shown{{"sample", i}, {"data_set", pieces.empty() ? 0 : pieces[0].set}};
     describer.add(batches, i, shown);

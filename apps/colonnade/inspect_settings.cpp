@@ -16,7 +16,8 @@ namespace {
 
 const std::vector<config::Extra> kExtras = {
     {"--split-name", 1, "train, valid or test: whose samples; default train"},
-    {"--samples", 1, "samples that the run asks for; default what its settings say, 1 where they do not"},
+    {"--samples", 1,
+     "samples that the run asks for; default what its settings say, else those shown and before"},
     {"--from", 1, "the first sample to show; default 0"},
     {"--show", 1, "how many samples to show; default 3"},
     {"--show-tokens", 1, "how many tokens of a piece of a sample to show; default 16"},
@@ -176,7 +177,8 @@ void settle_samples(config::Run& run, InspectOptions& options, std::int64_t batc
   t.global_batch_size = std::max<std::int64_t>(batch, 1);
   if (options.samples > 0) return;
   const bool said = !train || t.train_iters || t.train_samples;
-  const std::optional<std::int64_t> asked = said ? data::sample_counts(t)[options.split_index()] : 1;
+  const std::optional<std::int64_t> asked =
+      said ? data::sample_counts(t)[options.split_index()] : std::max<std::int64_t>(1, options.shown_end());
   options.one_pass = !asked;
   options.samples = asked.value_or(1);
   if (options.samples < 1)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,11 @@ struct InspectOptions {
   std::int64_t longer_than = 0;
   bool check_tokens = false;
 
+  /// Behind the last sample to show.
+  [[nodiscard]] std::int64_t shown_end() const {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    return from > kMost - show ? kMost : from + show;
+  }
   [[nodiscard]] std::size_t split_index() const { return static_cast<std::size_t>(split); }
   [[nodiscard]] const char* split_name() const { return data::kSplitNames[split_index()]; }
 };

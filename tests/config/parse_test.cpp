@@ -488,5 +488,24 @@ TEST(Fill, SetsWhatWasNotGivenAndNamesContradictions) {
   }
 }
 
+TEST(Parse, ASwitchThatWasSwitchedOffIsNamedByTheFlagThatDidIt) {
+  const auto fault = [](const std::string& flag, const char* value) -> std::string {
+    auto bert = parse({"bert", flag});
+    try {
+      fill(bert, {{"bert_binary_head", value}}, "run/step_1");
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const auto& [flag, value] :
+       {std::pair("--bert-no-binary-head", "true"), {"--bert-binary-head", "false"}})
+    EXPECT_EQ(
+        fault(flag, value),
+        fmt::format("{0}: must agree with run/step_1; got true from the command line and false there; leave "
+                    "{0} out",
+                    flag));
+}
+
 }  // namespace
 }  // namespace colonnade::config

@@ -113,6 +113,13 @@ TEST_F(ProcessorFile, RefusesOtherTypesByName) {
                               type)));
   EXPECT_THAT(read(R"({"feature_extractor_type": "BeitFeatureExtractor"})", s),
               HasSubstr("feature_extractor_type must be one of CLIP"));
+  EXPECT_THAT(read(R"({"image_processor_type": 7})", s),
+              HasSubstr("image_processor_type must be a text; got 7"));
+  EXPECT_THAT(read(R"({"feature_extractor_type": ["CLIP"]})", s),
+              HasSubstr(R"(feature_extractor_type must be a text; got ["CLIP"])"));
+  EXPECT_EQ(read(R"({"image_processor_type": null, "feature_extractor_type": "ViTFeatureExtractor"})", s),
+            "");
+  EXPECT_EQ(s.mean[0], 0.5);
 }
 
 TEST_F(ProcessorFile, RefusesWhatItDoesNotDo) {

@@ -112,6 +112,8 @@ TEST(TrainSentencePiece, SaysWhichWayTheSizeMustGo) {
   EXPECT_THAT(message(10000, {"x", "y"}), HasSubstr("--vocab-size: must be at most 264, the pieces that 2 "
                                                     "lines of text give; got 10000; lower it or add text"));
   EXPECT_THAT(message(300, {"", "\n"}), HasSubstr("must get text to train on; got none"));
+  EXPECT_THAT(message(300, {std::string(1'000'001, 'x')}),
+              HasSubstr("must have at most 1000000 bytes; got 1, all of them longer; break them"));
 }
 
 }  // namespace

@@ -269,6 +269,18 @@ TEST_F(ParquetTest, FlippedBitsGiveAnErrorOrOtherRows) {
   }
 }
 
+TEST_F(ParquetTest, NobodyReadsOnBehindAFault) {
+  const std::string bytes = read_file(vector("snappy.parquet"));
+  int refused = 0;
+  for (std::size_t i = 4; i < bytes.size() - 12; i += 301) {
+    std::string flipped = bytes;
+    flipped[i] = static_cast<char>(flipped[i] ^ 1);
+    const std::string fault = message_of<DataError>([&] { run({written(flipped)}, 4, 100); });
+    if (!fault.empty()) ++refused;
+  }
+  EXPECT_GT(refused, 10);
+}
+
 /// What this process had in memory at most, in MB.
 std::int64_t peak() {
   struct rusage usage {};

@@ -101,6 +101,9 @@ TEST_F(PreprocessTest, GivesTheSameBytesWithAnyNumberOfWorkersChunksAndPacking) 
   EXPECT_TRUE(run(gzip(text.substr(0, 5000)) + gzip(text.substr(5000)), 1, 1000) == expected);
   EXPECT_TRUE(run(zstd(text), 2, 1000) == expected);
   EXPECT_TRUE(run(zstd(text.substr(0, 5000)) + zstd(text.substr(5000)), 1, 1000) == expected);
+  const std::string skipped("\x50\x2a\x4d\x18\4\0\0\0size", 12);  // as pzstd puts in front of each frame
+  EXPECT_TRUE(run(skipped + zstd(text.substr(0, 5000)) + skipped + zstd(text.substr(5000)), 1, 1000) ==
+              expected);
 
   const IndexedDataset data(folder_ / "out_text_document");
   EXPECT_EQ(data.num_documents(), 366);
@@ -451,6 +454,20 @@ TEST_F(PreprocessTest, LongTextsAreEncodedOneAfterTheOther) {
              tokenizer);
   EXPECT_GE(tokenizer.most, 100'000);
   EXPECT_LE(tokenizer.most, 250'000);
+}
+
+TEST_F(PreprocessTest, SaysWhatIsWrongWithPackedFiles) {
+  const auto fault = [&](const std::string& packed) { return message_of<DataError>([&] { run(packed); }); };
+  const std::string whole = gzip("{\"text\": \"1\"}\n");
+  std::string sum = whole, method = whole;
+  sum[sum.size() - 8] ^= 1;
+  method[2] = 7;
+  EXPECT_THAT(fault(sum), HasSubstr("must be whole gzip data; got data whose checksum does not fit; copy"));
+  EXPECT_THAT(fault(method), HasSubstr("got another method than deflate;"));
+  EXPECT_THAT(fault(whole.substr(0, 10) + "\7"), HasSubstr("got damaged data;"));
+  // A frame with a window of 1 GiB.
+  EXPECT_THAT(fault(std::string("\x28\xb5\x2f\xfd\0\xa0\1\0\0", 9)),
+              HasSubstr("packed with a window of at most 128 MiB; got a larger one; unpack it"));
 }
 
 TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {

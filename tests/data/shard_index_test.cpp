@@ -104,7 +104,10 @@ TEST_F(IndexOfShards, CountsLinks) {
 TEST_F(IndexOfShards, NeedsASample) {
   for (const char* name : {"0.tar", "1.tar"}) write(folder_ / name, tar_member("README", "") + tar_end());
   EXPECT_THAT(message_of<DataError>([&] { (void)index(); }),
-              HasSubstr("got none in 2 shards, of 2 files and 0 links"));
+              HasSubstr("got none in 2 shards, of 2 files and 0 links; check"));
+  for (const char* name : {"0.tar", "1.tar"}) write(folder_ / name, "no tar");
+  EXPECT_THAT(message_of<DataError>([&] { (void)index(OnError::kSkip); }),
+              HasSubstr("0 links, and 2 were cut short or are damaged; check how they were made"));
 }
 
 TEST_F(IndexOfShards, ReadsManyMoreShardsThanFilesMayBeOpen) {

@@ -303,6 +303,12 @@ TEST(TokenizerJson, TextsThatGrowWithoutEndAreErrors) {
     EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->encode("a"); }), HasSubstr("normalized text"));
     EXPECT_EQ(tokenizer->encode("b"), Ids{1});
   }
+  const json lower = {{"type", "Lowercase"}};
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        (void)edited("/normalizer", {{"type", "Sequence"}, {"normalizers", json::array_t(65, lower)}});
+      }),
+      HasSubstr("normalizers[64]: must have at most 64 steps; got 65"));
   const json grown = {{"type", "Prepend"}, {"prepend", std::string(2 << 20, 'a')}};
   EXPECT_THROW((void)edited("/normalizer", grown)->encode("b"), DataError);
 }
@@ -318,6 +324,11 @@ TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
         (void)edited("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array_t(65, bytes)}});
       }),
       HasSubstr("at most 64 steps"));
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        (void)edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array_t(65, {{"type", "Fuse"}})}});
+      }),
+      HasSubstr("decoders[64]: must have at most 64 steps; got 65"));
   for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
     const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
     const auto tokenizer =
@@ -368,6 +379,8 @@ TEST(TokenizerJson, LongTokensCostNoTimeWithoutEnd) {
 TEST(TokenizerJson, FilesThatAreNoObjectAndByteOrderMarksAreNamed) {
   EXPECT_THAT(message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "[1]"); }),
               HasSubstr("t.json: must be an object"));
+  EXPECT_THAT(message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "{\n\t\"a\": x"); }),
+              HasSubstr("t.json: must be JSON; got '{  \"a\": x' ("));
   EXPECT_THAT(
       message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "\xEF\xBB\xBF" + small().dump()); }),
       HasSubstr("byte order mark"));

@@ -48,6 +48,10 @@ TEST(TrainByteBpe, StopsAtRarePairsAndAtTheEndOfTheText) {
       << "ab and then a space before it";
   EXPECT_THROW((void)train_byte_bpe(one_by_one({"ab"}), {.vocab_size = 256}), ConfigError);
   EXPECT_THROW((void)train_byte_bpe(one_by_one({"\xff"}), {.vocab_size = 300}), DataError);
+  EXPECT_THAT(message_of<DataError>([] {
+                (void)train_byte_bpe(one_by_one({"", ""}), {.vocab_size = 300});
+              }),
+              HasSubstr("must get text to train on; got none"));
 }
 
 TEST(TrainByteBpe, GivesATokenizerThatGivesTextsBack) {

@@ -301,6 +301,20 @@ TEST(DataVerbs, AnInspectionShowsAnySample) {
   EXPECT_GT(all["data_sets"][0]["epochs"], 1);
   EXPECT_TRUE(all["data_sets"][0]["first_again"].is_number());
   EXPECT_EQ(run(colonnade(words + Words{"--from=100000"})).code, 2);
+  // An epoch has more of them than a run of five reads.
+  const Words five = words + Words{"--samples=5"};
+  ASSERT_EQ(run(colonnade(five + Words{"--from=4"})).code, 0);
+  EXPECT_EQ(read_json(folder / "i.json")["samples"].size(), 1U);
+  EXPECT_EQ(read_json(folder / "i.json")["samples"][0]["sample"], 4);
+  const Result none = run(colonnade(five + Words{"--from=5"}));
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.text,
+              HasSubstr("--from: must be one of the samples that are asked for and there, 0 to 4; got 5;"));
+  Words unsaid = words + Words{"--from=9", "--show=2"};
+  std::erase(unsaid, "--samples=1000");
+  ASSERT_EQ(run(colonnade(unsaid)).code, 0);
+  EXPECT_EQ(read_json(folder / "i.json")["asked"], 11);
+  EXPECT_EQ(read_json(folder / "i.json")["samples"].size(), 2U);
 }
 
 /// What an inspection with the flags of a run says is what the audit of that run says.

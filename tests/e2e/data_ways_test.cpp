@@ -363,6 +363,134 @@ TEST(DataWays, AnInspectionShowsWhatValidationAndTestRead) {
   EXPECT_NE(none.text.find("the valid split must hold samples; got none"), std::string::npos) << none.text;
 }
 
+/// The last line of a run's ledger.
+json session_of(const TempFolder& folder, const std::string& name) {
+  json last;
+  std::istringstream lines(read_text(folder / name / "ledger.jsonl"));
+  for (std::string line; std::getline(lines, line);) last = json::parse(line);
+  return last;
+}
+
+/// Runs that differ in --test-data-path alone: the test pass alone differs, and it is of the samples that the
+/// ledger and an inspection name.
+TEST(DataWays, TheTestIsOfItsOwnData) {
+  const TempFolder folder;
+  for (const char* end : {".bin", ".idx"})
+    std::filesystem::copy_file(kOne + end, (folder / "held_out").string() + end);
+  const std::string held_out = (folder / "held_out").string();
+  const Words shared = kNumbers + Words{"--train-data-path", kOne,
+                                        "--valid-data-path", kOne,
+                                        "--eval-iters=2",    "--eval-interval=2",
+                                        "--test-data-path"};
+  const auto tested = [&](const std::string& name, const std::string& prefix) {
+    const Result result = run(colonnade(small(folder, name, shared + Words{prefix})));
+    EXPECT_EQ(result.code, 0) << result.text;
+    std::map<std::string, double> losses;
+    for (const json& line : validations(folder / name)) losses[line.at("set")] = line.at("loss");
+    EXPECT_EQ(losses.size(), 2U);
+    return losses;
+  };
+  const auto expect_agreement = [&](const std::string& name, const std::string& prefix, double loss) {
+    const json session = session_of(folder, name);
+    const json set = session.at("data").at("test").at("sets").at(0);
+    const json inspection =
+        inspected(folder, config_of(folder, name) + kAll + Words{"4", "--split-name=test"});
+    const json& shown = inspection.at("data_sets").at(0);
+    EXPECT_EQ(set.at("name"), prefix);
+    EXPECT_EQ(shown.at("prefix"), prefix);
+    EXPECT_EQ(inspection.at("asked"), set.at("asked"));
+    EXPECT_EQ(shown.at("tokens"), set.at("tokens"));
+    EXPECT_EQ(inspection.at("samples").size(), 4U);
+    EXPECT_NE(session.at("files").dump().find(prefix + ".bin"), std::string::npos) << session;
+    const double scored =
+        evaluated(colonnade({"evaluate", "--load", (folder / name).string(), "--split-name=test",
+                             "--eval-iters=2", "--global-batch-size=2"}))
+            .loss;
+    EXPECT_NEAR(scored, loss, 3e-6) << name;
+  };
+  auto one = tested("one", held_out), two = tested("two", kTwo);
+  expect_agreement("one", held_out, one["test"]);
+  expect_agreement("two", kTwo, two["test"]);
+  EXPECT_EQ(losses(folder, "one"), losses(folder, "two"));
+  EXPECT_EQ(one["validation"], two["validation"]);
+  EXPECT_GT(std::abs(one["test"] - two["test"]), 1e-4);
+  for (const char* end : {".bin", ".idx"})
+    std::filesystem::copy_file(kTwo + end, held_out + end, std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(tested("other_file", held_out)["test"], two["test"])
+      << "what lies under the path is what is read";
+}
+
+/// Documents of three or four files with ';' between them; every third one begins with "Keep".
+std::string repositories() {
+  std::string lines;
+  for (int i = 0; i < 60; ++i) {
+    std::string text = i % 3 == 0 ? "Keep this one" : "Cut that other one";
+    for (int file = 0; file < 2 + i % 2; ++file)
+      text += ";a file of number " + std::to_string(i) + " with words in it";
+    lines += json{{"text", text}}.dump() + "\n";
+  }
+  return lines;
+}
+
+/// How many parts of each kind samples have, of which those of texts begin with "Keep" where `keep` is given.
+std::map<std::string, int> parts_of(const json& samples, bool keep) {
+  std::map<std::string, int> parts;
+  for (const json& sample : samples) {
+    bool first = true;  // may be the end of a text that begins in another sample
+    for (const json& part : sample.at("written")) {
+      ++parts[part.at("part")];
+      if (keep && !first && part.at("part") == "text") {
+        EXPECT_EQ(part.at("text").get<std::string>().find("Keep"), 0U) << part;
+      }
+      first = false;
+    }
+  }
+  return parts;
+}
+
+TEST(DataWays, FillInTheMiddleCutsFilesAndLeavesWhatItIsTold) {
+  const TempFolder folder;
+  write(folder / "texts.jsonl", repositories());
+  const Words tokenizer{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+                        kVectors + "/tokenizers/gpt2_bpe.json"};
+  const Result made = run(colonnade(Words{"preprocess", "--input", (folder / "texts.jsonl").string(),
+                                          "--append-eod", "--output-prefix", (folder / "texts").string()} +
+                                    tokenizer));
+  ASSERT_EQ(made.code, 0) << made.text;
+  const Words data = fill_in_the_middle() + Words{"--fim-rate=1", "--split=1", "--data-path",
+                                                  (folder / "texts_text_document").string()};
+  const Words files{"--fim-split-sample=;"}, length{"--seq-length=256", "--max-position-embeddings=256"};
+  // What a run has read, which is what an inspection of its settings shows.
+  const auto read = [&](const std::string& name, const Words& more) {
+    const Result result = run(colonnade(small(folder, name, data + more + length)));
+    EXPECT_EQ(result.code, 0) << result.text;
+    json samples = audited_samples(folder, name, 0, 4);
+    EXPECT_EQ(named_samples(inspected(folder, config_of(folder, name) + kAll + Words{"4"})), samples) << name;
+    return samples;
+  };
+  const auto whole = parts_of(read("whole", {}), false);
+  EXPECT_EQ(whole.count("text"), 0U);
+  auto parts = parts_of(read("files", files), false);
+  EXPECT_EQ(parts.count("text"), 0U) << "unset, the share of files is that of texts";
+  EXPECT_GT(parts["middle"], 2 * whole.at("middle")) << "each file is cut on its own";
+  parts = parts_of(read("no_file", files + Words{"--fim-fragment-rate=0"}), false);
+  EXPECT_LE(parts["middle"], 2 * 4) << "only what a sample's ends leave of a text, where it is one file";
+  EXPECT_GT(parts["text"], whole.at("middle"));
+  parts = parts_of(read("some_files", files + Words{"--fim-fragment-rate=0.5"}), false);
+  EXPECT_GT(parts["text"], 5);
+  EXPECT_GT(parts["middle"], 5);
+  parts = parts_of(read("kept", {"--fim-no-prefix=Keep"}), true);
+  EXPECT_GT(parts["text"], 5);
+  EXPECT_GT(parts["middle"], parts["text"]);
+  const Result changed = run(colonnade(small(
+      folder, "kept", data + length + Words{"--fim-no-prefix=Cut", "--load", (folder / "kept").string()})));
+  EXPECT_EQ(changed.code, 2);
+  EXPECT_NE(changed.text.find(
+                "--fim-no-prefix: a run that goes on must keep which texts are cut in three; got Cut"),
+            std::string::npos)
+      << changed.text;
+}
+
 /// A recipe says less than config.yaml: a checkpoint it begins with says the rest, and what nothing says is
 /// told.
 TEST(DataWays, AnInspectionOfARecipeIsThatOfTheRunItWouldStart) {

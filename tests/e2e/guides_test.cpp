@@ -107,6 +107,7 @@ TEST(Guides, TheCommandsOnDataWork) {
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, HasSubstr("done: 16 documents"));
   EXPECT_THAT(result.text, HasSubstr("done: 2 data sets"));
+  EXPECT_THAT(result.text, testing::Not(HasSubstr("does nothing")));
 }
 
 TEST(Guides, TheCommandsOnTokenizersWork) {

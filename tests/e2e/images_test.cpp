@@ -54,6 +54,24 @@ TEST(Images, AShardThatIsCutEndsWithItsNameOrIsSkipped) {
   EXPECT_EQ(report["data"]["samples"], 2);
 }
 
+TEST(Images, AnImageThatCannotBeReadIsNamedWithItsSample) {
+  const TempFolder folder;
+  write_pictures(folder);
+  const std::string tokenizer = std::string(COLONNADE_VECTORS) + "/tokenizers/gpt2_bpe.json";
+  const Result result =
+      shell(folder,
+            "head --bytes=2 pictures/rgb_420.jpg > cut; mv cut pictures/rgb_420.jpg\n"
+            "tar --create --sort=name --directory pictures --file cut.tar .\n"
+            "colonnade data images cut.tar --show 9 || echo code $?\n"
+            "colonnade data images cut.tar --on-error skip --batches 2 --micro-batch-size 3 --seq-length 16 "
+            "--tokenizer-type HuggingFaceTokenizer --tokenizer-model " +
+                tokenizer + "\n");
+  ASSERT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("error: cut.tar, sample ./rgb_420 at byte "), HasSubstr("code 3"),
+                                 HasSubstr("skipped: cut.tar, sample ./rgb_420 at byte "),
+                                 HasSubstr("got something else; convert it\n")));
+}
+
 TEST(Images, FlagsThatContradictAreRefused) {
   const Result result = run(colonnade({"data", "images", "x", "--batches", "3", "--context", "txt",
                                        "--image-size", "3", "--image-processor", "p.json"}));

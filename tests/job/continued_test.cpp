@@ -88,6 +88,15 @@ TEST(Continued, WhatContradictsIsToldWithBothValuesAndTheWayOut) {
   EXPECT_THAT(faults_of(run, state), IsEmpty());  // the same, written otherwise
 }
 
+TEST(Continued, ASwitchThatWasSwitchedOffIsNamedByTheFlagThatDidIt) {
+  const std::string off = "--tokenizer-hf-no-include-special-tokens";
+  config::Run run = run_of(off);
+  EXPECT_THAT(faults_of(run, state_of("--fim-data")),
+              ElementsAre(AllOf(HasSubstr(off + ": a run that goes on must keep"),
+                                HasSubstr("got true from the command line and false in old/step_7"),
+                                HasSubstr("leave " + off + " out"))));
+}
+
 TEST(Continued, WordsThatCouldNotBeReadAreNotHeldAgainstTheCheckpoint) {
   config::Run run = config::parse_all(test::words("gpt --seed x --seq-length y")).run;
   EXPECT_THAT(faults_of(run, state_of("--seed 7 --seq-length 24")), IsEmpty());

@@ -354,6 +354,17 @@ bool typed(const Run& run, const std::string& key) {
   return found != run.given.end() && found->second == kTyped;
 }
 
+AsGiven::AsGiven(const Run& run, const Setting& setting)
+    : flag(setting.flag),
+      turned(setting.kind == Kind::kSwitch && typed(run, setting.key) && text_of(run, setting) == "false") {
+  if (turned) flag = setting.off_flag();
+}
+
+std::string AsGiven::value(const std::string& text) const {
+  if (!turned) return text;
+  return text == "false" ? "true" : "false";
+}
+
 std::vector<std::string> flags_of(const std::vector<Extra>& extras) {
   std::vector<std::string> flags;
   for (const Extra& extra : extras) flags.push_back(extra.flag);

@@ -37,6 +37,17 @@ struct Parsed {
 /// Whether `key` was given on the command line, not by a file.
 bool typed(const Run& run, const std::string& key);
 
+/// What messages call a given setting: a switch that was switched off on the command line has the flag that
+/// does so, whose values are the other way round.
+struct AsGiven {
+  AsGiven(const Run& run, const Setting& setting);
+  /// The setting's value `text` as one of `flag`.
+  [[nodiscard]] std::string value(const std::string& text) const;
+
+  std::string flag;
+  bool turned = false;
+};
+
 /// Reads `[family] --flag value ... --config run.yaml`. The command line wins over YAML, a later
 /// flag over an earlier one. `--no-x` switches x off; '_' and '-' are equal; `--x=value` works too. A
 /// shorthand that is switched off (`--no-bf16`) takes its word back where a lower level says it.

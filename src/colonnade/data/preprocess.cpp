@@ -71,10 +71,21 @@ class Pipeline {
     return static_cast<std::int64_t>(fs::file_size(options_.inputs[input]));
   }
 
-  /// The next chunk of all inputs; false at the end.
+  /// The next chunk of all inputs; false at the end. Behind a fault nothing is read: what the reader was at
+  /// is lost.
   bool take(Chunk& chunk) {
     const std::lock_guard lock(reading_);
     chunk.number = next_chunk_++;
+    try {
+      return read_next(chunk);
+    } catch (...) {
+      reader_.reset();
+      next_input_ = options_.inputs.size();
+      throw;
+    }
+  }
+
+  bool read_next(Chunk& chunk) {
     for (;;) {
       if (reader_ == nullptr) {
         if (next_input_ == options_.inputs.size()) return false;

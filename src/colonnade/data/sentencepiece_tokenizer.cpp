@@ -185,8 +185,7 @@ class Lines final : public sentencepiece::SentenceIterator {
 
 /// The fault that the library's message tells of; its own advice names flags that are not ours.
 std::string why_not_trained(std::string_view message, std::int64_t lines, std::int64_t vocab_size) {
-  if (lines == 0)
-    return "tokenizer: must get text to train on; got none; check --input and, of JSON, --json-key";
+  if (lines == 0) return kNoTrainingText;
   const auto number_behind = [&](std::string_view words) {
     std::int64_t number = 0;
     if (const std::size_t at = message.find(words); at != std::string_view::npos)
@@ -243,6 +242,10 @@ TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePie
   TrainedSentencePiece trained;
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &trained.model);
   lines.rethrow();
+  if (lines.count() > 0 && lines.too_long() == lines.count())
+    throw DataError(fmt::format(
+        "tokenizer: lines of text to train on must have at most {} bytes; got {}, all of them longer; break them",
+        kLongestLine, lines.count()));
   if (!status.ok()) throw DataError(why_not_trained(status.ToString(), lines.count(), training.vocab_size));
   trained.lines = lines.count();
   trained.left_out = lines.too_long();

@@ -5,6 +5,7 @@
 #include <isa-l/igzip_lib.h>
 #include <unistd.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -56,6 +57,13 @@ class PlainReader final : public ByteReader {
   [[nodiscard]] DataError damaged(std::string_view kind, std::string_view what) const {
     return DataError(fmt::format("{}: must be whole {} data; got {}; copy it again", path_, kind, what));
   }
+  /// By a compressor that looks back further than a reader has memory for.
+  [[nodiscard]] DataError looks_back_too_far() const {
+    return DataError(fmt::format(
+        "{}: zstd data must be packed with a window of at most 128 MiB; got a larger one; unpack it, or pack it "
+        "without --long and --ultra",
+        path_));
+  }
   [[nodiscard]] DataError followed(std::string_view kind) const {
     return DataError(
         fmt::format("{}: must be {} data to its end; got other bytes behind it; unpack it, or copy it again",
@@ -75,6 +83,12 @@ class PlainReader final : public ByteReader {
   std::int64_t file_bytes_ = 0;
 };
 
+std::string_view fault_of_gzip(int code) {
+  if (code == ISAL_INCORRECT_CHECKSUM) return "data whose checksum does not fit";
+  if (code == ISAL_UNSUPPORTED_METHOD) return "another method than deflate";
+  return code == ISAL_INVALID_WRAPPER ? "a damaged header" : "damaged data";
+}
+
 class GzipReader final : public ByteReader {
  public:
   explicit GzipReader(std::unique_ptr<PlainReader> file) : file_(std::move(file)), packed_(kPackedBuffer) {
@@ -90,8 +104,7 @@ class GzipReader final : public ByteReader {
         if (!pass_zeros()) return 0;
         next_member();
       }
-      if (const int code = isal_inflate(&state_); code < 0)
-        throw file_->damaged("gzip", fmt::format("error {}", code));
+      if (const int code = isal_inflate(&state_); code < 0) throw file_->damaged("gzip", fault_of_gzip(code));
       const bool stuck =
           state_.avail_out == wanted && state_.avail_in == 0 && state_.block_state != ISAL_BLOCK_FINISH;
       if (stuck && !refill()) throw file_->damaged("gzip", "a file that ends too early");
@@ -155,6 +168,8 @@ class ZstdReader final : public ByteReader {
         }
       }
       left_ = ZSTD_decompressStream(stream_.get(), &target, &source_);
+      if (ZSTD_getErrorCode(left_) == ZSTD_error_frameParameter_windowTooLarge)
+        throw file_->looks_back_too_far();
       if (ZSTD_isError(left_) != 0) throw file_->damaged("zstd", ZSTD_getErrorName(left_));
     }
     return target.pos;
@@ -168,6 +183,13 @@ class ZstdReader final : public ByteReader {
   ZSTD_inBuffer source_{nullptr, 0, 0};
   std::size_t left_ = 0;
 };
+
+/// A frame of data, or one to be skipped: pzstd and seekable files begin with one.
+bool is_zstd(std::string_view begin) {
+  return begin.starts_with("\x28\xb5\x2f\xfd") ||
+         (begin.size() >= 4 && (static_cast<unsigned char>(begin[0]) & 0xf0U) == 0x50 &&
+          begin.substr(1).starts_with("\x2a\x4d\x18"));
+}
 
 /// Formats that are known by their first bytes, and how to unpack them.
 struct Foreign {
@@ -212,8 +234,7 @@ std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, 
   refuse_foreign(path, {magic, got});
   if (got >= 2 && std::memcmp(magic, "\x1f\x8b", 2) == 0)
     return std::make_unique<GzipReader>(std::move(file));
-  if (got >= 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
-    return std::make_unique<ZstdReader>(std::move(file));
+  if (is_zstd({magic, got})) return std::make_unique<ZstdReader>(std::move(file));
   if (got >= 4 && (std::memcmp(magic, "PAR1", 4) == 0 || has_encrypted_footer(path, magic))) {
     if (limits.columns.names.empty())
       throw DataError(

@@ -19,4 +19,8 @@ using NextText = std::function<std::optional<std::string_view>()>;
 /// used, Error when the system cannot read a file.
 NextText read_texts(const std::vector<std::filesystem::path>& inputs, const std::string& json_key);
 
+/// What is wrong where nothing is left to train on.
+constexpr const char* kNoTrainingText =
+    "tokenizer: must get text to train on; got none; check --input and, of JSON, --json-key";
+
 }  // namespace colonnade::data

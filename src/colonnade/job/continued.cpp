@@ -204,11 +204,12 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
     if (!run.given.contains(key) || run.at_fault.contains(key)) {
       config::set(run, key, was);
     } else if (must_stay(row, run) && plain(key, config::text_of(run, s)) != plain(key, was)) {
-      faults.push_back(
-          fmt::format("{}: a run that goes on must keep {}; got {} from {} and {} in {}; leave {} out, or {}",
-                      s.flag, row.decides, config::text_of(run, s), run.given.at(key), was, source, s.flag,
-                      row.of_optimizer ? "begin with new optimizer states with --no-load-optim"
-                                       : "begin a new run with these weights with --finetune"));
+      const config::AsGiven is(run, s);
+      faults.push_back(fmt::format(
+          "{}: a run that goes on must keep {}; got {} from {} and {} in {}; leave {} out, or {}", is.flag,
+          row.decides, is.value(config::text_of(run, s)), run.given.at(key), is.value(was), source, is.flag,
+          row.of_optimizer ? "begin with new optimizer states with --no-load-optim"
+                           : "begin a new run with these weights with --finetune"));
     }
   }
   keep_tokenizer(run, settings);

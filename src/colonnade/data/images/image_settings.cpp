@@ -50,13 +50,22 @@ constexpr Processor kProcessors[] = {{"CLIP", 224, 0, 224, false, Resample::kBic
       fmt::format("{}: {} must be {}; got {}; correct the file", path, key, rule, simdjson::minify(value)));
 }
 
+/// The text of a key, empty where it is not there or null.
+std::string_view text_at(const std::string& path, std::string_view key, simdjson::dom::object root) {
+  std::string_view text;
+  element value;
+  if (root[key].get(value) == simdjson::SUCCESS && !value.is_null() &&
+      value.get_string().get(text) != simdjson::SUCCESS)
+    refuse(path, key, "a text", value);
+  return text;
+}
+
 /// The class that a file names. Fast and Pil at its end say how Transformers computes the same.
 const Processor& processor_of(const std::string& path, simdjson::dom::object root) {
-  std::string_view type, key = "image_processor_type";
-  if (root[key].get_string().get(type) != simdjson::SUCCESS) {
-    key = "feature_extractor_type";
-    if (root[key].get_string().get(type) != simdjson::SUCCESS) return kProcessors[0];
-  }
+  std::string_view key = "image_processor_type";
+  std::string_view type = text_at(path, key, root);
+  if (type.empty()) type = text_at(path, key = "feature_extractor_type", root);
+  if (type.empty()) return kProcessors[0];
   std::string_view name = type;
   for (const std::string_view end : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor"})
     if (name.ends_with(end)) name.remove_suffix(end.size());

@@ -29,6 +29,11 @@ std::size_t drawn(std::uint64_t seed, std::int64_t number, std::size_t count) {
 /// A message without what it says to do: the user has done it.
 std::string without_way_out(const std::string& message) { return message.substr(0, message.rfind("; ")); }
 
+/// The same without the flag that the user has given.
+std::string as_skipped(const std::string& message) {
+  return message.ends_with("--on-error skip") ? message.substr(0, message.rfind(", or ")) : message;
+}
+
 const ImageTextPlan& checked(const ImageTextPlan& plan) {
   if (plan.seq_length < 2 || plan.image_tokens < 1 || plan.image_tokens >= plan.seq_length)
     throw ConfigError(fmt::format(
@@ -134,7 +139,7 @@ ImageText ImageTextSamples::get(std::int64_t number) const {
             "mend or leave out those shards",
             kMostInARow, number, without_way_out(error.what())));
       const std::int64_t before = skipped_++;
-      if (before < kNamedSkips) log::warning("skipped: {}", error.what());
+      if (before < kNamedSkips) log::warning("skipped: {}", as_skipped(error.what()));
       if (before == kNamedSkips - 1) log::warning("skipped: further samples are counted and not named");
     }
   }

@@ -193,9 +193,10 @@ std::vector<IntArray> build(const ShardSet& set, const ShardFiles& files, OnErro
   }
   if (samples.empty())
     throw DataError(fmt::format(
-        "{}: shards must hold samples, files KEY.PART; got none in {} shards, of {} files and {} links; check how they "
-        "were made",
-        files.path(0).string(), files.count(), unused[0], unused[1]));
+        "{}: shards must hold samples, files KEY.PART; got none in {} shards, of {} files and {} links{}; check how "
+        "they were made",
+        files.path(0).string(), files.count(), unused[0], unused[1],
+        broken.empty() ? "" : fmt::format(", and {} were cut short or are damaged", broken.size() / 2)));
   return {IntArray(std::move(samples), 3), IntArray(std::move(broken), 2), IntArray(std::move(unused))};
 }
 

@@ -40,6 +40,12 @@ class Reader final : public ByteReader {
   std::size_t read(char* out, std::size_t size) override {
     std::size_t done = 0;
     while (done < size) {
+      if (!in_row_) {
+        if (rows_->at() == rows_->size()) break;
+        check(rows_->next(row_, longest_));
+        taken_ = 0;
+        in_row_ = true;
+      }
       if (const std::size_t part = std::min(size - done, row_.text.size() - taken_); part > 0) {
         std::memcpy(out + done, row_.text.data() + taken_, part);
         taken_ += part;
@@ -48,14 +54,9 @@ class Reader final : public ByteReader {
         std::memset(out + done, ' ', filler);
         row_.dropped -= filler;
         done += filler;
-      } else if (std::exchange(in_row_, false)) {
-        out[done++] = '\n';
-      } else if (rows_->at() < rows_->size()) {
-        check(rows_->next(row_, longest_));
-        taken_ = 0;
-        in_row_ = true;
       } else {
-        break;
+        out[done++] = '\n';
+        in_row_ = false;
       }
     }
     return done;

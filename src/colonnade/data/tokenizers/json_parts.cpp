@@ -254,6 +254,13 @@ PostProcessor processor_sequence(const JsonView& json, std::int64_t vocab_size) 
   return processor;
 }
 
+/// Each of them goes over whole texts.
+template <typename Part>
+void check_number(const JsonView& json, const std::vector<Part>& steps) {
+  if (steps.size() > kMostSteps)
+    json.refuse(fmt::format("must have at most {} steps", kMostSteps), std::to_string(steps.size()));
+}
+
 }  // namespace
 
 void read_normalizer(const JsonView& json, std::vector<Normalizer>& normalizers) {
@@ -287,6 +294,7 @@ void read_normalizer(const JsonView& json, std::vector<Normalizer>& normalizers)
        }},
   };
   read_by_type(json, kReaders, normalizers);
+  check_number(json, normalizers);
 }
 
 void read_pre_tokenizer(const JsonView& json, std::vector<PreTokenizer>& steps) {
@@ -337,8 +345,7 @@ void read_pre_tokenizer(const JsonView& json, std::vector<PreTokenizer>& steps) 
        }},
   };
   read_by_type(json, kReaders, steps);
-  if (steps.size() > kMostPreTokenizers)
-    json.refuse(fmt::format("must have at most {} steps", kMostPreTokenizers), std::to_string(steps.size()));
+  check_number(json, steps);
 }
 
 void read_decoder(const JsonView& json, std::vector<Decoder>& decoders) {
@@ -384,6 +391,7 @@ void read_decoder(const JsonView& json, std::vector<Decoder>& decoders) {
        }},
   };
   read_by_type(json, kReaders, decoders);
+  check_number(json, decoders);
 }
 
 PostProcessor read_post_processor(const JsonView& json, std::int64_t vocab_size) {

@@ -35,6 +35,14 @@ std::string as_float_if_wide(std::string_view number) {
   return std::string(number) + (integer && number.size() > kDigits ? ".0" : "");
 }
 
+/// The first bytes of a text, in a line.
+std::string begin_of(const std::string& text) {
+  std::string begin = text.substr(0, 40);
+  std::ranges::replace_if(
+      begin, [](unsigned char byte) { return byte < ' '; }, ' ');
+  return begin;
+}
+
 }  // namespace
 
 std::string rewrite_numbers(std::string_view json,
@@ -78,8 +86,8 @@ simdjson::dom::element parse_json(simdjson::dom::parser& parser, const std::stri
     if (!error) error = parser.parse(wide).get(root);
   }
   if (error)
-    throw DataError(fmt::format("{}: must be JSON; got '{}' ({}); copy the file again", path,
-                                text.substr(0, 40), simdjson::error_message(error)));
+    throw DataError(fmt::format("{}: must be JSON; got '{}' ({}); copy the file again", path, begin_of(text),
+                                simdjson::error_message(error)));
   return root;
 }
 

@@ -186,7 +186,7 @@ struct Steps {
   std::span<const PreTokenizer> all;
   const UsePiece& use;
   GrowthLimit limit;
-  std::array<std::size_t, kMostPreTokenizers + 1> given{};
+  std::array<std::size_t, kMostSteps + 1> given{};
 
   void run(std::size_t level, std::string_view text, bool first) {
     if (text.empty()) return;

@@ -48,11 +48,11 @@ void split(const SplitStep& step, std::string_view text, std::vector<Span>& span
 using UsePiece = std::function<void(std::string_view, bool first)>;
 
 /// Steps that a tokenizer may have; they are run within each other.
-constexpr std::size_t kMostPreTokenizers = 64;
+constexpr std::size_t kMostSteps = 64;
 
 /// Applies one after another, each to every piece of the one before, and calls `use` for every piece that is
 /// left, in order. Memory does not grow with the number of pieces where a step cuts at single characters.
-/// At most kMostPreTokenizers; throws DataError where they make a text grow too much.
+/// At most kMostSteps; throws DataError where they make a text grow too much.
 void pre_tokenize(std::span<const PreTokenizer> steps, std::string_view text, bool first,
                   const UsePiece& use);
 

@@ -80,6 +80,7 @@ class Trainer {
         }
       }
     }
+    if (counts.empty()) throw DataError(kNoTrainingText);
     words_.reserve(counts.size());
     while (!counts.empty()) {
       const auto entry = counts.extract(counts.begin());

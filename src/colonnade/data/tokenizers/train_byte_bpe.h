@@ -21,7 +21,8 @@ struct ByteBpeTraining {
 /// kept, so that memory grows with the words. Of pairs with equal counts the one with the smaller ids is
 /// merged first, so that the same texts give the same bytes, and the vocabulary and merges of Hugging Face's
 /// BpeTrainer. Texts too small for the vocabulary give a smaller one. Throws ConfigError for a vocabulary
-/// smaller than the bytes and special tokens, DataError for text that is not UTF-8.
+/// smaller than the bytes and special tokens, DataError for no text, and for one that is not
+/// UTF-8.
 std::string train_byte_bpe(const NextText& next, const ByteBpeTraining& training);
 
 }  // namespace colonnade::data
