@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/vectors/chat: conversations, what Transformers writes for them by every template of templates/ there (which
 were written for these tests, out of the constructs that templates of language models use), and the ids and masks of
-answers that its tokenizers give.
+answers that its tokenizers give; and expressions of Jinja with what they write.
 
     .venv/bin/python tools/make_chat_vectors.py       with tools/requirements-test.txt
 """
@@ -9,6 +9,7 @@ import json
 import pathlib
 import random
 import sys
+import warnings
 
 import jinja2
 import tokenizers
@@ -17,6 +18,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/vectors/chat"
 sys.path.insert(0, str(ROOT / "tests/data"))
+from chat_expressions import TALK, TEMPLATES, source  # noqa: E402
 from chat_templates_like_transformers import SPECIAL, conversation, theirs  # noqa: E402
 
 MASKED = {"qwen2_bpe": "chatml_marked", "llama3_bpe": "llama3_marked"}
@@ -38,7 +40,18 @@ def overlaps():
             yield {"tokenizer": name, "contents": contents, "ids": made.ids, "mask": [int(begin < last and end > first) for begin, end in made.offsets]}
 
 
+def expressions():
+    """Templates and what they write; null: Jinja refuses them, or they write the address of an object."""
+    draw = random.Random("expressions")
+    for template in TEMPLATES + [source(draw) for _ in range(1200)]:
+        result = theirs(template, json.loads(json.dumps(TALK)), True)
+        known = not isinstance(result, Exception) and " at 0x" not in result[0]
+        if known or draw.randrange(8) == 0 or template in TEMPLATES:
+            yield {"source": template, "text": result[0] if known else None}
+
+
 def main() -> None:
+    warnings.simplefilter("ignore", SyntaxWarning)  # of Python, which Jinja compiles to
     templates = {path.stem: path.read_text() for path in sorted((OUT / "templates").glob("*.jinja"))}
     chats = [conversation(random.Random(f"vector {i}")) for i in range(16)]
     (OUT / "conversations.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
@@ -61,6 +74,7 @@ def main() -> None:
                 if any(made["assistant_masks"]):
                     file.write(json.dumps({"tokenizer": name, "template": template, "messages": chat["messages"], "ids": made["input_ids"], "mask": made["assistant_masks"]}) + "\n")
     (OUT / "overlaps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in overlaps()))
+    (OUT / "expressions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [{"chat": TALK}, *expressions()]))
     manifest = {"made_by": "tools/make_chat_vectors.py", "transformers": transformers.__version__, "jinja2": jinja2.__version__, "special": SPECIAL}
     (OUT / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
