@@ -186,6 +186,13 @@ TEST(ChatTemplate, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
   EXPECT_EQ(answers_of(template_of("mistral").chat(chat)), (std::vector<std::string>{"4</s>", "Yes</s>"}));
   EXPECT_EQ(answers_of(template_of("gemma").chat(chat)),
             (std::vector<std::string>{"4<end_of_turn>\n", "Yes<end_of_turn>\n"}));
+  EXPECT_EQ(answers_of(template_of("mistral_nemo").chat(chat)),
+            (std::vector<std::string>{"4</s>", "Yes</s>"}));
+  EXPECT_EQ(answers_of(template_of("gemma3").chat(chat)),
+            (std::vector<std::string>{"4<end_of_turn>\n", "Yes<end_of_turn>\n"}));
+  EXPECT_EQ(answers_of(template_of("qwen3_coder").chat(chat)), two);
+  EXPECT_EQ(answers_of(template_of("deepseek_r1").chat(chat)),
+            (std::vector<std::string>{"4</s>", "Yes</s>"}));
   // It ends a text that asks for nothing, which begins like what asks.
   ChatTemplate phi("phi", read_file(vector_path("chat/templates/phi3.jinja")),
                    {{"eos_token", Value::text("<|endoftext|>")}});

@@ -118,7 +118,8 @@ Value round(const Value& value, Arguments& a) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
   const double power = std::pow(10.0, static_cast<double>(digits));
   const double scaled = value.number() * power;
-  if (!(std::fabs(scaled) < kExact)) a.fail("it must be below 2^53 with its digits here", value);
+  const bool is_exact = !value.is_integer() || digits == 0 || std::fabs(scaled) < kExact;
+  if (!std::isfinite(scaled) || !is_exact) a.fail("it must be below 2^53 with its digits here", value);
   const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
   return {(whole == 0 ? 0.0 : whole) / power};
 }
