@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Writes tests/vectors/chat: conversations, what Transformers writes for them by every template of templates/ there (which
 were written for these tests, out of the constructs that templates of language models use), and the ids and masks of
-answers that its tokenizers give.
+answers that its tokenizers give; and expressions of Jinja with what they write.
 
     .venv/bin/python tools/make_chat_vectors.py       with tools/requirements-test.txt
 """
 import json
+import multiprocessing
 import pathlib
 import random
 import sys
+import warnings
 
 import jinja2
 import tokenizers
@@ -17,6 +19,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/vectors/chat"
 sys.path.insert(0, str(ROOT / "tests/data"))
+from chat_expressions import TALK, TEMPLATES, source  # noqa: E402
 from chat_templates_like_transformers import SPECIAL, conversation, theirs  # noqa: E402
 
 MASKED = {"qwen2_bpe": "chatml_marked", "llama3_bpe": "llama3_marked"}
@@ -36,6 +39,22 @@ def overlaps():
             made = tokenizer.encode("".join(contents), add_special_tokens=False)
             first, last = len(contents[0]), len(contents[0]) + len(contents[1])
             yield {"tokenizer": name, "contents": contents, "ids": made.ids, "mask": [int(begin < last and end > first) for begin, end in made.offsets]}
+
+
+def written(sources):
+    warnings.simplefilter("ignore", SyntaxWarning)  # of Python, which Jinja compiles to
+    results = [theirs(template, json.loads(json.dumps(TALK)), True) for template in sources]
+    return [None if isinstance(result, Exception) else result[0] for result in results]
+
+
+def expressions():
+    """Templates and what they write; null: Jinja refuses them, or they write addresses of objects, which two processes tell."""
+    draw = random.Random("expressions")
+    sources = TEMPLATES + [source(draw) for _ in range(1200)]
+    first, second = (multiprocessing.get_context("spawn").Pool(1).apply(written, [sources]) for _ in range(2))
+    for template, one, other in zip(sources, first, second):
+        if one is not None or draw.randrange(8) == 0 or template in TEMPLATES:
+            yield {"source": template, "text": one if one == other else None}
 
 
 def main() -> None:
@@ -61,6 +80,7 @@ def main() -> None:
                 if any(made["assistant_masks"]):
                     file.write(json.dumps({"tokenizer": name, "template": template, "messages": chat["messages"], "ids": made["input_ids"], "mask": made["assistant_masks"]}) + "\n")
     (OUT / "overlaps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in overlaps()))
+    (OUT / "expressions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [{"chat": TALK}, *expressions()]))
     manifest = {"made_by": "tools/make_chat_vectors.py", "transformers": transformers.__version__, "jinja2": jinja2.__version__, "special": SPECIAL}
     (OUT / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 

@@ -76,6 +76,29 @@ TEST(ChatTemplate, WritesWhatTransformersWrites) {
   EXPECT_GT(refused, 100);
 }
 
+TEST(ChatTemplate, ExpressionsWriteWhatJinjaWritesOrAreRefused) {
+  const std::vector<json> lines = lines_of("expressions.jsonl");
+  const Conversation chat = read_conversation(lines.at(0)["chat"].dump());
+  int written = 0, refused = 0, stricter = 0;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    std::optional<std::string> text;
+    try {
+      text = ChatTemplate("T", lines[i]["source"].get<std::string>(), {}).render(chat, true).text;
+    } catch (const DataError& fault) {
+      EXPECT_THAT(fault.what(), HasSubstr("T: line 1"));
+    }
+    const json& expected = lines[i]["text"];
+    if (text) {
+      EXPECT_EQ(*text, expected.is_null() ? "refused" : expected.get<std::string>())
+          << lines[i]["source"].get<std::string>();
+    }
+    ++(text ? written : expected.is_null() ? refused : stricter);
+  }
+  EXPECT_GT(written, 300);
+  EXPECT_GT(refused, 50);
+  EXPECT_LT(stricter, 60);
+}
+
 /// Ids and 1 for those of answers.
 std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> ids_and_mask(const Chat& chat,
                                                                              const Tokenizer& tokenizer) {
@@ -163,6 +186,13 @@ TEST(ChatTemplate, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
   EXPECT_EQ(answers_of(template_of("mistral").chat(chat)), (std::vector<std::string>{"4</s>", "Yes</s>"}));
   EXPECT_EQ(answers_of(template_of("gemma").chat(chat)),
             (std::vector<std::string>{"4<end_of_turn>\n", "Yes<end_of_turn>\n"}));
+  EXPECT_EQ(answers_of(template_of("mistral_nemo").chat(chat)),
+            (std::vector<std::string>{"4</s>", "Yes</s>"}));
+  EXPECT_EQ(answers_of(template_of("gemma3").chat(chat)),
+            (std::vector<std::string>{"4<end_of_turn>\n", "Yes<end_of_turn>\n"}));
+  EXPECT_EQ(answers_of(template_of("qwen3_coder").chat(chat)), two);
+  EXPECT_EQ(answers_of(template_of("deepseek_r1").chat(chat)),
+            (std::vector<std::string>{"4</s>", "Yes</s>"}));
   // It ends a text that asks for nothing, which begins like what asks.
   ChatTemplate phi("phi", read_file(vector_path("chat/templates/phi3.jinja")),
                    {{"eos_token", Value::text("<|endoftext|>")}});
@@ -270,6 +300,19 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
       {"{% raw %}{% endraw %}", "'raw'"},
       {"\n\n{{ 'a' | wordwrap }}", "line 3: the filter 'wordwrap'"},
       {"{{ 'a' is sameas 'a' }}", "the test 'sameas'"},
+      {"{% set a = [1, 2] | map('string') %}{% for b in a %}{% break %}{% endfor %}{{ a | list }}",
+       "a generator must not be used after a loop over it was left"},
+      {"{{ range(3) }}", "only data can be written; got a range"},
+      {"{{ {'a': 1}.items() }}", "got a view of a mapping"},
+      {"{{ {('a' | safe): 1} }}", "keys of a mapping must be strings here; got a safe string"},
+      {"{{ 'a' | indent('>' | safe) }}", "the width must not be a safe string"},
+      {"{{ ('a' | safe).striptags() }}", "the method 'striptags' of a safe string"},
+      {"{{ [0.1, 0.2, 0.3] | sum }}", "the same in all versions of Python"},
+      {"{{ 'inf' | float }}", "must be finite"},
+      {"{{ '1_0' | int }}", "without _"},
+      {"{{ 15 | round(-1) }}", "precision must be from 0 to 22"},
+      {"{{ [1, 'a'] | sort }}", "'<' must have operands that fit; got a string and an integer"},
+      {"{{ [[1]] | unique | list }}", "strings, numbers or none"},
       {"{{ 'a'.zfill(3) }}", "the method 'zfill' of a string"},
       {"{{ messages.append(1) }}", "the method 'append' of a list"},
       {"{{ 2 ** 3 }}", "power operator"},

@@ -97,7 +97,7 @@ def theirs(template, chat, prompt):
         messages = [{key: value for key, value in message.items() if value is not None} for message in chat["messages"]]  # as apply_chat_template does
         rendered, spans = render_jinja_template([messages], tools=chat.get("tools"), chat_template=template, return_assistant_tokens_mask=not prompt and "generation %}" in template,
                                                 add_generation_prompt=prompt, **{**SPECIAL, **chat.get("chat_template_kwargs", {})})
-    except (jinja2.exceptions.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
+    except (jinja2.exceptions.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError, NameError, OverflowError, RecursionError) as error:
         return error
     return rendered[0], [rendered[0][begin:end] for begin, end in spans[0] if begin < end] if spans else None
 

@@ -36,6 +36,9 @@ CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
 
+SAID = ["don't", " do not", " n't", " 's", " 've", " 're", " 'm", " ' ", "'", " .", " ?", " !", " ,", " ", ".", "we", " they"]  # what is cleaned
+
+
 def split(regex, behavior="Isolated", invert=False, kind="Regex"):
     return {"type": "Split", "pattern": {kind: regex}, "behavior": behavior, "invert": invert}
 
@@ -204,6 +207,11 @@ def folders():
     yield "named", "llama3_bpe", {**general, "eos_token": "th", "pad_token": "<new>", "mask_token": "day"}
     yield "more", "llama3_bpe", {**general, "additional_special_tokens": ["ab", "<sep>"], "extra_special_tokens": {"image_token": "É"}}
     yield "listed", "qwen2_bpe", {**general, "add_bos_token": True, "bos_token": "<|endoftext|>", "extra_special_tokens": ["day", "..."]}
+    clean = {"clean_up_tokenization_spaces": True}
+    yield "clean_bert", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", **clean}
+    yield "clean_t5", "t5_unigram", {**general, **clean}
+    yield "clean_gpt2", "gpt2_bpe", {**general, **clean}
+    yield "clean_anyway", "gpt2_bpe", {**general, **clean, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": True}
     for lower in (True, False):
         yield f"bert_{lower}", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", "do_lower_case": lower}
         yield f"bert_accents_{lower}", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", "do_lower_case": not lower, "strip_accents": lower, "tokenize_chinese_chars": lower}
@@ -219,12 +227,16 @@ def compare_folder(program, folder, name, base, config, count, seed):
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     theirs = transformers.AutoTokenizer.from_pretrained(path)
     rng = random.Random(f"{seed} {name}")
-    texts = [random_text(rng, False) for _ in range(count)]
+    texts = [random_text(rng, False) for _ in range(count)] + ["".join(rng.choice(SAID) for _ in range(rng.randrange(9))) for _ in range(40)]
     wrong = []
     for special, flags in ((False, []), (True, ["--add-special-tokens"])):
         ours = run(program, "encode", path, texts, *flags)
         expected = [theirs.encode(text, add_special_tokens=special) for text in texts]
-        wrong += [(name, "ids", texts[i], ours[i], expected[i]) for i in range(count) if ours[i] != expected[i]]
+        wrong += [(name, "ids", texts[i], ours[i], expected[i]) for i in range(len(texts)) if ours[i] != expected[i]]
+    for skip, flags in ((True, []), (False, ["--keep-special-tokens"])):
+        ours = run(program, "decode", path, expected, *flags)
+        decoded = [theirs.decode(ids, skip_special_tokens=skip) for ids in expected]
+        wrong += [(name, "text", texts[i], ours[i], decoded[i]) for i in range(len(texts)) if ours[i] != decoded[i]]
     return wrong
 
 

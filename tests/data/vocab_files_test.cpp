@@ -288,6 +288,25 @@ TEST_F(FolderTest, KeysOfClassesAreFollowed) {
               HasSubstr("LlamaTokenizer would make it anew"));
 }
 
+TEST_F(FolderTest, TextsAreCleanedAsTransformersCleansThem) {
+  const std::string said = "don't do not say 'x' . we 've , they 're !";
+  json config = {{"clean_up_tokenization_spaces", true}};
+  const auto decoded = [&](const char* file) {
+    write(folder_ / "tokenizer.json", read_file(vector_path(fmt::format("tokenizers/{}.json", file))));
+    const auto tokenizer = read(config);
+    return tokenizer->decode(tokenizer->encode(said));
+  };
+  EXPECT_EQ(decoded("bert_wordpiece"), "don't do not say'x '. we've, they're!");
+  EXPECT_EQ(decoded("t5_unigram"), "don't do not say 'x'. we've, they're!");
+  EXPECT_EQ(decoded("gpt2_bpe"), said) << "BPE";
+  config["clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"] = true;
+  EXPECT_EQ(decoded("gpt2_bpe"), "don't do not say 'x'. we've, they're!");
+  config.erase("clean_up_tokenization_spaces");
+  EXPECT_EQ(decoded("bert_wordpiece"), "don ' t do not say ' x '. we ' ve, they ' re!");
+  write(folder_ / "special_tokens_map.json", R"({"clean_up_tokenization_spaces": true})");
+  EXPECT_EQ(decoded("t5_unigram"), said) << "a key of tokenizer_config.json alone";
+}
+
 TEST_F(FolderTest, TheFileThatDecidesIsFound) {
   EXPECT_EQ(tokenizer_file(folder_ / ""), folder_ / "tokenizer.json");
   EXPECT_EQ(tokenizer_file("/some/file"), "/some/file");

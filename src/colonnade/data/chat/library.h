@@ -44,6 +44,8 @@ Value filter(std::string_view name, const Value& value, Arguments& arguments);
 bool test(std::string_view name, const Value& value, Arguments& arguments);
 /// value.name(...)
 Value method(std::string_view name, const Value& value, Arguments& arguments);
+/// Tuples of a key and its value.
+std::vector<Value> pairs_of(const Mapping& mapping, Budget& budget);
 /// value.name and value[key]: undefined where it is not there.
 Value attribute(const Value& value, const std::string& name, Budget& budget);
 Value item(const Value& value, const Value& key, Budget& budget);
@@ -51,6 +53,8 @@ Value item(const Value& value, const Value& key, Budget& budget);
 Value slice(const Value& value, const Value* first, const Value* stop, const Value* step, Budget& budget);
 /// left op right, of + - * / // %.
 Value binary(std::string_view op, const Value& left, const Value& right, Budget& budget);
+/// Below 0, 0 or above it: the order that Python's `op` sees. Throws DataError where they have none.
+int order(const Value& left, const Value& right, std::string_view op, Budget& budget);
 /// left op right, of == != < <= > >= in, "not in".
 bool compare(std::string_view op, const Value& left, const Value& right, Budget& budget);
 

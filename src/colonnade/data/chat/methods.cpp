@@ -19,17 +19,18 @@ enum Side : std::uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
 Value strip_method(const Value& value, Arguments& a, Side side) {
   const Value* given = a.get(0, "");
   if (given == nullptr || given->is_none())
-    return Value::text(
-        std::string(stripped(text(value), nullptr, (side & kLeft) != 0, (side & kRight) != 0)));
+    return Value::like(
+        value, std::string(stripped(text(value), nullptr, (side & kLeft) != 0, (side & kRight) != 0)));
   if (given->text() == nullptr) a.fail("characters must be a string", *given);
   a.budget.spend(text(value).size() * (1 + given->text()->size() / 16));
-  return Value::text(
-      std::string(stripped(text(value), given->text(), (side & kLeft) != 0, (side & kRight) != 0)));
+  return Value::like(
+      value, std::string(stripped(text(value), given->text(), (side & kLeft) != 0, (side & kRight) != 0)));
 }
 
-Value to_list(const std::vector<std::string>& parts, const Budget& budget) {
+/// Parts of `value`.
+Value to_list(const Value& value, const std::vector<std::string>& parts, const Budget& budget) {
   std::vector<Value> values;
-  for (const std::string& part : parts) values.push_back(Value::text(part));
+  for (const std::string& part : parts) values.push_back(Value::like(value, part));
   return Value::list(std::move(values), budget);
 }
 
@@ -58,7 +59,7 @@ Value split(const Value& value, Arguments& a) {
       parts.emplace_back(rest.substr(0, end));
       rest = stripped(rest.substr(end), nullptr, true, false);
     }
-    return to_list(parts, a.budget);
+    return to_list(value, parts, a.budget);
   }
   while (most < 0 || static_cast<std::int64_t>(parts.size()) < most) {
     const std::size_t at = find_in(rest, *given->text());
@@ -67,7 +68,7 @@ Value split(const Value& value, Arguments& a) {
     rest.remove_prefix(at + given->text()->size());
   }
   parts.emplace_back(rest);
-  return to_list(parts, a.budget);
+  return to_list(value, parts, a.budget);
 }
 
 Value split_from_behind(const Value& value, Arguments& a) {
@@ -86,35 +87,20 @@ Value split_from_behind(const Value& value, Arguments& a) {
   }
   parts.emplace_back(rest);
   std::ranges::reverse(parts);
-  return to_list(parts, a.budget);
+  return to_list(value, parts, a.budget);
 }
 
 Value split_lines(const Value& value, Arguments& a) {
   const Value* keep = a.get(0, "keepends");
   a.budget.spend(8 * text(value).size());
-  std::vector<std::string> parts;
-  std::string line;
-  bool after_return = false;
-  for_each_char(text(value), [&](char32_t c, std::string_view bytes) {
-    const bool pair = after_return && c == '\n';
-    after_return = c == '\r';
-    if (pair) {
-      if (keep != nullptr && keep->truth()) parts.back() += bytes;
-      return;
-    }
-    const bool ends = (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
-    if (!ends || (keep != nullptr && keep->truth())) line += bytes;
-    if (ends) parts.push_back(std::exchange(line, ""));
-  });
-  if (!line.empty()) parts.push_back(line);
-  return to_list(parts, a.budget);
+  return to_list(value, lines_of(text(value), keep != nullptr && keep->truth()), a.budget);
 }
 
 /// startswith and endswith, of one string or any of a tuple.
 Value borders(const Value& value, Arguments& a, bool front) {
   const Value& given = a.need(0, "");
   std::vector<Value> all{given};
-  if (given.list() != nullptr && given.list()->tuple) all = given.list()->items;
+  if (given.list() != nullptr && given.list()->form == Form::kTuple) all = given.list()->items;
   for (const Value& each : all) {
     if (each.text() == nullptr) a.fail("it must be a string, or a tuple of them", each);
     if (front ? text(value).starts_with(text(each)) : text(value).ends_with(text(each))) return {true};
@@ -131,7 +117,9 @@ const std::string& needed_text(Arguments& a, std::size_t i, std::string_view nam
 Value replace_method(const Value& value, Arguments& a) {
   const std::string& old = needed_text(a, 0, "old");
   const std::string& with = needed_text(a, 1, "new");
-  return Value::text(replaced(text(value), old, with, a.integer(2, "count", -1), a.budget));
+  const bool escapes = value.is_safe() && !a.need(1, "new").is_safe();
+  return Value::like(value, replaced(text(value), old, escapes ? escaped(with, a.budget) : with,
+                                     a.integer(2, "count", -1), a.budget));
 }
 
 Value find_method(const Value& value, Arguments& a) {
@@ -157,11 +145,13 @@ Value join_method(const Value& value, Arguments& a) {
   std::string joined;
   const std::vector<Value> items = items_of(a.need(0, ""), a.budget);
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (items[i].text() == nullptr) a.fail("what is joined must be strings", items[i]);
-    a.budget.spend(text(items[i]).size() + text(value).size());
-    joined += (i > 0 ? text(value) : std::string()) + text(items[i]);
+    if (items[i].text() == nullptr && !value.is_safe()) a.fail("what is joined must be strings", items[i]);
+    std::string part = text_of(items[i], a.budget);
+    if (value.is_safe() && !items[i].is_safe()) part = escaped(part, a.budget);
+    a.budget.spend(part.size() + text(value).size());
+    joined += (i > 0 ? text(value) : std::string()) + part;
   }
-  return Value::text(std::move(joined));
+  return Value::like(value, std::move(joined));
 }
 
 Value get_method(const Value& value, Arguments& a) {
@@ -177,22 +167,26 @@ Value values_method(const Value& value, Arguments& a) {
   std::vector<Value> values;
   for (const auto& each : value.mapping()->items) values.push_back(each.second);
   a.budget.spend(4 * values.size());
-  return Value::list(std::move(values), a.budget);
+  return Value::list(std::move(values), a.budget, Form::kView);
 }
 
 Value keys_method(const Value& value, Arguments& a) {
-  return Value::list(items_of(value, a.budget), a.budget);
+  return Value::list(items_of(value, a.budget), a.budget, Form::kView);
 }
 
-Value items_method(const Value& value, Arguments& a) { return filter("items", value, a); }
+Value items_method(const Value& value, Arguments& a) {
+  return Value::list(pairs_of(*value.mapping(), a.budget), a.budget, Form::kView);
+}
 
 Value remove_border(const Value& value, Arguments& a, bool front) {
   const std::string& border = needed_text(a, 0, "");
   std::string_view rest = text(value);
   if (front && rest.starts_with(border)) rest.remove_prefix(border.size());
   if (!front && rest.ends_with(border)) rest.remove_suffix(border.size());
-  return Value::text(std::string(rest));
+  return Value::like(value, std::string(rest));
 }
+
+Value case_method(const Value& value, Case to) { return Value::like(value, cased(text(value), to)); }
 
 using Method = Value (*)(const Value&, Arguments&);
 
@@ -212,9 +206,9 @@ const std::map<std::string_view, Method>& of_text() {
       {"find", find_method},
       {"count", count_method},
       {"join", join_method},
-      {"upper", [](const Value& v, Arguments&) { return Value::text(cased(text(v), Case::kUpper)); }},
-      {"lower", [](const Value& v, Arguments&) { return Value::text(cased(text(v), Case::kLower)); }},
-      {"capitalize", [](const Value& v, Arguments&) { return Value::text(cased(text(v), Case::kCapital)); }},
+      {"upper", [](const Value& v, Arguments&) { return case_method(v, Case::kUpper); }},
+      {"lower", [](const Value& v, Arguments&) { return case_method(v, Case::kLower); }},
+      {"capitalize", [](const Value& v, Arguments&) { return case_method(v, Case::kCapital); }},
   };
   return kAll;
 }
@@ -301,6 +295,25 @@ std::string cased(std::string_view text, Case to) {
   const std::string low = bytes_of(units(text).toLower(root));
   const std::string low_first = bytes_of(units(text.substr(0, first)).toLower(root));
   return bytes_of(units(text.substr(0, first)).toTitle(nullptr, root)) + low.substr(low_first.size());
+}
+
+std::vector<std::string> lines_of(std::string_view text, bool with_ends) {
+  std::vector<std::string> parts;
+  std::string line;
+  bool after_return = false;
+  for_each_char(text, [&](char32_t c, std::string_view bytes) {
+    const bool pair = after_return && c == '\n';
+    after_return = c == '\r';
+    if (pair) {
+      if (with_ends) parts.back() += bytes;
+      return;
+    }
+    const bool ends = (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    if (!ends || (with_ends)) line += bytes;
+    if (ends) parts.push_back(std::exchange(line, ""));
+  });
+  if (!line.empty()) parts.push_back(line);
+  return parts;
 }
 
 Value method(std::string_view name, const Value& value, Arguments& arguments) {

@@ -43,6 +43,14 @@ Value real(std::string_view op, double a, double b, const Budget& budget) {
   budget.fail(fmt::format("'{}' takes integers here", op), "floats", "write it otherwise");
 }
 
+/// Where one is a safe string the other is made one.
+Value joined(const Value& left, const Value& right, Budget& budget) {
+  budget.spend(left.text()->size() + right.text()->size());
+  if (left.is_safe() == right.is_safe()) return Value::like(left, *left.text() + *right.text());
+  return Value::safe((left.is_safe() ? *left.text() : escaped(*left.text(), budget)) +
+                     (right.is_safe() ? *right.text() : escaped(*right.text(), budget)));
+}
+
 std::string repeated(const std::string& text, std::int64_t times, Budget& budget) {
   std::string result;
   if (times <= 0 || text.empty()) return result;
@@ -52,15 +60,41 @@ std::string repeated(const std::string& text, std::int64_t times, Budget& budget
   return result;
 }
 
+/// The items' order where one differs, or the lengths'.
+int order_of_items(const List& left, const List& right, std::string_view op, Budget& budget) {
+  const std::size_t size = std::min(left.items.size(), right.items.size());
+  for (std::size_t i = 0; i < size; ++i)
+    if (!equal(left.items[i], right.items[i], budget))
+      return order(left.items[i], right.items[i], op, budget);
+  return left.items.size() < right.items.size() ? -1 : left.items.size() > right.items.size() ? 1 : 0;
+}
+
+}  // namespace
+
 int order(const Value& left, const Value& right, std::string_view op, Budget& budget) {
+  budget.spend(kStep);
   if (left.is_number() && right.is_number()) {
     if (left.is_integer() && right.is_integer())
       return left.integer() < right.integer() ? -1 : left.integer() > right.integer() ? 1 : 0;
     return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
   }
+  if (left.list() != nullptr && right.list() != nullptr && left.list()->is_data() &&
+      left.list()->form == right.list()->form)
+    return order_of_items(*left.list(), *right.list(), op, budget);
   if (left.text() == nullptr || right.text() == nullptr) unfit(op, left, right, budget);
   budget.spend(std::min(left.text()->size(), right.text()->size()));
   return left.text()->compare(*right.text());
+}
+
+namespace {
+
+/// Whether a generator still has an item that is `part`; what comes before it is gone then.
+bool still_contains(const Value& part, const List& all, Budget& budget) {
+  if (all.taken == List::kBroken)
+    budget.fail("a generator must not be used after a loop over it was left", "it", "make a list of it");
+  while (all.taken < all.items.size())
+    if (equal(part, all.items[all.taken++], budget)) return true;
+  return false;
 }
 
 bool contains(const Value& part, const Value& all, Budget& budget) {
@@ -76,6 +110,7 @@ bool contains(const Value& part, const Value& all, Budget& budget) {
   }
   if (all.is_undefined()) return false;
   if (all.list() == nullptr) unfit("in", part, all, budget);
+  if (all.list()->form == Form::kOnce) return still_contains(part, *all.list(), budget);
   return std::ranges::any_of(all.list()->items, [&](const Value& each) { return equal(part, each, budget); });
 }
 
@@ -129,6 +164,9 @@ Value attribute(const Value& value, const std::string& name, Budget& budget) {
     return found != (*space)->items.end() ? found->second : Value::undefined(name);
   }
   if (const auto* loop = value.as<const Loop*>()) return of_loop(**loop, name, budget);
+  if (value.list() != nullptr && !value.list()->is_data())
+    budget.fail(fmt::format("'.{}' of {} is not understood here", name, value.kind()), "it",
+                "make a list of it");
   if (is_method(value, name))
     budget.fail(fmt::format("'.{}' is a method of {} and must be called", name, value.kind()),
                 "its name alone", fmt::format("write ['{}'] for a key of that name", name));
@@ -147,14 +185,15 @@ Value item(const Value& value, const Value& key, Budget& budget) {
     budget.fail(fmt::format("what [{}] is asked of must be there", text_of(key, budget).substr(0, 40)),
                 value.kind(), "mend the template or the data");
   if (key.is_integer() && (value.list() != nullptr || value.text() != nullptr)) {
-    if (value.list() != nullptr && value.list()->lazy) unfit("[]", value, key, budget);
+    if (value.list() != nullptr && !value.list()->has_numbers()) unfit("[]", value, key, budget);
     const std::vector<Value> copied =
         value.list() != nullptr ? std::vector<Value>() : items_of(value, budget);
     const std::vector<Value>& items = value.list() != nullptr ? value.list()->items : copied;
     const auto length = static_cast<std::int64_t>(items.size());
     const std::int64_t at = key.integer() < 0 ? key.integer() + length : key.integer();
-    return at >= 0 && at < length ? items[static_cast<std::size_t>(at)]
-                                  : Value::undefined(fmt::format("[{}]", at));
+    if (at < 0 || at >= length) return Value::undefined(fmt::format("[{}]", at));
+    const Value& found = items[static_cast<std::size_t>(at)];
+    return value.is_safe() ? Value::safe(*found.text()) : found;
   }
   if (key.text() == nullptr) return Value::undefined("item");
   if (const Mapping* mapping = value.mapping()) {
@@ -165,7 +204,7 @@ Value item(const Value& value, const Value& key, Budget& budget) {
 }
 
 Value slice(const Value& value, const Value* first, const Value* stop, const Value* step, Budget& budget) {
-  if ((value.list() == nullptr || value.list()->lazy) && value.text() == nullptr)
+  if ((value.list() == nullptr || !value.list()->has_numbers()) && value.text() == nullptr)
     budget.fail("a slice must be of a list or a string", value.kind(), "mend the template or the data");
   const std::vector<Value> items = items_of(value, budget);
   const auto length = static_cast<std::int64_t>(items.size());
@@ -179,10 +218,10 @@ Value slice(const Value& value, const Value* first, const Value* stop, const Val
   std::vector<Value> taken;
   for (std::int64_t i = from; up ? i < to : i > to; i += by)
     taken.push_back(items[static_cast<std::size_t>(i)]);
-  if (value.list() != nullptr) return Value::list(std::move(taken), budget, value.list()->tuple);
+  if (value.list() != nullptr) return Value::list(std::move(taken), budget, value.list()->form);
   std::string text;
   for (const Value& c : taken) text += *c.text();
-  return Value::text(std::move(text));
+  return Value::like(value, std::move(text));
 }
 
 Value binary(std::string_view op, const Value& left, const Value& right, Budget& budget) {
@@ -191,21 +230,18 @@ Value binary(std::string_view op, const Value& left, const Value& right, Budget&
       return whole(op, left.integer(), right.integer(), budget);
     return real(op, left.number(), right.number(), budget);
   }
-  if (op == "+" && left.text() != nullptr && right.text() != nullptr) {
-    budget.spend(left.text()->size() + right.text()->size());
-    return Value::text(*left.text() + *right.text());
-  }
-  if (op == "+" && left.list() != nullptr && right.list() != nullptr && !left.list()->lazy &&
-      !right.list()->lazy && left.list()->tuple == right.list()->tuple) {
+  if (op == "+" && left.text() != nullptr && right.text() != nullptr) return joined(left, right, budget);
+  if (op == "+" && left.list() != nullptr && right.list() != nullptr && left.list()->is_data() &&
+      left.list()->form == right.list()->form) {
     std::vector<Value> items = items_of(left, budget);
     const std::vector<Value> more = items_of(right, budget);
     items.insert(items.end(), more.begin(), more.end());
-    return Value::list(std::move(items), budget, left.list()->tuple);
+    return Value::list(std::move(items), budget, left.list()->form);
   }
   if (op == "*" && left.text() != nullptr && right.is_integer())
-    return Value::text(repeated(*left.text(), right.integer(), budget));
+    return Value::like(left, repeated(*left.text(), right.integer(), budget));
   if (op == "*" && right.text() != nullptr && left.is_integer())
-    return Value::text(repeated(*right.text(), left.integer(), budget));
+    return Value::like(right, repeated(*right.text(), left.integer(), budget));
   unfit(op, left, right, budget);
 }
 

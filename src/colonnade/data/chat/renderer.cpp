@@ -158,8 +158,9 @@ class Renderer {
     return node.bodies.size() > node.parts.size() ? execute(node.bodies.back()) : Flow::kOn;
   }
 
-  std::vector<Value> chosen(const Node& node) {
-    std::vector<Value> items = items_of(value(*node.parts[0]), budget_);
+  /// Items of a loop over `given`.
+  std::vector<Value> chosen(const Node& node, const Value& given) {
+    std::vector<Value> items = items_of(given, budget_);
     if (!node.parts[1]) return items;
     std::vector<Value> chosen;
     for (Value& each : items) {
@@ -171,7 +172,8 @@ class Renderer {
   }
 
   void loop(const Node& node) {
-    const std::vector<Value> items = chosen(node);
+    const Value given = value(*node.parts[0]);
+    const std::vector<Value> items = chosen(node, given);
     Loop loop{.index = 0, .items = &items};
     bool came_to_end = false;  // of the body once: what Jinja asks for its else
     for (; loop.index < items.size(); ++loop.index) {
@@ -186,7 +188,11 @@ class Renderer {
         at_message_ = false;
         if (out_.text.size() > begin) out_.messages.push_back({*message, {begin, out_.text.size()}});
       }
-      if (flow == Flow::kBreak) break;
+      if (flow == Flow::kBreak) {
+        if (const List* list = given.list(); list != nullptr && list->form == Form::kOnce)
+          list->taken = List::kBroken;
+        break;
+      }
       came_to_end = came_to_end || flow == Flow::kOn;
     }
     if (!came_to_end) {
@@ -231,7 +237,7 @@ class Renderer {
       case What::kName:
         return look_up(node.name);
       case What::kList:
-        return Value::list(values(node, 0), budget_, node.flag);
+        return Value::list(values(node, 0), budget_, node.flag ? Form::kTuple : Form::kList);
       case What::kMapping:
         return mapping(node);
       case What::kAttribute:
@@ -313,7 +319,7 @@ class Renderer {
     std::vector<std::pair<std::string, Value>> items;
     for (std::size_t i = 0; i < node.parts.size(); i += 2) {
       const Value key = value(*node.parts[i]);
-      if (key.text() == nullptr)
+      if (key.text() == nullptr || key.is_safe())
         budget_.fail("keys of a mapping must be strings here", key.kind(), "mend it");
       put_item(items, *key.text(), value(*node.parts[i + 1]));
     }
@@ -424,7 +430,7 @@ class Renderer {
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(length); ++i)
       numbers.push_back(Value::integer(first + i * step));
     budget_.spend(2 * kStep * numbers.size());
-    return Value::list(std::move(numbers), budget_);
+    return Value::list(std::move(numbers), budget_, Form::kRange);
   }
 
   Value call_macro(const Node& macro, Arguments& all) {

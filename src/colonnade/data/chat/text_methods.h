@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "colonnade/data/chat/value.h"
 
@@ -18,5 +19,7 @@ std::string replaced(std::string_view text, std::string_view old, std::string_vi
                      Budget& budget);
 enum class Case { kLower, kUpper, kCapital };
 std::string cased(std::string_view text, Case to);
+/// Lines without what ends them, or with it; the last one only where it is not empty.
+std::vector<std::string> lines_of(std::string_view text, bool with_ends);
 
 }  // namespace colonnade::data::chat

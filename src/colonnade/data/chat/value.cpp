@@ -109,13 +109,16 @@ class Writer {
   std::string part(const Value& value, int level) {
     const bool json = json_ != nullptr;
     if (value.is_none()) return json ? "null" : "None";
+    if (value.is_undefined() && !json) return "Undefined";
     if (const bool* truth = value.as<bool>())
       return json ? (*truth ? "true" : "false") : (*truth ? "True" : "False");
     if (const auto* number = value.as<std::int64_t>()) return std::to_string(*number);
     if (const double* number = value.as<double>()) return real(*number);
     if (const std::string* text = value.text())
-      return json ? json_quoted(*text, json_->ascii) : quoted(*text);
-    if (const List* list = value.list(); list != nullptr && !list->lazy) return list_of(*list, level);
+      return json              ? json_quoted(*text, json_->ascii)
+             : value.is_safe() ? fmt::format("Markup({})", quoted(*text))
+                               : quoted(*text);
+    if (const List* list = value.list(); list != nullptr && list->is_data()) return list_of(*list, level);
     if (const Mapping* mapping = value.mapping()) return mapping_of(*mapping, level);
     budget_.fail(json ? "tojson takes what JSON has" : "only data can be written", value.kind(),
                  "write its parts");
@@ -136,7 +139,7 @@ class Writer {
   }
 
   std::string list_of(const List& list, int level) {
-    const bool round = list.tuple && json_ == nullptr;
+    const bool round = list.form == Form::kTuple && json_ == nullptr;
     std::string text(1, round ? '(' : '[');
     for (std::size_t i = 0; i < list.items.size(); ++i)
       text += (i > 0 ? between(level + 1) : gap(level + 1)) + write(list.items[i], level + 1);
@@ -171,10 +174,10 @@ const Value* Mapping::find(std::string_view key) const {
   return nullptr;
 }
 
-Value Value::list(std::vector<Value> items, const Budget& budget, bool tuple, bool lazy) {
+Value Value::list(std::vector<Value> items, const Budget& budget, Form form) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
-  return {std::make_shared<const List>(List{std::move(items), tuple, lazy, checked(depth + 1, budget)})};
+  return {std::make_shared<const List>(List{std::move(items), form, checked(depth + 1, budget)})};
 }
 
 Value Value::mapping(std::vector<std::pair<std::string, Value>> items, const Budget& budget) {
@@ -185,7 +188,8 @@ Value Value::mapping(std::vector<std::pair<std::string, Value>> items, const Bud
 
 const std::string* Value::text() const {
   const auto* text = as<Text>();
-  return text != nullptr ? text->get() : nullptr;
+  const auto* safe = as<Safe>();
+  return text != nullptr ? text->get() : safe != nullptr ? safe->text.get() : nullptr;
 }
 
 const List* Value::list() const {
@@ -218,19 +222,22 @@ bool Value::truth() const {
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
   if (const std::string* characters = text()) return !characters->empty();
-  if (const List* items = list()) return items->lazy || !items->items.empty();
+  if (const List* items = list()) return items->form == Form::kOnce || !items->items.empty();
   if (const Mapping* items = mapping()) return !items->items.empty();
   return true;
 }
 
 std::string Value::kind() const {
-  static constexpr std::array kNames = {"",          "none",   "a boolean", "an integer",  "a float",
-                                        "a string",  "a list", "a mapping", "a namespace", "a loop",
-                                        "a function"};
+  static constexpr std::array kNames = {"",           "none",         "a boolean", "an integer",  "a float",
+                                        "a string",   "a list",       "a mapping", "a namespace", "a loop",
+                                        "a function", "a safe string"};
   if (const Undefined* missing = as<Undefined>())
     return missing->name.empty() ? "an undefined value"
                                  : fmt::format("'{}', which is undefined", missing->name);
-  if (const List* items = list(); items != nullptr && items->lazy) return "a generator";
+  if (const List* items = list(); items != nullptr && !items->is_data())
+    return items->form == Form::kOnce   ? "a generator"
+           : items->form == Form::kView ? "a view of a mapping"
+                                        : "a range";
   return kNames.at(data_.index());
 }
 
@@ -250,7 +257,11 @@ std::string json_of(const Value& value, const JsonStyle& style, Budget& budget) 
 namespace {
 
 bool equal_items(const List& left, const List& right, Budget& budget) {
-  if (left.tuple != right.tuple || left.items.size() != right.items.size()) return false;
+  if (left.form != right.form) return false;
+  if (left.form == Form::kOnce) return &left == &right;
+  if (left.form == Form::kView)
+    budget.fail("views of mappings cannot be compared here", "two", "make lists of them");
+  if (left.items.size() != right.items.size()) return false;
   for (std::size_t i = 0; i < left.items.size(); ++i)
     if (!equal(left.items[i], right.items[i], budget)) return false;
   return true;
@@ -273,11 +284,11 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
   if (left.is_number() && right.is_number())
     return left.is_integer() && right.is_integer() ? left.integer() == right.integer()
                                                    : left.number() == right.number();
-  if (left.data().index() != right.data().index()) return false;
-  if (const std::string* text = left.text()) {
-    budget.spend(text->size());
-    return *text == *right.text();
+  if (left.text() != nullptr && right.text() != nullptr) {
+    budget.spend(left.text()->size());
+    return *left.text() == *right.text();
   }
+  if (left.data().index() != right.data().index()) return false;
   if (const List* items = left.list()) return equal_items(*items, *right.list(), budget);
   if (const Mapping* items = left.mapping()) return equal_items(*items, *right.mapping(), budget);
   return left.is_none() || left.is_undefined();
@@ -287,7 +298,10 @@ std::vector<Value> items_of(const Value& value, Budget& budget) {
   std::vector<Value> items;
   if (value.is_undefined()) return items;
   if (const List* list = value.list()) {
-    items = list->items;
+    if (list->taken == List::kBroken)
+      budget.fail("a generator must not be used after a loop over it was left", "it", "make a list of it");
+    items.assign(list->items.begin() + static_cast<std::ptrdiff_t>(list->taken), list->items.end());
+    if (list->form == Form::kOnce) list->taken = list->items.size();
   } else if (const Mapping* mapping = value.mapping()) {
     for (const auto& item : mapping->items) items.push_back(Value::text(item.first));
   } else if (const std::string* text = value.text()) {
@@ -298,6 +312,21 @@ std::vector<Value> items_of(const Value& value, Budget& budget) {
   }
   budget.spend(2 * kStep * items.size());
   return items;
+}
+
+std::string escaped(std::string_view text, Budget& budget) {
+  constexpr std::string_view kSpecial = "&<>'\"";
+  constexpr std::array kNames = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  std::string result;
+  for (const char c : text) {
+    const std::size_t at = kSpecial.find(c);
+    if (at == std::string_view::npos)
+      result += c;
+    else
+      result += kNames.at(at);
+  }
+  budget.spend(result.size());
+  return result;
 }
 
 std::vector<std::string_view> characters(std::string_view text) {
@@ -327,7 +356,8 @@ bool is_method(const Value& value, std::string_view name) {
       "clear", "copy",    "fromkeys",   "get",    "items", "keys",
       "pop",   "popitem", "setdefault", "update", "values"};
   const auto has = [&](const auto& names) { return std::ranges::find(names, name) != names.end(); };
-  if (value.text() != nullptr) return has(kOfText);
+  static constexpr std::array<std::string_view, 3> kOfSafe = {"escape", "striptags", "unescape"};
+  if (value.text() != nullptr) return has(kOfText) || (value.is_safe() && has(kOfSafe));
   if (value.list() != nullptr) return has(kOfList);
   return value.mapping() != nullptr && has(kOfMapping);
 }

@@ -41,11 +41,23 @@ class Budget {
   std::size_t left_ = 200'000'000;
 };
 
+/// What of Python a list stands for.
+enum class Form : std::uint8_t {
+  kList,
+  kTuple,
+  kRange,  ///< range(): cannot be written
+  kView,   ///< keys(), values(), items(): without numbers, cannot be written
+  kOnce,   ///< a generator: always true, without length and numbers, gone through once
+};
+
 struct List {
   std::vector<Value> items;
-  bool tuple = false;
-  bool lazy = false;  ///< stands for a generator: always true, without length and numbers
-  int depth = 1;      ///< lists and mappings within each other
+  Form form = Form::kList;
+  int depth = 1;                  ///< lists and mappings within each other
+  mutable std::size_t taken = 0;  ///< of a generator: items that are gone; kBroken: nobody can tell
+  static constexpr std::size_t kBroken = ~std::size_t{0};
+  [[nodiscard]] bool has_numbers() const { return form <= Form::kRange; }
+  [[nodiscard]] bool is_data() const { return form <= Form::kTuple; }
 };
 
 /// Keys are strings, in the order in which they came.
@@ -79,17 +91,27 @@ class Value {
   };
   struct None {};
   using Text = std::shared_ptr<const std::string>;
+  /// A string that `safe` or `escape` made, Jinja's Markup: `+`, `join()` and `replace()` escape what they
+  /// put into it.
+  struct Safe {
+    Text text;
+  };
   using Data = std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<const List>,
-                            std::shared_ptr<const Mapping>, Space*, const Loop*, Callable>;
+                            std::shared_ptr<const Mapping>, Space*, const Loop*, Callable, Safe>;
 
   Value() = default;
   Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor): a value is its data
   static Value undefined(std::string name) { return {Undefined{std::move(name)}}; }
   static Value none() { return {None{}}; }
   static Value text(std::string text) { return {std::make_shared<const std::string>(std::move(text))}; }
+  static Value safe(std::string text) { return {Safe{std::make_shared<const std::string>(std::move(text))}}; }
+  /// A string of the kind of `model`.
+  static Value like(const Value& model, std::string text) {
+    return model.is_safe() ? safe(std::move(text)) : Value::text(std::move(text));
+  }
   static Value integer(std::int64_t number) { return {number}; }
   /// Throws DataError when they lie more than 100 deep in each other.
-  static Value list(std::vector<Value> items, const Budget& budget, bool tuple = false, bool lazy = false);
+  static Value list(std::vector<Value> items, const Budget& budget, Form form = Form::kList);
   static Value mapping(std::vector<std::pair<std::string, Value>> items, const Budget& budget);
 
   [[nodiscard]] const Data& data() const { return data_; }
@@ -99,8 +121,9 @@ class Value {
   }
   [[nodiscard]] bool is_undefined() const { return as<Undefined>() != nullptr; }
   [[nodiscard]] bool is_none() const { return as<None>() != nullptr; }
-  /// Null: it is something else.
+  /// Null: it is something else. A safe string has a text too.
   [[nodiscard]] const std::string* text() const;
+  [[nodiscard]] bool is_safe() const { return as<Safe>() != nullptr; }
   [[nodiscard]] const List* list() const;
   [[nodiscard]] const Mapping* mapping() const;
   /// Of an integer, true or false.
@@ -129,10 +152,13 @@ struct JsonStyle {
 std::string json_of(const Value& value, const JsonStyle& style, Budget& budget);
 /// left == right
 bool equal(const Value& left, const Value& right, Budget& budget);
-/// What a loop goes through: items, keys, or characters. Throws DataError for what has none.
+/// What a loop goes through: items, keys, or characters; those of a generator are gone then. Throws DataError
+/// for what has none.
 std::vector<Value> items_of(const Value& value, Budget& budget);
 /// The characters of a string.
 std::vector<std::string_view> characters(std::string_view text);
+/// With HTML's names of & < > ' and ".
+std::string escaped(std::string_view text, Budget& budget);
 /// Python's str.isspace of one character.
 bool is_space(char32_t c);
 /// The attributes of Python's strings, lists and mappings, which shadow keys after a dot.

@@ -26,7 +26,8 @@ void append_bytes(std::string& bytes, const std::string& token) {
   bytes += token;
 }
 
-std::string clean_up(std::string text) {
+/// `do_not`: as the library's decoder, which writes " do not" as " don't" too.
+std::string clean_up(std::string text, bool do_not) {
   static constexpr std::array<std::array<std::string_view, 2>, 11> kRules = {{{" .", "."},
                                                                               {" ?", "?"},
                                                                               {" !", "!"},
@@ -38,7 +39,8 @@ std::string clean_up(std::string text) {
                                                                               {" 's", "'s"},
                                                                               {" 've", "'ve"},
                                                                               {" 're", "'re"}}};
-  for (const auto& [from, to] : kRules) text = replace_all(text, from, to);
+  for (const auto& [from, to] : kRules)
+    if (do_not || from != " do not") text = replace_all(text, from, to);
   return text;
 }
 
@@ -97,7 +99,7 @@ struct Decode {
       if (i > 0)
         tokens[i] =
             tokens[i].starts_with(decoder.prefix) ? tokens[i].substr(decoder.prefix.size()) : " " + tokens[i];
-      if (decoder.cleanup) tokens[i] = clean_up(std::move(tokens[i]));
+      if (decoder.cleanup) tokens[i] = clean_up(std::move(tokens[i]), true);
     }
   }
   void operator()(const MetaspaceDecoder& decoder) const {
@@ -141,6 +143,8 @@ int byte_of_token(std::string_view token) {
   const auto [end, status] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
   return status == std::errc() && end == token.data() + 5 && token[3] != '-' ? value : -1;
 }
+
+std::string without_word_spaces(std::string text) { return clean_up(std::move(text), false); }
 
 std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens) {
   if (tokens.empty()) return "";

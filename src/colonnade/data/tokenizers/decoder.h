@@ -44,6 +44,10 @@ using Decoder = std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder,
 /// The value of <0x00> to <0xFF>; -1: another token.
 [[nodiscard]] int byte_of_token(std::string_view token);
 
+/// Without the spaces that words have around punctuation and contractions in English, as Transformers'
+/// clean_up_tokenization_spaces.
+[[nodiscard]] std::string without_word_spaces(std::string text);
+
 /// Applies one after another and joins what comes out; without any, tokens are joined by spaces. Throws
 /// DataError for a text that grows too much.
 [[nodiscard]] std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens);

@@ -62,6 +62,15 @@ class Folder {
     if (takes_ends(name)) put_ends(json);
   }
 
+  /// What tokenizer_config.json alone says about texts of ids. BPE leaves them as they are unless it is told
+  /// twice.
+  void read_cleaning(const JsonView& json) {
+    const bool of_bpe = dynamic_cast<const BpeModel*>(parts_.model.get()) != nullptr;
+    constexpr const char* kForced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
+    const bool forced = json.boolean(kForced, false);
+    parts_.cleans_texts = json.boolean("clean_up_tokenization_spaces", false) && (forced || !of_bpe);
+  }
+
   /// The special tokens that were named, or nothing.
   [[nodiscard]] std::optional<SpecialIds> special() const {
     if (names_.empty()) return std::nullopt;
@@ -233,7 +242,10 @@ std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool
   Folder folder(parts);
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
     if (const std::string file = (path / name).string(); fs::is_regular_file(file))
-      with_json(file, read_file(file), [&](const JsonView& json) { folder.read(json); });
+      with_json(file, read_file(file), [&](const JsonView& json) {
+        folder.read(json);
+        if (std::string_view(name) == "tokenizer_config.json") folder.read_cleaning(json);
+      });
   const auto special = folder.special();
   auto tokenizer = std::make_unique<PartsTokenizer>(std::move(parts));
   if (special)

@@ -239,7 +239,8 @@ std::string PartsTokenizer::text_of(std::span<const std::int32_t> ids, bool keep
     if (!keep_special && special_texts_.contains(text)) continue;
     tokens.push_back(std::move(text));
   }
-  return data::decode(parts_.decoders, std::move(tokens));
+  std::string text = data::decode(parts_.decoders, std::move(tokens));
+  return parts_.cleans_texts ? without_word_spaces(std::move(text)) : text;
 }
 
 }  // namespace colonnade::data

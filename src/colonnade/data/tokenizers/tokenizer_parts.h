@@ -30,6 +30,7 @@ struct TokenizerParts {
   PostProcessor post_processor;
   std::vector<Decoder> decoders;
   std::vector<AddedToken> added;  ///< ids set
+  bool cleans_texts = false;      ///< texts of ids go through without_word_spaces()
 };
 
 /// Encodes as Hugging Face tokenizers does. Byte-level models whose vocabulary has every byte run on raw
