@@ -47,6 +47,7 @@ class SftDataset final : public SampleSource {
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   /// Ids alone.
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  void for_each_text(const TextVisitor& visit) const override { visit(*source_, plan_.conversations); }
   [[nodiscard]] const TokenSource& source() const { return *source_; }
   [[nodiscard]] const SftIndex& index() const { return index_; }
 

@@ -159,6 +159,7 @@ void Loop::open_data() {
   data_ = job::open_batches(job_.run, tokenizer.get(), {.done = so_far()});
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
+  require_known_ids(data_, job_.ranks.world());
   if (job_.ranks.rank() != 0) return;
   for (const std::string& sentence : told_of_data(job_.run, data_)) log::info("{}", sentence);
 }
