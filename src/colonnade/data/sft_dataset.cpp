@@ -92,6 +92,12 @@ std::string describe(const SftPlan& plan, const std::string& identity) {
 
 }  // namespace
 
+bool has_usable_conversation(const TokenSource& source, const SftPlan& plan) {
+  for (std::int64_t i = plan.conversations.begin; i < plan.conversations.end; ++i)
+    if (has_answer(source, i, std::min(source.length(i), plan.seq_length + 1))) return true;
+  return false;
+}
+
 SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan& plan,
                        const IndexCache& cache, const std::string& identity)
     : source_(std::move(source)), plan_(plan) {

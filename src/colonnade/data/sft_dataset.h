@@ -32,6 +32,9 @@ struct SftIndex {
   IntArray starts;   ///< where a sample begins among them; one more for the end
 };
 
+/// Whether a sample can be made: a conversation has an answer within S + 1 tokens.
+bool has_usable_conversation(const TokenSource& source, const SftPlan& plan);
+
 class SftDataset final : public SampleSource {
  public:
   /// Conversations longer than S + 1 tokens are cut there; those without an answer then, or before, are left
