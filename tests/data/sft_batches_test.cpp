@@ -310,6 +310,17 @@ TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
   EXPECT_THAT(files.fault(), HasSubstr("the train split must hold")) << "training needs one";
 }
 
+TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRefusedBeforeTheyArePacked) {
+  Files files;
+  files.training.train_iters = 1'000'000'000'000;
+  for (const bool packed : {false, true}) {
+    if (packed) files.pack();
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)files.open(); }),
+                AllOf(HasSubstr(files.data.data_path[0] + ": the indices of its samples must fit the memory"),
+                      HasSubstr("got 2000000000000 samples")));
+  }
+}
+
 TEST(SftBatches, UseCountsInputsAlone) {
   Files files;
   json tail = talk(3);

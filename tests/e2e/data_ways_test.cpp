@@ -120,6 +120,27 @@ TEST(DataWays, IdsBeyondTheVocabularyAreFoundBeforeTheirSampleIsRead) {
   EXPECT_THAT(special.text, HasSubstr("bert_uint16: text of numbers must be below 1021"));
 }
 
+TEST(DataWays, SamplesWhoseIndicesNoMemoryHoldsAreRefused) {
+  const TempFolder folder;
+  const Words numbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1152", "--split=1,0,0",
+                      "--train-iters=1000000000000"};
+  const std::string gpt = kVectors + "/indexed/gpt_uint16", sentences = kVectors + "/indexed/bert_uint16";
+  Words bert = small(folder, "bert", numbers + Words{"--data-path", sentences});
+  bert[1] = "bert";
+  for (const Words& words :
+       {bert, small(folder, "gpt", numbers + Words{"--data-path", gpt}),
+        small(folder, "blend", numbers + Words{"--data-path", "0.5", gpt, "0.5", gpt}),
+        Words{"data", "inspect", sentences, "--family=bert", "--seq-length=32", "--samples=2000000000000",
+              "--split=1,0,0", "--tokenizer-type=NullTokenizer", "--vocab-size=1152", "--data-cache-path",
+              (folder / "cache").string()}}) {
+    const Result result = run(colonnade(words));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text,
+                AllOf(HasSubstr(": the indices of its samples must fit the memory of this machine"),
+                      HasSubstr("--samples of `data inspect`")));
+  }
+}
+
 TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {
   const TempFolder folder;
   std::filesystem::create_directory(folder / "tokenizer");

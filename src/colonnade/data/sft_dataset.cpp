@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/data/index_memory.h"
 #include "colonnade/data/numpy_random.h"
 #include "colonnade/data/sft_conversations.h"
 
@@ -50,6 +51,23 @@ std::vector<Usable> usable(const TokenSource& source, const SftPlan& plan) {
     log::warning("{}: {} of {} conversations have no answer within {} tokens and are left out", source.name(),
                  left_out, plan.conversations.size(), plan.seq_length + 1);
   return all;
+}
+
+/// Of a sample with one conversation: its list and room, memory for its number, and both again in the index.
+constexpr std::int64_t kBytesOfSample = 24 + 8 + 32 + 8 + 8, kBytesOfConversation = 8 + 8;
+
+/// At least what the samples need, before they are packed.
+void require_packing_memory(const TokenSource& source, const SftPlan& plan,
+                            const std::vector<Usable>& conversations) {
+  double tokens = 0;
+  for (const Usable& each : conversations) tokens += static_cast<double>(each.length);
+  const auto count = static_cast<double>(conversations.size()),
+             room = static_cast<double>(plan.seq_length + 1);
+  const double fewest = plan.packed ? tokens / room : count;  // of one pass
+  const double samples = std::max(static_cast<double>(plan.num_samples.value_or(0)), fewest);
+  const double read = std::max(samples / std::max(fewest, 1.0) * count, samples);
+  require_index_memory(source.name(), fmt::format("{:.0f} samples", samples),
+                       kBytesOfSample * samples + kBytesOfConversation * (read - samples));
 }
 
 /// Samples in the making: the conversations of each, in the order in which they were begun.
@@ -118,6 +136,7 @@ SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan&
 
 SftIndex SftDataset::build() const {
   std::vector<Usable> conversations = usable(*source_, plan_);
+  require_packing_memory(*source_, plan_, conversations);
   RandomState random(plan_.seed);
   Packer packer(plan_.seq_length + 1);
   do {

@@ -38,7 +38,8 @@ bool has_usable_conversation(const TokenSource& source, const SftPlan& plan);
 class SftDataset final : public SampleSource {
  public:
   /// Conversations longer than S + 1 tokens are cut there; those without an answer then, or before, are left
-  /// out. A warning says how many. Throws DataError when none is left.
+  /// out. A warning says how many. Throws DataError when none is left, and ConfigError, before it packs them,
+  /// where samples are more than memory holds.
   SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan& plan, const IndexCache& cache,
              const std::string& identity);
 
