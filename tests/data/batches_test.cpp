@@ -91,6 +91,7 @@ class Numbered final : public SampleSource {
   [[nodiscard]] std::vector<SampleOrder> orders() const override { return {}; }
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t) const override { return {}; }
   void read(const SamplePiece&, std::span<std::int64_t>) const override {}
+  void for_each_text(const TextVisitor&) const override {}
 
  private:
   std::int64_t size_;

@@ -102,6 +102,7 @@ class Same final : public SampleSource {
   void read(const SamplePiece&, std::span<std::int64_t> out) const override {
     std::ranges::copy(text_, out.begin());
   }
+  void for_each_text(const TextVisitor&) const override {}
 
  private:
   Ints text_;

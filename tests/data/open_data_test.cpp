@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/indexed_dataset.h"
 #include "data/vectors.h"
 
 namespace colonnade::data {
@@ -130,6 +131,43 @@ TEST_F(OpenDataTest, SetsLieOneBehindTheOtherAsEachIsAlone) {
 
 TEST_F(OpenDataTest, OneSetIsASetToo) {
   EXPECT_THAT(open_valid({"1", second_}, true)[1]->samples().sets(), testing::SizeIs(1));
+}
+
+TEST_F(OpenDataTest, ABlendSaysWhatAnEmptyEvaluationSplitOfOneOfItsSetsMeans) {
+  log::set_level(log::Level::kInfo);
+  IndexedDatasetBuilder builder(folder_ / "short", TokenType::kUint16);  // a document is trained on
+  builder.add_document(std::vector<std::int32_t>(500, 7), std::vector<std::int32_t>{500});
+  builder.finalize();
+  const std::string one = folder_ / "short";
+  training_.full_validation = false;
+  training_.eval_iters = 1;
+  data_.data_path = {"0.9", first_, "0.1", one};
+  const auto said = [&](const std::string& split) {
+    data_.split = split;
+    testing::internal::CaptureStderr();
+    const Splits splits = open();
+    EXPECT_NE(splits[0], nullptr);
+    EXPECT_EQ(splits[1], nullptr);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said("9,1,0"),
+              AllOf(HasSubstr("warning: " + one +
+                              ": the valid split of a blend must hold samples of each "
+                              "data set; got none of this one; nothing is validated; raise the split's "
+                              "share (--split)"),
+                    HasSubstr("--train-data-path, --valid-data-path")));
+  EXPECT_THAT(said("9,0,1"),
+              AllOf(HasSubstr(": the test split of a blend must"), HasSubstr("nothing is tested; ")));
+  data_.data_path = {one};
+  EXPECT_THAT(said("9,1,0"), testing::Not(HasSubstr("of a blend"))) << "it is none";
+  IndexedDatasetBuilder nothing(folder_ / "empty", TokenType::kUint16);
+  nothing.add_document({}, {});
+  nothing.finalize();
+  data_.data_path.clear();
+  data_.train_data_path = {first_};
+  data_.valid_data_path = {"0.5", first_, "0.5", folder_ / "empty"};
+  EXPECT_THAT(said("9,1,0"), AllOf(HasSubstr("empty: the valid split of a blend must"),
+                                   HasSubstr("nothing is validated; leave it out of --valid-data-path")));
 }
 
 TEST_F(OpenDataTest, ASetWithoutASampleIsNamed) {

@@ -20,6 +20,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// A conversation whose first question is its number: 20 to 50 tokens.
 json talk(int number) {
@@ -270,11 +271,54 @@ TEST(SftBatches, LongConversationsAreCutAndThoseWithoutAnAnswerLeftOut) {
   question["messages"][0]["content"] = std::string(600, 'q');
   tail["messages"][1]["content"] = std::string(600, 'z');
   files.chats(question.dump() + "\n");
-  EXPECT_THAT(files.fault(), HasSubstr("an answer within 128 tokens must be there; got none in 1"));
+  EXPECT_THAT(files.fault(),
+              HasSubstr("the train split must hold a conversation with an answer within 128 tokens; got none "
+                        "among 1 of 1; add data, change --split or raise --seq-length"));
   files.chats(question.dump() + "\n" + tail.dump() + "\n");
   const HostBatch batch = files.open()[0]->get(0, 1);
   EXPECT_EQ(batch.loss_mask.back(), 1.0F);
   EXPECT_EQ(files.open()[0]->size(), 6) << "the other one alone, six times";
+}
+
+TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
+  Files files;
+  json question = talk(3);
+  question["messages"][0]["content"] = std::string(600, 'q');
+  files.training.eval_iters = 1;
+  files.training.eval_interval = 1;
+  const auto open = [&](const std::string& split) {
+    files.data.split = split;
+    testing::internal::CaptureStderr();
+    Splits splits = files.open();
+    const std::string said = testing::internal::GetCapturedStderr();
+    return std::pair{std::move(splits), said};
+  };
+  files.chats(talk(1).dump() + "\n" + question.dump() + "\n");
+  const auto [splits, said] = open("1,1,0");
+  ASSERT_NE(splits[0], nullptr);
+  EXPECT_EQ(splits[1], nullptr);
+  EXPECT_THAT(
+      said, HasSubstr("warning: " + files.data.data_path[0] +
+                      ": the valid split must hold a conversation with an answer within 128 tokens; got none "
+                      "among 1 of 2; there will be no valid batches; add data"));
+  EXPECT_THAT(open("1,0,0").second, Not(HasSubstr("must hold")));
+  files.training.seq_length = 1023;
+  EXPECT_NE(open("1,1,0").first[1], nullptr) << "it is long enough";
+  files.training.seq_length = 127;
+  files.chats(question.dump() + "\n" + talk(1).dump() + "\n");
+  files.data.split = "1,1,0";
+  EXPECT_THAT(files.fault(), HasSubstr("the train split must hold")) << "training needs one";
+}
+
+TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRefusedBeforeTheyArePacked) {
+  Files files;
+  files.training.train_iters = 1'000'000'000'000;
+  for (const bool packed : {false, true}) {
+    if (packed) files.pack();
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)files.open(); }),
+                AllOf(HasSubstr(files.data.data_path[0] + ": the indices of its samples must fit the memory"),
+                      HasSubstr("got 2000000000000 samples")));
+  }
 }
 
 TEST(SftBatches, UseCountsInputsAlone) {

@@ -1,6 +1,7 @@
 // Chat messages: the commands of the guide, and runs over several processes that learn as one does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -115,6 +116,27 @@ TEST(Chat, EvaluateScoresTheAnswersOfARunsMessages) {
   EXPECT_NE(texts.text.find("--sft: the checkpoint's run read chat messages"), std::string::npos)
       << texts.text;
   EXPECT_NE(texts.text.find("write --no-sft"), std::string::npos) << texts.text;
+}
+
+TEST(Chat, AValidationSplitWithoutAnAnswerIsSaidAndTheRunGoesOn) {
+  const TempFolder folder;
+  write_chats(folder);
+  const std::string chats = (folder / "long.jsonl").string();
+  std::ofstream(chats) << nlohmann::json{{"messages",
+                                          {{{"role", "user"}, {"content", std::string(4000, 'q')}},
+                                           {{"role", "assistant"}, {"content", "too late"}}}}}
+                       << "\n";
+  Words words = settings(folder, "run") + Words{"--eval-iters=1", "--eval-interval=6"};
+  const auto at = std::find(words.begin(), words.end(), "--data-path");
+  at[0] = "--train-data-path";
+  std::erase(words, "--split=1,0,0");
+  const Result result = run(colonnade(words + Words{"--valid-data-path", chats}));
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_NE(result.text.find("long.jsonl: the valid split must hold a conversation with an answer within"),
+            std::string::npos)
+      << result.text;
+  EXPECT_NE(result.text.find("there will be no valid batches"), std::string::npos);
+  EXPECT_FALSE(metrics(folder / "run").empty());
 }
 
 TEST(Chat, AFullValidationScoresAllAnswersInEveryLayout) {

@@ -1,8 +1,10 @@
 // Runs find their data by files of paths, keep what these said, and know a pad that is no pad; an inspection
 // finds what a run reads by the run's own settings.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -10,6 +12,11 @@
 
 namespace colonnade::e2e {
 namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 const std::string kVectors = COLONNADE_VECTORS;
 
@@ -72,6 +79,66 @@ TEST(DataWays, FilesOfPathsAreReadOnceAndKept) {
   const Result twice = run(colonnade(small(folder, "twice", splits + Words{"--mock-data"})));
   EXPECT_EQ(twice.code, 2);
   EXPECT_NE(twice.text.find("2 of them"), std::string::npos) << twice.text;
+}
+
+TEST(DataWays, IdsBeyondTheVocabularyAreFoundBeforeTheirSampleIsRead) {
+  const TempFolder folder;
+  const std::string set = (folder / "d").string();
+  std::string tokens = read_text(kVectors + "/indexed/gpt_uint16.bin");
+  const std::uint16_t id = 2'000;
+  for (std::size_t at = tokens.size() * 19 / 20 / 2 * 2; at < tokens.size(); at += sizeof id)
+    std::memcpy(tokens.data() + at, &id, sizeof id);  // in the validation data alone
+  write(set + ".bin", tokens);
+  write(set + ".idx", read_text(kVectors + "/indexed/gpt_uint16.idx"));
+  const auto words = [&](const std::string& name, const Words& more) {
+    return small(folder, name,
+                 Words{"--tokenizer-type=NullTokenizer", "--eval-iters=1", "--split=9,1,0"} + more);
+  };
+  const auto expect_refused = [&](const Result& result, const std::string& name) {
+    EXPECT_EQ(result.code, 3) << result.text;
+    EXPECT_THAT(
+        result.text,
+        AllOf(HasSubstr("d: token ids must be below the vocabulary size 1152; got 2000 in document "),
+              HasSubstr("another tokenizer"), HasSubstr("--check-tokens --vocab-size 1152` counts them")));
+    EXPECT_THAT(result.text, Not(HasSubstr(" step ")));
+    EXPECT_FALSE(fs::exists(folder / name / "ledger.jsonl")) << "the session did not begin";
+  };
+  const Words bad{"--vocab-size=1152", "--data-path", set};
+  expect_refused(run(colonnade(words("a", bad))), "a");
+  expect_refused(run(colonnade(Words{"launch", "--nproc-per-node", "2", "--"} +
+                               words("b", bad + Words{"--tensor-model-parallel-size=2"}))),
+                 "b");
+  const Words blend{"--vocab-size=1152", "--data-path", "0.9", kVectors + "/indexed/gpt_uint16", "0.1", set};
+  expect_refused(run(colonnade(words("c", blend))), "c");
+  const Result fits = run(colonnade(words("d", {"--vocab-size=2001", "--data-path", set})));
+  EXPECT_EQ(fits.code, 0) << fits.text;
+  // The last four ids of numbers are a BERT's own.
+  Words bert = words("e", {"--vocab-size=1025", "--data-path", kVectors + "/indexed/bert_uint16"});
+  bert[1] = "bert";
+  const Result special = run(colonnade(bert));
+  EXPECT_EQ(special.code, 3) << special.text;
+  EXPECT_THAT(special.text, HasSubstr("bert_uint16: text of numbers must be below 1021"));
+}
+
+TEST(DataWays, SamplesWhoseIndicesNoMemoryHoldsAreRefused) {
+  const TempFolder folder;
+  const Words numbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1152", "--split=1,0,0",
+                      "--train-iters=1000000000000"};
+  const std::string gpt = kVectors + "/indexed/gpt_uint16", sentences = kVectors + "/indexed/bert_uint16";
+  Words bert = small(folder, "bert", numbers + Words{"--data-path", sentences});
+  bert[1] = "bert";
+  for (const Words& words :
+       {bert, small(folder, "gpt", numbers + Words{"--data-path", gpt}),
+        small(folder, "blend", numbers + Words{"--data-path", "0.5", gpt, "0.5", gpt}),
+        Words{"data", "inspect", sentences, "--family=bert", "--seq-length=32", "--samples=2000000000000",
+              "--split=1,0,0", "--tokenizer-type=NullTokenizer", "--vocab-size=1152", "--data-cache-path",
+              (folder / "cache").string()}}) {
+    const Result result = run(colonnade(words));
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text,
+                AllOf(HasSubstr(": the indices of its samples must fit the memory of this machine"),
+                      HasSubstr("--samples of `data inspect`")));
+  }
 }
 
 TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {

@@ -206,6 +206,41 @@ TEST(Resume, AnotherOrderOfSamplesIsSaid) {
                                            "another one")));
 }
 
+TEST(Resume, ChangedDataIsToldOnceForEachSet) {
+  const TempFolder folder;
+  const auto put = [&](const std::string& vector) {
+    for (const char* end : {".bin", ".idx"})
+      fs::copy_file(kVectors + "/indexed/" + vector + end, folder / (std::string("d") + end),
+                    fs::copy_options::overwrite_existing);
+  };
+  const auto words = [&](int last, const Words& more) {
+    Words all = steps(last, folder / "run",
+                      {"--vocab-size", "1152", "--split", "8,1,1", "--data-cache-path",
+                       (folder / "cache").string(), "--data-path", (folder / "d").string()});
+    all.erase(std::find(all.begin(), all.end(), "--mock-data"));
+    return all + more;
+  };
+  const Words load{"--load", (folder / "run").string()};
+  put("gpt_uint16");
+  ASSERT_EQ(pretrain(words(2, {})).code, 0);
+  put("gpt2_uint16");
+  const Result changed = pretrain(words(4, load));
+  EXPECT_EQ(changed.code, 0) << changed.text;
+  EXPECT_EQ(count(changed.text, "warning: " + (folder / "d").string()), 1U) << changed.text;
+  EXPECT_THAT(changed.text,
+              AllOf(HasSubstr("d: changed since the session of 20"), HasSubstr(": train tokens "),
+                    HasSubstr("; d.bin "), HasSubstr("; d.idx "),
+                    HasSubstr(": sample numbers go on in the new data"), HasSubstr("data audit")));
+  const Result again = pretrain(words(6, load));
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_THAT(again.text, Not(HasSubstr("changed since")));
+  put("gpt_uint16");
+  const Result validates =
+      pretrain(words(6, load + Words{"--skip-train", "--eval-iters", "1", "--eval-interval", "2"}));
+  EXPECT_EQ(validates.code, 0) << validates.text;
+  EXPECT_THAT(validates.text, HasSubstr("d: changed since the checkpoint: train tokens "));
+}
+
 TEST(Resume, AnUnweightedBlendThatIsTooShortIsToldBeforeTheFirstStep) {
   const TempFolder folder;
   const std::string data = kVectors + "/indexed/gpt_uint16";

@@ -17,6 +17,7 @@ namespace colonnade::job {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -192,10 +193,32 @@ TEST(Continued, AnotherOrderOfSamplesIsSaid) {
   // Other data is a change of --data-path, other tokens under the same name are not.
   EXPECT_THAT(orders_of("--data-path " + indexed + "gpt_uint16 --train-iters 100" + cache, was, now),
               IsEmpty());
+}
+
+TEST(Continued, OtherTokensAreToldBySetAndNotAsAnotherOrder) {
+  const checkpoint::test::TempFolder folder;
+  const std::string flags =
+      "--data-path " + std::string(COLONNADE_VECTORS) +
+      "/indexed/gpt2_uint16 --dataloader-type cyclic --train-iters 80 --data-cache-path " +
+      folder.path().string();
+  nlohmann::json was, now;
+  (void)orders_of(flags, {}, was);
+  const config::Run run = run_of(flags);
+  EXPECT_THAT(changed_tokens(run, was.at("data"), was), IsEmpty());
   now = was;
-  now.at("data").at("train").at("sets")[0]["tokens"] = 7;
-  EXPECT_THAT(orders_of(data + " --train-iters 175", now, was),
-              ElementsAre(HasSubstr("had 7 train tokens in the checkpoint and has 45")));
+  json& split = now.at("data").at("train");
+  const std::int64_t tokens = split.at("sets")[0].at("tokens");
+  split.at("sets")[0]["tokens"] = 7;
+  split.at("sets")[0]["passes"] = 3;
+  split["permuted"] = 8;
+  split.at("sets").push_back(split.at("sets")[0]);  // a blend that has it twice
+  was.at("data").at("train").at("sets").push_back(was.at("data").at("train").at("sets")[0]);
+  now["data"]["valid"] = was["data"]["valid"] = was.at("data").at("train");
+  const auto changed = changed_tokens(run, now.at("data"), was);
+  ASSERT_EQ(changed.size(), 1U);
+  EXPECT_THAT(changed[0].name, HasSubstr("gpt2_uint16"));
+  EXPECT_THAT(changed[0].parts, ElementsAre(ChangedTokens::Part{"train", tokens, 7}));
+  EXPECT_THAT(changed_orders(run, now.at("data"), was), IsEmpty()) << "the passes and the permutation follow";
 }
 
 TEST(Continued, AnotherOrderOfABlendOrOfACyclicRunIsSaid) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/stray_ids.h"
 #include "colonnade/kernels/cpu/vector.h"
 
 namespace colonnade::data {
@@ -85,15 +86,9 @@ void Batches::check_vocabulary(std::span<const std::int64_t> ids, std::int64_t v
   if (vocab_size == 0 || all_below(ids, vocab_size)) return;
   for (const std::int64_t id : ids)
     if (id < 0 || id >= vocab_size)
-      throw DataError(fmt::format(
-          "{}: token ids must be below the vocabulary size {}; got {} in sample {}; the data was made "
-          "with another tokenizer, give that one or --vocab-size{}",
-          samples_->name(), vocab_size, id, sample,
-          id == vocab_size
-              ? fmt::format(" ({} for numbers of Megatron's NullTokenizer, whose end of document "
-                            "is its --vocab-size)",
-                            vocab_size + 1)
-              : ""));
+      throw DataError(
+          fmt::format("{}: token ids must be below the vocabulary size {}; got {} in sample {}; {}",
+                      samples_->name(), vocab_size, id, sample, way_out_of_stray_id(id, vocab_size)));
 }
 
 }  // namespace colonnade::data

@@ -69,6 +69,12 @@ Counts sample_counts(const config::Training& training, const Wanted& wanted);
 /// Whether batches say who sees whom, where --reset-attention-mask asks for more than causal attention.
 enum class Masks { kMade, kLeftOut };
 
+/// What ids the text that samples are made of may have: 0 to end - 1. 0: that is not known.
+struct TextIds {
+  std::int64_t end = 0;
+  std::int64_t vocab_size = 0;  ///< more than `end` where the ids between them are no text's
+};
+
 /// The samples of one split in the run's order. get() is safe to call from many threads.
 class Batches {
  public:
@@ -86,6 +92,8 @@ class Batches {
   /// Samples that an epoch of cyclic permutes; 0 for single.
   [[nodiscard]] std::int64_t permuted() const { return endless() ? size() - size() % cyclic_step_ : 0; }
   [[nodiscard]] const SampleSource& samples() const { return *samples_; }
+  /// Of the data as they are read.
+  [[nodiscard]] virtual TextIds text_ids() const { return {}; }
 
   /// The batch of these numbers: 0 is the first sample of the run, consumed_samples the next one after a
   /// resume. Throws DataError past the end (single), when the data is damaged, and for a token outside of the

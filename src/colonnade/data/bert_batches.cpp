@@ -110,12 +110,13 @@ Splits open_bert_batches(const config::Data& data, const config::Training& train
       open_sources(data, sample_counts(training, wanted),
                    {.open = open, .mock = mock, .about = class_of(data, training, ids, sentence_order)});
   return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
-    return std::make_unique<BertBatches>(std::move(samples),
-                                         BertBatches::Plan{.length = plan.length,
-                                                           .sentence_order = sentence_order,
-                                                           .pad = ids.pad,
-                                                           .vocab_size = ids.vocab_size,
-                                                           .cyclic_step = cyclic_step});
+    return std::make_unique<BertBatches>(
+        std::move(samples), BertBatches::Plan{.length = plan.length,
+                                              .sentence_order = sentence_order,
+                                              .pad = ids.pad,
+                                              .vocab_size = ids.vocab_size,
+                                              .text_end = ids.text_end > 0 ? ids.text_end : ids.vocab_size,
+                                              .cyclic_step = cyclic_step});
   });
 }
 

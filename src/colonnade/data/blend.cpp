@@ -8,6 +8,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/words_of_data.h"
+#include "colonnade/data/index_memory.h"
 #include "colonnade/data/split.h"
 
 namespace colonnade::data {
@@ -17,6 +18,12 @@ void check_count(std::size_t datasets) {
   if (datasets >= static_cast<std::size_t>(std::numeric_limits<std::int16_t>::max()))
     throw ConfigError(
         fmt::format("--data-path: a blend has at most 32766 data sets; got {}; merge some", datasets));
+}
+
+/// An int16 and an int64 a sample.
+void require_blend_memory(std::size_t datasets, std::int64_t samples) {
+  require_index_memory(fmt::format("a blend of {} data sets", datasets), fmt::format("{} samples", samples),
+                       10 * static_cast<double>(samples));
 }
 
 /// Shares of data sets and what was taken of each, in pairs; no branch depends on which one is taken.
@@ -110,6 +117,7 @@ Blend parse_blend(std::span<const std::string> words) {
 
 BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
   check_count(weights.size());
+  require_blend_memory(weights.size(), size);
   LargeVector<std::int16_t> dataset(static_cast<std::size_t>(size));
   LargeVector<std::int64_t> sample(static_cast<std::size_t>(size));
   std::vector<std::int64_t> taken(weights.size(), 0);
@@ -149,6 +157,7 @@ BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, c
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes) {
   check_count(sizes.size());
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  require_blend_memory(sizes.size(), total);
   std::vector<std::size_t> unspent(sizes.size());
   std::iota(unspent.begin(), unspent.end(), std::size_t{0});
   std::erase_if(unspent, [&sizes](std::size_t i) { return sizes[i] == 0; });

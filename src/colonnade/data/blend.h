@@ -31,7 +31,8 @@ struct BlendIndex {
 };
 
 /// Step t takes the data set that is furthest behind, argmax of weight * max(t, 1) - taken; the first of
-/// equals.
+/// equals. Throws ConfigError, before it allocates, where the index is larger than this machine's memory, as
+/// those below do.
 BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size);
 
 /// The same, built once by whoever comes first and mapped by all from the arrays "dataset_index" and

@@ -59,6 +59,7 @@ class FimDataset final : public SampleSource {
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override {
     samples_->read(piece, out);
   }
+  void for_each_text(const TextVisitor& visit) const override { samples_->for_each_text(visit); }
 
  private:
   std::shared_ptr<const SampleSource> samples_;

@@ -31,6 +31,8 @@ class GptBatches final : public Batches {
   };
   GptBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan);
 
+  [[nodiscard]] TextIds text_ids() const override { return {plan_.vocab_size, plan_.vocab_size}; }
+
  private:
   [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const override;
 

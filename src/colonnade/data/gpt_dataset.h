@@ -30,6 +30,7 @@ class GptDataset final : public SampleSource {
   [[nodiscard]] const TokenSource& source() const { return *source_; }
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  void for_each_text(const TextVisitor& visit) const override { visit(*source_, plan_.sequences); }
 
  private:
   std::shared_ptr<const TokenSource> source_;

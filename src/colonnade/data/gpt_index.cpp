@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
-#include "colonnade/base/machine_memory.h"
+#include "colonnade/data/index_memory.h"
 #include "colonnade/data/numpy_random.h"
 
 namespace colonnade::data {
@@ -76,13 +76,7 @@ void require_memory(const TokenSource& source, const GptIndexPlan& plan, const G
   const double documents = per_epoch * static_cast<double>(epochs.epochs);
   const double bytes = 4 * (documents + per_epoch) + (documents > kMost ? 16 : 8) * (rows + 1) +
                        (rows > 2 * kMost ? 8 : 4) * rows;
-  const auto here = static_cast<double>(machine_memory());
-  if (here == 0 || bytes <= here) return;
-  throw ConfigError(
-      fmt::format("{}: the indices of its samples must fit the memory of this machine; got {} samples of {} "
-                  "epochs, which need {:.1f} GB, and {:.1f} GB here; ask for fewer (--train-iters, "
-                  "--train-samples, --eval-iters)",
-                  source.name(), samples, epochs.epochs, bytes * 1e-9, here * 1e-9));
+  require_index_memory(source.name(), fmt::format("{} samples of {} epochs", samples, epochs.epochs), bytes);
 }
 
 template <typename Int>

@@ -2,7 +2,9 @@
 #include "colonnade/data/indexed_dataset.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -210,6 +212,16 @@ void IndexedDataset::tokens(std::int64_t sequence, std::int64_t offset, std::spa
   throw DataError(
       fmt::format("{}: token ids must be integers; got {}; this data set cannot feed a language model",
                   prefix_, to_string(type_)));
+}
+
+void IndexedDataset::announce(std::int64_t sequence, std::int64_t offset, std::int64_t count) const {
+  const std::int64_t item = item_size(type_);
+  const std::span<const std::byte> all = bin_.bytes();
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = static_cast<std::size_t>(load<std::int64_t>(pointers_ + 8 * sequence) + offset * item);
+  const std::size_t begin = std::min(first, all.size()) / page * page;
+  const std::size_t end = std::min(first + static_cast<std::size_t>(count * item), all.size());
+  if (end > begin) ::madvise(const_cast<std::byte*>(all.data() + begin), end - begin, MADV_WILLNEED);
 }
 
 void IndexedDataset::forget_pages() const {

@@ -68,6 +68,7 @@ class IndexedDataset final : public TokenSource {
   /// The sequence as it lies in .bin. Throws DataError when the number does not exist.
   [[nodiscard]] std::span<const std::byte> raw(std::int64_t sequence) const;
   void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
+  void announce(std::int64_t sequence, std::int64_t offset, std::int64_t count) const override;
   /// Lets the pages that were read go out of this process's memory; they come back when they are read again.
   void forget_pages() const;
 

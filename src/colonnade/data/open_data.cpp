@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -127,6 +128,21 @@ CacheKey key_of_blend(const Blend& blend, const Part& part, std::string descript
           .settings = "all of them in the description\n"};
 }
 
+/// Why an evaluation split of a blend is empty though other sets of it have samples.
+void warn_of_empty_part(const std::string& prefix, const config::Data& data, const Part& part) {
+  const bool valid = part.split == Split::kValid;
+  const std::string flag = valid ? "--valid-data-path" : "--test-data-path";
+  log::warning(
+      "{}: the {} split of a blend must hold samples of each data set; got none of this one; nothing is {}; {}",
+      prefix, part.name(), valid ? "validated" : "tested",
+      data.data_path.empty()
+          ? fmt::format("leave it out of {}, or give it more data", flag)
+          : fmt::format(
+                "raise the split's share (--split), give it more data, or name the data of each split "
+                "(--train-data-path, {})",
+                flag));
+}
+
 /// `part.num_samples`: of the whole blend.
 std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<Opened>& opened,
                                                const Context& context, Part part) {
@@ -151,9 +167,12 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
                                                          : plans[i].key.description);
   Parts parts = open_parts(opened, plans, context.maker);
   std::vector<std::int64_t> sizes;
-  for (const auto& source : parts) {
-    if (source == nullptr) return nullptr;
-    sizes.push_back(source->size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == nullptr) {
+      warn_of_empty_part(blend.prefixes[i], context.data, part);
+      return nullptr;
+    }
+    sizes.push_back(parts[i]->size());
   }
   const IndexCache cache = context.maker.about.name.empty()
                                ? opened[0].cache

@@ -82,6 +82,10 @@ void BlendedDataset::read(const SamplePiece& piece, std::span<std::int64_t> out)
   datasets_.at(static_cast<std::size_t>(piece.set))->read(piece, out);
 }
 
+void BlendedDataset::for_each_text(const TextVisitor& visit) const {
+  for (const auto& dataset : datasets_) dataset->for_each_text(visit);
+}
+
 std::string BlendedDataset::name() const {
   return fmt::format("blend of {} data sets ({}, ...)", datasets_.size(),
                      datasets_.empty() ? "" : datasets_[0]->name());
@@ -113,6 +117,10 @@ std::vector<SamplePiece> SampleSets::pieces(std::int64_t number) const {
 
 void SampleSets::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
   datasets_.at(static_cast<std::size_t>(piece.set))->read(piece, out);
+}
+
+void SampleSets::for_each_text(const TextVisitor& visit) const {
+  for (const auto& dataset : datasets_) dataset->for_each_text(visit);
 }
 
 std::string SampleSets::name() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include "colonnade/data/blend.h"
 #include "colonnade/data/split.h"
+#include "colonnade/data/token_source.h"
 
 namespace colonnade::data {
 
@@ -38,6 +40,9 @@ struct SamplePiece {
   std::int64_t labels = 0;  ///< tokens at its end that are labels alone; a GPT's next sample reads them
 };
 
+/// Called with a data set and the sequences of it that samples are made of.
+using TextVisitor = std::function<void(const TokenSource&, Range)>;
+
 /// Numbered samples of equal length. Const functions are safe to call from many threads.
 class SampleSource {
  public:
@@ -61,6 +66,8 @@ class SampleSource {
   /// Samples that have a loss of their own, one set behind the other: all of them, unless they are
   /// SampleSets.
   [[nodiscard]] virtual std::vector<Range> sets() const { return {{0, size()}}; }
+  /// All that samples are made of, data set by data set; a blend may have one of them twice.
+  virtual void for_each_text(const TextVisitor& visit) const = 0;
   /// How often its data is read for all samples; of a blend, that of the most read data set.
   [[nodiscard]] std::int64_t passes() const;
 
@@ -82,6 +89,7 @@ class BlendedDataset final : public SampleSource {
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  void for_each_text(const TextVisitor& visit) const override;
   [[nodiscard]] const BlendIndex& index() const { return index_; }
   [[nodiscard]] const std::vector<std::shared_ptr<const SampleSource>>& datasets() const { return datasets_; }
 
@@ -103,6 +111,7 @@ class SampleSets final : public SampleSource {
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  void for_each_text(const TextVisitor& visit) const override;
   [[nodiscard]] std::vector<Range> sets() const override { return sets_; }
 
  private:

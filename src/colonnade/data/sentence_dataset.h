@@ -26,6 +26,10 @@ class SentenceDataset : public SampleSource {
   /// Which tokens of a pair that is too long a BERT leaves out is drawn when it is made.
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  void for_each_text(const TextVisitor& visit) const override {
+    visit(*source_,
+          {source_->document_start(plan_.documents.begin), source_->document_start(plan_.documents.end)});
+  }
   [[nodiscard]] const SentenceIndex& index() const { return index_; }
   /// Of the part of the data set that is used.
   [[nodiscard]] std::int64_t documents() const { return plan_.documents.size(); }

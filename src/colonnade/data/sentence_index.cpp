@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/index_memory.h"
 
 namespace colonnade::data {
 namespace {
@@ -93,10 +94,19 @@ Unread left_out(const TokenSource& source, const SentencePlan& plan) {
   return left;
 }
 
+/// Three numbers a sample.
+template <typename Int>
+void require_sentence_memory(std::int64_t samples, const TokenSource& source) {
+  require_index_memory(source.name(), fmt::format("{} samples", samples),
+                       3 * sizeof(Int) * static_cast<double>(samples));
+}
+
 template <typename Int>
 SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
+  require_sentence_memory<Int>(plan.num_samples.value_or(0), source);  // before so many are counted
   std::int64_t samples = 0;  // counted first, so that memory holds nothing but them
   walk(source, plan, [&samples](auto...) { ++samples; });
+  require_sentence_memory<Int>(samples, source);
   std::vector<Int> rows;
   rows.reserve(3 * static_cast<std::size_t>(samples));
   SentenceIndex index;

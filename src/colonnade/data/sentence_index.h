@@ -45,7 +45,7 @@ std::int64_t count_usable_documents(const TokenSource& source, const SentencePla
 /// left over) or the document ends; so all sentences are used. That length is max_length, but for one of
 /// round(1 / short_seq_prob) draws of std::mt19937(seed). In the end all samples are shuffled, with
 /// std::mt19937_64(seed + 1). Memory: the index, 12 bytes a sample. Throws DataError when no document is
-/// usable.
+/// usable, and ConfigError, before it allocates, where the index is larger than this machine's memory.
 SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan& plan);
 
 /// The same without the samples: how often the data are passed through, and what is not read.

@@ -72,12 +72,15 @@ class Opener {
                        .packed = packed_,
                        .num_samples = part.num_samples,
                        .seed = seed_};
-    if (plan.conversations.size() > 0)
+    if (has_usable_conversation(*opened.source, plan))
       return std::make_shared<SftDataset>(opened.source, plan, opened.cache, opened.identity);
-    const std::string text = fmt::format("{}: the {} split must hold a conversation; got none of {}",
-                                         opened.source->name(), part.name(), opened.source->num_sequences());
-    if (part.split == Split::kTrain) throw DataError(text + "; add data or change --split");
-    log::warning("{}; there will be no {} batches", text, part.name());
+    const std::string text = fmt::format(
+        "{}: the {} split must hold a conversation with an answer within {} tokens; got none among {} of {}",
+        opened.source->name(), part.name(), length_ + 1, plan.conversations.size(),
+        opened.source->num_sequences());
+    const char* way_out = "add data, change --split or raise --seq-length";
+    if (part.split == Split::kTrain) throw DataError(fmt::format("{}; {}", text, way_out));
+    log::warning("{}; there will be no {} batches; {}", text, part.name(), way_out);
     return nullptr;
   }
 

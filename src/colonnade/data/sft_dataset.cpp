@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/data/index_memory.h"
 #include "colonnade/data/numpy_random.h"
 #include "colonnade/data/sft_conversations.h"
 
@@ -52,6 +53,23 @@ std::vector<Usable> usable(const TokenSource& source, const SftPlan& plan) {
   return all;
 }
 
+/// Of a sample with one conversation: its list and room, memory for its number, and both again in the index.
+constexpr std::int64_t kBytesOfSample = 24 + 8 + 32 + 8 + 8, kBytesOfConversation = 8 + 8;
+
+/// At least what the samples need, before they are packed.
+void require_packing_memory(const TokenSource& source, const SftPlan& plan,
+                            const std::vector<Usable>& conversations) {
+  double tokens = 0;
+  for (const Usable& each : conversations) tokens += static_cast<double>(each.length);
+  const auto count = static_cast<double>(conversations.size()),
+             room = static_cast<double>(plan.seq_length + 1);
+  const double fewest = plan.packed ? tokens / room : count;  // of one pass
+  const double samples = std::max(static_cast<double>(plan.num_samples.value_or(0)), fewest);
+  const double read = std::max(samples / std::max(fewest, 1.0) * count, samples);
+  require_index_memory(source.name(), fmt::format("{:.0f} samples", samples),
+                       kBytesOfSample * samples + kBytesOfConversation * (read - samples));
+}
+
 /// Samples in the making: the conversations of each, in the order in which they were begun.
 class Packer {
  public:
@@ -92,6 +110,12 @@ std::string describe(const SftPlan& plan, const std::string& identity) {
 
 }  // namespace
 
+bool has_usable_conversation(const TokenSource& source, const SftPlan& plan) {
+  for (std::int64_t i = plan.conversations.begin; i < plan.conversations.end; ++i)
+    if (has_answer(source, i, std::min(source.length(i), plan.seq_length + 1))) return true;
+  return false;
+}
+
 SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan& plan,
                        const IndexCache& cache, const std::string& identity)
     : source_(std::move(source)), plan_(plan) {
@@ -112,6 +136,7 @@ SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan&
 
 SftIndex SftDataset::build() const {
   std::vector<Usable> conversations = usable(*source_, plan_);
+  require_packing_memory(*source_, plan_, conversations);
   RandomState random(plan_.seed);
   Packer packer(plan_.seq_length + 1);
   do {

@@ -32,10 +32,14 @@ struct SftIndex {
   IntArray starts;   ///< where a sample begins among them; one more for the end
 };
 
+/// Whether a sample can be made: a conversation has an answer within S + 1 tokens.
+bool has_usable_conversation(const TokenSource& source, const SftPlan& plan);
+
 class SftDataset final : public SampleSource {
  public:
   /// Conversations longer than S + 1 tokens are cut there; those without an answer then, or before, are left
-  /// out. A warning says how many. Throws DataError when none is left.
+  /// out. A warning says how many. Throws DataError when none is left, and ConfigError, before it packs them,
+  /// where samples are more than memory holds.
   SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan& plan, const IndexCache& cache,
              const std::string& identity);
 
@@ -47,6 +51,7 @@ class SftDataset final : public SampleSource {
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   /// Ids alone.
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
+  void for_each_text(const TextVisitor& visit) const override { visit(*source_, plan_.conversations); }
   [[nodiscard]] const TokenSource& source() const { return *source_; }
   [[nodiscard]] const SftIndex& index() const { return index_; }
 

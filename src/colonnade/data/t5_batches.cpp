@@ -101,12 +101,13 @@ Splits open_t5_batches(const config::Data& data, const config::Training& trainin
   const Sources sources = open_sources(data, sample_counts(training, wanted),
                                        {.open = open, .mock = mock, .about = class_of(data, training, ids)});
   return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
-    return std::make_unique<T5Batches>(std::move(samples),
-                                       T5Batches::Plan{.encoder_length = plan.encoder_length,
-                                                       .decoder_length = plan.decoder_length,
-                                                       .pad = ids.pad,
-                                                       .vocab_size = ids.vocab_size,
-                                                       .cyclic_step = cyclic_step});
+    return std::make_unique<T5Batches>(
+        std::move(samples), T5Batches::Plan{.encoder_length = plan.encoder_length,
+                                            .decoder_length = plan.decoder_length,
+                                            .pad = ids.pad,
+                                            .vocab_size = ids.vocab_size,
+                                            .text_end = ids.text_end > 0 ? ids.text_end : ids.vocab_size,
+                                            .cyclic_step = cyclic_step});
   });
 }
 

@@ -28,6 +28,10 @@ class TokenSource {
   /// Copies tokens [offset, offset + out.size()) of a sequence. Throws DataError outside of it.
   virtual void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const = 0;
 
+  /// Says that these tokens are read soon: several places that are announced together come from the disk at
+  /// once.
+  virtual void announce(std::int64_t /*sequence*/, std::int64_t /*offset*/, std::int64_t /*count*/) const {}
+
   /// How messages call it: the path prefix, or "mock data".
   [[nodiscard]] virtual std::string name() const = 0;
 };

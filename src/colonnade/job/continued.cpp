@@ -167,19 +167,15 @@ std::string asked(const json& set) {
   return set.at("asked").is_null() ? "all its samples" : fmt::format("{} samples", set.at("asked").dump());
 }
 
-/// Why the samples of `set` do not come in the order of `was`; "" when they do.
+/// Why the samples of `set` do not come in the order of `was`; "" when they do, and for other tokens.
 std::string another_order(const std::string& split, const json& was, const json& set) {
-  const auto name = set.at("name").get<std::string>();
-  if (was.at("tokens") != set.at("tokens"))
-    return fmt::format(
-        "{}: had {} {} tokens in the checkpoint and has {} now: sample numbers go on in the "
-        "new data",
-        name, was.at("tokens").dump(), split, set.at("tokens").dump());
-  if (was.at("passes") == set.at("passes") && was.at("last_apart") == set.at("last_apart")) return "";
+  const bool same = was.at("passes") == set.at("passes") && was.at("last_apart") == set.at("last_apart");
+  if (same || was.at("tokens") != set.at("tokens")) return "";
   return fmt::format(
       "{}: was read {} for {} of the {} data in the checkpoint and is read {} for {} now: the order of samples "
       "is another one, some come again early and others late; ask for as many as then to keep it",
-      name, times(was.at("passes")), asked(was), split, times(set.at("passes")), asked(set));
+      set.at("name").get<std::string>(), times(was.at("passes")), asked(was), split, times(set.at("passes")),
+      asked(set));
 }
 
 /// Whether the words that name the data of a split are others than those a checkpoint keeps. `now` has
@@ -189,6 +185,29 @@ bool names_other_data(const config::Run& now, const json& settings, const std::s
     return config::names_data_of(split, key) && settings.contains(key) &&
            settings.at(std::string(key)).get<std::string>() != config::text_of(now, config::setting(key));
   });
+}
+
+/// Gives visit(split, was, is) the splits of the same paths.
+template <typename Visit>
+void for_each_split(const config::Run& run, const json& now, const json& state, const Visit& visit) {
+  if (!state.is_object() || !state.contains("data")) return;
+  const config::Run named = with_absolute_paths(run);
+  for (const auto& [split, was] : state.at("data").items())
+    if (now.contains(split) && !names_other_data(named, kept_settings(state), split) &&
+        was.at("sets").size() == now.at(split).at("sets").size())
+      visit(split, was, now.at(split));
+}
+
+json tokens_of(const json& split) {
+  json tokens = json::array();
+  for (const json& set : split.at("sets")) tokens.push_back(set.at("tokens"));
+  return tokens;
+}
+
+void add_part(std::vector<ChangedTokens>& changed, std::string name, ChangedTokens::Part part) {
+  auto set = std::ranges::find(changed, name, &ChangedTokens::name);
+  if (set == changed.end()) set = changed.insert(set, {.name = std::move(name), .parts = {}});
+  if (std::ranges::find(set->parts, part) == set->parts.end()) set->parts.push_back(std::move(part));
 }
 
 }  // namespace
@@ -254,24 +273,31 @@ json data_state(const data::Splits& splits) {
   return state;
 }
 
+std::vector<ChangedTokens> changed_tokens(const config::Run& run, const json& now, const json& state) {
+  std::vector<ChangedTokens> changed;
+  for_each_split(run, now, state, [&](const std::string& split, const json& was, const json& is) {
+    for (std::size_t i = 0; i < is.at("sets").size(); ++i) {
+      const json &before = was.at("sets")[i], &set = is.at("sets")[i];
+      if (before.at("tokens") != set.at("tokens"))
+        add_part(changed, set.at("name"), {split, before.at("tokens"), set.at("tokens")});
+    }
+  });
+  return changed;
+}
+
 std::vector<std::string> changed_orders(const config::Run& run, const json& now, const json& state) {
   std::vector<std::string> changes;
-  if (!state.is_object() || !state.contains("data")) return {};
-  const config::Run named = with_absolute_paths(run);
-  for (const auto& [split, was] : state.at("data").items()) {
-    if (!now.contains(split) || names_other_data(named, kept_settings(state), split)) continue;
-    const json& is = now.at(split);
-    if (was.at("sets").size() != is.at("sets").size()) continue;
+  for_each_split(run, now, state, [&](const std::string& split, const json& was, const json& is) {
     for (std::size_t i = 0; i < is.at("sets").size(); ++i) {
       std::string change = another_order(split, was.at("sets")[i], is.at("sets")[i]);
       if (!change.empty()) changes.push_back(std::move(change));
     }
-    if (was.at("permuted") != is.at("permuted"))
+    if (was.at("permuted") != is.at("permuted") && tokens_of(was) == tokens_of(is))
       changes.push_back(fmt::format(
           "--dataloader-type cyclic: permuted {} samples of the {} data in the checkpoint and permutes {} now: "
           "the order of samples is another one; it follows the data's samples and --global-batch-size",
           was.at("permuted").dump(), split, is.at("permuted").dump()));
-  }
+  });
   return changes;
 }
 

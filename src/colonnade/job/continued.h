@@ -1,6 +1,7 @@
 // A run that goes on (--load without --finetune): what it keeps as it was, and what may change.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -27,9 +28,24 @@ std::vector<std::string> changed_settings(const config::Run& run, const nlohmann
 /// (Batches::permuted), "sets": [data::SampleOrder, ...]}. A checkpoint keeps it as "data".
 nlohmann::json data_state(const data::Splits& splits);
 
-/// A sentence for each data set whose samples come in another order, or out of other tokens, than `state`
-/// says, and for each split that is permuted otherwise. None for a split whose paths have changed:
-/// changed_settings says that. `now`: data_state of the run.
+/// A data set that has another number of tokens than in a checkpoint, in some splits.
+struct ChangedTokens {
+  struct Part {
+    std::string split;
+    std::int64_t was = 0, is = 0;
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  std::string name;
+  std::vector<Part> parts;
+};
+
+/// The data sets with other tokens than `state` says under the same path. None of a split whose paths have
+/// changed: changed_settings says that. `now`: data_state of the run.
+std::vector<ChangedTokens> changed_tokens(const config::Run& run, const nlohmann::json& now,
+                                          const nlohmann::json& state);
+
+/// A sentence for each data set whose samples come in another order than `state` says, though its tokens are
+/// as many, and for each split that is permuted otherwise. None of a split whose paths have changed.
 std::vector<std::string> changed_orders(const config::Run& run, const nlohmann::json& now,
                                         const nlohmann::json& state);
 

@@ -1,7 +1,9 @@
 // See beginning.h.
 #include "colonnade/train/beginning.h"
 
+#include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/data/stray_ids.h"
 #include "colonnade/job/checkpoint.h"
 
 namespace colonnade::train {
@@ -23,6 +25,12 @@ std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm:
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   return Beginning{
       checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false, {}};
+}
+
+void require_known_ids(const data::Splits& splits, const comm::Group& world) {
+  const std::string mine = world.rank() == 0 ? data::vocabulary_fault(splits) : "";
+  const std::string fault = world.all_gather_text(mine, "ids of the data")[0];
+  if (!fault.empty()) throw DataError(fault);
 }
 
 }  // namespace colonnade::train

@@ -25,4 +25,8 @@ struct Beginning {
 /// checkpoint::find_checkpoint.
 std::optional<Beginning> find_beginning(const config::Checkpoint& settings, const comm::Group& world);
 
+/// Throws DataError on every rank where a look at some places of the data finds ids outside of the vocabulary
+/// (data::vocabulary_fault). Rank 0 looks.
+void require_known_ids(const data::Splits& splits, const comm::Group& world);
+
 }  // namespace colonnade::train

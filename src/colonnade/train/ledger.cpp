@@ -20,6 +20,7 @@
 #include "colonnade/data/sft_conversations.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/train/append_file.h"
+#include "colonnade/train/changed_data.h"
 #include "colonnade/train/metrics.h"
 
 namespace colonnade::train {
@@ -172,24 +173,6 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
   return files;
 }
 
-std::vector<std::string> changed_files(const std::vector<DataFile>& now, const LedgerLine& last) {
-  std::vector<std::string> changes;
-  for (const DataFile& file : now) {
-    const auto was = std::ranges::find(last.files, file.path, &DataFile::path);
-    if (was == last.files.end() || was->xxh3_128 == file.xxh3_128) continue;
-    changes.push_back(fmt::format(
-        "{}: {} than in the session of {}: sample numbers go on in the new data; `colonnade data audit` says "
-        "which sessions read the old ones",
-        file.path,
-        was->bytes == file.bytes
-            ? fmt::format("has other content (checksum {}..., it was {}...)", file.xxh3_128.substr(0, 8),
-                          was->xxh3_128.substr(0, 8))
-            : fmt::format("has other content ({} bytes, it had {})", file.bytes, was->bytes),
-        last.began));
-  }
-  return changes;
-}
-
 void add_to_ledger(const RunFolder& folder, LedgerLine line) {
   try {
     if (line.loaded.step == 0) {
@@ -208,7 +191,7 @@ void add_to_ledger(const RunFolder& folder, LedgerLine line) {
 }
 
 void write_session(const RunFolder& folder, const config::Run& run, const data::Splits& splits,
-                   LedgerLine line) {
+                   LedgerLine line, const std::vector<job::ChangedTokens>& tokens) {
   make_run_folder(folder);
   if (!line.from.empty()) {
     const fs::path from = fs::absolute(line.from).lexically_normal();  // RUN/checkpoints/step_N
@@ -220,11 +203,10 @@ void write_session(const RunFolder& folder, const config::Run& run, const data::
   line.settings = config::values(job::with_absolute_paths(run));
   line.data = job::data_state(splits);
   line.files = data_files(run, splits, last_line(folder));
-  if (line.loaded.step > 0 && !line.from.empty()) {
-    const auto before = last_line({fs::path(line.from).parent_path().parent_path()});
-    if (before)
-      for (const std::string& change : changed_files(line.files, *before)) log::warning("{}", change);
-  }
+  std::optional<LedgerLine> before;
+  if (line.loaded.step > 0 && !line.from.empty())
+    before = last_line({fs::path(line.from).parent_path().parent_path()});
+  for (const std::string& change : changed_data(line, before, tokens)) log::warning("{}", change);
   add_to_ledger(folder, std::move(line));
 }
 

@@ -11,6 +11,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
+#include "colonnade/job/continued.h"
 #include "colonnade/train/run_folder.h"
 #include "colonnade/train/tensorboard.h"
 
@@ -47,19 +48,17 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
 /// One file as it is now. Throws DataError.
 DataFile file_now(const std::string& path);
 
-/// A sentence for each file of `now` that had other bytes in `last`, the session before.
-std::vector<std::string> changed_files(const std::vector<DataFile>& now, const LedgerLine& last);
-
 /// Adds a line, before metrics.jsonl is cut behind line.loaded; `reached` is read from there. A new run
 /// (loaded.step 0) keeps what another one left as ledger.jsonl.1 (.2, ...). A line cut short by a crash is
 /// left out. Throws Error: then the session must not begin, for its samples would count as the one before's.
 void add_to_ledger(const RunFolder& folder, LedgerLine line);
 
 /// add_to_ledger of a session that begins now; `line` says the rest. Where it goes on, a warning names each
-/// file of the data that changed since the last session of the run that it goes on from. Throws Error;
-/// ConfigError for a folder that cannot be written, DataError for data that cannot be read.
+/// data set that changed (changed_data.h) since the last session of the run that it goes on from, `tokens`
+/// since the checkpoint. Throws Error; ConfigError for a folder that cannot be written, DataError for data
+/// that cannot be read.
 void write_session(const RunFolder& folder, const config::Run& run, const data::Splits& splits,
-                   LedgerLine line);
+                   LedgerLine line, const std::vector<job::ChangedTokens>& tokens = {});
 
 /// The lines in their order. A last line that was cut short is left out. Throws DataError for a missing
 /// file, for one without lines, and naming the line that is damaged.

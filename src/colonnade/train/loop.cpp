@@ -22,6 +22,7 @@
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/beginning.h"
+#include "colonnade/train/changed_data.h"
 #include "colonnade/train/enough_data.h"
 #include "colonnade/train/expert_load.h"
 #include "colonnade/train/ledger.h"
@@ -58,7 +59,7 @@ class Loop {
  private:
   void resume(const Beginning& beginning);
   bool is_own(const checkpoint::Source& source);
-  void tell_loaded(const checkpoint::Source& source) const;
+  void tell_loaded(const checkpoint::Source& source);
   void open_data();
   void require_enough_data() const;
   void one_step();
@@ -100,6 +101,7 @@ class Loop {
   std::int64_t tried_iteration_ = -1;  ///< of the last save, whether it was written or not
   nlohmann::json tokenizer_;           ///< what checkpoints keep of it
   data::Splits data_;
+  std::vector<job::ChangedTokens> changed_tokens_;  ///< since the checkpoint, on rank 0
   std::unique_ptr<job::TokenStream> stream_;
   std::unique_ptr<Recorder> recorder_;
   RunSummary summary_;
@@ -108,19 +110,6 @@ class Loop {
   std::optional<double> peak_tflops_;  ///< of this rank's device, where it is known
   bool stop_asked_ = false;
 };
-
-void warn_of_slow_attention(const config::Model& m, bool cuda) {
-  const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && cuda;
-  const bool relative = m.position_embedding == config::PositionEmbedding::kRelative;
-  if (m.attention_dropout == 0 && m.attn_logit_softcapping == 0 && !sinks && !relative) return;
-  const char* what =
-      relative ? "--position-embedding-type relative: it writes all scores to memory; another one"
-      : m.attention_dropout > 0 ? "--attention-dropout: it writes all scores to memory; --attention-dropout 0"
-      : m.attn_logit_softcapping > 0
-          ? "--attn-logit-softcapping: it writes all scores to memory; only a model without it"
-          : "--softmax-type: it writes all scores to memory; only a model without sinks";
-  log::warning("{} takes the fast kernels", what);
-}
 
 Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     : begin_(begin),
@@ -150,7 +139,8 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   summary_ = summarize(job_);
   const Loaded loaded{iteration(), job_.counters.consumed_samples};
   if (job_.ranks.rank() == 0 && !job_.run.training.skip_train)
-    write_session(folder_, job_.run, data_, {.loaded = loaded, .from = from, .tokenizer = tokenizer_});
+    write_session(folder_, job_.run, data_, {.loaded = loaded, .from = from, .tokenizer = tokenizer_},
+                  changed_tokens_);
   recorder_ =
       std::make_unique<Recorder>(folder_, job::with_absolute_paths(job_.run), loaded, job_.ranks.rank() == 0);
   if (job_.ranks.rank() == 0) {
@@ -169,6 +159,7 @@ void Loop::open_data() {
   data_ = job::open_batches(job_.run, tokenizer.get(), {.done = so_far()});
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
+  require_known_ids(data_, job_.ranks.world());
   if (job_.ranks.rank() != 0) return;
   for (const std::string& sentence : told_of_data(job_.run, data_)) log::info("{}", sentence);
 }
@@ -190,15 +181,20 @@ void Loop::require_enough_data() const {
 }
 
 /// Says what goes on, and every setting that is another one than before.
-void Loop::tell_loaded(const checkpoint::Source& source) const {
+void Loop::tell_loaded(const checkpoint::Source& source) {
   const config::Checkpoint& c = job_.run.checkpoint;
   if (job_.ranks.rank() != 0) return;
   log::info("loaded {}: the run goes on after iteration {}", source.folder().string(), iteration());
   if (c.finetune) return;
   for (const std::string& change : job::changed_settings(job_.run, source.state()))
     log::warning("{}", change);
-  for (const std::string& change : job::changed_orders(job_.run, job::data_state(data_), source.state()))
+  const auto data = job::data_state(data_);
+  for (const std::string& change : job::changed_orders(job_.run, data, source.state()))
     log::warning("{}", change);
+  changed_tokens_ = job::changed_tokens(job_.run, data, source.state());
+  if (job_.run.training.skip_train)  // no session says it
+    for (const std::string& change : changed_data({.data = data}, {}, changed_tokens_))
+      log::warning("{}", change);
   if (c.no_load_optim)
     log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule start anew");
 }

@@ -15,10 +15,11 @@ namespace colonnade::train {
 
 namespace fs = std::filesystem;
 
-std::string local_time(const char* format) {
-  const std::time_t now = std::time(nullptr);
+std::string local_time(const char* format) { return local_time(format, std::time(nullptr)); }
+
+std::string local_time(const char* format, std::time_t when) {
   std::tm local{};
-  ::localtime_r(&now, &local);
+  ::localtime_r(&when, &local);
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), format, &local);
   return text.data();

@@ -1,6 +1,7 @@
 // The layout of a run folder: where everything lies that a run leaves behind.
 #pragma once
 
+#include <ctime>
 #include <filesystem>
 #include <string>
 
@@ -29,6 +30,8 @@ struct RunFolder {
 
 /// Now on this machine's clock, as strftime writes `format`.
 std::string local_time(const char* format);
+/// Another time on it.
+std::string local_time(const char* format, std::time_t when);
 
 /// `save`, or runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it is taken) for "".
 /// Nothing is made. Rank 0 chooses and tells the others.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "colonnade/base/log.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
@@ -79,6 +80,19 @@ RunSummary summarize(job::Job& job) {
   if (schedule.ranks > 1)
     summary.pipeline_svg = plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule);
   return summary;
+}
+
+void warn_of_slow_attention(const config::Model& m, bool cuda) {
+  const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && cuda;
+  const bool relative = m.position_embedding == config::PositionEmbedding::kRelative;
+  if (m.attention_dropout == 0 && m.attn_logit_softcapping == 0 && !sinks && !relative) return;
+  const char* what =
+      relative ? "--position-embedding-type relative: it writes all scores to memory; another one"
+      : m.attention_dropout > 0 ? "--attention-dropout: it writes all scores to memory; --attention-dropout 0"
+      : m.attn_logit_softcapping > 0
+          ? "--attn-logit-softcapping: it writes all scores to memory; only a model without it"
+          : "--softmax-type: it writes all scores to memory; only a model without sinks";
+  log::warning("{} takes the fast kernels", what);
 }
 
 }  // namespace colonnade::train

@@ -13,4 +13,7 @@ namespace colonnade::train {
 /// Title, facts, every rank's place and parameters, the schedule's picture. Collective over the world.
 RunSummary summarize(job::Job& job);
 
+/// A warning where attention takes no fast kernel, with what does.
+void warn_of_slow_attention(const config::Model& m, bool cuda);
+
 }  // namespace colonnade::train

@@ -1,0 +1,19 @@
+// What changed of the data of a run while it stood still.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colonnade/job/continued.h"
+#include "colonnade/train/ledger.h"
+
+namespace colonnade::train {
+
+/// A sentence for each data set of `now` that is not what it was, with all that is known of it and what
+/// follows: `tokens` of its splits; files that have other bytes than in `last`, the session before, are new
+/// among its files or gone. Of many files the first four are named. Without `last` nothing is said of files.
+std::vector<std::string> changed_data(const LedgerLine& now, const std::optional<LedgerLine>& last,
+                                      const std::vector<job::ChangedTokens>& tokens);
+
+}  // namespace colonnade::train
