@@ -332,13 +332,13 @@ TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
   for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
     const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
     const auto tokenizer =
-        edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array_t(5, replace)}});
+        edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array_t(9, replace)}});
     EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->decode(Ids{0}); }), HasSubstr("decoder"));
     EXPECT_EQ(tokenizer->decode(Ids{1}), "b");
   }
   const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   const json often = {{"type", "TemplateProcessing"},
-                      {"single", json::array_t(100, text)},
+                      {"single", json::array_t(9, text)},
                       {"pair", json::array()},
                       {"special_tokens", json::object()}};
   EXPECT_THAT(message_of<DataError>([&] { (void)edited("/post_processor", often); }),
