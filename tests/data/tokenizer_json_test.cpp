@@ -332,13 +332,13 @@ TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
   for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
     const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
     const auto tokenizer =
-        edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array_t(5, replace)}});
+        edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array_t(9, replace)}});
     EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->decode(Ids{0}); }), HasSubstr("decoder"));
     EXPECT_EQ(tokenizer->decode(Ids{1}), "b");
   }
   const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   const json often = {{"type", "TemplateProcessing"},
-                      {"single", json::array_t(100, text)},
+                      {"single", json::array_t(9, text)},
                       {"pair", json::array()},
                       {"special_tokens", json::object()}};
   EXPECT_THAT(message_of<DataError>([&] { (void)edited("/post_processor", often); }),
@@ -355,20 +355,25 @@ TEST(TokenizerJson, TextsThatGrowWordByWordAreErrors) {
   EXPECT_THAT(message_of<DataError>([&] { (void)tokenizer->encode(words); }), HasSubstr("must not grow"));
 }
 
-TEST(TokenizerJson, LongTokensCostNoTimeWithoutEnd) {
-  const json unigram = {
-      {"type", "Unigram"},
-      {"unk_id", 0},
-      {"vocab", json::array({json::array({"<unk>", 0}), json::array({std::string(5000, 'a'), -1})})}};
-  EXPECT_THAT(message_of<DataError>([&] { (void)edited("/model", unigram); }),
-              AllOf(HasSubstr("model.vocab"), HasSubstr("5000 bytes")));
+TEST(TokenizerJson, LongTokensCostNoTimeAndMemoryWithoutEnd) {
+  const std::string longest(4000, 'a'), longer(5000, 'a');
+  const json unigram = {{"type", "Unigram"},
+                        {"unk_id", 0},
+                        {"vocab", json::array({json::array({"<unk>", 0}), json::array({longer, -1})})}};
+  const auto word_piece = [](const std::string& token) {
+    return json{{"type", "WordPiece"},
+                {"unk_token", "?"},
+                {"continuing_subword_prefix", "##"},
+                {"max_input_chars_per_word", 10'000},
+                {"vocab", {{"?", 0}, {"a", 1}, {"##a", 2}, {"##" + token, 3}}}};
+  };
+  for (const json& model : {unigram, word_piece(longer)})
+    EXPECT_THAT(
+        message_of<DataError>([&] { (void)edited("/model", model); }),
+        HasSubstr("model.vocab: must have tokens of at most 4096 bytes, 8388608 in all; got one of 500"));
   json file = small();
   file["added_tokens"] = json::array();
-  file["model"] = {{"type", "WordPiece"},
-                   {"unk_token", "?"},
-                   {"continuing_subword_prefix", "##"},
-                   {"max_input_chars_per_word", 10'000},
-                   {"vocab", {{"?", 0}, {"a", 1}, {"##a", 2}, {"##" + std::string(10'000, 'a'), 3}}}};
+  file["model"] = word_piece(longest + "b");
   const Ids ids = read(file)->encode(std::string(9999, 'a'));  // every place asks for the longest token
   EXPECT_EQ(ids.size(), 9999U);
   EXPECT_EQ(ids[0], 1);

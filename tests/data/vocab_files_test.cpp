@@ -58,6 +58,10 @@ TEST(VocabFiles, Gpt2FilesGiveWhatTheirJsonGives) {
   EXPECT_THAT(message_of<DataError>(
                   [&] { (void)make_tokenizer({.type = "GPT2BPETokenizer", .model = folder / ""}); }),
               HasSubstr("merges.txt line 1"));
+  write(folder / "merges.txt", "#version: 0.2\n");
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { (void)make_tokenizer({.type = "GPT2BPETokenizer", .model = folder / ""}); }),
+              HasSubstr("merges.txt: must have a line of two tokens for each merge; got none"));
   EXPECT_THAT(message_of<ConfigError>([&] { (void)make_tokenizer({.type = "GPT2BPETokenizer"}); }),
               HasSubstr("--vocab-file"));
 }

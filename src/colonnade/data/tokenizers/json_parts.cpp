@@ -176,22 +176,26 @@ PostProcessor roberta_processor(const JsonView& json, std::int64_t vocab_size) {
   return {{begin, first, end}, {begin, first, end, end, second, end}};
 }
 
-Part::Kind text_kind(const JsonView& id, bool pair) {
-  const std::string name = id.text();
-  if (name == "A") return Part::Kind::kFirst;
-  if (name != "B" || !pair) id.refuse(pair ? "must be A or B" : "must be A");
+using SpecialTokens = std::unordered_map<std::string_view, simdjson::dom::element>;
+
+Part::Kind text_named(const JsonView& part, bool pair) {
+  const std::string id = part.text("id");
+  if (id == "A") return Part::Kind::kFirst;
+  if (id != "B" || !pair) part.at("id").refuse(pair ? "must be A or B" : "must be A");
   return Part::Kind::kSecond;
 }
 
-std::vector<std::int32_t> ids_of(const JsonView& token, std::int64_t vocab_size) {
+std::vector<std::int32_t> special_ids_of(const JsonView& part, const JsonView& specials,
+                                         const SpecialTokens& by_name, std::int64_t vocab_size) {
+  const std::string id = part.text("id");
+  const auto found = by_name.find(id);
+  const JsonView token = found == by_name.end() ? specials.at(id) : specials.member(found->second, id);
   token.only({"id", "ids", "tokens"});
   std::vector<std::int32_t> ids;
   for (const JsonView& one : token.at("ids").items())
     ids.push_back(static_cast<std::int32_t>(one.integer(0, vocab_size - 1)));
   return ids;
 }
-
-using SpecialTokens = std::unordered_map<std::string_view, simdjson::dom::element>;
 
 std::vector<Part> template_of(const JsonView& json, const JsonView& specials, const SpecialTokens& by_name,
                               std::int64_t vocab_size, bool pair) {
@@ -200,25 +204,20 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, co
   std::size_t texts = 0, special_ids = 0;
   for (const JsonView& item : json.items()) {
     item.only({"Sequence", "SpecialToken"});
-    if (texts > kMostTexts || special_ids > kMostSpecial)
-      json.refuse(
-          fmt::format("must name texts at most {} times, and {} special ids", kMostTexts, kMostSpecial),
-          fmt::format("{} texts and {} ids", texts, special_ids));
     const auto sequence = item.find("Sequence"), special = item.find("SpecialToken");
     if (sequence.has_value() == special.has_value()) item.refuse("must be one of Sequence and SpecialToken");
     const JsonView& part = sequence ? *sequence : *special;
     part.only({"id", "type_id"});
-    const auto type = static_cast<std::int32_t>(part.at("type_id").integer(0, 1 << 20));
-    if (sequence) {
-      parts.push_back({text_kind(part.at("id"), pair), {}, type});
-      ++texts;
-      continue;
-    }
-    const std::string id = part.text("id");
-    const auto found = by_name.find(id);
-    const JsonView token = found == by_name.end() ? specials.at(id) : specials.member(found->second, id);
-    parts.push_back({Part::Kind::kSpecial, ids_of(token, vocab_size), type});
-    special_ids += parts.back().ids.size();
+    Part& added = parts.emplace_back();
+    added.type_id = static_cast<std::int32_t>(part.at("type_id").integer(0, 1 << 20));
+    added.kind = sequence ? text_named(part, pair) : Part::Kind::kSpecial;
+    if (special) added.ids = special_ids_of(part, specials, by_name, vocab_size);
+    texts += sequence ? 1 : 0;
+    special_ids += added.ids.size();
+    if (texts > kMostTexts || special_ids > kMostSpecial)
+      json.refuse(
+          fmt::format("must name texts at most {} times, and {} special ids", kMostTexts, kMostSpecial),
+          fmt::format("{} texts and {} ids", texts, special_ids));
   }
   return parts;
 }

@@ -14,8 +14,6 @@ namespace colonnade::data {
 namespace {
 
 constexpr std::size_t kLongestAdded = 4096;
-constexpr std::size_t kMostPieces = std::size_t{16}
-                                    << 20;  // bytes; the tree over them takes 70 times as many
 
 /// {"token": id, ...}
 Vocabulary vocabulary_of(const JsonView& json) {
@@ -86,7 +84,6 @@ std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file)
   json.only({"type", "unk_id", "vocab", "byte_fallback"});
   std::vector<std::pair<std::string_view, std::int64_t>> tokens;
   const JsonView vocab = json.at("vocab");
-  std::size_t bytes = 0;
   const auto refuse = [&](simdjson::dom::element item, std::size_t number) {
     vocab.member(item, fmt::format("[{}]", number)).refuse("must be a token and its score");
   };
@@ -97,16 +94,14 @@ std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file)
         both.at(0).get(text) != simdjson::SUCCESS || !both.at(1).is_number())
       refuse(item, tokens.size());
     tokens.emplace_back(text, static_cast<std::int64_t>(tokens.size()));
-    if (text.size() > kLongestAdded || (bytes += text.size()) > kMostPieces)
-      vocab.refuse(fmt::format("must have tokens of at most {} bytes, {} in all", kLongestAdded, kMostPieces),
-                   fmt::format("one of {} bytes, and {} so far", text.size(), bytes));
   }
+  Vocabulary vocabulary(tokens, vocab.where());
   std::vector<double> scores = unigram_scores(file, vocab.where());
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (i >= scores.size() || !std::isfinite(scores[i])) refuse(vocab.array().at(i).value(), i);
   const auto unknown = json.find("unk_id");
   const auto unknown_id = unknown ? unknown->integer(0, static_cast<std::int64_t>(tokens.size()) - 1) : -1;
-  return std::make_unique<UnigramModel>(Vocabulary(tokens, vocab.where()), std::move(scores),
+  return std::make_unique<UnigramModel>(std::move(vocabulary), std::move(scores),
                                         static_cast<std::int32_t>(unknown_id),
                                         json.boolean("byte_fallback", false));
 }

@@ -73,6 +73,9 @@ std::unique_ptr<PartsTokenizer> load_gpt2(const std::string& vocab_file, const s
                                   number, line.substr(0, 60)));
     texts.emplace_back(line.substr(0, gap), line.substr(gap + 1));
   });
+  if (texts.empty())
+    throw DataError(fmt::format(
+        "{}: must have a line of two tokens for each merge; got none; copy the file again", merge_file));
   Merges merges = merges_of_texts(texts, vocabulary, "", merge_file);
   const std::int32_t end = vocabulary.id_of("<|endoftext|>");
   TokenizerParts parts = byte_level_parts(std::move(vocabulary), std::move(merges), false, vocab_file);

@@ -10,6 +10,8 @@ namespace colonnade::data {
 namespace {
 
 constexpr std::int64_t kMostIds = 1 << 24;
+constexpr std::size_t kLongestText = 4096;
+constexpr std::size_t kMostBytes = std::size_t{8} << 20;  // a tree over them takes 70 times as many
 constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15ULL;
 
 std::uint64_t mixed(std::uint64_t value) {
@@ -39,7 +41,12 @@ Vocabulary::Vocabulary(const std::vector<std::pair<std::string_view, std::int64_
     : size_(tokens.size()) {
   const std::int64_t most = std::min(kMostIds, static_cast<std::int64_t>(2 * tokens.size() + 65536));
   std::int64_t end = 0;
+  std::size_t bytes = 0;
   for (const auto& [text, id] : tokens) {
+    if (text.size() > kLongestText || (bytes += text.size()) > kMostBytes)
+      throw DataError(fmt::format(
+          "{}: must have tokens of at most {} bytes, {} in all; got one of {} bytes, and {} so far; mend the file",
+          where, kLongestText, kMostBytes, text.size(), bytes));
     if (id < 0 || id >= most)
       throw DataError(fmt::format("{}: ids must be 0 to {} for {} tokens; got {} for '{}'; mend the file",
                                   where, most - 1, tokens.size(), id, shown(text)));

@@ -16,8 +16,9 @@ namespace colonnade::data {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// Throws DataError, with `where` in front, for two texts with one id, a text twice, and an id outside of
-  /// 0 to 2^24 or more than twice the number of texts + 65536.
+  /// Throws DataError, with `where` in front, for two texts with one id, a text twice, one of more than 4096
+  /// bytes, texts of more than 8 MiB together, and an id outside of 0 to 2^24 or more than twice the number
+  /// of texts + 65536.
   Vocabulary(const std::vector<std::pair<std::string_view, std::int64_t>>& tokens, const std::string& where);
 
   [[nodiscard]] std::int32_t id_of(std::string_view text) const;  ///< -1: none
