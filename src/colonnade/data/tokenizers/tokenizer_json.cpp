@@ -106,8 +106,8 @@ std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file)
     if (i >= scores.size() || !std::isfinite(scores[i])) refuse(vocab.array().at(i).value(), i);
   const auto unknown = json.find("unk_id");
   const auto unknown_id = unknown ? unknown->integer(0, static_cast<std::int64_t>(tokens.size()) - 1) : -1;
-  return std::make_unique<UnigramModel>(Vocabulary(tokens, vocab.where()), std::move(scores),
-                                        static_cast<std::int32_t>(unknown_id),
+  return std::make_unique<UnigramModel>(Vocabulary(tokens, vocab.where(), Twice::kLastCounts),
+                                        std::move(scores), static_cast<std::int32_t>(unknown_id),
                                         json.boolean("byte_fallback", false));
 }
 
