@@ -213,6 +213,9 @@ def folders():
     yield "named", "llama3_bpe", {**general, "eos_token": "th", "pad_token": "<new>", "mask_token": "day"}
     yield "more", "llama3_bpe", {**general, "additional_special_tokens": ["ab", "<sep>"], "extra_special_tokens": {"image_token": "É"}}
     yield "listed", "qwen2_bpe", {**general, "add_bos_token": True, "bos_token": "<|endoftext|>", "extra_special_tokens": ["day", "..."]}
+    typed = {"__type": "AddedToken", "content": "É", "lstrip": True, "rstrip": False, "normalized": False, "special": True}
+    yield "flat", "llama3_bpe", {**general, "image_token": "ab", "pad_token": "<new>", "video_token": typed, "seen_token": {"content": "day"}, "use_token": "..."}
+    yield "flat_table", "llama3_bpe", {**general, "image_token": "ab", "extra_special_tokens": {"more": "É"}, "model_specific_special_tokens": {"own": "day"}}
     clean = {"clean_up_tokenization_spaces": True}
     yield "clean_bert", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", **clean}
     yield "clean_t5", "t5_unigram", {**general, **clean}

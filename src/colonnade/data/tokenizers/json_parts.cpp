@@ -171,6 +171,18 @@ PostProcessor roberta_processor(const JsonView& json, std::int64_t vocab_size) {
 
 using SpecialTokens = std::unordered_map<std::string_view, simdjson::dom::element>;
 
+/// The ids that a special token stands for.
+Part named_special(const JsonView& specials, const SpecialTokens& by_name, const std::string& name,
+                   std::int64_t vocab_size) {
+  const auto found = by_name.find(name);
+  const JsonView token = found == by_name.end() ? specials.at(name) : specials.member(found->second, name);
+  token.only({"id", "ids", "tokens"});
+  Part part{Part::Kind::kSpecial, {}, 0};
+  for (const JsonView& one : token.at("ids").items())
+    part.ids.push_back(static_cast<std::int32_t>(one.integer(0, vocab_size - 1)));
+  return part;
+}
+
 std::vector<Part> template_of(const JsonView& json, const JsonView& specials, const SpecialTokens& by_name,
                               std::int64_t vocab_size, bool pair) {
   constexpr std::size_t kMostTexts = 8, kMostSpecial = 65'536;
@@ -194,13 +206,9 @@ std::vector<Part> template_of(const JsonView& json, const JsonView& specials, co
       ++texts;
       continue;
     }
-    const auto found = by_name.find(id);
-    const JsonView token = found == by_name.end() ? specials.at(id) : specials.member(found->second, id);
-    token.only({"id", "ids", "tokens"});
-    Part& added = parts.emplace_back(Part{Part::Kind::kSpecial, {}, type});
-    for (const JsonView& one : token.at("ids").items())
-      added.ids.push_back(static_cast<std::int32_t>(one.integer(0, vocab_size - 1)));
-    special_ids += added.ids.size();
+    parts.push_back(named_special(specials, by_name, id, vocab_size));
+    parts.back().type_id = type;
+    special_ids += parts.back().ids.size();
   }
   return parts;
 }
