@@ -417,6 +417,11 @@ TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
   write("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "chat_template": "c{{ bos_token }}"})");
   EXPECT_EQ(source(), "c{{ bos_token }}");
   EXPECT_EQ(read_template({.model = model}).render(read_conversation(kTalk), false).text, "c<s>");
+  write("tokenizer_config.json",
+        R"({"bos_token": "<s>", "image_token": "<i>", "extra_special_tokens": {"more": "<m>"},
+          "chat_template": "{{ bos_token }}{{ image_token }}{{ more }}{{ video_token }}"})");
+  write("special_tokens_map.json", R"({"video_token": {"content": "<v>"}})");
+  EXPECT_EQ(read_template({.model = model}).render(read_conversation(kTalk), false).text, "<s><i><m><v>");
   write("chat_template.jinja", "d");
   EXPECT_EQ(source(), "d");
   EXPECT_EQ(source("{{ 1 }}"), "{{ 1 }}");

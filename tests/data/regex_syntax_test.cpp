@@ -42,16 +42,12 @@ constexpr const char* kReadDifferently[] = {"",
                                             "(?:a*)*",
                                             "(?:a?|b){2}",
                                             "(?m:a)",
-                                            "(?i)a",
                                             "(?#a)",
                                             "(?<n>a)",
                                             "(*FAIL)",
                                             "\\pL",
                                             "[\\pL]",
-                                            "\\p{Any}",
                                             "\\p{L&}",
-                                            "\\p{Alpha}",
-                                            "\\p{han}",
                                             "\\P{^L}",
                                             "\\p{Latn}",
                                             "\\p{scx:Han}",
@@ -86,15 +82,21 @@ constexpr const char* kReadDifferently[] = {"",
                                             "[a-[b]]",
                                             "[[a]",
                                             "[a[]]",
-                                            "[[:punct:]]",
-                                            "[[:graph:]]",
-                                            "[[:^alnum:]]",
                                             "(?i:[a&&b])",
                                             "(?i:[a[b]])",
                                             "(?i:[[:alpha:]])",
+                                            "(?i:[\\W])",
+                                            "[a-\\W]",
+                                            "[\\W-a]",
+                                            "[[:^han:]]",
+                                            "\\p{Letters}",
+                                            "(?i)ss",
+                                            "(?i)\\w",
+                                            "(?-i:a)",
+                                            "a(?i)*",
+                                            "(?m)a",
                                             "\\b*",
                                             "(?i:\\b)",
-                                            "[\\W]",
                                             "[a-c-e]",
                                             "[\\s-a]",
                                             "[a-\\s]",
@@ -121,7 +123,7 @@ TEST(RegexSyntax, RefusesWhatIsReadDifferently) {
 }
 
 TEST(RegexSyntax, RewritesScriptsAndVerticalTabs) {
-  const auto text = [](const char* regex) { return regex_for_pcre2(regex, "w").text; };
+  const auto text = [](const char* regex) { return regex_for_pcre2(regex, "w"); };
   EXPECT_EQ(text("\\p{Han}\\P{Hiragana}\\p{^Katakana}"), "\\p{sc:Han}\\P{sc:Hiragana}\\P{sc:Katakana}");
   EXPECT_EQ(text("\\v[\\v]"), "\\x{0b}[\\x{0b}]");
   EXPECT_EQ(text("[-a-c\\-z-]"), "[\\-a-c\\-z\\-]");
@@ -167,11 +169,29 @@ TEST(RegexSyntax, RaisedDigitsAndFractionsOfLatin1AreInWordsOutsideOfClasses) {
   EXPECT_THAT(parts("[^\\w]+", "a" + two), ElementsAre("-a", two));
 }
 
-TEST(RegexSyntax, KnowsWhatMayBeEmpty) {
-  for (const char* regex : {"a*", "a?", "a{0,2}", "(?=a)", "^", "$", "a|", "(?:a*|b)c?", "(?i:a?)"})
-    EXPECT_TRUE(Regex(regex, "w").may_be_empty()) << regex;
-  for (const char* regex : {"a", "a+", "a{1,2}", "(?=a)b", "^b", "a|b", "(?:a*|b)c", "[ab]", "\\s"})
-    EXPECT_FALSE(Regex(regex, "w").may_be_empty()) << regex;
+TEST(RegexSyntax, NamesOfPropertiesAreReadAsOnigurumaReadsThem) {
+  const auto text = [](const char* regex) { return regex_for_pcre2(regex, "w"); };
+  EXPECT_EQ(text("\\p{Letter}\\p{upper case-LETTER}[\\P{Decimal_Number}]"), "\\p{L}\\p{Lu}[\\P{Nd}]");
+  EXPECT_EQ(text("\\p{^han}\\p{Cased_Letter}\\p{Digit}\\p{Any}"), "\\P{sc:Han}\\p{L&}\\p{Nd}\\p{Any}");
+  EXPECT_THAT(parts("\\p{Uppercase_Letter}+", "abAB-1"), ElementsAre("-ab", "AB", "--1"));
+}
+
+/// \W and inverse POSIX classes in a class become alternatives to its other members.
+TEST(RegexSyntax, InverseClassesInClasses) {
+  const char* text = "abAB-1 \xC3\xA9\xC2\xB2";
+  EXPECT_THAT(parts("[^\\W\\d]+", text), ElementsAre("abAB", "--1 ", "\xC3\xA9", "-\xC2\xB2"));
+  EXPECT_THAT(parts("[\\W1]+", text), ElementsAre("-abAB", "-1 ", "-\xC3\xA9", "\xC2\xB2"));
+  EXPECT_THAT(parts("[[:^alnum:]]+", text), ElementsAre("-abAB", "-", "-1", " ", "-\xC3\xA9", "\xC2\xB2"));
+  EXPECT_THAT(parts("[[:punct:]]", "a+b!"), ElementsAre("-a", "+", "-b", "!")) << "symbols too";
+  EXPECT_THAT(parts("[[:graph:]]+", "a b\t+"), ElementsAre("a", "- ", "b", "-\t", "+"));
+  EXPECT_THAT(parts("[[:print:]]+", "a b\t+"), ElementsAre("a b", "-\t", "+"));
+}
+
+TEST(RegexSyntax, AnyCaseGoesOnToTheEndOfItsGroup) {
+  EXPECT_EQ(regex_for_pcre2("a(?i)b|c", "w"), "a(?i:b|c)");
+  EXPECT_THAT(parts("a(?i)b|A", "abAB-1"), ElementsAre("ab", "-AB-1"));
+  EXPECT_THAT(parts("(a(?i)b|c)B?", "abAB-1"), ElementsAre("ab", "-AB-1"));
+  EXPECT_THAT(parts("(?i)AB", "abAB-1"), ElementsAre("ab", "AB", "--1"));
 }
 
 TEST(RegexSyntax, EmptyMatchesAreSpans) {

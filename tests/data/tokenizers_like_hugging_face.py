@@ -83,7 +83,8 @@ def files():
     yield "regex", of(gpt2, pre_tokenizer=sequence(split(r"\w+|[^\w\s]{1,2}|\s"), BYTES)), True
     for number, regex in enumerate([r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|[\p{Han}]+|[^\p{Han}[:space:]]", r"[a-z[0-9]&&[^c-e4-6]]+|[^a-c&&[b-z]]",
                                     r"[[:alpha:]]+|[[:digit:]]{2}|[[:^space:]&&[^[:alnum:]]]+", r"\b[[:upper:]]|[[:lower:]]+\B|[^[:cntrl:][:blank:]]",
-                                    r"[[^a-z][x]]+|[[:word:]&&[:^lower:]]|[^[:xdigit:]]"]):
+                                    r"[[^a-z][x]]+|[[:word:]&&[:^lower:]]|[^[:xdigit:]]", r"[^\W\d]+|[\W_]|[[:punct:]]", r"[[:^graph:]]|(?i)'t|'ll|day",
+                                    r"\p{Uppercase_Letter}?\p{lowercase letter}+|\p{Number}|[^\p{Letter}]"]):
         yield f"classes_{number}", of(gpt2, pre_tokenizer=sequence(split(regex), BYTES)), True
     for behavior in ("Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
         yield f"split_{behavior}", of(gpt2, pre_tokenizer=sequence(split(r"\s|e", behavior), BYTES)), True
@@ -106,7 +107,12 @@ def files():
               added("É", end + 2, normalized=True, special=False), added("<se", end + 3)]
     for scheme in ("first", "never", "always"):
         yield f"t5_{scheme}", of("t5_unigram", pre_tokenizer=metaspace(scheme), added_tokens=t5 + tricky), False
+        for regex, content in {r"^|(?=[A-Z])": "e", r"e*": "", r"(?i)d|": "\u2581"}.items():
+            yield f"t5_{scheme}_empty_{len(regex)}", of("t5_unigram", pre_tokenizer=metaspace(scheme), added_tokens=t5 + tricky,
+                                                        normalizer={"type": "Replace", "pattern": {"Regex": regex}, "content": content}), False
         yield f"t5_{scheme}_whole", of("t5_unigram", pre_tokenizer=metaspace(scheme, False), normalizer={"type": "NFKC"}, added_tokens=t5 + tricky), False
+    pieces = read["t5_unigram"]["model"]["vocab"]
+    yield "twice", of("t5_unigram", added_tokens=[], model={**read["t5_unigram"]["model"], "vocab": pieces + [[text, score + (i % 3 - 1) / 2] for i, (text, score) in enumerate(pieces[200:260])]}), False
     llama = read["llama2_json"]
     last = len(llama["model"]["vocab"])
     more = [{**token, "id": last + i} for i, token in enumerate([added("day", 0, single_word=True, rstrip=True), added("<s> ", 0, lstrip=True), added("É e", 0, normalized=True)])]
@@ -207,6 +213,9 @@ def folders():
     yield "named", "llama3_bpe", {**general, "eos_token": "th", "pad_token": "<new>", "mask_token": "day"}
     yield "more", "llama3_bpe", {**general, "additional_special_tokens": ["ab", "<sep>"], "extra_special_tokens": {"image_token": "É"}}
     yield "listed", "qwen2_bpe", {**general, "add_bos_token": True, "bos_token": "<|endoftext|>", "extra_special_tokens": ["day", "..."]}
+    typed = {"__type": "AddedToken", "content": "É", "lstrip": True, "rstrip": False, "normalized": False, "special": True}
+    yield "flat", "llama3_bpe", {**general, "image_token": "ab", "pad_token": "<new>", "video_token": typed, "seen_token": {"content": "day"}, "use_token": "..."}
+    yield "flat_table", "llama3_bpe", {**general, "image_token": "ab", "extra_special_tokens": {"more": "É"}, "model_specific_special_tokens": {"own": "day"}}
     clean = {"clean_up_tokenization_spaces": True}
     yield "clean_bert", "bert_wordpiece", {"tokenizer_class": "BertTokenizer", **clean}
     yield "clean_t5", "t5_unigram", {**general, **clean}

@@ -292,6 +292,29 @@ TEST_F(FolderTest, KeysOfClassesAreFollowed) {
               HasSubstr("LlamaTokenizer would make it anew"));
 }
 
+/// Ids as AutoTokenizer gives them.
+TEST_F(FolderTest, TokensWithNamesOfTheirOwnAreFoundInTexts) {
+  const auto end = static_cast<std::int32_t>(read(json::object())->vocab_size());
+  const auto ids_of = [&](const json& config, const char* text) { return read(config)->encode(text); };
+  const json image = {{"image_token", "<i>"}, {"pad_token", "<p>"}, {"video_token", "<v>"}};
+  EXPECT_EQ(ids_of(image, "<p><i><v>"), (Ids{end, end + 1, end + 2}));
+  json table = {{"video_token", {{"content", "<v>"}}}, {"image_token", "<i>"}};
+  EXPECT_EQ(ids_of(table, "<i>"), Ids{end});
+  EXPECT_GT(ids_of(table, "<v>").size(), 1U) << "an object that is not said to be a token";
+  table["video_token"]["__type"] = "AddedToken";
+  EXPECT_EQ(ids_of(table, "<v><i>"), (Ids{end, end + 1})) << "objects come first";
+  table["extra_special_tokens"] = {{"more", "<m>"}};
+  EXPECT_EQ(ids_of(table, "<v><i><m>"), (Ids{end, end + 1, end + 2}));
+  const json dropped = {{"image_token", "<i>"}, {"model_specific_special_tokens", {{"more", "<m>"}}}};
+  EXPECT_GT(ids_of(dropped, "<m>").size(), 1U);
+  EXPECT_EQ(ids_of({{"image_token", nullptr}, {"add_bos_token", true}, {"video_token", ""}}, "<i>").size(),
+            3U);
+  write(folder_ / "special_tokens_map.json", R"({"image_token": "<i>"})");
+  EXPECT_GT(ids_of({{"added_tokens_decoder", json::object()}}, "<i>").size(), 1U);
+  EXPECT_THAT(message_of<DataError>([&] { (void)read(json::object()); }),
+              HasSubstr("image_token: must be a token of tokenizer.json"));
+}
+
 TEST_F(FolderTest, TextsAreCleanedAsTransformersCleansThem) {
   const std::string said = "don't do not say 'x' . we 've , they 're !";
   json config = {{"clean_up_tokenization_spaces", true}};

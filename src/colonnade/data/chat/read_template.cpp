@@ -4,7 +4,7 @@
 
 #include "colonnade/base/files.h"
 #include "colonnade/data/chat/chat_template.h"
-#include "colonnade/data/tokenizers/json_view.h"
+#include "colonnade/data/tokenizers/hf_folder.h"
 
 namespace colonnade::data::chat {
 namespace {
@@ -45,15 +45,22 @@ constexpr Format kFormats[] = {
 /// Names and texts of the tokenizer's special tokens, which templates may write.
 Variables special_of(const fs::path& folder) {
   Variables special;
+  bool lists_added = false;
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const std::string path = (folder / file).string();
     if (!fs::is_regular_file(path)) continue;
+    const bool is_map = std::string_view(file) == "special_tokens_map.json";
     with_json(path, read_file(path), [&](const JsonView& json) {
+      const auto put = [&](const std::string& name, const JsonView& token) {
+        if (!special.contains(name))
+          special.insert_or_assign(name, Value::text(token.is_text() ? token.text() : token.text("content")));
+      };
       for (const char* role :
            {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-        if (const auto token = json.find(role); token && !special.contains(role))
-          special.insert_or_assign(role,
-                                   Value::text(token->is_text() ? token->text() : token->text("content")));
+        if (const auto token = json.find(role)) put(role, *token);
+      if (!is_map || !lists_added)
+        for (const auto& [name, token] : model_tokens(json, is_map)) put(name, token);
+      lists_added = !is_map && json.find("added_tokens_decoder");
     });
   }
   return special;

@@ -114,14 +114,16 @@ class Writer {
       return json ? (*truth ? "true" : "false") : (*truth ? "True" : "False");
     if (const auto* number = value.as<std::int64_t>()) return std::to_string(*number);
     if (const double* number = value.as<double>()) return real(*number);
-    if (const std::string* text = value.text())
-      return json              ? json_quoted(*text, json_->ascii)
-             : value.is_safe() ? fmt::format("Markup({})", quoted(*text))
-                               : quoted(*text);
+    if (value.text() != nullptr) return text_part(value);
     if (const List* list = value.list(); list != nullptr && list->is_data()) return list_of(*list, level);
     if (const Mapping* mapping = value.mapping()) return mapping_of(*mapping, level);
     budget_.fail(json ? "tojson takes what JSON has" : "only data can be written", value.kind(),
                  "write its parts");
+  }
+
+  [[nodiscard]] std::string text_part(const Value& value) const {
+    if (json_ != nullptr) return json_quoted(*value.text(), json_->ascii);
+    return value.is_safe() ? fmt::format("Markup({})", quoted(*value.text())) : quoted(*value.text());
   }
 
   [[nodiscard]] std::string real(double number) const {

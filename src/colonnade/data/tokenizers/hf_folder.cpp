@@ -9,7 +9,6 @@
 #include <map>
 
 #include "colonnade/base/files.h"
-#include "colonnade/data/tokenizers/json_view.h"
 #include "colonnade/data/tokenizers/tokenizer_json.h"
 
 namespace colonnade::data {
@@ -19,6 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::array kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                "pad_token", "cls_token", "mask_token"};
+
+bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != kRoles.end(); }
 
 /// The id of a token; -1: there is none.
 std::int32_t id_of(const TokenizerParts& parts, std::string_view content) {
@@ -49,11 +50,13 @@ class Folder {
     for (const AddedToken& token : parts_.added) end_ = std::max(end_, std::int64_t{token.id} + 1);
   }
 
-  void read(const JsonView& json) {
+  /// `is_map`: it is special_tokens_map.json, read behind tokenizer_config.json.
+  void read(const JsonView& json, bool is_map) {
     if (json.boolean("split_special_tokens", false))
       json.at("split_special_tokens").refuse("must be false, because special tokens are found in texts");
+    lists_added_ = lists_added_ || (!is_map && json.find("added_tokens_decoder"));
     add_listed(json);
-    add_named(json);
+    add_named(json, is_map);
     std::string name = json.text("tokenizer_class", "");
     if (name.ends_with("Fast")) name.resize(name.size() - 4);
     if (name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend") return;
@@ -119,7 +122,7 @@ class Folder {
   }
 
   /// "eos_token": "</s>" and the like, and lists of further ones.
-  void add_named(const JsonView& json) {
+  void add_named(const JsonView& json, bool is_map) {
     for (const char* role : kRoles) {
       const auto token = json.find(role);
       if (!token || names_.contains(role)) continue;
@@ -127,13 +130,15 @@ class Folder {
       names_[role] = named.content;
       add(named);
     }
-    const auto extra = json.find("extra_special_tokens");
-    // Transformers 5 takes a table of extra tokens for that of the model's own.
-    const auto own = extra && !extra->is_array() ? std::nullopt : json.find("model_specific_special_tokens");
-    const std::array lists = {own, extra, json.find("additional_special_tokens")};
-    for (const auto& list : lists)  // tokens with names of their own come first
-      if (list && !list->is_array())
-        for (const auto& [name, value] : list->object()) add(token_of(list->member(value, name), true));
+    if (!is_map || !lists_added_)
+      for (const auto& [name, json_token] : model_tokens(json, is_map)) {
+        const AddedToken token = token_of(json_token, true);
+        if (is_map && id_of(parts_, token.content) < 0)
+          json_token.refuse("must be a token of tokenizer.json", fmt::format("'{}'", token.content),
+                            "name it in tokenizer_config.json");
+        add(token);
+      }
+    const std::array lists = {json.find("extra_special_tokens"), json.find("additional_special_tokens")};
     for (const auto& list : lists)
       if (list && list->is_array())
         for (const JsonView& token : list->items()) add(token_of(token, true));
@@ -199,7 +204,8 @@ class Folder {
   }
 
   TokenizerParts& parts_;
-  std::int64_t end_;  ///< the first id that nothing has
+  bool lists_added_ = false;  ///< there is added_tokens_decoder
+  std::int64_t end_;          ///< the first id that nothing has
   std::map<std::string, std::string> names_;
 };
 
@@ -218,6 +224,27 @@ void guess_special(PartsTokenizer& tokenizer) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, JsonView>> model_tokens(const JsonView& json, bool is_map) {
+  std::vector<std::pair<std::string, JsonView>> tokens, strings;
+  for (const auto& [key, value] : json.object()) {
+    if (!key.ends_with("_token") || is_role(key)) continue;
+    const JsonView token = json.member(value, key);
+    const bool is_text = token.is_text() && !token.text().empty();
+    if (is_text && !is_map) strings.emplace_back(key, token);
+    if (value.is_object() ? is_map || token.text("__type", "") == "AddedToken" : is_text && is_map)
+      tokens.emplace_back(key, token);
+  }
+  auto table = json.find("extra_special_tokens");
+  if (!table) table = json.find("additional_special_tokens");
+  if ((!table || table->is_array()) && strings.empty()) table = json.find("model_specific_special_tokens");
+  if (table && !table->is_array())
+    for (const auto& [name, value] : table->object()) strings.emplace_back(name, table->member(value, name));
+  for (const auto& named : strings)
+    std::erase_if(tokens, [&](const auto& token) { return token.first == named.first; });
+  tokens.insert(tokens.end(), strings.begin(), strings.end());
+  return tokens;
+}
 
 std::string main_file_of(const std::string& model) {
   if (!fs::is_directory(model)) return model;
@@ -243,8 +270,9 @@ std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
     if (const std::string file = (path / name).string(); fs::is_regular_file(file))
       with_json(file, read_file(file), [&](const JsonView& json) {
-        folder.read(json);
-        if (std::string_view(name) == "tokenizer_config.json") folder.read_cleaning(json);
+        const bool is_map = std::string_view(name) == "special_tokens_map.json";
+        folder.read(json, is_map);
+        if (!is_map) folder.read_cleaning(json);
       });
   const auto special = folder.special();
   auto tokenizer = std::make_unique<PartsTokenizer>(std::move(parts));

@@ -3,7 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "colonnade/data/tokenizers/json_view.h"
 #include "colonnade/data/tokenizers/tokenizer_parts.h"
 
 namespace colonnade::data {
@@ -11,6 +14,11 @@ namespace colonnade::data {
 /// The file that decides what ids a tokenizer gives: tokenizer.json, tokenizer.model or vocab.json of a
 /// folder, else `model` itself.
 std::string main_file_of(const std::string& model);
+
+/// Special tokens with names of the model's own in the order in which Transformers adds them: keys that end
+/// with _token, the table of extra_special_tokens, or else of model_specific_special_tokens. `is_map`: `json`
+/// is special_tokens_map.json, which counts only beside a tokenizer_config.json without added_tokens_decoder.
+std::vector<std::pair<std::string, JsonView>> model_tokens(const JsonView& json, bool is_map);
 
 /// A tokenizer.json, or a folder with one.
 ///

@@ -64,19 +64,12 @@ auto plain(Value value) {
   };
 }
 
-/// Where `content` is put at empty matches is not followed.
-Regex regex_of_replace(const JsonView& pattern, const std::string& text) {
-  Regex regex(text, pattern.where());
-  if (regex.may_be_empty()) pattern.refuse("must not match an empty text in Replace");
-  return regex;
-}
-
 void read_replace(const JsonView& json, std::vector<Normalizer>& normalizers) {
   json.only({"type", "pattern", "content"});
   const JsonView pattern = json.at("pattern");
   auto [text, is_regex] = pattern_of(pattern);
   if (is_regex) {
-    normalizers.emplace_back(ReplaceRegex{regex_of_replace(pattern, text), json.text("content")});
+    normalizers.emplace_back(ReplaceRegex{Regex(text, pattern.where()), json.text("content")});
   } else {
     normalizers.emplace_back(ReplaceText{text, json.text("content")});
   }
@@ -144,7 +137,7 @@ void read_replace_decoder(const JsonView& json, std::vector<Decoder>& decoders) 
   const JsonView pattern = json.at("pattern");
   auto [text, is_regex] = pattern_of(pattern);
   if (is_regex) {
-    decoders.emplace_back(ReplaceRegexDecoder{regex_of_replace(pattern, text), json.text("content")});
+    decoders.emplace_back(ReplaceRegexDecoder{Regex(text, pattern.where()), json.text("content")});
   } else {
     decoders.emplace_back(ReplaceTextDecoder{text, json.text("content")});
   }

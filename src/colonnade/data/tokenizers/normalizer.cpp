@@ -123,7 +123,7 @@ struct Apply {
     std::string text;
     for (const Span& span : spans) {
       const std::string_view part = std::string_view(piece.text).substr(span.begin, span.end - span.begin);
-      if (span.matched && span.begin == 0 && (n.content.empty() || count_chars(part) > 1))
+      if (span.matched && span.begin == 0 && !part.empty() && (n.content.empty() || count_chars(part) > 1))
         piece.first = false;
       text += span.matched ? std::string_view(n.content) : part;
       check(text.size());

@@ -28,12 +28,10 @@ struct Regex::State {
   std::unique_ptr<pcre2_code, Deleter> code;
   std::unique_ptr<pcre2_match_context, Deleter> context;
   std::string pattern, where;
-  bool may_be_empty = false;
 };
 
 Regex::Regex(const std::string& pattern, const std::string& where) : state_(std::make_unique<State>()) {
-  const auto [text, may_be_empty] = regex_for_pcre2(pattern, where);
-  state_->may_be_empty = may_be_empty;
+  const std::string text = regex_for_pcre2(pattern, where);
   const std::unique_ptr<pcre2_compile_context, Deleter> lines(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(lines.get(), PCRE2_NEWLINE_LF);
   int error = 0;
@@ -57,8 +55,6 @@ Regex::Regex(const std::string& pattern, const std::string& where) : state_(std:
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
-
-bool Regex::may_be_empty() const { return state_->may_be_empty; }
 
 void Regex::find(std::string_view text, std::vector<Span>& spans) const {
   const std::unique_ptr<pcre2_match_data, Deleter> data(

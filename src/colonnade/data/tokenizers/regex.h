@@ -26,9 +26,6 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  /// Whether a match may have no character.
-  [[nodiscard]] bool may_be_empty() const;
-
   /// Appends the spans of valid UTF-8 `text`: matches from left to right, of which those may be empty that do
   /// not stand directly behind another, and what lies between them. Throws DataError for a match that takes
   /// too long.

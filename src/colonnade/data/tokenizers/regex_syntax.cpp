@@ -22,23 +22,123 @@ constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";  // of a cla
 /// are.
 constexpr const char* kLoneWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
-constexpr std::string_view kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc",
-                                            "Me", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps",
-                                            "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So",
-                                            "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Co", "Cn"};
-/// PCRE2 would read a bare name as Script_Extensions.
-constexpr std::string_view kScripts[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",     "Greek",
-                                         "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari"};
-
-/// POSIX classes whose members are known to be the same in both engines.
-struct Posix {
-  std::string_view name, members;
+/// A name of Oniguruma's, and what PCRE2 has for it.
+struct Named {
+  std::string_view name, text;
 };
-constexpr Posix kPosix[] = {{"alpha", R"(\p{Alphabetic})"},
+
+/// Properties, by their names without capitals, spaces, hyphens and underscores, none of which count. PCRE2
+/// would read a bare name of a script as Script_Extensions.
+constexpr Named kProperties[] = {
+    {"l", "L"},
+    {"letter", "L"},
+    {"lc", "L&"},
+    {"casedletter", "L&"},
+    {"lu", "Lu"},
+    {"uppercaseletter", "Lu"},
+    {"ll", "Ll"},
+    {"lowercaseletter", "Ll"},
+    {"lt", "Lt"},
+    {"titlecaseletter", "Lt"},
+    {"lm", "Lm"},
+    {"modifierletter", "Lm"},
+    {"lo", "Lo"},
+    {"otherletter", "Lo"},
+    {"m", "M"},
+    {"mark", "M"},
+    {"combiningmark", "M"},
+    {"mn", "Mn"},
+    {"nonspacingmark", "Mn"},
+    {"mc", "Mc"},
+    {"spacingmark", "Mc"},
+    {"me", "Me"},
+    {"enclosingmark", "Me"},
+    {"n", "N"},
+    {"number", "N"},
+    {"nd", "Nd"},
+    {"decimalnumber", "Nd"},
+    {"digit", "Nd"},
+    {"nl", "Nl"},
+    {"letternumber", "Nl"},
+    {"no", "No"},
+    {"othernumber", "No"},
+    {"p", "P"},
+    {"punctuation", "P"},
+    {"punct", "P"},
+    {"pc", "Pc"},
+    {"connectorpunctuation", "Pc"},
+    {"pd", "Pd"},
+    {"dashpunctuation", "Pd"},
+    {"ps", "Ps"},
+    {"openpunctuation", "Ps"},
+    {"pe", "Pe"},
+    {"closepunctuation", "Pe"},
+    {"pi", "Pi"},
+    {"initialpunctuation", "Pi"},
+    {"pf", "Pf"},
+    {"finalpunctuation", "Pf"},
+    {"po", "Po"},
+    {"otherpunctuation", "Po"},
+    {"s", "S"},
+    {"symbol", "S"},
+    {"sm", "Sm"},
+    {"mathsymbol", "Sm"},
+    {"sc", "Sc"},
+    {"currencysymbol", "Sc"},
+    {"sk", "Sk"},
+    {"modifiersymbol", "Sk"},
+    {"so", "So"},
+    {"othersymbol", "So"},
+    {"z", "Z"},
+    {"separator", "Z"},
+    {"zs", "Zs"},
+    {"spaceseparator", "Zs"},
+    {"zl", "Zl"},
+    {"lineseparator", "Zl"},
+    {"zp", "Zp"},
+    {"paragraphseparator", "Zp"},
+    {"c", "C"},
+    {"other", "C"},
+    {"cc", "Cc"},
+    {"control", "Cc"},
+    {"cntrl", "Cc"},
+    {"cf", "Cf"},
+    {"format", "Cf"},
+    {"co", "Co"},
+    {"privateuse", "Co"},
+    {"cn", "Cn"},
+    {"unassigned", "Cn"},
+    {"alphabetic", "Alphabetic"},
+    {"alpha", "Alphabetic"},
+    {"uppercase", "Uppercase"},
+    {"upper", "Uppercase"},
+    {"lowercase", "Lowercase"},
+    {"lower", "Lowercase"},
+    {"whitespace", "White_Space"},
+    {"space", "White_Space"},
+    {"any", "Any"},
+    {"han", "sc:Han"},
+    {"hiragana", "sc:Hiragana"},
+    {"katakana", "sc:Katakana"},
+    {"hangul", "sc:Hangul"},
+    {"latin", "sc:Latin"},
+    {"greek", "sc:Greek"},
+    {"cyrillic", "sc:Cyrillic"},
+    {"arabic", "sc:Arabic"},
+    {"hebrew", "sc:Hebrew"},
+    {"thai", "sc:Thai"},
+    {"devanagari", "sc:Devanagari"},
+};
+
+/// Members of POSIX classes. What is not in one of them is told by alternatives where it has no name.
+constexpr Named kPosix[] = {{"alpha", R"(\p{Alphabetic})"},
                             {"^alpha", R"(\P{Alphabetic})"},
                             {"digit", R"(\p{Nd})"},
                             {"^digit", R"(\P{Nd})"},
                             {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+                            {"punct", R"(\p{P}\p{S})"},
+                            {"graph", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})"},
+                            {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"},
                             {"upper", R"(\p{Uppercase})"},
                             {"^upper", R"(\P{Uppercase})"},
                             {"lower", R"(\p{Lowercase})"},
@@ -55,20 +155,16 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_ascii(char c) { return static_cast<signed char>(c) >= 0; }
-template <typename Names>
-bool has(const Names& names, std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 class Reader {
  public:
   Reader(const std::string& pattern, const std::string& where) : pattern_(pattern), where_(where) {}
 
-  RegexText run() {
+  std::string run() {
     if (pattern_.empty() || pattern_.size() > kLongest) refuse(fmt::format("{} bytes", pattern_.size()));
-    const bool empty = alternatives();
+    alternatives();
     if (at_ < pattern_.size()) refuse("a ) without its (");
-    return {result_, empty};
+    return result_;
   }
 
  private:
@@ -105,7 +201,21 @@ class Reader {
   }
   bool sequence() {
     bool empty = true;
-    while (at_ < pattern_.size() && peek() != '|' && peek() != ')') empty = item() && empty;
+    while (at_ < pattern_.size() && peek() != '|' && peek() != ')') {
+      if (starts("(?i)")) return rest_in_any_case() && empty;
+      empty = item() && empty;
+    }
+    return empty;
+  }
+  /// (?i) takes all up to the end of the group around it, alternatives too: a(?i)b|c is a(?i:b|c).
+  bool rest_in_any_case() {
+    if (++depth_ > kDeepest) refuse(fmt::format("more than {} groups in one another", kDeepest));
+    const bool was_any_case = std::exchange(any_case_, true);
+    put("(?i:", 4);
+    const bool empty = alternatives();
+    put(")", 0);
+    any_case_ = was_any_case;
+    --depth_;
     return empty;
   }
   bool item() {
@@ -250,12 +360,17 @@ class Reader {
       if (peek() == '-') {
         hyphen(first, range_may_follow);
         range_may_follow = false;
+      } else if (starts("\\W")) {
+        if (any_case_) refuse("\\W in any case");
+        nested += fmt::format("|[^{}]", kWord);
+        at_ += 2;
+        range_may_follow = false;
       } else if (peek() != '[') {
         range_may_follow = member();
       } else {
         range_may_follow = false;
         if (starts("[:")) {
-          posix();
+          nested += posix();
         } else if (any_case_) {
           refuse("[ in a class in any case");
         } else if (const std::string inner = set_text(); inner[0] == '[' && inner[1] != '^') {
@@ -272,14 +387,18 @@ class Reader {
     return nested.empty() ? plain
                           : fmt::format("(?:{}{})", plain, members.empty() ? nested.substr(1) : nested);
   }
-  /// [:name:] and [:^name:] in a class.
-  void posix() {
+  /// [:name:] and [:^name:] in a class. What cannot be a member of a class of PCRE2 is returned as an
+  /// alternative.
+  std::string posix() {
     const std::size_t end = std::min(pattern_.find(":]", at_), pattern_.size());
     const std::string name = pattern_.substr(at_ + 2, end - at_ - 2);
-    const auto* found = std::ranges::find(kPosix, name, &Posix::name);
-    if (found == std::end(kPosix)) refuse(fmt::format("[:{}:]", name.substr(0, 20)));
     if (any_case_) refuse("a POSIX class in any case");
-    put(found->members, end + 2 - at_);
+    const auto* found = std::ranges::find(kPosix, name, &Named::name);
+    const bool inverse = found == std::end(kPosix) && name.starts_with('^');
+    if (inverse) found = std::ranges::find(kPosix, std::string_view(name).substr(1), &Named::name);
+    if (found == std::end(kPosix)) refuse(fmt::format("[:{}:]", name.substr(0, 20)));
+    put(inverse ? "" : found->text, end + 2 - at_);
+    return inverse ? fmt::format("|[^{}]", found->text) : "";
   }
   /// A - in a class: itself at both ends, else what a range goes on with behind its first character.
   void hyphen(bool first, bool range_may_follow) {
@@ -329,7 +448,7 @@ class Reader {
       case 'S':
         return put(in_set ? R"(\P{White_Space})" : fmt::format("[^{}]", kSpace), 2);
       case 'W':
-        if (in_set) refuse(R"(\W in a class)");
+        if (in_set) refuse("a range that ends with a class");
         return put(fmt::format("[^{}]", kLoneWord), 2);
       case 'd':
       case 'D':
@@ -373,13 +492,15 @@ class Reader {
     const std::size_t end = pattern_.find('}', at_);
     const char kind = peek(1);
     if (peek(2) != '{' || end == std::string::npos) refuse(fmt::format("\\{} without braces", kind));
-    std::string_view name = std::string_view(pattern_).substr(at_ + 3, end - at_ - 3);
-    const bool inverse = name.starts_with('^');
-    if (inverse) name.remove_prefix(1);
-    const bool script = has(kScripts, name);
-    if ((inverse && kind == 'P') || (!script && !has(kCategories, name) && name != "Alphabetic"))
+    std::string name;
+    const bool inverse = peek(3) == '^';
+    for (std::size_t i = at_ + (inverse ? 4 : 3); i < end; ++i)
+      if (const char c = pattern_[i]; c != ' ' && c != '-' && c != '_')
+        name += static_cast<char>(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+    const auto* found = std::ranges::find(kProperties, name, &Named::name);
+    if ((inverse && kind == 'P') || found == std::end(kProperties))
       refuse(fmt::format("\\{}", pattern_.substr(at_ + 1, std::min<std::size_t>(end - at_, 40))));
-    put(fmt::format("\\{}{{{}{}}}", inverse ? 'P' : kind, script ? "sc:" : "", name), end + 1 - at_);
+    put(fmt::format("\\{}{{{}}}", inverse ? 'P' : kind, found->text), end + 1 - at_);
   }
 
   const std::string& pattern_;
@@ -393,7 +514,7 @@ class Reader {
 
 }  // namespace
 
-RegexText regex_for_pcre2(const std::string& pattern, const std::string& where) {
+std::string regex_for_pcre2(const std::string& pattern, const std::string& where) {
   return Reader(pattern, where).run();
 }
 

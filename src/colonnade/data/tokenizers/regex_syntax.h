@@ -5,14 +5,9 @@
 
 namespace colonnade::data {
 
-struct RegexText {
-  std::string text;     ///< for PCRE2 with PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE
-  bool may_be_empty{};  ///< may match no character
-};
-
-/// `pattern` for PCRE2. Only constructs of which it is known that both engines read them alike are let
-/// through (docs/formats/tokenizer_json.md lists them). Throws DataError, with `where` in front and the
-/// construct named, for any other.
-RegexText regex_for_pcre2(const std::string& pattern, const std::string& where);
+/// `pattern` for PCRE2 with PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE. Only constructs of which it is known
+/// that both engines read them alike are let through (docs/formats/tokenizer_json.md lists them). Throws
+/// DataError, with `where` in front and the construct named, for any other.
+std::string regex_for_pcre2(const std::string& pattern, const std::string& where);
 
 }  // namespace colonnade::data

@@ -95,7 +95,7 @@ std::unique_ptr<Model> unigram_of(const JsonView& json, const std::string& file)
       refuse(item, tokens.size());
     tokens.emplace_back(text, static_cast<std::int64_t>(tokens.size()));
   }
-  Vocabulary vocabulary(tokens, vocab.where());
+  Vocabulary vocabulary(tokens, vocab.where(), Twice::kLastCounts);
   std::vector<double> scores = unigram_scores(file, vocab.where());
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (i >= scores.size() || !std::isfinite(scores[i])) refuse(vocab.array().at(i).value(), i);

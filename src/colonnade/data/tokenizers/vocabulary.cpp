@@ -37,7 +37,7 @@ std::uint64_t hash_bytes(std::string_view bytes) {
 }
 
 Vocabulary::Vocabulary(const std::vector<std::pair<std::string_view, std::int64_t>>& tokens,
-                       const std::string& where)
+                       const std::string& where, Twice twice)
     : size_(tokens.size()) {
   const std::int64_t most = std::min(kMostIds, static_cast<std::int64_t>(2 * tokens.size() + 65536));
   std::int64_t end = 0;
@@ -60,14 +60,16 @@ Vocabulary::Vocabulary(const std::vector<std::pair<std::string_view, std::int64_
       throw DataError(
           fmt::format("{}: every id must have one token; got {} for '{}' and for '{}'; mend the file", where,
                       id, shown(*text_of(static_cast<std::int32_t>(id))), shown(text)));
-    if (id_of(text) >= 0)
+    const bool again = id_of(text) >= 0;
+    if (again && twice == Twice::kRefused)
       throw DataError(fmt::format("{}: every token must have one id; got {} and {} for '{}'; mend the file",
                                   where, id_of(text), id, shown(text)));
     place = {bytes_.size(), static_cast<std::int64_t>(text.size())};
     bytes_ += text;
     longest_ = std::max(longest_, text.size());
     std::size_t slot = hash_bytes(text) & (slots_.size() - 1);
-    while (slots_[slot] >= 0) slot = (slot + 1) & (slots_.size() - 1);
+    while (slots_[slot] >= 0 && !(again && *text_of(slots_[slot]) == text))
+      slot = (slot + 1) & (slots_.size() - 1);
     slots_[slot] = static_cast<std::int32_t>(id);
   }
 }

@@ -12,14 +12,18 @@ namespace colonnade::data {
 /// A fast hash of bytes, the same on every machine.
 [[nodiscard]] std::uint64_t hash_bytes(std::string_view bytes);
 
+/// What becomes of a text that comes again with another id.
+enum class Twice : std::uint8_t { kRefused, kLastCounts };
+
 /// Texts with ids from 0 on, not all of which need to be taken.
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// Throws DataError, with `where` in front, for two texts with one id, a text twice, one of more than 4096
-  /// bytes, texts of more than 8 MiB together, and an id outside of 0 to 2^24 or more than twice the number
-  /// of texts + 65536.
-  Vocabulary(const std::vector<std::pair<std::string_view, std::int64_t>>& tokens, const std::string& where);
+  /// Throws DataError, with `where` in front, for two texts with one id, a text twice unless its last id is
+  /// to count (the others give the text too), one of more than 4096 bytes, texts of more than 8 MiB together,
+  /// and an id outside of 0 to 2^24 or more than twice the number of texts + 65536.
+  Vocabulary(const std::vector<std::pair<std::string_view, std::int64_t>>& tokens, const std::string& where,
+             Twice twice = Twice::kRefused);
 
   [[nodiscard]] std::int32_t id_of(std::string_view text) const;  ///< -1: none
   /// The text of an id; nullopt: nothing has it.
