@@ -32,6 +32,7 @@ class LongTailed final : public data::SampleSource {
   [[nodiscard]] std::vector<data::SampleOrder> orders() const override { return {}; }
   [[nodiscard]] std::vector<data::SamplePiece> pieces(std::int64_t) const override { return {}; }
   void read(const data::SamplePiece&, std::span<std::int64_t>) const override {}
+  void for_each_text(const data::TextVisitor&) const override {}
 
  private:
   double middle_;
