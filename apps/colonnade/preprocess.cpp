@@ -11,6 +11,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/stop_signal.h"
 #include "colonnade/config/parse.h"
@@ -281,7 +282,7 @@ std::string identity_of(const data::TokenizerOptions& options) {
     if (std::filesystem::is_regular_file(path)) add(path);
     if (!std::filesystem::is_directory(path)) continue;
     std::set<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(path))
+    for (const auto& entry : entries_of(path))
       if (entry.is_regular_file()) files.insert(entry.path());
     std::ranges::for_each(files, add);
   }

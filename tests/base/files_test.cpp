@@ -88,5 +88,26 @@ TEST_F(Files, WhatCannotBeReadIsADataErrorWithItsPath) {
   EXPECT_THROW(sync_path(absent), Error);
 }
 
+TEST_F(Files, EntriesComeByNameAndAFolderThatCannotBeReadIsNamed) {
+  for (const char* name : {"b", "a", "c"}) write_file_atomically(folder_ / name, "");
+  fs::create_directory(folder_ / "d");
+  std::vector<std::string> names;
+  for (const auto& entry : entries_of(folder_)) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::ElementsAre("a", "b", "c", "d"));
+  EXPECT_TRUE(entries_of(folder_ / "d").empty());
+  for (const auto& [path, reason] :
+       {std::pair{folder_ / "a", "Not a directory"}, {folder_ / "no", "No such file"}}) {
+    try {
+      (void)entries_of(path);
+      FAIL() << path;
+    } catch (const Error& error) {
+      EXPECT_THAT(
+          error.what(),
+          testing::AllOf(HasSubstr(path.string() + ": the system must be able to read it; got " + reason),
+                         HasSubstr("check its rights, disk or network")));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace colonnade

@@ -72,6 +72,18 @@ TEST_F(InputFilesTest, EveryNameMustGiveAFile) {
   EXPECT_THAT(message_of<ConfigError>([&] { files({"pipe"}); }), HasSubstr("got a pipe or a device"));
 }
 
+TEST_F(InputFilesTest, WhatTheSystemCannotReadIsToldWithItsReason) {
+  fs::create_symlink("loop", folder_ / "loop");
+  for (const char* name : {"loop", "loop/a.jsonl", "loop/*.jsonl"})
+    EXPECT_THAT(
+        message_of<Error>([&] { files({name}); }),
+        AllOf(HasSubstr(std::string(name) + ": the system must be able to read it; got Too many levels"),
+              HasSubstr("check its rights")));
+  write("file", "");
+  EXPECT_THAT(message_of<Error>([&] { (void)line_files_in(folder_ / "file"); }),
+              HasSubstr("file: the system must be able to read it; got Not a directory"));
+}
+
 TEST_F(InputFilesTest, OtherFormatsAreNamed) {
   using namespace std::string_view_literals;
   const std::pair<std::string_view, const char*> formats[] = {

@@ -218,10 +218,18 @@ TEST(SftBatches, BrokenLinesAreNamed) {
   EXPECT_THAT(files.fault(), AllOf(HasSubstr("chats.jsonl line 1: "), HasSubstr("'assistant'")));
   files.chats("{\"messages\": [{\"role\": \"assistant\"}]}");
   EXPECT_THAT(files.fault(), AllOf(HasSubstr("line 1: "), HasSubstr("chat_template.jinja: line 1: ")));
+  files.chats("\xef\xbb\xbf" + talk(1).dump() + "\n");
+  EXPECT_THAT(files.fault(),
+              HasSubstr("chats.jsonl line 1: must be a JSON object; got a byte order mark (U+FEFF) in "
+                        "front of it; remove it with sed"));
   files.chats("\n");
   EXPECT_THAT(files.fault(), HasSubstr("must hold a conversation"));
   files.data.data_path = {files.folder / "tok"};
   EXPECT_THAT(files.fault(), HasSubstr("must hold .jsonl"));
+  std::filesystem::create_symlink("loop", files.folder / "loop");
+  files.data.data_path = {files.folder / "loop"};
+  EXPECT_THAT(message_of<Error>([&] { (void)files.open(); }),
+              HasSubstr("loop: the system must be able to read it; got Too many levels"));
   files.data.data_path = {files.folder / "nowhere"};
   EXPECT_THAT(files.fault(), HasSubstr("must be a file of chat messages"));
 }

@@ -87,6 +87,20 @@ TEST(TrainingTexts, ComeFromBothKindsOfFiles) {
                 HasSubstr("bad.jsonl line 2: must be a JSON object"));
 }
 
+TEST(TrainingTexts, AByteOrderMarkInFrontOfAFileIsNamed) {
+  const TempFolder folder;
+  for (const char* name : {"marked.txt", "marked.jsonl"}) {
+    std::ofstream(folder / name) << "\xef\xbb\xbf{\"text\": \"one\"}\n";
+    EXPECT_THAT(
+        message_of<DataError>([&] { (void)all(read_texts({folder / name}, "text")); }),
+        testing::AllOf(HasSubstr(std::string(name) + " line 1: must be "),
+                       HasSubstr("got a byte order mark (U+FEFF) in front of it; remove it with sed")));
+  }
+  std::ofstream(folder / "later.txt") << "one\n\xef\xbb\xbftwo\n";
+  EXPECT_THAT(all(read_texts({folder / "later.txt"}, "text")), ElementsAre("one", "\xef\xbb\xbftwo"))
+      << "a character of the text";
+}
+
 /// KiB that `use` adds to the peak memory of a process of its own; -1 when it fails.
 std::int64_t peak_kib(const std::function<void()>& use) {
   int ends[2];

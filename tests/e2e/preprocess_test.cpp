@@ -132,6 +132,26 @@ TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
               HasSubstr("--log-interval: must be an integer, 1 or more; got '0'"));
 }
 
+TEST_F(Preprocess, AFolderThatMayNotBeReadIsToldByItsName) {
+  const fs::path closed = folder_ / "closed";
+  fs::create_directory(closed);
+  write_text(closed / "a.jsonl", "{\"text\": \"1\"}\n");
+  for (const auto& [rights, input] : {std::pair{fs::perms::owner_exec, closed},
+                                      {fs::perms::owner_exec, closed / "*.jsonl"},
+                                      {fs::perms::owner_read, closed / "a.jsonl"},
+                                      {fs::perms::owner_read, closed}}) {
+    fs::permissions(closed, rights);
+    const Result result = run(
+        as_plain_user(colonnade({"preprocess", "--tokenizer-type", "NullTokenizer", "--vocab-size", "9",
+                                 "--output-prefix", (folder_ / "x").string(), "--input", input.string()})));
+    fs::permissions(closed, fs::perms::owner_all);
+    EXPECT_EQ(result.code, 1) << result.text;
+    EXPECT_THAT(result.text,
+                AllOf(HasSubstr("closed"), HasSubstr(": the system must be able to read it; got Permission "
+                                                     "denied; check its rights, disk or network")));
+  }
+}
+
 TEST_F(Preprocess, FlagsOfMegatronsToolSayWhatTheyDoHere) {
   write_text(folder_ / "in.jsonl", "{\"text\": \"1 2\"}\n");
   const Result taken =

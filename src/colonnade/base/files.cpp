@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -52,6 +53,22 @@ std::string read_file(const fs::path& path) {
     if (n == 0) return text;
     text.append(chunk, static_cast<std::size_t>(n));
   }
+}
+
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    entries.push_back(*at);
+  if (error) throw unreadable(folder, error);
+  std::ranges::sort(entries, {}, &fs::directory_entry::path);
+  return entries;
+}
+
+Error unreadable(const fs::path& path, const std::error_code& reason) {
+  return Error(
+      fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
+                  path.string(), reason.message()));
 }
 
 void sync_path(const fs::path& path) {

@@ -8,8 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 namespace colonnade {
+
+class Error;
 
 /// The whole file as bytes. Throws DataError when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
@@ -24,6 +28,12 @@ void sync_path(const std::filesystem::path& path);
 /// Makes `folder` and what is missing above it, each one synced into the folder that holds it: after a crash
 /// they are there. Throws std::filesystem::filesystem_error or Error.
 void create_folders(const std::filesystem::path& folder);
+
+/// What a folder holds, by name. Throws unreadable().
+std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
+
+/// "PATH: the system must be able to read it; got REASON; check its rights, disk or network".
+Error unreadable(const std::filesystem::path& path, const std::error_code& reason);
 
 /// A read-only memory map of a whole file. Movable; unmapped at the end of its life. A file that
 /// shrinks while it is mapped raises SIGBUS, as with every map: check sizes when opening.

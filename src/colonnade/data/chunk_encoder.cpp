@@ -26,14 +26,6 @@ std::string shown(std::string_view line) {
   return simdjson::validate_utf8(text) ? text : std::string("bytes that are not UTF-8");
 }
 
-/// Python's json.loads refuses it too.
-void refuse_byte_order_mark(std::string_view line) {
-  if (line.starts_with("\xef\xbb\xbf{"))
-    throw DataError(
-        "must be a JSON object; got a byte order mark (U+FEFF) in front of it; remove it with sed -i "
-        "'1s/^\\xEF\\xBB\\xBF//' FILE");
-}
-
 /// Calls use(line) for every line of a chunk that is not blank, and bad(number, why) when that throws or the
 /// line is longer than `longest`; then `way_out` ends the message.
 template <typename Use, typename Bad>
@@ -55,7 +47,7 @@ void for_each_line(const LineChunk& chunk, std::size_t longest, Use&& use, Bad&&
       continue;
     }
     try {
-      refuse_byte_order_mark(line);
+      refuse_byte_order_mark(line, "{");
       use(line);
     } catch (const simdjson::simdjson_error& error) {
       bad(number, fmt::format("must be a JSON object; got '{}' ({}); mend or remove the line", shown(line),
@@ -216,6 +208,8 @@ class TrainingTexts {
     const bool json = chunk_.is_rows || input.string().find(".jsonl") != std::string::npos;
     const auto keep = [&](std::string_view text) { texts_.emplace_back(text); };
     const auto use = [&](std::string_view line) {
+      if (!json && chunk_.begin.byte == 0 && line.data() == chunk_.text.data())
+        refuse_byte_order_mark(line, "");
       if (!json) return keep(line);
       for_each_text(parse_line(parser_, line, chunk_.text), json_key_, keep);
     };

@@ -3,9 +3,10 @@
 
 #include <glob.h>
 
-#include <algorithm>
+#include <cerrno>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -18,15 +19,20 @@ bool is_line_file(const fs::path& file) {
          name.ends_with(".parquet");
 }
 
+/// Folders that cannot be read are passed over; told only where no file is left, for then they are why.
 std::vector<fs::path> files_of_pattern(const std::string& pattern) {
   std::vector<fs::path> files;
-  glob_t matches{};
-  if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0)
-    for (std::size_t i = 0; i < matches.gl_pathc; ++i) files.emplace_back(matches.gl_pathv[i]);
-  ::globfree(&matches);
-  if (files.empty())
-    throw DataError(fmt::format("{}: --input must name a file; got no such file; check the path", pattern));
-  return files;
+  std::error_code closed;
+  for (const int flags : {0, GLOB_ERR}) {
+    glob_t matches{};
+    const int result = ::glob(pattern.c_str(), flags, nullptr, &matches);
+    if (result == GLOB_ABORTED) closed = std::error_code(errno, std::generic_category());
+    for (std::size_t i = 0; result == 0 && i < matches.gl_pathc; ++i) files.emplace_back(matches.gl_pathv[i]);
+    ::globfree(&matches);
+    if (!files.empty()) return files;
+  }
+  if (closed) throw unreadable(pattern, closed);
+  throw DataError(fmt::format("{}: --input must name a file; got no such file; check the path", pattern));
 }
 
 void add_file(const fs::path& path, std::vector<fs::path>& files) {
@@ -57,9 +63,13 @@ void add_file(const fs::path& path, std::vector<fs::path>& files) {
 
 std::vector<fs::path> line_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_regular_file() && is_line_file(entry.path())) files.push_back(entry.path());
-  std::ranges::sort(files);
+  for (const auto& entry : entries_of(folder)) {
+    if (!is_line_file(entry.path())) continue;
+    std::error_code unknown;  // of a folder that may be listed, but not entered
+    const fs::file_status status = fs::status(entry.path(), unknown);
+    if (status.type() == fs::file_type::none) throw unreadable(entry.path(), unknown);
+    if (fs::is_regular_file(status)) files.push_back(entry.path());
+  }
   return files;
 }
 
@@ -69,6 +79,8 @@ std::vector<fs::path> input_files(const std::vector<std::string>& names) {
     std::error_code unknown;
     if (fs::exists(name, unknown)) {
       add_file(name, files);
+    } else if (unknown) {
+      throw unreadable(name, unknown);
     } else {
       for (const fs::path& path : files_of_pattern(name)) add_file(path, files);
     }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/data/indexed_dataset.h"
 
 namespace colonnade::data {
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> data_sets_in(const fs::path& folder) {
   std::set<std::string> prefixes;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : entries_of(folder)) {
     const fs::path& path = entry.path();
     if (path.extension() == ".bin" || path.extension() == ".idx")
       prefixes.insert(fs::path(path).replace_extension().string());

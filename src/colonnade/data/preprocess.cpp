@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/data/byte_gate.h"
 #include "colonnade/data/chunk_encoder.h"
 #include "colonnade/data/preprocess_output.h"
@@ -212,7 +213,7 @@ std::string settings_of(const PreprocessOptions& options) {
   for (const fs::path& input : options.inputs) inputs.push_back(about(input));
   if (!options.punkt_model.empty()) {
     std::set<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(options.punkt_model)) files.insert(entry.path());
+    for (const auto& entry : entries_of(options.punkt_model)) files.insert(entry.path());
     for (const fs::path& file : files) model.push_back(about(file));
   }
   return nlohmann::json{{"inputs", inputs},

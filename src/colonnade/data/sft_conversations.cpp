@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/data/input_files.h"
 #include "colonnade/data/text_reader.h"
 
@@ -226,8 +227,11 @@ std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& to
 }
 
 std::vector<fs::path> chat_files(const std::string& path) {
-  if (!fs::is_directory(path)) {
-    if (!fs::is_regular_file(path))
+  std::error_code unknown;
+  const fs::file_status status = fs::status(path, unknown);
+  if (status.type() == fs::file_type::none) throw unreadable(path, unknown);
+  if (!fs::is_directory(status)) {
+    if (!fs::is_regular_file(status))
       throw DataError(fmt::format(
           "{}: with --sft data must be a file of chat messages, or a folder with .jsonl or .parquet files; got none there; check "
           "--data-path",

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/data/parquet/reader.h"
 
 namespace colonnade::data {
@@ -73,9 +74,7 @@ class PlainReader final : public ByteReader {
  private:
   /// The file itself may be whole.
   [[noreturn]] void unreadable() const {
-    throw Error(
-        fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
-                    path_, std::strerror(errno)));
+    throw colonnade::unreadable(path_, std::error_code(errno, std::generic_category()));
   }
 
   std::string path_;
@@ -252,6 +251,15 @@ void ByteReader::go_to(const LinePosition& position) {
     if (n == 0) return;
     bytes -= static_cast<std::int64_t>(n);
   }
+}
+
+void refuse_byte_order_mark(std::string_view line, std::string_view behind) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (!line.starts_with(kMark) || !line.substr(kMark.size()).starts_with(behind)) return;
+  throw DataError(
+      fmt::format("must be {}; got a byte order mark (U+FEFF) in front of it; remove it with sed -i "
+                  "'1s/^\\xEF\\xBB\\xBF//' FILE",
+                  behind.empty() ? "text" : "a JSON object"));
 }
 
 std::string LineChunk::name_of(std::int64_t line) const {

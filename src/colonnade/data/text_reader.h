@@ -18,6 +18,10 @@ struct LinePosition {
   std::int64_t line = 1;  ///< its number in the file, from 1
 };
 
+/// Throws DataError for a line that begins with a byte order mark and, behind it, with `behind`: "{" of a
+/// JSON object, in front of which Python's json.loads refuses it too, or nothing.
+void refuse_byte_order_mark(std::string_view line, std::string_view behind);
+
 /// What a reader is asked to give.
 struct LineLimits {
   std::size_t longest = std::numeric_limits<std::size_t>::max();  ///< bytes of a line that are kept

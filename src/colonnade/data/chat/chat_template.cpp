@@ -9,6 +9,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "colonnade/data/text_reader.h"
+
 namespace colonnade::data::chat {
 namespace {
 
@@ -175,6 +177,7 @@ void read_further(const Element& further, const Budget& budget, Conversation& co
 
 Conversation read_conversation(std::string_view text) {
   const Budget budget("the conversation");
+  refuse_byte_order_mark(text, "{");
   simdjson::dom::parser parser;
   Element line;
   auto error = parser.allocate(text.size(), 64);
