@@ -15,11 +15,13 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 
 import jinja2
 import transformers
 from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
+ONE_AT_A_TIME = threading.Lock()  # the marks of answers are state of a template that threads would share
 VECTORS = pathlib.Path(__file__).resolve().parent.parent / "vectors/chat"
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 WORDS = ["Hello", " a", "\n", "\n\n", "  ", "\t", "What is 2 + 2?", "it's", '"quoted"', "\\n", "{{ x }}", "{% if %}", "é", "ß", "İ", "Σας", "中文", "🙂",
@@ -93,6 +95,11 @@ def conversation(rng):
 
 def theirs(template, chat, prompt):
     """(text, texts of marked answers), or the exception."""
+    with ONE_AT_A_TIME:
+        return rendered_by_transformers(template, chat, prompt)
+
+
+def rendered_by_transformers(template, chat, prompt):
     try:
         messages = [{key: value for key, value in message.items() if value is not None} for message in chat["messages"]]  # as apply_chat_template does
         rendered, spans = render_jinja_template([messages], tools=chat.get("tools"), chat_template=template, return_assistant_tokens_mask=not prompt and "generation %}" in template,
