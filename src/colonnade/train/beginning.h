@@ -6,6 +6,7 @@
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/comm/group.h"
 #include "colonnade/config/training.h"
+#include "colonnade/data/batches.h"
 #include "colonnade/job/job.h"
 #include "colonnade/train/run_folder.h"
 
