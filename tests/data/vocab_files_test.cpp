@@ -315,6 +315,21 @@ TEST_F(FolderTest, TokensWithNamesOfTheirOwnAreFoundInTexts) {
               HasSubstr("image_token: must be a token of tokenizer.json"));
 }
 
+TEST_F(FolderTest, TheMapOfSpecialTokensCountsUnlessAddedTokensAreListed) {
+  write(folder_ / "tokenizer.json", read_file(vector_path("tokenizers/llama3_bpe.json")));
+  write(folder_ / "special_tokens_map.json", R"({"eos_token": "day", "pad_token": "th"})");
+  json config = {{"eos_token", "is"}, {"bos_token", "on"}};
+  const auto id_of = [](const auto& tokenizer, const char* text) { return tokenizer->encode(text).at(0); };
+  const auto both = read(config);
+  EXPECT_EQ(both->special().eos, id_of(both, "day"));
+  EXPECT_EQ(both->special().bos, id_of(both, "on"));
+  EXPECT_EQ(both->special().pad, id_of(both, "th"));
+  config["added_tokens_decoder"] = json::object();
+  const auto listed = read(config);
+  EXPECT_EQ(listed->special().eos, id_of(listed, "is"));
+  EXPECT_EQ(listed->special().pad, -1) << "the map is not read";
+}
+
 TEST_F(FolderTest, TextsAreCleanedAsTransformersCleansThem) {
   const std::string said = "don't do not say 'x' . we 've , they 're !";
   json config = {{"clean_up_tokenization_spaces", true}};

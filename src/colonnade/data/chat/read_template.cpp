@@ -42,25 +42,32 @@ constexpr Format kFormats[] = {
      "{%- endfor -%}"},
 };
 
-/// Names and texts of the tokenizer's special tokens, which templates may write.
+/// Names and texts of the special tokens of a file.
+Variables special_in(const JsonView& json, bool is_map) {
+  Variables special;
+  const auto put = [&](const std::string& name, const JsonView& token) {
+    if (!special.contains(name))
+      special.insert_or_assign(name, Value::text(token.is_text() ? token.text() : token.text("content")));
+  };
+  for (const char* role :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (const auto token = json.find(role)) put(role, *token);
+  for (const auto& [name, token] : model_tokens(json, is_map)) put(name, token);
+  return special;
+}
+
+/// Those that templates may write. What special_tokens_map.json says counts, unless tokenizer_config.json
+/// lists added tokens.
 Variables special_of(const fs::path& folder) {
   Variables special;
   bool lists_added = false;
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const std::string path = (folder / file).string();
-    if (!fs::is_regular_file(path)) continue;
-    const bool is_map = std::string_view(file) == "special_tokens_map.json";
+    if (lists_added || !fs::is_regular_file(path)) continue;
     with_json(path, read_file(path), [&](const JsonView& json) {
-      const auto put = [&](const std::string& name, const JsonView& token) {
-        if (!special.contains(name))
-          special.insert_or_assign(name, Value::text(token.is_text() ? token.text() : token.text("content")));
-      };
-      for (const char* role :
-           {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-        if (const auto token = json.find(role)) put(role, *token);
-      if (!is_map || !lists_added)
-        for (const auto& [name, token] : model_tokens(json, is_map)) put(name, token);
-      lists_added = !is_map && json.find("added_tokens_decoder");
+      const bool is_map = std::string_view(file) == "special_tokens_map.json";
+      for (auto& [name, text] : special_in(json, is_map)) special.insert_or_assign(name, text);
+      lists_added = json.find("added_tokens_decoder").has_value();
     });
   }
   return special;

@@ -50,11 +50,19 @@ class Folder {
     for (const AddedToken& token : parts_.added) end_ = std::max(end_, std::int64_t{token.id} + 1);
   }
 
+  /// The roles that special_tokens_map.json gives to tokens: what tokenizer_config.json says of them does not
+  /// count, unless that lists added tokens. Then nobody reads the map.
+  void prefer(const JsonView& map) {
+    for (const char* role : kRoles)
+      if (const auto token = map.find(role)) preferred_.emplace(role, token_of(*token, true));
+  }
+
   /// `is_map`: it is special_tokens_map.json, read behind tokenizer_config.json.
   void read(const JsonView& json, bool is_map) {
     if (json.boolean("split_special_tokens", false))
       json.at("split_special_tokens").refuse("must be false, because special tokens are found in texts");
-    lists_added_ = lists_added_ || (!is_map && json.find("added_tokens_decoder"));
+    if (json.find("added_tokens_decoder")) lists_added_ = true;
+    if (lists_added_) preferred_.clear();
     add_listed(json);
     add_named(json, is_map);
     std::string name = json.text("tokenizer_class", "");
@@ -73,6 +81,9 @@ class Folder {
     const bool forced = json.boolean(kForced, false);
     parts_.cleans_texts = json.boolean("clean_up_tokenization_spaces", false) && (forced || !of_bpe);
   }
+
+  /// Whether tokenizer_config.json lists added tokens.
+  [[nodiscard]] bool lists_added() const { return lists_added_; }
 
   /// The special tokens that were named, or nothing.
   [[nodiscard]] std::optional<SpecialIds> special() const {
@@ -125,19 +136,19 @@ class Folder {
   void add_named(const JsonView& json, bool is_map) {
     for (const char* role : kRoles) {
       const auto token = json.find(role);
-      if (!token || names_.contains(role)) continue;
-      const AddedToken named = token_of(*token, true);
+      if (!token) continue;
+      const auto preferred = preferred_.find(role);
+      const AddedToken named = preferred == preferred_.end() ? token_of(*token, true) : preferred->second;
       names_[role] = named.content;
       add(named);
     }
-    if (!is_map || !lists_added_)
-      for (const auto& [name, json_token] : model_tokens(json, is_map)) {
-        const AddedToken token = token_of(json_token, true);
-        if (is_map && id_of(parts_, token.content) < 0)
-          json_token.refuse("must be a token of tokenizer.json", fmt::format("'{}'", token.content),
-                            "name it in tokenizer_config.json");
-        add(token);
-      }
+    for (const auto& [name, json_token] : model_tokens(json, is_map)) {
+      const AddedToken token = token_of(json_token, true);
+      if (is_map && id_of(parts_, token.content) < 0)
+        json_token.refuse("must be a token of tokenizer.json", fmt::format("'{}'", token.content),
+                          "name it in tokenizer_config.json");
+      add(token);
+    }
     const std::array lists = {json.find("extra_special_tokens"), json.find("additional_special_tokens")};
     for (const auto& list : lists)
       if (list && list->is_array())
@@ -206,6 +217,7 @@ class Folder {
   TokenizerParts& parts_;
   bool lists_added_ = false;  ///< there is added_tokens_decoder
   std::int64_t end_;          ///< the first id that nothing has
+  std::map<std::string, AddedToken> preferred_;
   std::map<std::string, std::string> names_;
 };
 
@@ -267,13 +279,17 @@ std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool
   const fs::path path(model);
   TokenizerParts parts = read_tokenizer_parts((path / "tokenizer.json").string());
   Folder folder(parts);
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+  const auto with = [&path](const char* name, const auto& use) {
     if (const std::string file = (path / name).string(); fs::is_regular_file(file))
-      with_json(file, read_file(file), [&](const JsonView& json) {
-        const bool is_map = std::string_view(name) == "special_tokens_map.json";
-        folder.read(json, is_map);
-        if (!is_map) folder.read_cleaning(json);
-      });
+      with_json(file, read_file(file), use);
+  };
+  with("special_tokens_map.json", [&](const JsonView& map) { folder.prefer(map); });
+  with("tokenizer_config.json", [&](const JsonView& json) {
+    folder.read(json, false);
+    folder.read_cleaning(json);
+  });
+  if (!folder.lists_added())
+    with("special_tokens_map.json", [&](const JsonView& map) { folder.read(map, true); });
   const auto special = folder.special();
   auto tokenizer = std::make_unique<PartsTokenizer>(std::move(parts));
   if (special)
