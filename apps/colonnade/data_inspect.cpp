@@ -223,6 +223,10 @@ int data_inspect(const Arguments& arguments) {
     return kExitDone;
   const Inspection asked = read_inspection(arguments);
   for (const std::string& note : asked.run.notes) log::info("{}", note);
+  if (asked.options.unsaid)
+    log::info(
+        "--samples: decides the order of samples, and nothing says how many; {} are asked for, as --from and --show say",
+        asked.options.samples);
   inspect(asked);
   return kExitDone;
 }

@@ -10,6 +10,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/inference/text_stream.h"
 #include "colonnade/inference/weights.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/start.h"
@@ -78,48 +79,23 @@ inference::Request request_of(const Asked& asked, const data::Tokenizer& tokeniz
   return request;
 }
 
-/// Prints text as its tokens come. A token may hold a part of a character: it waits for the rest.
-class Printer {
- public:
-  Printer(const data::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt)
-      : tokenizer_(tokenizer), ids_(prompt), shown_(tokenizer.decode(prompt)) {}
-
-  void add(std::int32_t token) {
-    constexpr std::string_view kIncomplete = "\xEF\xBF\xBD";
-    ids_.push_back(token);
-    const std::string text = tokenizer_.decode(ids_);
-    if (!text.ends_with(kIncomplete)) show(text);
-  }
-  void finish() {
-    show(tokenizer_.decode(ids_));
-    std::fputs("\n", stdout);
-    std::fflush(stdout);
-  }
-
- private:
-  void show(const std::string& text) {
-    if (!text.starts_with(shown_)) return;
-    std::fwrite(text.data() + shown_.size(), 1, text.size() - shown_.size(), stdout);
-    std::fflush(stdout);
-    shown_ = text;
-  }
-  const data::Tokenizer& tokenizer_;
-  std::vector<std::int32_t> ids_;
-  std::string shown_;
-};
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 void run_request(inference::Network& network, const inference::Request& request, const std::string& prompt,
                  const data::Tokenizer& tokenizer) {
   const bool prints = network.ranks().rank() == 0;
-  Printer printer(tokenizer, request.prompt);
-  if (prints) std::fwrite(prompt.data(), 1, prompt.size(), stdout);
+  inference::TextStream stream(tokenizer, request.prompt);
+  if (prints) print(prompt);
   const auto begin = std::chrono::steady_clock::now();
   const auto made = inference::generate(network, request, [&](std::int32_t token) {
-    if (prints) printer.add(token);
+    if (prints) print(stream.add(token));
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!prints) return;
-  printer.finish();
+  print(stream.finish() + "\n");
   if (::isatty(STDERR_FILENO) == 0) return;  // text that is piped on stays alone
   log::info("{} tokens in {:.2f} s ({:.1f} tokens/s), {}", made.tokens.size(), seconds,
             static_cast<double>(made.tokens.size()) / seconds,

@@ -180,6 +180,7 @@ void settle_samples(config::Run& run, InspectOptions& options, std::int64_t batc
   const std::optional<std::int64_t> asked =
       said ? data::sample_counts(t)[options.split_index()] : std::max<std::int64_t>(1, options.shown_end());
   options.one_pass = !asked;
+  options.unsaid = !said;
   options.samples = asked.value_or(1);
   if (options.samples < 1)
     throw ConfigError(

@@ -18,6 +18,7 @@ struct InspectOptions {
   std::string json;
   data::Split split = data::Split::kTrain;
   std::int64_t samples = 0;  ///< that are asked for, of the split; 0: no samples are made
+  bool unsaid = false;       ///< neither --samples nor the settings say how many
   bool one_pass = false;     ///< as many as the split has (--full-validation): `samples` follow from the data
   std::int64_t show = 3, from = 0, show_tokens = 16;
   std::int64_t longer_than = 0;

@@ -56,7 +56,7 @@ std::vector<Usable> usable(const TokenSource& source, const SftPlan& plan) {
 /// Of a sample with one conversation: its list and room, memory for its number, and both again in the index.
 constexpr std::int64_t kBytesOfSample = 24 + 8 + 32 + 8 + 8, kBytesOfConversation = 8 + 8;
 
-/// At least what the samples need, before they are packed.
+/// At least what the samples need, before they are packed: each has a conversation, and one pass has all.
 void require_packing_memory(const TokenSource& source, const SftPlan& plan,
                             const std::vector<Usable>& conversations) {
   double tokens = 0;
@@ -65,7 +65,7 @@ void require_packing_memory(const TokenSource& source, const SftPlan& plan,
              room = static_cast<double>(plan.seq_length + 1);
   const double fewest = plan.packed ? tokens / room : count;  // of one pass
   const double samples = std::max(static_cast<double>(plan.num_samples.value_or(0)), fewest);
-  const double read = std::max(samples / std::max(fewest, 1.0) * count, samples);
+  const double read = std::max(samples, count);
   require_index_memory(source.name(), fmt::format("{:.0f} samples", samples),
                        kBytesOfSample * samples + kBytesOfConversation * (read - samples));
 }

@@ -34,7 +34,7 @@ struct AuditOptions {
 ///  "problems": [sentence]             why data sets of a session are not counted
 ///  "shown": [...]                     for options.samples
 /// Opens the data, and with it their index caches, as the run did. Memory: a line of metrics for each step,
-/// two bytes for each sequence. Throws DataError for a folder without a ledger or with a damaged one,
+/// and as data::SetUse. Throws DataError for a folder without a ledger or with a damaged one,
 /// ConfigError for samples that the run has not come to.
 nlohmann::ordered_json audit(const std::filesystem::path& run, const AuditOptions& options);
 

@@ -28,7 +28,12 @@ std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm:
 }
 
 void require_known_ids(const data::Splits& splits, const comm::Group& world) {
-  const std::string mine = world.rank() == 0 ? data::vocabulary_fault(splits) : "";
+  std::string mine;
+  try {
+    if (world.rank() == 0) mine = data::vocabulary_fault(splits);
+  } catch (const DataError& error) {  // a file that cannot be read: the others must hear of it
+    mine = error.what();
+  }
   const std::string fault = world.all_gather_text(mine, "ids of the data")[0];
   if (!fault.empty()) throw DataError(fault);
 }

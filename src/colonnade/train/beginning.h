@@ -27,7 +27,7 @@ struct Beginning {
 std::optional<Beginning> find_beginning(const config::Checkpoint& settings, const comm::Group& world);
 
 /// Throws DataError on every rank where a look at some places of the data finds ids outside of the vocabulary
-/// (data::vocabulary_fault). Rank 0 looks.
+/// (data::vocabulary_fault), or data that cannot be read. Rank 0 looks. Collective over the world.
 void require_known_ids(const data::Splits& splits, const comm::Group& world);
 
 }  // namespace colonnade::train

@@ -1,0 +1,54 @@
+// What rank 0 finds in the data ends every rank alike.
+#include "colonnade/train/beginning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "colonnade/base/error.h"
+#include "colonnade/comm/thread_ranks.h"
+
+namespace colonnade::train {
+namespace {
+
+/// Its files cannot be read.
+class Unreadable final : public data::SampleSource {
+ public:
+  [[nodiscard]] std::int64_t size() const override { return 1; }
+  void tokens(std::int64_t, std::int64_t, std::span<std::int64_t>) const override {}
+  [[nodiscard]] std::string name() const override { return "data"; }
+  [[nodiscard]] std::vector<data::SampleOrder> orders() const override { return {}; }
+  [[nodiscard]] std::vector<data::SamplePiece> pieces(std::int64_t) const override { return {}; }
+  void read(const data::SamplePiece&, std::span<std::int64_t>) const override {}
+  void for_each_text(const data::TextVisitor&) const override { throw DataError("data: must be whole"); }
+};
+
+class OfIds final : public data::Batches {
+ public:
+  OfIds() : Batches(std::make_shared<Unreadable>(), 0) {}
+  [[nodiscard]] data::TextIds text_ids() const override { return {10, 10}; }
+
+ private:
+  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t>, data::Masks) const override { return {}; }
+};
+
+TEST(Beginning, DataThatRankZeroCannotReadEndAllRanks) {
+  std::vector<std::string> faults;
+  std::mutex mutex;
+  comm::run_ranks(3, [&](comm::Communicators& ranks) {
+    data::Splits splits;
+    splits[0] = std::make_unique<OfIds>();
+    try {
+      require_known_ids(splits, ranks.world());
+    } catch (const DataError& error) {
+      const std::scoped_lock lock(mutex);
+      faults.emplace_back(error.what());
+    }
+  });
+  EXPECT_THAT(faults,
+              testing::ElementsAre("data: must be whole", "data: must be whole", "data: must be whole"));
+}
+
+}  // namespace
+}  // namespace colonnade::train
