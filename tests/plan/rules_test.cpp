@@ -255,13 +255,15 @@ TEST(Rules, OfDataAreToldThoseAboutWhatDecidesSamples) {
                                       "sft-format",
                                       "load-given",
                                       "validation-weights",
+                                      "validation-sets-in-full",
                                       "idle-masks",
                                       "idle-fim",
                                       "idle-fim-tokens",
                                       "idle-fragments",
                                       "idle-sentinels",
                                       "idle-tokenizer-model",
-                                      "idle-sft"}));
+                                      "idle-sft",
+                                      "idle-validation"}));
   EXPECT_EQ(report(check(config::parse({"--data-path", "books", "--seq-length", "8"}), Purpose::kData)), "")
       << "what a run needs besides may be missing";
 }
