@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Writes tests/vectors/chat: conversations, what Transformers writes for them by every template of templates/ there (which
 were written for these tests, out of the constructs that templates of language models use), and the ids and masks of
-answers that its tokenizers give; and expressions of Jinja with what they write.
+answers that its tokenizers give; and expressions of Jinja with what they write. The program tells which of those it refuses.
 
-    .venv/bin/python tools/make_chat_vectors.py       with tools/requirements-test.txt
+    .venv/bin/python tools/make_chat_vectors.py build/release/colonnade       with tools/requirements-test.txt
 """
 import json
 import multiprocessing
 import pathlib
 import random
+import subprocess
 import sys
+import tempfile
 import warnings
 
 import jinja2
@@ -19,7 +21,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/vectors/chat"
 sys.path.insert(0, str(ROOT / "tests/data"))
-from chat_expressions import TALK, TEMPLATES, source  # noqa: E402
+from chat_expressions import REFUSED, TALK, TEMPLATES, source  # noqa: E402
 from chat_templates_like_transformers import SPECIAL, conversation, theirs  # noqa: E402
 
 MASKED = {"qwen2_bpe": "chatml_marked", "llama3_bpe": "llama3_marked"}
@@ -47,14 +49,27 @@ def written(sources):
     return [None if isinstance(result, Exception) else result[0] for result in results]
 
 
-def expressions():
-    """Templates and what they write; null: Jinja refuses them, or they write addresses of objects, which two processes tell."""
+def is_refused(program, template):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "tokenizer_config.json").write_text(json.dumps({**SPECIAL, "chat_template": template}))
+        done = subprocess.run([program, "tokenizer", "chat", "--add-generation-prompt", "--tokenizer-model", folder], input=json.dumps(TALK) + "\n", capture_output=True, encoding="utf-8")
+    return done.returncode != 0 or "error" in json.loads(done.stdout.split("\n")[0])
+
+
+def expressions(program):
+    """Templates and what they write; null: Jinja refuses them, or they write addresses of objects, which two processes tell.
+    "refused": Jinja writes them and the program does not, which none of TEMPLATES may be."""
     draw = random.Random("expressions")
-    sources = TEMPLATES + [source(draw) for _ in range(1200)]
+    sources = TEMPLATES + REFUSED + [source(draw) for _ in range(1200)]
     first, second = (multiprocessing.get_context("spawn").Pool(1).apply(written, [sources]) for _ in range(2))
     for template, one, other in zip(sources, first, second):
         if one is not None or draw.randrange(8) == 0 or template in TEMPLATES:
-            yield {"source": template, "text": one if one == other else None}
+            line = {"source": template, "text": one if one == other else None}
+            if line["text"] is not None and is_refused(program, template):
+                assert template not in TEMPLATES, f"refused: {template}"
+                line["refused"] = True
+            assert "refused" in line or template not in REFUSED, f"not refused: {template}"
+            yield line
 
 
 def main() -> None:
@@ -80,7 +95,7 @@ def main() -> None:
                 if any(made["assistant_masks"]):
                     file.write(json.dumps({"tokenizer": name, "template": template, "messages": chat["messages"], "ids": made["input_ids"], "mask": made["assistant_masks"]}) + "\n")
     (OUT / "overlaps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in overlaps()))
-    (OUT / "expressions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [{"chat": TALK}, *expressions()]))
+    (OUT / "expressions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [{"chat": TALK}, *expressions(sys.argv[1])]))
     manifest = {"made_by": "tools/make_chat_vectors.py", "transformers": transformers.__version__, "jinja2": jinja2.__version__, "special": SPECIAL}
     (OUT / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 

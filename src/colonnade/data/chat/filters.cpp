@@ -1,6 +1,8 @@
 // See library.h: arguments, and filters of lists and mappings, as Jinja has them.
 #include "colonnade/data/chat/filters.h"
 
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -31,10 +33,14 @@ Value end_of(const Value& value, Arguments& a, bool front) {
   const List* list = value.list();
   const bool once = list != nullptr && list->form == Form::kOnce;
   if (once && !front) a.fail("it must be a list or a string", value);
-  const std::size_t taken = once ? list->taken : 0;
+  if (once) {
+    const std::size_t gone = list->gone(a.budget);
+    if (gone == list->items.size()) return Value::undefined(a.of());
+    list->take(gone + 1, a.budget);
+    return list->items[gone];
+  }
   const std::vector<Value> items = items_of(value, a.budget);
   if (items.empty()) return Value::undefined(a.of());
-  if (once) list->taken = taken + 1;
   if (front) return items.front();
   return value.is_safe() ? Value::safe(*items.back().text()) : items.back();
 }
@@ -57,13 +63,6 @@ Value reverse(const Value& value, Arguments& a) {
   return Value::like(value, std::move(text));
 }
 
-/// Arguments from `first` on, for a filter or test that another one calls.
-Arguments rest_of(Arguments& a, std::size_t first, const std::string& name) {
-  Arguments rest(a.budget, name);
-  for (std::size_t i = first; const Value* value = a.get(i, ""); ++i) rest.values.push_back(*value);
-  return rest;
-}
-
 /// What select and map go through: of what is false, nothing.
 std::vector<Value> items_if_any(const Value& value, Budget& budget) {
   return value.truth() ? items_of(value, budget) : std::vector<Value>();
@@ -73,31 +72,48 @@ std::vector<Value> items_if_any(const Value& value, Budget& budget) {
 Value select(const Value& value, Arguments& a, bool by_attribute, bool wanted) {
   const std::size_t at = by_attribute ? 1 : 0;
   const Value* path = by_attribute ? &a.need(0, "") : nullptr;
+  const bool by_truth = a.values.size() <= at;
   const std::string name = a.text(at, "", "");
-  const Arguments rest = rest_of(a, at + 1, name);
+  const Arguments rest = by_truth ? Arguments(a.budget, "") : a.rest(at + 1, name);
+  const Later later(a.budget);
   std::vector<Value> chosen;
   for (const Value& each : items_if_any(value, a.budget)) {
     const Value looked_at = path != nullptr ? named_attribute(each, *path, a) : each;
     Arguments given = rest;
-    if ((name.empty() ? looked_at.truth() : test(name, looked_at, given)) == wanted) chosen.push_back(each);
+    if ((by_truth ? looked_at.truth() : test(name, looked_at, given)) == wanted) chosen.push_back(each);
   }
   return Value::list(std::move(chosen), a.budget, Form::kOnce);
 }
 
 Value map(const Value& value, Arguments& a) {
-  const Value* path = a.get(std::string::npos, "attribute");
-  const Value* instead = a.get(std::string::npos, "default");
+  const Value* path = a.values.empty() ? a.get(0, "attribute") : nullptr;
+  const Value* instead = path != nullptr ? a.get(1, "default") : nullptr;
   const std::string name = path == nullptr ? a.text(0, "", "") : "";
   if (path == nullptr && name.empty()) a.budget.fail("map needs a filter or an attribute", "none", "give it");
-  const Arguments rest = rest_of(a, path == nullptr ? 1 : 0, name);
+  const Arguments rest = path == nullptr ? a.rest(1, name) : Arguments(a.budget, "");
+  const Later later(a.budget);
   std::vector<Value> mapped;
   for (const Value& each : items_if_any(value, a.budget)) {
     Arguments given = rest;
-    Value result = path != nullptr ? named_attribute(each, *path, a) : filter(name, each, given);
-    if (result.is_undefined() && instead != nullptr && !instead->is_none()) result = *instead;
-    mapped.push_back(std::move(result));
+    mapped.push_back(path != nullptr ? named_attribute(each, *path, a, instead) : filter(name, each, given));
   }
   return Value::list(std::move(mapped), a.budget, Form::kOnce);
+}
+
+/// An item's number where Python's str.isdigit() says so of `name`, or the name.
+Value step_of(const std::string& name, const Budget& budget) {
+  bool is_number = !name.empty();
+  for_each_char(name, [&](char32_t c, std::string_view) {
+    const int type = u_getIntPropertyValue(static_cast<UChar32>(c), UCHAR_NUMERIC_TYPE);
+    is_number = is_number && (type == U_NT_DECIMAL || type == U_NT_DIGIT);
+  });
+  if (!is_number) return Value::text(name);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size())
+    budget.fail("an item's number must have digits of ASCII and fit 64 bits here", fmt::format("'{}'", name),
+                "write it so");
+  return Value::integer(number);
 }
 
 Value listed(const Value& value, Arguments& a) { return Value::list(items_of(value, a.budget), a.budget); }
@@ -132,20 +148,18 @@ std::vector<Value> pairs_of(const Mapping& mapping, Budget& budget) {
   return pairs;
 }
 
-Value named_attribute(const Value& value, const Value& path, Arguments& a) {
+Value named_attribute(const Value& value, const Value& path, Arguments& a, const Value* instead) {
+  const auto there = [&](Value found) {
+    return found.is_undefined() && instead != nullptr && !instead->is_none() ? *instead : found;
+  };
   if (path.is_none()) return value;
-  if (path.is_integer()) return item(value, path, a.budget);
+  if (path.is_integer()) return there(item(value, path, a.budget));
   if (path.text() == nullptr) a.fail("an attribute must be a name", path);
   Value at = value;
   std::string_view rest = *path.text();
   while (true) {
     const std::size_t dot = rest.find('.');
-    const std::string name(rest.substr(0, dot));
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    const bool digits =
-        error == std::errc() && end == name.data() + name.size() && number >= 0 && name[0] != '-';
-    at = item(at, digits ? Value::integer(number) : Value::text(name), a.budget);
+    at = there(item(at, step_of(std::string(rest.substr(0, dot)), a.budget), a.budget));
     if (dot == std::string_view::npos) return at;
     rest.remove_prefix(dot + 1);
   }
@@ -183,6 +197,15 @@ std::int64_t Arguments::integer(std::size_t i, std::string_view name, std::int64
   if (value == nullptr) return otherwise;
   if (!value->is_integer()) fail("it must be an integer", *value);
   return value->integer();
+}
+
+Arguments Arguments::rest(std::size_t first, const std::string& name) {
+  Arguments rest(budget, name);
+  for (std::size_t i = first; i < values.size(); ++i) rest.values.push_back(values[i]);
+  rest.named = named;
+  read_ = values.size();
+  for (const auto& each : named) read_names_.push_back(each.first);
+  return rest;
 }
 
 void Arguments::finish() const {

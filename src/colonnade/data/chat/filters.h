@@ -18,7 +18,8 @@ const Filters& order_filters();
 const Filters& text_filters();
 
 /// What a path like "a.0.b" leads to, an integer or none: the value itself. Undefined where its end is not
-/// there; throws DataError where it goes on behind that.
-Value named_attribute(const Value& value, const Value& path, Arguments& a);
+/// there; throws DataError where it goes on behind that. `instead`, if any, stands for each step that is not
+/// there.
+Value named_attribute(const Value& value, const Value& path, Arguments& a, const Value* instead = nullptr);
 
 }  // namespace colonnade::data::chat

@@ -21,6 +21,9 @@ class Arguments {
   const Value& need(std::size_t i, std::string_view name);
   std::string text(std::size_t i, std::string_view name, const std::string& otherwise);
   std::int64_t integer(std::size_t i, std::string_view name, std::int64_t otherwise);
+  /// Those from `first` on and the named ones, for a filter or a test that this one calls. Marks them as
+  /// read.
+  [[nodiscard]] Arguments rest(std::size_t first, const std::string& name);
   /// Throws DataError for an argument that nobody read.
   void finish() const;
   [[noreturn]] void fail(const std::string& rule, const Value& got) const {

@@ -1,5 +1,6 @@
 // See library.h: methods of strings, lists and mappings, as Python has them.
 #include <unicode/locid.h>
+#include <unicode/uchar.h>
 #include <unicode/unistr.h>
 
 #include <algorithm>
@@ -188,6 +189,33 @@ Value remove_border(const Value& value, Arguments& a, bool front) {
 
 Value case_method(const Value& value, Case to) { return Value::like(value, cased(text(value), to)); }
 
+/// str.title(): every letter behind what has no case is a capital one.
+Value title_method(const Value& value, Arguments& a) {
+  const std::vector<std::string_view> all = characters(text(value));
+  a.budget.spend(4 * kStep * all.size());
+  const auto is = [&](std::size_t i, UProperty property) {
+    return u_hasBinaryProperty(static_cast<UChar32>(decode_utf8(all[i].data()).value), property) != 0;
+  };
+  // The sigma that ends a word is another one.
+  const auto ends_word = [&](std::size_t i) {
+    std::size_t before = i, behind = i + 1;
+    while (before > 0 && is(before - 1, UCHAR_CASE_IGNORABLE)) --before;
+    while (behind < all.size() && is(behind, UCHAR_CASE_IGNORABLE)) ++behind;
+    a.budget.spend(behind - before);
+    return before > 0 && is(before - 1, UCHAR_CASED) && (behind == all.size() || !is(behind, UCHAR_CASED));
+  };
+  std::string result;
+  bool in_word = false;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (in_word && all[i] == "\u03a3")
+      result += ends_word(i) ? "\u03c2" : "\u03c3";
+    else
+      result += cased(all[i], in_word ? Case::kLower : Case::kCapital);
+    in_word = is(i, UCHAR_CASED);
+  }
+  return Value::like(value, std::move(result));
+}
+
 using Method = Value (*)(const Value&, Arguments&);
 
 const std::map<std::string_view, Method>& of_text() {
@@ -209,6 +237,7 @@ const std::map<std::string_view, Method>& of_text() {
       {"upper", [](const Value& v, Arguments&) { return case_method(v, Case::kUpper); }},
       {"lower", [](const Value& v, Arguments&) { return case_method(v, Case::kLower); }},
       {"capitalize", [](const Value& v, Arguments&) { return case_method(v, Case::kCapital); }},
+      {"title", title_method},
   };
   return kAll;
 }

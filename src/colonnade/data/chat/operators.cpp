@@ -35,9 +35,12 @@ Value whole(std::string_view op, std::int64_t a, std::int64_t b, const Budget& b
 }
 
 Value real(std::string_view op, double a, double b, const Budget& budget) {
-  if (op == "+") return {a + b};
-  if (op == "-") return {a - b};
-  if (op == "*") return {a * b};
+  const double result = op == "+" ? a + b : op == "-" ? a - b : a * b;
+  if (op == "+" || op == "-" || op == "*") {
+    if (std::isnan(result))
+      budget.fail("floats must be numbers", fmt::format("{} {} {}", a, op, b), "mend it");
+    return {result};
+  }
   if (b == 0) budget.fail("divisors must not be 0", fmt::format("{} {} {}", a, op, b), "mend it");
   if (op == "/") return {a / b};
   budget.fail(fmt::format("'{}' takes integers here", op), "floats", "write it otherwise");
@@ -73,11 +76,7 @@ int order_of_items(const List& left, const List& right, std::string_view op, Bud
 
 int order(const Value& left, const Value& right, std::string_view op, Budget& budget) {
   budget.spend(kStep);
-  if (left.is_number() && right.is_number()) {
-    if (left.is_integer() && right.is_integer())
-      return left.integer() < right.integer() ? -1 : left.integer() > right.integer() ? 1 : 0;
-    return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
-  }
+  if (left.is_number() && right.is_number()) return order_of_numbers(left, right);
   if (left.list() != nullptr && right.list() != nullptr && left.list()->is_data() &&
       left.list()->form == right.list()->form)
     return order_of_items(*left.list(), *right.list(), op, budget);
@@ -90,10 +89,13 @@ namespace {
 
 /// Whether a generator still has an item that is `part`; what comes before it is gone then.
 bool still_contains(const Value& part, const List& all, Budget& budget) {
-  if (all.taken == List::kBroken)
-    budget.fail("a generator must not be used after a loop over it was left", "it", "make a list of it");
-  while (all.taken < all.items.size())
-    if (equal(part, all.items[all.taken++], budget)) return true;
+  const std::size_t gone = all.gone(budget);
+  for (std::size_t i = gone; i < all.items.size(); ++i)
+    if (equal(part, all.items[i], budget)) {
+      all.take(i + 1, budget);
+      return true;
+    }
+  all.take(all.items.size(), budget);
   return false;
 }
 
@@ -114,23 +116,28 @@ bool contains(const Value& part, const Value& all, Budget& budget) {
   return std::ranges::any_of(all.list()->items, [&](const Value& each) { return equal(part, each, budget); });
 }
 
-Value of_loop(const Loop& loop, const std::string& name, const Budget& budget) {
+Value of_loop(Loop& loop, const std::string& name, const Budget& budget) {
+  if (!loop.more || budget.later > 0)
+    budget.fail(fmt::format("loop.{} must be asked for in its loop, and not by a filter", name), "it",
+                "write the template without it");
   const auto at = [&](std::size_t i) {
-    return i < loop.items->size() ? (*loop.items)[i] : Value::undefined("loop." + name);
+    return loop.reach(i) ? loop.items[i] : Value::undefined("loop." + name);
   };
   const auto index = static_cast<std::int64_t>(loop.index);
-  const auto length = static_cast<std::int64_t>(loop.items->size());
   if (name == "index") return Value::integer(index + 1);
   if (name == "index0") return Value::integer(index);
-  if (name == "revindex") return Value::integer(length - index);
-  if (name == "revindex0") return Value::integer(length - index - 1);
   if (name == "first") return {index == 0};
-  if (name == "last") return {index + 1 == length};
-  if (name == "length") return Value::integer(length);
-  if (name == "previtem") return at(loop.index - 1);
+  if (name == "last") return {!loop.reach(loop.index + 1)};
+  if (name == "previtem") return index > 0 ? at(loop.index - 1) : Value::undefined("loop." + name);
   if (name == "nextitem") return at(loop.index + 1);
   if (name == "depth") return Value::integer(1);  // it counts recursive loops
   if (name == "depth0") return Value::integer(0);
+  if (name == "revindex" || name == "revindex0" || name == "length") {
+    while (loop.more()) {
+    }
+    const auto length = static_cast<std::int64_t>(loop.items.size());
+    return Value::integer(name == "length" ? length : length - index - (name == "revindex" ? 0 : 1));
+  }
   budget.fail(fmt::format("loop.{} is not understood here", name), "it", "write the template without it");
 }
 
@@ -160,10 +167,13 @@ Value attribute(const Value& value, const std::string& name, Budget& budget) {
     budget.fail("names with _ in front are closed to templates", fmt::format("'{}'", name),
                 "use another name");
   if (const auto* space = value.as<Space*>()) {
+    if (budget.later > 0)
+      budget.fail("filters must not read a namespace, which may change before Jinja does", "." + name,
+                  "read it outside of the filter");
     const auto found = (*space)->items.find(name);
     return found != (*space)->items.end() ? found->second : Value::undefined(name);
   }
-  if (const auto* loop = value.as<const Loop*>()) return of_loop(**loop, name, budget);
+  if (const auto* loop = value.as<std::shared_ptr<Loop>>()) return of_loop(**loop, name, budget);
   if (value.list() != nullptr && !value.list()->is_data())
     budget.fail(fmt::format("'.{}' of {} is not understood here", name, value.kind()), "it",
                 "make a list of it");
@@ -228,6 +238,10 @@ Value binary(std::string_view op, const Value& left, const Value& right, Budget&
   if (left.is_number() && right.is_number()) {
     if (op != "/" && left.is_integer() && right.is_integer())
       return whole(op, left.integer(), right.integer(), budget);
+    constexpr double kExact = 9007199254740992.0;  // 2^53
+    if (left.is_integer() && right.is_integer() &&
+        std::max(std::abs(left.number()), std::abs(right.number())) >= kExact)
+      budget.fail("integers that '/' divides must be below 2^53 here", "others", "use //");
     return real(op, left.number(), right.number(), budget);
   }
   if (op == "+" && left.text() != nullptr && right.text() != nullptr) return joined(left, right, budget);

@@ -1,5 +1,6 @@
 // See library.h: filters that compare items, as Jinja has them.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "colonnade/data/chat/filters.h"
@@ -21,11 +22,13 @@ Value key_of(const Value& item, const Value* path, bool with_case, Arguments& a)
 struct Keyed {
   std::vector<Value> keys;
   Value item;
+  bool is_bare = false;  ///< its one key is asked for its order even where keys are equal
 };
 
 /// Sorts by the first keys that differ; equal ones stay in their order.
 std::vector<Value> sorted(std::vector<Keyed> all, bool down, Arguments& a) {
   const auto is_less = [&](const Keyed& left, const Keyed& right) {
+    if (left.is_bare) return order(left.keys[0], right.keys[0], "<", a.budget) < 0;
     for (std::size_t i = 0; i < left.keys.size(); ++i)
       if (!equal(left.keys[i], right.keys[i], a.budget))
         return order(left.keys[i], right.keys[i], "<", a.budget) < 0;
@@ -81,7 +84,7 @@ Value dict_sort(const Value& value, Arguments& a) {
   const Value at = Value::integer(by == "key" ? 0 : 1);
   std::vector<Keyed> all;
   for (const Value& pair : pairs_of(*value.mapping(), a.budget))
-    all.push_back({{key_of(pair, &at, with_case, a)}, pair});
+    all.push_back({{key_of(pair, &at, with_case, a)}, pair, true});
   return Value::list(sorted(std::move(all), down, a), a.budget);
 }
 
@@ -106,15 +109,18 @@ std::string hash_of(const Value& key, Arguments& a) {
   if (key.text() != nullptr) return "'" + *key.text();
   if (key.is_none() || key.is_undefined()) return key.is_none() ? "none" : "undefined";
   if (!key.is_number()) a.fail("items must be strings, numbers or none here", key);
-  constexpr double kExact = 9007199254740992.0;  // 2^53
+  constexpr double kBeyondIntegers = 9223372036854775808.0;  // 2^63
+  if (key.is_integer()) return fmt::format("{}", key.integer());
   const double number = key.number();
-  if (key.is_integer() && std::abs(number) >= kExact) return fmt::format("{}", key.integer());
-  return fmt::format("{}", number == 0 ? 0.0 : number);
+  if (number == std::trunc(number) && std::abs(number) < kBeyondIntegers)
+    return fmt::format("{}", static_cast<std::int64_t>(number));
+  return fmt::format("{}", number);
 }
 
 Value unique(const Value& value, Arguments& a) {
   const bool with_case = is_true(a.get(0, "case_sensitive"));
   const Value* path = a.get(1, "attribute");
+  const Later later(a.budget);
   std::vector<Value> first;
   std::set<std::string> seen;
   for (const Value& each : items_of(value, a.budget)) {

@@ -158,29 +158,45 @@ class Renderer {
     return node.bodies.size() > node.parts.size() ? execute(node.bodies.back()) : Flow::kOn;
   }
 
-  /// Items of a loop over `given`.
-  std::vector<Value> chosen(const Node& node, const Value& given) {
-    std::vector<Value> items = items_of(given, budget_);
-    if (!node.parts[1]) return items;
-    std::vector<Value> chosen;
-    for (Value& each : items) {
-      const Inner inner(*this, scope_);
-      bind(node.names, each);
-      if (value(*node.parts[1]).truth()) chosen.push_back(std::move(each));
-    }
-    return chosen;
+  /// What gives `loop` those of `items` for which the condition of its node holds.
+  std::function<bool()> chooser(const Node& node, Loop& loop, std::vector<Value> items) {
+    return [this, &node, &loop, items = std::move(items), outer = scope_, at = std::size_t{0},
+            at_work = false]() mutable {
+      if (at_work) budget_.fail("a loop's condition must not ask for its items", "it", "mend the template");
+      at_work = true;
+      bool found = false;
+      while (!found && at < items.size()) {
+        Value& each = items[at++];
+        found = !node.parts[1] || holds(node, each, outer);
+        if (found) loop.items.push_back(std::move(each));
+      }
+      at_work = false;
+      return found;
+    };
+  }
+
+  /// Whether the condition of a loop does.
+  bool holds(const Node& loop, const Value& item, Scope* outer) {
+    const Inner inner(*this, outer);
+    bind(loop.names, item);
+    return value(*loop.parts[1]).truth();
   }
 
   void loop(const Node& node) {
     const Value given = value(*node.parts[0]);
-    const std::vector<Value> items = chosen(node, given);
-    Loop loop{.index = 0, .items = &items};
+    const auto shared = std::make_shared<Loop>();
+    Loop& loop = *shared;
+    const List* once = given.list() != nullptr && given.list()->form == Form::kOnce ? given.list() : nullptr;
+    const bool has_items = once != nullptr && once->gone(budget_) < once->items.size();
+    loop.more = chooser(node, loop, items_of(given, budget_));
+    if (has_items) once->taken = List::kBroken;
     bool came_to_end = false;  // of the body once: what Jinja asks for its else
-    for (; loop.index < items.size(); ++loop.index) {
+    bool left = false;
+    for (; !left && loop.reach(loop.index); ++loop.index) {
       const Inner inner(*this, scope_);
-      scope_->values.insert_or_assign("loop", Value(&std::as_const(loop)));
-      bind(node.names, items[loop.index]);
-      const auto message = at_message_ ? std::nullopt : message_of(items[loop.index]);
+      scope_->values.insert_or_assign("loop", Value(shared));
+      bind(node.names, loop.items[loop.index]);
+      const auto message = at_message_ ? std::nullopt : message_of(loop.items[loop.index]);
       const std::size_t begin = out_.text.size();
       if (message) at_message_ = true;
       const Flow flow = execute(node.bodies[0]);
@@ -188,13 +204,11 @@ class Renderer {
         at_message_ = false;
         if (out_.text.size() > begin) out_.messages.push_back({*message, {begin, out_.text.size()}});
       }
-      if (flow == Flow::kBreak) {
-        if (const List* list = given.list(); list != nullptr && list->form == Form::kOnce)
-          list->taken = List::kBroken;
-        break;
-      }
+      left = flow == Flow::kBreak;
       came_to_end = came_to_end || flow == Flow::kOn;
     }
+    loop.more = nullptr;
+    if (once != nullptr && !left) once->taken = once->items.size();
     if (!came_to_end) {
       const Inner inner(*this, scope_);
       execute(node.bodies[1]);
@@ -358,7 +372,7 @@ class Renderer {
     if (callee.what == What::kAttribute) {
       const Value of = value(*callee.parts[0]);
       const Space* const* space = of.as<Space*>();
-      if (of.is_undefined() || space != nullptr || of.as<const Loop*>() != nullptr)
+      if (of.is_undefined() || space != nullptr || of.as<std::shared_ptr<Loop>>() != nullptr)
         return call_held(of, node);
       Arguments all = arguments(node, "." + callee.name + "()");
       Value result = method(callee.name, of, all);
@@ -372,7 +386,7 @@ class Renderer {
   /// A macro in a namespace, or loop.cycle.
   Value call_held(const Value& of, const Node& node) {
     const std::string& name = node.parts[0]->name;
-    const Loop* const* loop = of.as<const Loop*>();
+    const auto* loop = of.as<std::shared_ptr<Loop>>();
     if (loop == nullptr || name != "cycle") return call_value(attribute(of, name, budget_), node);
     Arguments all = arguments(node, "loop.cycle()");
     if (all.values.empty()) budget_.fail("loop.cycle needs values", "none", "give them");

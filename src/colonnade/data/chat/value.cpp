@@ -176,6 +176,24 @@ const Value* Mapping::find(std::string_view key) const {
   return nullptr;
 }
 
+std::size_t List::gone(const Budget& budget) const {
+  if (taken == kBroken)
+    budget.fail(
+        "a generator must not be used after a filter, or a loop that has not come to its end, took it", "it",
+        "make a list of it first: | list");
+  return taken;
+}
+
+void List::take(std::size_t count, const Budget& budget) const {
+  if (taken != count) taken = budget.later > 0 ? kBroken : count;
+}
+
+bool Loop::reach(std::size_t i) {
+  while (items.size() <= i && more()) {
+  }
+  return i < items.size();
+}
+
 Value Value::list(std::vector<Value> items, const Budget& budget, Form form) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
@@ -281,11 +299,21 @@ bool equal_items(const Mapping& left, const Mapping& right, Budget& budget) {
 
 }  // namespace
 
+int order_of_numbers(const Value& left, const Value& right) {
+  const auto sign = [](auto a, auto b) { return a < b ? -1 : a > b ? 1 : 0; };
+  if (left.is_integer() && right.is_integer()) return sign(left.integer(), right.integer());
+  if (right.is_integer()) return -order_of_numbers(right, left);
+  constexpr double kBeyondIntegers = 9223372036854775808.0;  // 2^63
+  const double real = right.number();
+  if (!left.is_integer() || !(std::abs(real) < kBeyondIntegers)) return sign(left.number(), real);
+  const double whole = std::trunc(real);
+  const int rough = sign(left.integer(), static_cast<std::int64_t>(whole));
+  return rough != 0 ? rough : sign(whole, real);
+}
+
 bool equal(const Value& left, const Value& right, Budget& budget) {
   budget.spend(kStep);
-  if (left.is_number() && right.is_number())
-    return left.is_integer() && right.is_integer() ? left.integer() == right.integer()
-                                                   : left.number() == right.number();
+  if (left.is_number() && right.is_number()) return order_of_numbers(left, right) == 0;
   if (left.text() != nullptr && right.text() != nullptr) {
     budget.spend(left.text()->size());
     return *left.text() == *right.text();
@@ -293,17 +321,17 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
   if (left.data().index() != right.data().index()) return false;
   if (const List* items = left.list()) return equal_items(*items, *right.list(), budget);
   if (const Mapping* items = left.mapping()) return equal_items(*items, *right.mapping(), budget);
-  return left.is_none() || left.is_undefined();
+  if (const auto* space = left.as<Space*>()) return *space == *right.as<Space*>();
+  if (left.is_none() || left.is_undefined()) return true;
+  budget.fail("loops and functions cannot be compared here", left.kind(), "mend the template");
 }
 
 std::vector<Value> items_of(const Value& value, Budget& budget) {
   std::vector<Value> items;
   if (value.is_undefined()) return items;
   if (const List* list = value.list()) {
-    if (list->taken == List::kBroken)
-      budget.fail("a generator must not be used after a loop over it was left", "it", "make a list of it");
-    items.assign(list->items.begin() + static_cast<std::ptrdiff_t>(list->taken), list->items.end());
-    if (list->form == Form::kOnce) list->taken = list->items.size();
+    items.assign(list->items.begin() + static_cast<std::ptrdiff_t>(list->gone(budget)), list->items.end());
+    if (list->form == Form::kOnce) list->take(list->items.size(), budget);
   } else if (const Mapping* mapping = value.mapping()) {
     for (const auto& item : mapping->items) items.push_back(Value::text(item.first));
   } else if (const std::string* text = value.text()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,10 +36,24 @@ class Budget {
     throw DataError(fmt::format("{}: line {}: {}; got {}; {}", name_, line, rule, got, way_out));
   }
   int line = 1;
+  int later = 0;  ///< of Later: how many there are
 
  private:
   std::string name_;
   std::size_t left_ = 200'000'000;
+};
+
+/// While it lives, what is done is done later in Jinja, whose map, select and unique take an item when they
+/// are asked for one: what could have another outcome then is refused.
+class Later {
+ public:
+  explicit Later(Budget& budget) : budget_(budget) { ++budget_.later; }
+  Later(const Later&) = delete;
+  Later& operator=(const Later&) = delete;
+  ~Later() { --budget_.later; }
+
+ private:
+  Budget& budget_;
 };
 
 /// What of Python a list stands for.
@@ -56,6 +71,10 @@ struct List {
   int depth = 1;                  ///< lists and mappings within each other
   mutable std::size_t taken = 0;  ///< of a generator: items that are gone; kBroken: nobody can tell
   static constexpr std::size_t kBroken = ~std::size_t{0};
+  /// Of a generator: how many items are gone. Throws DataError where nobody can tell.
+  std::size_t gone(const Budget& budget) const;
+  /// Of a generator: `count` items are gone from now on.
+  void take(std::size_t count, const Budget& budget) const;
   [[nodiscard]] bool has_numbers() const { return form <= Form::kRange; }
   [[nodiscard]] bool is_data() const { return form <= Form::kTuple; }
 };
@@ -72,10 +91,13 @@ struct Space {
   std::map<std::string, Value, std::less<>> items;
 };
 
-/// The variable `loop`. Owned by the loop that runs.
+/// The variable `loop`. Items are asked for one by one, since the body may change what the condition reads.
 struct Loop {
   std::size_t index = 0;
-  const std::vector<Value>* items = nullptr;
+  std::vector<Value> items;    ///< that came so far
+  std::function<bool()> more;  ///< puts one more there, or gives false; empty: the loop is over
+  /// Whether there is an item `i`.
+  bool reach(std::size_t i);
 };
 
 /// What can be called: a macro, or a function by its name.
@@ -97,7 +119,7 @@ class Value {
     Text text;
   };
   using Data = std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<const List>,
-                            std::shared_ptr<const Mapping>, Space*, const Loop*, Callable, Safe>;
+                            std::shared_ptr<const Mapping>, Space*, std::shared_ptr<Loop>, Callable, Safe>;
 
   Value() = default;
   Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor): a value is its data
@@ -150,6 +172,8 @@ struct JsonStyle {
   std::string between = ", ", colon = ": ";
 };
 std::string json_of(const Value& value, const JsonStyle& style, Budget& budget);
+/// Below 0, 0 or above it: the order of two numbers, exact for an integer and a float too.
+int order_of_numbers(const Value& left, const Value& right);
 /// left == right
 bool equal(const Value& left, const Value& right, Budget& budget);
 /// What a loop goes through: items, keys, or characters; those of a generator are gone then. Throws DataError
