@@ -230,8 +230,8 @@ TEST(Resume, ChangedDataIsToldOnceForEachSet) {
   EXPECT_THAT(changed.text,
               AllOf(HasSubstr("d: changed since the checkpoint: train tokens "),
                     HasSubstr("; since the session of 20"), HasSubstr(", which made the checkpoint: d.bin "),
-                    HasSubstr("; d.idx "),
-                    HasSubstr(": sample numbers go on in the new data"), HasSubstr("data audit")));
+                    HasSubstr("; d.idx "), HasSubstr(": sample numbers go on in the new data"),
+                    HasSubstr("data audit")));
   const Result again = pretrain(words(6, load));
   EXPECT_EQ(again.code, 0) << again.text;
   EXPECT_THAT(again.text, Not(HasSubstr("changed since")));
