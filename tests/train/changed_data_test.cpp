@@ -53,13 +53,14 @@ TEST(ChangedData, TokensOfAllSplitsAndBothFilesAreOneSentence) {
   const auto told =
       changed_data(now, line(), {{.name = "/data/a", .parts = {{"train", 1800, 1600}, {"valid", 200, 180}}}});
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_THAT(told[0],
-              AllOf(StartsWith("/data/a: changed since the checkpoint: train tokens 1800 -> 1600; valid tokens "
-                               "200 -> 180; since the session of 2026-11-21 13:04:08, which made the "
-                               "checkpoint: a.bin 4000 bytes of 1970-01-0"),
-                    HasSubstr(" -> 3600 bytes of 1970-01-0"), HasSubstr("; a.idx 120 bytes of"),
-                    HasSubstr(": sample numbers go on in the new data, validation losses do not compare; "),
-                    EndsWith("`colonnade data audit` says which sessions read the old data")));
+  EXPECT_THAT(
+      told[0],
+      AllOf(StartsWith("/data/a: changed since the checkpoint: train tokens 1800 -> 1600; valid tokens "
+                       "200 -> 180; since the session of 2026-11-21 13:04:08, which made the "
+                       "checkpoint: a.bin 4000 bytes of 1970-01-0"),
+            HasSubstr(" -> 3600 bytes of 1970-01-0"), HasSubstr("; a.idx 120 bytes of"),
+            HasSubstr(": sample numbers go on in the new data, validation losses do not compare; "),
+            EndsWith("`colonnade data audit` says which sessions read the old data")));
   EXPECT_EQ(count(told[0], "sample numbers go on"), 1U);
 }
 
@@ -94,9 +95,10 @@ TEST(ChangedData, ASetIsOneHoweverItIsSpelled) {
                                  {{.name = "b", .parts = {{"train", 9, 8}}},
                                   {.name = b, .parts = {{"train", 9, 8}}},
                                   {.name = "./x/../b", .parts = {{"valid", 7, 6}}}});
-  EXPECT_THAT(told, ElementsAre(AllOf(
-                        StartsWith("b: changed since the checkpoint: train tokens 9 -> 8; valid tokens 7 -> 6; "),
-                        HasSubstr(": sample numbers go on in the new data, validation losses do not compare;"))));
+  EXPECT_THAT(told,
+              ElementsAre(AllOf(
+                  StartsWith("b: changed since the checkpoint: train tokens 9 -> 8; valid tokens 7 -> 6; "),
+                  HasSubstr(": sample numbers go on in the new data, validation losses do not compare;"))));
 }
 
 TEST(ChangedData, AFolderBesideAPrefixIsNoneOfIt) {

@@ -184,10 +184,9 @@ TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
   EXPECT_EQ(session(0), "");
   EXPECT_EQ(session(2), "");
   write(2);
-  EXPECT_THAT(session(2),
-              testing::AllOf(testing::HasSubstr("a: changed since the session of 20"),
-                             testing::HasSubstr(", which made the checkpoint: a.bin "),
-                             testing::HasSubstr("sample numbers go on")));
+  EXPECT_THAT(session(2), testing::AllOf(testing::HasSubstr("a: changed since the session of 20"),
+                                         testing::HasSubstr(", which made the checkpoint: a.bin "),
+                                         testing::HasSubstr("sample numbers go on")));
   EXPECT_EQ(session(4), "") << "made of these data";
   EXPECT_THAT(session(2), testing::HasSubstr("a: changed since")) << "the checkpoint was made of the others";
   write(1);

@@ -19,11 +19,12 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kNsOfSecond = 1'000'000'000;
 constexpr std::size_t kNamed = 4;
 
-/// Whether a set has a file: a chat file or one of a folder of them, or .bin or .idx of a prefix, beside which
-/// there may be a folder of that name. `set`: as set_path.
+/// Whether a set has a file: a chat file or one of a folder of them, or .bin or .idx of a prefix, beside
+/// which there may be a folder of that name. `set`: as set_path.
 bool belongs(const DataFile& file, const std::string& set, bool sft) {
   if (!file.sets.empty()) return std::ranges::find(file.sets, set) != file.sets.end();
-  if (sft) return file.path == set || fs::path(file.path).parent_path() == set;  // an old session does not say
+  if (sft)
+    return file.path == set || fs::path(file.path).parent_path() == set;  // an old session does not say
   return file.path == set + ".bin" || file.path == set + ".idx";
 }
 

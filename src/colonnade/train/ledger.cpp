@@ -178,9 +178,8 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
       for (const data::SampleOrder& order : split->samples().orders()) names.insert(order.name);
   std::map<std::string, std::set<std::string>> sets;  // of each file
   for (const std::string& name : names) {
-    const auto paths =
-        run.data.sft ? data::chat_files(name)
-                     : std::vector<fs::path>{data::idx_path(name), data::bin_path(name)};
+    const auto paths = run.data.sft ? data::chat_files(name)
+                                    : std::vector<fs::path>{data::idx_path(name), data::bin_path(name)};
     for (const fs::path& file : paths) sets[fs::absolute(file).lexically_normal()].insert(set_path(name));
   }
   std::vector<DataFile> files;

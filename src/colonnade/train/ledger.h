@@ -42,7 +42,8 @@ struct LedgerLine {
   std::vector<DataFile> files;                  ///< of all data sets
 };
 
-/// A data set however its prefix, file or folder is spelled: absolute, without `.`, `..` and a `/` at the end.
+/// A data set however its prefix, file or folder is spelled: absolute, without `.`, `..` and a `/` at the
+/// end.
 std::string set_path(const std::string& name);
 
 /// The files of the data sets of a run, as they are now. Where `last` knows a file of equal size and time, of
@@ -59,8 +60,8 @@ void add_to_ledger(const RunFolder& folder, LedgerLine line);
 
 /// add_to_ledger of a session that begins now; `line` says the rest. Where it goes on, a warning names each
 /// data set that changed (changed_data.h) since the session that made the checkpoint: the last one in the
-/// checkpoint's run that began before its step. `tokens`: since the checkpoint. Throws Error; ConfigError for a folder that cannot be written, DataError for data
-/// that cannot be read.
+/// checkpoint's run that began before its step. `tokens`: since the checkpoint. Throws Error; ConfigError for
+/// a folder that cannot be written, DataError for data that cannot be read.
 void write_session(const RunFolder& folder, const config::Run& run, const data::Splits& splits,
                    LedgerLine line, const std::vector<job::ChangedTokens>& tokens = {});
 
