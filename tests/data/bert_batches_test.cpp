@@ -208,7 +208,7 @@ TEST_F(BertBatchesTest, SaysWhatIsWrongWithTheSettings) {
   EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seed"));
   training_.seed = 99;
   ids_.vocab_size = 1000;
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below the vocabulary size 1000"));
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be 0 to 999"));
   data_.mock_data = true;
   EXPECT_THAT(refusal<ConfigError>(), HasSubstr("exactly one of"));
 }

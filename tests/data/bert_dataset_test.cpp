@@ -49,7 +49,8 @@ void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDatase
   const auto expected = read_tensors(file);
   const auto length = static_cast<std::size_t>(plan.length);
   const BertBatches batches(
-      dataset, {.length = plan.length, .sentence_order = plan.sentence_order, .pad = 0, .vocab_size = 2000});
+      dataset,
+      {.length = plan.length, .sentence_order = plan.sentence_order, .pad = 0, .text = {2000, 2000}});
   const HostBatch batch = batches.get(0, static_cast<std::int64_t>(samples));
   EXPECT_EQ(batch.seq, plan.length);
   ASSERT_EQ(expected.at("text").size(), samples * length);

@@ -97,7 +97,7 @@ TEST_F(Describe, AT5sGapsFillMegatronsEncoder) {
   const auto source = std::make_shared<IndexedDataset>(run.data.data_path[0]);
   const T5Batches batches(
       std::make_shared<T5Dataset>(source, megatrons_t5_plan(*source), IndexCache({}), CacheKey{}),
-      {.encoder_length = 128, .decoder_length = 64, .pad = 0, .vocab_size = 2102});
+      {.encoder_length = 128, .decoder_length = 64, .pad = 0, .text = {2102, 2102}});
   const auto expected = read_tensors("indexed/masked/t5_span.first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
     Json about;

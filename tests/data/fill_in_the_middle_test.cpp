@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -176,6 +177,35 @@ TEST(FillInTheMiddle, IsReadFromTheSettings) {
   data.mock_data = true;
   EXPECT_THAT(refusal(ids), HasSubstr("got --mock-data"));
   log::set_level(log::Level::kInfo);
+}
+
+// Megatron joins tokens by convert_tokens_to_string, which cleans nothing; Transformers' decode does.
+TEST(FillInTheMiddle, KeepsTheSpacesThatTextsForPeopleLose) {
+  const FimRules rules{.rate = 1, .prefix = 27, .middle = 29, .suffix = 61, .pad = 93, .eod = 2};
+  for (const std::string name : {"t5_unigram", "bert_wordpiece"}) {
+    const TempFolder folder;
+    std::filesystem::copy_file(vector_path("tokenizers/" + name + ".json"), folder / "tokenizer.json");
+    const auto open = [&](bool cleans) {
+      std::ofstream(folder / "tokenizer_config.json")
+          << nlohmann::json{{"clean_up_tokenization_spaces", cleans}}.dump();
+      return make_tokenizer(
+          {.type = "HuggingFaceTokenizer",
+           .model = std::filesystem::path(folder / "tokenizer.json").parent_path().string()});
+    };
+    const auto plain = open(false), cleaning = open(true);
+    Ints text;
+    for (const std::int32_t id : plain->encode("we 've , they 're ! it is told in three parts ."))
+      text.push_back(id);
+    const std::vector<std::int32_t> ids(text.begin(), text.end());
+    ASSERT_NE(cleaning->decode(ids), plain->decode(ids)) << name;
+    text.resize(text.size() + 20, 5);
+    for (std::uint32_t seed = 0; seed < 9; ++seed) {
+      RandomState one(seed), other(seed);
+      EXPECT_EQ(fill_in_the_middle(text, rules, *cleaning, one),
+                fill_in_the_middle(text, rules, *plain, other))
+          << name << ", seed " << seed;
+    }
+  }
 }
 
 TEST(FillInTheMiddle, RefusesIdsThatAreNoText) {

@@ -483,8 +483,7 @@ TEST_F(GptBatchesTest, RefusesTokensOutsideOfTheVocabulary) {
   data_.data_path = {first_};
   training_.train_iters = 10;
   const Splits splits = open_gpt_batches(data_, training_, {.vocab_size = 1000, .eod = 999});
-  EXPECT_THAT(message_of<DataError>([&] { (void)splits[0]->get(0, 80); }),
-              HasSubstr("must be below the vocabulary size 1000"));
+  EXPECT_THAT(message_of<DataError>([&] { (void)splits[0]->get(0, 80); }), HasSubstr("must be 0 to 999"));
 }
 
 }  // namespace

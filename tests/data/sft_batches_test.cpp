@@ -309,6 +309,20 @@ TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
       said, HasSubstr("warning: " + files.data.data_path[0] +
                       ": the valid split must hold a conversation with an answer within 128 tokens; got none "
                       "among 1 of 2; there will be no valid batches; add data"));
+  const std::string without = files.data.data_path[0], with = files.folder / "chats";
+  files.data.data_path.clear();
+  files.data.train_data_path = {with};
+  files.chats(question.dump() + "\n");
+  files.data.data_path.clear();
+  files.data.valid_data_path = {"0.5", with, "0.5", without};
+  const auto [blended, told] = open("1,1,0");
+  EXPECT_EQ(blended[1], nullptr);
+  EXPECT_THAT(told, AllOf(HasSubstr("got none among 1 of 1; nothing is validated: a blend must"),
+                          HasSubstr("; leave it out of --valid-data-path"), Not(HasSubstr("--split"))));
+  EXPECT_EQ(told.find("warning: " + without), told.rfind("warning: " + without)) << "one warning of one fact";
+  files.data.train_data_path.clear();
+  files.data.valid_data_path.clear();
+  files.chats(talk(1).dump() + "\n" + question.dump() + "\n");
   EXPECT_THAT(open("1,0,0").second, Not(HasSubstr("must hold")));
   files.training.seq_length = 1023;
   EXPECT_NE(open("1,1,0").first[1], nullptr) << "it is long enough";
@@ -316,6 +330,13 @@ TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
   files.chats(question.dump() + "\n" + talk(1).dump() + "\n");
   files.data.split = "1,1,0";
   EXPECT_THAT(files.fault(), HasSubstr("the train split must hold")) << "training needs one";
+}
+
+TEST(SftBatches, NoTextIsVisitedForTokensThatCarryMarksOfAnswers) {
+  const Files files;
+  int texts = 0;
+  files.open()[0]->samples().for_each_text([&](const TokenSource&, Range) { ++texts; });
+  EXPECT_EQ(texts, 0);
 }
 
 TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRefusedBeforeTheyArePacked) {

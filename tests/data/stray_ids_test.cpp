@@ -17,12 +17,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 /// Sequences of zeros with other tokens in some places, all of which it counts that were read.
 class Zeros final : public TokenSource {
  public:
-  Zeros(std::int64_t sequences, std::int64_t length, std::map<std::int64_t, std::int64_t> others)
-      : sequences_(sequences), length_(length), others_(std::move(others)) {}
+  Zeros(std::int64_t sequences, std::int64_t length, std::map<std::int64_t, std::int64_t> others,
+        std::string name = "zeros")
+      : sequences_(sequences), length_(length), others_(std::move(others)), name_(std::move(name)) {}
   [[nodiscard]] std::int64_t num_sequences() const override { return sequences_; }
   [[nodiscard]] std::int64_t length(std::int64_t) const override { return length_; }
   void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override {
@@ -36,7 +38,7 @@ class Zeros final : public TokenSource {
   void announce(std::int64_t sequence, std::int64_t offset, std::int64_t) const override {
     announced_.emplace_back(sequence, offset);
   }
-  [[nodiscard]] std::string name() const override { return "zeros"; }
+  [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::size_t announced() const { return announced_.size(); }
   [[nodiscard]] std::int64_t read() const { return read_; }
   [[nodiscard]] std::int64_t calls() const { return calls_; }
@@ -44,6 +46,7 @@ class Zeros final : public TokenSource {
  private:
   std::int64_t sequences_, length_;
   std::map<std::int64_t, std::int64_t> others_;
+  std::string name_;
   mutable std::int64_t read_ = 0, calls_ = 0;
   mutable std::vector<std::pair<std::int64_t, std::int64_t>> announced_;
 };
@@ -96,11 +99,77 @@ TEST(StrayIds, LittleIsReadWhateverTheSize) {
   EXPECT_EQ(texts.announced(), 64U) << "the disk is asked for all of them at once";
 }
 
-TEST(StrayIds, AnyPlaceOfADataSetCanBeAnnounced) {
-  const IndexedDataset set(vector_path("indexed/gpt_uint16"));
-  for (std::int64_t i = 0; i < set.num_sequences(); ++i)
-    for (const std::int64_t offset : {std::int64_t{0}, set.length(i)}) set.announce(i, offset, 1 << 30);
-  EXPECT_FALSE(find_stray_id(set, {0, set.num_sequences()}, 1152));
+/// Samples of parts of data sets; a part may be there twice.
+class Parts final : public SampleSource {
+ public:
+  explicit Parts(std::vector<std::pair<const TokenSource*, Range>> parts) : parts_(std::move(parts)) {}
+  [[nodiscard]] std::int64_t size() const override { return 1; }
+  void tokens(std::int64_t, std::int64_t, std::span<std::int64_t>) const override {}
+  [[nodiscard]] std::string name() const override { return "parts"; }
+  [[nodiscard]] std::vector<SampleOrder> orders() const override { return {}; }
+  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t) const override { return {}; }
+  void read(const SamplePiece&, std::span<std::int64_t>) const override {}
+  void for_each_text(const TextVisitor& visit) const override {
+    for (const auto& [source, part] : parts_) visit(*source, part);
+  }
+
+ private:
+  std::vector<std::pair<const TokenSource*, Range>> parts_;
+};
+
+Splits of_parts(const std::vector<std::vector<std::pair<const TokenSource*, Range>>>& parts,
+                std::int64_t vocab_size) {
+  Splits splits;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    splits[i] = std::make_unique<GptBatches>(std::make_shared<Parts>(parts[i]),
+                                             GptBatches::Plan{.vocab_size = vocab_size});
+  return splits;
+}
+
+TEST(StrayIds, APartIsLookedAtOnceWhoeverReadsIt) {
+  const Zeros a(1'000, 100'000, {}, "a"), b(1'000, 100'000, {}, "b");
+  const Range first{0, 900}, last{900, 1'000};
+  EXPECT_THAT(
+      vocabulary_fault(of_parts({{{&a, first}, {&a, first}, {&b, first}}, {{&a, last}}, {{&a, last}}}, 9)),
+      IsEmpty());
+  EXPECT_EQ(a.read(), 2 * 64 * 1024) << "two parts";
+  EXPECT_EQ(b.read(), 64 * 1024);
+}
+
+TEST(StrayIds, AllPlacesOfAllSetsAreAnnouncedBeforeOneIsRead) {
+  struct Announced final : TokenSource {
+    [[nodiscard]] std::int64_t num_sequences() const override { return 1; }
+    [[nodiscard]] std::int64_t length(std::int64_t) const override { return 1'000'000; }
+    void tokens(std::int64_t, std::int64_t, std::span<std::int64_t> out) const override {
+      std::ranges::fill(out, 0);
+      if (before < 0) before = *all;
+    }
+    void announce(std::int64_t, std::int64_t, std::int64_t) const override { ++*all; }
+    [[nodiscard]] std::string name() const override { return label; }
+    std::string label;
+    std::shared_ptr<std::int64_t> all;
+    mutable std::int64_t before = -1;  // places that were announced then
+  };
+  Announced a, b;
+  a.label = "a", b.label = "b";
+  a.all = b.all = std::make_shared<std::int64_t>(0);
+  EXPECT_THAT(vocabulary_fault(of_parts({{{&a, {0, 1}}, {&b, {0, 1}}}}, 9)), IsEmpty());
+  EXPECT_EQ(a.before, 2 * 64);
+}
+
+TEST(StrayIds, AreToldWithTheLeastVocabularyThatHoldsThem) {
+  const auto fault = [](std::int64_t id) {
+    const Zeros zeros(10, 10, {{7, id}});
+    return vocabulary_fault(of_parts({{{&zeros, {0, 10}}}}, 64));
+  };
+  EXPECT_THAT(fault(99),
+              AllOf(HasSubstr("zeros: token ids must be 0 to 63; got 99 in document 0 (token 7 of it); "
+                              "the data was made with another tokenizer, give that one or "
+                              "--vocab-size 100 or more; `colonnade"),
+                    Not(HasSubstr("NullTokenizer"))));
+  EXPECT_THAT(fault(64), HasSubstr("--vocab-size 65 or more (65 for numbers of Megatron's NullTokenizer"));
+  EXPECT_THAT(fault(-1), AllOf(HasSubstr("must be 0 to 63; got -1 in"),
+                               HasSubstr("or is damaged; give that tokenizer or make the data again; ")));
 }
 
 TEST(StrayIds, ArePlacedInTheirDocument) {
@@ -130,13 +199,16 @@ TEST_F(VocabularyFault, NamesSetPlaceAndWayOutOfAGpt) {
   const std::string set = vector_path("indexed/gpt_uint16");
   EXPECT_THAT(
       fault(1000),
-      AllOf(HasSubstr(set + ": token ids must be below the vocabulary size 1000; got "),
-            HasSubstr(" in document "), HasSubstr("another tokenizer"), HasSubstr("--vocab-size"),
+      AllOf(HasSubstr(set + ": token ids must be 0 to 999; got "), HasSubstr(" in document "),
+            HasSubstr("another tokenizer"), HasSubstr("--vocab-size"),
             HasSubstr("`colonnade data inspect " + set + " --check-tokens --vocab-size 1000` counts them")));
   EXPECT_THAT(fault(1152), IsEmpty());
   EXPECT_THAT(fault(0), IsEmpty()) << "not checked";
   data_.data_path.push_back(vector_path("indexed/gpt2_uint16"));
-  EXPECT_THAT(fault(1000), HasSubstr("; 1 more data sets have such ids"));
+  EXPECT_THAT(fault(1000), HasSubstr("; 1 more data set has such ids"));
+  const Zeros a(1, 1, {{0, 9}}, "a"), b(1, 1, {{0, 9}}, "b"), c(1, 1, {{0, 9}}, "c");
+  EXPECT_THAT(vocabulary_fault(of_parts({{{&a, {0, 1}}, {&b, {0, 1}}, {&c, {0, 1}}}}, 9)),
+              HasSubstr("; 2 more data sets have such ids"));
   EXPECT_THAT(fault(1152), IsEmpty());
 }
 
@@ -153,15 +225,16 @@ TEST_F(VocabularyFault, NumbersOfABertOrAT5AreNoSpecialIds) {
     return vocabulary_fault(open_bert_batches(data_, training_, bert_ids(nullptr, vocab_size), true));
   };
   EXPECT_THAT(bert(highest + 5), IsEmpty());
-  EXPECT_THAT(bert(highest + 4), AllOf(HasSubstr("text of numbers must be below " + std::to_string(highest)),
-                                       HasSubstr("got " + std::to_string(highest) + " in document "),
-                                       HasSubstr("raise --vocab-size")));
+  EXPECT_THAT(bert(highest + 4),
+              AllOf(HasSubstr("text of numbers must be 0 to " + std::to_string(highest - 1) + ", below"),
+                    HasSubstr("got " + std::to_string(highest) + " in document "),
+                    HasSubstr("raise --vocab-size to " + std::to_string(highest + 5) + " or more")));
   training_.decoder_seq_length = 64;
   const auto t5 = [&](std::int64_t vocab_size) {
     return vocabulary_fault(open_t5_batches(data_, training_, t5_ids(nullptr, vocab_size, 10)));
   };
   EXPECT_THAT(t5(highest + 11), IsEmpty());
-  EXPECT_THAT(t5(highest + 10), HasSubstr("text of numbers must be below " + std::to_string(highest)));
+  EXPECT_THAT(t5(highest + 10), HasSubstr("raise --vocab-size to " + std::to_string(highest + 11)));
 }
 
 }  // namespace

@@ -279,7 +279,7 @@ TEST_F(T5BatchesTest, SaysWhatIsWrongWithTheSettings) {
   EXPECT_THAT(refusal<DataError>(), HasSubstr("with 1 of 2; raise --vocab-extra-ids"));
   ids_ = t5_ids(nullptr, 1000, 100);
   ids_.text_end = 0;  // as of a tokenizer with a file
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below the vocabulary size 1000"));
+  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be 0 to 999"));
   data_.mock_data = true;
   EXPECT_THAT(refusal<ConfigError>(), HasSubstr("exactly one of"));
 }

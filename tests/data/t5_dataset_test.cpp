@@ -55,7 +55,7 @@ TEST(T5Dataset, GivesMegatronsSamples) {
     expect_row(decoder_mask, expected.at("dec_mask"), i, "dec_mask");
   }
   const T5Batches batches(dataset,
-                          {.encoder_length = 128, .decoder_length = 64, .pad = 0, .vocab_size = 2102});
+                          {.encoder_length = 128, .decoder_length = 64, .pad = 0, .text = {2102, 2102}});
   const HostBatch batch = batches.get(0, 50);
   for (std::size_t i = 0; i < 50 * 128; ++i) {
     EXPECT_EQ(static_cast<double>(batch.encoder_tokens[i]), expected.at("text_enc")[i]);

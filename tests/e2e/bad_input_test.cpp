@@ -273,7 +273,7 @@ TEST_F(BadInputData, SplitsAndBlends) {
 TEST_F(BadInputData, ATokenizerThatDoesNotFitTheData) {
   write(idx_, bin_);
   expect_refused(words({"--vocab-size", "100"}), 3,
-                 {"token ids must be below the vocabulary size 100", "another tokenizer", "--vocab-size"}, 3);
+                 {"token ids must be 0 to 99", "another tokenizer", "--vocab-size"}, 3);
 }
 
 TEST(BadInput, TokenizersThatAreMissingDamagedOrTooLarge) {

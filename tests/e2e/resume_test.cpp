@@ -228,15 +228,22 @@ TEST(Resume, ChangedDataIsToldOnceForEachSet) {
   EXPECT_EQ(changed.code, 0) << changed.text;
   EXPECT_EQ(count(changed.text, "warning: " + (folder / "d").string()), 1U) << changed.text;
   EXPECT_THAT(changed.text,
-              AllOf(HasSubstr("d: changed since the session of 20"), HasSubstr(": train tokens "),
-                    HasSubstr("; d.bin "), HasSubstr("; d.idx "),
-                    HasSubstr(": sample numbers go on in the new data"), HasSubstr("data audit")));
+              AllOf(HasSubstr("d: changed since the checkpoint: train tokens "),
+                    HasSubstr("; since the session of 20"), HasSubstr(", which made the checkpoint: d.bin "),
+                    HasSubstr("; d.idx "), HasSubstr(": sample numbers go on in the new data"),
+                    HasSubstr("data audit")));
   const Result again = pretrain(words(6, load));
   EXPECT_EQ(again.code, 0) << again.text;
   EXPECT_THAT(again.text, Not(HasSubstr("changed since")));
   put("gpt_uint16");
+  const Result first = pretrain(words(6, load + Words{"--ckpt-step", "2"}));
+  EXPECT_EQ(first.code, 0) << first.text;
+  EXPECT_THAT(first.text, Not(HasSubstr("d: changed since"))) << "the checkpoint was made of these data";
+  put("gpt2_uint16");
+  ASSERT_EQ(pretrain(words(8, load)).code, 0);
+  put("gpt_uint16");
   const Result validates =
-      pretrain(words(6, load + Words{"--skip-train", "--eval-iters", "1", "--eval-interval", "2"}));
+      pretrain(words(8, load + Words{"--skip-train", "--eval-iters", "1", "--eval-interval", "2"}));
   EXPECT_EQ(validates.code, 0) << validates.text;
   EXPECT_THAT(validates.text, HasSubstr("d: changed since the checkpoint: train tokens "));
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
 #include "colonnade/checkpoint/checksum.h"
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -33,8 +34,8 @@ class Ledger : public testing::Test {
             .settings = {{"seed", "7"}, {"split", "1,0,0"}},
             .data = {{"train", {{"permuted", 0}}}},
             .tokenizer = nullptr,
-            .files = {{"/data/a.idx", 120, 1234567890123456789, "0123abcd"},
-                      {"/data/a.bin", 4000, 5, "4567cdef"}}};
+            .files = {{"/data/a.idx", 120, 1234567890123456789, "0123abcd", {"/data/a"}},
+                      {"/data/a.bin", 4000, 5, "4567cdef", {"/data/a", "/data/b"}}}};
   }
   void steps(std::int64_t last) const {
     MetricsFile file(folder_.metrics(), 0);
@@ -64,6 +65,21 @@ TEST_F(Ledger, ReadsBackWhatWasWritten) {
   EXPECT_EQ(lines[1].data, expected.data);
   EXPECT_EQ(lines[1].tokenizer, expected.tokenizer);
   EXPECT_EQ(lines[1].files, expected.files);
+}
+
+TEST_F(Ledger, AnOldOneDoesNotSayWhichSetHasAFile) {
+  add_to_ledger(folder_, line(0));
+  std::string text = read_file(folder_.ledger());
+  for (const char* sets : {R"(,"sets":["/data/a"])", R"(,"sets":["/data/a","/data/b"])"}) {
+    const std::size_t at = text.find(sets);
+    ASSERT_NE(at, std::string::npos) << text;
+    text.erase(at, std::string(sets).size());
+  }
+  std::ofstream(folder_.ledger()) << text;
+  const auto lines = read_ledger(folder_);
+  ASSERT_EQ(lines[0].files.size(), 2U);
+  EXPECT_TRUE(lines[0].files[0].sets.empty());
+  EXPECT_EQ(lines[0].files[1].xxh3_128, "4567cdef");
 }
 
 TEST_F(Ledger, ANewRunKeepsAnotherOnesAside) {
@@ -159,7 +175,7 @@ TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
   run.training.train_samples = 8;
   const auto session = [&](std::int64_t step) {
     const data::Splits splits = data::open_gpt_batches(run.data, run.training, {});
-    const std::string from = step > 0 ? (folder_.checkpoints() / "step_00000002").string() : "";
+    const std::string from = step > 0 ? (folder_.checkpoints() / "step").string() : "";
     testing::internal::CaptureStderr();
     write_session(folder_, run, splits, {.loaded = {step, step * 4}, .from = from});
     return testing::internal::GetCapturedStderr();
@@ -168,11 +184,14 @@ TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
   EXPECT_EQ(session(0), "");
   EXPECT_EQ(session(2), "");
   write(2);
-  EXPECT_THAT(session(2),
-              testing::AllOf(testing::HasSubstr("a: changed since the session of 20"),
-                             testing::HasSubstr(": a.bin "), testing::HasSubstr("sample numbers go on")));
-  EXPECT_EQ(session(2), "") << "it was told";
+  EXPECT_THAT(session(2), testing::AllOf(testing::HasSubstr("a: changed since the session of 20"),
+                                         testing::HasSubstr(", which made the checkpoint: a.bin "),
+                                         testing::HasSubstr("sample numbers go on")));
+  EXPECT_EQ(session(4), "") << "made of these data";
+  EXPECT_THAT(session(2), testing::HasSubstr("a: changed since")) << "the checkpoint was made of the others";
   write(1);
+  EXPECT_EQ(session(2), "") << "data and checkpoint agree";
+  EXPECT_EQ(read_ledger(folder_).back().files.at(0).sets, std::vector{a});
   EXPECT_THAT(session(0), testing::Not(testing::HasSubstr("changed since"))) << "a new run";
 }
 

@@ -86,9 +86,8 @@ void Batches::check_vocabulary(std::span<const std::int64_t> ids, std::int64_t v
   if (vocab_size == 0 || all_below(ids, vocab_size)) return;
   for (const std::int64_t id : ids)
     if (id < 0 || id >= vocab_size)
-      throw DataError(
-          fmt::format("{}: token ids must be below the vocabulary size {}; got {} in sample {}; {}",
-                      samples_->name(), vocab_size, id, sample, way_out_of_stray_id(id, vocab_size)));
+      throw DataError(fmt::format("{}: token ids must be 0 to {}; got {} in sample {}; {}", samples_->name(),
+                                  vocab_size - 1, id, sample, way_out_of_stray_id(id, vocab_size)));
 }
 
 }  // namespace colonnade::data

@@ -13,6 +13,7 @@
 #include "colonnade/config/training.h"
 #include "colonnade/data/sample_source.h"
 #include "colonnade/data/sampler.h"
+#include "colonnade/data/text_ids.h"
 
 namespace colonnade::data {
 
@@ -68,12 +69,6 @@ Counts sample_counts(const config::Training& training, const Wanted& wanted);
 
 /// Whether batches say who sees whom, where --reset-attention-mask asks for more than causal attention.
 enum class Masks { kMade, kLeftOut };
-
-/// What ids the text that samples are made of may have: 0 to end - 1. 0: that is not known.
-struct TextIds {
-  std::int64_t end = 0;
-  std::int64_t vocab_size = 0;  ///< more than `end` where the ids between them are no text's
-};
 
 /// The samples of one split in the run's order. get() is safe to call from many threads.
 class Batches {

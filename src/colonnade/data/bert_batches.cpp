@@ -89,8 +89,8 @@ HostBatch BertBatches::make(std::span<const std::int64_t> chosen, Masks /*masks*
       if (id == kBehind || id == plan_.pad) id = 0;
     for (std::int64_t& label : labels)
       if (label == -1 || label == plan_.pad) label = 0;
-    check_vocabulary(text, plan_.vocab_size, sample);
-    check_vocabulary(labels, plan_.vocab_size, sample);
+    check_vocabulary(text, plan_.text.vocab_size, sample);
+    check_vocabulary(labels, plan_.text.vocab_size, sample);
     batch.tokens.insert(batch.tokens.end(), text.begin(), text.end());
     batch.token_types.insert(batch.token_types.end(), types.begin(), types.end());
     batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
@@ -110,13 +110,12 @@ Splits open_bert_batches(const config::Data& data, const config::Training& train
       open_sources(data, sample_counts(training, wanted),
                    {.open = open, .mock = mock, .about = class_of(data, training, ids, sentence_order)});
   return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
-    return std::make_unique<BertBatches>(
-        std::move(samples), BertBatches::Plan{.length = plan.length,
-                                              .sentence_order = sentence_order,
-                                              .pad = ids.pad,
-                                              .vocab_size = ids.vocab_size,
-                                              .text_end = ids.text_end > 0 ? ids.text_end : ids.vocab_size,
-                                              .cyclic_step = cyclic_step});
+    return std::make_unique<BertBatches>(std::move(samples),
+                                         BertBatches::Plan{.length = plan.length,
+                                                           .sentence_order = sentence_order,
+                                                           .pad = ids.pad,
+                                                           .text = ids.text_ids(),
+                                                           .cyclic_step = cyclic_step});
   });
 }
 

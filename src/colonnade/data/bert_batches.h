@@ -20,13 +20,12 @@ class BertBatches final : public Batches {
     std::int64_t length = 0;  ///< S
     bool sentence_order = false;
     std::int64_t pad = -1;         ///< as BertIds
-    std::int64_t vocab_size = 0;   ///< as BertIds
-    std::int64_t text_end = 0;     ///< ids of text are below it; 0: not checked
+    TextIds text;                  ///< BertIds::text_ids()
     std::int64_t cyclic_step = 0;  ///< as Batches
   };
   BertBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan);
 
-  [[nodiscard]] TextIds text_ids() const override { return {plan_.text_end, plan_.vocab_size}; }
+  [[nodiscard]] TextIds text_ids() const override { return plan_.text; }
 
  private:
   [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const override;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "colonnade/data/text_ids.h"
 #include "colonnade/data/tokenizer.h"
 
 namespace colonnade::data {
@@ -17,6 +18,8 @@ struct BertIds {
   std::int64_t mask = -1;            ///< stands where a token is hidden
   std::int64_t pad = -1;             ///< fills rows that the sample does not; -1 collides with no token
   std::vector<bool> continues = {};  ///< of each id: it continues a word ("##..."); missing ids do not
+
+  [[nodiscard]] TextIds text_ids() const { return {text_end > 0 ? text_end : vocab_size, vocab_size}; }
 };
 
 /// The ids of a run with --vocab-size `vocab_size`, to which 0 gives the tokenizer's.

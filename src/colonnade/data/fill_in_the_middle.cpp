@@ -56,7 +56,7 @@ class Rearranger {
   void piece(std::span<const std::int64_t> ids, double rate, Ids& out) {
     const auto leave = [&] { out.insert(out.end(), ids.begin(), ids.end()); };
     if (!random_.bernoulli(rate)) return leave();
-    const std::string text = tokenizer_.decode(Ids32(ids.begin(), ids.end()));
+    const std::string text = tokenizer_.decode_exactly(Ids32(ids.begin(), ids.end()));
     if (!rules_.no_prefix.empty() && text.starts_with(rules_.no_prefix)) return leave();
     const std::vector<std::size_t> starts = characters(text);
     const auto draw = [&] { return static_cast<std::size_t>(random_.randint(0, std::ssize(starts))); };

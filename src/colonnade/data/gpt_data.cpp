@@ -24,7 +24,7 @@ std::shared_ptr<const SampleSource> open_part(const Opened& opened, const Part& 
     if (part.split == Split::kTrain)
       throw DataError(text + "; add data, lower --seq-length or change --split");
     if (tokens == 0 || !part.num_samples) {
-      log::warning("{}; there will be no {} batches", text, part.name());
+      log::warning("{}; {}", text, part.if_empty);
       return nullptr;
     }
     log::warning("{}; its tokens repeat inside each sample", text);

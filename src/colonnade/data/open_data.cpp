@@ -105,10 +105,28 @@ Parts open_parts(const std::vector<Opened>& opened, const std::vector<Part>& par
   return sources;
 }
 
+/// Part::if_empty of an evaluation split: of one data set, or of a part of a blend.
+std::string if_empty(const config::Data& data, const Part& part, bool in_blend) {
+  const bool per_split = data.data_path.empty();
+  if (!in_blend)
+    return fmt::format("there will be no {} batches; add data{}", part.name(),
+                       per_split ? "" : " or raise the split's share (--split)");
+  const bool valid = part.split == Split::kValid;
+  const std::string flag = valid ? "--valid-data-path" : "--test-data-path";
+  return fmt::format(
+      "nothing is {}: a blend must hold samples of each data set; {}", valid ? "validated" : "tested",
+      per_split
+          ? fmt::format("leave it out of {}, or give it more data", flag)
+          : fmt::format("raise the split's share (--split), give it more data, or name the data of each "
+                        "split (--train-data-path, {})",
+                        flag));
+}
+
 /// The data sets of a blend as their own parts: `asked` samples of each, or one pass where that is empty.
 std::vector<Part> parts_of(const Blend& blend, const std::vector<Opened>& opened, const Context& context,
                            Part part, const std::vector<std::int64_t>& asked) {
   std::vector<Part> parts;
+  part.if_empty = if_empty(context.data, part, true);
   for (std::size_t i = 0; i < opened.size(); ++i) {
     part.num_samples = asked.empty() ? std::nullopt : std::optional(asked[i]);
     part.key = key_of(opened[i], blend.prefixes[i], context, part);
@@ -128,21 +146,6 @@ CacheKey key_of_blend(const Blend& blend, const Part& part, std::string descript
           .settings = "all of them in the description\n"};
 }
 
-/// Why an evaluation split of a blend is empty though other sets of it have samples.
-void warn_of_empty_part(const std::string& prefix, const config::Data& data, const Part& part) {
-  const bool valid = part.split == Split::kValid;
-  const std::string flag = valid ? "--valid-data-path" : "--test-data-path";
-  log::warning(
-      "{}: the {} split of a blend must hold samples of each data set; got none of this one; nothing is {}; {}",
-      prefix, part.name(), valid ? "validated" : "tested",
-      data.data_path.empty()
-          ? fmt::format("leave it out of {}, or give it more data", flag)
-          : fmt::format(
-                "raise the split's share (--split), give it more data, or name the data of each split "
-                "(--train-data-path, {})",
-                flag));
-}
-
 /// `part.num_samples`: of the whole blend.
 std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<Opened>& opened,
                                                const Context& context, Part part) {
@@ -150,6 +153,7 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   if (target == 0) return nullptr;
   if (opened.size() == 1 && blend.weights.empty()) {
     part.key = key_of(opened[0], blend.prefixes[0], context, part);
+    part.if_empty = if_empty(context.data, part, false);
     return context.maker.open(opened[0], part);
   }
   const bool weighted = !blend.weights.empty();
@@ -168,10 +172,7 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   Parts parts = open_parts(opened, plans, context.maker);
   std::vector<std::int64_t> sizes;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i] == nullptr) {
-      warn_of_empty_part(blend.prefixes[i], context.data, part);
-      return nullptr;
-    }
+    if (parts[i] == nullptr) return nullptr;  // a warning said why
     sizes.push_back(parts[i]->size());
   }
   const IndexCache cache = context.maker.about.name.empty()
@@ -248,8 +249,13 @@ Sources open_mock(const Context& context, const Counts& counts) {
   mock.source = context.maker.mock();
   const SplitFractions thirds = parse_split("1,1,1");
   Sources sources;
-  for (std::size_t i = 0; i < sources.size(); ++i)
-    if (counts[i] != 0) sources[i] = context.maker.open(mock, {static_cast<Split>(i), *thirds[i], counts[i]});
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (counts[i] != 0) {
+      Part part{static_cast<Split>(i), *thirds[i], counts[i]};
+      part.if_empty = fmt::format("there will be no {} batches; lower --seq-length", part.name());
+      sources[i] = context.maker.open(mock, part);
+    }
+  }
   return sources;
 }
 

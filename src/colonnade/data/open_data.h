@@ -32,12 +32,14 @@ struct Part {
   Fraction fraction;
   std::optional<std::int64_t> num_samples;  ///< empty: one pass
   CacheKey key = {};                        ///< of its indices, but for what the plan adds
+  std::string if_empty = {};                ///< what follows where it holds no samples, and the way out
   [[nodiscard]] const char* name() const { return kSplitNames[static_cast<std::size_t>(split)]; }
 };
 
 /// How samples are made.
 struct SampleMaker {
-  /// Of a part of one data set; null, after a warning, where an evaluation split has none.
+  /// Of a part of one data set; null, after a warning with Part::if_empty, where an evaluation split has
+  /// none.
   std::function<std::shared_ptr<const SampleSource>(const Opened&, const Part&)> open;
   /// The data set behind --mock-data; empty: there is none.
   std::function<std::shared_ptr<const TokenSource>()> mock;

@@ -116,8 +116,8 @@ std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened
   plan.documents = range_of(part.fraction, opened.source->num_documents());
   plan.num_samples = part.num_samples;
   if (part.split == Split::kTrain || count_usable_documents(*opened.source, plan) > 0) return plan;
-  log::warning("{}: the {} split has no usable document among {}; there will be no {} batches",
-               opened.source->name(), part.name(), plan.documents.size(), part.name());
+  log::warning("{}: the {} split must have a usable document; got none among {}; {}", opened.source->name(),
+               part.name(), plan.documents.size(), part.if_empty);
   return std::nullopt;
 }
 

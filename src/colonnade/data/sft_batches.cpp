@@ -78,9 +78,9 @@ class Opener {
         "{}: the {} split must hold a conversation with an answer within {} tokens; got none among {} of {}",
         opened.source->name(), part.name(), length_ + 1, plan.conversations.size(),
         opened.source->num_sequences());
-    const char* way_out = "add data, change --split or raise --seq-length";
-    if (part.split == Split::kTrain) throw DataError(fmt::format("{}; {}", text, way_out));
-    log::warning("{}; there will be no {} batches; {}", text, part.name(), way_out);
+    if (part.split == Split::kTrain)
+      throw DataError(text + "; add data, change --split or raise --seq-length");
+    log::warning("{}; {}", text, part.if_empty);
     return nullptr;
   }
 

@@ -51,7 +51,8 @@ class SftDataset final : public SampleSource {
   [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
   /// Ids alone.
   void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
-  void for_each_text(const TextVisitor& visit) const override { visit(*source_, plan_.conversations); }
+  /// Nothing: the tokens of conversations carry marks of answers (sft_conversations.h) and are no ids.
+  void for_each_text(const TextVisitor& /*visit*/) const override {}
   [[nodiscard]] const TokenSource& source() const { return *source_; }
   [[nodiscard]] const SftIndex& index() const { return index_; }
 

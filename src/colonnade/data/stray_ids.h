@@ -24,12 +24,16 @@ struct StrayId {
 std::optional<StrayId> find_stray_id(const TokenSource& source, Range sequences, std::int64_t end);
 
 /// What is wrong with the ids of the data that the splits are made of, after a look at some places of each
-/// data set: the first set is named with a place, others are counted. "" where nothing was found, and for
-/// samples whose text is tokenized here (--sft). A sample that is read is checked all the same
+/// data set: the first set is named with a place, others are counted. Sequences that several splits or parts
+/// of a blend have in common are looked at once. "" where nothing was found, and for samples whose text is
+/// tokenized here (--sft). What no sample has is looked at too: documents that a BERT or a T5 leaves out
+/// (single sentences, sentences that are too long), and what lies behind the last sample of the run; data of
+/// which a part is another tokenizer's are not trusted. A sample that is read is checked all the same
 /// (Batches::get).
 std::string vocabulary_fault(const Splits& splits);
 
-/// "the data was made with another tokenizer, give that one or --vocab-size ...".
+/// "the data was made with another tokenizer, give that one or --vocab-size ...", the least that holds the
+/// id.
 std::string way_out_of_stray_id(std::int64_t id, std::int64_t vocab_size);
 
 }  // namespace colonnade::data

@@ -82,7 +82,7 @@ HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/)
           samples().name(), sample));
     std::ranges::replace(labels, std::int64_t{-1}, std::int64_t{0});
     for (const std::int64_t pad : {kNoToken, plan_.pad}) std::ranges::replace(numbers, pad, std::int64_t{0});
-    check_vocabulary(numbers, plan_.vocab_size, sample);
+    check_vocabulary(numbers, plan_.text.vocab_size, sample);
     const auto tokens = std::span(numbers).subspan(encoder, decoder);
     batch.encoder_tokens.insert(batch.encoder_tokens.end(), text.begin(), text.end());
     batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
@@ -101,13 +101,12 @@ Splits open_t5_batches(const config::Data& data, const config::Training& trainin
   const Sources sources = open_sources(data, sample_counts(training, wanted),
                                        {.open = open, .mock = mock, .about = class_of(data, training, ids)});
   return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
-    return std::make_unique<T5Batches>(
-        std::move(samples), T5Batches::Plan{.encoder_length = plan.encoder_length,
-                                            .decoder_length = plan.decoder_length,
-                                            .pad = ids.pad,
-                                            .vocab_size = ids.vocab_size,
-                                            .text_end = ids.text_end > 0 ? ids.text_end : ids.vocab_size,
-                                            .cyclic_step = cyclic_step});
+    return std::make_unique<T5Batches>(std::move(samples),
+                                       T5Batches::Plan{.encoder_length = plan.encoder_length,
+                                                       .decoder_length = plan.decoder_length,
+                                                       .pad = ids.pad,
+                                                       .text = ids.text_ids(),
+                                                       .cyclic_step = cyclic_step});
   });
 }
 

@@ -20,13 +20,12 @@ class T5Batches final : public Batches {
     std::int64_t encoder_length = 0;
     std::int64_t decoder_length = 0;
     std::int64_t pad = -1;         ///< as T5Ids
-    std::int64_t vocab_size = 0;   ///< as T5Ids
-    std::int64_t text_end = 0;     ///< ids of text are below it; 0: not checked
+    TextIds text;                  ///< T5Ids::text_ids()
     std::int64_t cyclic_step = 0;  ///< as Batches
   };
   T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan);
 
-  [[nodiscard]] TextIds text_ids() const override { return {plan_.text_end, plan_.vocab_size}; }
+  [[nodiscard]] TextIds text_ids() const override { return plan_.text; }
 
  private:
   [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const override;

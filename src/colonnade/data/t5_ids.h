@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "colonnade/data/text_ids.h"
 #include "colonnade/data/tokenizer.h"
 
 namespace colonnade::data {
@@ -17,6 +18,8 @@ struct T5Ids {
   std::int64_t pad = -1;                ///< fills rows that the sample does not; -1 collides with no token
   std::int64_t cls = -1, sep = -1;      ///< never masked
   std::vector<std::int64_t> sentinels;  ///< one for each masked span of a sample, in this order
+
+  [[nodiscard]] TextIds text_ids() const { return {text_end > 0 ? text_end : vocab_size, vocab_size}; }
 };
 
 /// The ids of a run whose --vocab-size, which includes the sentinels, is `vocab_size`.

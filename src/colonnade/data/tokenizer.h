@@ -33,6 +33,11 @@ class Tokenizer {
   [[nodiscard]] virtual std::string decode_all(std::span<const std::int32_t> ids) const {
     return decode(ids);
   }
+  /// decode() as the text was encoded, where that changes white space of texts that people read
+  /// (clean_up_tokenization_spaces of a Hugging Face folder).
+  [[nodiscard]] virtual std::string decode_exactly(std::span<const std::int32_t> ids) const {
+    return decode(ids);
+  }
   /// What an id stands for in a text that encode() gave it for, as far as that is known: of byte-level
   /// tokenizers its raw bytes, which may be a part of a character; white space in front may have been put
   /// there by the tokenizer.

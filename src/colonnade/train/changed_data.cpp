@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "colonnade/data/split.h"
 #include "colonnade/train/run_folder.h"
 
 namespace colonnade::train {
@@ -18,12 +19,13 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kNsOfSecond = 1'000'000'000;
 constexpr std::size_t kNamed = 4;
 
-/// Whether a file is a chat file or one of a folder of them, or .bin or .idx of a prefix.
-bool belongs(const std::string& path, const std::string& set) {
-  std::string name = fs::absolute(set).lexically_normal();
-  while (name.ends_with('/')) name.pop_back();
-  return path == name || fs::path(path).parent_path() == name || path == name + ".bin" ||
-         path == name + ".idx";
+/// Whether a set has a file: a chat file or one of a folder of them, or .bin or .idx of a prefix, beside
+/// which there may be a folder of that name. `set`: as set_path.
+bool belongs(const DataFile& file, const std::string& set, bool sft) {
+  if (!file.sets.empty()) return std::ranges::find(file.sets, set) != file.sets.end();
+  if (sft)
+    return file.path == set || fs::path(file.path).parent_path() == set;  // an old session does not say
+  return file.path == set + ".bin" || file.path == set + ".idx";
 }
 
 std::string short_name(const DataFile& file) { return fs::path(file.path).filename(); }
@@ -40,15 +42,17 @@ std::string change_of(const DataFile& was, const DataFile& is) {
                      is.xxh3_128.substr(0, 8));
 }
 
-/// The files of a set.
+/// The files of a set. `set`: as set_path.
 std::vector<DataFile> files_of(const LedgerLine& line, const std::string& set) {
+  const auto setting = line.settings.find("sft");
+  const bool sft = setting != line.settings.end() && setting->second == "true";
   std::vector<DataFile> files;
   std::ranges::copy_if(line.files, std::back_inserter(files),
-                       [&](const DataFile& file) { return belongs(file.path, set); });
+                       [&](const DataFile& file) { return belongs(file, set, sft); });
   return files;
 }
 
-/// None of a set that the session before did not read.
+/// None of a set that the session did not read.
 std::vector<std::string> changed_files(const std::vector<DataFile>& now, const std::vector<DataFile>& last) {
   std::vector<std::string> changes;
   if (last.empty()) return changes;
@@ -69,12 +73,17 @@ std::vector<std::string> changed_files(const std::vector<DataFile>& now, const s
   return changes;
 }
 
+/// Each change once, be the set spelled in several ways.
 std::vector<std::string> changed_tokens(const std::vector<job::ChangedTokens>& tokens,
                                         const std::string& set) {
   std::vector<std::string> changes;
-  for (const job::ChangedTokens& changed : tokens)
-    for (const auto& [split, was, is] : changed.parts)
-      if (changed.name == set) changes.push_back(fmt::format("{} tokens {} -> {}", split, was, is));
+  for (const job::ChangedTokens& changed : tokens) {
+    if (set_path(changed.name) != set) continue;
+    for (const auto& [split, was, is] : changed.parts) {
+      std::string change = fmt::format("{} tokens {} -> {}", split, was, is);
+      if (std::ranges::find(changes, change) == changes.end()) changes.push_back(std::move(change));
+    }
+  }
   return changes;
 }
 
@@ -90,34 +99,45 @@ std::string effect(const std::vector<std::string>& splits) {
   return fmt::format("{}", fmt::join(effects, ", "));
 }
 
+struct ReadSet {
+  std::string name;  ///< as it is spelled first
+  std::string path;  ///< set_path
+  std::vector<std::string> splits;
+};
+
 /// The sets in their order, each with the splits that it is read in.
-std::vector<std::pair<std::string, std::vector<std::string>>> sets_with_splits(const nlohmann::json& data) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> sets;
-  for (const auto& [split, about] : data.items())
-    for (const auto& each : about.at("sets")) {
+std::vector<ReadSet> sets_with_splits(const nlohmann::json& data) {
+  std::vector<ReadSet> sets;
+  for (const char* split : data::kSplitNames) {
+    if (!data.contains(split)) continue;
+    for (const auto& each : data.at(split).at("sets")) {
       const auto name = each.at("name").get<std::string>();
-      auto set = std::ranges::find(sets, name, [](const auto& known) { return known.first; });
-      if (set == sets.end()) set = sets.insert(set, {name, {}});
-      set->second.push_back(split);
+      const std::string path = set_path(name);
+      auto set = std::ranges::find(sets, path, &ReadSet::path);
+      if (set == sets.end()) set = sets.insert(set, {.name = name, .path = path, .splits = {}});
+      set->splits.emplace_back(split);
     }
+  }
   return sets;
 }
 
 }  // namespace
 
-std::vector<std::string> changed_data(const LedgerLine& now, const std::optional<LedgerLine>& last,
+std::vector<std::string> changed_data(const LedgerLine& now, const std::optional<LedgerLine>& maker,
                                       const std::vector<job::ChangedTokens>& tokens) {
   std::vector<std::string> told;
-  for (const auto& [set, splits] : sets_with_splits(now.data)) {
-    std::vector<std::string> changes = changed_tokens(tokens, set);
+  for (const auto& [name, path, splits] : sets_with_splits(now.data)) {
+    std::string changes;
+    if (const auto counts = changed_tokens(tokens, path); !counts.empty())
+      changes = fmt::format("since the checkpoint: {}", fmt::join(counts, "; "));
     const auto files =
-        last ? changed_files(files_of(now, set), files_of(*last, set)) : std::vector<std::string>();
-    changes.insert(changes.end(), files.begin(), files.end());
+        maker ? changed_files(files_of(now, path), files_of(*maker, path)) : std::vector<std::string>();
+    if (!files.empty())
+      changes += fmt::format("{}since the session of {}, which made the checkpoint: {}",
+                             changes.empty() ? "" : "; ", maker->began, fmt::join(files, "; "));
     if (changes.empty()) continue;
     told.push_back(
-        fmt::format("{}: changed since {}: {}: {}{}", set,
-                    files.empty() ? "the checkpoint" : "the session of " + last->began,
-                    fmt::join(changes, "; "), effect(splits),
+        fmt::format("{}: changed {}: {}{}", name, changes, effect(splits),
                     files.empty() ? "" : "; `colonnade data audit` says which sessions read the old data"));
   }
   return told;

@@ -45,6 +45,7 @@ std::string to_text(const LedgerLine& line) {
   for (const DataFile& f : line.files) {
     files.push_back({{"path", f.path}, {"bytes", f.bytes}, {"changed_ns", f.changed_ns}});
     files.back()[sum_key(f.path)] = f.xxh3_128;
+    files.back()["sets"] = f.sets;
   }
   return json{{"version", kVersion},
               {"began", line.began},
@@ -78,7 +79,8 @@ LedgerLine to_line(const std::string& text) {
   for (const json& f : object.at("files"))
     line.files.push_back({f.at("path").get<std::string>(), f.at("bytes").get<std::uint64_t>(),
                           f.at("changed_ns").get<std::int64_t>(),
-                          f.at(sum_key(f.at("path").get<std::string>())).get<std::string>()});
+                          f.at(sum_key(f.at("path").get<std::string>())).get<std::string>(),
+                          f.value("sets", std::vector<std::string>())});
   return line;
 }
 
@@ -133,15 +135,33 @@ std::string sum_known(const DataFile& file, const std::optional<LedgerLine>& las
   return "";
 }
 
-std::optional<LedgerLine> last_line(const RunFolder& folder) {
+std::vector<LedgerLine> lines_or_none(const RunFolder& folder) {
   try {
-    return read_ledger(folder).back();
+    return read_ledger(folder);
   } catch (const DataError&) {
     return {};
   }
 }
 
+std::optional<LedgerLine> last_line(const RunFolder& folder) {
+  const std::vector<LedgerLine> lines = lines_or_none(folder);
+  return lines.empty() ? std::nullopt : std::optional(lines.back());
+}
+
+/// The session of the run in `folder` that made the checkpoint of `step`.
+std::optional<LedgerLine> maker_of(const RunFolder& folder, std::int64_t step) {
+  std::vector<LedgerLine> lines = lines_or_none(folder);
+  while (!lines.empty() && lines.back().loaded.step >= step) lines.pop_back();
+  return lines.empty() ? std::nullopt : std::optional(lines.back());
+}
+
 }  // namespace
+
+std::string set_path(const std::string& name) {
+  std::string path = fs::absolute(name).lexically_normal();
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
 
 DataFile file_now(const std::string& path) {
   DataFile file = state_now(path);
@@ -152,21 +172,20 @@ DataFile file_now(const std::string& path) {
 std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits,
                                  const std::optional<LedgerLine>& last) {
   if (run.data.mock_data) return {};
-  std::set<std::string> names, paths;
+  std::set<std::string> names;
   for (const auto& split : splits)
     if (split != nullptr)
       for (const data::SampleOrder& order : split->samples().orders()) names.insert(order.name);
+  std::map<std::string, std::set<std::string>> sets;  // of each file
   for (const std::string& name : names) {
-    if (run.data.sft) {
-      for (const fs::path& file : data::chat_files(name)) paths.insert(fs::absolute(file).lexically_normal());
-    } else {
-      for (const fs::path& file : {data::idx_path(name), data::bin_path(name)})
-        paths.insert(fs::absolute(file).lexically_normal());
-    }
+    const auto paths = run.data.sft ? data::chat_files(name)
+                                    : std::vector<fs::path>{data::idx_path(name), data::bin_path(name)};
+    for (const fs::path& file : paths) sets[fs::absolute(file).lexically_normal()].insert(set_path(name));
   }
   std::vector<DataFile> files;
-  for (const std::string& path : paths) {
+  for (const auto& [path, of] : sets) {
     DataFile& file = files.emplace_back(state_now(path));
+    file.sets.assign(of.begin(), of.end());
     file.xxh3_128 = sum_known(file, last);
     if (file.xxh3_128.empty()) file.xxh3_128 = sum_now(file);
   }
@@ -205,7 +224,7 @@ void write_session(const RunFolder& folder, const config::Run& run, const data::
   line.files = data_files(run, splits, last_line(folder));
   std::optional<LedgerLine> before;
   if (line.loaded.step > 0 && !line.from.empty())
-    before = last_line({fs::path(line.from).parent_path().parent_path()});
+    before = maker_of({fs::path(line.from).parent_path().parent_path()}, line.loaded.step);
   for (const std::string& change : changed_data(line, before, tokens)) log::warning("{}", change);
   add_to_ledger(folder, std::move(line));
 }

@@ -23,6 +23,7 @@ struct DataFile {
   std::uint64_t bytes = 0;
   std::int64_t changed_ns = 0;  ///< since 1970
   std::string xxh3_128;  ///< of a .bin: of 64 places of 4 KiB that are spread over it, both ends included
+  std::vector<std::string> sets = {};  ///< set_path of the data sets that have it; empty: not known
   friend bool operator==(const DataFile&, const DataFile&) = default;
 };
 
@@ -41,6 +42,10 @@ struct LedgerLine {
   std::vector<DataFile> files;                  ///< of all data sets
 };
 
+/// A data set however its prefix, file or folder is spelled: absolute, without `.`, `..` and a `/` at the
+/// end.
+std::string set_path(const std::string& name);
+
 /// The files of the data sets of a run, as they are now. Where `last` knows a file of equal size and time, of
 /// a time well before it, its checksum is taken from there; the others are read. Throws DataError.
 std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits,
@@ -54,9 +59,9 @@ DataFile file_now(const std::string& path);
 void add_to_ledger(const RunFolder& folder, LedgerLine line);
 
 /// add_to_ledger of a session that begins now; `line` says the rest. Where it goes on, a warning names each
-/// data set that changed (changed_data.h) since the last session of the run that it goes on from, `tokens`
-/// since the checkpoint. Throws Error; ConfigError for a folder that cannot be written, DataError for data
-/// that cannot be read.
+/// data set that changed (changed_data.h) since the session that made the checkpoint: the last one in the
+/// checkpoint's run that began before its step. `tokens`: since the checkpoint. Throws Error; ConfigError for
+/// a folder that cannot be written, DataError for data that cannot be read.
 void write_session(const RunFolder& folder, const config::Run& run, const data::Splits& splits,
                    LedgerLine line, const std::vector<job::ChangedTokens>& tokens = {});
 

@@ -239,7 +239,10 @@ std::string PartsTokenizer::text_of(std::span<const std::int32_t> ids, bool keep
     if (!keep_special && special_texts_.contains(text)) continue;
     tokens.push_back(std::move(text));
   }
-  std::string text = data::decode(parts_.decoders, std::move(tokens));
+  return data::decode(parts_.decoders, std::move(tokens));
+}
+
+std::string PartsTokenizer::cleaned(std::string text) const {
   return parts_.cleans_texts ? without_word_spaces(std::move(text)) : text;
 }
 

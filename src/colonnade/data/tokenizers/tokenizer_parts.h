@@ -43,10 +43,13 @@ class PartsTokenizer final : public Tokenizer {
   [[nodiscard]] std::vector<std::int32_t> encode_with_special(std::string_view text) const override;
   [[nodiscard]] std::vector<std::int32_t> encode_document(std::string_view text) const override;
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
-    return text_of(ids, false);
+    return cleaned(text_of(ids, false));
   }
   [[nodiscard]] std::string decode_all(std::span<const std::int32_t> ids) const override {
-    return text_of(ids, true);
+    return cleaned(text_of(ids, true));
+  }
+  [[nodiscard]] std::string decode_exactly(std::span<const std::int32_t> ids) const override {
+    return text_of(ids, false);
   }
   [[nodiscard]] std::string bytes_of(std::int32_t id) const override;
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
@@ -68,6 +71,7 @@ class PartsTokenizer final : public Tokenizer {
 
  private:
   [[nodiscard]] std::string text_of(std::span<const std::int32_t> ids, bool keep_special) const;
+  [[nodiscard]] std::string cleaned(std::string text) const;
   void find_byte_level();
   void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
   void encode_words(std::string_view text, bool first, GrowthLimit& words,
