@@ -172,6 +172,12 @@ TEST(StrayIds, AreToldWithTheLeastVocabularyThatHoldsThem) {
                                HasSubstr("or is damaged; give that tokenizer or make the data again; ")));
 }
 
+TEST(StrayIds, AnyPlaceOfADataSetCanBeAnnounced) {
+  const IndexedDataset set(vector_path("indexed/gpt_uint16"));
+  for (std::int64_t i = 0; i < set.num_sequences(); ++i)
+    for (const std::int64_t offset : {std::int64_t{0}, set.length(i)}) set.announce(i, offset, 1 << 30);
+}
+
 TEST(StrayIds, ArePlacedInTheirDocument) {
   const Sentences sentences({{3, 2}, {}, {4, 1, 5}, {2}});  // tokens 10 to 26
   const auto stray = find_stray_id(sentences, {0, 6}, 21);
@@ -210,6 +216,12 @@ TEST_F(VocabularyFault, NamesSetPlaceAndWayOutOfAGpt) {
   EXPECT_THAT(vocabulary_fault(of_parts({{{&a, {0, 1}}, {&b, {0, 1}}, {&c, {0, 1}}}}, 9)),
               HasSubstr("; 2 more data sets have such ids"));
   EXPECT_THAT(fault(1152), IsEmpty());
+}
+
+TEST_F(VocabularyFault, MadeUpTextHasNoneWithoutATokenizer) {
+  data_.data_path.clear();
+  data_.mock_data = true;
+  EXPECT_THAT(vocabulary_fault(open_gpt_batches(data_, training_, {.vocab_size = 10})), IsEmpty());
 }
 
 TEST_F(VocabularyFault, NumbersOfABertOrAT5AreNoSpecialIds) {

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -134,6 +136,23 @@ TEST_F(Audit, ARunThatWentOnFromAnOlderCheckpoint) {
        {"8 steps, 32 samples", "samples 12 to 19 were computed 3 times; the weights hold the last",
         "1 steps were skipped: samples 4 to 7", "all 2 unchanged", "no step of it is in the weights"})
     EXPECT_THAT(text, HasSubstr(line));
+}
+
+TEST_F(Audit, ASessionThatBeganBehindACheckpointDidNotMakeIt) {
+  const config::Run run = settings();
+  const fs::path made = root_ / "run/checkpoints/step_00000004";
+  session("run", run, 1, 4);
+  fs::create_directories(made);
+  std::ofstream(made / "manifest.json") << "{}";
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  session("run", run, 3, 6, {}, (root_ / "run/checkpoints/step_00000002").string());  // and saves nothing
+  session("run", run, 5, 8, {}, made.string());
+  const json a = of("run");
+  ASSERT_EQ(a["sessions"].size(), 3U);
+  EXPECT_EQ(a["sessions"][0]["steps"], (json{1, 4}));
+  EXPECT_EQ(a["sessions"][0]["lost_samples"], nullptr);
+  EXPECT_EQ(a["sessions"][1]["steps"], nullptr);
+  EXPECT_EQ(a["sessions"][2]["steps"], (json{5, 8}));
 }
 
 TEST_F(Audit, WhatWasLostAndNotComputedAgain) {

@@ -195,6 +195,17 @@ TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
   EXPECT_THAT(session(0), testing::Not(testing::HasSubstr("changed since"))) << "a new run";
 }
 
+TEST_F(Ledger, ASessionMakesNoCheckpointThatWasThereBefore) {
+  const LedgerLine session{.began_s = 1000, .loaded = {2, 8}};
+  const std::string gone = (folder_.root / "gone").string(), made = (folder_.root / "step_00000004").string();
+  EXPECT_FALSE(began_behind(session, gone, 4));
+  EXPECT_TRUE(began_behind(session, gone, 2)) << "it began with it";
+  fs::create_directories(made);
+  std::ofstream(fs::path(made) / "manifest.json") << "{}";
+  EXPECT_FALSE(began_behind(session, made, 4)) << "made today";
+  EXPECT_TRUE(began_behind({.began_s = 1LL << 33, .loaded = {2, 8}}, made, 4));
+}
+
 TEST_F(Ledger, ASessionThatCannotBeWrittenMustNotBegin) {
   add_to_ledger(folder_, line(0));
   fs::remove(folder_.ledger());

@@ -50,7 +50,9 @@ Sources open_gpt_samples(const config::Data& data, const Counts& counts, std::in
       samples = std::make_shared<FimDataset>(std::move(samples), fim, ids.tokenizer, seed);
     return samples;
   };
-  const auto mock = [&ids] { return std::make_shared<MockSource>(ids.vocab_size, ids.eod); };
+  // Without a tokenizer the last id ends documents, as that of a T5's made-up text.
+  const std::int64_t mock_eod = ids.eod >= 0 ? ids.eod : ids.vocab_size - 1;
+  const auto mock = [&ids, mock_eod] { return std::make_shared<MockSource>(ids.vocab_size, mock_eod); };
   return open_sources(data, counts,
                       {.open = open,
                        .mock = mock,

@@ -126,7 +126,6 @@ std::string if_empty(const config::Data& data, const Part& part, bool in_blend) 
 std::vector<Part> parts_of(const Blend& blend, const std::vector<Opened>& opened, const Context& context,
                            Part part, const std::vector<std::int64_t>& asked) {
   std::vector<Part> parts;
-  part.if_empty = if_empty(context.data, part, true);
   for (std::size_t i = 0; i < opened.size(); ++i) {
     part.num_samples = asked.empty() ? std::nullopt : std::optional(asked[i]);
     part.key = key_of(opened[i], blend.prefixes[i], context, part);
@@ -163,6 +162,7 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
         "leave it out, or give --valid-data-path without weights",
         blend.weights.size()));
   std::vector<std::int64_t> asked;
+  part.if_empty = if_empty(context.data, part, true);
   if (weighted) asked = samples_per_dataset(blend.weights, *target, context.data.mid_level_dataset_surplus);
   const std::vector<Part> plans = parts_of(blend, opened, context, part, asked);
   std::vector<std::string> described;
@@ -199,6 +199,7 @@ std::shared_ptr<const SampleSource> open_sets(const Blend& sets, const std::vect
             "--multiple-validation-sets: each must be one pass; got {} samples; add "
             "--full-validation",
             *part.num_samples);
+  part.if_empty = "each validation set must hold some";
   Parts parts = open_parts(opened, parts_of(sets, opened, context, std::move(part), {}), context.maker);
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i] == nullptr)

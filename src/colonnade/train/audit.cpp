@@ -114,6 +114,8 @@ class History {
     for (Ledger* ledger = &own_; ledger != nullptr && ledger->left > 0 && begin_.step > 0;) {
       const LedgerLine& line = ledger->lines[--ledger->left];
       if (line.loaded.step > begin_.step || (line.loaded.step == begin_.step && line.own)) continue;
+      if (!from_.empty() && line.loaded.step < begin_.step && began_behind(line, from_, begin_.step))
+        continue;
       held.push_back({ledger, ledger->left, begin_});
       begin_ = line.loaded;
       from_ = line.from;

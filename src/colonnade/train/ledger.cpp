@@ -148,10 +148,10 @@ std::optional<LedgerLine> last_line(const RunFolder& folder) {
   return lines.empty() ? std::nullopt : std::optional(lines.back());
 }
 
-/// The session of the run in `folder` that made the checkpoint of `step`.
-std::optional<LedgerLine> maker_of(const RunFolder& folder, std::int64_t step) {
-  std::vector<LedgerLine> lines = lines_or_none(folder);
-  while (!lines.empty() && lines.back().loaded.step >= step) lines.pop_back();
+/// The session that made the checkpoint of `step` in RUN/checkpoints/step_N.
+std::optional<LedgerLine> maker_of(const std::string& checkpoint, std::int64_t step) {
+  std::vector<LedgerLine> lines = lines_or_none({fs::path(checkpoint).parent_path().parent_path()});
+  while (!lines.empty() && began_behind(lines.back(), checkpoint, step)) lines.pop_back();
   return lines.empty() ? std::nullopt : std::optional(lines.back());
 }
 
@@ -161,6 +161,13 @@ std::string set_path(const std::string& name) {
   std::string path = fs::absolute(name).lexically_normal();
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
+}
+
+bool began_behind(const LedgerLine& session, const std::string& checkpoint, std::int64_t step) {
+  if (session.loaded.step >= step) return true;
+  const fs::path manifest = fs::path(checkpoint) / "manifest.json";
+  std::error_code none;
+  return fs::exists(manifest, none) && session.began_s * kNanoseconds > state_now(manifest).changed_ns;
 }
 
 DataFile file_now(const std::string& path) {
@@ -223,8 +230,7 @@ void write_session(const RunFolder& folder, const config::Run& run, const data::
   line.data = job::data_state(splits);
   line.files = data_files(run, splits, last_line(folder));
   std::optional<LedgerLine> before;
-  if (line.loaded.step > 0 && !line.from.empty())
-    before = maker_of({fs::path(line.from).parent_path().parent_path()}, line.loaded.step);
+  if (line.loaded.step > 0 && !line.from.empty()) before = maker_of(line.from, line.loaded.step);
   for (const std::string& change : changed_data(line, before, tokens)) log::warning("{}", change);
   add_to_ledger(folder, std::move(line));
 }

@@ -46,6 +46,10 @@ struct LedgerLine {
 /// end.
 std::string set_path(const std::string& name);
 
+/// Whether a session began too late to have made a checkpoint that it did not begin with: behind the time of
+/// its manifest, or at its step. `checkpoint`: its folder, which may be gone; then the step alone says it.
+bool began_behind(const LedgerLine& session, const std::string& checkpoint, std::int64_t step);
+
 /// The files of the data sets of a run, as they are now. Where `last` knows a file of equal size and time, of
 /// a time well before it, its checksum is taken from there; the others are read. Throws DataError.
 std::vector<DataFile> data_files(const config::Run& run, const data::Splits& splits,

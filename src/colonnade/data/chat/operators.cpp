@@ -35,15 +35,14 @@ Value whole(std::string_view op, std::int64_t a, std::int64_t b, const Budget& b
 }
 
 Value real(std::string_view op, double a, double b, const Budget& budget) {
-  const double result = op == "+" ? a + b : op == "-" ? a - b : a * b;
-  if (op == "+" || op == "-" || op == "*") {
-    if (std::isnan(result))
-      budget.fail("floats must be numbers", fmt::format("{} {} {}", a, op, b), "mend it");
-    return {result};
+  const auto what = [&] { return fmt::format("{} {} {}", a, op, b); };
+  if (op != "+" && op != "-" && op != "*") {
+    if (b == 0) budget.fail("divisors must not be 0", what(), "mend it");
+    if (op != "/") budget.fail(fmt::format("'{}' takes integers here", op), "floats", "write it otherwise");
   }
-  if (b == 0) budget.fail("divisors must not be 0", fmt::format("{} {} {}", a, op, b), "mend it");
-  if (op == "/") return {a / b};
-  budget.fail(fmt::format("'{}' takes integers here", op), "floats", "write it otherwise");
+  const double result = op == "+" ? a + b : op == "-" ? a - b : op == "*" ? a * b : a / b;
+  if (std::isnan(result)) budget.fail("floats must be numbers", what(), "mend it");
+  return {result};
 }
 
 /// Where one is a safe string the other is made one.
