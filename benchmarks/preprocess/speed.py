@@ -103,7 +103,8 @@ def main():
 
         ours("colonnade, all texts", "all", "ours_all")
         ours("colonnade, texts of the peer", "peer", "ours_peer")
-        env = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        env = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
+               "PYTHONPATH": str(args.megatron.resolve())}  # before a megatron-core that is installed
         peer = ["--input", folder / "peer.jsonl", "--tokenizer-model", home, *flags]
         tools = args.megatron / "tools"
         measure("`preprocess_data.py`", "peer", [args.python, "-c", RUN, tools / "preprocess_data.py", *peer, "--output-prefix", folder / "theirs", "--workers", "1"], "theirs", 1, env)
