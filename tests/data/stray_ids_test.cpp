@@ -173,9 +173,15 @@ TEST(StrayIds, AreToldWithTheLeastVocabularyThatHoldsThem) {
 }
 
 TEST(StrayIds, AnyPlaceOfADataSetCanBeAnnounced) {
-  const IndexedDataset set(vector_path("indexed/gpt_uint16"));
-  for (std::int64_t i = 0; i < set.num_sequences(); ++i)
-    for (const std::int64_t offset : {std::int64_t{0}, set.length(i)}) set.announce(i, offset, 1 << 30);
+  const IndexedDataset set(vector_path("indexed/gpt_uint16")), other(vector_path("indexed/gpt_uint16"));
+  for (std::int64_t i = 0; i < set.num_sequences(); ++i) {
+    for (const std::int64_t offset : {std::int64_t{0}, set.length(i)})
+      EXPECT_NO_THROW(set.announce(i, offset, 1 << 30));
+    std::vector<std::int64_t> text(static_cast<std::size_t>(set.length(i))), as_it_was(text.size());
+    set.tokens(i, 0, text);
+    other.tokens(i, 0, as_it_was);
+    EXPECT_EQ(text, as_it_was) << "what was announced reads as ever";
+  }
 }
 
 TEST(StrayIds, ArePlacedInTheirDocument) {

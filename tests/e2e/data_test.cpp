@@ -312,7 +312,9 @@ TEST(DataVerbs, AnInspectionShowsAnySample) {
               HasSubstr("--from: must be one of the samples that are asked for and there, 0 to 4; got 5;"));
   Words unsaid = words + Words{"--from=9", "--show=2"};
   std::erase(unsaid, "--samples=1000");
-  ASSERT_EQ(run(colonnade(unsaid)).code, 0);
+  const Result told = run(colonnade(unsaid));
+  ASSERT_EQ(told.code, 0) << told.text;
+  EXPECT_THAT(told.text, HasSubstr("nothing says how many; 11 are asked for, as --from and --show say"));
   EXPECT_EQ(read_json(folder / "i.json")["asked"], 11);
   EXPECT_EQ(read_json(folder / "i.json")["samples"].size(), 2U);
 }
