@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check bench fuzz demo docs golden format clean
+.PHONY: help setup build test baseline check bench fuzz demo docs golden format clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,15 @@ test: ## build and run the tests; AREA=plan runs one area
 	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
+
+# The areas whose tests compare numbers of tensors.
+numeric := kernels tensor ops layers data_parallel pipeline optim job inference
+baseline: ## run the numeric tests with baseline x86-64 instructions only: any processor must pass
+	@tools/setup.sh test
+	@cmake --preset $(PRESET) --log-level=WARNING -DCOLONNADE_SIMD=OFF
+	@cmake --build $(BUILD) -j $(JOBS) --target $(numeric:%=%_test)
+	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
+	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -R '^($(subst $() ,|,$(numeric)))$$'
 
 check: ## format, layers, names, sizes, links, and clang-tidy on what changed
 	@tools/setup.sh check

@@ -4,6 +4,14 @@ function(col_test_sources binary kind)
   target_precompile_headers(${binary} REUSE_FROM col_test_pch_${kind})
 endfunction()
 
+# col_simd_sources(<files>): sources of this folder that ask base/simd.h. With COLONNADE_SIMD=OFF these alone are
+# compiled again.
+function(col_simd_sources)
+  if(NOT COLONNADE_SIMD)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS COL_SIMD=0)
+  endif()
+endfunction()
+
 # col_area(<name> [TORCH] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
 # makes the library col_<name> of src/colonnade/<name>/ and one test binary <name>_test of
 # tests/<name>/<stem>_test.cpp. DEPS must agree with tools/layers.txt. TORCH areas share one

@@ -15,6 +15,7 @@
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/model.h"
 #include "colonnade/job/token_steps.h"
 #include "colonnade/plan/rules.h"
 
@@ -140,12 +141,20 @@ inline Curve train(job::Job& job, int count) {
   return curve;
 }
 
-/// Runs a fresh job on every rank.
-inline void on_jobs(const config::Run& run, const std::function<void(job::Job&)>& body) {
+/// Runs a fresh job on every rank; `type` as in Job.
+inline void on_jobs(const config::Run& run, const std::function<void(job::Job&)>& body,
+                    std::optional<at::ScalarType> type = {}) {
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    job::Job job(run, ranks);
+    job::Job job(run, ranks, job::build_model, job::InitialValues::kDrawn, type);
     body(job);
   });
+}
+
+/// Bound on the relative difference of two layouts' losses for the same weights: the contract of fp32 runs;
+/// one rounding of a 16-bit type, in which each activation is known no better.
+inline double loss_bound(const config::Run& run) {
+  const at::ScalarType type = job::tensor_options(run).dtype().toScalarType();
+  return type == at::kBFloat16 ? 0x1p-9 : type == at::kHalf ? 0x1p-12 : 2e-5;
 }
 
 /// The curve of `count` steps from the initial weights, as every rank reports it.

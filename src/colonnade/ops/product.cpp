@@ -6,12 +6,14 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "colonnade/base/simd.h"
+
 namespace colonnade::ops {
 namespace {
 
 bool processor_prefers_onednn() {
-  static const bool kPrefers =
-      at::hasMKL() && at::hasMKLDNN() && !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") != 0;
+  static const bool kPrefers = COL_SIMD != 0 && at::hasMKL() && at::hasMKLDNN() &&
+                               !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") != 0;
   return kPrefers;
 }
 

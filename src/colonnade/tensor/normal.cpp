@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 
+#include "colonnade/base/simd.h"
+
 namespace colonnade::tensor {
 namespace {
 
@@ -89,7 +91,7 @@ struct Words {
 
 using Block = void (*)(std::uint64_t key, std::uint64_t counter, float std, float* out);
 
-#if defined(__x86_64__)
+#if COL_SIMD && defined(__x86_64__)
 [[gnu::target("avx512f,avx512dq,prefer-vector-width=512")]] void block_avx512(std::uint64_t key,
                                                                               std::uint64_t counter,
                                                                               float std, float* out) {
@@ -104,7 +106,7 @@ void block_plain(std::uint64_t key, std::uint64_t counter, float std, float* out
 }
 
 Block best_block() {
-#if defined(__x86_64__)
+#if COL_SIMD && defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return block_avx512;
   if (__builtin_cpu_supports("avx2")) return block_avx2;
 #endif

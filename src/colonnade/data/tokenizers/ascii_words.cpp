@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #endif
 
+#include "colonnade/base/simd.h"
+
 namespace colonnade::data {
 namespace {
 
@@ -282,7 +284,7 @@ template <AsciiRule kRule>
 }  // namespace
 
 Vectors widest_vectors() {
-#ifdef __x86_64__
+#if COL_SIMD && defined(__x86_64__)
   const bool words = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
                      __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0;
   if (!words) return Vectors::kPlain;

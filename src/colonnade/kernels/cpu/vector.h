@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "colonnade/base/simd.h"
+
 // Sanitizers instrument the choosing function, which runs before they are ready; other compilers and
 // machines use the baseline.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+#if COL_SIMD && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define COL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -1,0 +1,7 @@
+// COL_SIMD: 1 where our own code may choose AVX2 and AVX-512 at run time, 0 where it must stay at baseline x86-64
+// (-DCOLONNADE_SIMD=OFF: CI proves that results do not depend on the processor). For sources, not for headers.
+#pragma once
+
+#ifndef COL_SIMD
+#define COL_SIMD 1
+#endif
