@@ -273,6 +273,31 @@ TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {
   check_every_layout(kOne, std::string(kLlamaRun) + "--bf16 ");
 }
 
+// The weights of a 16-bit run computed in float64: what two layouts' losses differ by in bf16 is rounding.
+TEST(Checkpoint, Of16BitsGivesOneLossInFloat64) {
+  const std::string flags = std::string(kLlamaRun) + "--bf16 ";
+  const Saved sharded{4, "--use-megatron-fsdp --tensor-model-parallel-size 2"};
+  const Saved instances{
+      4, "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --context-parallel-size 2"};
+  const TempFolder folder;
+  State saved;
+  const double in_bf16 = save_after_two_steps(sharded, flags, folder, saved);
+  double expected = 0;
+  for (const Saved& to : {kOne, kDp2Distributed, kTp2Pp2, sharded, instances}) {
+    SCOPED_TRACE(to.flags);
+    test::on_jobs(
+        saved_run(to, flags),
+        [&](Job& job) {
+          restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+          const double loss = test::train(job, 1).loss[0];
+          if (job.ranks.rank() == 0 && expected == 0) expected = loss;
+          EXPECT_NEAR(loss, expected, 1e-9 * expected);
+        },
+        at::kDouble);
+  }
+  EXPECT_NEAR(in_bf16, expected, 0x1p-9 * expected);
+}
+
 /// Saves after two steps in one precision and goes on in another, in every layout: the fp32 values and the
 /// moments are the same, and the weights are those values in the new type.
 void check_change_of_precision(const std::string& model, const std::string& before, const std::string& after,
