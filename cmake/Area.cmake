@@ -1,5 +1,8 @@
 # Sources of tests: not optimised, with the precompiled header of tests that see LibTorch or of those that do not.
+# They find vectors and the project's own files by tests/support/vectors.h.
 function(col_test_sources binary kind)
+  target_include_directories(${binary} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(${binary} PRIVATE COLONNADE_SOURCES="${PROJECT_SOURCE_DIR}")
   target_compile_options(${binary} PRIVATE -O0)
   target_precompile_headers(${binary} REUSE_FROM col_test_pch_${kind})
 endfunction()
@@ -47,8 +50,6 @@ function(col_area name)
     set(binary ${name}_test)
     add_executable(${binary} ${tests})
     target_link_libraries(${binary} PRIVATE ${lib} ${A_TEST_LINK} GTest::gtest_main GTest::gmock)
-    target_include_directories(${binary} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-    target_compile_definitions(${binary} PRIVATE COLONNADE_VECTORS="${PROJECT_SOURCE_DIR}/tests/vectors")
     if(A_TORCH)
       target_link_libraries(${binary} PRIVATE col_torch)
       col_test_sources(${binary} torch)

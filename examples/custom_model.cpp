@@ -1,13 +1,19 @@
-// A model of one's own: blocks written with plain tensor functions, trained under any pipeline and
-// data-parallel layout. Gradients of at:: functions find their way into the buckets by themselves.
+// A model of one's own: blocks written with plain tensor functions, trained, saved and resumed under any
+// pipeline and data-parallel layout. Checkpoints name its tensors as its parameters are named.
 //
-//   colonnade launch --nproc-per-node 2 -- ./custom_model --pipeline-model-parallel-size 2
+//   colonnade launch --nproc-per-node 2 -- ./custom_model --pipeline-model-parallel-size 2 --save runs/own
+//   ./custom_model --load runs/own --save runs/own --train-iters 40
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
+#include <iterator>
+#include <sstream>
+
+#include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
 
@@ -53,41 +59,39 @@ col::job::Model build(const col::job::Site& site) {
   return model;
 }
 
+/// The task: turn x into 2 x. Every micro-batch is a function of its number, so all layouts see the same.
+col::pipeline::Steps steps_of(const col::job::Job& job) {
+  col::pipeline::Steps steps;
+  steps.batch = [&job, first = job.counters.iteration * job.num_microbatches()](int microbatch) {
+    const auto number = static_cast<std::uint64_t>((first + microbatch) * job.data_ranks() + job.data_rank());
+    return col::tensor::Batch(
+        {{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
+  };
+  steps.loss = [](const at::Tensor& y, const col::tensor::Batch& batch) {
+    const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
+    return col::pipeline::Loss{error, {{"error", col::pipeline::tally(error, at::ones({}))}}};
+  };
+  return steps;
+}
+
 int train(const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"gpt",
-                                    "--num-layers=4",
-                                    "--hidden-size=16",
-                                    "--num-attention-heads=2",
-                                    "--seq-length=8",
-                                    "--max-position-embeddings=8",
-                                    "--micro-batch-size=4",
-                                    "--global-batch-size=16",
-                                    "--train-iters=20",
-                                    "--lr=1e-2",
-                                    "--mock-data",
-                                    "--tokenizer-type=NullTokenizer",
-                                    "--vocab-size=2"};
+  std::istringstream settings(
+      "gpt --num-layers=4 --hidden-size=16 --num-attention-heads=2 --seq-length=8 --max-position-embeddings=8 "
+      "--micro-batch-size=4 --global-batch-size=16 --train-iters=20 --lr=1e-2 --mock-data "
+      "--tokenizer-type=NullTokenizer --vocab-size=2");
+  std::vector<std::string> words{std::istream_iterator<std::string>(settings), {}};
   words.insert(words.end(), more.begin(), more.end());
   auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
-
-  // The task: turn x into 2 x. Every micro-batch is a function of its number, so all layouts see the same.
-  for (int step = 0; step < 20; ++step) {
-    col::pipeline::Steps steps;
-    steps.batch = [&](int microbatch) {
-      const std::int64_t global = std::int64_t{step} * job.num_microbatches() + microbatch;
-      const auto number = static_cast<std::uint64_t>(global * job.data_ranks() + job.data_rank());
-      return col::tensor::Batch(
-          {{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
-    };
-    steps.loss = [](const at::Tensor& y, const col::tensor::Batch& batch) {
-      const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
-      return col::pipeline::Loss{error, {{"squared_error", col::pipeline::tally(error, at::ones({}))}}};
-    };
-    const auto report = job.train_step(steps, {.learning_rate = 1e-2});
+  if (const auto found = col::checkpoint::find_checkpoint(run.checkpoint.load, {}, ranks.world()))
+    col::job::restore(job, col::checkpoint::Source::open_native(found->folder), col::job::Restore::kContinue);
+  while (job.counters.iteration < *run.training.train_iters) {
+    const auto report = job.train_step(steps_of(job), {.learning_rate = 1e-2});
     if (ranks.rank() == 0)
-      fmt::print("step {:2}: squared error {:.5f}\n", step + 1, report.losses.at("squared_error"));
+      fmt::print("step {:2}: squared error {:.5f}\n", job.counters.iteration, report.losses.at("error"));
   }
+  if (run.checkpoint.save.empty()) return 0;
+  if (const auto saved = col::job::save(job, run.checkpoint.save); !saved.ok) throw col::Error(saved.problem);
   return 0;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for some seconds, with seeds from tests/vectors: tools/fuzz.sh BUILD SECONDS.
+# Runs every fuzz target for some seconds, with seeds from tests/vectors or COLONNADE_VECTORS: tools/fuzz.sh BUILD SECONDS.
 # What it finds lies in BUILD/findings; it goes on with the corpus of earlier runs in BUILD/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ build=$1 seconds=$2
 seeds=$build/seeds
 rm -rf "$seeds"
 mkdir -p "$seeds"/{indexed_dataset,text_file,json_lines,chat_template,tokenizer_json,safetensors,tar_shard,image_file}
-.venv/bin/python tools/fuzz_seeds.py tests/vectors "$seeds"
+.venv/bin/python tools/fuzz_seeds.py "${COLONNADE_VECTORS:-tests/vectors}" "$seeds"
 
 failed=()
 for target in "$build"/tests/fuzz/fuzz_*; do

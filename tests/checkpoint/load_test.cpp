@@ -6,6 +6,7 @@
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/manifest.h"
+#include "support/vectors.h"
 
 namespace colonnade::checkpoint {
 namespace {
@@ -24,7 +25,7 @@ void flip_last_byte(const fs::path& path) {
 }
 
 TEST(Source, ReadsAHuggingFaceFolder) {
-  const fs::path folder = fs::path(COLONNADE_VECTORS) / "hf/llama";
+  const fs::path folder = fs::path(colonnade::test::vectors()) / "hf/llama";
   EXPECT_TRUE(is_hugging_face_folder(folder));
   const Source source = Source::open(folder);
   EXPECT_EQ(source.names().size(), 21);

@@ -8,6 +8,7 @@
 
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
+#include "support/vectors.h"
 
 namespace colonnade::checkpoint {
 namespace {
@@ -73,7 +74,7 @@ TEST(Safetensors, EveryTypeComesBackBitForBitAndAligned) {
 
 // Values read with Python's safetensors 0.8 out of the same files.
 TEST(Safetensors, ReadsTheFilesOfHuggingFace) {
-  const fs::path hf = fs::path(COLONNADE_VECTORS) / "hf";
+  const fs::path hf = fs::path(colonnade::test::vectors()) / "hf";
   const SafetensorsFile llama(hf / "llama/model.safetensors");
   EXPECT_EQ(llama.tensors().size(), 21);
   EXPECT_EQ(llama.info("model.layers.1.self_attn.v_proj.weight").shape, (Sizes{32, 64}));

@@ -6,6 +6,7 @@
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/manifest.h"
+#include "support/vectors.h"
 
 namespace colonnade::checkpoint {
 namespace {
@@ -146,7 +147,7 @@ TEST(Inspect, ListsTensorsSizesAndState) {
   for (const char* part :
        {"model.layers.0.proj.weight", "BF16", "[8,12]", "optimizer-00003.safetensors", "\"lr\": 0.1"})
     EXPECT_THAT(text, HasSubstr(part));
-  EXPECT_EQ(inspect(fs::path(COLONNADE_VECTORS) / "hf/gpt2")["tensors"].size(), 28);
+  EXPECT_EQ(inspect(fs::path(colonnade::test::vectors()) / "hf/gpt2")["tensors"].size(), 28);
 }
 
 TEST(Diff, FindsEqualAndDifferentTensors) {

@@ -13,6 +13,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/completion.h"
 #include "colonnade/config/schema.h"
+#include "support/vectors.h"
 
 namespace colonnade::config {
 namespace {
@@ -86,7 +87,7 @@ TEST(Help, IsAskedForInFourWays) {
 }
 
 TEST(Help, TheReferencePageIsUpToDate) {
-  const std::string page = std::string(COLONNADE_VECTORS) + "/../../docs/reference/settings.md";
+  const std::string page = test::sources() + "/docs/reference/settings.md";
   if (std::getenv("COLONNADE_GOLDEN") != nullptr) {
     std::filesystem::create_directories(std::filesystem::path(page).parent_path());
     write_file_atomically(page, markdown());

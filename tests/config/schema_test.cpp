@@ -12,13 +12,14 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "support/vectors.h"
 
 namespace colonnade::config {
 namespace {
 
 using ::testing::IsEmpty;
 
-const std::string kHere = std::string(COLONNADE_VECTORS) + "/../config/";
+const std::string kHere = test::sources() + "/tests/config/";
 
 struct MegatronFlag {
   std::vector<std::string> names;

@@ -10,6 +10,7 @@ FOLDER is emptied and used for files. --templates DIR: other templates. --chats:
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -22,7 +23,7 @@ import transformers
 from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
 ONE_AT_A_TIME = threading.Lock()  # the marks of answers are state of a template that threads would share
-VECTORS = pathlib.Path(__file__).resolve().parent.parent / "vectors/chat"
+VECTORS = pathlib.Path(os.environ.get("COLONNADE_VECTORS") or pathlib.Path(__file__).resolve().parent.parent / "vectors") / "chat"
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 WORDS = ["Hello", " a", "\n", "\n\n", "  ", "\t", "What is 2 + 2?", "it's", '"quoted"', "\\n", "{{ x }}", "{% if %}", "é", "ß", "İ", "Σας", "中文", "🙂",
          "\u00a0", "\u3000", "\u2028", "\x1c", "\x7f", "\u200b", "<think>", "</think>", "<think>\nwhy\n</think>\n\n", "<tool_response>", "</tool_response>", "/think", "<|im_end|>", "</s>", "'", "a" * 40, "&<>"]

@@ -25,14 +25,25 @@ std::vector<json> read_lines(const std::string& name) {
   return lines;
 }
 
-class OfVectors : public ::testing::TestWithParam<const char*> {};
+class OfVectors : public ::testing::TestWithParam<std::string> {};
+
+/// The tokenizers of the manifest of which there is a tokenizer.json; without a manifest a name whose tests
+/// fail.
+std::vector<std::string> recorded_tokenizer_json() {
+  if (!std::filesystem::exists(vector_path("tokenizers/manifest.json"))) return {"no_manifest"};
+  std::vector<std::string> names;
+  for (const auto& [name, about] :
+       json::parse(read_file(vector_path("tokenizers/manifest.json"))).at("tokenizers").items())
+    if (std::filesystem::exists(vector_path("tokenizers/" + name + ".json"))) names.push_back(name);
+  return names;
+}
 
 TEST_P(OfVectors, GivesTheReferenceIdsAndTexts) {
   const auto tokenizer = read_tokenizer_json(vector_path(std::string("tokenizers/") + GetParam() + ".json"));
   const auto inputs = read_lines("inputs.jsonl");
   const auto expected = read_lines(std::string(GetParam()) + ".expected.jsonl");
-  ASSERT_EQ(inputs.size(), 560U);
-  ASSERT_EQ(expected.size(), 560U);
+  ASSERT_GT(inputs.size(), 0U);
+  ASSERT_EQ(expected.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::string text = inputs[i]["text"];
     const Ids special = expected[i]["ids_special"];
@@ -54,7 +65,7 @@ TEST_P(OfVectors, GivesTheReferencePairs) {
     EXPECT_EQ(encoding.type_ids, pair["type_ids"].get<Ids>()) << pair["a"] << pair["b"];
     ++count;
   }
-  EXPECT_EQ(count, 5);
+  EXPECT_GT(count, 0);
 }
 
 TEST_P(OfVectors, KnowsTheSizeOfTheVocabulary) {
@@ -63,10 +74,8 @@ TEST_P(OfVectors, KnowsTheSizeOfTheVocabulary) {
   EXPECT_EQ(tokenizer->vocab_size(), manifest["tokenizers"][GetParam()]["vocab"].get<std::int64_t>());
 }
 
-INSTANTIATE_TEST_SUITE_P(TokenizerJson, OfVectors,
-                         ::testing::Values("gpt2_bpe", "llama3_bpe", "qwen2_bpe", "bert_wordpiece",
-                                           "t5_unigram", "llama2_json"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(TokenizerJson, OfVectors, ::testing::ValuesIn(recorded_tokenizer_json()),
+                         [](const auto& info) { return info.param; });
 
 /// A small byte-level-like tokenizer, for edits.
 json small() {

@@ -27,7 +27,8 @@ void expect_conformance(const std::string& model, const std::string& type) {
       make_tokenizer({.type = type, .model = vector_path("tokenizers/" + model + ".model")});
   const auto inputs = read_lines("tokenizers/inputs.jsonl");
   const auto expected = read_lines("tokenizers/" + model + ".expected.jsonl");
-  ASSERT_EQ(inputs.size(), 560U);
+  ASSERT_GT(inputs.size(), 0U);
+  ASSERT_EQ(expected.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::string text = inputs[i]["text"];
     const Ids ids = expected[i]["ids"];

@@ -10,6 +10,7 @@ FOLDER is emptied and used for files. --strings: how many in all; exit 1 when on
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -21,7 +22,7 @@ import tokenizers
 import transformers
 from tokenizers import Tokenizer
 
-VECTORS = pathlib.Path(__file__).resolve().parent.parent / "vectors/tokenizers"
+VECTORS = pathlib.Path(os.environ.get("COLONNADE_VECTORS") or pathlib.Path(__file__).resolve().parent.parent / "vectors") / "tokenizers"
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
          r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"

@@ -14,12 +14,11 @@
 
 #include "colonnade/base/files.h"
 #include "colonnade/data/training_texts.h"
+#include "support/vectors.h"
 
 namespace colonnade::data {
 
-inline std::string vector_path(const std::string& name) {
-  return std::string(COLONNADE_VECTORS) + "/" + name;
-}
+inline std::string vector_path(const std::string& name) { return test::vectors() + "/" + name; }
 
 /// Every tensor of a .safetensors file as doubles, in C order.
 inline std::map<std::string, std::vector<double>> read_tensors(const std::string& name) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -18,7 +19,7 @@ Words settings(const TempFolder& folder, const std::string& name) {
          Words{"--lr=1e-3",
                "--train-iters=20",
                "--data-path",
-               std::string(COLONNADE_VECTORS) + "/indexed/bert_uint16",
+               test::vectors() + "/indexed/bert_uint16",
                "--split=8,1,1",
                "--data-cache-path",
                (folder / "cache").string(),
@@ -106,7 +107,7 @@ TEST(Bert, ThePlansDryRunAgrees) {
 }
 
 TEST(Bert, WhatItDoesNotDoIsSaid) {
-  const std::string folder = std::string(COLONNADE_VECTORS) + "/hf/bert";
+  const std::string folder = test::vectors() + "/hf/bert";
   const auto refused = [](const Words& words, const char* why) {
     const Result result = run(colonnade(words));
     EXPECT_EQ(result.code, 2) << result.text;

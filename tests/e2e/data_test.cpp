@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -15,7 +16,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-const std::string kVectors = COLONNADE_VECTORS;
+const std::string kVectors = test::vectors();
 
 json read_json(const std::filesystem::path& path) { return json::parse(read_text(path)); }
 

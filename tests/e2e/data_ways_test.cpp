@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "data_runs.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -18,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kVectors = COLONNADE_VECTORS;
+const std::string kVectors = test::vectors();
 
 void write(const std::filesystem::path& path, const std::string& text) { std::ofstream(path) << text; }
 

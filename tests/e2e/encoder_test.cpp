@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -24,7 +25,7 @@ Words settings(const TempFolder& folder, const std::string& name) {
          Words{"--lr=1e-3",
                "--train-iters=20",
                "--data-path",
-               std::string(COLONNADE_VECTORS) + "/indexed/bert_uint16",
+               test::vectors() + "/indexed/bert_uint16",
                "--split=8,1,1",
                "--data-cache-path",
                (folder / "cache").string(),
@@ -88,8 +89,8 @@ TEST(Encoder, EvaluateScoresDataAsAValidationDoes) {
                    "--seq-length=48",      "--decoder-seq-length=24",
                    "--vocab-extra-ids=20", "--tokenizer-type=NullTokenizer"};
   const Words shape{"--micro-batch-size=2", "--global-batch-size=8", "--lr=1e-3", "--train-iters=2"};
-  compare({"--pretrained-checkpoint", std::string(COLONNADE_VECTORS) + "/hf/t5"},
-          Words{"pretrain", "t5"} + data + shape, data, "from_hf");
+  compare({"--pretrained-checkpoint", test::vectors() + "/hf/t5"}, Words{"pretrain", "t5"} + data + shape,
+          data, "from_hf");
 }
 
 TEST(Encoder, TheCommandsOfTheGuideWork) {
@@ -110,7 +111,7 @@ TEST(Encoder, ThePlanNamesTheLayersOfEachAndItsDryRunAgrees) {
 /// What cannot be read of a model is told once: not its sizes too, which it would have said.
 TEST(Encoder, AFolderOfAnotherModelIsOneFault) {
   const TempFolder folder;
-  std::filesystem::copy(std::string(COLONNADE_VECTORS) + "/hf/t5", folder / "mt5");
+  std::filesystem::copy(test::vectors() + "/hf/t5", folder / "mt5");
   nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "mt5/config.json"));
   config["model_type"] = "mt5";
   std::ofstream(folder / "mt5/config.json") << config;
@@ -138,14 +139,14 @@ TEST(Encoder, AFolderOfAnotherModelIsOneFault) {
           .find("error: --load: must name a run folder; got " + weights + " with weights of Hugging Face"),
       0U);
   const std::string other =
-      faults(Words{"pretrain", "gpt", "--pretrained-checkpoint", std::string(COLONNADE_VECTORS) + "/hf/t5",
+      faults(Words{"pretrain", "gpt", "--pretrained-checkpoint", test::vectors() + "/hf/t5",
                    "--seq-length=96", "--micro-batch-size=2", "--lr=1e-3", "--train-iters=2", "--mock-data"});
   EXPECT_EQ(other.find("error: model: must agree with "), 0U) << other;
   EXPECT_NE(other.find("write t5 in its place"), std::string::npos) << other;
 }
 
 TEST(Encoder, WhatIsMissingIsSaid) {
-  const std::string folder = std::string(COLONNADE_VECTORS) + "/hf/t5";
+  const std::string folder = test::vectors() + "/hf/t5";
   const Result text = run(colonnade({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"}));
   EXPECT_EQ(text.code, 2) << text.text;
   EXPECT_NE(text.text.find("generate: text is written by models without an encoder"), std::string::npos);

@@ -3,6 +3,7 @@
 
   examples.py layouts COLONNADE PROGRAM LAYOUT...   the same steps in every layout: "2 --sequence-parallel" is two
                                                     ranks with that flag, "1" the program without a launcher
+  examples.py own_model COLONNADE PROGRAM LAYOUT... the same, and its checkpoints: names, and the steps after a load
   examples.py resume COLONNADE PROGRAM              the steps after the load are those of the unbroken run
 
 Both also give it settings that are wrong and look how it ends.
@@ -62,6 +63,27 @@ def check_layouts(colonnade, program, layouts, folder):
             sys.exit(f"{layout}: must print what {layouts[0]} prints; got\n{steps}\nand\n{expected}")
 
 
+def check_own_model(colonnade, program, folder):
+    """Saved by two pipeline ranks, resumed by them and by one rank: each prints the steps of the unbroken run."""
+    pipeline = "2 --pipeline-model-parallel-size 2"
+    unbroken = lines_of(launched(colonnade, program, pipeline, folder), "step", folder)
+    lines_of(launched(colonnade, program, pipeline + " --train-iters 8 --save own", folder), "step", folder)
+    again = lines_of(launched(colonnade, program, pipeline + " --load own --save again", folder), "step", folder)
+    if again != unbroken[8:]:
+        sys.exit(f"{program}: what is resumed must print steps 9 to 20 as the unbroken run; got\n{again}\nand\n{unbroken}")
+    alone = lines_of(launched(colonnade, program, "1 --load own --save own", folder), "step", folder)
+    if len(alone) != 12 or not all(map(equal, alone, unbroken[8:])):
+        sys.exit(f"{program}: another layout must go on with the same numbers; got\n{alone}\nand\n{unbroken}")
+    seen = run([colonnade, "checkpoint", "inspect", "own"], folder).stdout
+    if "blocks.3.weight" not in seen or '"hugging_face_class": null' not in seen:
+        sys.exit(f"own: must have the program's names and no Hugging Face class; got\n{seen}")
+    if run([colonnade, "checkpoint", "verify", "own"], folder).returncode != 0:
+        sys.exit("own: must be whole")
+    evaluated = run([colonnade, "evaluate", "--load", "own", "--mock-data"], folder)
+    if evaluated.returncode != 2 or "load it with the program that saved it" not in evaluated.stdout:
+        sys.exit(f"own: must not be taken for a GPT; got {evaluated.returncode}\n{evaluated.stdout}")
+
+
 def check_resume(colonnade, program, folder):
     steps = lines_of(launched(colonnade, program, "2", folder), "iteration", folder)
     if [int(step[0]) for step in steps] != [*range(1, 11), *range(6, 11)]:
@@ -73,10 +95,12 @@ def check_resume(colonnade, program, folder):
 def main():
     what, colonnade, program, *layouts = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        if what == "layouts":
+        if what in ("layouts", "own_model"):
             check_layouts(colonnade, program, layouts, folder)
             for ranks in "1", "2":
                 check_refused(launched(colonnade, program, ranks + " --hidden-size 33", folder), folder)
+            if what == "own_model":
+                check_own_model(colonnade, program, folder)
         else:
             check_resume(colonnade, program, folder)
             check_refused(launched(colonnade, program, "1", folder), folder)  # its two tensor ranks are not there

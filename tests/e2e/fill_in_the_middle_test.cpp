@@ -4,13 +4,14 @@
 #include <filesystem>
 
 #include "data_runs.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
 
 using nlohmann::json;
 
-const std::string kVectors = COLONNADE_VECTORS;
+const std::string kVectors = test::vectors();
 
 TEST(FillInTheMiddle, IsTheSameAfterAResume) {
   const TempFolder folder;

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const fs::path kVectors = COLONNADE_VECTORS;
+const fs::path kVectors = test::vectors();
 
 /// A folder of Hugging Face's: a tokenizer.json of the vectors with more special tokens, and its end of text.
 void make_tokenizer_folder(const fs::path& folder, const std::string& name, const Words& special,

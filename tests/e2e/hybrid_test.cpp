@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -25,7 +26,7 @@ Words settings(const TempFolder& folder, const std::string& name) {
           "--lr=1e-3",
           "--train-iters=4",
           "--data-path",
-          std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
+          test::vectors() + "/indexed/gpt_uint16",
           "--split=8,1,1",
           "--data-cache-path",
           (folder / "cache").string(),

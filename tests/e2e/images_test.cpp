@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -21,7 +22,7 @@ void write_pictures(const TempFolder& folder) {
   fs::create_directories(folder / "pictures");
   const Words names{"rgb_420.jpg", "grey.jpg", "palette.png"};
   for (const std::string& name : names) {
-    fs::copy_file(fs::path(COLONNADE_VECTORS) / "images" / name, folder / "pictures" / name);
+    fs::copy_file(fs::path(test::vectors()) / "images" / name, folder / "pictures" / name);
     write_text((folder / "pictures" / name).replace_extension(".txt"), "this is called " + name + "\n");
   }
 }
@@ -57,7 +58,7 @@ TEST(Images, AShardThatIsCutEndsWithItsNameOrIsSkipped) {
 TEST(Images, AnImageThatCannotBeReadIsNamedWithItsSample) {
   const TempFolder folder;
   write_pictures(folder);
-  const std::string tokenizer = std::string(COLONNADE_VECTORS) + "/tokenizers/gpt2_bpe.json";
+  const std::string tokenizer = test::vectors() + "/tokenizers/gpt2_bpe.json";
   const Result result =
       shell(folder,
             "head --bytes=2 pictures/rgb_420.jpg > cut; mv cut pictures/rgb_420.jpg\n"
@@ -112,7 +113,7 @@ class PreparedImages : public testing::Test {
     for (int i = 0; i < 24; ++i) {
       const fs::path stem = folder_ / fmt::format("parts/{}/{:02}", i / 8, i);
       fs::create_directories(stem.parent_path());
-      fs::copy_file(fs::path(COLONNADE_VECTORS) / "images/grey.jpg", stem.string() + ".jpg");
+      fs::copy_file(fs::path(test::vectors()) / "images/grey.jpg", stem.string() + ".jpg");
       write_text(stem.string() + ".txt", fmt::format("caption {:02}", i));
       write_text(stem.string() + ".json",
                  fmt::format(R"({{"q": "question {0:02}", "a": ["{0}"], "c": "other {0:02}"}})", i));

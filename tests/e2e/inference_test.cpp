@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-const std::string kLlama = std::string(COLONNADE_VECTORS) + "/hf/llama";
+const std::string kLlama = test::vectors() + "/hf/llama";
 
 /// A tensor as it lies in a safetensors file.
 struct Tensor {

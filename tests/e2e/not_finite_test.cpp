@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -15,7 +16,7 @@ using testing::HasSubstr;
 
 /// The recorded model whose output layer has a NaN in the row of token 0.
 fs::path model_with_nan(const TempFolder& folder) {
-  const fs::path recorded = fs::path(COLONNADE_VECTORS) / "hf/llama", made = folder / "model";
+  const fs::path recorded = fs::path(test::vectors()) / "hf/llama", made = folder / "model";
   fs::copy(recorded, made);
   std::string file = read_text(recorded / "model.safetensors");
   std::uint64_t length = 0;

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -221,11 +222,10 @@ TEST(PreprocessParquet, AModuleThatIsNotBesideTheProgramIsToldOf) {
   fs::create_directory(folder / "here");
   fs::copy_file(COLONNADE_EXECUTABLE, folder / "alone/colonnade");
   write_text(folder / "here/libcolonnade_parquet.so", "no module");
-  const Words words{
-      "preprocess",       "--input",      std::string(COLONNADE_VECTORS) + "/parquet/snappy.parquet",
-      "--output-prefix",  "rows",         "--json-keys",
-      "numbers",          "--vocab-size", "256",
-      "--tokenizer-type", "NullTokenizer"};
+  const Words words{"preprocess",       "--input",      test::vectors() + "/parquet/snappy.parquet",
+                    "--output-prefix",  "rows",         "--json-keys",
+                    "numbers",          "--vocab-size", "256",
+                    "--tokenizer-type", "NullTokenizer"};
   const Result result = run(Words{(folder / "alone/colonnade").string()} + words, {}, folder / "here");
   EXPECT_EQ(result.code, 2) << result.text;
   EXPECT_THAT(

@@ -17,6 +17,7 @@
 #include <stdexcept>
 
 #include "colonnade/launch/process.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 
@@ -179,7 +180,7 @@ Words small_gpt() {
 Words fill_in_the_middle() {
   return {"--tokenizer-type=HuggingFaceTokenizer",
           "--tokenizer-model",
-          std::string(COLONNADE_VECTORS) + "/tokenizers/gpt2_bpe.json",
+          test::vectors() + "/tokenizers/gpt2_bpe.json",
           "--fim-data",
           "--fim-prefix-token=<",
           "--fim-middle-token=>",

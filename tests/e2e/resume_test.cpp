@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -14,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kVectors = COLONNADE_VECTORS;
+const std::string kVectors = test::vectors();
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t n = 0;

@@ -10,13 +10,14 @@
 #include "../support/recorded_curve.h"
 #include "../support/tensor_file.h"
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kVectors = COLONNADE_VECTORS;
+const std::string kVectors = test::vectors();
 
 /// The settings of vectors/trajectory/manifest.json.
 Words settings(const TempFolder& folder, const std::string& model = "llama") {

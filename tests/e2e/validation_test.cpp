@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -37,7 +38,7 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
                                      "--lr=1e-3",
                                      "--train-iters=4",
                                      "--data-path",
-                                     std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
+                                     test::vectors() + "/indexed/gpt_uint16",
                                      "--split=2,1,1",
                                      "--data-cache-path",
                                      (folder / "cache").string(),
@@ -72,8 +73,8 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
     EXPECT_GT(std::abs(score(folder, 4, "valid", 2, {other}).loss - first), 3 * kRounding) << other;
 }
 
-const std::string kFirst = std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
-                  kSecond = std::string(COLONNADE_VECTORS) + "/indexed/gpt2_uint16";
+const std::string kFirst = test::vectors() + "/indexed/gpt_uint16",
+                  kSecond = test::vectors() + "/indexed/gpt2_uint16";
 
 /// Four steps of 8 samples, a validation in full and a checkpoint after each second one. Of 128 tokens the
 /// first data set has 441 samples and the second one 356.

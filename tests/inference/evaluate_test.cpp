@@ -9,6 +9,8 @@
 
 #include "colonnade/base/error.h"
 #include "inference/support.h"
+#include "support/recorded_models.h"
+#include "support/vectors.h"
 
 namespace colonnade::inference {
 namespace {
@@ -39,7 +41,7 @@ void expect_recorded(const std::string& model, const Layout& layout) {
   });
 }
 
-class Recorded : public testing::TestWithParam<const char*> {};
+class Recorded : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recorded, LogitsAndLossInEveryLayout) {
   const Layout one_row_a_time{1, 2, 1, {"--micro-batch-size", "1"}};
@@ -65,10 +67,12 @@ TEST(Evaluate, ExpertsMayLieOnSeveralRanks) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Recorded,
-                         testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2", "qwen3",
-                                         "mixtral", "qwen3_moe", "gpt_oss", "gemma2", "gemma3_text"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Families, Recorded,
+    testing::ValuesIn(colonnade::test::recorded_models({colonnade::test::ModelKind::kDense})),
+    [](const auto& info) { return colonnade::test::test_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Mixtures, Recorded, testing::Values("mixtral", "qwen3_moe", "gpt_oss"),
+                         [](const auto& info) { return colonnade::test::test_name(info.param); });
 
 /// Five samples give one loss in all layouts.
 void expect_one_loss(const std::string& model, const std::vector<Layout>& layouts) {
@@ -134,7 +138,7 @@ TEST(Evaluate, SamplesMustFitTheModelsPositions) {
 }
 
 TEST(Evaluate, OneSetIsReadOnceHoweverItIsNamed) {
-  const std::string data = std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16";
+  const std::string data = colonnade::test::vectors() + "/indexed/gpt_uint16";
   const auto cache = std::filesystem::temp_directory_path() / fmt::format("evaluate_test_{}", ::getpid());
   const auto samples = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"--seq-length", "32", "--tokenizer-type", "NullTokenizer", "--data-cache-path",
@@ -190,7 +194,7 @@ TEST(Evaluate, TextsReadAsTheRunsMessagesAreToldWithTheWayOut) {
         test::run_of("llama", {1, 1, 1, {"--data-path", "no_such_texts", "--seq-length", "32"}});
     config::set(run, "sft", "true");
     config::set(run, "tokenizer_type", "HuggingFaceTokenizer");
-    config::set(run, "tokenizer_model", std::string(COLONNADE_VECTORS) + "/tokenizers/qwen2_bpe.json");
+    config::set(run, "tokenizer_model", colonnade::test::vectors() + "/tokenizers/qwen2_bpe.json");
     config::set(run, "sft_tokenizer_prompt_format", "identity");
     if (!taken) run.given["sft"] = "the command line";
     std::string said;

@@ -14,6 +14,7 @@
 #include "colonnade/inference/network.h"
 #include "colonnade/job/prepare.h"
 #include "support/device.h"
+#include "support/vectors.h"
 
 namespace colonnade::inference::test {
 
@@ -26,7 +27,7 @@ struct Layout {
 };
 
 inline std::string vectors(const std::string& model) {
-  return fmt::format("{}/hf/{}", COLONNADE_VECTORS, model);
+  return fmt::format("{}/hf/{}", colonnade::test::vectors(), model);
 }
 
 /// The settings of a recorded Hugging Face model in `layout`.

@@ -1,5 +1,6 @@
 // Streams of text against the text of all ids, of a tokenizer that takes spaces out and of others.
 #include "colonnade/inference/text_stream.h"
+#include "support/vectors.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 std::unique_ptr<data::Tokenizer> cleaning(const std::string& name) {
   const fs::path folder = fs::path(testing::TempDir()) / ("text_stream_" + name);
   fs::create_directories(folder);
-  fs::copy_file(COLONNADE_VECTORS "/tokenizers/" + name + ".json", folder / "tokenizer.json",
+  fs::copy_file(colonnade::test::vectors() + "/tokenizers/" + name + ".json", folder / "tokenizer.json",
                 fs::copy_options::overwrite_existing);
   std::ofstream(folder / "tokenizer_config.json") << R"({"clean_up_tokenization_spaces": true,
       "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": true})";

@@ -15,6 +15,7 @@
 #include "colonnade/inference/generate.h"
 #include "colonnade/job/checkpoint.h"
 #include "inference/support.h"
+#include "support/vectors.h"
 
 namespace colonnade::inference {
 namespace {
@@ -119,7 +120,7 @@ TEST_F(Weights, AsManySamplesAreScoredAsTheRunDidInAnyLayout) {
     });
   }
   // A single data set is passed once all the same.
-  config::Run single = taken({"--data-path", std::string(COLONNADE_VECTORS) + "/indexed/gpt_uint16",
+  config::Run single = taken({"--data-path", colonnade::test::vectors() + "/indexed/gpt_uint16",
                               "--data-cache-path", (folder_ / "cache").string()});
   job::prepare(single, plan::Purpose::kModel);
   const SplitData split = open_split(single, data::Split::kValid);

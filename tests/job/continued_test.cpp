@@ -12,6 +12,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/job/prepare.h"
 #include "job/runs.h"
+#include "support/vectors.h"
 
 namespace colonnade::job {
 namespace {
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-const std::string kSentencePiece = std::string(COLONNADE_VECTORS) + "/tokenizers/sp_unigram.model";
+const std::string kSentencePiece = test::vectors() + "/tokenizers/sp_unigram.model";
 
 config::Run run_of(const std::string& flags) { return config::parse(test::words("gpt " + flags)); }
 
@@ -174,7 +175,7 @@ std::vector<std::string> orders_of(const std::string& flags, const nlohmann::jso
 
 TEST(Continued, AnotherOrderOfSamplesIsSaid) {
   const checkpoint::test::TempFolder folder;
-  const std::string indexed = std::string(COLONNADE_VECTORS) + "/indexed/";
+  const std::string indexed = test::vectors() + "/indexed/";
   const std::string cache = " --data-cache-path " + folder.path().string();
   const std::string data = "--data-path " + indexed + "gpt2_uint16" + cache;
   nlohmann::json was, now;
@@ -198,7 +199,7 @@ TEST(Continued, AnotherOrderOfSamplesIsSaid) {
 TEST(Continued, OtherTokensAreToldBySetAndNotAsAnotherOrder) {
   const checkpoint::test::TempFolder folder;
   const std::string flags =
-      "--data-path " + std::string(COLONNADE_VECTORS) +
+      "--data-path " + test::vectors() +
       "/indexed/gpt2_uint16 --dataloader-type cyclic --train-iters 80 --data-cache-path " +
       folder.path().string();
   nlohmann::json was, now;
@@ -223,7 +224,7 @@ TEST(Continued, OtherTokensAreToldBySetAndNotAsAnotherOrder) {
 
 TEST(Continued, AnotherOrderOfABlendOrOfACyclicRunIsSaid) {
   const checkpoint::test::TempFolder folder;
-  const std::string indexed = std::string(COLONNADE_VECTORS) + "/indexed/";
+  const std::string indexed = test::vectors() + "/indexed/";
   const std::string data = "--train-iters 100 --data-cache-path " + folder.path().string() + " --data-path ";
   const std::string blend = data + "0.9 " + indexed + "gpt2_uint16 0.1 " + indexed + "gpt_uint16";
   nlohmann::json was, now;
@@ -242,7 +243,7 @@ TEST(Continued, AnotherOrderOfABlendOrOfACyclicRunIsSaid) {
 
 TEST(Continued, OtherDataOfOneSplitHidesNoOrderOfAnother) {
   const checkpoint::test::TempFolder folder;
-  const std::string indexed = std::string(COLONNADE_VECTORS) + "/indexed/";
+  const std::string indexed = test::vectors() + "/indexed/";
   const std::string train = "--data-cache-path " + folder.path().string() + " --train-data-path " + indexed +
                             "gpt2_uint16 --valid-data-path " + indexed;
   nlohmann::json was, now;
@@ -298,7 +299,7 @@ TEST(Continued, ATokenizerOfTheSameSizeIsToldFromAnother) {
 
 TEST(Continued, AnEditedChatTemplateIsToldFromTheOneBefore) {
   const checkpoint::test::TempFolder folder;
-  const fs::path vectors = COLONNADE_VECTORS;
+  const fs::path vectors = test::vectors();
   fs::copy_file(vectors / "tokenizers/qwen2_bpe.json", folder.path() / "tokenizer.json");
   const fs::path jinja = folder.path() / "chat_template.jinja";
   fs::copy_file(vectors / "chat/templates/chatml.jinja", jinja);

@@ -12,6 +12,8 @@
 #include "colonnade/plan/context_parallel.h"
 #include "job/runs.h"
 #include "support/device.h"
+#include "support/recorded_models.h"
+#include "support/vectors.h"
 
 namespace colonnade::job {
 namespace {
@@ -107,24 +109,24 @@ constexpr Layout kHfFurtherLayouts[] = {
 /// The labels' length, filled up to what tensor ranks share.
 constexpr std::int64_t kDecoderLength = 20;
 
-class HfParity : public testing::TestWithParam<std::tuple<const char*, Layout>> {
+class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> {
  protected:
-  [[nodiscard]] static std::string folder() {
-    return std::string(COLONNADE_VECTORS) + "/hf/" + std::get<0>(GetParam());
-  }
+  [[nodiscard]] static std::string folder() { return test::vectors() + "/hf/" + std::get<0>(GetParam()); }
   [[nodiscard]] static config::Run settings() {
     const Layout& layout = std::get<1>(GetParam());
     const auto flags = test::words(
                            "--micro-batch-size 2 --global-batch-size 2 --seq-length 32 --hidden-dropout 0 "
                            "--attention-dropout 0 --device ") +
                        test::words(test::device_flag()) + test::words(layout.flags);
-    const std::string model = std::get<0>(GetParam());
-    const auto more = test::words(
-        model == "t5" ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength)
-                      : std::string(model == "bert" ? "bert" : ""));
     const std::string file = folder() + "/config.json";
+    const auto config = nlohmann::json::parse(read_file(file));
+    const test::ModelKind kind = test::kind_of(config);
+    const auto more =
+        test::words(kind == test::ModelKind::kEncoder
+                        ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength)
+                        : std::string(kind == test::ModelKind::kMasked ? "bert" : ""));
     return test::settings(layout.world, flags + more, [&](config::Run& run) {
-      config::fill(run, models::hf::settings_of(nlohmann::json::parse(read_file(file)), file), file);
+      config::fill(run, models::hf::settings_of(config, file), file);
     });
   }
 
@@ -281,12 +283,11 @@ TEST_P(HfParity, LogitsLossAndGradients) {
 }
 
 std::string name_of(const testing::TestParamInfo<HfParity::ParamType>& info) {
-  return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
+  return test::test_name(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HfParity,
-                         testing::Combine(testing::Values("llama", "llama_plain", "gpt2", "mistral", "qwen2",
-                                                          "qwen3", "gemma2", "gemma3_text"),
+                         testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kDense})),
                                           testing::ValuesIn(kHfLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
@@ -294,18 +295,26 @@ INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
                                                           "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
                                           testing::ValuesIn(kHfFurtherLayouts)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Encoders, HfParity,
-                         testing::Combine(testing::Values("t5"), testing::ValuesIn(kHfEncoderLayouts)),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Masked, HfParity,
-                         testing::Combine(testing::Values("bert"), testing::ValuesIn(kHfLayouts)), name_of);
-INSTANTIATE_TEST_SUITE_P(MaskedInOtherWays, HfParity,
-                         testing::Combine(testing::Values("bert"), testing::ValuesIn(kMaskedLayouts)),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Mixtures, HfParity,
-                         testing::Combine(testing::Values("mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
-                                          testing::ValuesIn(kHfExpertLayouts)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Encoders, HfParity,
+    testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kEncoder})),
+                     testing::ValuesIn(kHfEncoderLayouts)),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Masked, HfParity,
+    testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kMasked})),
+                     testing::ValuesIn(kHfLayouts)),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    MaskedInOtherWays, HfParity,
+    testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kMasked})),
+                     testing::ValuesIn(kMaskedLayouts)),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Mixtures, HfParity,
+    testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kExperts})),
+                     testing::ValuesIn(kHfExpertLayouts)),
+    name_of);
 
 }  // namespace
 }  // namespace colonnade::job

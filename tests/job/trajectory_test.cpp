@@ -16,14 +16,13 @@
 #include "colonnade/plan/rules.h"
 #include "support/device.h"
 #include "support/recorded_curve.h"
+#include "support/vectors.h"
 
 namespace colonnade::job {
 namespace {
 
 /// The folder of a recorded model: llama or moe.
-std::string folder_of(const std::string& model) {
-  return std::string(COLONNADE_VECTORS) + "/trajectory/" + model;
-}
+std::string folder_of(const std::string& model) { return test::vectors() + "/trajectory/" + model; }
 
 /// The settings of vectors/trajectory/manifest.json.
 config::Run settings(const std::string& model, int world, const std::vector<std::string>& layout) {
@@ -66,7 +65,7 @@ config::Run settings(const std::string& model, int world, const std::vector<std:
 
 /// The recorded token rows: row step * 8 + b holds 65 tokens.
 at::Tensor recorded_tokens() {
-  const checkpoint::SafetensorsFile file(std::string(COLONNADE_VECTORS) + "/trajectory/tokens.safetensors");
+  const checkpoint::SafetensorsFile file(test::vectors() + "/trajectory/tokens.safetensors");
   return file.view(file.tensors().begin()->first).to(test::device(), at::kLong).view({40, 8, 65});
 }
 

@@ -12,11 +12,12 @@
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/plan/params/gpt.h"
+#include "support/vectors.h"
 
 namespace colonnade::models::hf::test {
 
 inline std::string path_of(const std::string& folder, const std::string& file) {
-  return std::string(COLONNADE_VECTORS) + "/hf/" + folder + "/" + file;
+  return colonnade::test::vectors() + "/hf/" + folder + "/" + file;
 }
 
 inline nlohmann::json config_in(const std::string& folder, const std::string& file = "config.json") {

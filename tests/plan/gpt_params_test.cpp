@@ -10,6 +10,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/plan/params/gpt.h"
 #include "plan/presets.h"
+#include "support/vectors.h"
 
 namespace colonnade::plan {
 namespace {
@@ -36,7 +37,7 @@ TEST(GptParams, CountsAreThePublishedOnes) {
 /// The model of a recipe that ships.
 config::Model of_recipe(const std::string& name) {
   config::Parsed parsed =
-      config::parse_all({"--config", std::string(COLONNADE_VECTORS) + "/../../recipes/" + name + ".yaml"});
+      config::parse_all({"--config", colonnade::test::sources() + "/recipes/" + name + ".yaml"});
   config::derive(parsed.run);
   return parsed.run.model;
 }

@@ -8,6 +8,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "support/vectors.h"
 
 namespace colonnade::plan {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(RulesPage, IsUpToDate) {
-  const std::string page = std::string(COLONNADE_VECTORS) + "/../../docs/reference/rules.md";
+  const std::string page = colonnade::test::sources() + "/docs/reference/rules.md";
   if (std::getenv("COLONNADE_GOLDEN") != nullptr) write_file_atomically(page, rules_markdown());
   EXPECT_EQ(read_file(page), rules_markdown())
       << "to renew: colonnade help --rules > docs/reference/rules.md";

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "support/vectors.h"
+
 namespace colonnade::test {
 
 /// One step: loss before the update, gradient norm before clipping, the learning rate it used.
@@ -15,7 +17,7 @@ struct Recorded {
 
 /// The curve of one layout of `model` (llama, moe): "tp1", "tp2_sp", "dp2_distopt", ...
 inline std::vector<Recorded> recorded_curve(const std::string& layout, const std::string& model = "llama") {
-  std::ifstream file(std::string(COLONNADE_VECTORS) + "/trajectory/" + model + "/" + layout + ".csv");
+  std::ifstream file(test::vectors() + "/trajectory/" + model + "/" + layout + ".csv");
   std::vector<Recorded> curve;
   std::string line;
   std::getline(file, line);  // step,lm_loss,load_balancing_loss,grad_norm,lr_used,lr_after

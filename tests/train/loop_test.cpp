@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/train/metrics.h"
 #include "job/runs.h"
+#include "support/vectors.h"
 
 namespace colonnade::train {
 namespace {
@@ -32,7 +33,7 @@ Ended run_begun(std::chrono::seconds earlier, const fs::path& folder, const std:
                   folder.string() + more),
       [&](config::Run& r) {
         r.data.mock_data = false;
-        r.data.data_path = {COLONNADE_VECTORS "/indexed/gpt_uint16"};
+        r.data.data_path = {test::vectors() + "/indexed/gpt_uint16"};
         r.data.data_cache_path = folder / "cache";
       });
   Ended ended;

@@ -12,6 +12,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
+#include "support/vectors.h"
 
 namespace colonnade::train {
 namespace {
@@ -85,7 +86,7 @@ TEST(LearningRate, IsTheOneOfTheRecordedRun) {
       .lr = 0.003, .min_lr = 0.0003, .lr_decay_style = LrDecayStyle::kCosine, .lr_warmup_iters = 5};
   const config::Training training{.global_batch_size = 8, .train_iters = 40};
   const LrPlan plan = make_lr_plan(schedule, training, {});
-  std::ifstream file(COLONNADE_VECTORS "/trajectory/llama/tp1.csv");
+  std::ifstream file(test::vectors() + "/trajectory/llama/tp1.csv");
   std::string line;
   std::getline(file, line);
   int rows = 0;

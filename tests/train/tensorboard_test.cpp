@@ -12,13 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/files.h"
+#include "support/vectors.h"
 
 namespace colonnade::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kPython = fs::path(COLONNADE_VECTORS) / "../../.venv/bin/python";  // of `tools/setup.sh test`
+const fs::path kPython = fs::path(test::sources()) / ".venv/bin/python";  // of `tools/setup.sh test`
 
 // Prints {"scalars": {tag: [[step, value], ...]}, "text": {tag: value}} as TensorBoard sees the folder.
 constexpr const char* kReader = R"(

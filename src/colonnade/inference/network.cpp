@@ -21,6 +21,7 @@ constexpr int kActivations = 0;
 
 void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source) {
   const at::NoGradGuard no_grad;
+  job::require_same_builder(source, model.of_settings);
   job::check_taken(source, settings);
   const auto naming = models::hf::naming_of(settings);
   for (const auto& stage : model.stages)

@@ -54,9 +54,14 @@ std::vector<Slice> optimizer_slices(Job& job) {
   return slices;
 }
 
+/// That of the family that holds the model; nothing for parameters that keep their own names.
+std::optional<models::hf::Naming> naming_of(const Job& job) {
+  return job.model.of_settings ? models::hf::naming_of(job.run.model) : std::nullopt;
+}
+
 /// Of what lies here of each parameter: all of it, or this rank's part.
 std::vector<Slice> model_slices(Job& job) {
-  const auto naming = models::hf::naming_of(job.run.model);
+  const auto naming = naming_of(job);
   std::vector<Slice> slices;
   for (const tensor::Parameter* parameter : job.parameters()) {
     const data_parallel::Here here = job.buffers().here(*parameter);
@@ -103,7 +108,7 @@ void read_state(const checkpoint::Source& source, const std::string& name, const
 /// The main values of a 16-bit run out of the weights of one in fp32, which keeps no others. False when the
 /// weights have 16 bits themselves.
 bool read_main_from_weights(const checkpoint::Source& source, const Job& job, const optim::Segment& s) {
-  const auto naming = models::hf::naming_of(job.run.model);
+  const auto naming = naming_of(job);
   for (const Slice& slice : convert::model_slices(*s.parameter, s.begin, s.main, naming, /*owner=*/true)) {
     if (c10::elementSize(source.info(slice.name).dtype) < 4) return false;
     source.read_into(slice);
@@ -151,7 +156,10 @@ checkpoint::Snapshot snapshot(Job& job, const json& more) {
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
   shot.state = state_of(job);
   shot.state.update(more);
-  shot.hf_config = models::hf::config_of(job.run.model);
+  if (job.model.of_settings) shot.hf_config = models::hf::config_of(job.run.model);
+  shot.state["model"] = {
+      {"of_settings", job.model.of_settings},
+      {"hugging_face_class", shot.hf_config.is_null() ? json() : shot.hf_config.at("architectures").at(0)}};
   if (!shot.hf_config.is_null())
     for (const char* id : {"bos_token_id", "eos_token_id"})
       shot.hf_config[id] = shot.state.value(json::json_pointer(fmt::format("/tokenizer/{}", id)), json());
@@ -171,6 +179,7 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
 void restore(Job& job, const checkpoint::Source& source, Restore what) {
   const at::NoGradGuard no_grad;
   const bool with_optimizer = what == Restore::kContinue && !job.run.checkpoint.no_load_optim;
+  require_same_builder(source, job.model.of_settings);
   check_taken(source, job.run.model);
   if (with_optimizer) require_same_kind(job, source);
   for (const Slice& slice : model_slices(job)) source.read_into(slice);
@@ -187,6 +196,22 @@ Counters counters_of(const json& state) {
   return {.iteration = state.at("iteration"),
           .consumed_samples = state.at("consumed_samples"),
           .skipped = state.at("skipped")};
+}
+
+void require_same_builder(const checkpoint::Source& source, bool of_settings) {
+  const bool saved =
+      !source.state().is_object() || source.state().value(json::json_pointer("/model/of_settings"), true);
+  if (saved == of_settings) return;
+  std::vector<std::string> names = source.names();
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("optimizer."); });
+  throw ConfigError(fmt::format(
+      "{}: its model must be built as it was when it was saved; got {} ({}, ...) to load into {}; {} [model-builder]",
+      source.folder().string(),
+      saved ? "a model that settings describe" : "a model of a program's own builder, with names of its own",
+      names.empty() ? "no tensors" : names.front(),
+      saved ? "a model of a program's own builder" : "the model that settings describe",
+      saved ? "load it with `colonnade`, or begin with a new folder"
+            : "load it with the program that saved it"));
 }
 
 void check_taken(const checkpoint::Source& source, const config::Model& model) {

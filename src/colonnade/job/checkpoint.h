@@ -41,6 +41,10 @@ void restore(Job& job, const checkpoint::Source& source, Restore what);
 /// How far the run of a checkpoint had come: of Source::state().
 Counters counters_of(const nlohmann::json& state);
 
+/// Throws ConfigError where one of the checkpoint's model and of the model that is built is that of a
+/// program's own builder (Model::of_settings) and the other is not.
+void require_same_builder(const checkpoint::Source& source, bool of_settings);
+
 /// Throws DataError for tensors of a Hugging Face folder that no parameter of the model takes, known
 /// leftovers apart (models::hf::left_over). A native checkpoint passes: its settings say what the model is.
 void check_taken(const checkpoint::Source& source, const config::Model& model);

@@ -91,7 +91,7 @@ Model build_model(const Site& site) {
   auto stages = run.model.has_encoder()   ? build(models::t5::build, run.training)
                 : run.model.bidirectional ? build(models::bert::build, run.training.seq_length)
                                           : build(models::gpt::build, run.training.seq_length);
-  Model model;
+  Model model{.stages = {}, .of_settings = true};
   for (tensor::Stage& stage : stages)
     model.stages.push_back(std::make_unique<tensor::Stage>(std::move(stage)));
   return model;

@@ -32,6 +32,9 @@ std::map<plan::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::C
 
 struct Model {
   std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
+  /// The model that the settings describe: checkpoints name its tensors as its Hugging Face class does.
+  /// Parameters of a builder of one's own keep their names, and no Hugging Face class is said to read them.
+  bool of_settings = false;
 };
 
 /// Where a model is built: settings, groups, and the blocks that this rank's stages hold.

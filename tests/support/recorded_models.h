@@ -1,0 +1,51 @@
+// The models of hf/manifest.json of the vectors, by what their layouts must suit.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/vectors.h"
+
+namespace colonnade::test {
+
+enum class ModelKind { kDense, kExperts, kEncoder, kMasked };
+
+/// The kind of model that a config.json describes.
+inline ModelKind kind_of(const nlohmann::json& config) {
+  const std::string type = config.value("model_type", "");
+  if (type == "t5" || type == "mt5") return ModelKind::kEncoder;
+  if (type == "bert") return ModelKind::kMasked;
+  const bool experts = config.contains("num_local_experts") || config.contains("num_experts") ||
+                       config.contains("n_routed_experts");
+  return experts ? ModelKind::kExperts : ModelKind::kDense;
+}
+
+/// The recorded models of these kinds. Models of the manifest whose folders are absent are left out: the
+/// manifest also names families that Colonnade does not read. Without a manifest one name is given, whose
+/// tests fail.
+inline std::vector<std::string> recorded_models(const std::vector<ModelKind>& kinds) {
+  namespace fs = std::filesystem;
+  const fs::path hf = fs::path(vectors()) / "hf";
+  const auto json = [](const fs::path& path) { return nlohmann::json::parse(std::ifstream(path)); };
+  if (!fs::exists(hf / "manifest.json")) return {"no_manifest"};
+  std::vector<std::string> models;
+  for (const auto& [name, about] : json(hf / "manifest.json").at("models").items())
+    if (fs::exists(hf / name / "config.json") &&
+        std::ranges::count(kinds, kind_of(json(hf / name / "config.json"))) > 0)
+      models.push_back(name);
+  return models;
+}
+
+/// A model's name as a part of a test's name.
+inline std::string test_name(std::string model) {
+  std::ranges::replace_if(
+      model, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return model;
+}
+
+}  // namespace colonnade::test
