@@ -381,9 +381,11 @@ TEST(HfConfig, WithSwitchesOfOtherModelsIsRefused) {
   for (const char* folder : {"qwen3", "qwen3_moe"})
     EXPECT_THAT(refusal(folder, {{"attention_bias", true}}), HasSubstr("attention_bias must be false"));
   for (const char* folder : {"qwen2", "qwen3", "mixtral", "qwen3_moe"}) {
-    EXPECT_THAT(refusal(folder, {{"hidden_act", "gelu"}}), HasSubstr("hidden_act must be silu; got gelu"));
+    EXPECT_THAT(refusal(folder, {{"hidden_act", "gelu"}}),
+                HasSubstr("hidden_act must be silu or swish; got gelu"));
     EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "dynamic"}}}}), HasSubstr("got dynamic"));
-    EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "yarn"}}}}), HasSubstr("have a factor"));
+    EXPECT_THAT(refusal(folder, {{"rope_scaling", {{"rope_type", "yarn"}}}}),
+                HasSubstr("factor must be there"));
   }
   EXPECT_THAT(refusal("qwen3_moe", {{"decoder_sparse_step", 0}}), HasSubstr("got 0"));
   EXPECT_THAT(refusal("qwen3_moe", {{"decoder_sparse_step", "2"}}), HasSubstr("must be a whole number"));
@@ -396,7 +398,7 @@ TEST(HfConfig, OfGptOssAndGemmaWithOtherSwitchesIsRefused) {
   EXPECT_THAT(refusal("gpt_oss", {{"layer_types", {"full_attention"}}}),
               HasSubstr("one for each of 2 layers"));
   EXPECT_THAT(refusal("gpt_oss", {{"layer_types", {"full_attention", "chunked_attention"}}}),
-              HasSubstr("got \"chunked_attention\""));
+              HasSubstr("got chunked_attention"));
   EXPECT_THAT(refusal("gemma3_text", {{"attn_logit_softcapping", 30.0}}), HasSubstr("must be null; got 30"));
   EXPECT_THAT(refusal("gemma3_text", {{"use_bidirectional_attention", true}}), HasSubstr("must be false"));
   EXPECT_THAT(refusal("gemma3_text", {{"hidden_activation", "gelu"}}), HasSubstr("got gelu"));

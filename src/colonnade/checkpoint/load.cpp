@@ -9,6 +9,8 @@
 
 #include <map>
 #include <mutex>
+#include <set>
+#include <vector>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
@@ -66,9 +68,21 @@ struct Source::State {
 
 namespace {
 
+/// Throws DataError for what is no JSON and for a key that stands twice in an object: readers take one or the
+/// other.
 json parse_json(const fs::path& path) {
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int, json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
+      throw DataError(
+          fmt::format("{}: must name each key once; got {} twice; remove the one that does not hold",
+                      path.string(), parsed.dump()));
+    return true;
+  };
   try {
-    return json::parse(read_file(path));
+    return json::parse(read_file(path), check);
   } catch (const json::exception& e) {
     throw DataError(fmt::format("{}: must be JSON; got {}; write or copy it anew", path.string(), e.what()));
   }

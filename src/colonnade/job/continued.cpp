@@ -68,6 +68,8 @@ constexpr Kept kKept[] = {
     {"hysteresis", "how the loss scale moves", true, true},
     {"min_loss_scale", "how the loss scale moves", true, true},
     {.key = "params_dtype", .decides = "what layers compute in", .may_change = true},
+    {.key = "hidden_dropout", .decides = "dropout", .may_change = true},
+    {.key = "attention_dropout", .decides = "dropout", .may_change = true},
 };
 
 bool must_stay(const Kept& row, const config::Run& run) {

@@ -79,7 +79,32 @@ std::string unnamed_head(const config::Run& run, const checkpoint::Source& sourc
       source.folder().string());
 }
 
-void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<std::string>& faults) {
+/// Takes out of a folder's `settings` the dropout that the command line or a file gives: it belongs to the
+/// training, and another value is no contradiction. What is wrong where the folder has two for one setting;
+/// "" where nothing is.
+std::string choose_dropout(const config::Run& run, const nlohmann::json& folder, const std::string& file,
+                           std::map<std::string, std::string>& settings) {
+  for (const char* key : {"hidden_dropout", "attention_dropout"})
+    if (run.given.contains(key)) settings.erase(key);
+  if (run.given.contains("hidden_dropout") || settings.contains("hidden_dropout")) return "";
+  return fmt::format(
+      "{}: dropout of embeddings (embd_pdrop) and of layers (resid_pdrop) must be equal for a training; got {} and "
+      "{}; give --hidden-dropout",
+      file, folder.value("embd_pdrop", 0.1), folder.value("resid_pdrop", 0.1));
+}
+
+/// Which dropout a training that begins with a folder has, and who says so.
+std::string dropout_note(const config::Run& run, const std::string& file) {
+  const auto from = [&](const char* key) {
+    const auto given = run.given.find(key);
+    return fmt::format("{} {} from {}", config::setting(key).flag, config::text_of(run, config::setting(key)),
+                       given == run.given.end() ? file : given->second);
+  };
+  return fmt::format("dropout: {}, {}", from("hidden_dropout"), from("attention_dropout"));
+}
+
+void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
+               std::vector<std::string>& faults) {
   std::map<std::string, std::string> settings;
   try {
     settings = model_settings(source);
@@ -89,10 +114,13 @@ void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<s
   }
   try {
     const bool ours = source.state().is_object();
+    const std::string file = (source.folder() / "config.json").string();
+    std::string of_dropout = ours ? "" : choose_dropout(run, source.hf_config(), file, settings);
+    if (!of_dropout.empty() && purpose == plan::Purpose::kTrain) faults.push_back(std::move(of_dropout));
     const auto head = settings.find("bert_binary_head");
     if (!ours && head != settings.end() && config::typed(run, head->first) && !run.model.bert_binary_head)
       head->second = "false";  // that of the folder is left unread
-    config::fill(run, settings, (ours ? source.folder() : source.folder() / "config.json").string());
+    config::fill(run, settings, ours ? source.folder().string() : file);
     if (std::string note = ours ? "" : unnamed_head(run, source); !note.empty())
       run.notes.push_back(std::move(note));
   } catch (const ConfigError& e) {
@@ -123,7 +151,7 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
   if (fault.empty()) {
     if (auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes)) {
       const auto source = checkpoint::Source::open_native(found->folder);
-      fill_from(run, source, faults);
+      fill_from(run, source, purpose, faults);
       take_over(run, source, purpose, faults);
       return found;
     }
@@ -300,14 +328,18 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   const config::Checkpoint& c = run.checkpoint;
   read_data_args(run, faults);
   const bool asks = purpose != plan::Purpose::kData || !says_all_of_samples(run);
+  std::string folder;  // config.json that the run begins with
   if (asks && !c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
     const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
-    fill_from(run, source, faults);
+    fill_from(run, source, purpose, faults);
+    if (!source.state().is_object()) folder = (source.folder() / "config.json").string();
     if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
   }
   const auto loaded = asks ? take_loaded(run, purpose, faults) : std::nullopt;
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
+  if (purpose == plan::Purpose::kTrain && !loaded && !folder.empty())
+    run.notes.push_back(dropout_note(run, folder));
   judge_tokenizer(run, faults);
   config::derive(run);
   plan::require(run, purpose, std::move(faults));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "colonnade/base/log.h"
+#include "colonnade/models/hf/export_class.h"
 #include "colonnade/plan/context_groups.h"
 #include "colonnade/plan/describe.h"
 #include "colonnade/plan/flops.h"
@@ -58,7 +59,8 @@ RunSummary summarize(job::Job& job) {
       {"TFLOP per step", fmt::format("{:.4g}", plan::training_flops(run.model, plan::sample_length(run),
                                                                     run.training.global_batch_size,
                                                                     run.parallel.tensor_model_parallel_size) /
-                                                   1e12)}};
+                                                   1e12)},
+      {"exports to", models::hf::export_text(run.model)}};
   if (run.parallel.hybrid_context_parallel)
     summary.facts.emplace_back("groups by length", plan::hybrid_text(run));
   if (run.parallel.deterministic_mode)

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "colonnade/models/hf/json.h"
-
 namespace colonnade::models::hf {
 
 using nlohmann::json;
@@ -30,42 +28,43 @@ json bert_config(const config::Model& m) {
           {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
 }
 
-std::map<std::string, std::string> bert_settings(const json& c, const std::string& source,
-                                                 const std::vector<std::string>& tensors) {
-  if (const std::string act = text(c, "hidden_act", "gelu"); act != "gelu")
-    refuse(source, "hidden_act must be gelu", act);
-  if (const std::string kind = text(c, "position_embedding_type", "absolute"); kind != "absolute")
-    refuse(source, "position_embedding_type must be absolute", kind);
-  for (const char* key : {"is_decoder", "add_cross_attention"})
-    if (text(c, key, "false") != "false")
-      refuse(source, std::string(key) + " must be false", text(c, key, ""));
+void read_bert(Keys& keys, const std::vector<std::string>& tensors, Settings& s) {
+  keys.only("hidden_act", {"gelu"});
+  keys.only("position_embedding_type", {"absolute"});
+  keys.only("is_decoder", {false});
   std::string architecture = "BertForMaskedLM";
-  const json given = c.value("architectures", json());
+  const json given = keys.any("architectures");
   if (given.is_array() && !given.empty() && given[0].is_string()) architecture = given[0].get<std::string>();
   if (architecture != "BertForMaskedLM" && architecture != "BertForPreTraining")
-    refuse(source, "architectures must be BertForMaskedLM or BertForPreTraining", architecture);
+    keys.fault("architectures", "must be BertForMaskedLM or BertForPreTraining", json(architecture));
   const bool binary = architecture == "BertForPreTraining" ||
                       std::ranges::find(tensors, "cls.seq_relationship.weight") != tensors.end();
-  const std::string heads = text(c, "num_attention_heads", "12");
-  return {{"num_layers", text(c, "num_hidden_layers", "12")},
-          {"hidden_size", text(c, "hidden_size", "768")},
-          {"ffn_hidden_size", text(c, "intermediate_size", "3072")},
-          {"num_attention_heads", heads},
-          {"num_query_groups", heads},
-          {"vocab_size", text(c, "vocab_size", "30522")},
-          {"num_tokentypes", text(c, "type_vocab_size", "2")},
-          {"max_position_embeddings", text(c, "max_position_embeddings", "512")},
-          {"position_embedding_type", "learned_absolute"},
-          {"layernorm_epsilon", text(c, "layer_norm_eps", "1e-12")},
-          {"init_method_std", text(c, "initializer_range", "0.02")},
-          {"normalization", "LayerNorm"},
-          {"activation", "gelu"},
-          {"add_bias_linear", "true"},
-          {"apply_residual_connection_post_layernorm", "true"},
-          {"bert_binary_head", binary ? "true" : "false"},
-          {"output_layer_bias", "true"},
-          {"untie_embeddings_and_output_weights",
-           text(c, "tie_word_embeddings", "true") == "true" ? "false" : "true"}};
+  const std::int64_t hidden = keys.integer("hidden_size", 768);
+  const std::int64_t heads = keys.integer("num_attention_heads", 12);
+  if (hidden % heads != 0)
+    keys.fault("hidden_size", "must be a multiple of num_attention_heads", json::array({hidden, heads}),
+               "correct the file");
+  constexpr Bounds kShare{.least = 0, .most = 1};
+  s = {{"num_layers", text(keys.integer("num_hidden_layers", 12, 1, kMostLayers))},
+       {"hidden_size", text(hidden)},
+       {"ffn_hidden_size", text(keys.integer("intermediate_size", 3072))},
+       {"num_attention_heads", text(heads)},
+       {"num_query_groups", text(heads)},
+       {"vocab_size", text(keys.integer("vocab_size", 30522))},
+       {"num_tokentypes", text(keys.integer("type_vocab_size", 2))},
+       {"max_position_embeddings", text(keys.integer("max_position_embeddings", 512))},
+       {"position_embedding_type", "learned_absolute"},
+       {"layernorm_epsilon", text(keys.real("layer_norm_eps", 1e-12, {.least = 0, .most = 1}))},
+       {"init_method_std", text(keys.real("initializer_range", 0.02))},
+       {"normalization", "LayerNorm"},
+       {"activation", "gelu"},
+       {"add_bias_linear", "true"},
+       {"apply_residual_connection_post_layernorm", "true"},
+       {"bert_binary_head", text(binary)},
+       {"output_layer_bias", "true"},
+       {"untie_embeddings_and_output_weights", text(!keys.flag("tie_word_embeddings", true))},
+       {"hidden_dropout", text(keys.real("hidden_dropout_prob", 0.1, kShare))},
+       {"attention_dropout", text(keys.real("attention_probs_dropout_prob", 0.1, kShare))}};
 }
 
 }  // namespace colonnade::models::hf

@@ -1,12 +1,11 @@
 // config.json of BERT, both ways. Private to models/hf.
 #pragma once
 
-#include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "colonnade/config/model.h"
+#include "colonnade/models/hf/keys.h"
 
 namespace colonnade::models::hf {
 
@@ -14,8 +13,7 @@ namespace colonnade::models::hf {
 /// head, else BertForMaskedLM.
 nlohmann::json bert_config(const config::Model& model);
 
-/// As settings_of. Throws ConfigError for what our BERT does not have.
-std::map<std::string, std::string> bert_settings(const nlohmann::json& config, const std::string& source,
-                                                 const std::vector<std::string>& tensors);
+/// Faults for what our BERT does not have. `tensors` as in settings_of.
+void read_bert(Keys& keys, const std::vector<std::string>& tensors, Settings& settings);
 
 }  // namespace colonnade::models::hf

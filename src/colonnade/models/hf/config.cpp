@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "colonnade/models/hf/bert.h"
+#include "colonnade/models/hf/deepseek.h"
+#include "colonnade/models/hf/gpt2.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/t5.h"
 #include "colonnade/plan/params/gpt.h"
@@ -82,36 +84,9 @@ json gemma(const config::Model& m) {
           {"hidden_activation", "gelu_pytorch_tanh"},
           {"sliding_window", sliding_window(m)},
           {"layer_types", layer_types(m)},
-          {"query_pre_attn_scalar", *m.query_pre_attn_scalar},
+          {"query_pre_attn_scalar", static_cast<std::int64_t>(*m.query_pre_attn_scalar)},
           {"attn_logit_softcapping", cap(m.attn_logit_softcapping)},
           {"final_logit_softcapping", cap(m.final_logit_softcapping)}};
-}
-
-json deepseek_v3(const config::Model& m) {
-  const config::Moe& moe = m.moe;
-  const auto dense = std::ranges::count(plan::layers_with_experts(m), false);
-  return {{"attention_bias", false},
-          {"head_dim", m.latent.qk_pos_emb_head_dim},
-          {"q_lora_rank", m.latent.q_lora_rank > 0 ? json(m.latent.q_lora_rank) : json()},
-          {"kv_lora_rank", m.latent.kv_lora_rank},
-          {"qk_nope_head_dim", m.latent.qk_head_dim},
-          {"qk_rope_head_dim", m.latent.qk_pos_emb_head_dim},
-          {"qk_head_dim", m.kv_channels},
-          {"v_head_dim", m.latent.v_head_dim},
-          {"rope_interleave", true},
-          {"first_k_dense_replace", dense},
-          {"moe_layer_freq", 1},
-          {"moe_intermediate_size", moe.ffn_hidden_size},
-          {"n_routed_experts", moe.num_experts},
-          {"n_shared_experts", moe.shared_expert_intermediate_size / moe.ffn_hidden_size},
-          {"num_experts_per_tok", moe.router_topk},
-          {"n_group", std::max<std::int64_t>(moe.router_num_groups, 1)},
-          {"topk_group", std::max<std::int64_t>(moe.router_group_topk, 1)},
-          {"norm_topk_prob", moe.router_topk > 1},
-          {"scoring_func", "sigmoid"},
-          {"topk_method", "noaux_tc"},
-          {"routed_scaling_factor", moe.router_topk_scaling_factor.value_or(1)},
-          {"num_nextn_predict_layers", m.mtp_num_layers}};
 }
 
 /// What a family's config.json has besides what all with Llama's layers have.
@@ -159,7 +134,7 @@ json particulars(const config::Model& m, Family family) {
               {"mlp_only_layers", dense}};
     }
     case Family::kDeepseekV3:
-      return deepseek_v3(m);
+      return deepseek_config(m);
     default:
       return {{"attention_bias", false}, {"mlp_bias", false}};
   }
@@ -183,29 +158,12 @@ json llama_config(const config::Model& m, Family family) {
             {"rope_scaling", rope_scaling(m)},
             {"initializer_range", m.init_method_std},
             {"attention_dropout", m.attention_dropout},
-            {"tie_word_embeddings", !m.untie_embeddings_and_output_weights},
-            {"torch_dtype", dtype_name(m.params_dtype)}};
+            {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
   c.update(particulars(m, family));
+  // GPT-OSS's class takes no scaling for its own YaRN.
+  if (family == Family::kGptOss && c["rope_scaling"].is_null())
+    c["rope_scaling"] = {{"rope_type", "default"}};
   return c;
-}
-
-json gpt2_config(const config::Model& m) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"activation_function", m.activation == config::Activation::kGeluTanh ? "gelu_new" : "gelu"},
-          {"n_embd", m.hidden_size},
-          {"n_inner", m.ffn_hidden_size},
-          {"n_layer", m.num_layers},
-          {"n_head", m.num_attention_heads},
-          {"n_positions", m.max_position_embeddings},
-          {"vocab_size", m.vocab_size},
-          {"layer_norm_epsilon", m.norm_epsilon},
-          {"initializer_range", m.init_method_std},
-          {"attn_pdrop", m.attention_dropout},
-          {"embd_pdrop", m.hidden_dropout},
-          {"resid_pdrop", m.hidden_dropout},
-          {"tie_word_embeddings", !m.untie_embeddings_and_output_weights},
-          {"torch_dtype", dtype_name(m.params_dtype)}};
 }
 
 }  // namespace
@@ -213,12 +171,12 @@ json gpt2_config(const config::Model& m) {
 json config_of(const config::Model& model) {
   const auto family = family_of(model);
   if (!family) return nullptr;
-  if (*family == Family::kT5 || *family == Family::kBert) {
-    json c = *family == Family::kT5 ? t5_config(model) : bert_config(model);
-    c["torch_dtype"] = dtype_name(model.params_dtype);
-    return c;
-  }
-  return *family == Family::kGpt2 ? gpt2_config(model) : llama_config(model, *family);
+  json c = *family == Family::kT5     ? t5_config(model)
+           : *family == Family::kBert ? bert_config(model)
+           : *family == Family::kGpt2 ? gpt2_config(model)
+                                      : llama_config(model, *family);
+  c["torch_dtype"] = dtype_name(model.params_dtype);
+  return c;
 }
 
 }  // namespace colonnade::models::hf

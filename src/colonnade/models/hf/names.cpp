@@ -2,6 +2,7 @@
 #include "colonnade/models/hf/names.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <string_view>
@@ -97,12 +98,23 @@ bool is_gpt_oss(const config::Model& m) {
          !m.moe.router_pre_softmax;
 }
 
+/// Transformers keeps it as a whole number.
+bool has_whole_scalar(const config::Model& m) {
+  return !m.query_pre_attn_scalar || std::floor(*m.query_pre_attn_scalar) == *m.query_pre_attn_scalar;
+}
+
+/// LlamaConfig and Gemma's ask for it, whatever head_dim is.
+bool has_whole_heads(const config::Model& m) {
+  return m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
+}
+
 std::optional<Family> gemma_family(const config::Model& m) {
   const bool gemma = !m.latent.enabled && m.mtp_num_layers == 0 && has_rotary_heads(m) &&
                      m.normalization == config::Normalization::kRmsNorm && m.apply_layernorm_1p &&
                      m.activation == config::Activation::kGegluTanh && !m.add_bias_linear &&
                      !m.add_qkv_bias && m.sandwich_norm && m.scale_embeddings && m.query_pre_attn_scalar &&
-                     m.softmax_type == config::SoftmaxType::kVanilla && m.moe.num_experts == 0;
+                     m.softmax_type == config::SoftmaxType::kVanilla && m.moe.num_experts == 0 &&
+                     has_whole_scalar(m) && has_whole_heads(m);
   if (gemma && !m.qk_layernorm && !m.rotary_base_local) return Family::kGemma2;
   const bool bases = m.rotary_base_local || m.window_size == 0;
   if (gemma && m.qk_layernorm && bases && m.attn_logit_softcapping == 0) return Family::kGemma3;
@@ -113,7 +125,7 @@ std::optional<Family> dense_family(const config::Model& m) {
   const bool window = m.window_size > 0;
   if (m.qk_layernorm) return m.add_qkv_bias || window ? std::nullopt : std::optional(Family::kQwen3);
   if (m.add_qkv_bias) return window ? std::nullopt : std::optional(Family::kQwen2);
-  return window ? Family::kMistral : Family::kLlama;
+  return window || !has_whole_heads(m) ? Family::kMistral : Family::kLlama;
 }
 
 std::optional<Family> expert_family(const config::Model& m) {

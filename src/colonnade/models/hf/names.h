@@ -30,7 +30,7 @@ enum class Family {
 
 /// The family that can express `model`; nothing when none can (then our names are used).
 ///   Llama      rotary positions over the whole head, RMSNorm, SwiGLU, no biases
-///   Mistral    the same with a sliding window
+///   Mistral    the same with a sliding window, or with a hidden size that is no multiple of the heads
 ///   Qwen2      Llama with biases of queries, keys and values
 ///   Qwen3      Llama with norms of queries and keys
 ///   Mixtral    Llama or Mistral with experts in every layer, weighted by a softmax over the chosen ones

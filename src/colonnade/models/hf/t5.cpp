@@ -1,8 +1,6 @@
 // See t5.h.
 #include "colonnade/models/hf/t5.h"
 
-#include "colonnade/models/hf/json.h"
-
 namespace colonnade::models::hf {
 
 using nlohmann::json;
@@ -33,32 +31,52 @@ json t5_config(const config::Model& m) {
           {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
 }
 
-std::map<std::string, std::string> t5_settings(const json& c, const std::string& source) {
-  const std::string act = text(c, "feed_forward_proj", "relu");
-  if (act != "gated-gelu") refuse(source, "feed_forward_proj must be gated-gelu, as T5 1.1 has it", act);
-  if (const std::string start = text(c, "decoder_start_token_id", "0"); start != "0")
-    refuse(source, "decoder_start_token_id must be 0, which `evaluate --tokens` begins with", start);
-  const std::string layers = text(c, "num_layers", "6");
-  const std::string tied = text(c, "tie_word_embeddings", "true");
-  return {{"encoder_num_layers", layers},
-          {"num_layers", text(c, "num_decoder_layers", layers)},
-          {"hidden_size", text(c, "d_model", "512")},
-          {"kv_channels", text(c, "d_kv", "64")},
-          {"ffn_hidden_size", text(c, "d_ff", "2048")},
-          {"num_attention_heads", text(c, "num_heads", "8")},
-          {"num_query_groups", text(c, "num_heads", "8")},
-          {"query_pre_attn_scalar", "1"},
-          {"vocab_size", text(c, "vocab_size", "32128")},
-          {"position_embedding_type", "relative"},
-          {"relative_attention_num_buckets", text(c, "relative_attention_num_buckets", "32")},
-          {"relative_attention_max_distance", text(c, "relative_attention_max_distance", "128")},
-          {"normalization", "RMSNorm"},
-          {"layernorm_epsilon", text(c, "layer_norm_epsilon", "1e-06")},
-          {"activation", "geglu-tanh"},
-          {"add_bias_linear", "false"},
-          {"output_layer_bias", "false"},
-          {"scale_decoder_outputs", text(c, "scale_decoder_outputs", tied)},
-          {"untie_embeddings_and_output_weights", tied == "true" ? "false" : "true"}};
+void read_t5(Keys& keys, Settings& s) {
+  keys.alias("d_model", "hidden_size");
+  keys.alias("num_heads", "num_attention_heads");
+  keys.alias("num_layers", "num_hidden_layers");
+  keys.alias("d_kv", "head_dim");
+  if (const std::string act = keys.word("feed_forward_proj", "relu"); act != "gated-gelu")
+    keys.fault("feed_forward_proj", "must be gated-gelu, as T5 1.1 has it", json(act));
+  keys.only("dense_act_fn", {"gelu_new"});
+  keys.only("is_gated_act", {true});
+  keys.only("is_encoder_decoder", {true});
+  keys.only("is_decoder", {false});
+  if (const json start = keys.any("decoder_start_token_id"); !start.is_null() && start != 0)
+    keys.fault("decoder_start_token_id", "must be 0, which `evaluate --tokens` begins with", start);
+  static constexpr std::string_view kIgnored[] = {"n_positions", "initializer_factor"};
+  keys.ignore(kIgnored);
+  const std::int64_t layers = keys.integer("num_layers", 6, 1, kMostLayers);
+  const std::int64_t decoder = keys.integer_or_null("num_decoder_layers", layers).value_or(layers);
+  if (decoder > kMostLayers)
+    keys.fault("num_decoder_layers", fmt::format("must be at most {}", kMostLayers), json(decoder),
+               "correct the file");
+  const std::int64_t heads = keys.integer("num_heads", 8);
+  const json tie = keys.any("tie_word_embeddings");
+  const bool tied = tie.is_null() || keys.flag("tie_word_embeddings", true);
+  const double dropout = keys.real("dropout_rate", 0.1, {.least = 0, .most = 1});
+  s = {{"encoder_num_layers", text(layers)},
+       {"num_layers", text(decoder)},
+       {"hidden_size", text(keys.integer("d_model", 512))},
+       {"kv_channels", text(keys.integer("d_kv", 64))},
+       {"ffn_hidden_size", text(keys.integer("d_ff", 2048))},
+       {"num_attention_heads", text(heads)},
+       {"num_query_groups", text(heads)},
+       {"query_pre_attn_scalar", "1"},
+       {"vocab_size", text(keys.integer("vocab_size", 32128))},
+       {"position_embedding_type", "relative"},
+       {"relative_attention_num_buckets",
+        text(keys.integer("relative_attention_num_buckets", 32, 4, 1'000'000))},
+       {"relative_attention_max_distance", text(keys.integer("relative_attention_max_distance", 128, 2))},
+       {"normalization", "RMSNorm"},
+       {"layernorm_epsilon", text(keys.real("layer_norm_epsilon", 1e-6, {.least = 0, .most = 1}))},
+       {"activation", "geglu-tanh"},
+       {"add_bias_linear", "false"},
+       {"output_layer_bias", "false"},
+       {"scale_decoder_outputs", text(keys.flag("scale_decoder_outputs", tied))},
+       {"untie_embeddings_and_output_weights", text(!tied)},
+       {"hidden_dropout", text(dropout)},
+       {"attention_dropout", text(dropout)}};
 }
 
 }  // namespace colonnade::models::hf

@@ -1,19 +1,16 @@
 // config.json of T5 1.1 and its kin, both ways. Private to models/hf.
 #pragma once
 
-#include <map>
-#include <nlohmann/json.hpp>
-#include <string>
-
 #include "colonnade/config/model.h"
+#include "colonnade/models/hf/keys.h"
 
 namespace colonnade::models::hf {
 
 /// Of a model whose family is Family::kT5, without its type of weights.
 nlohmann::json t5_config(const config::Model& model);
 
-/// Throws ConfigError for what our T5 does not have. `scale_decoder_outputs`, where it is missing, is what
-/// Transformers 4 does: scaled where the output layer is tied.
-std::map<std::string, std::string> t5_settings(const nlohmann::json& config, const std::string& source);
+/// Faults for what our T5 does not have. A missing `scale_decoder_outputs` means what Transformers does: true
+/// unless tie_word_embeddings is false.
+void read_t5(Keys& keys, Settings& settings);
 
 }  // namespace colonnade::models::hf

@@ -56,7 +56,11 @@ constexpr Companions kYarn{
      "yarn_beta_fast", "yarn_beta_slow", "yarn_correction_range_round_to_int"},
     "position_embedding_type",
     "--position-embedding-type yarn",
-    [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kYarn; }};
+    [](const Run& r) {
+      // latent-yarn judges the other case.
+      const bool of_latents = r.model.latent.enabled && r.model.rotary_scaling_factor > 1;
+      return r.model.position_embedding == config::PositionEmbedding::kYarn || of_latents;
+    }};
 constexpr Companions kRelative{
     {"relative_attention_num_buckets", "relative_attention_max_distance"},
     "position_embedding_type",

@@ -52,8 +52,22 @@ Broken positions(const Run& r) {
   return Finding{"--position-embedding-type",
                  "must be rope or yarn with --multi-latent-attention",
                  "another one",
-                 {{"position_embedding_type", "rope"}},
+                 {{"position_embedding_type", r.model.rotary_scaling_factor > 1 ? "yarn" : "rope"}},
                  ""};
+}
+
+/// In Megatron multi-latent attention has YaRN unless --rope-type rope is given; a factor of 1 scales
+/// nothing.
+Broken yarn_of_latents(const Run& r) {
+  const auto& m = r.model;
+  if (!latent(r) || m.position_embedding != config::PositionEmbedding::kRope || m.rotary_scaling_factor <= 1)
+    return std::nullopt;
+  return Finding{"--rotary-scaling-factor",
+                 "must stand beside --position-embedding-type yarn: with --multi-latent-attention Megatron "
+                 "takes yarn, also where that flag says rope",
+                 fmt::format("{} and --position-embedding-type rope", m.rotary_scaling_factor),
+                 {{"position_embedding_type", "yarn"}},
+                 "write --position-embedding-type yarn"};
 }
 
 Broken turned(const Run& r) {
@@ -116,6 +130,9 @@ constexpr Rule kLatent[] = {
      "qk_head_dim qk_pos_emb_head_dim multi_latent_attention"},
     {"latent-positions", false, positions, "position_embedding_type=none",
      "Some channels of each head turn with the position.", "multi_latent_attention"},
+    {"latent-yarn", false, yarn_of_latents, "rotary_scaling_factor=40",
+     "Leaving the scaling out would train another model than Megatron does with these flags.",
+     "multi_latent_attention position_embedding_type"},
     {"latent-turned", false, turned, "qk_pos_emb_head_dim=5", "Rotation turns channels in pairs."},
     {"latent-idle", false, idle_beside_latent, "rotary_percent=0.5",
      "Projections behind narrow vectors have no biases, scores no scale but that of the head, and the channels that turn are said by "

@@ -1,0 +1,60 @@
+// See gpt2.h.
+#include "colonnade/models/hf/gpt2.h"
+
+namespace colonnade::models::hf {
+
+using nlohmann::json;
+
+json gpt2_config(const config::Model& m) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"activation_function", m.activation == config::Activation::kGeluTanh ? "gelu_new" : "gelu"},
+          {"n_embd", m.hidden_size},
+          {"n_inner", m.ffn_hidden_size},
+          {"n_layer", m.num_layers},
+          {"n_head", m.num_attention_heads},
+          {"n_positions", m.max_position_embeddings},
+          {"vocab_size", m.vocab_size},
+          {"layer_norm_epsilon", m.norm_epsilon},
+          {"initializer_range", m.init_method_std},
+          {"attn_pdrop", m.attention_dropout},
+          {"embd_pdrop", m.hidden_dropout},
+          {"resid_pdrop", m.hidden_dropout},
+          {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
+}
+
+void read_gpt2(Keys& keys, Settings& s) {
+  keys.alias("n_embd", "hidden_size");
+  keys.alias("n_positions", "max_position_embeddings");
+  keys.alias("n_head", "num_attention_heads");
+  keys.alias("n_layer", "num_hidden_layers");
+  keys.only("activation_function", {"gelu_new", "gelu", "gelu_pytorch_tanh"});
+  keys.only("scale_attn_weights", {true});
+  keys.only("scale_attn_by_inverse_layer_idx", {false});
+  static constexpr std::string_view kIgnored[] = {"n_ctx", "is_decoder"};
+  keys.ignore(kIgnored);
+  const std::int64_t hidden = keys.integer("n_embd", 768);
+  const std::int64_t heads = keys.integer("n_head", 12);
+  if (hidden % heads != 0)
+    keys.fault("n_embd", "must be a multiple of n_head", json::array({hidden, heads}), "correct the file");
+  constexpr Bounds kShare{.least = 0, .most = 1};
+  const double dropout = keys.real("resid_pdrop", 0.1, kShare);
+  const double of_embeddings = keys.real("embd_pdrop", 0.1, kShare);
+  s = {{"num_layers", text(keys.integer("n_layer", 12, 1, kMostLayers))},
+       {"hidden_size", text(hidden)},
+       {"ffn_hidden_size", text(keys.integer_or_null("n_inner", std::nullopt).value_or(4 * hidden))},
+       {"num_attention_heads", text(heads)},
+       {"vocab_size", text(keys.integer("vocab_size", 50257))},
+       {"max_position_embeddings", text(keys.integer("n_positions", 1024))},
+       {"layernorm_epsilon", text(keys.real("layer_norm_epsilon", 1e-5, {.least = 0, .most = 1}))},
+       {"init_method_std", text(keys.real("initializer_range", 0.02))},
+       {"normalization", "LayerNorm"},
+       {"activation", keys.word("activation_function", "gelu_new") == "gelu" ? "gelu" : "gelu-tanh"},
+       {"position_embedding_type", "learned_absolute"},
+       {"add_bias_linear", "true"},
+       {"attention_dropout", text(keys.real("attn_pdrop", 0.1, kShare))},
+       {"untie_embeddings_and_output_weights", text(!keys.flag("tie_word_embeddings", true))}};
+  if (dropout == of_embeddings) s["hidden_dropout"] = text(dropout);  // else no setting says both
+}
+
+}  // namespace colonnade::models::hf

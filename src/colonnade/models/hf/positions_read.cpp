@@ -1,0 +1,190 @@
+// See positions_read.h.
+#include "colonnade/models/hf/positions_read.h"
+
+#include <cmath>
+
+namespace colonnade::models::hf {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kOneOfTwo = "remove the one that does not hold";
+constexpr Bounds kFactor{.least = 1, .most = 1e9};
+constexpr Bounds kAny{.least = 0, .most = 1e9};
+
+/// A block with its kind under one name and the file's rope_theta in it, to compare it with another.
+json standard(json block, const json& theta) {
+  if (block.contains("type")) {
+    if (!block.contains("rope_type")) block["rope_type"] = block["type"];
+    block.erase("type");
+  }
+  if (!block.contains("rope_type")) block["rope_type"] = "default";
+  if (!block.contains("rope_theta") && !theta.is_null()) block["rope_theta"] = theta;
+  return block;
+}
+
+/// The block of positions, and the name that messages call it by.
+struct Block {
+  json object = json::object();
+  std::string name;
+};
+
+Block block_of(Keys& keys, const RopeDefaults& defaults) {
+  const json scaling = keys.object("rope_scaling");
+  const json parameters = keys.object("rope_parameters");
+  const json theta = keys.any("rope_theta");
+  if (!scaling.empty() && !parameters.empty() && standard(scaling, theta) != standard(parameters, theta))
+    keys.fault("rope_scaling", "must agree with rope_parameters, the same block in Transformers 5",
+               json::array({scaling, parameters}), kOneOfTwo);
+  if (!scaling.empty()) return {scaling, "rope_scaling"};
+  if (!parameters.empty()) return {parameters, "rope_parameters"};
+  if (!defaults.block.empty() && keys.has("rope_scaling"))  // null is no scaling in Transformers 4
+    keys.fault("rope_scaling", "must name its rope_type: Transformers 4 and 5 read null as two models",
+               json(), R"(write {"rope_type": "default"}, or the block that the model was trained with)");
+  return {defaults.block, "rope_parameters"};
+}
+
+/// The base: of the block, else of the file, else of the family.
+double theta_of(Keys& keys, Keys& block, const RopeDefaults& defaults) {
+  const double of_file = keys.real("rope_theta", defaults.theta, {.least = 1});
+  const double of_block = block.real("rope_theta", of_file, {.least = 1});
+  if (keys.has("rope_theta") && of_block != of_file)
+    keys.fault("rope_theta", "must agree with rope_theta of the block of positions",
+               json::array({of_file, of_block}), kOneOfTwo);
+  return of_block;
+}
+
+/// The context length before scaling, which some files name outside the block.
+std::int64_t original_length(Keys& keys, Keys& block, const RopeDefaults& defaults) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const std::int64_t of_file = keys.integer(kKey, defaults.max_position_embeddings);
+  const std::int64_t of_block = block.integer(kKey, of_file);
+  if (keys.has(kKey) && of_block != of_file)
+    keys.fault(kKey, "must agree with that of the block of positions", json::array({of_file, of_block}),
+               kOneOfTwo);
+  return of_block;
+}
+
+double required(Keys& block, const char* key, Bounds bounds) {
+  if (!block.has(key)) block.fault(key, "must be there: this kind of scaling has a factor", json());
+  return block.real(key, bounds.least, bounds);
+}
+
+/// attention_factor must be what the other numbers give; it replaces them in Transformers.
+void check_attention_factor(Keys& block, double factor, double mscale, double mscale_all_dim) {
+  const auto given = block.real_or_null("attention_factor", std::nullopt, kAny);
+  if (!given) return;
+  const auto weight = [&](double m) { return 1 + 0.1 * m * std::log(factor); };
+  const double computed = weight(mscale) / weight(mscale_all_dim);
+  if (std::abs(*given - computed) > 1e-6 * computed)
+    block.fault("attention_factor", fmt::format("must be {}, which the factor gives", computed),
+                json(*given));
+}
+
+/// Without weights of its own the attention factor is 1 + 0.1 ln factor: that of mscale 1 over that of 0.
+void read_yarn(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& s) {
+  const double factor = required(block, "factor", kFactor);
+  const double mscale = block.real_or_null("mscale", 0, kAny).value_or(0);
+  const double all_dim = block.real_or_null("mscale_all_dim", 0, kAny).value_or(0);
+  const bool both = mscale != 0 && all_dim != 0;
+  if (!both && all_dim != 0) block.fault("mscale", "must be above 0 where mscale_all_dim is", json(mscale));
+  check_attention_factor(block, factor, both ? mscale : 1, both ? all_dim : 0);
+  const auto unless_zero = [&](const char* key, double fallback) {
+    const double value = block.real_or_null(key, fallback, kAny).value_or(fallback);
+    return value == 0 ? fallback : value;
+  };
+  s["rotary_scaling_factor"] = text(factor);
+  s["mscale"] = text(both ? mscale : 1.0);
+  s["mscale_all_dim"] = text(all_dim);
+  s["yarn_beta_fast"] = text(unless_zero("beta_fast", 32));
+  s["yarn_beta_slow"] = text(unless_zero("beta_slow", 1));
+  s["yarn_correction_range_round_to_int"] = text(block.flag("truncate", true));
+  s["yarn_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
+  block.only("finetuned", {true, false});  // bookkeeping of the first YaRN models
+  // The rest of the settings stays as it is written: a factor of 1 stretches nothing.
+  s["position_embedding_type"] = factor == 1 ? "rope" : "yarn";
+  if (factor != 1) return;
+  for (const char* key :
+       {"rotary_scaling_factor", "mscale", "mscale_all_dim", "yarn_beta_fast", "yarn_beta_slow",
+        "yarn_correction_range_round_to_int", "yarn_original_max_position_embeddings"})
+    s.erase(key);
+}
+
+void read_llama3(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& s) {
+  s["use_rope_scaling"] = "true";
+  s["rope_scaling_factor"] = text(required(block, "factor", kFactor));
+  s["rope_low_freq_factor"] = text(required(block, "low_freq_factor", kAny));
+  s["rope_high_freq_factor"] = text(required(block, "high_freq_factor", kAny));
+  s["rope_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
+}
+
+/// What `block` says besides its base.
+void read_scaling(Keys& keys, Keys& block, const std::string& name, const RopeDefaults& defaults,
+                  Settings& s) {
+  block.alias("rope_type", "type");
+  const std::string type = block.word("rope_type", "default");
+  block.only("partial_rotary_factor", {1});
+  if (type == "yarn") {
+    read_yarn(keys, block, defaults, s);
+  } else if (type == "llama3") {
+    read_llama3(keys, block, defaults, s);
+  } else if (type == "linear") {
+    s["rotary_seq_len_interpolation_factor"] = text(required(block, "factor", kFactor));
+  } else if (type == "default") {
+    block.only("factor", {1});
+  } else {
+    keys.fault(name, "must be of rope_type default, linear, llama3 or yarn", json(type));
+    return;  // keys of another kind are no second fault
+  }
+  // A length alone scales nothing.
+  static constexpr std::string_view kLength[] = {"original_max_position_embeddings"};
+  keys.ignore(kLength);
+  block.ignore(kLength);
+  block.reject_unknown();
+}
+
+}  // namespace
+
+void read_positions(Keys& keys, const RopeDefaults& defaults, Faults& faults, Settings& s) {
+  Block found = block_of(keys, defaults);
+  Keys block(std::move(found.object), found.name + ".", faults);
+  s["position_embedding_type"] = "rope";
+  s["rotary_base"] = text(theta_of(keys, block, defaults));
+  read_scaling(keys, block, found.name, defaults, s);
+}
+
+void read_gemma3_positions(Keys& keys, const RopeDefaults& defaults, bool windows, Faults& faults,
+                           Settings& s) {
+  const json both = keys.object("rope_parameters");
+  Keys kinds(both, "rope_parameters.", faults);
+  json full = kinds.object("full_attention");
+  const json scaling = keys.object("rope_scaling");
+  std::string name = "rope_parameters.full_attention";
+  if (!scaling.empty()) {
+    if (!full.empty() && standard(scaling, json()) != standard(full, json()))
+      keys.fault("rope_scaling", "must agree with rope_parameters.full_attention",
+                 json::array({scaling, full}), kOneOfTwo);
+    full = scaling;
+    name = "rope_scaling";
+  }
+  Keys block(full, name + ".", faults);
+  s["position_embedding_type"] = "rope";
+  s["rotary_base"] = text(theta_of(keys, block, defaults));
+  read_scaling(keys, block, name, defaults, s);
+
+  Keys local(kinds.object("sliding_attention"), "rope_parameters.sliding_attention.", faults);
+  const double of_file = keys.real("rope_local_base_freq", 10000, {.least = 1});
+  const double base = local.real("rope_theta", of_file, {.least = 1});
+  if (keys.has("rope_local_base_freq") && base != of_file)
+    keys.fault("rope_local_base_freq", "must agree with rope_parameters.sliding_attention.rope_theta",
+               json::array({of_file, base}), kOneOfTwo);
+  local.alias("rope_type", "type");
+  local.only("rope_type", {"default"});
+  local.only("partial_rotary_factor", {1});
+  local.reject_unknown();
+  kinds.reject_unknown();
+  if (windows) s["rotary_base_local"] = text(base);
+}
+
+}  // namespace colonnade::models::hf

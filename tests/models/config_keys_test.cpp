@@ -1,0 +1,254 @@
+// The rule of config.json: every key is read, known not to matter, or rejected by name; missing keys have the
+// defaults of the family's configuration class; blocks that disagree are rejected.
+#include "colonnade/models/hf/keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/names_support.h"
+
+namespace colonnade::models::hf {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+json file_of(const std::string& name) {
+  return json::parse(read_file(std::string(COLONNADE_VECTORS) + "/" + name));
+}
+
+/// What is wrong with `config`; "" where nothing is.
+std::string fault_of(const json& config) {
+  try {
+    settings_of(config, "x/config.json");
+    return "";
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+/// A small config.json of a type, and what is wrong with it after a change.
+std::string small(const char* type, const json& change) {
+  json config = {{"model_type", type}};
+  config.update(change);
+  return fault_of(config);
+}
+
+// The files' keys and values as their publishers wrote them, and settings that follow from the models' cards
+// or from the configuration classes of transformers 5.23; null: no such setting.
+TEST(ConfigKeys, OfPublishedModelsAreRead) {
+  for (const json& model : file_of("config_json/published.json")) {
+    const std::string name = model.at("name");
+    const std::string fault = fault_of(model.at("config"));
+    EXPECT_EQ(fault, "") << name;
+    if (!fault.empty()) continue;
+    const Settings settings = settings_of(model.at("config"), "x");
+    for (const auto& [key, value] : model.at("settings").items()) {
+      const auto found = settings.find(key);
+      const json is = found == settings.end() ? json() : json(found->second);
+      EXPECT_EQ(is, value) << name << ": " << key;
+    }
+    const auto run = run_from(model.at("config"));
+    EXPECT_TRUE(family_of(run.model)) << name;
+    EXPECT_EQ(run.model, run_from(config_of(run.model)).model) << name;
+  }
+}
+
+TEST(ConfigKeys, ThatNothingKnowsAreRejectedAllAtOnce) {
+  const std::string fault = small("llama", {{"clip_qkv", 8.0},
+                                            {"logit_scale", 0.5},
+                                            {"attention_bias", true},
+                                            {"residual_multiplier", 0.22},
+                                            {"no_such_key", "on"},
+                                            {"null_is_neutral", nullptr}});
+  for (const char* part : {"clip_qkv is not known here and may change the model; got 8.0; remove the key",
+                           "logit_scale must be 1; got 0.5", "attention_bias must be false; got true",
+                           "residual_multiplier must be 1; got 0.22", "no_such_key is not known here"})
+    EXPECT_THAT(fault, HasSubstr(std::string("x/config.json: ") + part));
+  EXPECT_EQ(std::count(fault.begin(), fault.end(), '\n'), 4) << fault;
+  EXPECT_THAT(fault, Not(HasSubstr("null_is_neutral")));
+}
+
+TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
+  const struct {
+    const char* type;
+    json change;
+    const char* part;
+  } kCases[] = {
+      {"gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights must be true; got false"},
+      {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx must be false"},
+      {"gpt2", {{"add_cross_attention", true}}, "add_cross_attention must be false"},
+      {"llama", {{"mlp_bias", true}}, "mlp_bias must be false"},
+      {"llama", {{"sliding_window", 4096}}, "sliding_window is not known here"},
+      {"llama",
+       {{"layer_types", json(std::vector<std::string>(32, "sliding_attention"))}},
+       "layer_types must be full_attention"},
+      {"llama", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor must be 1; got 0.5"},
+      {"llama", {{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config must be absent"},
+      {"llama", {{"per_layer_config", {{"0", {{"hidden_act", "relu"}}}}}}, "per_layer_config must be {}"},
+      {"llama", {{"text_config", {{"hidden_size", 64}}}}, "text_config is not known here"},
+      {"mistral", {{"use_sliding_window", false}}, "use_sliding_window must be true"},
+      {"mixtral", {{"attention_bias", true}}, "attention_bias must be false"},
+      {"qwen2", {{"use_sliding_window", true}, {"max_window_layers", 0}}, "use_sliding_window must be false"},
+      {"qwen3_moe", {{"shared_expert_intermediate_size", 64}}, "shared_expert_intermediate_size must be 0"},
+      {"qwen3_moe", {{"num_experts", 8}, {"num_local_experts", 4}}, "num_experts and num_local_experts must"},
+      {"deepseek_v3", {{"topk_method", "greedy"}}, "topk_method must be noaux_tc; got greedy"},
+      {"deepseek_v3", {{"num_key_value_heads", 8}}, "num_key_value_heads must be 128"},
+      {"deepseek_v3", {{"head_dim", 192}}, "head_dim must be 64; got 192"},
+      {"deepseek_v3", {{"rope_interleave", false}}, "rope_interleave must be true"},
+      {"gpt_oss", {{"experts_per_token", 2}, {"num_experts_per_tok", 4}}, "must agree"},
+      {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as two models"},
+      {"gemma2", {{"sliding_window", 8}, {"sliding_window_size", 16}}, "must agree"},
+      {"gemma2", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention must be false"},
+      {"gemma2", {{"hidden_size", 60}}, "hidden_size must be a multiple of num_attention_heads"},
+      {"gemma3_text",
+       {{"rope_parameters", {{"rope_theta", 5000}}}},
+       "rope_parameters.rope_theta is not known"},
+      {"t5",
+       {{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "silu"}},
+       "dense_act_fn must be gelu_new"},
+      {"t5", {{"feed_forward_proj", "gated-gelu"}, {"d_model", 64}, {"hidden_size", 32}}, "must agree"},
+      {"bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type must be absolute"},
+      {"bert", {{"is_decoder", true}}, "is_decoder must be false"}};
+  for (const auto& one : kCases) EXPECT_THAT(small(one.type, one.change), HasSubstr(one.part)) << one.type;
+}
+
+TEST(ConfigKeys, NameTheClassOfTheirType) {
+  EXPECT_EQ(small("llama", {{"architectures", {"LlamaForCausalLM"}}}), "");
+  EXPECT_THAT(small("llama", {{"architectures", {"LlamaForSequenceClassification"}}}),
+              HasSubstr("architectures must be LlamaForCausalLM with model_type llama; got "
+                        "LlamaForSequenceClassification"));
+  EXPECT_THAT(small("qwen2", {{"architectures", {"LlamaForCausalLM"}}}), HasSubstr("Qwen2ForCausalLM"));
+  EXPECT_THAT(fault_of({{"hidden_size", 64}}), HasSubstr("model_type must be one of"));
+}
+
+TEST(ConfigKeys, OfAWrongTypeOrRangeAreNamed) {
+  const struct {
+    json change;
+    const char* part;
+  } kCases[] = {
+      {{{"hidden_size", "64"}}, "hidden_size must be a whole number from 1 to 1000000000; got \"64\""},
+      {{{"hidden_size", 64.0}}, "hidden_size must be a whole number from 1 to 1000000000; got 64.0"},
+      {{{"hidden_size", nullptr}}, "hidden_size must be a whole number"},
+      {{{"num_hidden_layers", -1}}, "num_hidden_layers must be a whole number from 1 to 10000; got -1"},
+      {{{"num_hidden_layers", 1'000'000}}, "num_hidden_layers must be a whole number from 1 to 10000"},
+      {{{"vocab_size", 18446744073709551615ULL}}, "vocab_size must be a whole number"},
+      {{{"num_attention_heads", 0}}, "num_attention_heads must be a whole number from 1"},
+      {{{"num_key_value_heads", {4}}}, "num_key_value_heads must be a whole number"},
+      {{{"rms_norm_eps", "1e-5"}}, "rms_norm_eps must be a number from 0 to 1; got \"1e-5\""},
+      {{{"rms_norm_eps", -1e-5}}, "rms_norm_eps must be a number from 0 to 1; got -1e-05"},
+      {{{"rope_theta", 0}}, "rope_theta must be a number of at least 1; got 0"},
+      {{{"rope_theta", nullptr}}, "rope_theta must be a number"},
+      {{{"tie_word_embeddings", "false"}}, "tie_word_embeddings must be true or false; got \"false\""},
+      {{{"rope_scaling", "linear"}}, "rope_scaling must be a JSON object; got \"linear\""},
+      {{{"rope_scaling", {{"rope_type", 3}}}}, "rope_scaling.rope_type must be a text; got 3"},
+      {{{"layer_types", 7}}, "layer_types must be a list with one for each of 32 layers; got 7"},
+      {{{"hidden_size", 63}}, "must be a multiple of num_attention_heads"},
+      {{{"attention_dropout", 1.5}}, "attention_dropout must be a number from 0 to 1"}};
+  for (const auto& one : kCases) EXPECT_THAT(small("llama", one.change), HasSubstr(one.part));
+  EXPECT_THAT(fault_of(json::array()), HasSubstr("must be a JSON object"));
+}
+
+TEST(ConfigKeys, OfPositionsHoldWhereverTheyStand) {
+  const auto theta = [](const char* folder) {
+    return run_from(file_of(std::string("cases/") + folder)).model;
+  };
+  EXPECT_EQ(theta("theta-in-rope-scaling/hf/config.json").rotary_base, 50000);
+  EXPECT_EQ(theta("deepseek-theta-in-rope-scaling/hf/config.json").rotary_base, 50000);
+  EXPECT_EQ(theta("llama3-length-at-top/hf/config.json").rope_original_max_position_embeddings, 8);
+  EXPECT_EQ(theta("yarn-length-at-top/hf/config.json").yarn_original_max_position_embeddings, 8);
+  // Nowhere: max_position_embeddings.
+  const json llama3 = {
+      {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
+  const config::Model m =
+      run_from({{"model_type", "llama"}, {"max_position_embeddings", 512}, {"rope_scaling", llama3}}).model;
+  EXPECT_EQ(m.rope_original_max_position_embeddings, 512);
+}
+
+TEST(ConfigKeys, OfPositionsThatDisagreeAreRejected) {
+  EXPECT_THAT(fault_of(file_of("cases/two-rope-blocks/config.json")),
+              HasSubstr("rope_scaling must agree with rope_parameters"));
+  EXPECT_THAT(fault_of(file_of("cases/gpt2-scores-unscaled/config.json")), HasSubstr("scale_attn_weights"));
+  const json linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+  json block = linear;
+  block["rope_theta"] = 5000;
+  EXPECT_THAT(small("llama", {{"rope_theta", 10000.0}, {"rope_parameters", block}}),
+              HasSubstr("rope_theta must agree with rope_theta of the block of positions; got "
+                        "[10000.0,5000.0]; remove the one that does not hold"));
+  // The same in two spellings is no disagreement.
+  EXPECT_EQ(small("llama", {{"rope_theta", 5000.0},
+                            {"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+                            {"rope_parameters", block}}),
+            "");
+  EXPECT_THAT(small("llama", {{"rope_scaling", {{"type", "linear"}, {"rope_type", "yarn"}, {"factor", 2}}}}),
+              HasSubstr("rope_scaling.rope_type and type must agree"));
+  EXPECT_THAT(small("llama", {{"original_max_position_embeddings", 8},
+                              {"rope_scaling",
+                               {{"type", "yarn"}, {"factor", 2}, {"original_max_position_embeddings", 16}}}}),
+              HasSubstr("original_max_position_embeddings must agree with that of the block"));
+  EXPECT_THAT(small("gemma3_text", {{"rope_local_base_freq", 5000},
+                                    {"rope_parameters", {{"sliding_attention", {{"rope_theta", 10000}}}}}}),
+              HasSubstr("rope_local_base_freq must agree"));
+}
+
+TEST(ConfigKeys, OfScalingAreReadOrRejected) {
+  const auto scaled = [](json block) { return small("llama", {{"rope_scaling", std::move(block)}}); };
+  EXPECT_THAT(scaled({{"rope_type", "yarn"}}), HasSubstr("rope_scaling.factor must be there"));
+  EXPECT_THAT(scaled({{"rope_type", "llama3"}, {"factor", 8.0}}), HasSubstr("low_freq_factor must be there"));
+  EXPECT_THAT(scaled({{"rope_type", "longrope"}, {"long_factor", {1}}}), HasSubstr("got longrope"));
+  EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 2}, {"mscale", 1}}),
+              HasSubstr("rope_scaling.mscale is not known here"));
+  EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 0.5}}),
+              HasSubstr("rope_scaling.partial_rotary_factor must be 1"));
+  EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 0.5}}),
+              HasSubstr("factor must be a number from 1"));
+  EXPECT_THAT(scaled({{"rope_type", "default"}, {"factor", 4}}), HasSubstr("factor must be 1; got 4"));
+  EXPECT_THAT(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 2.0}}),
+              HasSubstr("attention_factor must be 1.138"));
+  EXPECT_EQ(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.138629436111989}}), "");
+  // A factor of 1 stretches nothing.
+  EXPECT_EQ(run_from({{"model_type", "llama"}, {"rope_scaling", {{"type", "yarn"}, {"factor", 1.0}}}})
+                .model.position_embedding,
+            config::PositionEmbedding::kRope);
+}
+
+TEST(ConfigKeys, OfDropoutAreReadWithTheirClassesDefaults) {
+  const auto dropout = [](const char* type, const json& change) {
+    json config = {{"model_type", type}};
+    if (change.is_object()) config.update(change);
+    const config::Model m = run_from(config).model;
+    return std::pair(m.hidden_dropout, m.attention_dropout);
+  };
+  using Two = std::pair<double, double>;
+  for (const char* type :
+       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "gemma3_text"})
+    EXPECT_EQ(dropout(type, {}), Two(0, 0)) << type;
+  EXPECT_EQ(dropout("llama", {{"attention_dropout", 0.25}}), Two(0, 0.25));
+  EXPECT_EQ(dropout("gpt2", {}), Two(0.1, 0.1));
+  EXPECT_EQ(dropout("gpt2", {{"attn_pdrop", 0.0}, {"resid_pdrop", 0}, {"embd_pdrop", 0}}), Two(0, 0));
+  EXPECT_EQ(dropout("bert", {{"hidden_dropout_prob", 0.0}}), Two(0, 0.1));
+  EXPECT_EQ(dropout("t5", {{"feed_forward_proj", "gated-gelu"}, {"dropout_rate", 0.05}}), Two(0.05, 0.05));
+  EXPECT_FALSE(settings_of({{"model_type", "gpt2"}, {"embd_pdrop", 0.0}}, "x").contains("hidden_dropout"))
+      << "no setting says two";
+}
+
+/// What transformers 5.23 would not open, or open as another model, is not written.
+TEST(ConfigKeys, AreWrittenAsTransformersReadsThem) {
+  config::Model m = run_of("gemma2").model;
+  EXPECT_TRUE(config_of(m).at("query_pre_attn_scalar").is_number_integer());
+  m.query_pre_attn_scalar = 32.5;
+  EXPECT_FALSE(family_of(m)) << "a whole number in Gemma2Config";
+  m = run_of("gpt_oss").model;
+  m.position_embedding = config::PositionEmbedding::kRope;
+  EXPECT_EQ(config_of(m).at("rope_scaling"), (json{{"rope_type", "default"}})) << "null means YaRN there";
+  // LlamaConfig asks for whole heads; Mistral has the same layers and does not.
+  m = run_of("llama_plain").model;
+  m.hidden_size = 66;
+  EXPECT_EQ(family_of(m), Family::kMistral);
+  EXPECT_TRUE(config_of(m).at("sliding_window").is_null());
+}
+
+}  // namespace
+}  // namespace colonnade::models::hf
