@@ -172,9 +172,83 @@ TEST(Connect, NobodyIsSaidToBeLateWhereAllHaveCome) {
   store->set("colonnade/0/rendezvous/1", {1});  // rank 1 has come and not yet counted itself
   launch::Place place = place_of(0, 2, store->getPort());
   place.store_is_hosted = true;
+  place.local_size = 1;  // else rank 0 would host another
   testing::internal::CaptureStderr();
   EXPECT_THROW(connect(place, {.timeout = seconds(8)}), CommError);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(HasSubstr("waiting for")));
+}
+
+/// Other programs that find the port, by chance or not: a rank must not go on too early.
+TEST(Connect, KeysOfAnotherJobAreNotOurs) {
+  const int port = launch::free_port();
+  const auto with_token = [&](int rank, const char* token) {
+    launch::Place place = place_of(rank, 2, port);
+    place.job_token = token;
+    return place;
+  };
+  std::string stranger;
+  std::thread other([&] {
+    stranger = outcome([&] { connect(with_token(1, "two"), {.timeout = seconds(1)}); });
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(port);
+    options.waitWorkers = false;
+    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    for (const char* prefix : {"", "colonnade/0/", "colonnade/two/0/"}) {
+      store->add(std::string(prefix) + "rendezvous/count", 2);
+      store->set(std::string(prefix) + "rendezvous/all", {1});
+    }
+  });
+  EXPECT_THAT(outcome([&] { connect(with_token(0, "one"), {.timeout = seconds(4)}); }),
+              testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2 within 4 s"));
+  other.join();
+  EXPECT_THAT(stranger, testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2"));
+}
+
+bool connects(int family, const char* address, int port) {
+  const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage to{};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(to);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(to);
+  to.ss_family = static_cast<sa_family_t>(family);
+  v4.sin_port = htons(static_cast<std::uint16_t>(port));  // that of IPv6 lies at the same place
+  inet_pton(family, address, family == AF_INET ? static_cast<void*>(&v4.sin_addr) : &v6.sin6_addr);
+  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
+  close(fd);
+  return connected;
+}
+
+/// 127.0.0.2 stands for an address of the network: the kernel takes it to the sockets of all addresses only.
+TEST(ListenOn, LoopbackOnlyOrAllAddresses) {
+  for (const bool loopback_only : {true, false}) {
+    const int socket = listen_on(0, loopback_only);
+    EXPECT_TRUE(connects(AF_INET, "127.0.0.1", port_of(socket)));
+    EXPECT_EQ(connects(AF_INET, "127.0.0.2", port_of(socket)), !loopback_only);
+    EXPECT_FALSE(loopback_only && connects(AF_INET6, "::1", port_of(socket)));
+    EXPECT_THROW(listen_on(port_of(socket), loopback_only), ConfigError);
+    close(socket);
+  }
+}
+
+/// The ranks of one machine need neither the name of the master nor a store that other machines can reach.
+TEST(Connect, RanksOfOneMachineMeetOnLoopback) {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.port = 0;
+  const auto agents = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  for (const bool hosted : {false, true}) {
+    const auto place = [&, port = hosted ? agents->getPort() : launch::free_port()](int rank) {
+      launch::Place made = place_of(rank, 2, port);
+      made.store_is_hosted = hosted;
+      if (!hosted) made.master_address = std::string(64, 'a') + ".invalid";
+      return made;
+    };
+    std::thread other([&] { connect(place(1), {.timeout = seconds(60)}).barrier("met"); });
+    connect(place(0), {.timeout = seconds(60)}).barrier("met");
+    other.join();
+  }
+  EXPECT_TRUE(agents->check({"colonnade/0/port"}));
+  EXPECT_FALSE(agents->check({"colonnade/0/rendezvous/count"}));
 }
 
 /// Its store is asked by the others until they have read that all have arrived. Rank 1 is played here.

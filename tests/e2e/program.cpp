@@ -124,6 +124,23 @@ Result Program::finish(double limit_s) {
   return std::move(result_);
 }
 
+std::vector<pid_t> descendants(pid_t process) {
+  std::vector<std::pair<pid_t, pid_t>> parents;  // of each process
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string stat = read_text(entry.path() / "stat");  // "12 (name) S 1 ..."
+    pid_t parent = 0;
+    if (const auto name_end = stat.rfind(')'); name_end != std::string::npos)
+      std::istringstream(stat.substr(name_end + 3)) >> parent;
+    if (parent != 0) parents.emplace_back(std::stoi(stat), parent);
+  }
+  std::vector<pid_t> found{process};
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (const auto& [child, parent] : parents)
+      if (parent == found[i]) found.push_back(child);
+  found.erase(found.begin());
+  return found;
+}
+
 Result run(const Words& words, const Variables& variables, const fs::path& folder) {
   return Program(words, variables, folder).finish();
 }

@@ -50,6 +50,7 @@ class Program {
   /// What it has written so far, as wait_until has read it.
   [[nodiscard]] const std::string& text() const { return result_.text; }
   void send(int signal) const;
+  [[nodiscard]] pid_t pid() const { return pid_; }
   /// Waits for its end; after `limit_s` it is killed and the code is 128 + SIGKILL.
   Result finish(double limit_s = 240);
 
@@ -60,6 +61,9 @@ class Program {
   bool open_ = true;
   Result result_;
 };
+
+/// The living children of a process and theirs.
+std::vector<pid_t> descendants(pid_t process);
 
 Result run(const Words& words, const Variables& variables = {}, const std::filesystem::path& folder = {});
 

@@ -86,6 +86,25 @@ TEST(Place, OwnLauncherAndPlainVariables) {
   EXPECT_EQ(find_place({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).world_size, 1);
 }
 
+TEST(Place, ALoopbackMasterMeansThatAllRanksAreHere) {
+  const Environment plain = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_PORT", "4000"}};
+  for (const char* address : {"127.0.0.1", "127.0.1.1", "::1", "localhost"})
+    EXPECT_TRUE(find_place(with(plain, "MASTER_ADDR", address)).one_machine()) << address;
+  for (const char* address : {"10.0.0.1", "128.0.0.1", "::2", "node1", "127", "localhost.cluster"})
+    EXPECT_FALSE(find_place(with(plain, "MASTER_ADDR", address)).one_machine()) << address;
+  const Environment pod = with(plain, "KUBERNETES_SERVICE_HOST", "10.96.0.1");
+  EXPECT_FALSE(find_place(with(pod, "MASTER_ADDR", "localhost")).one_machine());
+  EXPECT_TRUE(find_place(with(pod, "MASTER_ADDR", "127.0.0.1")).one_machine());
+}
+
+TEST(Place, TheTokenOfTheJobIsReadUnderEveryLauncher) {
+  for (const Environment& env : {kTorchrun, kSlurm, Environment{}}) {
+    EXPECT_EQ(find_place(env).job_token, "");
+    EXPECT_EQ(find_place(with(env, "COLONNADE_JOB_TOKEN", "a1")).job_token, "a1");
+  }
+}
+
 TEST(Place, TorchrunInsideSlurmAndKubeflowWins) {
   Environment env = kTorchrun;
   env.insert(kSlurm.begin(), kSlurm.end());
@@ -160,6 +179,9 @@ TEST(Place, SlurmTasks) {
   const Place one_machine = find_place(with(kSlurm, "SLURM_NODELIST", "gpu003"));
   EXPECT_EQ(one_machine.master_address, "127.0.0.1");
   EXPECT_TRUE(one_machine.one_machine());
+  EXPECT_TRUE(
+      find_place(with(with(kSlurm, "SLURM_NODELIST", "gpu003"), "MASTER_ADDR", "head")).one_machine());
+  EXPECT_FALSE(find_place(with(kSlurm, "MASTER_ADDR", "head")).one_machine());
   EXPECT_THAT(fault_in(without(kSlurm, "SLURM_NODELIST")), HasSubstr("SLURM_STEP_NODELIST"));
   EXPECT_THAT(fault_in(without(kSlurm, "SLURM_JOB_ID")), HasSubstr("SLURM_JOB_ID"));
   EXPECT_THAT(fault_in(without(kSlurm, "SLURM_LOCALID")), HasSubstr("SLURM_LOCALID is not set"));

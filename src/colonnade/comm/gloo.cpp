@@ -254,10 +254,10 @@ std::shared_ptr<Backend> make_gloo(const GroupSeat& seat) {
   ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(seat.timeout);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface != nullptr && *interface != '\0') {
-    options->devices = {c10d::ProcessGroupGloo::createDeviceForInterface(interface)};
-  } else if (seat.one_machine) {
+  if (seat.one_machine) {  // whatever interface is named: other machines must not reach the ranks
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
+  } else if (interface != nullptr && *interface != '\0') {
+    options->devices = {c10d::ProcessGroupGloo::createDeviceForInterface(interface)};
   } else {
     options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
   }

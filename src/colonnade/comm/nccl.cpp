@@ -132,6 +132,10 @@ std::shared_ptr<Flights> nccl_flights(std::chrono::milliseconds timeout) {
   return std::make_shared<Flights>(timeout, [] { std::_Exit(kExitRankLost); });
 }
 
-std::shared_ptr<Backend> make_nccl(const GroupSeat& seat) { return std::make_shared<NcclBackend>(seat); }
+std::shared_ptr<Backend> make_nccl(const GroupSeat& seat) {
+  // NCCL's ranks find each other over sockets, also where data goes over NVLink.
+  if (seat.one_machine) ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/1);
+  return std::make_shared<NcclBackend>(seat);
+}
 
 }  // namespace colonnade::comm

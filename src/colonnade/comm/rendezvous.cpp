@@ -24,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
+constexpr const char* kLoopback = "127.0.0.1";
 
 std::string seconds_text(milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
@@ -91,7 +92,10 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
                   missing.size() == 1 ? "" : "s", list_ranks(missing)));
 }
 
-bool hosts_store(const launch::Place& place) { return place.rank == 0 && !place.store_is_hosted; }
+/// On one machine rank 0 hosts a store beside the one of torchrun's agent, which other machines can reach.
+bool hosts_store(const launch::Place& place) {
+  return place.rank == 0 && (!place.store_is_hosted || place.one_machine());
+}
 
 /// The host of the store leaves last: who has not read yet that all have arrived would find no store.
 void leave(c10d::Store& store, const std::string& name, const launch::Place& place, milliseconds timeout) {
@@ -106,26 +110,67 @@ void leave(c10d::Store& store, const std::string& name, const launch::Place& pla
   }
 }
 
-StorePtr open_store(const launch::Place& place, milliseconds timeout) {
-  const bool host = hosts_store(place);
-  if (host) {
-    check_port_is_free(place.master_port);
-  } else {
-    wait_for_store(place.master_address, place.master_port, timeout);
-  }
+/// The store that rank 0 hosts at `socket`.
+StorePtr host_store(int socket, milliseconds timeout) {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(place.master_port);
-  options.isServer = host;
+  options.port = static_cast<std::uint16_t>(port_of(socket));
+  options.isServer = true;
+  options.masterListenFd = socket;
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    // The host reaches its own store without asking a name service about itself.
-    return c10::make_intrusive<c10d::TCPStore>(host ? "127.0.0.1" : place.master_address, options);
+    return c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+  } catch (const c10::Error& error) {
+    throw CommError(
+        fmt::format("rendezvous: rank 0 must be able to host the store of the job; got, at port {}: {}; "
+                    "choose another port",
+                    options.port, error.what_without_backtrace()));
+  }
+}
+
+StorePtr join_store(const std::string& address, int port, milliseconds timeout) {
+  wait_for_store(address, port, timeout);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(address, options);
   } catch (const c10::Error& error) {
     throw CommError(
         fmt::format("rendezvous: the store of the job must answer; got, at {}:{}: {}; see the log of rank 0",
-                    place.master_address, place.master_port, error.what_without_backtrace()));
+                    address, port, error.what_without_backtrace()));
   }
+}
+
+/// Through the store of torchrun's agent the ranks learn the port of their own store on this machine.
+StorePtr store_beside_agents(const launch::Place& place, const std::string& prefix, milliseconds timeout) {
+  const StorePtr agents = join_store(place.master_address, place.master_port, timeout);
+  const std::string key = prefix + "/port";
+  if (!hosts_store(place)) {
+    std::vector<std::uint8_t> port;
+    try {
+      port = agents->get(key);
+    } catch (const c10::Error& error) {
+      throw CommError(
+          fmt::format("rendezvous: rank 0 must report the port of its store; got: {}; see its log",
+                      error.what_without_backtrace()));
+    }
+    return join_store(kLoopback, std::atoi(std::string(port.begin(), port.end()).c_str()), timeout);
+  }
+  const int socket = listen_on(0, /*loopback_only=*/true);
+  const std::string port = std::to_string(port_of(socket));
+  const StorePtr store = host_store(socket, timeout);
+  agents->set(key, std::vector<std::uint8_t>(port.begin(), port.end()));
+  return store;
+}
+
+StorePtr open_store(const launch::Place& place, const std::string& prefix, milliseconds timeout) {
+  const bool local = place.one_machine();
+  if (place.store_is_hosted && local) return store_beside_agents(place, prefix, timeout);
+  if (hosts_store(place)) return host_store(listen_on(place.master_port, local), timeout);
+  // The ranks of one machine need no name service for it.
+  return join_store(local ? kLoopback : place.master_address, place.master_port, timeout);
 }
 
 class ProcessFactory final : public GroupFactory {
@@ -220,9 +265,12 @@ World connect(const launch::Place& place, const ConnectOptions& options) {
   }
   quiet_sockets();
   const auto start = Clock::now();
-  // A launcher that starts the ranks again may keep its store: old keys must not be found.
-  const StorePtr store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("colonnade/{}", place.restart),
-                                                                open_store(place, options.timeout));
+  // A launcher that starts the ranks again may keep its store: old keys must not be found. Nor may those of
+  // another job that has come to the same port.
+  const std::string prefix =
+      fmt::format("colonnade/{}{}{}", place.job_token, place.job_token.empty() ? "" : "/", place.restart);
+  const StorePtr store =
+      c10::make_intrusive<c10d::PrefixStore>(prefix, open_store(place, prefix, options.timeout));
   const auto spent = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   arrive(*store, "rendezvous", all_ranks(place.world_size), place.rank,
          std::max(options.timeout - spent, milliseconds(1000)), place.rank == 0);

@@ -1,5 +1,5 @@
-// bind, connect and a store's first question by hand: LibTorch's own store waits a second between attempts,
-// logs each one, and waits without end for an answer of whoever listens.
+// bind, connect and a store's first question by hand: LibTorch's own store listens on all interfaces, waits a
+// second between attempts, logs each one, and waits without end for an answer of whoever listens.
 #include "colonnade/comm/tcp_probe.h"
 
 #include <arpa/inet.h>
@@ -106,6 +106,29 @@ Answer ask(const Socket& socket, Clock::time_point end) {
   return std::memcmp(answer.data(), &kNumber, sizeof(kNumber)) == 0 ? Answer::kStore : Answer::kOther;
 }
 
+/// A listening socket, or -1 and errno. One of IPv6 also takes connections of IPv4.
+int try_listen(int family, int port, bool loopback_only) {
+  const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const int on = 1, off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // TIME_WAIT is no obstacle
+  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(static_cast<std::uint16_t>(port));
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  v4.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+  const bool bound = family == AF_INET6 ? bind(fd, reinterpret_cast<const sockaddr*>(&v6), sizeof(v6)) == 0
+                                        : bind(fd, reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)) == 0;
+  if (bound && listen(fd, SOMAXCONN) == 0) return fd;
+  const int reason = errno;
+  close(fd);
+  errno = reason;
+  return -1;
+}
+
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 /// The wait for the store of one job.
@@ -197,21 +220,26 @@ class StoreWait {
 
 }  // namespace
 
-void check_port_is_free(int port) {
-  const Socket socket(AF_INET);
-  const int on = 1;
-  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on,
-             sizeof(on));  // as the store: TIME_WAIT is no obstacle
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
-  if (bind(socket.fd(), generic, sizeof(address)) == 0 && listen(socket.fd(), 1) == 0) return;
+int listen_on(int port, bool loopback_only) {
+  int reason = 0;
+  for (const int family : {AF_INET6, AF_INET}) {
+    if (loopback_only && family == AF_INET6) continue;  // ranks connect to 127.0.0.1
+    const int socket = try_listen(family, port, loopback_only);
+    if (socket >= 0) return socket;
+    reason = errno;
+  }
   throw ConfigError(
       fmt::format("MASTER_PORT: rank 0 must be able to listen on it; got port {}: {}; end the job that "
                   "uses it or choose another port",
-                  port, std::strerror(errno)));
+                  port, std::strerror(reason)));
+}
+
+int port_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 void wait_for_store(const std::string& host, int port, milliseconds timeout) {

@@ -1,6 +1,7 @@
 // Reads a place out of variables and collects all that is wrong with them.
 #include "colonnade/launch/place.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -117,11 +118,16 @@ void read_kubeflow(Reader& reader, Place& place) {
   if (place.world_size > 1) read_master(reader, place, "PET_");
 }
 
+/// The list of the step's hosts, else of the job's.
+const char* slurm_node_list(const Reader& reader) {
+  return reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST"
+         : reader.has("SLURM_NODELIST")    ? "SLURM_NODELIST"
+                                           : "SLURM_JOB_NODELIST";
+}
+
 /// The first host of the job step; this machine by its loopback address when it is the only one.
 void read_slurm_address(Reader& reader, Place& place) {
-  const std::string list = reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST"
-                           : reader.has("SLURM_NODELIST")    ? "SLURM_NODELIST"
-                                                             : "SLURM_JOB_NODELIST";
+  const std::string list = slurm_node_list(reader);
   if (!reader.has(list))
     return reader.fault("none of MASTER_ADDR, SLURM_STEP_NODELIST, SLURM_NODELIST is set");
   try {
@@ -132,6 +138,16 @@ void read_slurm_address(Reader& reader, Place& place) {
     reader.from("master_address", (hosts.size() == 1 ? "the only host of " : "the first host of ") + list);
   } catch (const ConfigError& error) {
     reader.fault("{}: {}", list, error.what());
+  }
+}
+
+/// A list that is malformed says nothing: MASTER_ADDR stands in its place.
+bool slurm_lists_one_host(const Reader& reader) {
+  const std::string list = slurm_node_list(reader);
+  try {
+    return reader.has(list) && expand_node_list(reader.text(list), 2).size() == 1;
+  } catch (const ConfigError&) {
+    return false;
   }
 }
 
@@ -181,6 +197,7 @@ void read_slurm(Reader& reader, Place& place) {
   if (reader.has("MASTER_ADDR")) {
     place.master_address = reader.text("MASTER_ADDR");
     reader.from("master_address", "MASTER_ADDR");
+    if (slurm_lists_one_host(reader)) place.local_size = place.world_size;
   } else {
     read_slurm_address(reader, place);
   }
@@ -189,6 +206,16 @@ void read_slurm(Reader& reader, Place& place) {
   } else {
     read_slurm_port(reader, place);
   }
+}
+
+/// In Kubernetes a job's first pod may be told "localhost" although the other ranks are in other pods
+/// (older training operators of Kubeflow, Polyaxon).
+bool is_loopback(const Reader& reader, const std::string& address) {
+  if (address == "localhost") return !reader.has("KUBERNETES_SERVICE_HOST");
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+  return ::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 void check_sizes(Reader& reader, const Place& place) {
@@ -295,6 +322,8 @@ Place find_place(const Environment& env) {
   } else {
     place.local_size = 1;
   }
+  place.loopback_master = is_loopback(reader, place.master_address);
+  if (reader.has("COLONNADE_JOB_TOKEN")) place.job_token = reader.text("COLONNADE_JOB_TOKEN");
   check_sizes(reader, place);
   if (!reader.faults().empty()) {
     throw ConfigError(

@@ -22,13 +22,16 @@ struct Place {
   bool own_gpu = false;        ///< the launcher shows this rank one GPU, which no other rank sees
   std::string master_address;  ///< host of the job's store; "" in a world of one
   int master_port = 0;
-  bool store_is_hosted = false;   ///< torchrun's agent answers at the master's port, so rank 0 does not
-  int restart = 0;                ///< how often the launcher has started the ranks again
+  bool loopback_master = false;  ///< master_address is a loopback address, so every rank is on this machine
+  bool store_is_hosted = false;  ///< torchrun's agent answers at the master's port, so rank 0 does not
+  int restart = 0;               ///< how often the launcher has started the ranks again
+  std::string job_token;  ///< prefix of the job's keys in the store, from COLONNADE_JOB_TOKEN; "": none
   std::string launcher = "none";  ///< "torchrun", "environment", "kubeflow", "slurm"; "none": alone
   /// Where each value came from: {"rank", "SLURM_PROCID"}, {"master_port", "20000 + SLURM_JOB_ID ..."}.
   std::map<std::string, std::string> sources;
 
-  [[nodiscard]] bool one_machine() const { return local_size == world_size; }
+  /// All ranks are on this machine: the launcher says so, or they reach rank 0 by a loopback address.
+  [[nodiscard]] bool one_machine() const { return local_size == world_size || loopback_master; }
 };
 
 /// The place that `env` describes. The first that applies:
@@ -40,10 +43,11 @@ struct Place {
 ///   SLURM_PROCID         srun: SLURM_NTASKS, SLURM_LOCALID; the master is the first host of
 ///                        SLURM_STEP_NODELIST or SLURM_NODELIST (this machine when it is the only one),
 ///                        its port a function of SLURM_JOB_ID; MASTER_ADDR and MASTER_PORT override.
-///                        Ranks of this machine: SLURM_STEP_TASKS_PER_NODE and SLURM_NODEID, else
-///                        SLURM_NTASKS_PER_NODE. Cores: SLURM_CPUS_PER_TASK. own_gpu: SLURM_GPUS_PER_TASK
-///                        or SLURM_NTASKS_PER_GPU is 1.
+///                        Ranks of this machine: all, where the node list has one host; else
+///                        SLURM_STEP_TASKS_PER_NODE and SLURM_NODEID, else SLURM_NTASKS_PER_NODE. Cores:
+///                        SLURM_CPUS_PER_TASK. own_gpu: SLURM_GPUS_PER_TASK or SLURM_NTASKS_PER_GPU is 1.
 ///   none of them         a world of one
+/// COLONNADE_JOB_TOKEN is read in every case.
 /// Throws ConfigError that lists every missing, malformed or contradictory variable.
 Place find_place(const Environment& env);
 

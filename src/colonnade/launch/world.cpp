@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <random>
 #include <utility>
 
 #include "colonnade/base/error.h"
@@ -36,6 +37,14 @@ std::vector<std::string> environment_with(const Variables& changes) {
   }
   for (const auto& [name, value] : changes) result.push_back(name + "=" + value);
   return result;
+}
+
+/// 128 random bits. Launchers of several machines cannot agree on one: there it is the user's or none.
+std::string token_of(const Options& options) {
+  const char* const given = std::getenv("COLONNADE_JOB_TOKEN");
+  if (given != nullptr || options.nnodes > 1) return given != nullptr ? given : "";
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 Variables variables(const Options& o, int local_rank, int master_port, int restart) {
@@ -68,7 +77,11 @@ int open_page() {
 }  // namespace
 
 World::World(const Options& options, int master_port, int restart)
-    : options_(options), master_port_(master_port), restart_(restart), looked_ns_(monotonic_ns()) {
+    : options_(options),
+      master_port_(master_port),
+      restart_(restart),
+      job_token_(token_of(options)),
+      looked_ns_(monotonic_ns()) {
   std::error_code error;
   for (auto folder = options.log_dir; !folder.empty() && !std::filesystem::exists(folder, error);
        folder = folder.parent_path())
@@ -96,6 +109,7 @@ void World::start(int local_rank) {
   const int page_fd = open_page();
   Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0};
   auto changes = variables(options_, local_rank, master_port_, restart_);
+  if (!job_token_.empty()) changes.emplace_back("COLONNADE_JOB_TOKEN", job_token_);
   changes.emplace_back("COLONNADE_PROGRESS_FILE", fmt::format("/proc/{}/fd/{}", ::getpid(), page_fd));
   const int log_fd = open_log(path);
   const std::string head =

@@ -13,8 +13,9 @@
 namespace colonnade::launch {
 
 /// One start of the local ranks. Each finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-/// MASTER_ADDR, MASTER_PORT, COLONNADE_PROGRESS_FILE, COLONNADE_RESTART_COUNT and OMP_NUM_THREADS
-/// (cores / local ranks, unless it is set) in its environment, and appends to <log_dir>/rank_N.log.
+/// MASTER_ADDR, MASTER_PORT, COLONNADE_PROGRESS_FILE, COLONNADE_RESTART_COUNT, COLONNADE_JOB_TOKEN (random
+/// where one machine has all ranks, unless it is set) and OMP_NUM_THREADS (cores / local ranks, unless it is
+/// set) in its environment, and appends to <log_dir>/rank_N.log.
 class World {
  public:
   /// Starts the first rank. `options` outlives this and is complete: log_dir, master_addr and command are
@@ -62,6 +63,7 @@ class World {
   const Options& options_;
   int master_port_;
   int restart_;
+  std::string job_token_;                    ///< of the ranks of this start
   std::vector<std::filesystem::path> made_;  ///< folders that were not there before, the innermost first
   std::vector<Rank> ranks_;
   std::int64_t looked_ns_;
