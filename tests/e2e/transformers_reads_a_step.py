@@ -45,6 +45,19 @@ BERT = """bert --num-layers 2 --hidden-size 64 --ffn-hidden-size 160 --num-atten
 --norm-epsilon 1e-12 --num-tokentypes 2 --tensor-model-parallel-size 2 --sequence-parallel"""
 
 
+# The others go on from their recorded folders: sizes, switches and dropout are those of config.json.
+FOLDERS = {
+    "MistralForCausalLM": "mistral",
+    "GptOssForCausalLM": "gpt_oss",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3_text",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "GPT2LMHeadModel": "gpt2",
+}
+FROM_FOLDER = """gpt --seq-length 32 --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 1e-3 --mock-data
+--tokenizer-type NullTokenizer"""
+
+
 def train_and_evaluate(name, settings, tokens):
     """The step folder, and the logits that we give for the tensors of `tokens`."""
     run, file, logits = scratch / name, scratch / f"{name}.tokens", scratch / f"{name}.safetensors"
@@ -72,6 +85,13 @@ tokens = torch.arange(2 * 32).reshape(2, 32).remainder(331).to(torch.int64)
 for architecture, flags in FAMILIES.items():
     step, ours = train_and_evaluate(architecture, SETTINGS.split() + flags.split(), {"input_ids": tokens})
     compare(architecture, AutoModelForCausalLM, step, ours, input_ids=tokens)
+
+vectors = pathlib.Path(__file__).parent.parent / "vectors" / "hf"
+small = tokens.remainder(320)
+for architecture, folder in FOLDERS.items():
+    settings = FROM_FOLDER.split() + ["--pretrained-checkpoint", str(vectors / folder)]
+    step, ours = train_and_evaluate(architecture, settings, {"input_ids": small})
+    compare(architecture, AutoModelForCausalLM, step, ours, input_ids=small)
 
 mask = torch.ones_like(tokens)
 mask[1, 20:] = 0

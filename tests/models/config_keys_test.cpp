@@ -122,6 +122,9 @@ TEST(ConfigKeys, NameTheClassOfTheirType) {
                         "LlamaForSequenceClassification"));
   EXPECT_THAT(small("qwen2", {{"architectures", {"LlamaForCausalLM"}}}), HasSubstr("Qwen2ForCausalLM"));
   EXPECT_THAT(fault_of({{"hidden_size", 64}}), HasSubstr("model_type must be one of"));
+  EXPECT_THAT(fault_of({{"model_type", "gemma3"}, {"text_config", {{"model_type", "gemma3_text"}}}}),
+              HasSubstr("got gemma3; save the text model that text_config describes"));
+  EXPECT_THAT(small("gemma2", {{"final_logit_softcapping", 0.0}}), HasSubstr("must be a number of at least"));
 }
 
 TEST(ConfigKeys, OfAWrongTypeOrRangeAreNamed) {

@@ -130,7 +130,7 @@ void read_gemma(Reading r, bool third) {
                    {"scale_embeddings", "true"},
                    {"query_pre_attn_scalar", text(keys.real("query_pre_attn_scalar", 256))}});
   const auto cap = [&](const char* key, std::optional<double> usual) {
-    return text(keys.real_or_null(key, usual).value_or(0));
+    return text(keys.real_or_null(key, usual, {.least = 1e-6}).value_or(0));
   };
   s["final_logit_softcapping"] = cap("final_logit_softcapping", third ? std::nullopt : std::optional(30.0));
   // The pattern is of files without layer_types; newer ones keep it under a name that nothing reads.
@@ -159,7 +159,9 @@ void read_family(const std::string& type, Reading r, const std::vector<std::stri
   r.faults.add(
       "model_type must be one of llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, deepseek_v3, gpt_oss, "
       "gemma2, gemma3_text, gpt2, t5, bert",
-      type.empty() ? "none" : type);
+      type.empty() ? "none" : type,
+      r.keys.has("text_config") ? "save the text model that text_config describes as a folder of its own"
+                                : Faults::kConvert);
   r.faults.require_none();
 }
 

@@ -24,17 +24,9 @@ struct Change {
 constexpr Change kChanges[] = {
     {"with --position-embedding-type rope",
      [](Model& m) { m.position_embedding = config::PositionEmbedding::kRope; }},
-    {"with --position-embedding-type learned_absolute",
-     [](Model& m) { m.position_embedding = config::PositionEmbedding::kLearnedAbsolute; }},
-    {"with --position-embedding-type relative",
-     [](Model& m) { m.position_embedding = config::PositionEmbedding::kRelative; }},
     {"with --normalization RMSNorm", [](Model& m) { m.normalization = config::Normalization::kRmsNorm; }},
-    {"with --normalization LayerNorm", [](Model& m) { m.normalization = config::Normalization::kLayerNorm; }},
     {"with --swiglu", [](Model& m) { m.activation = config::Activation::kSwiglu; }},
-    {"with --activation gelu", [](Model& m) { m.activation = config::Activation::kGeluErf; }},
-    {"with --activation geglu-tanh", [](Model& m) { m.activation = config::Activation::kGegluTanh; }},
     {"with --disable-bias-linear", [](Model& m) { m.add_bias_linear = false; }},
-    {"with --add-bias-linear", [](Model& m) { m.add_bias_linear = true; }},
     {"without --add-qkv-bias", [](Model& m) { m.add_qkv_bias = false; }},
     {"without --apply-layernorm-1p", [](Model& m) { m.apply_layernorm_1p = false; }},
     {"without --qk-layernorm", [](Model& m) { m.qk_layernorm = false; }},
@@ -76,6 +68,14 @@ constexpr Change kChanges[] = {
      [](Model& m) { m.apply_residual_connection_post_layernorm = false; }},
     {"with --apply-residual-connection-post-layernorm",
      [](Model& m) { m.apply_residual_connection_post_layernorm = true; }},
+    {"with --position-embedding-type learned_absolute",
+     [](Model& m) { m.position_embedding = config::PositionEmbedding::kLearnedAbsolute; }},
+    {"with --activation gelu", [](Model& m) { m.activation = config::Activation::kGeluErf; }},
+    {"with --normalization LayerNorm", [](Model& m) { m.normalization = config::Normalization::kLayerNorm; }},
+    {"with --add-bias-linear", [](Model& m) { m.add_bias_linear = true; }},
+    {"with --position-embedding-type relative",
+     [](Model& m) { m.position_embedding = config::PositionEmbedding::kRelative; }},
+    {"with --activation geglu-tanh", [](Model& m) { m.activation = config::Activation::kGegluTanh; }},
 };
 
 std::string class_of(const Model& model) {
