@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test baseline check bench fuzz demo docs golden format clean
+.PHONY: help setup build install test baseline check bench fuzz demo docs golden format clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,16 @@ configure = cmake --preset $(PRESET) --log-level=WARNING && cmake --build $(BUIL
 build: setup ## set up this machine and build build/release/colonnade (PRESET=dev|cuda|asan|tsan for others)
 	$(call first,everything,12)
 	@$(configure)
+
+# A leading ~ is the shell's, which leaves it as it is behind PREFIX=.
+PREFIX ?= /usr/local
+prefix = $(abspath $(patsubst ~/%,$(HOME)/%,$(PREFIX)))
+install: ## build and install the program, the library and its headers: make install PREFIX=/opt/colonnade
+	@tools/setup.sh build
+	$(call first,the program and the library,9)
+	@$(configure) --target colonnade libcolonnade
+	@cmake --install $(BUILD) --prefix "$(prefix)" >/dev/null
+	@echo "install: $(prefix)/bin/colonnade; LibTorch stays in $(CURDIR)/.venv"
 
 test: ## build and run the tests; AREA=plan runs one area
 	@tools/setup.sh test

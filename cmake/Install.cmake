@@ -1,5 +1,6 @@
-# `cmake --install`: the program, libcolonnade (one shared library of all areas), headers, and a package
-# that other projects find with find_package(colonnade).
+# `make install`: the program, recipes, libcolonnade (one shared library of all areas), headers, and a package that other
+# projects find with find_package(Colonnade) or find_package(colonnade). `cmake --install` leaves the library out where it
+# was not built, as after `make demo`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -18,23 +19,23 @@ foreach(area ${areas})
   set_property(TARGET libcolonnade PROPERTY LINK_LIBRARY_OVERRIDE_${area} WHOLE_ARCHIVE)
 endforeach()
 
-if(TARGET colonnade)
-  set_target_properties(colonnade PROPERTIES
-    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-endif()
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/colonnade")
-install(TARGETS libcolonnade LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS libcolonnade LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" OPTIONAL)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/recipes" DESTINATION "${CMAKE_INSTALL_DATADIR}/colonnade"
+  FILES_MATCHING PATTERN "*.yaml" PATTERN test EXCLUDE)
 # Not what needs headers of Arrow: who uses the library has none.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/colonnade" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"
   PATTERN parquet/columns.h EXCLUDE)
-configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/colonnadeConfig.cmake.in"
-  "${PROJECT_BINARY_DIR}/colonnadeConfig.cmake" INSTALL_DESTINATION "${package_dir}")
-write_basic_package_version_file("${PROJECT_BINARY_DIR}/colonnadeConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-install(FILES "${PROJECT_BINARY_DIR}/colonnadeConfig.cmake" "${PROJECT_BINARY_DIR}/colonnadeConfigVersion.cmake"
+# The name in small letters serves both spellings.
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/colonnade-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/colonnade-config.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/colonnade-config-version.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/colonnade-config.cmake" "${PROJECT_BINARY_DIR}/colonnade-config-version.cmake"
   DESTINATION "${package_dir}")
 
 if(COLONNADE_TESTS)
   add_test(NAME install COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/tests/consumer
+    -DLIBRARY=$<TARGET_FILE_NAME:libcolonnade>
     -P "${PROJECT_SOURCE_DIR}/tests/consumer/run.cmake")
   set_tests_properties(install PROPERTIES LABELS "install;e2e" TIMEOUT 300)
 endif()

@@ -3,7 +3,7 @@
 # trajectory in fp32 and bf16, compute-sanitizer where it is, and a table of speed. At most 10 minutes; needs
 # neither the network nor CMake. Without a GPU it says so and succeeds, having tested nothing.
 #
-#   tools/gpu_check.sh BUILD      BUILD holds `colonnade`, gpu_tests.txt and the test binaries (target cuda_check)
+#   tools/gpu_check.sh BUILD      BUILD holds `colonnade`, libexec/, gpu_tests.txt and the test binaries (target cuda_check)
 #
 # Python with torch 2.11 (the project's .venv or the machine's) gives the libraries and, with transformers, the peer.
 set -euo pipefail

@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A verb is run by this executable; a path, or anything after --no-verb, is a program.
-std::vector<std::string> command_of(const Arguments& words, bool no_verb) {
-  std::vector<std::string> command = words;
-  if (!command.empty() && !no_verb && command.front().find('/') == std::string::npos)
-    command.insert(command.begin(), fs::read_symlink("/proc/self/exe").string());
-  return command;
+void set_command(const Arguments& words, bool no_verb, launch::Options& options) {
+  options.command = words;
+  options.own_program = !words.empty() && !no_verb && words.front().find('/') == std::string::npos;
+  if (options.own_program)
+    options.command.insert(options.command.begin(), fs::read_symlink("/proc/self/exe").string());
 }
 
 /// "4", or "auto" (Kubeflow's default, also "gpu"): a rank for each GPU, one where there is none.
@@ -89,7 +89,7 @@ int launch(const Arguments& arguments) {
   if (!read_flags(app, Arguments(arguments.begin(), dashes))) return kExitDone;
   asked.options.nproc_per_node = number_of_ranks(asked.ranks);
   if (dashes != arguments.end())
-    asked.options.command = command_of(Arguments(dashes + 1, arguments.end()), asked.no_verb);
+    set_command(Arguments(dashes + 1, arguments.end()), asked.no_verb, asked.options);
   return launch::run(asked.options);
 }
 

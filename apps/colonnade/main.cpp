@@ -1,5 +1,5 @@
-// The executable: finds the verb and runs it; tensor/torch_errors.h and base/program.h turn exceptions into
-// `error:` lines and exit codes.
+// The program behind the executable (entry.cpp): finds the verb and runs it; tensor/torch_errors.h and
+// base/program.h turn exceptions into `error:` lines and exit codes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
+#include "colonnade/base/stop_signal.h"
 #include "colonnade/tensor/torch_errors.h"
 #include "verbs.h"
 
@@ -54,6 +55,7 @@ int dispatch(Arguments words) {
   const Entry* const verb =
       find_verb(words[0] == "help" && find_verb("help") == nullptr ? words[1] : words[0]);
   if (verb == nullptr) refuse(words[0] == "help" ? words[1] : words[0]);
+  if (!verb->takes_stop_signals) unblock_stop_signals();
   return verb->run(Arguments(words.begin() + 1, words.end()));
 }
 

@@ -6,10 +6,10 @@ namespace {
 
 constexpr Entry kVerbs[] = {
     {"pretrain", "train a model: pretrain gpt --num-layers 12 ... ; one process is one rank", pretrain,
-     pretrain_offers},
+     pretrain_offers, true},
     {"launch",
      "start, watch and restart the ranks of this machine: launch --nproc-per-node N -- pretrain ...", launch,
-     launch_offers},
+     launch_offers, true},
     {"plan", "what a run needs, before it starts: memory, communication, pipeline picture", plan,
      plan_offers},
     {"preprocess", "JSON lines to a data set of token ids: preprocess --input F --output-prefix P",

@@ -25,6 +25,8 @@ struct Entry {
   std::string_view summary;  ///< one line for `colonnade help`
   Verb run;
   Offers (*offers)();  ///< what can follow it, for completion
+  bool takes_stop_signals =
+      false;  ///< SIGINT and SIGTERM are blocked when it begins, and it takes them itself
 };
 
 /// All verbs in the order of `colonnade help`.

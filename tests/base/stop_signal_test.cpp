@@ -31,6 +31,33 @@ TEST(StopSignals, BeforeThereIsSomethingToSaveASignalEndsTheProcess) {
   }
 }
 
+/// As when it comes while the program is loaded.
+void block_and_send(int signal) {
+  sigset_t set{};
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  send(signal);
+}
+
+TEST(StopSignals, ASignalThatCameWhileItWasBlockedEndsTheProcess) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    EXPECT_EXIT(
+        {
+          block_and_send(signal);
+          const StopSignals stop;
+          std::this_thread::sleep_for(std::chrono::seconds(5));
+        },
+        testing::ExitedWithCode(kExitStopped), "before the first step; nothing had to be saved");
+    EXPECT_EXIT(
+        {
+          block_and_send(signal);
+          unblock_stop_signals();
+        },
+        testing::KilledBySignal(signal), "");
+  }
+}
+
 TEST(StopSignals, TheFirstSignalIsRemembered) {
   for (const int signal : {SIGINT, SIGTERM}) {
     StopSignals stop;

@@ -97,6 +97,7 @@ TEST(Connect, ASilentMasterIsACommErrorAndAnUnknownOneASettingsError) {
   EXPECT_THAT(outcome([&] { connect(place, {.timeout = milliseconds(200)}); }),
               testing::AllOf(testing::StartsWith("CommError"),
                              HasSubstr("got no answer within 0.2 s: Connection refused")));
+  place.local_size = 1;                                      // on one machine the name would not matter
   place.master_address = std::string(64, 'a') + ".invalid";  // too long for a name: nobody else is asked
   EXPECT_THROW(connect(place, {.timeout = milliseconds(100)}), ConfigError);
 }
@@ -199,7 +200,7 @@ TEST(Connect, KeysOfAnotherJobAreNotOurs) {
     }
   });
   EXPECT_THAT(outcome([&] { connect(with_token(0, "one"), {.timeout = seconds(4)}); }),
-              testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2 within 4 s"));
+              testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2"));
   other.join();
   EXPECT_THAT(stranger, testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2"));
 }

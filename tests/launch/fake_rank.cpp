@@ -84,8 +84,9 @@ auto handler(const std::string& name) {
 }
 
 void print_place() {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-                           "MASTER_PORT", "OMP_NUM_THREADS", "COLONNADE_RESTART_COUNT"})
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "OMP_NUM_THREADS", "COLONNADE_RESTART_COUNT", "COLONNADE_JOB_TOKEN"})
     std::printf("%s=%s ", name, variable(name).c_str());
   std::printf("pid=%d\n", ::getpid());
 }

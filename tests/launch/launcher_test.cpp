@@ -134,6 +134,33 @@ TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
               AllOf(HasSubstr("MASTER_ADDR=127.0.0.1 MASTER_PORT="), Not(HasSubstr("MASTER_PORT=0 "))));
 }
 
+TEST_F(Launcher, DrawsATokenForEachStartThatItsRanksShare) {
+  ::unsetenv("COLONNADE_JOB_TOKEN");
+  start({"--steps", "2", "--fault", "kill", "--once", "yes"}, {.max_restarts = 1});
+  EXPECT_EQ(finish(), 0) << text("err");
+  const auto tokens = [&](int rank) {
+    std::vector<std::string> found;
+    const std::string all = log(rank), name = "COLONNADE_JOB_TOKEN=";
+    for (std::size_t at = 0; (at = all.find(name, at)) != std::string::npos;) {
+      at += name.size();
+      found.push_back(all.substr(at, all.find(' ', at) - at));
+    }
+    return found;
+  };
+  const std::vector<std::string> first = tokens(0);
+  EXPECT_THAT(first, testing::SizeIs(2));
+  EXPECT_THAT(first, testing::Each(testing::SizeIs(32)));
+  EXPECT_NE(first.front(), first.back());
+  for (const int rank : {1, 2}) EXPECT_EQ(tokens(rank), first);
+}
+
+TEST_F(Launcher, GivesNoTokenWhereOtherLaunchersCouldNotKnowIt) {
+  ::unsetenv("COLONNADE_JOB_TOKEN");
+  start({"--steps", "1"}, {.nproc_per_node = 2, .nnodes = 2, .master_addr = "here", .master_port = 4711});
+  EXPECT_EQ(finish(), 0) << text("err");
+  EXPECT_THAT(log(0), HasSubstr("COLONNADE_JOB_TOKEN= "));
+}
+
 TEST(FreePort, IsNoneThatAnOutgoingConnectionMayHave) {
   int first = 0, last = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;

@@ -60,10 +60,18 @@ sigset_t stop_signals() {
   return set;
 }
 
-/// Is there for handlers to interrupt.
-void take_signals(const std::stop_token& ended) {
+}  // namespace
+
+void unblock_stop_signals() {
   const sigset_t signals = stop_signals();
   ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+namespace {
+
+/// Is there for handlers to interrupt.
+void take_signals(const std::stop_token& ended) {
+  unblock_stop_signals();
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any never;

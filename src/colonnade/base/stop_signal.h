@@ -8,8 +8,14 @@
 
 namespace colonnade {
 
-/// While it lives, SIGINT and SIGTERM ask the program to stop. One at a time per process: a handler can
-/// reach nothing but static variables. Make it before anything that takes time.
+/// For a program that was started with SIGINT and SIGTERM blocked, as the executable `colonnade` is, so that
+/// none gets lost while it is loaded, and that makes no StopSignals: those that have come meanwhile take
+/// effect at once.
+void unblock_stop_signals();
+
+/// While it lives, SIGINT and SIGTERM ask the program to stop, also those that came before while they were
+/// blocked. One at a time per process: a handler can reach nothing but static variables. Make it before
+/// anything that takes time.
 ///
 /// Until remember() is called there is nothing to save: the first signal ends the process at once with
 /// exit code 5 and a line that says so, also while it waits in a rendezvous or a collective. Files are

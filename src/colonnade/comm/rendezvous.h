@@ -45,10 +45,10 @@ class World {
 };
 
 /// Meets the other ranks. Rank 0 hosts the store at the master's port unless torchrun's agent does. Where all
-/// ranks are on one machine everything listens on loopback only, and torchrun's store only carries the port of
-/// rank 0's own.
-/// Throws ConfigError when the port is in use or the address is unknown, CommError when the master does
-/// not answer or ranks do not arrive within the time-out ("3 of 4 ranks arrived; missing: rank 2").
+/// ranks are on one machine everything listens on loopback only, and torchrun's store only carries the port
+/// of rank 0's own. Throws ConfigError when the port is in use or the address is unknown, CommError when the
+/// master does not answer or ranks do not arrive within the time-out ("3 of 4 ranks arrived; missing: rank
+/// 2").
 World connect(const launch::Place& place, const ConnectOptions& options);
 
 /// Compares the settings of all ranks; collective over `world`. Throws ConfigError on every rank that

@@ -61,6 +61,7 @@ struct ChildPlan {
   int output_fd;
   int error_fd;
   pid_t parent;
+  sigset_t blocked;
 };
 
 /// The child's way from fork to exec; returns only the reason why it failed.
@@ -74,9 +75,7 @@ int become(const ChildPlan& plan) {
     return errno;
   if (null > STDERR_FILENO) ::close(null);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::sigprocmask(SIG_SETMASK, &plan.blocked, nullptr);
   ::execvpe(plan.arguments[0], plan.arguments, plan.environment);
   return errno;
 }
@@ -107,12 +106,15 @@ std::string describe(const Ending& ending) {
 }
 
 pid_t start_process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                    int output_fd) {
+                    int output_fd, bool block_stop_signals) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) throw Error(fmt::format("launch: no pipe; {}", std::strerror(errno)));
   const std::vector<char*> arguments = pointers(command);
   const std::vector<char*> variables = pointers(environment);
-  const ChildPlan plan{arguments.data(), variables.data(), output_fd, pipe[1], ::getpid()};
+  ChildPlan plan{arguments.data(), variables.data(), output_fd, pipe[1], ::getpid(), {}};
+  ::sigemptyset(&plan.blocked);
+  if (block_stop_signals)
+    for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&plan.blocked, signal);
   const pid_t child = ::fork();
   if (child == 0) {
     const int reason = become(plan);

@@ -21,10 +21,11 @@ std::string describe(const Ending& ending);
 
 /// Starts `command` (found in PATH unless it holds a slash) with exactly `environment` ("NAME=value").
 /// Standard input is /dev/null, output and errors go to `output_fd`. The child leads a new process
-/// group, has no blocked signals, and is killed by the kernel when the calling thread ends, however
-/// that happens. Throws ConfigError when the program cannot be executed.
+/// group and is killed by the kernel when the calling thread ends, however that happens. It has no blocked
+/// signals; with `block_stop_signals` SIGINT and SIGTERM, which wait until it takes them. Throws ConfigError
+/// when the program cannot be executed.
 pid_t start_process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                    int output_fd);
+                    int output_fd, bool block_stop_signals = false);
 
 /// What has changed since the last look.
 struct Look {

@@ -118,7 +118,7 @@ void World::start(int local_rank) {
   [[maybe_unused]] const auto written = ::write(log_fd, head.data(), head.size());
   started.log_start = ::lseek(log_fd, 0, SEEK_END);
   try {
-    started.pid = start_process(options_.command, environment_with(changes), log_fd);
+    started.pid = start_process(options_.command, environment_with(changes), log_fd, options_.own_program);
   } catch (...) {
     ::close(log_fd);
     ::close(page_fd);
