@@ -22,9 +22,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/vectors/chat"
 sys.path.insert(0, str(ROOT / "tests/data"))
 from chat_expressions import REFUSED, TALK, TEMPLATES, source  # noqa: E402
-from chat_templates_like_transformers import SPECIAL, conversation, theirs  # noqa: E402
+from chat_templates_like_transformers import SPECIAL, WORDS, conversation, theirs  # noqa: E402
 
 MASKED = {"qwen2_bpe": "chatml_marked", "llama3_bpe": "llama3_marked"}
+
+ENDS_TEXTS = ["phi3"]  # a token at the end of every text, which is of no message
 
 # Contents written back to back, the second one an answer: no border needs to be one of tokens.
 PARTS = ["   ", " ", "  ", "</", "<", "--_", "_", "-", "ing", "ef", "e", "th", "the ", " a", "\n", "\n\n", "\t", "12", "345", "'s", "'", "\u00e9", "e\u0301x", "\u4e16\u754c", "\U0001f642", ".", "=", "==="]
@@ -72,6 +74,30 @@ def expressions(program):
             yield line
 
 
+def answers_between(template, chat):
+    """The texts that messages of the assistant add to the texts that ask for them, and what stands behind each; None where these
+    texts are no begins of the whole one."""
+    whole = theirs(template, chat, False)
+    answers = []
+    for i, made in enumerate(chat["messages"]):
+        if made["role"] != "assistant":
+            continue
+        asked = theirs(template, {**chat, "messages": chat["messages"][:i]}, True)
+        ended = theirs(template, {**chat, "messages": chat["messages"][:i + 1]}, False)
+        if any(isinstance(each, Exception) or not whole[0].startswith(each[0]) for each in (asked, ended)):
+            return None
+        answers.append({"text": ended[0][len(asked[0]):], "behind": whole[0][len(ended[0]):][:20]})
+    return {"text": whole[0], "answers": answers}
+
+
+def talk(draw):
+    """A conversation that all templates take: system, user and assistant in turns, no empty message."""
+    def words():
+        return "".join(draw.choice(WORDS) for _ in range(draw.randrange(1, 5))) + draw.choice("abc")
+    roles = ["system"] * draw.randrange(2) + ["user", "assistant"] * draw.randrange(1, 4)
+    return {"messages": [{"role": role, "content": draw.choice("xyz") + words()} for role in roles]}
+
+
 def main() -> None:
     templates = {path.stem: path.read_text() for path in sorted((OUT / "templates").glob("*.jinja"))}
     chats = [conversation(random.Random(f"vector {i}")) for i in range(16)]
@@ -94,6 +120,13 @@ def main() -> None:
                     continue
                 if any(made["assistant_masks"]):
                     file.write(json.dumps({"tokenizer": name, "template": template, "messages": chat["messages"], "ids": made["input_ids"], "mask": made["assistant_masks"]}) + "\n")
+    with (OUT / "turns.jsonl").open("w") as file:
+        for name, template in templates.items():
+            for i in range(0 if "generation %}" in template or name in ENDS_TEXTS else 8):
+                chat = talk(random.Random(f"turns {i}"))
+                found = answers_between(template, chat) if not isinstance(theirs(template, chat, False), Exception) else None
+                if found:
+                    file.write(json.dumps({"template": name, **chat, **found}) + "\n")
     (OUT / "overlaps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in overlaps()))
     (OUT / "expressions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [{"chat": TALK}, *expressions(sys.argv[1])]))
     manifest = {"made_by": "tools/make_chat_vectors.py", "transformers": transformers.__version__, "jinja2": jinja2.__version__, "special": SPECIAL}

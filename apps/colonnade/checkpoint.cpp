@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/printable.h"
 #include "colonnade/checkpoint/verify.h"
 #include "flags.h"
 #include "verbs.h"
@@ -34,7 +35,7 @@ void add_commands(CLI::App& app, Paths& paths) {
 
 /// Prints `text`, writes `result` where --json asks for it.
 void show(const std::string& text, const nlohmann::json& result, const Paths& paths) {
-  fmt::print("{}", text);
+  fmt::print("{}", printable(text));
   if (!paths.json_file.empty()) write_file_atomically(paths.json_file, result.dump(2) + "\n");
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/reason.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/inference/weights.h"
 #include "colonnade/job/start.h"
@@ -61,7 +62,7 @@ inference::TokenRows read_tokens(const config::Model& model, const std::string& 
   return read(file, model.vocab_size, longest);
 }
 
-/// Prints the score and refuses one that is not finite, after the speaker has written and printed.
+/// Prints the score and rejects one that is not finite.
 void finish(inference::Network& network, const std::string& what, const inference::Score& score) {
   if (network.ranks().rank() == 0) print(what, score);
   network.ranks().world().barrier("evaluate / end");
@@ -76,7 +77,7 @@ void write_logits(inference::Network& network, const std::string& file, const in
       checkpoint::write_safetensors(
           file, {{"logits", scored.logits}, {"loss", at::full({1}, scored.score.loss, at::kFloat)}});
   } catch (const std::exception& error) {
-    problem = error.what();
+    problem = reason_of(error);
   }
   const auto problems = network.ranks().world().all_gather_text(problem, "evaluate / logits written");
   const std::string& told = problems[static_cast<std::size_t>(network.speaker())];
@@ -89,7 +90,10 @@ void evaluate_tokens(job::Started started, const Asked& asked) {
   const auto rows = read_tokens(started.run.model, asked.tokens);
   inference::Network network = build(std::move(started));
   const auto scored = inference::score_rows(network, rows, !asked.logits_out.empty());
-  if (!asked.logits_out.empty()) write_logits(network, asked.logits_out, scored);
+  if (!asked.logits_out.empty()) {
+    inference::require_finite(scored.score);  // a failed evaluation leaves no file
+    write_logits(network, asked.logits_out, scored);
+  }
   finish(network, asked.tokens, scored.score);
 }
 

@@ -1,12 +1,15 @@
 // See flags.h.
 #include "flags.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "colonnade/base/error.h"
@@ -21,6 +24,21 @@ std::string with_dashes(std::string word) {
   const auto end = std::find(word.begin(), word.end(), '=');
   std::replace(word.begin(), end, '_', '-');
   return word;
+}
+
+/// Makes a file of a page where the output will be written first, and removes it: that says of rights, of a
+/// full disk and of names that are too long.
+template <typename Fault>
+std::string why_not_created(const std::string& staged, const Fault& fault) {
+  constexpr std::size_t kPage = 4096;
+  const std::string page(kPage, '\0');
+  const int file = ::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const bool made = file >= 0 && ::write(file, page.data(), page.size()) == static_cast<ssize_t>(page.size());
+  const int reason = errno;
+  if (file >= 0) ::close(file);
+  if (file >= 0) ::unlink(staged.c_str());
+  if (made) return "";
+  return fault(fmt::format("which the system does not let us write ({})", std::strerror(reason)).c_str());
 }
 
 }  // namespace
@@ -101,8 +119,7 @@ std::string why_not_writable(const std::string& flag, const std::string& file) {
   if (fs::is_directory(path, error)) return fault("which is a folder");
   if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return fault("which is no plain file");
   if (!fs::is_directory(path.parent_path(), error)) return fault("whose folder does not exist");
-  if (::access(path.parent_path().c_str(), W_OK) != 0) return fault("whose folder cannot be written");
-  return "";
+  return why_not_created(path.string() + fmt::format(".part-{}", ::getpid()), fault);
 }
 
 void require_writable(const std::string& flag, const std::string& file) {

@@ -32,11 +32,7 @@ void add_chat_flags(CLI::App& app, ChatFlags& flags) {
 }
 
 /// {"text", "answers": [text, ...]}, with `tokenizer` also {"ids", "loss": [0 or 1, ...]}.
-nlohmann::json shown(const data::chat::ChatTemplate& chat_template, const std::string& line, bool prompt,
-                     const data::Tokenizer* tokenizer) {
-  const auto conversation = data::chat::read_conversation(line);
-  if (prompt) return {{"text", chat_template.render(conversation, true).text}};
-  const data::chat::Chat chat = chat_template.chat(conversation);
+nlohmann::json shown(const data::chat::Chat& chat, const data::Tokenizer* tokenizer) {
   nlohmann::json result = {{"text", chat.text}, {"answers", nlohmann::json::array()}};
   for (const auto& [begin, end] : chat.answers)
     result["answers"].push_back(chat.text.substr(begin, end - begin));
@@ -95,11 +91,20 @@ int tokenizer_chat(const Arguments& arguments) {
   const auto tokenizer = flags.ids ? data::make_tokenizer(flags.options) : nullptr;
   if (tokenizer != nullptr) data::require_marks(format, *tokenizer);
   int code = kExitDone;
+  std::int64_t answers = 0, unended = 0;
   for (std::string line; std::getline(std::cin, line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::json result;
     try {
-      result = shown(chat_template, line, flags.prompt, tokenizer.get());
+      const auto conversation = data::chat::read_conversation(line);
+      if (flags.prompt) {
+        result = {{"text", chat_template.render(conversation, true).text}};
+      } else {
+        const data::chat::Chat chat = chat_template.chat(conversation);
+        result = shown(chat, tokenizer.get());
+        answers += std::ssize(chat.answers);
+        unended += static_cast<std::int64_t>(chat.unended);
+      }
     } catch (const DataError& e) {
       result = {{"error", e.what()}};
       code = kExitData;
@@ -107,6 +112,7 @@ int tokenizer_chat(const Arguments& arguments) {
     std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   }
   std::cout.flush();
+  data::warn_of_unended_answers("tokenizer chat", answers, unended);
   return code;
 }
 

@@ -370,6 +370,23 @@ TEST(SftBatches, UseCountsInputsAlone) {
   EXPECT_EQ(use.tokens(), inputs);
 }
 
+TEST(SftBatches, AnswersWithoutAnEndAreReportedAtEveryOpening) {
+  Files files;
+  const auto reported = [&](const std::string& chat_template) {
+    files.data.chat_template = chat_template;
+    testing::internal::CaptureStderr();
+    (void)files.open();
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string open = "{% for m in messages %}{{ m.role ~ ':' ~ m.content }}{% endfor %}";
+  for (const char* when : {"built", "out of the cache"})
+    EXPECT_THAT(reported(open), HasSubstr("warning: " + files.data.data_path[0] +
+                                          ": 79 of 79 answers end without a token that ends the turn"))
+        << when;
+  EXPECT_THAT(reported("{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ '</s>' }}{% endfor %}"),
+              Not(HasSubstr("answers end")));
+}
+
 TEST(SftBatches, NemotronFormatsNeedTheirTokens) {
   Files files;
   files.data.sft_tokenizer_prompt_format = "nemotron-h-aligned";

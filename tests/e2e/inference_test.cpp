@@ -215,6 +215,22 @@ TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
   }
 }
 
+TEST(Inference, AFailedEvaluationLeavesNoFile) {
+  const TempFolder folder;
+  write_recorded_tokens(folder / "tokens");
+  fs::copy(kLlama, folder / "model");
+  std::string weights = read_text(folder / "model/model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof header);
+  std::fill(weights.begin() + static_cast<std::ptrdiff_t>(sizeof header + header), weights.end(), '\xff');
+  fs::remove(folder / "model/model.safetensors");
+  write_text(folder / "model/model.safetensors", weights);  // no number
+  expect_refused(
+      {"evaluate", "--load", folder / "model", "--tokens", folder / "tokens", "--logits-out", folder / "out"},
+      1, "loss: it must be finite");
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
 TEST(Inference, WrongDataExitsWith3) {
   const TempFolder folder;
   const fs::path tokens = folder / "tokens";

@@ -101,7 +101,7 @@ TEST(OwnModel, KeepsItsNamesAndHasNoHuggingFaceClass) {
   for (const auto& file : std::filesystem::directory_iterator(saved))
     if (file.path().filename().string().starts_with("model"))
       if (file.path().extension() == ".safetensors")
-        for (const auto& [name, info] : checkpoint::SafetensorsFile(file.path()).tensors())
+        for (const auto& [name, info] : std::map(checkpoint::SafetensorsFile(file.path()).tensors()))
           names.insert(name);
   EXPECT_EQ(names, (std::set<std::string>{"own.0.w", "own.0.scale", "own.1.w", "own.1.scale", "own.2.w",
                                           "own.2.scale", "own.3.w", "own.3.scale"}));

@@ -5,14 +5,18 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
+
+#include "colonnade/base/printable.h"
 
 namespace colonnade {
 
-/// Anything that stops the program. Message form: "<thing>: <rule>; got <values>; <way out>".
-/// Exit code 1.
+/// Anything that stops the program. Message form: "<thing>: <rule>; got <values>; <fix>".
+/// what() is the message with control characters of names and values escaped (base/printable.h), so that none
+/// cuts it short or reaches a terminal. Exit code 1.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(std::string_view message) : std::runtime_error(printable(message)) {}
 };
 
 /// The settings are wrong and nothing was started. Exit code 2.

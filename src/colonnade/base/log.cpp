@@ -6,6 +6,8 @@
 #include <atomic>
 #include <string>
 
+#include "colonnade/base/printable.h"
+
 namespace colonnade::log {
 namespace {
 
@@ -24,7 +26,7 @@ void write(Level level, std::string_view text) {
   std::string line = rank >= 0 ? fmt::format("[rank {}] ", rank) : std::string();
   if (level == Level::kWarning) line += "warning: ";
   if (level == Level::kError) line += "error: ";
-  line.append(text).push_back('\n');
+  line.append(printable(text)).push_back('\n');
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -16,6 +16,7 @@ void set_rank(int rank);
 /// Below this level nothing is printed. Default: kInfo.
 void set_level(Level level);
 
+/// Control characters in `text` are escaped, as in errors.
 void write(Level level, std::string_view text);
 
 template <typename... T>

@@ -3,25 +3,38 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/base/reason.h"
 
 namespace colonnade {
 namespace {
 
 /// Every line of the message on standard error, the first one also where a launcher sees it.
 int report(const std::exception& error, int code) {
-  progress().set_note(error.what());
-  std::istringstream lines{std::string(error.what())};
+  const std::string text = reason_of(error);
+  progress().set_note(text);
+  std::istringstream lines{text};
   for (std::string line; std::getline(lines, line);) log::error("{}", line);
   return code;
+}
+
+/// Of a full disk under standard output; `reason`: errno, or 0.
+int report_lost_output(int reason) {
+  return report(Error(fmt::format(
+                    "standard output: must take what is printed; got {}; free the disk, or print elsewhere",
+                    reason != 0 ? std::strerror(reason) : "an error")),
+                kExitFailed);
 }
 
 int code_of(const std::function<int()>& body) {
@@ -40,6 +53,8 @@ int code_of(const std::function<int()>& body) {
     return report(
         Error("memory: there is not enough on this machine; see `colonnade plan` for what a run needs"),
         kExitFailed);
+  } catch (const std::system_error& error) {
+    return std::ferror(stdout) != 0 ? report_lost_output(error.code().value()) : report(error, kExitFailed);
   } catch (const std::exception& error) {
     return report(error, kExitFailed);
   }
@@ -51,7 +66,10 @@ int run_as_program(const std::function<int()>& body) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, not the end of the run
   // A rank's output goes to a file: a line must be there when the rank is killed after it.
   if (std::getenv("RANK") != nullptr) std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const int code = code_of(body);
+  int code = code_of(body);
+  errno = 0;
+  if (code == kExitDone && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+    code = report_lost_output(errno);
   std::fflush(nullptr);
   if (code != kExitDone) ::_exit(code);
   return code;

@@ -14,6 +14,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/reason.h"
 #include "colonnade/checkpoint/manifest.h"
 
 namespace colonnade::checkpoint {
@@ -84,7 +85,8 @@ json parse_json(const fs::path& path) {
   try {
     return json::parse(read_file(path), check);
   } catch (const json::exception& e) {
-    throw DataError(fmt::format("{}: must be JSON; got {}; write or copy it anew", path.string(), e.what()));
+    throw DataError(
+        fmt::format("{}: must be JSON; got {}; write or copy it anew", path.string(), reason_of(e)));
   }
 }
 
@@ -97,8 +99,8 @@ std::map<std::string, std::string> weight_map(const fs::path& path) {
         throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
     return map;
   } catch (const json::exception& e) {
-    throw DataError(
-        fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(), e.what()));
+    throw DataError(fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(),
+                                reason_of(e)));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/reason.h"
 #include "colonnade/checkpoint/safetensors.h"
 
 namespace colonnade::checkpoint {
@@ -82,7 +83,7 @@ Manifest manifest_in(const json& document) {
     try {
       manifest.tensors[name] = tensor_of(value);
     } catch (const std::exception& e) {
-      throw DataError(fmt::format("tensor '{}': {}", name, e.what()));
+      throw DataError(fmt::format("tensor '{}': {}", name, reason_of(e)));
     }
     for (const Chunk& chunk : manifest.tensors[name].chunks)
       if (!manifest.files.contains(chunk.file))
@@ -112,7 +113,7 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
   } catch (const std::exception& e) {
     throw DataError(
         fmt::format("{}: must be a whole manifest of a checkpoint; got {}; load another checkpoint",
-                    path.string(), e.what()));
+                    path.string(), reason_of(e)));
   }
 }
 

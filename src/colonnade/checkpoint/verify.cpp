@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/reason.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/manifest.h"
 
@@ -66,7 +67,7 @@ void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, 
       const auto chunks = wanted.find(name);
       check_header(path, chunks == wanted.end() ? Wanted::mapped_type{} : chunks->second, found);
     } catch (const DataError& e) {
-      found.push_back({"header", name, e.what()});
+      found.push_back({"header", name, reason_of(e)});
     }
   }
   if (check == Check::kSizes || found.size() != before) return;
@@ -134,7 +135,7 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
     for (const auto& [name, sum] : manifest.files)
       if (number++ % parts == part) check_file(step_folder / name, sum, wanted, check, found);
   } catch (const std::exception& e) {
-    found.push_back({"manifest", std::string(kManifestName), e.what()});
+    found.push_back({"manifest", std::string(kManifestName), reason_of(e)});
   }
   return found;
 }

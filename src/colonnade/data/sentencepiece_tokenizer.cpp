@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/reason.h"
 #include "colonnade/data/byte_gate.h"
 #include "colonnade/data/piece_cuts.h"
 #include "colonnade/data/tokenizers/decoder.h"
@@ -34,7 +35,7 @@ class SentencePiece final : public Tokenizer {
       throw DataError(
           fmt::format("{}: must be a SentencePiece .model file; got '{}'; copy it again or train one with "
                       "`colonnade tokenizer train`",
-                      path_, status.message()));
+                      path_, reason_in(status.message(), "a damaged one")));
     unigram_ = Unigram::read(model);
     cuts_.emplace(model, unigram_.has_value());
     mark_ = processor_.PieceToId({kMetaspace.data(), kMetaspace.size()});
@@ -75,7 +76,7 @@ class SentencePiece final : public Tokenizer {
     const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
     if (!status.ok())
       throw DataError(
-          fmt::format("{}: ids cannot be decoded; got '{}'; check them", path_, status.message()));
+          fmt::format("{}: ids cannot be decoded; got '{}'; check them", path_, reason_in(status.message())));
     return text;
   }
 
@@ -121,7 +122,8 @@ class SentencePiece final : public Tokenizer {
     std::vector<Piece> pieces;
     const auto status = processor_.Encode({text.data(), text.size()}, &pieces);
     if (!status.ok())
-      throw DataError(fmt::format("{}: text cannot be encoded; got '{}'; check it", path_, status.message()));
+      throw DataError(
+          fmt::format("{}: text cannot be encoded; got '{}'; check it", path_, reason_in(status.message())));
     return pieces;
   }
 
@@ -202,7 +204,7 @@ std::string why_not_trained(std::string_view message, std::int64_t lines, std::i
         "--vocab-size: must be at most {}, the pieces that {} lines of text give; got {}; lower it or add text",
         most, lines, vocab_size);
   return fmt::format("tokenizer: {} lines of text must give {} pieces; got '{}'; check the text", lines,
-                     vocab_size, message);
+                     vocab_size, reason_in(message));
 }
 
 }  // namespace

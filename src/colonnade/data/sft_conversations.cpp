@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/log.h"
 #include "colonnade/data/input_files.h"
 #include "colonnade/data/text_reader.h"
 
@@ -83,10 +84,16 @@ class Places {
   std::vector<std::size_t> ends_;  // of each id, in bytes_
 };
 
+/// How many answers there are, and in how many of them nothing ends the turn.
+struct AnswerCounts {
+  std::int64_t all = 0, unended = 0;
+};
+
 /// Ids of a piece of a file and the lengths of its conversations.
 struct Piece {
   Ids ids;
   std::vector<std::int64_t> lengths;
+  AnswerCounts answers;
 };
 
 /// Of a line. Longer ones are no conversations, and tokenizers take many times the memory of their text.
@@ -114,7 +121,10 @@ class Reader {
       check_length(text.size());
       if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       try {
-        const Ids ids = marked_ids(template_.chat(chat::read_conversation(text)), tokenizer_);
+        const chat::Chat chat = template_.chat(chat::read_conversation(text));
+        const Ids ids = marked_ids(chat, tokenizer_);
+        piece.answers.all += std::ssize(chat.answers);
+        piece.answers.unended += static_cast<std::int64_t>(chat.unended);
         piece.ids.insert(piece.ids.end(), ids.begin(), ids.end());
         piece.lengths.push_back(static_cast<std::int64_t>(ids.size()));
       } catch (const DataError& e) {
@@ -144,6 +154,8 @@ class Written {
     std::vector<std::int64_t> starts;
     for (const std::int64_t length : piece.lengths) starts.push_back(end_ += length);
     count_ += std::ssize(starts);
+    answers_.all += piece.answers.all;
+    answers_.unended += piece.answers.unended;
     if (id_file_) {
       id_file_->append(std::span(piece.ids));
       start_file_->append(std::span<const std::int64_t>(starts));
@@ -155,10 +167,11 @@ class Written {
   [[nodiscard]] std::int64_t conversations() const { return count_; }
 
   std::vector<IntArray> close() {
-    if (!id_file_) return {IntArray(std::move(ids_)), IntArray(std::move(starts_))};
+    IntArray answers(std::vector<std::int64_t>{answers_.all, answers_.unended});
+    if (!id_file_) return {IntArray(std::move(ids_)), IntArray(std::move(starts_)), std::move(answers)};
     id_file_->close();
     start_file_->close();
-    return {IntArray::map(file("ids")), IntArray::map(file("starts"))};
+    return {IntArray::map(file("ids")), IntArray::map(file("starts")), std::move(answers)};
   }
 
  private:
@@ -166,6 +179,7 @@ class Written {
 
   fs::path staged_;
   std::int64_t end_ = 0, count_ = 0;
+  AnswerCounts answers_;
   Ids ids_;
   std::vector<std::int64_t> starts_{0};
   std::optional<IntWriter> id_file_, start_file_;
@@ -226,6 +240,15 @@ std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& to
   return ids;
 }
 
+void warn_of_unended_answers(const std::string& where, std::int64_t answers, std::int64_t unended) {
+  if (unended > 0)
+    log::warning(
+        "{}: {} of {} answers end without a token that ends the turn: the model does not learn to stop behind "
+        "them; let the chat template write one behind answers, as {{{{ eos_token }}}}, within the marks of "
+        "{{% generation %}} where it has them",
+        where, unended, answers);
+}
+
 std::vector<fs::path> chat_files(const std::string& path) {
   std::error_code unknown;
   const fs::file_status status = fs::status(path, unknown);
@@ -252,14 +275,15 @@ Conversations::Conversations(const std::string& path, const Tokenizer& tokenizer
     : path_(path) {
   const auto arrays = cache.get_written(
       fmt::format("{} (conversations)", path),
-      CacheKey{.kind = "conversations", .description = "Conversations, version 2\n" + identity},
-      {"ids", "starts"},
+      CacheKey{.kind = "conversations", .description = "Conversations, version 3\n" + identity},
+      {"ids", "starts", "answers"},
       [&](const fs::path& staged) { return read_all(path, tokenizer, chat_template, staged); });
   ids_ = arrays[0];
   starts_ = arrays[1];
   if (starts_.rows() < 1 || starts_[starts_.rows() - 1] != ids_.rows())
     throw DataError(fmt::format("{}: the index cache must fit the data; got {} ids; delete the cache", path_,
                                 ids_.rows()));
+  if (arrays[2].rows() == 2) warn_of_unended_answers(path_, arrays[2][0], arrays[2][1]);
 }
 
 void Conversations::tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const {

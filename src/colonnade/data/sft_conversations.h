@@ -27,6 +27,9 @@ constexpr std::int64_t id_of(std::int64_t token) { return token & 0xffffffff; }
 /// lies over the border, and unknown characters over a border that are one token belong to what comes first.
 std::vector<std::int32_t> marked_ids(const chat::Chat& chat, const Tokenizer& tokenizer);
 
+/// Warns of answers that teach no end (Chat::unended). `where`: the data.
+void warn_of_unended_answers(const std::string& where, std::int64_t answers, std::int64_t unended);
+
 /// The .jsonl (also .jsonl.gz, .jsonl.zst) and .parquet files that `path` stands for: itself, or those in the
 /// folder in the order of their names. Throws DataError where there is none.
 std::vector<std::filesystem::path> chat_files(const std::string& path);

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/base/reason.h"
 
 namespace colonnade::inference {
 namespace {
@@ -40,7 +41,7 @@ std::int32_t choose(Network& network, const at::Tensor& logits, const Request& r
     try {
       token.fill_(sampled(logits, request, position));
     } catch (const Error& error) {
-      problem = error.what();
+      problem = reason_of(error);
       token.fill_(kNoToken);
     }
   }

@@ -14,6 +14,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/base/reason.h"
 #include "colonnade/checkpoint/checksum.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/data/indexed_dataset.h"
@@ -249,7 +250,7 @@ std::vector<LedgerLine> read_ledger(const RunFolder& folder) {
     } catch (const std::exception& error) {
       throw DataError(
           fmt::format("{} line {}: must be a session in JSON; got {}; mend it or move the file away",
-                      path.string(), lines.size() + 1, error.what()));
+                      path.string(), lines.size() + 1, reason_of(error)));
     }
   }
   if (lines.empty())

@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/reason.h"
 
 namespace colonnade::train {
 namespace {
@@ -85,7 +86,7 @@ std::vector<RunSummary> read_sessions(const fs::path& path) {
     for (const json& session : json::parse(read_file(path))) sessions.push_back(to_session(session));
   } catch (const json::exception& error) {
     throw DataError(fmt::format("{}: must be a list of sessions in JSON; got {}; move it away", path.string(),
-                                error.what()));
+                                reason_of(error)));
   }
   return sessions;
 }

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <set>
 #include <unordered_map>
 
+#include "colonnade/data/chat/answers.h"
 #include "colonnade/data/text_reader.h"
 
 namespace colonnade::data::chat {
@@ -91,58 +90,6 @@ bool has_marks(const Body& body) {
   });
 }
 
-bool is_cut(std::string_view text, std::size_t at) {
-  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80;
-}
-
-std::size_t common_begin(std::string_view a, std::string_view b) {
-  std::size_t size = 0;
-  while (size < a.size() && size < b.size() && a[size] == b[size]) ++size;
-  while (size > 0 && (is_cut(a, size) || is_cut(b, size))) --size;
-  return size;
-}
-
-/// Bytes at the begin of `written` that `asking` ends with, or goes on with behind them. `parts`: where
-/// `asking` parts from the text that does not ask; what comes instead of a prompt there, an end of text, may
-/// begin alike.
-std::size_t header_size(std::string_view asking, std::size_t parts, std::string_view written) {
-  constexpr std::size_t kLongestAlike = 64;
-  std::size_t best = 0;
-  for (std::size_t from = parts - std::min(parts, kLongestAlike); from <= parts; ++from)
-    if (const std::size_t size = common_begin(asking.substr(from), written); from + size > parts)
-      best = std::max(best, size);
-  return best;
-}
-
-/// The conversation with its first `count` messages alone.
-Conversation first_messages(const Conversation& conversation, std::size_t count) {
-  const Budget budget("the conversation");
-  const std::vector<Value>& all = conversation.messages.list()->items;
-  const auto end = static_cast<std::ptrdiff_t>(count);
-  return {Value::list({all.begin(), all.begin() + end}, budget),
-          {conversation.roles.begin(), conversation.roles.begin() + end},
-          conversation.others};
-}
-
-/// The conversation with other words in message `at`; nothing where its content is not a string.
-std::optional<Conversation> with_other_words(const Conversation& conversation, std::size_t at) {
-  const Budget budget("the conversation");
-  std::vector<Value> all = conversation.messages.list()->items;
-  Items items = all[at].mapping()->items;
-  const auto content = std::ranges::find(items, "content", &Items::value_type::first);
-  if (content == items.end() || content->second.text() == nullptr) return std::nullopt;
-  content->second = Value::text("\xEE\x80\x80");  // U+E000, which no text begins with
-  all[at] = Value::mapping(std::move(items), budget);
-  return Conversation{Value::list(std::move(all), budget), conversation.roles, conversation.others};
-}
-
-/// Bytes of the first of these that `written` begins with; 0: none.
-std::size_t known_header(const std::set<std::string, std::greater<>>& headers, std::string_view written) {
-  const auto found =
-      std::ranges::find_if(headers, [&](const std::string& header) { return written.starts_with(header); });
-  return found == headers.end() ? 0 : found->size();
-}
-
 void read_messages(const Element& messages, const Budget& budget, Conversation& conversation) {
   simdjson::dom::array list;
   if (messages.get(list) != simdjson::SUCCESS)
@@ -217,73 +164,17 @@ Rendering ChatTemplate::render(const Conversation& conversation, bool add_genera
   return chat::render(body_, std::move(variables), budget);
 }
 
-/// Where the text that asks for this answer ends, if it is the begin of the text. If not, it asks in a way
-/// that the text does not keep: as by an open <think>, or because later messages decide how earlier ones are
-/// written. Then the answer begins behind what the text that asks for one more answer has of its begin, and
-/// not within what the message itself says.
-std::size_t ChatTemplate::answer_begin(const Conversation& conversation, std::size_t message,
-                                       std::string_view text, const Span& span,
-                                       std::string_view asking) const {
-  const auto rendered = [&](const Conversation& other, bool prompt) -> std::optional<Rendering> {
-    try {
-      return render(other, prompt);
-    } catch (const DataError&) {  // templates refuse conversations that end elsewhere
-      return std::nullopt;
-    }
-  };
-  const auto asked = rendered(first_messages(conversation, message), true);
-  if (asked && asked->text.size() >= span.begin && asked->text.size() <= span.end &&
-      text.starts_with(asked->text))
-    return asked->text.size();
-  const std::string_view written = text.substr(span.begin, span.end - span.begin);
-  const std::size_t header = header_size(asking, common_begin(asking, text), written);
-  if (header == 0) return span.begin;
-  const auto other = with_other_words(conversation, message);
-  const auto others = other ? rendered(*other, false) : std::nullopt;
-  if (!others) return span.begin + header;
-  for (const auto& [number, place] : others->messages)
-    if (number == message && place.begin == span.begin)
-      return span.begin +
-             std::min(header, common_begin(std::string_view(others->text).substr(place.begin), written));
-  return span.begin + header;
-}
-
-/// Asking for an answer renders all messages before it. What stands in front of the first answers stands in
-/// front of later ones too.
-void ChatTemplate::find_answers(const Conversation& conversation, const Rendering& rendering,
-                                Chat& chat) const {
-  constexpr std::size_t kMostAsked = 64;
-  const std::string asking = render(conversation, true).text;
-  std::set<std::string, std::greater<>> headers;  // the longer one first, of two that begin alike
-  std::size_t asked = 0;
-  for (const auto& [message, span] : rendering.messages) {
-    if (conversation.roles[message] != "assistant") continue;
-    std::size_t begin = span.begin;
-    if (asked++ < kMostAsked) {
-      begin = answer_begin(conversation, message, chat.text, span, asking);
-      headers.insert(chat.text.substr(span.begin, begin - span.begin));
-    } else {
-      begin += known_header(headers, std::string_view(chat.text).substr(span.begin, span.end - span.begin));
-    }
-    if (begin < span.end) chat.answers.push_back({begin, span.end});
-  }
-}
-
 Chat ChatTemplate::chat(const Conversation& conversation) const {
   if (std::ranges::find(conversation.roles, "assistant") == conversation.roles.end())
     bad("a conversation must have a message of the role 'assistant'", "none");
   Rendering rendering = render(conversation, false);
-  Chat chat{std::move(rendering.text), {}};
-  if (marks_) {
-    for (const Span& span : rendering.generation)
-      if (span.begin < span.end) chat.answers.push_back(span);
-  } else {
-    find_answers(conversation, rendering, chat);
-  }
+  const RenderChat again = [this](const Conversation& other, bool prompt) { return render(other, prompt); };
+  Chat chat = marks_ ? marked_answers(conversation, std::move(rendering))
+                     : find_answers(conversation, std::move(rendering), again);
   if (chat.answers.empty())
     throw DataError(fmt::format(
-        "{}: the template must write an answer in a loop over messages, or between {{% generation %}} and {{% "
-        "endgeneration %}}; got none; give another one by --chat-template",
+        "{}: the template must write an answer: words of a message of the assistant, or text between {{% "
+        "generation %}} and {{% endgeneration %}}; got none; give another one by --chat-template",
         name_));
   return chat;
 }

@@ -28,6 +28,7 @@ Conversation read_conversation(std::string_view line);
 struct Chat {
   std::string text;
   std::vector<Span> answers;  ///< in their order, none empty
+  std::size_t unended = 0;    ///< answers in which nothing follows the message's own words
 };
 
 /// A template, in the subset of Jinja that docs/formats/chat_template.md lists, rendered as by Transformers.
@@ -41,19 +42,13 @@ class ChatTemplate {
   /// Throws DataError, with the line of the template.
   [[nodiscard]] Rendering render(const Conversation& conversation, bool add_generation_prompt) const;
 
-  /// The text and its answers: what the template marks by {% generation %}; without such marks, what its
-  /// loops write while they are at a message of the assistant, behind the text that asks for it
-  /// (add_generation_prompt on the messages before it). Throws DataError, also where there is no answer.
+  /// The text and its answers: what the template marks by {% generation %}; without such marks, what
+  /// answers.h finds. Throws DataError, also where there is no answer.
   [[nodiscard]] Chat chat(const Conversation& conversation) const;
 
   [[nodiscard]] const std::string& source() const { return source_; }
 
  private:
-  [[nodiscard]] std::size_t answer_begin(const Conversation& conversation, std::size_t message,
-                                         std::string_view text, const Span& span,
-                                         std::string_view asking) const;
-  void find_answers(const Conversation& conversation, const Rendering& rendering, Chat& chat) const;
-
   std::string name_, source_;
   Body body_;
   Variables special_;

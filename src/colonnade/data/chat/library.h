@@ -47,6 +47,8 @@ Value filter(std::string_view name, const Value& value, Arguments& arguments);
 bool test(std::string_view name, const Value& value, Arguments& arguments);
 /// value.name(...)
 Value method(std::string_view name, const Value& value, Arguments& arguments);
+/// range(...)
+Value range(Arguments& arguments);
 /// Tuples of a key and its value.
 std::vector<Value> pairs_of(const Mapping& mapping, Budget& budget);
 /// value.name and value[key]: undefined where it is not there.

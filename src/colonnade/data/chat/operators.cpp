@@ -269,4 +269,24 @@ bool compare(std::string_view op, const Value& left, const Value& right, Budget&
   return op == ">" ? sign > 0 : sign >= 0;
 }
 
+Value range(Arguments& all) {
+  constexpr std::int64_t kLongestRange = 100'000;
+  Budget& budget = all.budget;
+  std::int64_t first = all.integer(0, "", 0);
+  std::int64_t stop = all.integer(1, "", 0);
+  const std::int64_t step = all.integer(2, "", 1);
+  if (all.values.size() == 1) stop = std::exchange(first, 0);
+  all.finish();
+  if (all.values.empty() || step == 0)
+    budget.fail("range needs one to three integers, the step not 0", "others", "mend it");
+  const __int128 length = (static_cast<__int128>(stop) - first + step - (step > 0 ? 1 : -1)) / step;
+  if (length > kLongestRange)
+    budget.fail(fmt::format("a range must have at most {} numbers", kLongestRange), "more", "mend it");
+  std::vector<Value> numbers;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(length); ++i)
+    numbers.push_back(Value::integer(first + i * step));
+  budget.spend(2 * kStep * numbers.size());
+  return Value::list(std::move(numbers), budget, Form::kRange);
+}
+
 }  // namespace colonnade::data::chat

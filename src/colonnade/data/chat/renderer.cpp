@@ -4,14 +4,15 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <unordered_map>
 
 #include "colonnade/data/chat/library.h"
+#include "colonnade/data/chat/traced.h"
 
 namespace colonnade::data::chat {
 namespace {
 
 constexpr int kMostDepth = 500;  // of what is under way; templates of models need about 30
-constexpr std::int64_t kLongestRange = 100'000;
 
 constexpr std::string_view kFunctions[] = {"raise_exception", "namespace", "range", "dict"};
 
@@ -29,7 +30,8 @@ class Renderer {
   Renderer(Variables variables, Budget& budget) : budget_(budget) {
     top_.values = std::move(variables);
     const auto messages = top_.values.find("messages");
-    if (messages != top_.values.end()) messages_ = messages->second;
+    if (messages == top_.values.end() || messages->second.list() == nullptr) return;
+    messages->second = out_of_messages(*messages->second.list());
   }
 
   Rendering run(const Body& body) {
@@ -38,6 +40,20 @@ class Renderer {
   }
 
  private:
+  /// The messages, whose members know where they come from. Headers write roles and names, so that these say
+  /// nothing of where a message's words are.
+  [[nodiscard]] Value out_of_messages(const List& all) {
+    std::vector<Value> messages;
+    for (std::size_t i = 0; i < all.items.size(); ++i) {
+      std::vector<std::pair<std::string, Value>> items = all.items[i].mapping()->items;
+      for (auto& [key, value] : items)
+        if (key != "role" && key != "name") value = out_of_message(value, i, budget_);
+      messages.push_back(Value::mapping(std::move(items), budget_));
+      numbers_.emplace(messages.back().mapping(), i);
+    }
+    return messages_ = Value::list(std::move(messages), budget_);
+  }
+
   struct Deeper {
     explicit Deeper(Renderer& renderer) : depth(renderer.depth_) {
       if (++depth > kMostDepth)
@@ -76,16 +92,16 @@ class Renderer {
     budget_.spend(kStep);
     switch (node.what) {
       case What::kText:
-        write(*node.constant.text());
+        write(node.constant);
         break;
       case What::kPrint:
-        write(text_of(value(*node.parts[0]), budget_));
+        write(value(*node.parts[0]));
         break;
       case What::kSet:
         set(node);
         break;
       case What::kSetBlock:
-        scope_->values.insert_or_assign(node.names[0], Value::text(apart(node.bodies[0], scope_)));
+        scope_->values.insert_or_assign(node.names[0], apart(node.bodies[0], scope_));
         break;
       case What::kFor:
         loop(node);
@@ -106,19 +122,42 @@ class Renderer {
     return Flow::kOn;
   }
 
-  void write(const std::string& text) {
+  void write(const Value& value) {
+    const std::string text = text_of(value, budget_);
     budget_.spend(text.size());
-    (apart_ != nullptr ? *apart_ : out_.text) += text;
+    append(to_->sources, provenance_of(value, text, budget_), to_->text.size());
+    to_->text += text;
   }
 
   /// What a body writes, as a string.
-  std::string apart(const Body& body, Scope* outer) {
+  Value apart(const Body& body, Scope* outer) {
     const Inner inner(*this, outer);
-    std::string text;
-    std::string* before = std::exchange(apart_, &text);
+    Rendering written;
+    Rendering* before = std::exchange(to_, &written);
     execute(body);
-    apart_ = before;
-    return text;
+    to_ = before;
+    return Value::text(std::move(written.text)).with(std::move(written.sources));
+  }
+
+  Value concatenated(const Node& node) {
+    Rendering all;
+    for (const auto& part : node.parts) {
+      const Value each = value(*part);
+      const std::string text = text_of(each, budget_);
+      append(all.sources, provenance_of(each, text, budget_), all.text.size());
+      all.text += text;
+    }
+    return Value::text(std::move(all.text)).with(std::move(all.sources));
+  }
+
+  Value filtered(const Node& node) {
+    const Value given = value(*node.parts[0]);
+    Arguments all = arguments(node, "|" + node.name);
+    Value result = filter(node.name, given, all);
+    const bool joins = node.name == "join" && given.list() != nullptr && all.get(1, "attribute") == nullptr;
+    if (!joins) return derived(std::move(result), given, all.values, budget_);
+    const Value* between = all.get(0, "d");
+    return joined(std::move(result), given, between != nullptr ? *between : Value::text(""), budget_);
   }
 
   void set(const Node& node) {
@@ -196,14 +235,7 @@ class Renderer {
       const Inner inner(*this, scope_);
       scope_->values.insert_or_assign("loop", Value(shared));
       bind(node.names, loop.items[loop.index]);
-      const auto message = at_message_ ? std::nullopt : message_of(loop.items[loop.index]);
-      const std::size_t begin = out_.text.size();
-      if (message) at_message_ = true;
-      const Flow flow = execute(node.bodies[0]);
-      if (message) {
-        at_message_ = false;
-        if (out_.text.size() > begin) out_.messages.push_back({*message, {begin, out_.text.size()}});
-      }
+      const Flow flow = iterate(node, message_of(loop.items[loop.index]));
       left = flow == Flow::kBreak;
       came_to_end = came_to_end || flow == Flow::kOn;
     }
@@ -215,17 +247,23 @@ class Renderer {
     }
   }
 
-  [[nodiscard]] std::optional<std::size_t> message_of(const Value& item) {
-    if (messages_.list() == nullptr || item.mapping() == nullptr) return std::nullopt;
-    const auto& all = messages_.list()->items;
-    budget_.spend(all.size());
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].mapping() == item.mapping()) return i;
-    return std::nullopt;
+  Flow iterate(const Node& node, std::optional<std::size_t> message) {
+    if (to_ != &out_) return execute(node.bodies[0]);
+    const std::size_t number = out_.iterations.size(), begin = out_.text.size();
+    out_.iterations.push_back({message, {begin, begin}, out_.sources.size(), 0});
+    const Flow flow = execute(node.bodies[0]);
+    out_.iterations[number].span.end = out_.text.size();
+    out_.iterations[number].end_source = out_.sources.size();
+    return flow;
+  }
+
+  [[nodiscard]] std::optional<std::size_t> message_of(const Value& item) const {
+    const auto found = numbers_.find(item.mapping());
+    return found != numbers_.end() ? std::optional(found->second) : std::nullopt;
   }
 
   void generation(const Node& node) {
-    if (apart_ != nullptr)
+    if (to_ != &out_)
       budget_.fail("{% generation %} must write to the rendering itself", "it in a macro or {% set %}",
                    "move it out");
     const Inner inner(*this, scope_);
@@ -264,11 +302,8 @@ class Renderer {
         return sliced(node);
       case What::kCall:
         return call(node);
-      case What::kFilter: {
-        const Value given = value(*node.parts[0]);
-        Arguments all = arguments(node, "|" + node.name);
-        return filter(node.name, given, all);
-      }
+      case What::kFilter:
+        return filtered(node);
       default:
         return operation(node);
     }
@@ -299,16 +334,13 @@ class Renderer {
         if (value(*node.parts[0]).truth()) return value(*node.parts[1]);
         return node.parts[2] ? value(*node.parts[2]) : Value::undefined("the other case of an if");
       case What::kBinary: {
-        const Value left = value(*node.parts[0]);
-        return binary(node.name, left, value(*node.parts[1]), budget_);
+        const Value left = value(*node.parts[0]), right = value(*node.parts[1]);
+        return added(binary(node.name, left, right, budget_), left, right, budget_);
       }
       case What::kCompare:
         return compared(node);
-      default: {
-        std::string text;
-        for (const auto& part : node.parts) text += text_of(value(*part), budget_);
-        return Value::text(std::move(text));
-      }
+      default:
+        return concatenated(node);
     }
   }
 
@@ -356,7 +388,7 @@ class Renderer {
     for (std::size_t i = 0; i < 3; ++i)
       if (node.parts[i + 1]) bounds[i] = value(*node.parts[i + 1]);
     const auto bound = [&](std::size_t i) { return bounds[i] ? &*bounds[i] : nullptr; };
-    return slice(of, bound(0), bound(1), bound(2), budget_);
+    return derived(slice(of, bound(0), bound(1), bound(2), budget_), of, {}, budget_);
   }
 
   Arguments arguments(const Node& node, std::string of) {
@@ -377,7 +409,9 @@ class Renderer {
       Arguments all = arguments(node, "." + callee.name + "()");
       Value result = method(callee.name, of, all);
       all.finish();
-      return result;
+      const bool joins = callee.name == "join" && of.text() != nullptr && all.values[0].list() != nullptr;
+      return joins ? joined(std::move(result), all.values[0], of, budget_)
+                   : derived(std::move(result), of, all.values, budget_);
     }
     const Value function = value(callee);
     return call_value(function, node);
@@ -429,24 +463,6 @@ class Renderer {
     return {&space};
   }
 
-  Value range(Arguments& all) {
-    std::int64_t first = all.integer(0, "", 0);
-    std::int64_t stop = all.integer(1, "", 0);
-    const std::int64_t step = all.integer(2, "", 1);
-    if (all.values.size() == 1) stop = std::exchange(first, 0);
-    all.finish();
-    if (all.values.empty() || step == 0)
-      budget_.fail("range needs one to three integers, the step not 0", "others", "mend it");
-    const __int128 length = (static_cast<__int128>(stop) - first + step - (step > 0 ? 1 : -1)) / step;
-    if (length > kLongestRange)
-      budget_.fail(fmt::format("a range must have at most {} numbers", kLongestRange), "more", "mend it");
-    std::vector<Value> numbers;
-    for (std::int64_t i = 0; i < static_cast<std::int64_t>(length); ++i)
-      numbers.push_back(Value::integer(first + i * step));
-    budget_.spend(2 * kStep * numbers.size());
-    return Value::list(std::move(numbers), budget_, Form::kRange);
-  }
-
   Value call_macro(const Node& macro, Arguments& all) {
     const Inner inner(*this, &top_);
     for (std::size_t i = 0; i < macro.names.size(); ++i) {
@@ -456,7 +472,7 @@ class Renderer {
                                                                        : Value::undefined(macro.names[i]));
     }
     all.finish();
-    return Value::text(apart(macro.bodies[0], scope_));
+    return apart(macro.bodies[0], scope_);
   }
 
   Budget& budget_;
@@ -464,9 +480,9 @@ class Renderer {
   Scope* scope_ = &top_;
   std::deque<Space> spaces_;
   Value messages_;
+  std::unordered_map<const Mapping*, std::size_t> numbers_;  // of the messages
   Rendering out_;
-  std::string* apart_ = nullptr;  // where a macro or {% set %} writes; null: the rendering
-  bool at_message_ = false;
+  Rendering* to_ = &out_;  // or where a macro or {% set %} writes
   int depth_ = 0;
 };
 

@@ -206,6 +206,24 @@ Value Value::mapping(std::vector<std::pair<std::string, Value>> items, const Bud
   return {std::make_shared<const Mapping>(Mapping{std::move(items), checked(depth + 1, budget)})};
 }
 
+Value Value::like(const Value& model, std::string text) {
+  const std::size_t size = text.size();
+  const Value plain = model.is_safe() ? safe(std::move(text)) : Value::text(std::move(text));
+  return model.provenance_ != nullptr ? plain.with(whole(*model.provenance_, size)) : plain;
+}
+
+const Provenance& Value::provenance() const {
+  static const Provenance kNone;
+  return provenance_ != nullptr ? *provenance_ : kNone;
+}
+
+Value Value::with(Provenance provenance) const {
+  Value value = *this;
+  value.provenance_ =
+      provenance.empty() ? nullptr : std::make_shared<const Provenance>(std::move(provenance));
+  return value;
+}
+
 const std::string* Value::text() const {
   const auto* text = as<Text>();
   const auto* safe = as<Safe>();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data/chat/provenance.h"
 
 namespace colonnade::data::chat {
 
@@ -127,10 +128,8 @@ class Value {
   static Value none() { return {None{}}; }
   static Value text(std::string text) { return {std::make_shared<const std::string>(std::move(text))}; }
   static Value safe(std::string text) { return {Safe{std::make_shared<const std::string>(std::move(text))}}; }
-  /// A string of the kind of `model`.
-  static Value like(const Value& model, std::string text) {
-    return model.is_safe() ? safe(std::move(text)) : Value::text(std::move(text));
-  }
+  /// A string of the kind of `model`, out of the same messages.
+  static Value like(const Value& model, std::string text);
   static Value integer(std::int64_t number) { return {number}; }
   /// Throws DataError when they lie more than 100 deep in each other.
   static Value list(std::vector<Value> items, const Budget& budget, Form form = Form::kList);
@@ -155,12 +154,18 @@ class Value {
   [[nodiscard]] double number() const;
   [[nodiscard]] int depth() const;
 
+  /// The messages that a string, a number or a boolean comes from; empty: none.
+  [[nodiscard]] const Provenance& provenance() const;
+  /// The same value with another provenance.
+  [[nodiscard]] Value with(Provenance provenance) const;
+
   [[nodiscard]] bool truth() const;
   /// "a string", "an undefined value ('tools')", for messages.
   [[nodiscard]] std::string kind() const;
 
  private:
   Data data_;
+  std::shared_ptr<const Provenance> provenance_;
 };
 
 /// str(value), as `{{ value }}` writes it.
