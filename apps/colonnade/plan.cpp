@@ -10,8 +10,10 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/base/shell.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/job/prepare.h"
 #include "colonnade/plan/capacity.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/context_groups.h"
@@ -24,6 +26,7 @@
 #include "colonnade/plan/rules.h"
 #include "colonnade/plan/search.h"
 #include "colonnade/plan/step_time.h"
+#include "colonnade/plan/verdict.h"
 #include "extras.h"
 #include "flags.h"
 #include "plan_dry_run.h"
@@ -137,11 +140,6 @@ void print_remarks(const config::Parsed& parsed, const std::string& missing) {
     fmt::print("world: --world-size is not given; planned is the smallest world, {} {} (data axis {})\n",
                run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks",
                run.parallel.data_parallel_size());
-  for (const char* key : {"load", "pretrained_checkpoint"}) {
-    if (!config::text_of(run, config::setting(key)).empty())
-      fmt::print("{}: is not read by `plan`, which takes sizes from the settings alone\n",
-                 config::setting(key).flag);
-  }
   for (const std::string& note : run.notes) fmt::print("{}\n", note);
   for (const std::string& note : plan::idle_habits(run)) fmt::print("{}\n", note);
   if (!missing.empty()) fmt::print("training: {} must be given too\n", missing);
@@ -170,6 +168,10 @@ nlohmann::json to_json(const plan::SearchResult& result, const config::Run& from
   }
   return {{"candidates", result.candidates}, {"fit", result.fit},         {"too_big", result.too_big},
           {"slower", result.slower},         {"refused", result.refused}, {"best", best}};
+}
+
+nlohmann::json to_json(const plan::RunTime& t) {
+  return {{"steps", t.steps}, {"seconds", t.seconds}, {"days", t.days()}, {"gpu_hours", t.gpu_hours()}};
 }
 
 /// Who holds which experts of the layers that have some; null without experts.
@@ -255,6 +257,36 @@ std::optional<plan::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
   }
 }
 
+/// What the hardware makes of a layout.
+struct Verdict {
+  plan::Fit fit;
+  plan::StepTime step;
+  std::optional<plan::RunTime> run;
+};
+
+Verdict verdict_of(const config::Run& run, const plan::Hardware& hardware) {
+  Verdict verdict{plan::fit_of(run, hardware), plan::estimate_step(run, hardware), {}};
+  verdict.run = plan::run_time(run, verdict.step.step);
+  return verdict;
+}
+
+void print_estimate(const Verdict& verdict, const plan::Hardware& hardware) {
+  fmt::print("\n{}", plan::step_time_text(verdict.step, hardware));
+  if (verdict.run) fmt::print("{}\n", plan::run_time_text(*verdict.run));
+  if (!verdict.fit.fits())
+    fmt::print(
+        "a layout that fits is found by `plan --search`; more ranks, recomputation or sharded states need less "
+        "memory each\n");
+}
+
+void add_to(nlohmann::json& json, const Verdict& verdict) {
+  json["fits"] = verdict.fit.fits();
+  json["needed_bytes"] = verdict.fit.needed;
+  json["usable_bytes"] = verdict.fit.usable;
+  json["estimate"] = to_json(verdict.step);
+  if (verdict.run) json["run"] = to_json(*verdict.run);
+}
+
 /// The settings that differ from their defaults, as a file for --config.
 std::string recipe_of(const config::Run& run) {
   std::istringstream defaults(config::dump({})), lines(config::dump(run));
@@ -307,8 +339,11 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
     config::derive(derived);
     fmt::print("groups by length: {}\n", plan::hybrid_text(derived));
   }
-  fmt::print("\n{}\nthe best as flags beside those given: {}\n", plan::step_time_text(best.time, *hardware),
-             plan::shell_line(plan::flags_between(parsed.run, best.run)));
+  fmt::print("\n{}", plan::step_time_text(best.time, *hardware));
+  if (const auto time = plan::run_time(parsed.run, best.time.step))
+    fmt::print("{}\n", plan::run_time_text(*time));
+  fmt::print("\nthe best as flags beside those given: {}\n",
+             shell_line(plan::flags_between(parsed.run, best.run)));
   if (const std::string file = extra(parsed, "--yaml"); !file.empty())
     write_file_atomically(file, recipe_of(best.run));
   return kExitDone;
@@ -325,6 +360,7 @@ int plan(const Arguments& arguments) {
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
+  job::describe_model(parsed.run, parsed.faults);
   set_world_size(parsed);
   const bool searching = parsed.extras.contains("--search");
   const auto hardware = hardware_of(parsed, searching);
@@ -340,13 +376,11 @@ int plan(const Arguments& arguments) {
   plan::require(run, plan::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--memory-svg", "--json"}) require_writable(flag, extra(parsed, flag));
   const config::Run planned = plan::with_equal_groups(run);
+  const auto verdict = hardware ? std::optional(verdict_of(planned, *hardware)) : std::nullopt;
+  if (verdict) fmt::print("{}\n", plan::fit_text(verdict->fit));
   if (run.parallel.hybrid_context_parallel) fmt::print("groups by length: {}\n", plan::hybrid_text(run));
   fmt::print("{}{}", assumed, plan::describe(planned));
-  std::optional<plan::StepTime> time;
-  if (hardware) {
-    time = plan::estimate_step(planned, *hardware);
-    fmt::print("\n{}", plan::step_time_text(*time, *hardware));
-  }
+  if (verdict) print_estimate(*verdict, *hardware);
   print_remarks(parsed, missing);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
     const plan::Schedule schedule = plan::schedule_of(planned);
@@ -356,7 +390,7 @@ int plan(const Arguments& arguments) {
     write_file_atomically(file, plan::memory_svg(plan::plan_memory(planned)));
   const std::string file = extra(parsed, "--json");
   nlohmann::json json = file.empty() ? nlohmann::json() : to_json(planned);
-  if (time) json["estimate"] = to_json(*time);
+  if (verdict) add_to(json, *verdict);
   dry_run_ranks(parsed, json);
   if (!file.empty()) write_file_atomically(file, json.dump(2) + '\n');
   return kExitDone;

@@ -32,8 +32,8 @@ class OfVectors : public ::testing::TestWithParam<std::string> {};
 std::vector<std::string> recorded_tokenizer_json() {
   if (!std::filesystem::exists(vector_path("tokenizers/manifest.json"))) return {"no_manifest"};
   std::vector<std::string> names;
-  for (const auto& [name, about] :
-       json::parse(read_file(vector_path("tokenizers/manifest.json"))).at("tokenizers").items())
+  const json manifest = json::parse(read_file(vector_path("tokenizers/manifest.json")));
+  for (const auto& [name, about] : manifest.at("tokenizers").items())
     if (std::filesystem::exists(vector_path("tokenizers/" + name + ".json"))) names.push_back(name);
   return names;
 }

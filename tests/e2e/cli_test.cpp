@@ -81,7 +81,6 @@ TEST(Cli, PlanSaysWhatItAssumesAndFindsMistakesOfTraining) {
   const Result plan = colonnade(std::string("plan --pipeline-model-parallel-size 2 --load run") + kModel);
   EXPECT_EQ(plan.code, 0) << plan.text;
   EXPECT_THAT(plan.text, AllOf(HasSubstr("the smallest world, 2 ranks (data axis 1)"),
-                               HasSubstr("--load: is not read by `plan`"),
                                HasSubstr("training: --seq-length"), HasSubstr("--lr")));
   EXPECT_THAT(colonnade(std::string("plan --world-size 4") + kModel).text, Not(HasSubstr("smallest world")));
   const Result wrong = colonnade(std::string("plan --overlap-param-gather --finetune") + kModel);

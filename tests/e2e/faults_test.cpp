@@ -199,8 +199,7 @@ TEST_P(FaultStops, SavesExitsWith5AndResumesToTheSameBits) {
   }
   const Result stopped = program.finish();
   ASSERT_EQ(stopped.code, 5) << stopped.text;
-  EXPECT_THAT(stopped.text,
-              HasSubstr("resume with pretrain --config " + folder.path().string() + "/config.yaml"));
+  EXPECT_THAT(stopped.text, HasSubstr(" -- pretrain --config " + folder.path().string() + "/config.yaml"));
   EXPECT_LT(iterations(folder.path()).size(), 5U);
   EXPECT_EQ(iterations(folder.path()).size(),
             static_cast<std::size_t>(read_text(folder / "checkpoints/latest").at(12) - '0'));

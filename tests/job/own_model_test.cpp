@@ -2,6 +2,8 @@
 // the bit, and is not taken for the GPT of the settings.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/safetensors.h"

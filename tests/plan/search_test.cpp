@@ -424,7 +424,7 @@ TEST(Search, TheTextSaysWhyOthersLose) {
   const Table table = search_table(result);
   ASSERT_EQ(table.size(), 6U);
   EXPECT_EQ(table[1].back(), "");
-  EXPECT_THAT(table[5].back(), HasSubstr(" ms"));
+  EXPECT_THAT(table[5].back(), ::testing::ContainsRegex("[0-9] (ms|s)"));
 }
 
 TEST(Search, NeedsAGlobalBatch) {
@@ -436,7 +436,6 @@ TEST(Search, FlagsLeadFromOneRunToAnother) {
   to.parallel.tensor_model_parallel_size = 4;
   to.parallel.sequence_parallel = true;
   from.parallel.overlap_grad_reduce = true;
-  EXPECT_EQ(shell_line({"--layout", "Et|(t|)*2L", "a'b", ""}), "--layout 'Et|(t|)*2L' 'a'\\''b' ''");
   EXPECT_THAT(flags_between(from, to), ElementsAre("--tensor-model-parallel-size", "4", "--sequence-parallel",
                                                    "--no-overlap-grad-reduce"));
 }

@@ -34,7 +34,8 @@ inline std::vector<std::string> recorded_models(const std::vector<ModelKind>& ki
   const auto json = [](const fs::path& path) { return nlohmann::json::parse(std::ifstream(path)); };
   if (!fs::exists(hf / "manifest.json")) return {"no_manifest"};
   std::vector<std::string> models;
-  for (const auto& [name, about] : json(hf / "manifest.json").at("models").items())
+  const nlohmann::json manifest = json(hf / "manifest.json");
+  for (const auto& [name, about] : manifest.at("models").items())
     if (fs::exists(hf / name / "config.json") &&
         std::ranges::count(kinds, kind_of(json(hf / name / "config.json"))) > 0)
       models.push_back(name);

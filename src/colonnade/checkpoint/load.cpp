@@ -185,6 +185,13 @@ Source Source::open_hugging_face(const fs::path& folder) {
   return Source(std::move(state));
 }
 
+Source Source::open_config(const fs::path& folder) {
+  auto state = std::make_shared<State>();
+  state->folder = folder;
+  state->hf_config = parse_json(folder / "config.json");
+  return Source(std::move(state));
+}
+
 Source Source::open(const fs::path& path, std::optional<std::int64_t> step, const comm::Group& world,
                     Check check) {
   if (is_hugging_face_folder(path)) return open_hugging_face(path);

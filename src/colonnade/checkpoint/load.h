@@ -28,6 +28,8 @@ class Source {
   /// of a LayerNorm, as the first BERTs have them, are named `weight` and `bias`, as Transformers does.
   /// Throws DataError.
   static Source open_hugging_face(const std::filesystem::path& folder);
+  /// The config.json of a Hugging Face folder and no tensors, for plans. Throws DataError.
+  static Source open_config(const std::filesystem::path& folder);
   /// A Hugging Face folder as it is, or what find_checkpoint(path, step, world, check) finds. Collective
   /// over `world`. Throws DataError when there is none.
   static Source open(const std::filesystem::path& path, std::optional<std::int64_t> step = std::nullopt,

@@ -21,6 +21,7 @@
 #include "colonnade/data/gpt_batches.h"
 #include "colonnade/data/sft_batches.h"
 #include "colonnade/data/t5_batches.h"
+#include "colonnade/job/checkpoint.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
 #include "colonnade/models/hf/config.h"
@@ -151,6 +152,7 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
   if (fault.empty()) {
     if (auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes)) {
       const auto source = checkpoint::Source::open_native(found->folder);
+      if (purpose == plan::Purpose::kPlan) require_same_builder(source, /*of_settings=*/true);
       fill_from(run, source, purpose, faults);
       take_over(run, source, purpose, faults);
       return found;
@@ -343,6 +345,33 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   judge_tokenizer(run, faults);
   config::derive(run);
   plan::require(run, purpose, std::move(faults));
+}
+
+namespace {
+
+/// What describes the model of a checkpoint: of a Hugging Face folder without all of its weights config.json
+/// alone.
+checkpoint::Source description(const std::filesystem::path& folder, std::optional<std::int64_t> step) {
+  std::error_code absent;
+  const auto has = [&](const char* file) { return std::filesystem::exists(folder / file, absent); };
+  if (has("manifest.json") || !has("config.json")) return checkpoint::Source::open(folder, step, {}, kSizes);
+  try {
+    return checkpoint::Source::open_hugging_face(folder);
+  } catch (const DataError&) {
+    return checkpoint::Source::open_config(folder);
+  }
+}
+
+}  // namespace
+
+void describe_model(config::Run& run, std::vector<std::string>& faults) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (!c.pretrained_checkpoint.empty()) {
+    const auto source = description(c.pretrained_checkpoint, c.load.empty() ? c.ckpt_step : std::nullopt);
+    require_same_builder(source, /*of_settings=*/true);
+    fill_from(run, source, plan::Purpose::kPlan, faults);
+  }
+  take_loaded(run, plan::Purpose::kPlan, faults);
 }
 
 }  // namespace colonnade::job

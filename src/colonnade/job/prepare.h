@@ -18,6 +18,11 @@ namespace colonnade::job {
 /// of them, and that --load holds none but something else (foreign.h).
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults = {});
 
+/// Fills `run` with the model of --pretrained-checkpoint and what a run that goes on from --load keeps, for
+/// plans: weights are not read, and of a Hugging Face folder config.json is enough. A --load without a
+/// checkpoint is a new run. Faults go to `faults`; throws DataError where a folder holds no model.
+void describe_model(config::Run& run, std::vector<std::string>& faults);
+
 /// The tokenizer of the settings; null when none is named.
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run);
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -13,6 +14,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/launch/logs.h"
 #include "colonnade/launch/verdict.h"
+#include "colonnade/launch/way_on.h"
 #include "colonnade/launch/world.h"
 
 namespace colonnade::launch {
@@ -97,6 +99,8 @@ class Watch {
   }
 
   [[nodiscard]] bool was_asked_to_stop() const { return asked_; }
+  /// Of rank 0; "" while it is not known, and on machines without that rank.
+  [[nodiscard]] std::string run_folder() const { return world_.run_folder(); }
 
  private:
   /// One after the other. None follows a request to stop or a rank that has failed.
@@ -232,6 +236,16 @@ Options complete(Options options) {
 
 }  // namespace
 
+namespace {
+
+/// The ranks are gone: how the run goes on is for the launcher to say.
+void tell_way_on(const Options& options, const std::string& run_folder, Console& console) {
+  const CommandLine line = command_line_of_launcher(words_of_process(::getpid()), options.command);
+  console.output(way_on_after_loss(line, run_folder));
+}
+
+}  // namespace
+
 int run(const Options& given) {
   const Options options = complete(given);
   const Signals signals;
@@ -245,7 +259,10 @@ int run(const Options& given) {
     Watch watch(options, world, signals, console);
     const int code = watch.to_the_end();
     const bool lost = code == kExitRankLost && !watch.was_asked_to_stop();
-    if (!lost || restart == options.max_restarts) return code;
+    if (!lost || restart == options.max_restarts) {
+      if (code == kExitRankLost) tell_way_on(options, watch.run_folder(), console);
+      return code;
+    }
     console.line(fmt::format("restart {} of {}", restart + 1, options.max_restarts));
   }
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/launch/way_on.h"
 
 namespace colonnade::launch {
 namespace {
@@ -68,11 +70,14 @@ int open_log(const std::filesystem::path& path) {
   return fd;
 }
 
-int open_page() {
-  const int fd = ::memfd_create("colonnade-progress", MFD_CLOEXEC);
-  if (fd < 0) throw Error(fmt::format("launch: no page of progress; {}", std::strerror(errno)));
+int open_in_memory(const char* name) {
+  const int fd = ::memfd_create(name, MFD_CLOEXEC);
+  if (fd < 0) throw Error(fmt::format("launch: {}: no file in memory; {}", name, std::strerror(errno)));
   return fd;
 }
+
+/// The path of an open file of this process for its children.
+std::string path_of(int fd) { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd); }
 
 }  // namespace
 
@@ -81,6 +86,7 @@ World::World(const Options& options, int master_port, int restart)
       master_port_(master_port),
       restart_(restart),
       job_token_(token_of(options)),
+      folder_fd_(open_in_memory("colonnade-run-folder")),
       looked_ns_(monotonic_ns()) {
   std::error_code error;
   for (auto folder = options.log_dir; !folder.empty() && !std::filesystem::exists(folder, error);
@@ -93,7 +99,16 @@ World::World(const Options& options, int master_port, int restart)
   start(0);
 }
 
-World::~World() { end_all(); }
+World::~World() {
+  end_all();
+  ::close(folder_fd_);
+}
+
+std::string World::run_folder() const {
+  std::array<char, 4096> text{};
+  const ssize_t got = ::pread(folder_fd_, text.data(), text.size(), 0);
+  return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+}
 
 bool World::start_next() {
   if (started() == options_.nproc_per_node) return false;
@@ -106,11 +121,12 @@ void World::start(int local_rank) {
   const auto path = options_.log_dir / fmt::format("rank_{}.log", rank);
   std::error_code unknown;  // what is there cannot be told: open_log says why
   const bool new_log = !std::filesystem::exists(path, unknown) && !unknown;
-  const int page_fd = open_page();
+  const int page_fd = open_in_memory("colonnade-progress");
   Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0};
   auto changes = variables(options_, local_rank, master_port_, restart_);
   if (!job_token_.empty()) changes.emplace_back("COLONNADE_JOB_TOKEN", job_token_);
-  changes.emplace_back("COLONNADE_PROGRESS_FILE", fmt::format("/proc/{}/fd/{}", ::getpid(), page_fd));
+  changes.emplace_back("COLONNADE_PROGRESS_FILE", path_of(page_fd));
+  changes.emplace_back(kRunFolderFile, path_of(folder_fd_));
   const int log_fd = open_log(path);
   const std::string head =
       fmt::format("--- rank {} of {}, {:%Y-%m-%dT%H:%M:%SZ}, restart {} ---\n", rank,

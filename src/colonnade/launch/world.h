@@ -13,9 +13,9 @@
 namespace colonnade::launch {
 
 /// One start of the local ranks. Each finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-/// MASTER_ADDR, MASTER_PORT, COLONNADE_PROGRESS_FILE, COLONNADE_RESTART_COUNT, COLONNADE_JOB_TOKEN (random
-/// where one machine has all ranks, unless it is set) and OMP_NUM_THREADS (cores / local ranks, unless it is
-/// set) in its environment, and appends to <log_dir>/rank_N.log.
+/// MASTER_ADDR, MASTER_PORT, COLONNADE_PROGRESS_FILE, COLONNADE_RUN_FOLDER_FILE, COLONNADE_RESTART_COUNT,
+/// COLONNADE_JOB_TOKEN (random where one machine has all ranks, unless it is set) and OMP_NUM_THREADS (cores /
+/// local ranks, unless it is set) in its environment, and appends to <log_dir>/rank_N.log.
 class World {
  public:
   /// Starts the first rank. `options` outlives this and is complete: log_dir, master_addr and command are
@@ -40,6 +40,9 @@ class World {
   [[nodiscard]] const std::filesystem::path& log_path(int rank) const { return of(rank).log; }
   /// Where this start begins in the log.
   [[nodiscard]] off_t log_start(int rank) const { return of(rank).log_start; }
+  /// Where rank 0 keeps what it saves (announce_run_folder); "" while it is not known, and on machines
+  /// without it.
+  [[nodiscard]] std::string run_folder() const;
   [[nodiscard]] int first_rank() const { return ranks_.front().view.rank; }
   [[nodiscard]] int started() const { return static_cast<int>(ranks_.size()); }
 
@@ -64,6 +67,7 @@ class World {
   int master_port_;
   int restart_;
   std::string job_token_;                    ///< of the ranks of this start
+  int folder_fd_;                            // of the file that kRunFolderFile names
   std::vector<std::filesystem::path> made_;  ///< folders that were not there before, the innermost first
   std::vector<Rank> ranks_;
   std::int64_t looked_ns_;

@@ -22,6 +22,7 @@
 #include "colonnade/plan/schedule_kinds.h"
 #include "colonnade/plan/search_space.h"
 #include "colonnade/plan/stages.h"
+#include "colonnade/plan/verdict.h"
 
 namespace colonnade::plan {
 namespace {
@@ -281,7 +282,7 @@ std::string why_slower(const StepTime& t, const StepTime& first) {
   std::string why;
   for (std::size_t i = 0; i < 2; ++i)
     if (parts[i].first > 5e-5)
-      why += fmt::format("{}{} +{:.1f} ms", why.empty() ? "" : ", ", parts[i].second, parts[i].first * 1e3);
+      why += fmt::format("{}{} +{}", why.empty() ? "" : ", ", parts[i].second, duration_text(parts[i].first));
   return why;
 }
 
@@ -414,21 +415,9 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
   return words;
 }
 
-std::string shell_line(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) {
-    const bool plain =
-        !word.empty() && word.find_first_of(" |()*'\"$&;<>?[]#~`\\!{}\t\n") == std::string::npos;
-    std::string text;
-    for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-    line += (line.empty() ? "" : " ") + (plain ? word : "'" + text + "'");
-  }
-  return line;
-}
-
 Table search_table(const SearchResult& result) {
   Table table{{"#", "tensor", "pipeline", "virtual", "layers", "schedule", "context", "experts", "data",
-               "micro-batch", "SP", "sharding", "instances", "made again", "ms a step", "tokens/s", "MFU",
+               "micro-batch", "SP", "sharding", "instances", "made again", "step", "tokens/s", "MFU",
                "peak memory", "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
@@ -439,7 +428,7 @@ Table search_table(const SearchResult& result) {
          number(chunks_of(f.run)), layers_text(p), schedule_text(f.run), context_text(p), experts_text(f.run),
          number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
          p.sequence_parallel ? "yes" : "no", sharding_text(p), instances_text(p), again_text(f.run.recompute),
-         fmt::format("{:.1f}", f.time.step * 1e3), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
+         duration_text(f.time.step), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
          fmt::format("{:.1f}%", 100 * f.time.mfu), bytes_text(f.peak_bytes),
          i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }

@@ -47,9 +47,6 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
 /// Words that turn the settings `from` into those of `to` on a command line.
 std::vector<std::string> flags_between(const config::Run& from, const config::Run& to);
 
-/// One line that a shell reads as these words: those with characters of its own stand in single quotes.
-std::string shell_line(const std::vector<std::string>& words);
-
 /// A row per layout, with what makes it slower than the first one.
 Table search_table(const SearchResult& result);
 /// Counts of all candidates, then the table.

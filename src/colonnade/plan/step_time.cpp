@@ -14,6 +14,7 @@
 #include "colonnade/plan/mesh.h"
 #include "colonnade/plan/params/gpt.h"
 #include "colonnade/plan/rules.h"
+#include "colonnade/plan/verdict.h"
 
 namespace colonnade::plan {
 namespace {
@@ -333,10 +334,9 @@ StepTime estimate_step(const config::Run& run, const Hardware& hardware, const L
 }
 
 Table step_time_table(const StepTime& t) {
-  Table table{{"part of the step", "ms", "share"}};
+  Table table{{"part of the step", "time", "share"}};
   const auto row = [&](const char* name, double seconds) {
-    table.push_back(
-        {name, fmt::format("{:.1f}", seconds * 1e3), fmt::format("{:.1f}%", 100 * seconds / t.step)});
+    table.push_back({name, duration_text(seconds), fmt::format("{:.1f}%", 100 * seconds / t.step)});
   };
   row("compute", t.compute);
   row("tensor ranks", t.tensor);
@@ -350,8 +350,8 @@ Table step_time_table(const StepTime& t) {
 }
 
 std::string step_time_text(const StepTime& t, const Hardware& hardware) {
-  return fmt::format("estimate on {}: {:.1f} ms a step, {:.1f} tokens/s per device, MFU {:.1f}%\n{}",
-                     hardware.name, t.step * 1e3, t.tokens_per_second_per_device, 100 * t.mfu,
+  return fmt::format("estimate on {}: {} a step, {:.1f} tokens/s per device, MFU {:.1f}%\n{}", hardware.name,
+                     duration_text(t.step), t.tokens_per_second_per_device, 100 * t.mfu,
                      table_text(step_time_table(t)));
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <map>
 #include <tuple>
@@ -19,10 +19,13 @@
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/token_steps.h"
 #include "colonnade/kernels/device.h"
+#include "colonnade/launch/way_on.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
+#include "colonnade/train/across.h"
 #include "colonnade/train/beginning.h"
 #include "colonnade/train/changed_data.h"
+#include "colonnade/train/ending.h"
 #include "colonnade/train/enough_data.h"
 #include "colonnade/train/expert_load.h"
 #include "colonnade/train/ledger.h"
@@ -43,14 +46,6 @@ double seconds_since(Clock::time_point begin) {
 /// Why the run ends before its last iteration.
 enum class Stop { kNo, kInterval, kAsked };
 
-/// Numbers of all ranks that a step line needs.
-struct Across {
-  bool stop = false;
-  double step_ms = 0;
-  double peak_memory = 0;
-  int peak_rank = 0;
-};
-
 class Loop {
  public:
   Loop(job::Started started, StopSignals& stop, Clock::time_point begin);
@@ -66,12 +61,11 @@ class Loop {
   [[nodiscard]] std::vector<data::Range> validation_sets() const;
   std::map<std::string, double> validate();
   double evaluate(const data::Batches& batches, const Reading& reading);
-  void require_finite(const std::map<std::string, double>& losses);
   void spent(Phase phase, double seconds);
   void save();
   [[nodiscard]] std::string way_on() const;
   [[nodiscard]] int kept(int code) const;
-  Across exchange(double step_ms, std::uint64_t peak);
+  [[nodiscard]] bool is_asked_to_stop() const;
   void learn_memory();
   void show_memory();
   [[nodiscard]] at::Device device() const { return job_.options().device(); }
@@ -87,8 +81,10 @@ class Loop {
   [[nodiscard]] bool validation_is_due() const {
     return data_[1] && validation_due(job_.run.training, iteration());
   }
+  int train();
   int end_early(Stop stop);
   int end();
+  void conclude();
 
   Clock::time_point begin_;
   StopSignals& stop_;
@@ -105,6 +101,7 @@ class Loop {
   std::unique_ptr<job::TokenStream> stream_;
   std::unique_ptr<Recorder> recorder_;
   RunSummary summary_;
+  Ending ending_;
   PhaseTimes total_;
   MemoryPeaks memory_;                 ///< of this rank
   std::optional<double> peak_tflops_;  ///< of this rank's device, where it is known
@@ -124,6 +121,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   if (device().is_cuda())
     peak_tflops_ = peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
   fault::point("model-built");
+  if (job_.ranks.rank() == 0) launch::announce_run_folder(folder_.root);
   if (beginning_) job_.counters = beginning_->counters;
   open_data();
   fault::point("data-opened");
@@ -227,27 +225,11 @@ bool Loop::is_own(const checkpoint::Source& source) {
   return job_.ranks.world().all_gather_text(mine ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 
-Across Loop::exchange(double step_ms, std::uint64_t peak) {
-  const comm::Group world = job_.ranks.world();
-  const auto options = job_.options().dtype(at::kDouble);
+/// A signal or the time that the run may take.
+bool Loop::is_asked_to_stop() const {
   const auto& minutes = job_.run.training.exit_duration_in_mins;
   const bool late = minutes && seconds_since(begin_) > static_cast<double>(*minutes) * 60;
-  const double asked = stop_.requested() != 0 || late ? 1 : 0;
-  const at::Tensor mine =
-      at::tensor({asked, step_ms, static_cast<double>(peak)}, at::kDouble).to(options.device());
-  at::Tensor all = at::empty({3 * world.size()}, options);
-  world.all_gather(all, mine, "step time, memory and stop requests").wait();
-  const at::Tensor host = all.cpu();
-  Across across;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const double* row = host.const_data_ptr<double>() + 3 * rank;
-    across.stop = across.stop || row[0] > 0;
-    across.step_ms = std::max(across.step_ms, row[1]);
-    if (row[2] <= across.peak_memory) continue;
-    across.peak_memory = row[2];
-    across.peak_rank = rank;
-  }
-  return across;
+  return stop_.requested() != 0 || late;
 }
 
 void Loop::one_step() {
@@ -265,8 +247,8 @@ void Loop::one_step() {
   memory_.raise(MemoryPhase::kForwardBackward, peaks.forward_backward);
   memory_.raise(MemoryPhase::kOptimizer, peaks.optimizer);
   const std::int64_t talked_ns = progress().communication_ns();
-  const Across across =
-      exchange(seconds_since(begin) * 1e3, std::max(peaks.forward_backward, peaks.optimizer));
+  const Across across = across_ranks(job_, is_asked_to_stop(), seconds_since(begin) * 1e3,
+                                     std::max(peaks.forward_backward, peaks.optimizer));
   report.seconds.communication += static_cast<double>(progress().communication_ns() - talked_ns) * 1e-9;
   fault::point("exchanged");
   stop_asked_ = stop_asked_ || across.stop;
@@ -315,6 +297,7 @@ void Loop::show(const job::StepReport& report, const Across& across, double rate
   if (recorder_->shows(record.iteration, last_iteration()))
     record.tokens_per_expert = tokens_per_expert(report.counts);
   recorder_->step(record, times, last_iteration());
+  ending_.loss = record.lm_loss;
 }
 
 /// The loss of each set.
@@ -344,20 +327,8 @@ double Loop::evaluate(const data::Batches& batches, const Reading& reading) {
   record.seconds = seconds_since(begin);
   spent(Phase::kEvaluate, record.seconds);
   recorder_->evaluation(record);
+  ending_.evaluations[record.set] = record.loss;
   return record.loss;
-}
-
-/// Losses that are all the result of a run (--skip-train), after they were written down. Collective.
-void Loop::require_finite(const std::map<std::string, double>& losses) {
-  if (!job_.run.training.check_for_nan_in_loss_and_grad) return;
-  job_.ranks.world().barrier("evaluation written");
-  for (const auto& [set, loss] : losses)
-    if (!std::isfinite(loss))
-      throw Error(fmt::format(
-          "{}: the loss must be finite; got {}; the weights are not finite, or too large for this "
-          "precision: load an earlier checkpoint (--ckpt-step), or accept it with "
-          "--no-check-for-nan-in-loss-and-grad",
-          set, loss));
 }
 
 /// Time of what is no part of a step.
@@ -396,7 +367,7 @@ void Loop::save() {
 
 /// How the user makes the run go on: the file knows what was loaded and where it saves.
 std::string Loop::way_on() const {
-  return fmt::format("resume with pretrain --config {}", folder_.config().string());
+  return "resume with " + launch::resume_command(launch::command_line_of_process(), folder_.root);
 }
 
 /// `code` when the state of the last iteration is saved, else kExitFailed.
@@ -444,7 +415,7 @@ int Loop::end_early(Stop stop) {
   write_report();
   if (stop == Stop::kInterval) return kept(kExitDone);
   if (saved_iteration_ == iteration() && job_.ranks.rank() == 0)
-    log::info("stopped after iteration {} as asked; {}", iteration(), way_on());
+    log::info("stopped after iteration {} as asked", iteration());
   return kept(kExitStopped);
 }
 
@@ -460,11 +431,32 @@ int Loop::end() {
     if (data_[2] && t.eval_iters > 0) losses["test"] = evaluate(*data_[2], {"test", 0, t.eval_iters});
   }
   write_report();
-  if (t.skip_train) require_finite(losses);
+  if (t.skip_train && t.check_for_nan_in_loss_and_grad) {
+    job_.ranks.world().barrier("evaluation written");
+    require_finite(losses);
+  }
   return keeps ? kept(kExitDone) : kExitDone;
 }
 
+/// The summary of the run, by rank 0.
+void Loop::conclude() {
+  if (job_.ranks.rank() != 0 || job_.run.training.skip_train) return;
+  ending_.iteration = iteration();
+  ending_.last_iteration = last_iteration();
+  ending_.folder = folder_.root;
+  ending_.saved = saved_iteration_;
+  ending_.validates = data_[1] != nullptr;
+  fmt::print("{}", ending_text(ending_, job_.run, launch::command_line_of_process()));
+  std::fflush(stdout);
+}
+
 int Loop::run() {
+  const int code = train();
+  conclude();
+  return code;
+}
+
+int Loop::train() {
   if (job_.run.training.skip_train) return end();
   const auto& save_interval = job_.run.checkpoint.save_interval;
   if (iteration() >= last_iteration() && job_.ranks.rank() == 0)

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "colonnade/base/error.h"
+
 namespace colonnade::train {
 namespace {
 
@@ -66,6 +70,15 @@ std::vector<std::string> told_of_sets(const config::Run& run, const std::vector<
                                     size - size % batch, size, left));
   }
   return sentences;
+}
+
+void require_finite(const std::map<std::string, double>& losses) {
+  for (const auto& [set, loss] : losses)
+    if (!std::isfinite(loss))
+      throw Error(fmt::format(
+          "{}: the loss must be finite; got {}; the weights are not finite, or too large for this precision: load "
+          "an earlier checkpoint (--ckpt-step), or accept it with --no-check-for-nan-in-loss-and-grad",
+          set, loss));
 }
 
 }  // namespace colonnade::train

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,8 @@ std::vector<std::string> faults_of_sets(const config::Run& run, const std::vecto
 
 /// A sentence for each set of a full validation: what it reads, and what it leaves out.
 std::vector<std::string> told_of_sets(const config::Run& run, const std::vector<data::Range>& sets);
+
+/// Throws Error for a loss that is not finite, of losses that are all the result of a run (--skip-train).
+void require_finite(const std::map<std::string, double>& losses);
 
 }  // namespace colonnade::train

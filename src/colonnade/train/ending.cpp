@@ -1,0 +1,89 @@
+// See ending.h.
+#include "colonnade/train/ending.h"
+
+#include <fmt/format.h>
+
+#include "colonnade/base/shell.h"
+#include "colonnade/checkpoint/folders.h"
+#include "colonnade/launch/way_on.h"
+
+namespace colonnade::train {
+namespace {
+
+using launch::Words;
+
+std::string losses_text(const Ending& e) {
+  std::string text;
+  if (e.loss) text = fmt::format("{:.6g}", *e.loss);
+  for (const auto& [set, loss] : e.evaluations)
+    text += fmt::format("{}{} {:.6g}", text.empty() ? "" : ", ", set, loss);
+  return text;
+}
+
+/// What the command to resume needs besides config.yaml. A complete run goes on when it is given more steps:
+/// as many again.
+Words more_to_resume(const Ending& e, const config::Run& run) {
+  if (e.saved < 0) return {};
+  Words more;
+  if (run.checkpoint.no_save_optim) more = {"--no-load-optim"};
+  if (e.saved < e.last_iteration) return more;
+  const auto& samples = run.training.train_samples;
+  more.insert(more.end(), {samples ? "--train-samples" : "--train-iters",
+                           std::to_string(2 * (samples ? *samples : e.last_iteration))});
+  return more;
+}
+
+bool is_sharded(const config::Run& run) {
+  const config::Parallel& p = run.parallel;
+  return p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.expert_model_parallel_size > 1;
+}
+
+/// `verb` of the run's model. One process computes it, but for a model that was sharded over GPUs: that takes
+/// the ranks of the run.
+std::string computing_command(const char* verb, const Words& more, const Ending& e, const config::Run& run,
+                              const launch::CommandLine& line) {
+  Words words;
+  if (run.training.device == "cuda" && is_sharded(run)) {
+    words = line.start;
+    words.insert(words.end(), {verb, "--config", (e.folder / "config.yaml").string()});
+  } else {
+    words = {line.program, verb, "--load", e.folder.string()};
+    if (run.training.device != "cpu") words.insert(words.end(), {"--device", run.training.device});
+  }
+  words.insert(words.end(), more.begin(), more.end());
+  return shell_line(words);
+}
+
+bool writes_text(const config::Run& run) {
+  const std::string& type = run.data.tokenizer_type;
+  return run.family == "gpt" && !type.empty() && type != "NullTokenizer";
+}
+
+}  // namespace
+
+std::string ending_text(const Ending& e, const config::Run& run, const launch::CommandLine& line) {
+  const bool complete = e.iteration >= e.last_iteration, saved = e.saved >= 0;
+  std::string out = fmt::format("{} after iteration {} of {}\n", complete ? "complete" : "stopped",
+                                e.iteration, e.last_iteration);
+  if (const std::string losses = losses_text(e); !losses.empty()) out += launch::summary_row("loss", losses);
+  out += launch::summary_row(
+      "checkpoint", saved ? (e.folder / "checkpoints" / checkpoint::step_folder_name(e.saved)).string()
+                          : "none: --save-interval N or --save DIR keeps one");
+  out += launch::summary_row("report", (e.folder / "report.html").string());
+  if (line.verb != "pretrain") return out;
+  const bool unknown_launcher = run.parallel.world_size > 1 && !line.launched;
+  if (unknown_launcher)
+    out += launch::summary_row("", "start each rank of the resumed run as those of this run were started");
+  out += launch::summary_row(saved ? "resume" : "run again",
+                             launch::resume_command(line, e.folder, more_to_resume(e, run)));
+  if (!saved) return out;
+  const Words few_of_training = {"--split-name", "train", "--eval-iters", "10"};
+  out += launch::summary_row(
+      "evaluate", computing_command("evaluate", e.validates ? Words{} : few_of_training, e, run, line));
+  if (writes_text(run))
+    out += launch::summary_row("generate",
+                               computing_command("generate", {"--prompt", "Once upon a time"}, e, run, line));
+  return out;
+}
+
+}  // namespace colonnade::train

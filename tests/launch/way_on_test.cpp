@@ -1,0 +1,64 @@
+// What a launcher says when a rank was lost: with a checkpoint, without one, and of other programs.
+#include "colonnade/launch/way_on.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+
+namespace colonnade::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A run folder with a config.yaml.
+class WayOn : public testing::Test {
+ protected:
+  WayOn() {
+    std::string name = (fs::temp_directory_path() / "way on_XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    write("config.yaml");
+  }
+  ~WayOn() override { fs::remove_all(folder_); }
+  void write(const fs::path& name, const std::string& text = "") const {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << text;
+  }
+  fs::path folder_;
+  const CommandLine line_{
+      {"colonnade", "launch", "--nproc-per-node", "2", "--"}, "colonnade", true, "pretrain"};
+};
+
+TEST_F(WayOn, NamesTheNewestCheckpointAndHowToResume) {
+  write("checkpoints/step_00000010/manifest.json");
+  write("checkpoints/latest", "step_00000010\n");
+  EXPECT_EQ(
+      way_on_after_loss(line_, folder_),
+      "stopped by the loss of a rank\n  checkpoint  " + folder_.string() +
+          "/checkpoints/step_00000010\n  resume      colonnade launch --nproc-per-node 2 -- pretrain --config '" +
+          folder_.string() + "/config.yaml'\n");
+}
+
+TEST_F(WayOn, SaysThatThereIsNoCheckpoint) {
+  for (const char* latest : {"", "step_00000010\n"}) {
+    if (*latest != '\0') write("checkpoints/latest", latest);
+    const std::string text = way_on_after_loss(line_, folder_);
+    EXPECT_NE(text.find("  checkpoint  none in " + folder_.string() + ": the run begins anew\n"),
+              std::string::npos);
+    EXPECT_NE(text.find("  run again   colonnade launch"), std::string::npos);
+  }
+}
+
+TEST_F(WayOn, IsSilentWhereItKnowsNoWay) {
+  EXPECT_EQ(way_on_after_loss(line_, ""), "");
+  EXPECT_EQ(way_on_after_loss(line_, folder_ / "other"), "") << "no run began there";
+  CommandLine other = line_;
+  other.verb = "--steps";
+  EXPECT_EQ(way_on_after_loss(other, folder_), "") << "another program";
+  other = line_;
+  other.start.clear();
+  EXPECT_EQ(way_on_after_loss(other, folder_), "") << "how it was started is not known";
+}
+
+}  // namespace
+}  // namespace colonnade::launch
