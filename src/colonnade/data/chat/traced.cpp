@@ -43,7 +43,7 @@ Provenance whole_provenance(const Value& value, std::size_t size, Budget& budget
 }
 
 Provenance provenance_of(const Value& value, const std::string& text, Budget& budget) {
-  budget.spend(4 * value.provenance().size());
+  budget.spend(sizeof(SourceRange) * value.provenance().size());
   return value.text() != nullptr ? value.provenance() : whole_provenance(value, text.size(), budget);
 }
 
@@ -51,7 +51,7 @@ Value derived(Value result, const Value& given, std::span<const Value> arguments
   if (result.text() == nullptr) return result;
   const std::size_t size = result.text()->size();
   if (given.text() != nullptr && !given.provenance().empty()) {
-    budget.spend(given.text()->size() + 4 * given.provenance().size());
+    budget.spend(given.text()->size() + sizeof(SourceRange) * given.provenance().size());
     return result.with(derived_provenance(*given.text(), given.provenance(), *result.text()));
   }
   if (!result.provenance().empty()) return result;
