@@ -37,14 +37,18 @@ test: ## build and run the tests; AREA=plan runs one area
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
 
-# The areas whose tests compare numbers of tensors.
-numeric := kernels tensor ops layers data_parallel pipeline optim job inference
-baseline: ## run the numeric tests with baseline x86-64 instructions only: any processor must pass
+# The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it.
+numeric := kernels tensor ops layers data_parallel pipeline optim
+numeric_jobs := Checkpoint*:Deterministic*:Documents*:Gradients*:Layouts.OfALlamaAgree:OneRank*:PerTokenLoss*:Sharded*:*Parity*:*Trajectory*
+baseline: export ATEN_CPU_CAPABILITY := default
+baseline: export ONEDNN_MAX_CPU_ISA := SSE41
+baseline: export MKL_CBWR := COMPATIBLE
+baseline: ## run the numeric tests with baseline x86-64 instructions only: every processor must pass
 	@tools/setup.sh test
 	@cmake --preset $(PRESET) --log-level=WARNING -DCOLONNADE_SIMD=OFF
-	@cmake --build $(BUILD) -j $(JOBS) --target $(numeric:%=%_test)
-	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
-	  ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -R '^($(subst $() ,|,$(numeric)))$$'
+	@cmake --build $(BUILD) -j $(JOBS) --target $(numeric:%=%_test) job_test
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -R '^($(subst $() ,|,$(numeric)))$$'
+	@$(BUILD)/src/colonnade/job/job_test --gtest_brief=1 --gtest_filter='$(numeric_jobs)'
 
 check: ## format, layers, names, sizes, links, and clang-tidy on what changed
 	@tools/setup.sh check
