@@ -41,8 +41,4 @@ void restore(Job& job, const checkpoint::Source& source, Restore what);
 /// How far the run of a checkpoint had come: of Source::state().
 Counters counters_of(const nlohmann::json& state);
 
-/// Throws DataError for tensors of a Hugging Face folder that no parameter of the model takes, known
-/// leftovers apart (models::hf::left_over). A native checkpoint passes: its settings say what the model is.
-void check_taken(const checkpoint::Source& source, const config::Model& model);
-
 }  // namespace colonnade::job

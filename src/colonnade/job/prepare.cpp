@@ -14,6 +14,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/use.h"
+#include "colonnade/convert/hugging_face.h"
 #include "colonnade/data/bert_batches.h"
 #include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/data_args.h"
@@ -22,6 +23,7 @@
 #include "colonnade/data/sft_batches.h"
 #include "colonnade/data/t5_batches.h"
 #include "colonnade/job/continued.h"
+#include "colonnade/job/folder_tensors.h"
 #include "colonnade/job/foreign.h"
 #include "colonnade/models/hf/config.h"
 
@@ -83,6 +85,9 @@ void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<s
   std::map<std::string, std::string> settings;
   try {
     settings = model_settings(source);
+    if (!source.state().is_object())
+      if (std::string note = untie_stored_output(settings, source); !note.empty())
+        run.notes.push_back(std::move(note));
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
     return leave_model_unknown(run);
@@ -302,7 +307,7 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   const bool asks = purpose != plan::Purpose::kData || !says_all_of_samples(run);
   if (asks && !c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-    const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
+    const auto source = convert::open_weights(c.pretrained_checkpoint, step, {}, kSizes);
     fill_from(run, source, faults);
     if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
   }
