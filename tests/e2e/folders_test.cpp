@@ -106,7 +106,6 @@ std::vector<Words> verbs(const std::string& folder) {
           {"generate", "--load", folder, "--prompt", "3 4"},
           {"generate", "--pretrained-checkpoint", folder, "--prompt", "3 4"},
           small_gpt() + Words{"--train-iters", "1", "--load", folder},
-          {"plan", "--pretrained-checkpoint", folder},
           {"checkpoint", "inspect", folder}};
 }
 
