@@ -5,6 +5,7 @@
 
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
+#include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/checkpoint/manifest.h"
 #include "support/vectors.h"
 
@@ -37,21 +38,6 @@ TEST(Source, ReadsAHuggingFaceFolder) {
   const at::Tensor destination = at::zeros({8, 2}, at::kBFloat16).t();
   source.read_into({"lm_head.weight", {320, 64}, {3, 10}, destination});
   EXPECT_TRUE(at::equal(destination, whole.slice(0, 3, 5).slice(1, 10, 18).to(at::kBFloat16)));
-}
-
-TEST(Source, GivesNormsOfTheFirstBertsTheirNamesOfToday) {
-  const TempFolder folder;
-  write_raw(folder.path() / "config.json", "{}");
-  write_safetensors(folder.path() / "model.safetensors", {{"a.LayerNorm.beta", at::ones({2})},
-                                                          {"a.LayerNorm.gamma", at::full({2}, 3)},
-                                                          {"b.LayerNorm.gamma", at::ones({2})},
-                                                          {"b.LayerNorm.weight", at::ones({2})},
-                                                          {"gamma", at::ones({2})}});
-  const Source source = Source::open(folder.path());
-  EXPECT_EQ(source.names(), (std::vector<std::string>{"a.LayerNorm.bias", "a.LayerNorm.weight",
-                                                      "b.LayerNorm.gamma", "b.LayerNorm.weight", "gamma"}));
-  EXPECT_TRUE(at::equal(source.read("a.LayerNorm.weight"), at::full({2}, 3)));
-  EXPECT_EQ(source.info("a.LayerNorm.bias").shape, std::vector<std::int64_t>{2});
 }
 
 TEST(Source, ReadsShardsOfHuggingFaceAndRefusesPathsInTheIndex) {

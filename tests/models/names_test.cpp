@@ -108,10 +108,10 @@ TEST(HfNames, LeftOversAreFoundExceptKnownBuffers) {
   for (const char* buffer :
        {"transformer.h.0.attn.bias", "transformer.h.1.attn.masked_bias", "lm_head.weight"})
     names.emplace_back(buffer);
-  EXPECT_TRUE(left_over(run.model, names).empty());
+  EXPECT_TRUE(left_over(run.model, names).unknown.empty());
   names.emplace_back("transformer.h.2.ln_1.weight");  // the model has two layers
-  EXPECT_EQ(left_over(run.model, names), (std::vector<std::string>{"transformer.h.2.ln_1.weight"}));
-  EXPECT_EQ(left_over(run_of("llama").model, {"model.layers.0.self_attn.q_proj.bias"}).size(), 1U);
+  EXPECT_EQ(left_over(run.model, names).unknown, (std::vector<std::string>{"transformer.h.2.ln_1.weight"}));
+  EXPECT_EQ(left_over(run_of("llama").model, {"model.layers.0.self_attn.q_proj.bias"}).unknown.size(), 1U);
 }
 
 TEST(HfNames, OfFurtherTokensStandBehindTheLayers) {
@@ -122,7 +122,7 @@ TEST(HfNames, OfFurtherTokensStandBehindTheLayers) {
   for (const char* part :
        {"enorm.weight", "eh_proj.weight", "embed_tokens.weight", "shared_head.head.weight"})
     names.push_back(std::string("model.layers.2.") + part);
-  EXPECT_TRUE(left_over(run.model, names).empty());
+  EXPECT_TRUE(left_over(run.model, names).unknown.empty());
   run.model.mtp_num_layers = 1;
   const auto with = names_of(run);
   std::size_t further = 0;
@@ -132,9 +132,9 @@ TEST(HfNames, OfFurtherTokensStandBehindTheLayers) {
        {"enorm.weight", "hnorm.weight", "eh_proj.weight", "shared_head.norm.weight", "input_layernorm.weight",
         "self_attn.kv_b_proj.weight", "mlp.gate.e_score_correction_bias", "mlp.experts.7.down_proj.weight"})
     EXPECT_TRUE(with.contains(std::string("model.layers.2.") + part)) << part;
-  EXPECT_TRUE(left_over(run.model, names).empty());
+  EXPECT_TRUE(left_over(run.model, names).unknown.empty());
   names.emplace_back("model.layers.2.other.weight");
-  EXPECT_EQ(left_over(run.model, names), (std::vector<std::string>{"model.layers.2.other.weight"}));
+  EXPECT_EQ(left_over(run.model, names).unknown, (std::vector<std::string>{"model.layers.2.other.weight"}));
   EXPECT_EQ(config_of(run.model).at("num_nextn_predict_layers"), 1);
 }
 
@@ -425,8 +425,8 @@ TEST(HfNames, OfT5LeaveCopiesAlone) {
   const auto run = run_of("t5");
   EXPECT_TRUE(left_over(run.model, {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
                                     "lm_head.weight", "shared.weight"})
-                  .empty());
-  EXPECT_EQ(left_over(run.model, {"decoder.block.7.layer.0.layer_norm.weight"}).size(), 1U);
+                  .unknown.empty());
+  EXPECT_EQ(left_over(run.model, {"decoder.block.7.layer.0.layer_norm.weight"}).unknown.size(), 1U);
 }
 
 TEST(HfNames, NoFamilyHasAnotherEncoderOrABiasOfLogits) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/file_kind.h"
 
 namespace colonnade {
 namespace {
@@ -50,9 +51,11 @@ std::string read_file(const fs::path& path) {
     const ssize_t n = ::read(file.fd, chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw DataError(fmt::format("{}: cannot be read; {}", path.string(), std::strerror(errno)));
-    if (n == 0) return text;
+    if (n == 0) break;
     text.append(chunk, static_cast<std::size_t>(n));
   }
+  require_content(text, path);
+  return text;
 }
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
@@ -114,6 +117,12 @@ MappedFile::MappedFile(const fs::path& path) {
   if (where == MAP_FAILED)
     throw DataError(fmt::format("{}: cannot be mapped; {}", path.string(), std::strerror(errno)));
   data_ = static_cast<const std::byte*>(where);
+  try {
+    require_content({reinterpret_cast<const char*>(data_), std::min<std::size_t>(size_, 1024)}, path);
+  } catch (...) {
+    ::munmap(where, size_);
+    throw;
+  }
 }
 
 MappedFile::~MappedFile() {

@@ -15,7 +15,7 @@ namespace colonnade {
 
 class Error;
 
-/// The whole file as bytes. Throws DataError when it cannot be read.
+/// The whole file as bytes. Throws DataError when it cannot be read or is a Git LFS pointer.
 std::string read_file(const std::filesystem::path& path);
 
 /// Writes `text` beside `path`, syncs it and renames it over `path`: after a crash the old or the
@@ -40,7 +40,8 @@ Error unreadable(const std::filesystem::path& path, const std::error_code& reaso
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Throws DataError when the file cannot be opened or mapped. An empty file maps to an empty span.
+  /// Throws DataError when the file cannot be opened or mapped or is a Git LFS pointer. An empty file maps to
+  /// an empty span.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

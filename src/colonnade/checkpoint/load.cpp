@@ -9,18 +9,31 @@
 
 #include <map>
 #include <mutex>
-#include <set>
-#include <vector>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
-#include "colonnade/base/reason.h"
+#include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/checkpoint/manifest.h"
 
 namespace colonnade::checkpoint {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+namespace {
+
+at::Tensor viewed(const View& view, at::Tensor stored) {
+  if (view.index) stored = stored.select(0, *view.index);
+  return view.rows ? stored.narrow(0, view.first_row, *view.rows) : stored;
+}
+
+Sizes shape_of(const View& view, Sizes stored) {
+  if (view.index) stored.erase(stored.begin());
+  if (view.rows) stored[0] = *view.rows;
+  return stored;
+}
+
+}  // namespace
 
 struct Source::State {
   fs::path folder;
@@ -31,6 +44,8 @@ struct Source::State {
   json hf_config;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const SafetensorsFile>> files;
+  std::map<std::string, View> views;  ///< of tensors that are parts of stored ones
+  std::vector<std::string> unlisted;
 
   std::shared_ptr<const SafetensorsFile> file(const std::string& name) {
     const std::lock_guard lock(mutex);
@@ -55,8 +70,10 @@ struct Source::State {
     return found->second;
   }
 
-  at::Tensor view(const GlobalTensor& tensor, const Chunk& chunk) {
+  at::Tensor view(const std::string& name, const GlobalTensor& tensor, const Chunk& chunk) {
     const auto open = file(chunk.file);
+    if (const auto found = views.find(name); found != views.end())
+      return viewed(found->second, open->view(chunk.key));
     const TensorInfo& info = open->info(chunk.key);
     if (info.dtype != tensor.dtype || info.shape != chunk.box.shape)
       throw DataError(fmt::format("{}: '{}' must be {} of [{}]; got {} of [{}]; see `checkpoint verify`",
@@ -68,41 +85,6 @@ struct Source::State {
 };
 
 namespace {
-
-/// Throws DataError for what is no JSON and for a key that stands twice in an object: readers take one or the
-/// other.
-json parse_json(const fs::path& path) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int, json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      throw DataError(
-          fmt::format("{}: must name each key once; got {} twice; remove the one that does not hold",
-                      path.string(), parsed.dump()));
-    return true;
-  };
-  try {
-    return json::parse(read_file(path), check);
-  } catch (const json::exception& e) {
-    throw DataError(
-        fmt::format("{}: must be JSON; got {}; write or copy it anew", path.string(), reason_of(e)));
-  }
-}
-
-/// The file of every tensor, out of an index.
-std::map<std::string, std::string> weight_map(const fs::path& path) {
-  try {
-    auto map = parse_json(path).at("weight_map").get<std::map<std::string, std::string>>();
-    for (const auto& [name, file] : map)
-      if (!is_plain_name(file))
-        throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
-    return map;
-  } catch (const json::exception& e) {
-    throw DataError(fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(),
-                                reason_of(e)));
-  }
-}
 
 /// Asks the system to bring in the pages of `view` at once instead of one fault each.
 void prefetch(const at::Tensor& view) {
@@ -137,15 +119,6 @@ void check_wanted(const Slice& slice, const GlobalTensor& tensor, const fs::path
                                 slice.name, dtype_name(wanted), dtype_name(tensor.dtype)));
 }
 
-/// As files have it that Transformers writes now.
-std::string name_of_today(const std::string& name) {
-  constexpr std::string_view kGamma = ".LayerNorm.gamma", kBeta = ".LayerNorm.beta";
-  const auto end = name.find_last_of('.') + 1;
-  if (name.ends_with(kGamma)) return name.substr(0, end) + "weight";
-  if (name.ends_with(kBeta)) return name.substr(0, end) + "bias";
-  return name;
-}
-
 }  // namespace
 
 Source Source::open_native(const fs::path& step_folder) {
@@ -156,31 +129,56 @@ Source Source::open_native(const fs::path& step_folder) {
   state->tensors = std::move(manifest.tensors);
   state->sums = std::move(manifest.files);
   state->state = std::move(manifest.state);
-  if (state->sums.contains("config.json")) state->hf_config = parse_json(step_folder / "config.json");
+  if (state->sums.contains("config.json")) state->hf_config = read_json(step_folder / "config.json");
   return Source(std::move(state));
 }
 
 Source Source::open_hugging_face(const fs::path& folder) {
   auto state = std::make_shared<State>();
   state->folder = folder;
-  state->hf_config = parse_json(folder / "config.json");
-  std::map<std::string, std::string> files;
-  if (fs::exists(folder / "model.safetensors")) {
-    for (const auto& [name, info] : state->file("model.safetensors")->tensors())
-      files[name] = "model.safetensors";
-  } else if (fs::exists(folder / "model.safetensors.index.json")) {
-    files = weight_map(folder / "model.safetensors.index.json");
-  } else {
-    throw DataError(
-        fmt::format("{}: must hold model.safetensors or model.safetensors.index.json; got neither; save the "
-                    "model with safe_serialization",
-                    folder.string()));
+  state->hf_config = read_json(folder / "config.json");
+  Shards shards = shards_of(folder);
+  state->unlisted = std::move(shards.unlisted);
+  for (const auto& [file, promised] : shards.files) {
+    const auto open = state->file(file);
+    for (const std::string& name : promised)
+      if (!open->has(name))
+        throw DataError(
+            fmt::format("{}: must hold the tensor '{}', as model.safetensors.index.json says; got {} "
+                        "others; download both again",
+                        (folder / file).string(), name, open->tensors().size()));
+    for (const auto& [name, info] : open->tensors()) {
+      const Chunk whole{file, name, {Sizes(info.shape.size(), 0), info.shape}};
+      const auto [before, is_new] =
+          state->tensors.emplace(name, GlobalTensor{"model", info.dtype, info.shape, {whole}});
+      if (!is_new)
+        throw DataError(
+            fmt::format("{}: every tensor must lie in one shard; got '{}' in {} and {}; download the "
+                        "folder again",
+                        folder.string(), name, before->second.chunks[0].file, file));
+    }
   }
-  for (const auto& [name, file] : files) {
-    const TensorInfo& info = state->file(file)->info(name);
-    const std::string today = name_of_today(name);
-    state->tensors[files.contains(today) ? name : today] = {
-        "model", info.dtype, info.shape, {{file, name, {Sizes(info.shape.size(), 0), info.shape}}}};
+  return Source(std::move(state));
+}
+
+Source Source::with_views(const std::map<std::string, View>& views) const {
+  auto state = std::make_shared<State>();
+  state->folder = state_->folder;
+  state->hf_config = state_->hf_config;
+  state->unlisted = state_->unlisted;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state->files = state_->files;
+  }
+  for (const auto& [name, view] : views) {
+    const GlobalTensor& stored = state_->tensor(view.stored);
+    COL_CHECK(stored.chunks.size() == 1 && stored.chunks[0].box.shape == stored.shape,
+              "with_views: '{}' must be stored whole; got {} chunks", view.stored, stored.chunks.size());
+    const Sizes shape = shape_of(view, stored.shape);
+    GlobalTensor& tensor = state->tensors[name] = stored;
+    tensor.shape = shape;
+    tensor.chunks[0].box = {Sizes(shape.size(), 0), shape};
+    state->views[name] = view;
   }
   return Source(std::move(state));
 }
@@ -188,7 +186,7 @@ Source Source::open_hugging_face(const fs::path& folder) {
 Source Source::open_config(const fs::path& folder) {
   auto state = std::make_shared<State>();
   state->folder = folder;
-  state->hf_config = parse_json(folder / "config.json");
+  state->hf_config = read_json(folder / "config.json");
   return Source(std::move(state));
 }
 
@@ -196,11 +194,13 @@ Source Source::open(const fs::path& path, std::optional<std::int64_t> step, cons
                     Check check) {
   if (is_hugging_face_folder(path)) return open_hugging_face(path);
   const auto found = find_checkpoint(path, step, world, check);
-  if (!found)
-    throw DataError(
-        fmt::format("{}: must be a run folder, a step folder or a Hugging Face folder; got none of them; "
-                    "check the path",
-                    path.string()));
+  if (!found) {
+    const std::string fault = foreign_weights_fault(path);
+    throw DataError(!fault.empty() ? fault
+                                   : fmt::format("{}: must be a run folder, a step folder or a Hugging Face "
+                                                 "folder; got none of them; check the path",
+                                                 path.string()));
+  }
   return open_native(found->folder);
 }
 
@@ -214,7 +214,8 @@ bool Source::has(const std::string& name) const { return state_->tensors.contain
 
 TensorInfo Source::info(const std::string& name) const {
   const GlobalTensor& tensor = state_->tensor(name);
-  if (tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape)
+  const bool whole = tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape;
+  if (whole && !state_->views.contains(name))
     return state_->file(tensor.chunks[0].file)->info(tensor.chunks[0].key);
   return {.dtype = tensor.dtype, .shape = tensor.shape};
 }
@@ -226,7 +227,7 @@ void Source::read_into(const Slice& slice) const {
   for (const Chunk& chunk : tensor.chunks) {  // they cover the tensor exactly once: open_native has proved it
     const std::optional<Box> common = overlap(chunk.box, wanted);
     if (!common) continue;
-    const Slice stored{slice.name, tensor.shape, chunk.box.offset, state_->view(tensor, chunk)};
+    const Slice stored{slice.name, tensor.shape, chunk.box.offset, state_->view(slice.name, tensor, chunk)};
     const at::Tensor source = part_of(stored, *common);
     prefetch(source);
     part_of(slice, *common).copy_(source);
@@ -245,14 +246,6 @@ const json& Source::state() const { return state_->state; }
 const json& Source::hf_config() const { return state_->hf_config; }
 std::int64_t Source::step() const { return state_->step; }
 const fs::path& Source::folder() const { return state_->folder; }
-
-bool is_hugging_face_folder(const fs::path& path) {
-  const auto has = [&](std::string_view name) {
-    std::error_code closed;
-    return fs::exists(path / name, closed);
-  };
-  return has("config.json") && !has(kManifestName) &&
-         (has("model.safetensors") || has("model.safetensors.index.json"));
-}
+const std::vector<std::string>& Source::unlisted_files() const { return state_->unlisted; }
 
 }  // namespace colonnade::checkpoint

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,15 +19,22 @@ namespace colonnade::checkpoint {
 /// How much is read to decide that a checkpoint is whole.
 enum class Check { kSizes, kChecksums };
 
+/// A part of a stored tensor that is read as a tensor of its own.
+struct View {
+  std::string stored;
+  std::optional<std::int64_t> index;  ///< of dimension 0, which the view has not
+  std::int64_t first_row = 0;         ///< of the view's dimension 0
+  std::optional<std::int64_t> rows;   ///< of the view's dimension 0; nothing: all
+};
+
 /// Tensors that can be read. A value: copies share the open files. Reading is thread safe.
 class Source {
  public:
   /// A step folder (docs/formats/checkpoint.md). Checks the manifest and that its chunks cover every
   /// tensor once; files are opened when first read. Throws DataError.
   static Source open_native(const std::filesystem::path& step_folder);
-  /// config.json and model.safetensors, or model.safetensors.index.json with its shards. `gamma` and `beta`
-  /// of a LayerNorm, as the first BERTs have them, are named `weight` and `bias`, as Transformers does.
-  /// Throws DataError.
+  /// config.json and model.safetensors, or the shards that model.safetensors.index.json names with all that
+  /// they hold. Names are those of the files. Throws DataError.
   static Source open_hugging_face(const std::filesystem::path& folder);
   /// The config.json of a Hugging Face folder and no tensors, for plans. Throws DataError.
   static Source open_config(const std::filesystem::path& folder);
@@ -34,6 +42,10 @@ class Source {
   /// over `world`. Throws DataError when there is none.
   static Source open(const std::filesystem::path& path, std::optional<std::int64_t> step = std::nullopt,
                      const comm::Group& world = {}, Check check = Check::kChecksums);
+
+  /// The same files with other names: each tensor is a part of one of this source's, which must be stored
+  /// whole.
+  [[nodiscard]] Source with_views(const std::map<std::string, View>& views) const;
 
   [[nodiscard]] std::vector<std::string> names() const;  ///< ascending
   [[nodiscard]] bool has(const std::string& name) const;
@@ -52,6 +64,8 @@ class Source {
   [[nodiscard]] const nlohmann::json& hf_config() const;  ///< null when there is none
   [[nodiscard]] std::int64_t step() const;                ///< -1 for Hugging Face
   [[nodiscard]] const std::filesystem::path& folder() const;
+  /// Of a Hugging Face folder: shards that its index does not name.
+  [[nodiscard]] const std::vector<std::string>& unlisted_files() const;
 
  private:
   struct State;
@@ -75,8 +89,5 @@ struct Found {
 std::optional<Found> find_checkpoint(const std::filesystem::path& path,
                                      std::optional<std::int64_t> step = std::nullopt,
                                      const comm::Group& world = {}, Check check = Check::kChecksums);
-
-/// True for a folder with config.json and safetensors but no manifest of ours, as far as it may be read.
-bool is_hugging_face_folder(const std::filesystem::path& path);
 
 }  // namespace colonnade::checkpoint

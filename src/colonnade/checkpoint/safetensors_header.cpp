@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/file_kind.h"
 #include "colonnade/checkpoint/safetensors.h"
 
 namespace colonnade::checkpoint {
@@ -172,6 +173,14 @@ std::string layout_problem(const std::vector<Entry>& entries, std::uint64_t data
   return {};
 }
 
+/// What lies in place of a safetensors file; "" where that is not known.
+std::string_view kind_in_place(std::span<const std::byte> bytes) {
+  constexpr std::size_t kLooked = 1024;
+  const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kLooked));
+  const std::string_view kind = file_kind(begin);
+  return kind == "a safetensors file" ? "" : kind;
+}
+
 }  // namespace
 
 std::string_view dtype_name(at::ScalarType type) {
@@ -192,6 +201,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
     return DataError(fmt::format("{}: must be a whole safetensors file; got {}; write or copy it anew",
                                  path.string(), why));
   };
+  const std::string_view kind = kind_in_place(bytes);
+  if (!kind.empty()) throw refuse(std::string(kind));
   std::uint64_t length = 0;
   if (bytes.size() < sizeof length) throw refuse(fmt::format("{} bytes", bytes.size()));
   std::memcpy(&length, bytes.data(), sizeof length);

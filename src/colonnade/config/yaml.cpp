@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/file_kind.h"
 #include "colonnade/base/files.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/given.h"
@@ -36,6 +37,13 @@ class Reader {
         return unread(
             fmt::format("{}: a YAML file of settings must be at most {} bytes; got {}; name another file",
                         path_, kLargestFile, text.size()));
+      }
+      if (const std::string_view kind = file_kind({text.data(), std::min<std::size_t>(text.size(), 1024)});
+          !kind.empty() && !text.empty()) {
+        return unread(
+            fmt::format("{}: must be a YAML file of settings; got {}; name another file, or write `key: "
+                        "value` lines",
+                        path_, kind));
       }
       const YAML::Node root = only_document(text);
       if (root.IsNull()) return;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/file_kind.h"
 #include "colonnade/base/files.h"
 #include "colonnade/data/parquet/reader.h"
 
@@ -226,10 +227,11 @@ bool has_encrypted_footer(const std::filesystem::path& path, const char* magic) 
 
 std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, const LineLimits& limits) {
   auto file = std::make_unique<PlainReader>(path);
-  char magic[16] = {};
+  char magic[64] = {};
   const std::size_t got = file->read(magic, sizeof magic);
   if (got == 0) return file;
   file->rewind();
+  require_content({magic, got}, path);
   refuse_foreign(path, {magic, got});
   if (got >= 2 && std::memcmp(magic, "\x1f\x8b", 2) == 0)
     return std::make_unique<GzipReader>(std::move(file));

@@ -7,7 +7,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/convert/slices.h"
-#include "colonnade/job/checkpoint.h"
+#include "colonnade/job/folder_tensors.h"
 #include "colonnade/job/job.h"
 #include "colonnade/models/hf/names.h"
 
@@ -19,10 +19,11 @@ using plan::Axis;
 /// Tag of messages: batches and stages between two ranks arrive in the order of sending.
 constexpr int kActivations = 0;
 
-void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source) {
+void read_weights(const job::Model& model, const config::Model& settings, const checkpoint::Source& source,
+                  bool reports) {
   const at::NoGradGuard no_grad;
   job::require_same_builder(source, model.of_settings);
-  job::check_taken(source, settings);
+  job::check_taken(source, settings, reports);
   const auto naming = models::hf::naming_of(settings);
   for (const auto& stage : model.stages)
     for (const tensor::Parameter* parameter : stage->parameters())
@@ -50,7 +51,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
   layers::Context context = job::layer_context(run_, ranks_, options_);
   context.draws = false;
   model_ = job::build_model({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});
-  read_weights(model_, run_.model, source);
+  read_weights(model_, run_.model, source, /*reports=*/ranks_.rank() == 0);
 }
 
 /// The blocks of one stage in order; the head sees the last token alone where that is enough.

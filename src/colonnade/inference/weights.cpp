@@ -5,9 +5,11 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
+#include "colonnade/convert/hugging_face.h"
 #include "colonnade/job/foreign.h"
 #include "colonnade/models/hf/config.h"
 
@@ -114,15 +116,17 @@ checkpoint::Source open_weights(const config::Run& run, const comm::Group& world
   if (c.load.empty() && c.pretrained_checkpoint.empty())
     throw ConfigError(
         "weights: --load or --pretrained-checkpoint must name them; got neither; write --load DIR");
-  if (c.load.empty()) return checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world, check);
+  if (c.load.empty()) return convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world, check);
   const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world, check);
   if (found) return checkpoint::Source::open_native(found->folder);
   if (!c.pretrained_checkpoint.empty())
-    return checkpoint::Source::open(c.pretrained_checkpoint, std::nullopt, world, check);
-  throw DataError(
-      fmt::format("{}: --load must name a run folder, a checkpoint or a Hugging Face folder; got none of "
-                  "them; correct the path",
-                  c.load));
+    return convert::open_weights(c.pretrained_checkpoint, std::nullopt, world, check);
+  const std::string fault = checkpoint::foreign_weights_fault(c.load);
+  throw DataError(!fault.empty()
+                      ? fmt::format("--load: {}", fault)
+                      : fmt::format("{}: --load must name a run folder, a checkpoint or a Hugging Face "
+                                    "folder; got none of them; correct the path",
+                                    c.load));
 }
 
 void take_settings(config::Run& run, config::Use use) {

@@ -9,6 +9,7 @@
 #include "colonnade/convert/slices.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/continued.h"
+#include "colonnade/job/folder_tensors.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
 
@@ -180,7 +181,7 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   const at::NoGradGuard no_grad;
   const bool with_optimizer = what == Restore::kContinue && !job.run.checkpoint.no_load_optim;
   require_same_builder(source, job.model.of_settings);
-  check_taken(source, job.run.model);
+  check_taken(source, job.run.model, /*reports=*/job.ranks.world().rank() == 0);
   if (with_optimizer) require_same_kind(job, source);
   for (const Slice& slice : model_slices(job)) source.read_into(slice);
   if (with_optimizer) {
@@ -212,16 +213,6 @@ void require_same_builder(const checkpoint::Source& source, bool of_settings) {
       saved ? "a model of a program's own builder" : "the model that settings describe",
       saved ? "load it with `colonnade`, or begin with a new folder"
             : "load it with the program that saved it"));
-}
-
-void check_taken(const checkpoint::Source& source, const config::Model& model) {
-  if (source.state().is_object()) return;
-  const auto rest = models::hf::left_over(model, source.names());
-  if (rest.empty()) return;
-  throw DataError(fmt::format(
-      "{}: every tensor must be one of the model that config.json describes; got {} others: {}{}; "
-      "correct config.json, or choose another model",
-      source.folder().string(), rest.size(), rest[0], rest.size() > 1 ? ", ..." : ""));
 }
 
 }  // namespace colonnade::job

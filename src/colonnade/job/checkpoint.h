@@ -45,8 +45,4 @@ Counters counters_of(const nlohmann::json& state);
 /// program's own builder (Model::of_settings) and the other is not.
 void require_same_builder(const checkpoint::Source& source, bool of_settings);
 
-/// Throws DataError for tensors of a Hugging Face folder that no parameter of the model takes, known
-/// leftovers apart (models::hf::left_over). A native checkpoint passes: its settings say what the model is.
-void check_taken(const checkpoint::Source& source, const config::Model& model);
-
 }  // namespace colonnade::job

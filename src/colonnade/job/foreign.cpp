@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "colonnade/checkpoint/folders.h"
-#include "colonnade/checkpoint/load.h"
+#include "colonnade/checkpoint/hugging_face.h"
 
 namespace colonnade::job {
 namespace {
@@ -165,6 +165,8 @@ std::string load_fault(const config::Run& run) {
         load, trace);
   const auto others = strangers(path, run);
   if (others.empty()) return "";
+  if (const std::string fault = checkpoint::foreign_weights_fault(path); !fault.empty())
+    return fmt::format("--load: {}", fault);
   return fmt::format(
       "--load: must name a run folder, or a missing or empty one for a new run; got {} without a checkpoint "
       "but with {}; correct the path, or leave --load out",

@@ -14,6 +14,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/use.h"
+#include "colonnade/convert/hugging_face.h"
 #include "colonnade/data/bert_batches.h"
 #include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/data_args.h"
@@ -23,6 +24,7 @@
 #include "colonnade/data/t5_batches.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/continued.h"
+#include "colonnade/job/folder_tensors.h"
 #include "colonnade/job/foreign.h"
 #include "colonnade/models/hf/config.h"
 
@@ -109,6 +111,9 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
   std::map<std::string, std::string> settings;
   try {
     settings = model_settings(source);
+    if (!source.state().is_object())
+      if (std::string note = untie_stored_output(settings, source); !note.empty())
+        run.notes.push_back(std::move(note));
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
     return leave_model_unknown(run);
@@ -333,7 +338,7 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
   std::string folder;  // config.json that the run begins with
   if (asks && !c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-    const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
+    const auto source = convert::open_weights(c.pretrained_checkpoint, step, {}, kSizes);
     fill_from(run, source, purpose, faults);
     if (!source.state().is_object()) folder = (source.folder() / "config.json").string();
     if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
@@ -354,9 +359,9 @@ namespace {
 checkpoint::Source description(const std::filesystem::path& folder, std::optional<std::int64_t> step) {
   std::error_code absent;
   const auto has = [&](const char* file) { return std::filesystem::exists(folder / file, absent); };
-  if (has("manifest.json") || !has("config.json")) return checkpoint::Source::open(folder, step, {}, kSizes);
+  if (has("manifest.json") || !has("config.json")) return convert::open_weights(folder, step, {}, kSizes);
   try {
-    return checkpoint::Source::open_hugging_face(folder);
+    return convert::open_hugging_face(folder);
   } catch (const DataError&) {
     return checkpoint::Source::open_config(folder);
   }

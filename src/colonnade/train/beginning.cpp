@@ -3,6 +3,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/convert/hugging_face.h"
 #include "colonnade/data/stray_ids.h"
 #include "colonnade/job/checkpoint.h"
 
@@ -23,8 +24,7 @@ std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm:
     if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
   }
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
-  return Beginning{
-      checkpoint::Source::open(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false, {}};
+  return Beginning{convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false, {}};
 }
 
 void require_known_ids(const data::Splits& splits, const comm::Group& world) {

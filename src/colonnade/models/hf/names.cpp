@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -195,13 +196,65 @@ bool is_bert(const config::Model& m) {
          m.final_logit_softcapping == 0;
 }
 
-/// Of a layer that predicts a further token: one that the model has not, or a copy of a table.
-bool is_further(const std::string& name, const config::Model& m) {
+/// Tensors without which every model computes the same, by a part of their names; without families: all have
+/// it.
+struct Unread {
+  std::string_view begin, end;
+  std::string_view what;
+  std::set<Family> families = {};
+};
+const std::vector<Unread>& unread_tensors() {
+  constexpr std::string_view kBuffers = "buffers", kHeads = "tensors of heads for other tasks";
+  static const std::vector<Unread> kAll = {
+      {"", "rotary_emb.inv_freq", kBuffers},
+      {"", "rotary_emb.cos_cached", kBuffers},
+      {"", "rotary_emb.sin_cached", kBuffers},
+      {"", ".attn.bias", kBuffers, {Family::kGpt2}},
+      {"", ".attn.masked_bias", kBuffers, {Family::kGpt2}},
+      {"", "embeddings.position_ids", kBuffers, {Family::kBert}},
+      {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias", "", "unused biases", {Family::kT5}},
+      {"score.", "", kHeads},
+      {"qa_outputs.", "", kHeads},
+      {"classifier.", "", kHeads},
+      {"v_head.", "", kHeads},
+      {"multiple_choice_head.", "", kHeads, {Family::kGpt2}},
+      {"classification_head.", "", kHeads, {Family::kT5}},
+      {"bert.pooler.dense.", "", kHeads, {Family::kBert}},
+      {"cls.seq_relationship.", "", kHeads, {Family::kBert}},
+  };
+  return kAll;
+}
+
+/// What `name` is, where a model of `family` computes nothing with it; "" else.
+std::string_view unread_as(const std::string& name, std::optional<Family> family) {
+  for (const Unread& row : unread_tensors())
+    if (name.starts_with(row.begin) && name.ends_with(row.end) &&
+        (row.families.empty() || (family && row.families.contains(*family))))
+      return row.what;
+  return "";
+}
+
+/// Tensors that are copies of others wherever they are, in a model of `family`.
+std::vector<Copy> copies_in(std::optional<Family> family) {
+  if (family == Family::kT5)
+    return {{"encoder.embed_tokens.weight", "shared.weight"},
+            {"decoder.embed_tokens.weight", "shared.weight"}};
+  if (family == Family::kBert) return {{"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  return {};
+}
+
+/// The table that a layer of multi-token prediction holds again; nothing for other tensors.
+std::optional<Copy> copy_in_mtp_layer(const std::string& name) {
+  if (name.ends_with(".embed_tokens.weight")) return Copy{name, "model.embed_tokens.weight"};
+  if (name.ends_with(".shared_head.head.weight")) return Copy{name, "lm_head.weight"};
+  return std::nullopt;
+}
+
+/// The number of a layer behind the model's own, from 0; negative for all other tensors.
+std::int64_t mtp_layer_of(const std::string& name, const config::Model& m) {
   constexpr std::string_view kLayers = "model.layers.";
-  if (!name.starts_with(kLayers)) return false;
-  const auto layer = std::strtoll(name.c_str() + kLayers.size(), nullptr, 10) - m.num_layers;
-  return layer >= m.mtp_num_layers || (layer >= 0 && (name.ends_with(".embed_tokens.weight") ||
-                                                      name.ends_with(".shared_head.head.weight")));
+  if (!name.starts_with(kLayers)) return -1;
+  return std::strtoll(name.c_str() + kLayers.size(), nullptr, 10) - m.num_layers;
 }
 
 }  // namespace
@@ -250,33 +303,32 @@ std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<
   return tensors;
 }
 
-std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names) {
+Leftovers left_over(const config::Model& model, const std::vector<std::string>& names) {
+  const auto family = family_of(model);
+  const bool tied = !model.untie_embeddings_and_output_weights;
   std::set<std::string> known;
   for (const plan::ParamSpec& spec : plan::model_params(model, {}))
     for (StoredTensor& tensor : tensors_of(spec, naming_of(model))) known.insert(std::move(tensor.name));
-  if (!model.untie_embeddings_and_output_weights) known.insert("lm_head.weight");
-  // Copies of the shared table, and biases of the first T5's cross attention, which nothing reads.
-  if (family_of(model) == Family::kT5)
-    known.insert({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
-                  "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"});
-  // Copies of the table and of its bias, and of weights for training alone those of heads that the model has
-  // not.
-  if (family_of(model) == Family::kBert) {
-    if (!model.untie_embeddings_and_output_weights) known.insert("cls.predictions.decoder.weight");
-    known.insert({"cls.predictions.decoder.bias", "bert.embeddings.position_ids"});
-    if (!model.bert_binary_head)
-      known.insert({"bert.pooler.dense.weight", "bert.pooler.dense.bias", "cls.seq_relationship.weight",
-                    "cls.seq_relationship.bias"});
+  Leftovers left;
+  const std::set<std::string> held(names.begin(), names.end());
+  std::ranges::set_difference(known, held, std::back_inserter(left.missing));
+  for (Copy& copy : copies_in(family))
+    if (held.contains(copy.name) && known.insert(copy.name).second) left.copies.push_back(std::move(copy));
+  if (tied) known.insert(family == Family::kBert ? "cls.predictions.decoder.weight" : "lm_head.weight");
+  for (const std::string& name : names) {
+    if (known.contains(name)) continue;
+    const std::int64_t layer = family == Family::kDeepseekV3 ? mtp_layer_of(name, model) : -1;
+    if (layer >= model.mtp_num_layers) {
+      left.unread["tensors of layers for multi-token prediction"].push_back(name);
+    } else if (const auto copy = layer >= 0 ? copy_in_mtp_layer(name) : std::nullopt) {
+      left.copies.push_back(*copy);
+    } else if (const std::string_view what = unread_as(name, family); !what.empty()) {
+      left.unread[std::string(what)].push_back(name);
+    } else {
+      left.unknown.push_back(name);
+    }
   }
-  constexpr std::string_view kBuffers[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
-  std::vector<std::string> rest;
-  const bool predicts = family_of(model) == Family::kDeepseekV3;
-  for (const std::string& name : names)
-    if (!known.contains(name) && !(predicts && is_further(name, model))) rest.push_back(name);
-  std::erase_if(rest, [&](const std::string& name) {
-    return std::ranges::any_of(kBuffers, [&](std::string_view end) { return name.ends_with(end); });
-  });
-  return rest;
+  return left;
 }
 
 }  // namespace colonnade::models::hf

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,9 +77,21 @@ std::optional<Naming> naming_of(const config::Model& model);
 /// The tensors that hold `spec` in `naming`; with nothing, one tensor under our own name.
 std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<Naming> naming);
 
-/// Those of `names`, a checkpoint's in the model's family, that hold no parameter of the model. Left out are
-/// what its tensors do not depend on: rotary frequencies, causal masks, the output layer's copy of tied
-/// embeddings, layers of further tokens that the model does not predict, and their copies of both tables.
-std::vector<std::string> left_over(const config::Model& model, const std::vector<std::string>& names);
+/// A tensor that a folder may hold beside the one it is a copy of.
+struct Copy {
+  std::string name;
+  std::string original;
+};
+
+/// What the tensors of a folder and those of a model do not have in common.
+struct Leftovers {
+  std::vector<std::string> unknown;  ///< they may be part of what is computed
+  std::vector<std::string> missing;  ///< tensors of the model
+  std::vector<Copy> copies;          ///< but the output layer's of tied embeddings
+  /// Others that the model computes nothing with, by what they are, in the plural: "buffers".
+  std::map<std::string, std::vector<std::string>> unread;
+};
+/// `names`: all of a folder in the model's family. Tied output layers count as known.
+Leftovers left_over(const config::Model& model, const std::vector<std::string>& names);
 
 }  // namespace colonnade::models::hf

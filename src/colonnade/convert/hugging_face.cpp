@@ -1,0 +1,105 @@
+// See hugging_face.h.
+#include "colonnade/convert/hugging_face.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "colonnade/base/error.h"
+#include "colonnade/checkpoint/hugging_face.h"
+#include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/spellings.h"
+
+namespace colonnade::convert {
+namespace {
+
+using checkpoint::Source;
+using Views = std::map<std::string, checkpoint::View>;
+
+/// Whether config.json ties the output layer to the embeddings; false where it cannot be read: job::prepare
+/// says why.
+bool is_tied(const nlohmann::json& config, const Views& views) {
+  std::vector<std::string> names;
+  for (const auto& [name, view] : views) names.push_back(name);
+  try {
+    const auto settings = models::hf::settings_of(config, "config.json", names);
+    const auto untied = settings.find("untie_embeddings_and_output_weights");
+    return untied != settings.end() && untied->second == "false";
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+/// Gives the embeddings their name where only a table that is tied to them is stored.
+void name_embeddings(Views& views, const models::hf::TiedTables& tied, const nlohmann::json& config) {
+  if (views.contains(tied.embedding)) return;
+  std::vector<std::string> tables = tied.copies;
+  if (views.contains(tied.output) && is_tied(config, views)) tables.push_back(tied.output);
+  const auto stored = std::ranges::find_if(tables, [&](const auto& name) { return views.contains(name); });
+  if (stored != tables.end()) views[tied.embedding] = checkpoint::View(views.at(*stored));
+}
+
+/// Of the two output biases that a BERT may store, Transformers computes with the decoder's.
+void name_output_bias(Views& views) {
+  const auto decoders = views.find("cls.predictions.decoder.bias");
+  if (decoders == views.end()) return;
+  checkpoint::View used = decoders->second;
+  const auto other = views.find("cls.predictions.bias");
+  if (other == views.end()) {
+    views.erase(decoders);
+  } else {
+    decoders->second = other->second;
+  }
+  views["cls.predictions.bias"] = std::move(used);
+}
+
+}  // namespace
+
+Source open_hugging_face(const std::filesystem::path& folder) {
+  const Source stored = Source::open_hugging_face(folder);
+  const nlohmann::json& config = stored.hf_config();
+  const std::string type =
+      config.is_object() && config.contains("model_type") && config.at("model_type").is_string()
+          ? config.at("model_type").get<std::string>()
+          : "";
+  models::hf::StoredShapes shapes;
+  for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
+  Views views;
+  for (auto& [name, tensor] : models::hf::spelled_tensors(type, shapes, folder.string()))
+    views[name] = {tensor.stored, tensor.expert, tensor.first_row, tensor.rows};
+  if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, config);
+  if (type == "bert") name_output_bias(views);
+  return stored.with_views(views);
+}
+
+Source open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,
+                    const comm::Group& world, checkpoint::Check check) {
+  return checkpoint::is_hugging_face_folder(path) ? open_hugging_face(path)
+                                                  : Source::open(path, step, world, check);
+}
+
+bool equal_tensors(const Source& source, const std::string& a, const std::string& b) {
+  const auto first = source.info(a), second = source.info(b);
+  if (first.shape != second.shape) return false;
+  if (first.shape.empty()) return at::equal(source.read(a).to(at::kDouble), source.read(b).to(at::kDouble));
+  constexpr std::int64_t kElements = 1 << 20;
+  std::int64_t row_elements = 1;
+  for (std::size_t d = 1; d < first.shape.size(); ++d) row_elements *= first.shape[d];
+  const std::int64_t rows = std::max<std::int64_t>(kElements / std::max<std::int64_t>(row_elements, 1), 1);
+  const bool alike = first.dtype == second.dtype;
+  for (std::int64_t row = 0; row < first.shape[0]; row += rows) {
+    std::vector<std::int64_t> shape = first.shape, offset(first.shape.size(), 0);
+    shape[0] = std::min(rows, first.shape[0] - row);
+    offset[0] = row;
+    const auto piece = [&](const std::string& name, at::ScalarType type) {
+      const at::Tensor data = at::empty(shape, at::TensorOptions().dtype(alike ? type : at::kDouble));
+      source.read_into({name, first.shape, offset, data});
+      return data;
+    };
+    if (!at::equal(piece(a, first.dtype), piece(b, second.dtype))) return false;
+  }
+  return true;
+}
+
+}  // namespace colonnade::convert

@@ -1,0 +1,138 @@
+// See folder_tensors.h.
+#include "colonnade/job/folder_tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/convert/hugging_face.h"
+#include "colonnade/models/hf/names.h"
+#include "colonnade/models/hf/spellings.h"
+
+namespace colonnade::job {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string first_names(const Names& names) {
+  constexpr std::size_t kShown = 4;
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
+  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "), names.size() > kShown ? ", ..." : "");
+}
+
+/// The largest number of a layer in `names`: the first part of a name that is a number.
+std::int64_t last_layer(const Names& names) {
+  std::int64_t last = -1;
+  for (const std::string& name : names) {
+    const auto dot =
+        std::ranges::adjacent_find(name, [](char a, char b) { return a == '.' && b >= '0' && b <= '9'; });
+    std::int64_t number = -1;
+    if (dot != name.end()) std::from_chars(&*dot + 1, name.data() + name.size(), number);
+    last = std::max(last, number);
+  }
+  return last;
+}
+
+std::string unknown_fault(const models::hf::Leftovers& left, const config::Model& model) {
+  if (const std::string foreign = models::hf::foreign_tensors(left.unknown); !foreign.empty()) return foreign;
+  const std::int64_t layers = std::max(model.num_layers, model.encoder_num_layers);
+  std::string fix =
+      "use the config.json that was saved with these weights, whose architecture has these tensors";
+  if (const std::int64_t last = last_layer(left.unknown); last >= layers)
+    fix = fmt::format(
+        "config.json says {} layers and the weights have layer {}: use the config.json that was "
+        "saved with them",
+        layers, last);
+  else if (std::ranges::all_of(left.unknown, [](const std::string& name) { return name.ends_with(".bias"); }))
+    fix = "config.json says a model without these biases: use the one that was saved with the weights";
+  return fmt::format("{} others: {}; {}", left.unknown.size(), first_names(left.unknown), fix);
+}
+
+std::string missing_fault(const Names& missing, const config::Model& model) {
+  const bool head = std::ranges::all_of(missing, [](const std::string& name) {
+    return name.starts_with("lm_head.") || name.starts_with("cls.");
+  });
+  if (head && model.untie_embeddings_and_output_weights)
+    return fmt::format(
+        "no {}: the folder holds the base model without its output layer, which config.json does not "
+        "tie to the embeddings; save the model with its head, or write \"tie_word_embeddings\": true "
+        "in config.json where the embeddings are the output layer",
+        first_names(missing));
+  if (head)
+    return fmt::format(
+        "no {}: the folder holds the base model without its head; save the model with its head",
+        first_names(missing));
+  return fmt::format("{} missing: {}; save or download the model again", missing.size(),
+                     first_names(missing));
+}
+
+/// The first copy whose values are not those of its original; null when there is none.
+const models::hf::Copy* differing_copy(const checkpoint::Source& source,
+                                       const std::vector<models::hf::Copy>& copies) {
+  const auto found = std::ranges::find_if(copies, [&](const models::hf::Copy& copy) {
+    return source.has(copy.original) && !convert::equal_tensors(source, copy.name, copy.original);
+  });
+  return found == copies.end() ? nullptr : &*found;
+}
+
+/// Logs what of the folder is not read.
+void report_unread(const checkpoint::Source& source, const models::hf::Leftovers& left) {
+  std::vector<std::string> parts;
+  for (const auto& [what, names] : left.unread)
+    parts.push_back(fmt::format("{} {} ({})", names.size(), what, first_names(names)));
+  if (const Names& files = source.unlisted_files(); !files.empty())
+    parts.push_back(fmt::format("{} files that model.safetensors.index.json does not name ({})", files.size(),
+                                first_names(files)));
+  if (!parts.empty()) log::info("{}: not read: {}", source.folder().string(), fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string untie_stored_output(std::map<std::string, std::string>& settings,
+                                const checkpoint::Source& source) {
+  const std::string type = source.hf_config().value("model_type", "");
+  const auto tied = models::hf::tied_tables(type);
+  const auto untied = settings.find("untie_embeddings_and_output_weights");
+  if (!tied || untied == settings.end() || untied->second != "false" || !source.has(tied->embedding) ||
+      !source.has(tied->output) || convert::equal_tensors(source, tied->embedding, tied->output))
+    return "";
+  untied->second = "true";
+  return fmt::format(
+      "{}: {} differs from {}, which config.json ties it to; it is not tied, as in Transformers (write "
+      "\"tie_word_embeddings\": false in config.json)",
+      source.folder().string(), tied->output, tied->embedding);
+}
+
+void check_taken(const checkpoint::Source& source, const config::Model& model, bool reports) {
+  if (source.state().is_object()) return;
+  const auto left = models::hf::left_over(model, source.names());
+  const std::string folder = source.folder().string();
+  if (!left.unknown.empty())
+    throw DataError(
+        fmt::format("{}: every tensor must be one of the model that config.json describes; got {}", folder,
+                    unknown_fault(left, model)));
+  if (!left.missing.empty())
+    throw DataError(
+        fmt::format("{}: every tensor of the model that config.json describes must be there; got {}", folder,
+                    missing_fault(left.missing, model)));
+  if (const auto* copy = differing_copy(source, left.copies)) {
+    if (copy->original != "cls.predictions.bias")
+      throw DataError(
+          fmt::format("{}: {} must hold the values of {}, whose copy it is; got others, which no model "
+                      "here can hold; train with one table of embeddings",
+                      folder, copy->name, copy->original));
+    if (reports)
+      log::info(
+          "{}: cls.predictions.bias differs from cls.predictions.decoder.bias; the decoder's is read, as in "
+          "Transformers",
+          folder);
+  }
+  if (reports) report_unread(source, left);
+}
+
+}  // namespace colonnade::job

@@ -1,0 +1,237 @@
+// See spellings.h.
+#include "colonnade/models/hf/spellings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::models::hf {
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+/// Part of a name that has another spelling.
+struct Respelling {
+  std::string_view from, to;
+};
+
+/// Experts in one tensor [experts, rows of all parts, ...]: its name ends with `stored`. `parts` are those of
+/// one expert, whose number stands at {}.
+struct FusedExperts {
+  std::string_view stored;
+  Names parts;
+};
+
+/// How the folders of some types spell names.
+struct Spellings {
+  Names types;
+  std::string_view prefix;  ///< of the base model in a model with a head
+  Names roots;              ///< first parts of names in the base model
+  Names heads;              ///< first parts of names beside it
+  TiedTables tied;
+  std::vector<Respelling> respellings = {};
+  std::vector<FusedExperts> fused = {};
+};
+
+const Names kLlamaRoots = {"embed_tokens", "layers", "norm", "rotary_emb"};
+const Names kLlamaHeads = {"lm_head", "score", "qa_outputs", "v_head", "classifier"};
+const TiedTables kLlamaTables = {"model.embed_tokens.weight", "lm_head.weight"};
+
+/// The first row whose types hold a model_type is its.
+const std::vector<Spellings>& all_spellings() {
+  static const std::vector<Spellings> kAll = {
+      {{"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss"},
+       "model.",
+       kLlamaRoots,
+       kLlamaHeads,
+       kLlamaTables},
+      {{"mixtral"},
+       "model.",
+       kLlamaRoots,
+       kLlamaHeads,
+       kLlamaTables,
+       {{".mlp.", ".block_sparse_moe."}},
+       {{".experts.gate_up_proj", {".experts.{}.w1.weight", ".experts.{}.w3.weight"}},
+        {".experts.down_proj", {".experts.{}.w2.weight"}}}},
+      {{"qwen3_moe", "deepseek_v3"},
+       "model.",
+       kLlamaRoots,
+       kLlamaHeads,
+       kLlamaTables,
+       {},
+       {{".experts.gate_up_proj", {".experts.{}.gate_proj.weight", ".experts.{}.up_proj.weight"}},
+        {".experts.down_proj", {".experts.{}.down_proj.weight"}}}},
+      {{"gpt2"},
+       "transformer.",
+       {"wte", "wpe", "h", "ln_f"},
+       {"lm_head", "score", "multiple_choice_head", "qa_outputs", "v_head", "classifier"},
+       {"transformer.wte.weight", "lm_head.weight"}},
+      {{"t5"},
+       "",
+       {"shared", "encoder", "decoder"},
+       {"lm_head", "classification_head", "qa_outputs"},
+       {"shared.weight", "lm_head.weight", {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}}},
+      {{"bert"},
+       "bert.",
+       {"embeddings", "encoder", "pooler"},
+       {"cls", "classifier", "qa_outputs"},
+       {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+       {{".LayerNorm.gamma", ".LayerNorm.weight"}, {".LayerNorm.beta", ".LayerNorm.bias"}}},
+  };
+  return kAll;
+}
+
+const Spellings* spellings_of(const std::string& type) {
+  const auto& all = all_spellings();
+  const auto found = std::ranges::find_if(
+      all, [&](const Spellings& row) { return std::ranges::find(row.types, type) != row.types.end(); });
+  return found == all.end() ? nullptr : &*found;
+}
+
+/// Parts of names that stand for a module around the model: of torch.compile, FSDP, DDP, PEFT, or a model of
+/// several parts. A base model's own prefix is one too.
+constexpr std::string_view kWrappers[] = {"module",
+                                          "_orig_mod",
+                                          "_fsdp_wrapped_module",
+                                          "_checkpoint_wrapped_module",
+                                          "_forward_module",
+                                          "base_model",
+                                          "model",
+                                          "language_model",
+                                          "text_model",
+                                          "pretrained_model",
+                                          "transformer",
+                                          "bert"};
+/// Those that wrap any module, also inside a name.
+constexpr std::string_view kInside[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
+
+std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
+
+bool holds(const auto& parts, std::string_view part) {
+  return std::ranges::find(parts, part) != std::ranges::end(parts);
+}
+
+/// `stored` as names.h spells it; itself where it is of no spelling that is known.
+std::string respelled(const Spellings& spellings, const std::string& stored) {
+  std::string name = stored;
+  for (const std::string_view wrapper : kInside)
+    for (auto at = name.find(wrapper); at != std::string::npos; at = name.find(wrapper))
+      name.erase(at, wrapper.size());
+  std::string_view rest = name;
+  const auto known = [&] {
+    return holds(spellings.roots, first_part(rest)) || holds(spellings.heads, first_part(rest));
+  };
+  while (!known() && holds(kWrappers, first_part(rest)) && rest.find('.') != std::string_view::npos)
+    rest.remove_prefix(rest.find('.') + 1);
+  if (!known()) return stored;
+  const bool base = holds(spellings.roots, first_part(rest));
+  std::string result = fmt::format("{}{}", base ? spellings.prefix : "", rest);
+  for (const Respelling& other : spellings.respellings)
+    if (const auto at = result.find(other.from); at != std::string::npos)
+      result.replace(at, other.from.size(), other.to);
+  return result;
+}
+
+/// The parts of a tensor that holds all experts, by name; none where `name` is of no such tensor.
+std::map<std::string, SpelledTensor> parts_of_fused(const Spellings& spellings, const std::string& name,
+                                                    const std::string& stored,
+                                                    const std::vector<std::int64_t>& shape) {
+  std::map<std::string, SpelledTensor> parts;
+  for (const FusedExperts& fused : spellings.fused) {
+    const auto count = static_cast<std::int64_t>(fused.parts.size());
+    if (!name.ends_with(fused.stored) || shape.size() != 3 || shape[1] % count != 0) continue;
+    const std::string front = name.substr(0, name.size() - fused.stored.size());
+    const std::int64_t rows = shape[1] / count;
+    for (std::int64_t expert = 0; expert < shape[0]; ++expert)
+      for (std::int64_t part = 0; part < count; ++part)
+        parts[front + fmt::format(fmt::runtime(fused.parts[static_cast<std::size_t>(part)]), expert)] = {
+            stored, expert, part * rows, rows};
+  }
+  return parts;
+}
+
+/// Ends or parts of names of tensors that no model has as it is computed with.
+struct ForeignTensor {
+  std::string_view part;
+  std::string_view kind;
+  std::string_view fix;
+};
+constexpr std::string_view kMerge =
+    "merge the adapter into the model with PEFT's merge_and_unload() and save that";
+constexpr std::string_view kDequantize =
+    "use the model's bf16 folder, or load it with Transformers, call dequantize() and save_pretrained()";
+constexpr std::string_view kOtherParts = "save the language model alone, with a config.json of its own";
+constexpr ForeignTensor kForeignTensors[] = {
+    {".lora_", "of a LoRA adapter", kMerge},
+    {".base_layer.", "of a model with an adapter", kMerge},
+    {".modules_to_save.", "of a model with an adapter", kMerge},
+    {".ia3_", "of an IA3 adapter", kMerge},
+    {".weight_scale_inv", "quantized to FP8 in blocks", kDequantize},
+    {".weight_packed", "quantized by compressed-tensors", kDequantize},
+    {".weight_scale", "quantized to 8 bits", kDequantize},
+    {".input_scale", "quantized to 8 bits", kDequantize},
+    {".output_scale", "quantized to 8 bits", kDequantize},
+    {".k_scale", "quantized to 8 bits", kDequantize},
+    {".v_scale", "quantized to 8 bits", kDequantize},
+    {".qweight", "quantized by GPTQ or AWQ", kDequantize},
+    {".qzeros", "quantized by GPTQ or AWQ", kDequantize},
+    {".g_idx", "quantized by GPTQ", kDequantize},
+    {".scales", "quantized by GPTQ or AWQ", kDequantize},
+    {".absmax", "quantized to 4 bits by bitsandbytes", kDequantize},
+    {".quant_state", "quantized to 4 bits by bitsandbytes", kDequantize},
+    {".quant_map", "quantized to 4 bits by bitsandbytes", kDequantize},
+    {".SCB", "quantized to 8 bits by bitsandbytes", kDequantize},
+    {".weight_format", "quantized to 8 bits by bitsandbytes", kDequantize},
+    {"_proj_blocks", "quantized to MXFP4", kDequantize},
+    {"_proj_scales", "quantized to MXFP4", kDequantize},
+    {"vision_tower.", "of a model that reads images", kOtherParts},
+    {"vision_model.", "of a model that reads images", kOtherParts},
+    {"visual.", "of a model that reads images", kOtherParts},
+    {"multi_modal_projector.", "of a model that reads images", kOtherParts},
+    {"audio_tower.", "of a model that reads sound", kOtherParts},
+};
+
+}  // namespace
+
+std::map<std::string, SpelledTensor> spelled_tensors(const std::string& model_type,
+                                                     const StoredShapes& stored, const std::string& source) {
+  std::map<std::string, SpelledTensor> tensors;
+  const Spellings* spellings = spellings_of(model_type);
+  for (const auto& [name, shape] : stored) {
+    std::map<std::string, SpelledTensor> found;
+    if (spellings == nullptr) {
+      found[name] = {.stored = name};
+    } else {
+      const std::string respelling = respelled(*spellings, name);
+      found = parts_of_fused(*spellings, respelling, name, shape);
+      if (found.empty()) found[respelling] = {.stored = name};
+    }
+    for (auto& [spelled, tensor] : found) {
+      const auto [before, is_new] = tensors.emplace(spelled, std::move(tensor));
+      if (!is_new)
+        throw DataError(
+            fmt::format("{}: every tensor must be stored once; got {} as '{}' and as '{}'; remove one "
+                        "of them, or save the model again",
+                        source, spelled, before->second.stored, name));
+    }
+  }
+  return tensors;
+}
+
+std::string foreign_tensors(const std::vector<std::string>& unknown) {
+  for (const ForeignTensor& foreign : kForeignTensors)
+    for (const std::string& name : unknown)
+      if (("." + name).find(foreign.part) != std::string::npos)
+        return fmt::format("tensors {}, such as {}; {}", foreign.kind, name, foreign.fix);
+  return "";
+}
+
+std::optional<TiedTables> tied_tables(const std::string& model_type) {
+  const Spellings* spellings = spellings_of(model_type);
+  return spellings == nullptr ? std::nullopt : std::optional(spellings->tied);
+}
+
+}  // namespace colonnade::models::hf
