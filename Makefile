@@ -25,7 +25,7 @@ test: ## build and run the tests; AREA=plan runs one area
 	@tools/setup.sh test
 	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE 'gpu|long' $(if $(AREA),-R '^$(AREA)$$')
 
 check: ## format, layers, names, sizes, links, and clang-tidy on what changed
 	@tools/setup.sh check
