@@ -35,7 +35,7 @@ test: ## build and run the tests; AREA=plan runs one area
 	@tools/setup.sh test
 	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE gpu $(if $(AREA),-R '^$(AREA)$$')
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE 'gpu|long' $(if $(AREA),-R '^$(AREA)$$')
 
 # The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it.
 numeric := kernels tensor ops layers data_parallel pipeline optim

@@ -75,6 +75,7 @@ TEST(Faults, AFailureOnAnyRankIsToldToAllAndLeavesTheOldCheckpoint) {
             save(run, 2, snapshot_of(grid, ranks.rank(), 2, true), ranks.world(), options);
         EXPECT_FALSE(result.ok);
         EXPECT_EQ(result.problem, fmt::format("rank {}: the disk is gone", bad));
+        EXPECT_EQ(result.code, kExitFailed);
       });
       EXPECT_TRUE(nothing_staged(run)) << point;
       EXPECT_EQ(find_checkpoint(run)->step, 1) << point;
@@ -93,6 +94,8 @@ TEST(Faults, AFullDiskIsReportedAndTheRunCanGoOn) {
               const SaveResult result = save(run, 2, snapshot_of({}, 0, 2, true), comm::Group());
               if (result.ok || result.problem.find("model.safetensors") == std::string::npos) ::_exit(1);
               if (result.problem.find("File too large") == std::string::npos) ::_exit(2);
+              if (result.problem.find(" free of ") == std::string::npos) ::_exit(3);
+              if (result.code != kExitSettings) ::_exit(4);
             }),
             0);
   EXPECT_TRUE(nothing_staged(run));

@@ -301,7 +301,7 @@ Result with_small_files(int kilobytes, const Words& words) {
 TEST(FaultDisk, AFullDiskDoesNotStopTraining) {
   const TempFolder folder;
   const Result result = with_small_files(200, alone(folder.path()));
-  EXPECT_EQ(result.code, 1) << result.text;
+  EXPECT_EQ(result.code, 2) << result.text;
   EXPECT_THAT(result.text,
               AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"), HasSubstr("File too large"),
                     HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),

@@ -48,7 +48,7 @@ class Flags {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-/// exit:CODE, segv, kill, stop, hang; "none" returns.
+/// exit:CODE, agreed:CODE (all ranks end so), segv, kill, stop, hang; "none" returns.
 void fail(const std::string& fault) {
   if (fault == "none") return;
   std::printf("about to fail: %s\n", fault.c_str());
@@ -60,6 +60,10 @@ void fail(const std::string& fault) {
   if (fault == "kill") ::raise(SIGKILL);
   if (fault == "stop") ::raise(SIGSTOP);
   if (fault == "hang") sleep_forever();
+  if (fault.starts_with("agreed:")) {
+    std::fprintf(stderr, "error: the disk is full\n");
+    colonnade::progress().set_agreed_end(std::stoi(fault.substr(fault.find(':') + 1)));
+  }
   std::exit(std::stoi(fault.substr(fault.find(':') + 1)));
 }
 
@@ -74,7 +78,7 @@ void wait_for_the_lost(colonnade::Progress& page, int group, const std::string& 
 
 void misbehave(colonnade::Progress& page, int group, const Flags& flags, const std::string& fault,
                bool mine) {
-  if (mine) fail(fault);
+  if (mine || fault.starts_with("agreed:")) fail(fault);
   wait_for_the_lost(page, group, flags.text("--peers", "wait"));
 }
 

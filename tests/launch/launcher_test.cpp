@@ -18,6 +18,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/launch/logs.h"
 #include "colonnade/launch/process.h"
 
 namespace colonnade::launch {
@@ -321,6 +322,76 @@ TEST_F(Launcher, RestartsAllRanksAfterALoss) {
                             HasSubstr("rank 0: step 3 done")));
 }
 
+TEST_F(Launcher, AnEndThatAllAgreedOnKeepsItsCodeAndIsNotTriedAgain) {
+  for (const int code : {1, 2}) {
+    start({"--fault", fmt::format("agreed:{}", code)}, {.max_restarts = 3, .grace_period_s = 0.2});
+    EXPECT_EQ(finish(), code) << text("err");
+    EXPECT_THAT(text("err"),
+                AllOf(HasSubstr(fmt::format("ranks 0, 1, 2 ended with exit code {}, as all", code)),
+                      Not(HasSubstr("was lost")), Not(HasSubstr("restart "))));
+    EXPECT_THAT(text("out"), HasSubstr("error: the disk is full"));
+    for (const char* name : {"err", "out"}) fs::remove(folder_ / name);
+  }
+}
+
+TEST_F(Launcher, OutputReachesTheTerminalThoughTheDiskOfTheLogsIsFull) {
+  fs::create_directories(folder_ / "logs");
+  for (int rank = 0; rank < 3; ++rank)
+    fs::create_symlink("/dev/full", folder_ / fmt::format("logs/rank_{}.log", rank));
+  start({"--fault", "exit:1"}, {.grace_period_s = 0.2});
+  EXPECT_EQ(finish(), 4) << text("err");
+  EXPECT_THAT(text("out"), HasSubstr("rank 0: step 1 done"));
+  EXPECT_THAT(text("err"), AllOf(HasSubstr("rank_0.log: output is missing in it; No space left on device, "),
+                                 HasSubstr(" free of "), HasSubstr("the rank goes on"),
+                                 HasSubstr("  | about to fail: exit:1")));
+}
+
+TEST_F(Launcher, WhatARankPrintsInItsLastMomentIsKept) {
+  start({"--steps", "100000", "--on-term", "ignore", "--step-ms", "1"}, {.grace_period_s = 0.1});
+  wait_for("step 2 done");
+  ::kill(pid_, SIGTERM);
+  sleep_ms(1100);
+  ::kill(pid_, SIGTERM);
+  EXPECT_EQ(finish(), 4);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(log(rank).back(), '\n') << "whole lines";
+}
+
+TEST_F(Launcher, MuchOutputBlocksNobody) {
+  start({"--steps", "30000", "--step-ms", "0"}, {.nproc_per_node = 2, .monitor_interval_s = 5});
+  EXPECT_EQ(finish(), 0) << text("err");
+  EXPECT_LT(seconds_, 60);
+  EXPECT_THAT(text("out"), HasSubstr("rank 0: step 30000 done"));
+  EXPECT_THAT(log(1), HasSubstr("rank 1: step 30000 done"));
+}
+
+TEST_F(Launcher, ASecondLauncherOfTheSameLogsIsRefusedWithTheFirst) {
+  start({"--steps", "100000"});
+  wait_for("step 2 done");
+  const pid_t first = pid_;
+  start({"--steps", "1"});
+  EXPECT_EQ(finish(), 2);
+  EXPECT_THAT(text("err"),
+              AllOf(HasSubstr("error: --log-dir: one process at a time may write the folder; got " +
+                              (folder_ / "logs").string()),
+                    HasSubstr(fmt::format("pid {}, since", first))));
+  EXPECT_THAT(log(0), Not(HasSubstr("--- rank 0 of 3, restart 0 ---\n--- rank")));
+  start({"--steps", "1"},
+        {.nproc_per_node = 3, .nnodes = 2, .node_rank = 1, .master_addr = "here", .master_port = 4711});
+  EXPECT_EQ(finish(), 0) << "another node of the same run: " << text("err");
+  pid_ = first;
+  ::kill(pid_, SIGTERM);
+  EXPECT_EQ(finish(), 5);
+  EXPECT_FALSE(fs::exists(folder_ / "logs/launcher_0.txt"));
+}
+
+TEST_F(Launcher, LogsWithoutANameAreInANewFolderEachTime) {
+  const fs::path named = folder_ / "logs/now";
+  const LogFolder first(named, /*is_new=*/true, 0);
+  const LogFolder second(named, /*is_new=*/true, 0);
+  EXPECT_EQ(first.path(), named);
+  EXPECT_EQ(second.path(), named.string() + "-2");
+}
+
 TEST_F(Launcher, GivesUpWhenNoRestartIsLeft) {
   start({"--fault", "exit:7", "--peers", "exit4"}, {.max_restarts = 1, .grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
@@ -335,7 +406,8 @@ class SlowStart : public Launcher {
     fs::create_directories(folder_ / "logs");
     ASSERT_EQ(::mkfifo((folder_ / "logs/rank_3.log").c_str(), 0600), 0);
     start(flags, {.nproc_per_node = 6, .grace_period_s = 0.2});
-    wait_for("pid=");
+    wait_for("--- rank ");  // what the ranks print is copied when the launcher goes on
+    sleep_ms(300);
   }
   void go_on() { pipe_ = ::open((folder_ / "logs/rank_3.log").c_str(), O_RDONLY | O_NONBLOCK); }
   void TearDown() override {
@@ -359,8 +431,8 @@ TEST_F(SlowStart, ASignalIsHeardBetweenTwoRanks) {
 }
 
 TEST_F(SlowStart, NoRankIsStartedAfterOneThatFailed) {
-  start_slowly({"--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--start-ms", "3000"});
-  for (int i = 0; i < 1000 && lives(pid_of(0)); ++i) sleep_ms(10);
+  start_slowly({"--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--start-ms", "1000"});
+  sleep_ms(3000);
   go_on();
   EXPECT_EQ(finish(), 2) << text("err");
   EXPECT_THAT(text("err"),

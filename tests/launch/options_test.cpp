@@ -15,9 +15,10 @@ namespace colonnade::launch {
 namespace {
 
 TEST(LaunchOptions, LogsGoToTheRunFolder) {
-  EXPECT_EQ(default_log_dir({"colonnade", "pretrain", "gpt", "--save", "out/run"}), "out/run/logs");
-  EXPECT_EQ(default_log_dir({"colonnade", "pretrain", "--save=out/run"}), "out/run/logs");
-  EXPECT_THAT(default_log_dir({"colonnade", "pretrain"}).string(), testing::StartsWith("logs/2"));
+  EXPECT_EQ(log_dir_of_run({"colonnade", "pretrain", "gpt", "--save", "out/run"}), "out/run/logs");
+  EXPECT_EQ(log_dir_of_run({"colonnade", "pretrain", "--save=out/run"}), "out/run/logs");
+  EXPECT_EQ(log_dir_of_run({"colonnade", "pretrain"}), "");
+  EXPECT_THAT(log_dir_of_now().string(), testing::StartsWith("logs/2"));
 }
 
 TEST(LaunchOptions, YamlFilesOfTheRanksCount) {
@@ -25,11 +26,11 @@ TEST(LaunchOptions, YamlFilesOfTheRanksCount) {
       std::filesystem::temp_directory_path() / ("options_test_" + std::to_string(::getpid()) + ".yaml");
   std::ofstream(file) << "save: out/run\ndistributed_timeout_minutes: 60\n";
   const std::vector<std::string> command{"colonnade", "pretrain", "gpt", "--config", file.string()};
-  EXPECT_EQ(default_log_dir(command), "out/run/logs");
+  EXPECT_EQ(log_dir_of_run(command), "out/run/logs");
   EXPECT_EQ(default_hang_timeout_s(command), 3630);
   std::vector<std::string> more = command;
   more.insert(more.end(), {"--save", "other", "--distributed-timeout-minutes", "2"});
-  EXPECT_EQ(default_log_dir(more), "other/logs");
+  EXPECT_EQ(log_dir_of_run(more), "other/logs");
   EXPECT_EQ(default_hang_timeout_s(more), 150);
   std::filesystem::remove(file);
   EXPECT_EQ(default_hang_timeout_s(command), 630) << "that the file is missing is for the ranks to say";

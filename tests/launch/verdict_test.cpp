@@ -75,6 +75,26 @@ TEST(Verdict, WhoRefusesSettingsIsNotLostAndAllAreOneLine) {
   EXPECT_THAT(verdict->lines, ElementsAre("ranks 0, 1 ended with exit code 2 (settings wrong)"));
 }
 
+TEST(Verdict, AnEndThatAllAgreedOnIsNoLossAndKeepsItsCode) {
+  for (const int code : {1, 2}) {
+    RankView first = ended(at_work(0, 1), code);
+    first.page.agreed_end = code;
+    RankView second = first;
+    second.rank = 1;
+    const auto verdict = judge(std::vector{first, second, waiting(2, 4)}, kPatience, 0);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->exit_code, code);
+    EXPECT_THAT(verdict->culprits, ElementsAre(0, 1));
+    EXPECT_THAT(verdict->lines,
+                ElementsAre(HasSubstr("ranks 0, 1 ended with exit code " + std::to_string(code) +
+                                      ", as all ranks had agreed; step 12")));
+  }
+  RankView crashed = ended(at_work(0, 1), 0, 11);
+  crashed.page.agreed_end = 2;
+  EXPECT_EQ(judge(std::vector{crashed, at_work(1, 1)}, kPatience, 0)->exit_code, 4)
+      << "it did not end as agreed";
+}
+
 TEST(Verdict, ARankThatLostAnotherIsNotBlamedForIt) {
   const std::vector ranks{ended(waiting(0, 4), 4), at_work(1, 4), waiting(2, 4)};
   EXPECT_FALSE(judge(ranks, kPatience, 1.0)) << "the cause may still end";

@@ -50,5 +50,28 @@ TEST(Beginning, DataThatRankZeroCannotReadEndAllRanks) {
               testing::ElementsAre("data: must be whole", "data: must be whole", "data: must be whole"));
 }
 
+TEST(Beginning, AFolderThatAnotherProcessOwnsEndsAllRanks) {
+  const std::filesystem::path run = std::filesystem::path(testing::TempDir()) / "agreed_folder_test";
+  std::vector<std::string> faults;
+  std::mutex mutex;
+  {
+    const OwnedFolder other(run, std::nullopt);
+    comm::run_ranks(3, [&](comm::Communicators& ranks) {
+      try {
+        agree_on_folder(run, std::nullopt, ranks.world());
+      } catch (const ConfigError& error) {
+        const std::scoped_lock lock(mutex);
+        faults.emplace_back(error.what());
+      }
+    });
+  }
+  EXPECT_THAT(faults, testing::AllOf(testing::SizeIs(3), testing::Each(testing::HasSubstr("held by host "))));
+  comm::run_ranks(3, [&](comm::Communicators& ranks) {
+    const AgreedFolder agreed = agree_on_folder(run, std::nullopt, ranks.world());
+    EXPECT_EQ(agreed.folder.root, run);
+    EXPECT_EQ(agreed.owned != nullptr, ranks.rank() == 0);
+  });
+}
+
 }  // namespace
 }  // namespace colonnade::train

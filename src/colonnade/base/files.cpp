@@ -13,6 +13,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/file_kind.h"
+#include "colonnade/base/write_error.h"
 
 namespace colonnade {
 namespace {
@@ -34,7 +35,7 @@ void write_all(int fd, std::string_view text, const fs::path& path) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(fmt::format("{}: cannot be written; {}", path.string(), std::strerror(errno)));
+    if (n < 0) throw_write_error(path, errno);
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -76,8 +77,7 @@ Error unreadable(const fs::path& path, const std::error_code& reason) {
 
 void sync_path(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0 || ::fsync(file.fd) != 0)
-    throw Error(fmt::format("{}: cannot be synced; {}", path.string(), std::strerror(errno)));
+  if (file.fd < 0 || ::fsync(file.fd) != 0) throw_write_error(path, errno);
 }
 
 void create_folders(const fs::path& folder) {
@@ -92,11 +92,9 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
   const fs::path staged = path.string() + fmt::format(".part-{}", ::getpid());
   try {
     const Descriptor file(::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.fd < 0)
-      throw Error(fmt::format("{}: cannot be created; {}", staged.string(), std::strerror(errno)));
+    if (file.fd < 0) throw_write_error(staged, errno);
     write_all(file.fd, text, staged);
-    if (::fsync(file.fd) != 0)
-      throw Error(fmt::format("{}: cannot be synced; {}", staged.string(), std::strerror(errno)));
+    if (::fsync(file.fd) != 0) throw_write_error(staged, errno);
     fs::rename(staged, path);
   } catch (...) {
     std::error_code ignored;

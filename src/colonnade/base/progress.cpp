@@ -27,7 +27,7 @@
 namespace colonnade {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3130676f72706c63ULL;  // "clprog01"
+constexpr std::uint64_t kMagic = 0x3230676f72706c63ULL;  // "clprog02"
 constexpr int kMaxGroups = 24;
 
 /// A value that one process replaces and another reads without a lock.
@@ -145,6 +145,7 @@ struct Progress::Page {
   std::atomic<int> rank;
   std::atomic<int> world;
   std::atomic<int> num_groups;
+  std::atomic<int> agreed_end;
   std::atomic<std::int64_t> step;
   std::atomic<std::int64_t> alive_ns;
   Shared<Text<40>> phase;
@@ -194,6 +195,7 @@ ProgressSnapshot read_page(const Page& page) {
   now.rank = page.rank.load();
   now.world = page.world.load();
   now.step = page.step.load();
+  now.agreed_end = page.agreed_end.load();
   now.alive_ns = page.alive_ns.load();
   now.phase = page.phase.load().str();
   now.note = page.note.load().str();
@@ -280,6 +282,11 @@ void Progress::set_phase(std::string_view phase) {
 
 void Progress::set_note(std::string_view note) {
   page_->note.store(Text<400>(note));
+  touch();
+}
+
+void Progress::set_agreed_end(int exit_code) {
+  page_->agreed_end = exit_code;
   touch();
 }
 

@@ -44,6 +44,7 @@ struct ProgressSnapshot {
   std::int64_t step = -1;  ///< -1 before the first step
   std::string phase;
   std::string note;                       ///< the last error or warning, when there was one
+  int agreed_end = 0;                     ///< see Progress::set_agreed_end; 0: none
   std::int64_t alive_ns = 0;              ///< the last sign of life: any write to the page
   std::optional<CollectiveMark> last;     ///< the newest operation started
   std::optional<CollectiveMark> waiting;  ///< the operation whose end the rank waits for now
@@ -77,6 +78,9 @@ class Progress {
   /// "init", "data", "forward-backward", "gradient sync", "optimizer", "checkpoint", "evaluate".
   void set_phase(std::string_view phase);
   void set_note(std::string_view note);
+  /// All ranks of the world are about to end with this exit code, for a reason that all of them know: none is
+  /// lost, and the same would happen again.
+  void set_agreed_end(int exit_code);
   /// A sign of life from long work that changes nothing else.
   void alive();
 

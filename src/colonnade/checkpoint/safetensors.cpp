@@ -13,6 +13,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/base/write_error.h"
 
 namespace colonnade::checkpoint {
 
@@ -61,9 +62,7 @@ struct SafetensorsWriter::State {
     if (fd >= 0) ::close(fd);
   }
 
-  [[noreturn]] void stop(const char* what) const {
-    throw Error(fmt::format("{}: cannot be {}; {}", path.string(), what, std::strerror(errno)));
-  }
+  [[noreturn]] void stop() const { throw_write_error(path, errno); }
 
   // Pieces of 16 MB: the checksum reads what the system copies next, and the disk starts early.
   void append(const void* data, std::size_t bytes) {
@@ -76,7 +75,7 @@ struct SafetensorsWriter::State {
       for (std::size_t done = 0; done < piece;) {
         const ssize_t n = ::write(fd, at + done, piece - done);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) stop("written");
+        if (n < 0) stop();
         done += static_cast<std::size_t>(n);
       }
       ::sync_file_range(fd, static_cast<off_t>(written), static_cast<off_t>(piece), SYNC_FILE_RANGE_WRITE);
@@ -88,7 +87,7 @@ struct SafetensorsWriter::State {
 
   void reserve(std::uint64_t bytes) const {
     if (bytes == 0 || ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0) return;
-    if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) stop("given its space on the disk");
+    if (is_no_space(errno)) stop();
   }
 };
 
@@ -115,7 +114,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   const std::uint64_t length = text.size();
 
   state_->fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (state_->fd < 0) state_->stop("created");
+  if (state_->fd < 0) state_->stop();
   state_->reserve(sizeof length + length + end);
   state_->append(&length, sizeof length);
   state_->append(text.data(), text.size());
@@ -138,8 +137,8 @@ void SafetensorsWriter::write(const at::Tensor& tensor) {
 FileSum SafetensorsWriter::finish() {
   COL_CHECK(state_->next == state_->tensors.size(), "{}: {} tensors were announced; got {}",
             state_->path.string(), state_->tensors.size(), state_->next);
-  if (::fsync(state_->fd) != 0) state_->stop("synced");
-  if (::close(std::exchange(state_->fd, -1)) != 0) state_->stop("closed");
+  if (::fsync(state_->fd) != 0) state_->stop();
+  if (::close(std::exchange(state_->fd, -1)) != 0) state_->stop();
   return {state_->written, state_->sum.hex()};
 }
 

@@ -20,24 +20,26 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// What a rank tells the others: its problem or the files it has written.
-std::string report(const std::string& problem, const FileSums& files) {
+std::string report(const Problem& problem, const FileSums& files) {
   json list = json::object();
   for (const auto& [name, sum] : files) list[name] = {sum.bytes, sum.xxh3_128};
-  return json{{"problem", problem}, {"files", list}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json{{"problem", problem.text}, {"code", problem.code}, {"files", list}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
 }
 
 /// All ranks' reports joined; `problem` becomes the first one's, with its rank.
-FileSums agree(const comm::Group& world, std::string& problem, const FileSums& files, std::string_view what) {
+FileSums agree(const comm::Group& world, Problem& problem, const FileSums& files, std::string_view what) {
   const std::vector<std::string> reports = world.all_gather_text(report(problem, files), what);
   FileSums all;
-  problem.clear();
+  problem = {};
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const json one = json::parse(reports[rank]);
     for (const auto& [name, sum] : one.at("files").items())
       all[name] = {sum[0].get<std::uint64_t>(), sum[1].get<std::string>()};
     const auto text = one.at("problem").get<std::string>();
     if (!text.empty() && problem.empty())
-      problem = reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text;
+      problem = {reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text,
+                 one.at("code").get<int>()};
   }
   return all;
 }
@@ -107,7 +109,7 @@ class Saving {
   [[nodiscard]] bool first() const { return world_.rank() == 0; }
 
   void stage() {
-    std::string problem;
+    Problem problem;
     attempt(problem, [&] {
       reach("begin");
       if (first()) make_staging(checkpoints_, step_);
@@ -116,7 +118,7 @@ class Saving {
   }
 
   void write(const SavePlan& plan, const Snapshot& snapshot) {
-    std::string problem;
+    Problem problem;
     attempt(problem, [&] { reach("staged"); });
     FileSums files = write_model(plan, snapshot.model, world_, staging_, problem);
     attempt(problem, [&] {
@@ -130,7 +132,7 @@ class Saving {
   }
 
   void commit(const SavePlan& plan, const Snapshot& snapshot) {
-    std::string problem;
+    Problem problem;
     if (first()) {
       attempt(problem, [&] { complete(plan, snapshot); });
       attempt(problem, [&] {
@@ -165,7 +167,7 @@ class Saving {
            plan.model_files[static_cast<std::size_t>(plan.model[0].writer)] != "model.safetensors";
   }
 
-  void name_it(std::string& problem) {
+  void name_it(Problem& problem) {
     attempt(problem, [&] {
       reach("renamed");
       set_latest(checkpoints_, step_);
@@ -173,16 +175,17 @@ class Saving {
       retain(checkpoints_, step_, options_.retain_interval);
     });
     if (!problem.empty())
-      problem =
-          fmt::format("{} is whole, but `latest` may not name it: {}", result_.folder.string(), problem);
+      problem.text =
+          fmt::format("{} is whole, but `latest` may not name it: {}", result_.folder.string(), problem.text);
   }
 
   /// Shares problems and files. With a problem the staging folder goes and the save is over.
-  FileSums settle(std::string problem, const FileSums& files, std::string_view what) {
+  FileSums settle(Problem problem, const FileSums& files, std::string_view what) {
     FileSums all = agree(world_, problem, files, what);
     if (problem.empty()) return all;
     result_.ok = false;
-    result_.problem = problem;
+    result_.problem = problem.text;
+    result_.code = problem.code;
     std::error_code ignored;
     if (first()) fs::remove_all(staging_, ignored);
     return all;

@@ -49,6 +49,7 @@ inline constexpr std::string_view kSavePoints[] = {
 struct SaveResult {
   bool ok = true;
   std::string problem;           ///< why there is no new checkpoint: which rank, which path, which reason
+  int code = 0;                  ///< exit code of the problem: 2 where there is no room on a disk, else 1
   std::filesystem::path folder;  ///< run_folder/checkpoints/step_XXXXXXXX
   std::uint64_t bytes = 0;       ///< of all files of all ranks
   double seconds = 0;            ///< on this rank

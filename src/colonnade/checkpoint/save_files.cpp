@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/write_error.h"
 #include "colonnade/checkpoint/manifest.h"
 #include "colonnade/checkpoint/safetensors.h"
 
@@ -105,8 +107,17 @@ void send_pieces(const PlannedTensor& tensor, int tag, const std::vector<Slice>&
 
 }  // namespace
 
+Problem problem_of(const std::exception& error) {
+  const std::string text = *error.what() != '\0' ? error.what() : "an error without a message";
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  const bool full = system != nullptr && is_no_space(system->code().value());
+  if (full) return {fmt::format("{}; free some space, or save into another folder", text), kExitSettings};
+  const bool settings = dynamic_cast<const ConfigError*>(&error) != nullptr;
+  return {text, settings ? kExitSettings : kExitFailed};
+}
+
 FileSums write_model(const SavePlan& plan, const std::vector<Slice>& slices, const comm::Group& world,
-                     const std::filesystem::path& folder, std::string& problem) {
+                     const std::filesystem::path& folder, Problem& problem) {
   const std::string& file = plan.model_files[static_cast<std::size_t>(world.rank())];
   std::vector<TensorSpec> mine;
   for (const PlannedTensor& tensor : plan.model)

@@ -15,18 +15,27 @@ namespace colonnade::checkpoint {
 /// Sizes and checksums of the files that a rank has written, by name.
 using FileSums = std::map<std::string, FileSum>;
 
+/// Why a save cannot go on; empty while it can.
+struct Problem {
+  std::string text;
+  int code = kExitDone;  ///< the exit code that it is worth: kExitSettings where there is no room
+  [[nodiscard]] bool empty() const { return text.empty(); }
+};
+
+/// The problem that an exception is.
+Problem problem_of(const std::exception& error);
+
 /// Runs `step` unless `problem` already says what went wrong; a failure becomes the problem. A lost
 /// rank (CommError) passes through.
 template <typename Step>
-void attempt(std::string& problem, const Step& step) {
+void attempt(Problem& problem, const Step& step) {
   if (!problem.empty()) return;
   try {
     step();
   } catch (const CommError&) {
     throw;
-  } catch (const std::exception& e) {
-    problem = e.what();
-    if (problem.empty()) problem = "an error without a message";
+  } catch (const std::exception& error) {
+    problem = problem_of(error);
   }
 }
 
@@ -34,7 +43,7 @@ void attempt(std::string& problem, const Step& step) {
 /// into `folder`. A rank whose `problem` is set (before or while writing) still sends and receives, so
 /// that the others can finish.
 FileSums write_model(const SavePlan& plan, const std::vector<Slice>& slices, const comm::Group& world,
-                     const std::filesystem::path& folder, std::string& problem);
+                     const std::filesystem::path& folder, Problem& problem);
 
 /// Writes this rank's optimizer chunks into `folder`; no communication.
 FileSums write_optimizer(const SavePlan& plan, const std::vector<Slice>& slices, int rank,

@@ -119,13 +119,14 @@ struct Data {
 };
 
 struct Checkpoint {
-  std::string save;                                  ///< --save: run folder; "": runs/<time>
-  std::string load;                                  ///< --load: run folder or step folder
-  std::string pretrained_checkpoint;                 ///< --pretrained-checkpoint: initial weights only
-  std::optional<std::int64_t> save_interval;         ///< --save-interval
-  std::optional<std::int64_t> save_retain_interval;  ///< --save-retain-interval: others are deleted
-  std::optional<std::int64_t> ckpt_step;             ///< --ckpt-step: load this step
-  bool finetune = false;                             ///< --finetune: weights only, counters start anew
+  std::string save;                                     ///< --save: run folder; "": runs/<time>
+  std::string load;                                     ///< --load: run folder or step folder
+  std::string pretrained_checkpoint;                    ///< --pretrained-checkpoint: initial weights only
+  std::optional<std::int64_t> save_interval;            ///< --save-interval
+  std::optional<std::int64_t> save_retain_interval;     ///< --save-retain-interval: others are deleted
+  std::optional<std::int64_t> exit_after_failed_saves;  ///< --exit-after-failed-saves: in a row
+  std::optional<std::int64_t> ckpt_step;                ///< --ckpt-step: load this step
+  bool finetune = false;                                ///< --finetune: weights only, counters start anew
   bool no_load_optim = false, no_save_optim = false;
   bool exit_on_missing_checkpoint = false;
 

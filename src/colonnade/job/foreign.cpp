@@ -63,8 +63,8 @@ std::string trace_of_megatron(const fs::path& folder) {
 
 /// The files of a run folder and of its checkpoints/, also half-written or put aside.
 bool is_of_run(const std::string& name) {
-  constexpr std::array<std::string_view, 5> kFiles{"config.yaml", "metrics.jsonl", "validation.jsonl",
-                                                   "sessions.json", "report.html"};
+  constexpr std::array<std::string_view, 6> kFiles{"config.yaml",   "metrics.jsonl", "validation.jsonl",
+                                                   "sessions.json", "report.html",   "owner.txt"};
   const auto begins = [&](std::string_view file) { return name.starts_with(file); };
   return name == "logs" || name == "tensorboard" || name == "latest" || name.starts_with("latest.part") ||
          name.starts_with(".") || checkpoint::step_of_name(name.substr(0, name.find('.'))) ||
@@ -76,10 +76,10 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, unreadable);
 }
 
-/// rank_N.log, in the folder itself or in one that holds nothing else.
+/// rank_N.log and launcher_N.txt, in the folder itself or in one that holds nothing else.
 bool is_of_launcher(const fs::path& path) {
   const auto log = [](const std::string& name) {
-    return name.starts_with("rank_") && name.ends_with(".log");
+    return (name.starts_with("rank_") && name.ends_with(".log")) || name.starts_with("launcher_");
   };
   if (!is_folder(path)) return log(path.filename());
   const auto names = names_in(path);

@@ -213,17 +213,16 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
 void Job::check_finite(const StepReport& report) const {
   const bool told_by_scale = optimizer_->loss_scale().dynamic && report.optimizer.skipped;
   if (!run.training.check_for_nan_in_loss_and_grad || told_by_scale) return;
-  for (const auto& [name, value] : report.losses)
-    if (!std::isfinite(value))
-      throw Error(
-          fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the "
-                      "samples of this step",
-                      name, value, counters.iteration + 1));
-  if (report.optimizer.skipped)
+  const auto require_finite = [&](bool finite, std::string_view name, double value) {
+    if (finite) return;
+    progress().set_agreed_end(kExitFailed);  // every rank has the same sums
     throw Error(
-        fmt::format("gradient norm: it must be finite; got {} in step {}; lower the learning rate, or look "
-                    "at the samples of this step",
-                    report.optimizer.grad_norm, counters.iteration + 1));
+        fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the "
+                    "samples of this step",
+                    name, value, counters.iteration + 1));
+  };
+  for (const auto& [name, value] : report.losses) require_finite(std::isfinite(value), name, value);
+  require_finite(!report.optimizer.skipped, "gradient norm", report.optimizer.grad_norm);
 }
 
 std::map<std::string, double> Job::evaluate(int batches,

@@ -13,6 +13,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/machine_memory.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/checkpoint/folders.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/memory_check.h"
@@ -52,6 +53,14 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
   return shared;
 }
 
+std::vector<std::int64_t> saved_steps(const std::string& save) {
+  std::vector<std::int64_t> steps;
+  if (save.empty()) return steps;
+  for (const auto& [step, path] : checkpoint::step_folders(std::filesystem::path(save) / "checkpoints"))
+    steps.push_back(step);
+  return steps;
+}
+
 /// Rank 0 speaks for all.
 void say(const launch::Place& place, const config::Run& run, plan::Purpose purpose) {
   if (place.rank != 0) return;
@@ -89,6 +98,7 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   progress().set_rank(place.rank, place.world_size);
   progress().set_phase("init");
   set_threads(place);
+  std::vector<std::int64_t> steps_seen = saved_steps(run.checkpoint.save);
   prepare(run, purpose, std::move(faults));
   if (run.training.device == "cpu")
     require_memory(run, purpose, std::max(place.local_size, 1), machine_memory());
@@ -106,7 +116,7 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   comm::Communicators ranks(plan::Mesh(run.parallel), place.rank, world.factory());
   comm::check_same_settings(ranks.world(), shared_settings(run));
   fault::point("connected");
-  return {std::move(run), std::move(world), std::move(ranks)};
+  return {std::move(run), std::move(world), std::move(ranks), std::move(steps_seen)};
 }
 
 }  // namespace colonnade::job

@@ -1,6 +1,8 @@
 // The way every verb that computes begins: place, settings, connection.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,8 @@ struct Started {
   config::Run run;
   comm::World world;
   comm::Communicators ranks;
+  /// The steps of the checkpoints in --save before the settings were completed from them; nothing: not known.
+  std::optional<std::vector<std::int64_t>> steps_seen = std::nullopt;
 };
 
 /// Finds this process's place in the environment, completes and checks the settings (nothing is

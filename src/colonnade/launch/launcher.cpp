@@ -1,12 +1,17 @@
-// See launcher.h. One loop that sleeps in sigtimedwait: no handlers, no threads.
+// See launcher.h. One loop that sleeps in poll, on a descriptor of signals and the output of the ranks: no
+// handlers.
 #include "colonnade/launch/launcher.h"
 
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <signal.h>
-#include <time.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -33,26 +38,36 @@ class Signals {
     ::sigemptyset(&set_);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::sigaddset(&set_, signal);
     ::sigprocmask(SIG_BLOCK, &set_, &before_);
+    fd_ = ::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (fd_ < 0) throw Error(fmt::format("launch: no descriptor of signals; {}", std::strerror(errno)));
   }
   ~Signals() {
-    while (next(0)) {
+    while (next()) {
     }
+    ::close(fd_);
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  /// The next signal, or nothing when `seconds` have passed.
-  [[nodiscard]] std::optional<int> next(double seconds) const {
-    const auto whole = static_cast<time_t>(seconds);
-    const timespec wait{whole, static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
-    const int signal = ::sigtimedwait(&set_, nullptr, &wait);
-    return signal > 0 ? std::optional(signal) : std::nullopt;
+  /// The next signal that has arrived, if any.
+  [[nodiscard]] std::optional<int> next() const {
+    signalfd_siginfo signal{};
+    const bool got = ::read(fd_, &signal, sizeof signal) == sizeof signal;
+    return got ? std::optional(static_cast<int>(signal.ssi_signo)) : std::nullopt;
+  }
+
+  /// Sleeps until there is a signal or something in one of `pipes`, at most `seconds`.
+  void wait(double seconds, const std::vector<int>& pipes) const {
+    std::vector<pollfd> waits{{fd_, POLLIN, 0}};
+    for (const int pipe : pipes) waits.push_back({pipe, POLLIN, 0});
+    ::poll(waits.data(), waits.size(), static_cast<int>(std::ceil(seconds * 1e3)));
   }
 
  private:
   sigset_t set_{};
   sigset_t before_{};
+  int fd_ = -1;
 };
 
 double seconds_since(std::int64_t then_ns) { return static_cast<double>(monotonic_ns() - then_ns) * 1e-9; }
@@ -73,11 +88,7 @@ std::string status_text(const std::vector<RankView>& ranks) {
 class Watch {
  public:
   Watch(const Options& options, World& world, const Signals& signals, Console& console)
-      : options_(options),
-        world_(world),
-        signals_(signals),
-        console_(console),
-        follower_(world.log_path(world.first_rank()), world.log_start(world.first_rank())) {
+      : options_(options), world_(world), signals_(signals), console_(console) {
     patience_.silent_s = options.hang_timeout_s;
   }
 
@@ -109,8 +120,9 @@ class Watch {
       return view.ending && (view.ending->signal != 0 || view.ending->code != kExitDone);
     };
     do {
-      while (const auto signal = signals_.next(0)) on_signal(*signal);
+      while (const auto signal = signals_.next()) on_signal(*signal);
       world_.look();
+      world_.copy_output();
     } while (!asked_ && std::ranges::none_of(world_.views(), failed) && world_.start_next());
     if (world_.started() < options_.nproc_per_node)
       console_.line(fmt::format("{} of {} ranks were started", world_.started(), options_.nproc_per_node));
@@ -118,9 +130,10 @@ class Watch {
 
   /// Sleeps until something happens or the interval is over, then looks.
   void tick() {
-    if (const auto signal = signals_.next(options_.monitor_interval_s)) on_signal(*signal);
+    signals_.wait(options_.monitor_interval_s, world_.pipes());
+    while (const auto signal = signals_.next()) on_signal(*signal);
     world_.look();
-    if (world_.first_rank() == 0) follower_.copy_new(console_);
+    world_.copy_output();  // after the look: of a rank that has ended it is all
   }
 
   void on_signal(int signal) {
@@ -184,9 +197,10 @@ class Watch {
   }
 
   void show_log(int rank) {
-    const auto lines = last_lines(world_.log_path(rank), world_.log_start(rank), kLogLines);
+    const RankOutput& output = world_.output(rank);
+    const auto lines = output.last_lines(kLogLines);
     console_.line(fmt::format("{} of {}{}", lines.empty() ? "nothing in the log" : "last lines",
-                              world_.log_path(rank).string(), lines.empty() ? "" : ":"));
+                              output.log().string(), lines.empty() ? "" : ":"));
     for (const std::string& line : lines) console_.line("  | " + line);
   }
 
@@ -216,7 +230,6 @@ class Watch {
   World& world_;
   const Signals& signals_;
   Console& console_;
-  Follower follower_;
   Patience patience_;
   std::map<int, std::int64_t> named_ns_;  // when a late rank was named
   std::int64_t deserted_ns_ = 0;          // when the first rank ended because it had lost another
@@ -228,15 +241,15 @@ class Watch {
 
 Options complete(Options options) {
   check(options);
-  if (options.log_dir.empty()) options.log_dir = default_log_dir(options.command);
+  if (options.log_dir.empty()) options.log_dir = log_dir_of_run(options.command);
+  if (options.log_dir.empty()) {
+    options.log_dir = log_dir_of_now();
+    options.new_log_dir = true;
+  }
   if (options.hang_timeout_s == 0) options.hang_timeout_s = default_hang_timeout_s(options.command);
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
   return options;
 }
-
-}  // namespace
-
-namespace {
 
 /// The ranks are gone: how the run goes on is for the launcher to say.
 void tell_way_on(const Options& options, const std::string& run_folder, Console& console) {
@@ -247,12 +260,14 @@ void tell_way_on(const Options& options, const std::string& run_folder, Console&
 }  // namespace
 
 int run(const Options& given) {
-  const Options options = complete(given);
+  Options options = complete(given);
   const Signals signals;
+  const LogFolder logs(options.log_dir, options.new_log_dir, options.node_rank);
+  options.log_dir = logs.path();
   Console console;
   for (int restart = 0;; ++restart) {
     const int port = options.master_port == 0 ? free_port() : options.master_port + restart;
-    World world(options, port, restart);
+    World world(options, console, port, restart);
     console.line(fmt::format("{} ranks, world of {}, master {}:{}, logs in {}", options.nproc_per_node,
                              options.nnodes * options.nproc_per_node, options.master_addr, port,
                              options.log_dir.string()));

@@ -11,6 +11,7 @@ namespace colonnade::launch {
 ///
 /// Returns the exit code of the whole:
 ///   0  all ranks are done
+///   1, 2  all ranks ended for a reason that they agreed on, as a last save that failed; never restarted
 ///   2, 3  a rank said that settings or data are wrong; never restarted
 ///   4  a rank died, is stopped, or gave no sign of life for hang_timeout_s, and no restart is left;
 ///      also when a second signal killed the ranks

@@ -9,10 +9,25 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <sstream>
+#include <utility>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/write_error.h"
 
 namespace colonnade::launch {
 namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPipeBytes = 1 << 20;  // a launcher that is stopped holds up no rank for long
+constexpr std::size_t kTailBytes = 64 * 1024;
+
+void remove_empty(const std::vector<fs::path>& folders) {
+  std::error_code kept;
+  for (const fs::path& folder : folders) fs::remove(folder, kept);  // fails where something is left
+}
 
 void write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -29,24 +44,6 @@ std::size_t terminal_columns() {
 }
 
 }  // namespace
-
-std::vector<std::string> last_lines(const std::filesystem::path& path, off_t from, int count) {
-  constexpr off_t kMostBytes = 64 * 1024;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  const off_t end = ::lseek(fd, 0, SEEK_END);
-  const off_t start = std::max(from, end - kMostBytes);
-  std::string text(static_cast<std::size_t>(std::max<off_t>(end - start, 0)), '\0');
-  const ssize_t got = ::pread(fd, text.data(), text.size(), start);
-  ::close(fd);
-  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t'; });
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  if (std::ssize(lines) > count) lines.erase(lines.begin(), lines.end() - count);
-  return lines;
-}
 
 Console::Console() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 Console::~Console() { erase_status(); }
@@ -82,21 +79,125 @@ void Console::output(std::string_view bytes) {
   draw_status();
 }
 
-Follower::Follower(const std::filesystem::path& path, off_t from)
-    : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), at_(from) {}
-
-Follower::~Follower() {
-  if (fd_ >= 0) ::close(fd_);
+LogFolder::LogFolder(fs::path folder, bool is_new, int node_rank, OwnerLockOptions lock)
+    : folder_(std::move(folder)) {
+  make(is_new);
+  lock.thing = "--log-dir";
+  lock.fix = "wait for that launcher, stop it, or choose another folder";
+  try {
+    lock_ = std::make_unique<OwnerLock>(folder_ / fmt::format("launcher_{}.txt", node_rank), std::move(lock));
+  } catch (...) {
+    remove_empty(made_);
+    throw;
+  }
 }
 
-void Follower::copy_new(Console& console) {
-  std::array<char, 1 << 16> chunk{};
-  for (;;) {
-    const ssize_t n = fd_ < 0 ? 0 : ::pread(fd_, chunk.data(), chunk.size(), at_);
-    if (n <= 0) return;
-    at_ += n;
-    console.output({chunk.data(), static_cast<std::size_t>(n)});
+LogFolder::~LogFolder() {
+  lock_.reset();
+  remove_empty(made_);
+}
+
+void LogFolder::make(bool is_new) {
+  std::error_code error;
+  for (auto missing = folder_; !missing.empty() && !fs::exists(missing, error);
+       missing = missing.parent_path())
+    made_.push_back(missing);
+  if (is_new) {
+    const std::string first = folder_.string();
+    fs::create_directories(folder_.parent_path(), error);
+    for (int n = 2; !error && !fs::create_directory(folder_, error); ++n)
+      folder_ = fmt::format("{}-{}", first, n);
+    if (made_.empty() || made_.front() != folder_) made_.insert(made_.begin(), folder_);
+  } else {
+    fs::create_directories(folder_, error);
   }
+  if (error)
+    throw ConfigError(fmt::format("--log-dir: must be a folder that can be made; got {}: {}; give another",
+                                  folder_.string(), error.message()));
+}
+
+RankOutput::RankOutput(fs::path log) : log_(std::move(log)) {
+  std::error_code unknown;  // what is there cannot be told: open says why
+  was_there_ = fs::exists(log_, unknown) || unknown;
+  log_fd_ = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log_fd_ < 0)
+    throw ConfigError(fmt::format("{}: a rank's log must be writable; got '{}'; give another --log-dir",
+                                  log_.string(), std::strerror(errno)));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    const int reason = errno;
+    ::close(log_fd_);
+    throw Error(fmt::format("launch: no pipe; {}", std::strerror(reason)));
+  }
+  read_end_ = ends[0];
+  write_end_ = ends[1];
+  ::fcntl(read_end_, F_SETFL, O_NONBLOCK);
+  ::fcntl(read_end_, F_SETPIPE_SZ, kPipeBytes);  // where more is not allowed, what the system gives
+}
+
+RankOutput::RankOutput(RankOutput&& other) noexcept
+    : log_(std::move(other.log_)),
+      was_there_(other.was_there_),
+      log_fd_(std::exchange(other.log_fd_, -1)),
+      write_end_(std::exchange(other.write_end_, -1)),
+      read_end_(std::exchange(other.read_end_, -1)),
+      tail_(std::move(other.tail_)),
+      warned_(other.warned_) {}
+
+RankOutput::~RankOutput() {
+  for (const int fd : {log_fd_, write_end_, read_end_})
+    if (fd >= 0) ::close(fd);
+}
+
+void RankOutput::close_write_end() { ::close(std::exchange(write_end_, -1)); }
+
+int RankOutput::write_log(std::string_view bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(log_fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+void RankOutput::head(std::string_view line) { write_log(line); }
+
+void RankOutput::copy_new(Console& console, bool shown) {
+  std::array<char, 1 << 16> chunk{};
+  while (read_end_ >= 0) {
+    const ssize_t n = ::read(read_end_, chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;  // nothing now
+    if (n == 0) {
+      ::close(std::exchange(read_end_, -1));
+      return;
+    }
+    const std::string_view bytes(chunk.data(), static_cast<std::size_t>(n));
+    const int reason = write_log(bytes);
+    tail_ += bytes;
+    if (tail_.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+    if (shown) console.output(bytes);
+    if (reason == 0 || warned_) continue;
+    warned_ = true;
+    console.line(fmt::format("{}: output is missing in it; {}, {}; the rank goes on", log_.string(),
+                             std::strerror(reason), free_space_text(log_)));
+  }
+}
+
+std::vector<std::string> RankOutput::last_lines(int count) const {
+  std::string text = tail_;
+  std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t'; });
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  if (std::ssize(lines) > count) lines.erase(lines.begin(), lines.end() - count);
+  return lines;
+}
+
+void RankOutput::remove_log() const {
+  std::error_code kept;
+  if (!was_there_) fs::remove(log_, kept);
 }
 
 }  // namespace colonnade::launch

@@ -103,9 +103,12 @@ void check(const Options& o) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-std::filesystem::path default_log_dir(const std::vector<std::string>& command) {
+std::filesystem::path log_dir_of_run(const std::vector<std::string>& command) {
   const std::string save = settings_of(command).checkpoint.save;
-  if (!save.empty()) return std::filesystem::path(save) / "logs";
+  return save.empty() ? std::filesystem::path() : std::filesystem::path(save) / "logs";
+}
+
+std::filesystem::path log_dir_of_now() {
   return std::filesystem::path("logs") /
          fmt::format("{:%Y-%m-%dT%H-%M-%SZ}", fmt::gmtime(std::time(nullptr)));
 }

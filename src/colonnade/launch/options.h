@@ -15,7 +15,8 @@ struct Options {
   std::string master_addr;          ///< --master-addr: host of rank 0; "": this machine
   int master_port = 0;              ///< --master-port; 0: a free one. Restart r uses master_port + r
   int max_restarts = 0;             ///< --max-restarts: starts after the first, when a rank was lost
-  std::filesystem::path log_dir;    ///< --log-dir; "": default_log_dir(command)
+  std::filesystem::path log_dir;    ///< --log-dir; "": log_dir_of_run, else a new log_dir_of_now
+  bool new_log_dir = false;         ///< log_dir must be new: NAME-2, ... where it is taken
   double monitor_interval_s = 0.1;  ///< --monitor-interval: seconds between two looks at the ranks
   double hang_timeout_s =
       0;  ///< --hang-timeout: silence of a rank that means it hangs; 0: default_hang_timeout_s(command)
@@ -27,8 +28,10 @@ struct Options {
 /// Throws ConfigError with all that is wrong.
 void check(const Options& options);
 
-/// "<DIR>/logs" when the command says `--save DIR`, itself or in a YAML file, else "logs/<UTC time>".
-std::filesystem::path default_log_dir(const std::vector<std::string>& command);
+/// "<DIR>/logs" when the command says `--save DIR`, itself or in a YAML file; else "".
+std::filesystem::path log_dir_of_run(const std::vector<std::string>& command);
+/// "logs/<UTC time>".
+std::filesystem::path log_dir_of_now();
 
 /// The ranks' own time-out (`--distributed-timeout-minutes`, itself or in a YAML file, 10 by default) and
 /// half a minute: the ranks come first, for they know more.

@@ -140,6 +140,21 @@ Verdict refusal(std::span<const RankView> ranks, std::vector<int> wrong, int exi
   return {exit_code, std::move(wrong), {std::move(line)}};
 }
 
+/// The ranks that ended as all had agreed: the reason is theirs to say, and nobody is lost.
+std::optional<Verdict> agreement(std::span<const RankView> ranks) {
+  Verdict verdict;
+  for (const RankView& view : ranks) {
+    if (!view.ending || view.page.agreed_end == 0 || !exited_with(view, view.page.agreed_end)) continue;
+    verdict.exit_code = view.page.agreed_end;
+    verdict.culprits.push_back(view.rank);
+  }
+  if (verdict.culprits.empty()) return std::nullopt;
+  verdict.lines = {fmt::format("{} ended with exit code {}, as all ranks had agreed; {}",
+                               ranks_text(verdict.culprits), verdict.exit_code,
+                               where(*find(ranks, verdict.culprits.front())))};
+  return verdict;
+}
+
 /// The ranks for which `bad` holds.
 template <typename Predicate>
 std::vector<int> all(std::span<const RankView> ranks, Predicate bad) {
@@ -221,6 +236,7 @@ std::optional<Late> find_late(std::span<const RankView> ranks, double after_s, s
 }
 
 std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s) {
+  if (auto agreed = agreement(ranks)) return agreed;
   for (const int code : {kExitSettings, kExitData}) {
     const auto wrong = all(ranks, [&](const RankView& view) { return exited_with(view, code); });
     if (!wrong.empty()) return refusal(ranks, wrong, code);

@@ -35,15 +35,16 @@ struct Late {
 };
 
 struct Verdict {
-  int exit_code = 4;               ///< 2 and 3 are the rank's own; else 4
+  int exit_code = 4;               ///< 2, 3 and what ranks agreed on are the ranks' own; else 4
   std::vector<int> culprits;       ///< world ranks, ascending; the first is shown with its log
   std::vector<std::string> lines;  ///< the report, without logs
 };
 
 /// Nothing while the ranks are well, or while the cause may still show itself. `waited_s` is the
 /// time since the first rank ended with exit code 4. Rules, the first that holds:
-///   a rank ended with 2 or 3; ended in another way but 0, 4, 5; ended with 4 (then the one that the
-///   others wait for); is stopped; is silent (then the one that the others wait for).
+///   a rank ended as all had agreed (Progress::set_agreed_end); ended with 2 or 3; ended in another way but
+///   0, 4, 5; ended with 4 (then the one that the others wait for); is stopped; is silent (then the one that
+///   the others wait for).
 std::optional<Verdict> judge(std::span<const RankView> ranks, const Patience& patience, double waited_s);
 
 /// True for a rank that was asked to stop before its first step: it ended with 5 there.

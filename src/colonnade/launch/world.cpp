@@ -2,7 +2,6 @@
 // behind when this process is killed.
 #include "colonnade/launch/world.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -62,14 +61,6 @@ Variables variables(const Options& o, int local_rank, int master_port, int resta
   return v;
 }
 
-int open_log(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0)
-    throw ConfigError(fmt::format("{}: a rank's log must be writable; got '{}'; give another --log-dir",
-                                  path.string(), std::strerror(errno)));
-  return fd;
-}
-
 int open_in_memory(const char* name) {
   const int fd = ::memfd_create(name, MFD_CLOEXEC);
   if (fd < 0) throw Error(fmt::format("launch: {}: no file in memory; {}", name, std::strerror(errno)));
@@ -81,21 +72,14 @@ std::string path_of(int fd) { return fmt::format("/proc/{}/fd/{}", ::getpid(), f
 
 }  // namespace
 
-World::World(const Options& options, int master_port, int restart)
+World::World(const Options& options, Console& console, int master_port, int restart)
     : options_(options),
+      console_(console),
       master_port_(master_port),
       restart_(restart),
       job_token_(token_of(options)),
       folder_fd_(open_in_memory("colonnade-run-folder")),
       looked_ns_(monotonic_ns()) {
-  std::error_code error;
-  for (auto folder = options.log_dir; !folder.empty() && !std::filesystem::exists(folder, error);
-       folder = folder.parent_path())
-    made_.push_back(folder);
-  std::filesystem::create_directories(options.log_dir, error);
-  if (error)
-    throw ConfigError(fmt::format("--log-dir: must be a folder that can be made; got {}: {}; give another",
-                                  options.log_dir.string(), error.message()));
   start(0);
 }
 
@@ -118,37 +102,40 @@ bool World::start_next() {
 
 void World::start(int local_rank) {
   const int rank = options_.node_rank * options_.nproc_per_node + local_rank;
-  const auto path = options_.log_dir / fmt::format("rank_{}.log", rank);
-  std::error_code unknown;  // what is there cannot be told: open_log says why
-  const bool new_log = !std::filesystem::exists(path, unknown) && !unknown;
   const int page_fd = open_in_memory("colonnade-progress");
-  Rank started{{.rank = rank}, 0, page_fd, ProgressReader(page_fd), path, 0};
+  Rank started{{.rank = rank},
+               0,
+               page_fd,
+               ProgressReader(page_fd),
+               RankOutput(options_.log_dir / fmt::format("rank_{}.log", rank))};
   auto changes = variables(options_, local_rank, master_port_, restart_);
   if (!job_token_.empty()) changes.emplace_back("COLONNADE_JOB_TOKEN", job_token_);
   changes.emplace_back("COLONNADE_PROGRESS_FILE", path_of(page_fd));
   changes.emplace_back(kRunFolderFile, path_of(folder_fd_));
-  const int log_fd = open_log(path);
-  const std::string head =
-      fmt::format("--- rank {} of {}, {:%Y-%m-%dT%H:%M:%SZ}, restart {} ---\n", rank,
-                  options_.nnodes * options_.nproc_per_node, fmt::gmtime(std::time(nullptr)), restart_);
-  [[maybe_unused]] const auto written = ::write(log_fd, head.data(), head.size());
-  started.log_start = ::lseek(log_fd, 0, SEEK_END);
+  started.output.head(fmt::format("--- rank {} of {}, {:%Y-%m-%dT%H:%M:%SZ}, restart {} ---\n", rank,
+                                  options_.nnodes * options_.nproc_per_node, fmt::gmtime(std::time(nullptr)),
+                                  restart_));
   try {
-    started.pid = start_process(options_.command, environment_with(changes), log_fd, options_.own_program);
+    started.pid = start_process(options_.command, environment_with(changes), started.output.write_end(),
+                                options_.own_program);
   } catch (...) {
-    ::close(log_fd);
     ::close(page_fd);
-    if (new_log) remove(path);
+    started.output.remove_log();
     throw;
   }
-  ::close(log_fd);
+  started.output.close_write_end();
   ranks_.push_back(std::move(started));
 }
 
-void World::remove(const std::filesystem::path& log) const {
-  std::error_code kept;
-  std::filesystem::remove(log, kept);
-  for (const auto& folder : made_) std::filesystem::remove(folder, kept);  // fails where something is left
+void World::copy_output() {
+  for (Rank& rank : ranks_) rank.output.copy_new(console_, rank.view.rank == 0);
+}
+
+std::vector<int> World::pipes() const {
+  std::vector<int> open;
+  for (const Rank& rank : ranks_)
+    if (rank.output.read_end() >= 0) open.push_back(rank.output.read_end());
+  return open;
 }
 
 void World::look() {
@@ -200,6 +187,7 @@ void World::end_all() {
     if (!rank.view.ending) ::waitpid(rank.pid, nullptr, 0);
     ::close(rank.page_fd);
   }
+  copy_output();
 }
 
 const World::Rank& World::of(int rank) const {

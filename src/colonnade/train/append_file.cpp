@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/base/write_error.h"
 
 namespace colonnade::train {
 
@@ -24,6 +25,7 @@ void keep_aside(const std::filesystem::path& path) {
 
 AppendFile::AppendFile(std::filesystem::path path)
     : path_(std::move(path)), fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (fd_ < 0 && is_no_space(errno)) throw_write_error(path_, errno);
   if (fd_ < 0)
     throw Error(
         fmt::format("{}: must be writable; {}; choose another folder", path_.string(), std::strerror(errno)));
@@ -38,8 +40,8 @@ void AppendFile::append(std::string_view record) {
   const int reason = written < 0 ? errno : ENOSPC;
   const bool undone = written <= 0 || ::ftruncate(fd_, before) == 0;
   if (!warned_)
-    log::warning("{}: a record could not be written; {}{}; the run goes on without it", path_.string(),
-                 std::strerror(reason), undone ? "" : " (a part of it stayed)");
+    log::warning("{}: a record could not be written; {}, {}{}; the run goes on without it", path_.string(),
+                 std::strerror(reason), free_space_text(path_), undone ? "" : " (a part of it stayed)");
   warned_ = true;
 }
 

@@ -9,9 +9,36 @@
 
 namespace colonnade::train {
 
-RunFolder agree_on_folder(const std::string& save, const comm::Group& world) {
-  const std::string mine = world.rank() == 0 ? choose_run_folder(save).root.string() : "";
-  return {world.all_gather_text(mine, "run folder")[0]};
+AgreedFolder agree_on_folder(const std::string& save,
+                             const std::optional<std::vector<std::int64_t>>& steps_seen,
+                             const comm::Group& world) {
+  AgreedFolder agreed;
+  std::string fault;
+  if (world.rank() == 0) {
+    try {
+      agreed.owned = std::make_unique<OwnedFolder>(save, steps_seen);
+      agreed.folder = agreed.owned->folder();
+    } catch (const ConfigError& error) {  // the others must hear of it
+      fault = error.what();
+    }
+  }
+  constexpr char kFault = '!', kFolder = '/';
+  const std::string mine = fault.empty() ? kFolder + agreed.folder.root.string() : kFault + fault;
+  const std::string first = world.all_gather_text(mine, "run folder")[0];
+  if (first.front() == kFault) throw ConfigError(first.substr(1));
+  agreed.folder = {first.substr(1)};
+  return agreed;
+}
+
+void report_kept_checkpoints(const config::Run& run) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (run.training.skip_train || c.save_interval) return;
+  if (c.save.empty())
+    log::warning(
+        "this run keeps no checkpoint: neither --save nor --save-interval is given, and only a stop (signal, "
+        "--exit-interval, --exit-duration-in-mins) saves; add --save DIR to keep the weights");
+  else
+    log::info("without --save-interval the run saves once: at its end, or when it is stopped");
 }
 
 std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm::Group& world) {

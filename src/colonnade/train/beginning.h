@@ -1,19 +1,34 @@
 // What a run begins with instead of drawn weights.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/comm/group.h"
-#include "colonnade/config/training.h"
+#include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/job/job.h"
 #include "colonnade/train/run_folder.h"
 
 namespace colonnade::train {
 
-/// choose_run_folder by rank 0, told to the others. Collective over `world`.
-RunFolder agree_on_folder(const std::string& save, const comm::Group& world);
+/// The run folder, which rank 0 owns from now on.
+struct AgreedFolder {
+  RunFolder folder;
+  std::unique_ptr<OwnedFolder> owned;  ///< on rank 0
+};
+
+/// Rank 0 chooses the run folder and becomes its owner; all ranks learn the folder, or throw ConfigError
+/// alike when it cannot be owned (OwnedFolder). Collective over `world`.
+AgreedFolder agree_on_folder(const std::string& save,
+                             const std::optional<std::vector<std::int64_t>>& steps_seen,
+                             const comm::Group& world);
+
+/// Prints on rank 0 when a run keeps no checkpoint, or one only at its end.
+void report_kept_checkpoints(const config::Run& run);
 
 struct Beginning {
   checkpoint::Source source;

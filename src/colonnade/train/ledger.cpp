@@ -209,6 +209,8 @@ void add_to_ledger(const RunFolder& folder, LedgerLine line) {
     }
     const std::string before = fs::exists(folder.ledger()) ? read_file(folder.ledger()) : "";
     write_file_atomically(folder.ledger(), before.substr(0, before.rfind('\n') + 1) + to_text(line));
+  } catch (const ConfigError&) {  // no room
+    throw;
   } catch (const std::exception& error) {
     throw Error(fmt::format(
         "{}: must take a line about this session, or its samples would count as the one before's; got: {}; free the "

@@ -22,7 +22,6 @@
 #include "colonnade/launch/way_on.h"
 #include "colonnade/plan/flops.h"
 #include "colonnade/tensor/counting_allocator.h"
-#include "colonnade/train/across.h"
 #include "colonnade/train/beginning.h"
 #include "colonnade/train/changed_data.h"
 #include "colonnade/train/ending.h"
@@ -32,6 +31,7 @@
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
+#include "colonnade/train/step_exchange.h"
 #include "colonnade/train/summary.h"
 #include "colonnade/train/validation.h"
 
@@ -44,7 +44,7 @@ double seconds_since(Clock::time_point begin) {
 }
 
 /// Why the run ends before its last iteration.
-enum class Stop { kNo, kInterval, kAsked };
+enum class Stop { kNo, kInterval, kAsked, kUnsaved };
 
 class Loop {
  public:
@@ -65,12 +65,13 @@ class Loop {
   void save();
   [[nodiscard]] std::string way_on() const;
   [[nodiscard]] int kept(int code) const;
-  [[nodiscard]] bool is_asked_to_stop() const;
+  [[nodiscard]] bool too_many_failed_saves() const;
+  [[nodiscard]] bool asked_to_stop() const;
   void learn_memory();
   void show_memory();
   [[nodiscard]] at::Device device() const { return job_.options().device(); }
   Stop due_to_stop(bool asked) const;
-  void show(const job::StepReport& report, const Across& across, double rate, const job::Waited& data);
+  void show(const job::StepReport& report, const StepExchange& across, double rate, const job::Waited& data);
   void write_report();
 
   [[nodiscard]] std::int64_t iteration() const { return job_.counters.iteration; }
@@ -88,6 +89,7 @@ class Loop {
 
   Clock::time_point begin_;
   StopSignals& stop_;
+  AgreedFolder agreed_;  ///< outlives everything that writes there
   RunFolder folder_;
   std::optional<Beginning> beginning_;  ///< until it is restored
   job::Job job_;
@@ -95,6 +97,8 @@ class Loop {
   std::int64_t lr_samples_ = 0;
   std::int64_t saved_iteration_ = -1;
   std::int64_t tried_iteration_ = -1;  ///< of the last save, whether it was written or not
+  int failed_saves_ = 0;               ///< in a row, up to now
+  checkpoint::SaveResult failure_;     ///< of the last one that failed
   nlohmann::json tokenizer_;           ///< what checkpoints keep of it
   data::Splits data_;
   std::vector<job::ChangedTokens> changed_tokens_;  ///< since the checkpoint, on rank 0
@@ -111,7 +115,8 @@ class Loop {
 Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     : begin_(begin),
       stop_(stop),
-      folder_(agree_on_folder(started.run.checkpoint.save, started.ranks.world())),
+      agreed_(agree_on_folder(started.run.checkpoint.save, started.steps_seen, started.ranks.world())),
+      folder_(agreed_.folder),
       beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_model,
            beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
@@ -146,6 +151,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
     for (const RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
+    report_kept_checkpoints(job_.run);
     if (!job_.run.training.skip_train) warn_of_slow_attention(job_.run.model, device().is_cuda());
   }
 }
@@ -225,11 +231,11 @@ bool Loop::is_own(const checkpoint::Source& source) {
   return job_.ranks.world().all_gather_text(mine ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 
-/// A signal or the time that the run may take.
-bool Loop::is_asked_to_stop() const {
+/// By a signal or --exit-duration-in-mins, on this rank.
+bool Loop::asked_to_stop() const {
   const auto& minutes = job_.run.training.exit_duration_in_mins;
   const bool late = minutes && seconds_since(begin_) > static_cast<double>(*minutes) * 60;
-  return stop_.requested() != 0 || late;
+  return late || stop_.requested() != 0;
 }
 
 void Loop::one_step() {
@@ -247,15 +253,19 @@ void Loop::one_step() {
   memory_.raise(MemoryPhase::kForwardBackward, peaks.forward_backward);
   memory_.raise(MemoryPhase::kOptimizer, peaks.optimizer);
   const std::int64_t talked_ns = progress().communication_ns();
-  const Across across = across_ranks(job_, is_asked_to_stop(), seconds_since(begin) * 1e3,
-                                     std::max(peaks.forward_backward, peaks.optimizer));
+  const StepExchange across =
+      exchange_step({.stop = asked_to_stop(),
+                     .step_ms = seconds_since(begin) * 1e3,
+                     .peak_memory = static_cast<double>(std::max(peaks.forward_backward, peaks.optimizer))},
+                    job_.ranks.world(), job_.options());
   report.seconds.communication += static_cast<double>(progress().communication_ns() - talked_ns) * 1e-9;
   fault::point("exchanged");
   stop_asked_ = stop_asked_ || across.stop;
   show(report, across, rate, data);
 }
 
-void Loop::show(const job::StepReport& report, const Across& across, double rate, const job::Waited& data) {
+void Loop::show(const job::StepReport& report, const StepExchange& across, double rate,
+                const job::Waited& data) {
   const config::Run& run = job_.run;
   PhaseTimes times;
   times[Phase::kData] = data.before + data.within;
@@ -350,12 +360,15 @@ void Loop::save() {
   memory_.raise(MemoryPhase::kCheckpoint, tensor::take_peak(device()));
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {
+    ++failed_saves_;
+    failure_ = result;
+    const bool goes_on = iteration() < last_iteration() && !too_many_failed_saves();
     if (speaks)
-      log::warning(
-          "saving the checkpoint of iteration {} failed: {}; training goes on with the last good one",
-          iteration(), result.problem);
+      log::warning("saving the checkpoint of iteration {} failed: {}{}", iteration(), result.problem,
+                   goes_on ? "; training goes on with the last good one" : "");
     return;
   }
+  failed_saves_ = 0;
   fault::point("saved");
   saved_iteration_ = iteration();
   recorder_->saved();
@@ -370,13 +383,20 @@ std::string Loop::way_on() const {
   return "resume with " + launch::resume_command(launch::command_line_of_process(), folder_.root);
 }
 
-/// `code` when the state of the last iteration is saved, else kExitFailed.
+/// `code` when the state of the last iteration is saved, else that of the failed save, on which all ranks
+/// agree.
 int Loop::kept(int code) const {
   if (saved_iteration_ == iteration()) return code;
   if (job_.ranks.rank() == 0)
-    log::error("the weights after iteration {} are not saved; make room in {} and {}", iteration(),
-               folder_.checkpoints().string(), way_on());
-  return kExitFailed;
+    log::error("the weights after iteration {} are not saved: {}; make room in {} and {}", iteration(),
+               failure_.problem, folder_.checkpoints().string(), way_on());
+  progress().set_agreed_end(failure_.code);
+  return failure_.code;
+}
+
+bool Loop::too_many_failed_saves() const {
+  const auto& limit = job_.run.checkpoint.exit_after_failed_saves;
+  return limit && failed_saves_ >= *limit;
 }
 
 /// Every rank's memory into the summary. Collective.
@@ -405,6 +425,7 @@ void Loop::show_memory() {
 Stop Loop::due_to_stop(bool asked) const {
   const config::Training& t = job_.run.training;
   if (asked) return Stop::kAsked;
+  if (too_many_failed_saves()) return Stop::kUnsaved;
   if (t.exit_interval && iteration() % *t.exit_interval == 0) return Stop::kInterval;
   return Stop::kNo;
 }
@@ -413,7 +434,9 @@ Stop Loop::due_to_stop(bool asked) const {
 int Loop::end_early(Stop stop) {
   save();
   write_report();
-  if (stop == Stop::kInterval) return kept(kExitDone);
+  if (stop == Stop::kUnsaved && job_.ranks.rank() == 0)
+    log::error("--exit-after-failed-saves: {} saves in a row have failed", failed_saves_);
+  if (stop != Stop::kAsked) return kept(kExitDone);
   if (saved_iteration_ == iteration() && job_.ranks.rank() == 0)
     log::info("stopped after iteration {} as asked", iteration());
   return kept(kExitStopped);

@@ -1,9 +1,15 @@
 // The layout of a run folder: where everything lies that a run leaves behind.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
+
+#include "colonnade/base/owner_lock.h"
 
 namespace colonnade::train {
 
@@ -15,6 +21,7 @@ namespace colonnade::train {
 /// RUN/tensorboard/       event files
 /// RUN/report.html        curves, layout, pipeline picture; opens without a network
 /// RUN/checkpoints/       step_00000100/ ..., latest
+/// RUN/owner.txt          the process that writes the folder now (base/owner_lock.h)
 struct RunFolder {
   std::filesystem::path root;
 
@@ -26,6 +33,7 @@ struct RunFolder {
   [[nodiscard]] std::filesystem::path tensorboard() const { return root / "tensorboard"; }
   [[nodiscard]] std::filesystem::path report() const { return root / "report.html"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return root / "checkpoints"; }
+  [[nodiscard]] std::filesystem::path owner() const { return root / "owner.txt"; }
 };
 
 /// Now on this machine's clock, as strftime writes `format`.
@@ -33,12 +41,36 @@ std::string local_time(const char* format);
 /// Another time on it.
 std::string local_time(const char* format, std::time_t when);
 
-/// `save`, or runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it is taken) for "".
-/// Nothing is made. Rank 0 chooses and tells the others.
+/// `save`, or for "" a folder runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it is taken),
+/// which is made: two runs of one second never choose the same. Throws as make_run_folder.
 RunFolder choose_run_folder(const std::string& save);
 
 /// Makes the folder and its checkpoints/ and finds out that it can be written. Throws ConfigError with
 /// the system's reason.
 void make_run_folder(const RunFolder& folder);
+
+/// A run folder that this process owns: nobody else writes any file of it. At the end of its life the lock is
+/// released; a folder that was made for it and holds nothing is removed.
+class OwnedFolder {
+ public:
+  /// Makes the folder and takes RUN/owner.txt. `steps_seen` are the steps of its checkpoints when the
+  /// settings were read; nothing: not known. Throws ConfigError with the owner when another process writes
+  /// the folder, and when its checkpoints are others by now.
+  OwnedFolder(const std::string& save, const std::optional<std::vector<std::int64_t>>& steps_seen,
+              OwnerLockOptions options = {});
+  ~OwnedFolder();
+  OwnedFolder(const OwnedFolder&) = delete;
+  OwnedFolder& operator=(const OwnedFolder&) = delete;
+
+  [[nodiscard]] const RunFolder& folder() const { return folder_; }
+
+ private:
+  void require_steps(const std::vector<std::int64_t>& seen) const;
+  void remove_empty() const;
+
+  bool made_;  ///< the folder was not there before
+  RunFolder folder_;
+  std::unique_ptr<OwnerLock> lock_;
+};
 
 }  // namespace colonnade::train

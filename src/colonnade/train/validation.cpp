@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 
 namespace colonnade::train {
 namespace {
@@ -74,11 +75,13 @@ std::vector<std::string> told_of_sets(const config::Run& run, const std::vector<
 
 void require_finite(const std::map<std::string, double>& losses) {
   for (const auto& [set, loss] : losses)
-    if (!std::isfinite(loss))
+    if (!std::isfinite(loss)) {
+      progress().set_agreed_end(kExitFailed);
       throw Error(fmt::format(
           "{}: the loss must be finite; got {}; the weights are not finite, or too large for this precision: load "
           "an earlier checkpoint (--ckpt-step), or accept it with --no-check-for-nan-in-loss-and-grad",
           set, loss));
+    }
 }
 
 }  // namespace colonnade::train

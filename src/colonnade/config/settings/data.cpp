@@ -120,7 +120,9 @@ void checkpoints(Table& t) {
   t.add<kCheckpoint, &Checkpoint::pretrained_checkpoint>(
        "--pretrained-checkpoint", "initial weights: a native checkpoint or a Hugging Face folder")
       .common();
-  t.add<kCheckpoint, &Checkpoint::save_interval>("--save-interval", "steps between checkpoints")
+  t.add<kCheckpoint, &Checkpoint::save_interval>(
+       "--save-interval",
+       "steps between checkpoints; unset: one at the end and one when the run is stopped, with --save")
       .alias("--persistent-save-interval")
       .unit("steps")
       .at_least(1)
@@ -128,6 +130,12 @@ void checkpoints(Table& t) {
   t.add<kCheckpoint, &Checkpoint::save_retain_interval>(
        "--save-retain-interval", "checkpoints of steps that this divides are kept, earlier others deleted")
       .unit("steps")
+      .at_least(1);
+  t.add<kCheckpoint, &Checkpoint::exit_after_failed_saves>(
+       "--exit-after-failed-saves",
+       "the run ends after this many failed saves in a row; unset: it trains on, and ends with an error when the "
+       "last save fails")
+      .unit("saves")
       .at_least(1);
   t.add<kCheckpoint, &Checkpoint::ckpt_step>("--ckpt-step", "load this step, not the newest").at_least(0);
   t.add<kCheckpoint, &Checkpoint::finetune>("--finetune", "load weights only; counters start anew");

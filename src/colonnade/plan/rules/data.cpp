@@ -215,13 +215,6 @@ Broken sft_format(const Run& r) {
                  "leave one of them out"};
 }
 
-Broken save_interval(const Run& r) {
-  if (r.training.skip_train || r.checkpoint.save.empty() || r.checkpoint.save_interval) return std::nullopt;
-  const std::int64_t steps = std::max<std::int64_t>(r.training.train_iters.value_or(1000) / 10, 1);
-  return Finding{
-      "--save-interval", "must be given with --save", "none", {{"save_interval", text(steps)}}, "", true};
-}
-
 Broken retain(const Run& r) {
   const auto& c = r.checkpoint;
   if (!c.save_retain_interval ||
@@ -298,7 +291,6 @@ constexpr Rule kData[] = {
      "sft=true; mock_data=false; data_path=a.jsonl; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=llama-3; "
      "chat_template=a.jinja; sft_tokenizer_prompt_format=identity",
      "Either decides how messages are written.", "sft chat_template"},
-    {"save-interval", true, save_interval, "save=out", "It says after how many steps."},
     {"retain-interval", true, retain, "save_interval=10; save_retain_interval=15",
      "Only steps that are saved can be retained.", "save_interval"},
     {"load-given", true, load_given, "ckpt_step=3", "There is no checkpoint that it could be about.",
