@@ -52,12 +52,12 @@ void expect_whole(const fs::path& folder, int steps, int sessions = 1) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "tensorboard"), {}), sessions) << "event files";
 }
 
-/// Two runs with different seeds, so that their tensors differ; the first one sleeps until the second gave
-/// up.
+/// Two runs with different seeds, so that their tensors differ. The first one sleeps before its first
+/// checkpoint until the second gave up.
 TEST(RunOwner, OfTwoRunsInOneFolderOneGoesOn) {
   for (int round = 0; round < rounds(2); ++round) {
     const TempFolder folder;
-    const Variables slow{{"COLONNADE_FAULT", "at=forward step=3 sleep=10"}};
+    const Variables slow{{"COLONNADE_FAULT", "at=forward step=1 sleep=10"}};
     Program a(colonnade(tiny(4, folder.path(), {"--seed", "1"})), slow);
     Program b(colonnade(tiny(4, folder.path(), {"--seed", "2"})), slow);
     const Result results[] = {a.finish(), b.finish()};
@@ -79,7 +79,7 @@ TEST(RunOwner, OfTwoRunsInOneFolderOneGoesOn) {
 TEST(RunOwner, OfTwoLaunchersInOneFolderOneGoesOn) {
   for (int round = 0; round < rounds(1); ++round) {
     const TempFolder folder;
-    const Variables slow{{"COLONNADE_FAULT", "at=forward step=3 sleep=12"}};
+    const Variables slow{{"COLONNADE_FAULT", "at=forward step=1 sleep=12"}};
     const auto command = [&](const char* name, bool own_logs) {
       Words words = colonnade({"launch", "--nproc-per-node", "2"});
       if (own_logs) words = words + Words{"--log-dir", (folder / name).string()};
