@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/inference/generation_config.h"
 #include "colonnade/inference/text_stream.h"
 #include "colonnade/inference/weights.h"
 #include "colonnade/job/prepare.h"
@@ -25,31 +27,47 @@ constexpr std::int64_t kDefaultNewTokens = 128;
 const std::vector<config::Extra> kExtras = {
     {"--prompt", 1, "the text to continue"},
     {"--prompt-file", 1, "a file with the text to continue"},
-    {"--max-new-tokens", 1, "at most so many tokens; default 128, or as many as the model's positions allow"},
-    {"--temperature", 1, "logits are divided by it; 0 takes the most probable token; default 1"},
-    {"--top-k", 1, "only the K most probable tokens; default 0: all"},
-    {"--top-p", 1, "only the most probable tokens that reach this probability together; default 0: all"},
+    {"--max-new-tokens", 1,
+     "most tokens to make; default: generation_config.json's, else 128, fewer where the model's positions end"},
+    {"--temperature", 1,
+     "divides the logits; 0 takes the most probable token; default: generation_config.json's, else 0, or 1 "
+     "beside --top-k or --top-p"},
+    {"--top-k", 1,
+     "sample from the K most probable tokens; 0: from all; default: generation_config.json's, else 0"},
+    {"--top-p", 1,
+     "sample from the most probable tokens that reach this probability together; 0: from all; default: "
+     "generation_config.json's, else 0"},
+    {"--repetition-penalty", 1,
+     "divides the logits of tokens that the text holds already; 1: none; default: generation_config.json's, "
+     "else 1"},
 };
 
 struct Asked {
   std::string prompt;
-  std::int64_t max_new_tokens = kDefaultNewTokens;
-  bool as_many_as_fit = true;  ///< max_new_tokens was not asked for: fewer where positions end
-  inference::Sampling sampling;
+  std::optional<std::int64_t> max_new_tokens;
+  inference::SamplingValues sampling;
+  std::uint64_t seed = 0;
 };
+
+template <typename Number>
+std::optional<Number> optional_number(config::Parsed& parsed, const std::string& flag, Number example) {
+  if (!parsed.extras.contains(flag)) return std::nullopt;
+  return extra_number(parsed, flag, example);
+}
 
 Asked read_extras(config::Parsed& parsed) {
   Asked asked;
-  asked.max_new_tokens = extra_number(parsed, "--max-new-tokens", kDefaultNewTokens);
-  if (asked.max_new_tokens < 1)
+  asked.max_new_tokens = optional_number(parsed, "--max-new-tokens", kDefaultNewTokens);
+  if (asked.max_new_tokens && *asked.max_new_tokens < 1)
     parsed.faults.push_back(
-        fmt::format("--max-new-tokens: must be at least 1; got {}; write e.g. 100", asked.max_new_tokens));
-  asked.as_many_as_fit = !parsed.extras.contains("--max-new-tokens");
-  asked.sampling.temperature = extra_number(parsed, "--temperature", asked.sampling.temperature);
-  asked.sampling.top_k = extra_number(parsed, "--top-k", asked.sampling.top_k);
-  asked.sampling.top_p = extra_number(parsed, "--top-p", asked.sampling.top_p);
-  asked.sampling.seed = static_cast<std::uint64_t>(parsed.run.training.seed);
-  for (std::string& fault : inference::faults_of(asked.sampling)) parsed.faults.push_back(std::move(fault));
+        fmt::format("--max-new-tokens: must be at least 1; got {}; write e.g. 100", *asked.max_new_tokens));
+  asked.sampling = {.temperature = optional_number(parsed, "--temperature", 0.8),
+                    .top_k = optional_number<std::int64_t>(parsed, "--top-k", 40),
+                    .top_p = optional_number(parsed, "--top-p", 0.9),
+                    .repetition_penalty = optional_number(parsed, "--repetition-penalty", 1.1)};
+  asked.seed = static_cast<std::uint64_t>(parsed.run.training.seed);
+  for (std::string& fault : inference::faults_of(inference::sampling_of({}, asked.sampling, asked.seed)))
+    parsed.faults.push_back(std::move(fault));
   if (parsed.extras.contains("--prompt") == parsed.extras.contains("--prompt-file"))
     parsed.faults.emplace_back(
         "prompt: exactly one of --prompt and --prompt-file must be given; got both or neither; write "
@@ -65,18 +83,22 @@ std::unique_ptr<data::Tokenizer> make_tokenizer(const config::Run& run) {
   return data::make_tokenizer({.type = "NullTokenizer", .vocab_size = run.model.vocab_size});
 }
 
-inference::Request request_of(const Asked& asked, const data::Tokenizer& tokenizer,
-                              const config::Model& model) {
-  inference::Request request{.prompt = tokenizer.encode(asked.prompt),
-                             .max_new_tokens = asked.max_new_tokens,
-                             .sampling = asked.sampling,
-                             .vocab_size = tokenizer.vocab_size(),
-                             .eod = tokenizer.eod()};
-  // Nothing to continue: begin as after the end of another document.
-  if (request.prompt.empty() && request.eod >= 0) request.prompt = {tokenizer.eod()};
-  const auto room = inference::longest_sequence(model) - static_cast<std::int64_t>(request.prompt.size());
-  if (asked.as_many_as_fit) request.max_new_tokens = std::clamp<std::int64_t>(room, 1, kDefaultNewTokens);
-  return request;
+/// What generation_config.json or config.json says of the text, as far as no flag does.
+void complete(inference::Request& request, const inference::GenerationConfig& config, const Asked& asked,
+              const data::Tokenizer& tokenizer, const config::Model& model) {
+  const std::int32_t eod = tokenizer.eod();
+  if (config.ends)
+    request.ends = *config.ends;
+  else if (eod >= 0)
+    request.ends = {eod};
+  // Nothing to continue: begin with the bos, or as after the end of another document.
+  const std::int32_t begin = config.bos >= 0 ? config.bos : eod;
+  if (request.prompt.empty() && begin >= 0) request.prompt = {begin};
+  request.sampling = inference::sampling_of(config, asked.sampling, asked.seed);
+  if (asked.max_new_tokens) return;
+  const auto length = static_cast<std::int64_t>(request.prompt.size());
+  request.max_new_tokens = std::clamp<std::int64_t>(inference::longest_sequence(model) - length, 1,
+                                                    new_tokens_of(config, length, kDefaultNewTokens));
 }
 
 void print(const std::string& text) {
@@ -108,7 +130,7 @@ Offers generate_offers() { return {{"generate", "", kExtras, config::Use::kGener
 
 int generate(const Arguments& arguments) {
   if (print_verb_help(arguments, {"generate --load DIR --prompt TEXT [--max-new-tokens N] [--temperature T] "
-                                  "[--top-k K] [--top-p P] [--seed N]",
+                                  "[--top-k K] [--top-p P] [--repetition-penalty R] [--seed N]",
                                   kExtras, config::Use::kGenerate}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras, config::Use::kGenerate);
@@ -121,9 +143,16 @@ int generate(const Arguments& arguments) {
         "generate: text is written by models without an encoder; got a {}; `evaluate --tokens` tells its logits",
         started.run.model.has_encoder() ? "t5" : "bert"));
   const auto tokenizer = make_tokenizer(started.run);
-  const auto request = request_of(asked, *tokenizer, started.run.model);
-  inference::check(request, started.run.model);
+  inference::Request request{.prompt = tokenizer->encode(asked.prompt),
+                             .max_new_tokens = asked.max_new_tokens.value_or(1),
+                             .vocab_size = tokenizer->vocab_size()};
+  if (!request.prompt.empty()) inference::check(request, started.run.model);  // before weights are read
   const auto weights = inference::open_weights(started.run, started.ranks.world());
+  const auto config = inference::read_generation_config(weights.folder(), weights.hf_config());
+  complete(request, config, asked, *tokenizer, started.run.model);
+  inference::check(request, started.run.model);
+  if (started.ranks.rank() == 0)
+    for (const std::string& warning : config.not_applied) log::warning("{}", warning);
   inference::Network network(std::move(started.run), std::move(started.ranks), weights);
   run_request(network, request, asked.prompt, *tokenizer);
   return kExitDone;

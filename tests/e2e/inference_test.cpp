@@ -143,6 +143,32 @@ TEST(Inference, GenerateReadsAPromptFromAFile) {
             made(generate(greedy + Words{"--prompt", "104 310 7"})));
 }
 
+TEST(Inference, GenerationConfigEndsTextsAndSaysWhatIsNotApplied) {
+  const TempFolder folder;
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy_file(fs::path(kLlama) / name, folder / name);
+  const auto text = [&](const json& config, const Words& more = {}) {
+    write_text(folder / "generation_config.json", config.dump());
+    return run(
+        colonnade(Words{"generate", "--load", folder.path().string(), "--prompt", "104 310 7"} + more));
+  };
+  json all = json::array();
+  for (int id = 0; id < 320; ++id) all.push_back(id);
+  const Result ended = text({{"eos_token_id", all}});
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text, "104 310 7\n");
+  const Result limited = text({{"eos_token_id", nullptr}, {"max_new_tokens", 3}, {"num_beams", 4}});
+  EXPECT_EQ(limited.code, 0) << limited.text;
+  EXPECT_THAT(limited.text, HasSubstr("generation_config.json: num_beams is not applied; got 4"));
+  const std::string line = limited.text.substr(limited.text.find("104 310 7"));
+  EXPECT_EQ(std::count(line.begin(), line.end(), ' '), 5) << "three tokens follow: " << line;
+  const Result longer = text({{"eos_token_id", nullptr}, {"max_new_tokens", 3}}, {"--max-new-tokens", "4"});
+  EXPECT_EQ(std::count(longer.text.begin(), longer.text.end(), ' '), 6) << "flags win: " << longer.text;
+  const Result damaged = text({{"eos_token_id", "</s>"}});
+  EXPECT_EQ(damaged.code, 3) << damaged.text;
+  EXPECT_THAT(damaged.text, HasSubstr("eos_token_id must be a token id"));
+}
+
 /// `words` end with `code` and one line that says `part`.
 void expect_refused(const Words& words, int code, const std::string& part) {
   const TempFolder folder;

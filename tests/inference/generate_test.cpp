@@ -106,11 +106,11 @@ TEST(Generate, SeedsChangeTheText) {
   EXPECT_NE(generated("llama", {}, request).tokens, first);
 }
 
-TEST(Generate, StopsAtTheEndOfDocument) {
+TEST(Generate, StopsAtTheFirstOfItsEnds) {
   Request request{.prompt = kPrompt, .max_new_tokens = 10, .sampling = {.temperature = 0}};
   const Generated whole = generated("llama", {}, request);
   EXPECT_FALSE(whole.ended);
-  request.eod = whole.tokens[4];
+  request.ends = {319, whole.tokens[4]};
   const auto first = std::find(whole.tokens.begin(), whole.tokens.end(), whole.tokens[4]);
   const Generated cut = generated("llama", {1, 2}, request);
   EXPECT_TRUE(cut.ended);

@@ -103,5 +103,12 @@ TEST(Sampling, NamesEveryWrongSetting) {
   EXPECT_EQ(faults_of({.temperature = NAN}).size(), 1U);
 }
 
+TEST(Sampling, APenaltyMakesSeenTokensLessProbable) {
+  std::vector<float> logits = {2, -2, 4, 0, 1};
+  penalize(logits, std::vector<std::int32_t>{0, 1, 3, 0, -1, 9}, 2);
+  EXPECT_EQ(logits, (std::vector<float>{1, -4, 4, 0, 1}));
+  EXPECT_EQ(faults_of({.repetition_penalty = 0}).size(), 1U);
+}
+
 }  // namespace
 }  // namespace colonnade::inference

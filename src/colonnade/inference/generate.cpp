@@ -23,23 +23,27 @@ tensor::Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t beg
 
 constexpr std::int32_t kNoToken = -1;
 
-std::int32_t sampled(const at::Tensor& logits, const Request& request, std::int64_t position) {
-  const at::Tensor host = logits.reshape({-1}).to(at::kCPU, at::kFloat).contiguous();
-  const std::span<const float> values(host.const_data_ptr<float>(), static_cast<std::size_t>(host.numel()));
+/// The token after `text`.
+std::int32_t sampled(const at::Tensor& logits, const Request& request,
+                     const std::vector<std::int32_t>& text) {
+  const at::Tensor host =
+      logits.reshape({-1}).to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  const std::span<float> values(host.data_ptr<float>(), static_cast<std::size_t>(host.numel()));
   const std::size_t known = request.vocab_size > 0
                                 ? std::min(values.size(), static_cast<std::size_t>(request.vocab_size))
                                 : values.size();
-  return sample(values.first(known), request.sampling, position);
+  if (request.sampling.repetition_penalty != 1) penalize(values, text, request.sampling.repetition_penalty);
+  return sample(values.first(known), request.sampling, static_cast<std::int64_t>(text.size()));
 }
 
-/// The speaker's choice at `position`, known to every rank. Where it cannot choose, all throw its error.
+/// The speaker's choice after `text`, known to every rank. Where it cannot choose, all throw its error.
 std::int32_t choose(Network& network, const at::Tensor& logits, const Request& request,
-                    std::int64_t position) {
+                    const std::vector<std::int32_t>& text) {
   at::Tensor token = at::zeros({1}, network.options().dtype(at::kLong));
   std::string problem;
   if (network.is_speaker()) {
     try {
-      token.fill_(sampled(logits, request, position));
+      token.fill_(sampled(logits, request, text));
     } catch (const Error& error) {
       problem = reason_of(error);
       token.fill_(kNoToken);
@@ -78,15 +82,16 @@ Generated generate(Network& network, const Request& request,
   progress().set_phase("generate");
   tensor::KeyValueCache cache;
   Generated out;
-  std::vector<std::int32_t> next = request.prompt;
+  std::vector<std::int32_t> text = request.prompt, next = request.prompt;
   while (static_cast<std::int64_t>(out.tokens.size()) < request.max_new_tokens) {
     const auto batch = batch_of(next, cache.length(), network.options().device());
     const at::Tensor logits = network.forward(batch, {.cache = &cache, .last_token = true});
     cache.advance(static_cast<std::int64_t>(next.size()));
-    const std::int32_t token = choose(network, logits, request, cache.length());
-    out.ended = token == request.eod;
+    const std::int32_t token = choose(network, logits, request, text);
+    out.ended = std::ranges::find(request.ends, token) != request.ends.end();
     if (out.ended) break;
     out.tokens.push_back(token);
+    text.push_back(token);
     if (on_token) on_token(token);
     next = {token};
   }

@@ -14,13 +14,13 @@ struct Request {
   std::vector<std::int32_t> prompt;  ///< at least one token
   std::int64_t max_new_tokens = 0;
   Sampling sampling;
-  std::int64_t vocab_size = 0;  ///< > 0: only tokens below it come, those that the tokenizer knows
-  std::int64_t eod = -1;        ///< ends the text and is not part of it; -1: nothing does
+  std::int64_t vocab_size = 0;     ///< > 0: only tokens below it come, those that the tokenizer knows
+  std::vector<std::int32_t> ends;  ///< each one ends the text and is not part of it; empty: nothing does
 };
 
 struct Generated {
   std::vector<std::int32_t> tokens;  ///< without the prompt
-  bool ended = false;                ///< by eod; else max_new_tokens were made
+  bool ended = false;                ///< by one of the ends; else max_new_tokens were made
 };
 
 /// Throws DataError for a prompt token outside of the vocabulary, ConfigError for an empty prompt and where

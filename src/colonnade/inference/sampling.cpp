@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/philox.h"
@@ -65,7 +66,19 @@ std::vector<std::string> faults_of(const Sampling& s) {
   if (!(s.top_p >= 0 && s.top_p <= 1))
     faults.push_back(
         fmt::format("--top-p: must lie in 0 (all tokens) to 1; got {}; write e.g. 0.9", s.top_p));
+  if (!(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty)))
+    faults.push_back(
+        fmt::format("--repetition-penalty: must be above 0; got {}; write e.g. 1.1, or 1 for none",
+                    s.repetition_penalty));
   return faults;
+}
+
+void penalize(std::span<float> logits, std::span<const std::int32_t> seen, double penalty) {
+  for (const std::int32_t token : std::set<std::int32_t>(seen.begin(), seen.end())) {
+    if (token < 0 || static_cast<std::size_t>(token) >= logits.size()) continue;
+    float& logit = logits[static_cast<std::size_t>(token)];
+    logit = static_cast<float>(logit < 0 ? logit * penalty : logit / penalty);
+  }
 }
 
 std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& sampling) {

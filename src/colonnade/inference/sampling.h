@@ -1,4 +1,5 @@
-// The next token out of the logits of the last one: temperature, top-k, top-p and a counter-based draw.
+// The next token from the logits of the last one: repetition penalty, temperature, top-k, top-p and a
+// counter-based draw.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,10 @@ namespace colonnade::inference {
 /// Source: Megatron's core/inference/sampling/torch_sampling.py; there top-k and top-p exclude each
 /// other, here they combine.
 struct Sampling {
-  double temperature = 1.0;  ///< logits are divided by it
-  std::int64_t top_k = 0;    ///< > 0: only the k largest logits
-  double top_p = 0;          ///< > 0: only the most probable tokens that reach this probability together
+  double temperature = 1.0;       ///< logits are divided by it
+  std::int64_t top_k = 0;         ///< > 0: only the k largest logits
+  double top_p = 0;               ///< > 0: only the most probable tokens that reach this probability together
+  double repetition_penalty = 1;  ///< of tokens that the text holds already (penalize())
   std::uint64_t seed = 1234;
 
   [[nodiscard]] bool greedy() const { return temperature == 0 || top_k == 1; }
@@ -27,6 +29,10 @@ struct Candidate {
   std::int64_t token = 0;
   double probability = 0;
 };
+
+/// Divides the logits of the tokens in `seen` by `penalty`, each once; negative ones are multiplied. Above 1
+/// it makes repetition less probable, as RepetitionPenaltyLogitsProcessor of Transformers.
+void penalize(std::span<float> logits, std::span<const std::int32_t> seen, double penalty);
 
 /// The tokens that can come next, most probable first; among equal logits the lower id. In this order:
 /// temperature; the top_k largest; softmax over them; of these, each token before which less than or
