@@ -13,6 +13,7 @@
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/models/hf/names.h"
 #include "job/runs.h"
+#include "job/saved_runs.h"
 
 namespace colonnade::job {
 namespace {
@@ -21,63 +22,7 @@ using test::operator+;
 
 using at::Tensor;
 using checkpoint::test::TempFolder;
-
-constexpr const char* kSizes =
-    "--num-layers 2 --hidden-size 16 --ffn-hidden-size 24 --num-attention-heads 4 --vocab-size 37 "
-    "--seq-length 8 "
-    "--max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 4 --make-vocab-size-divisible-by "
-    "8 ";
-constexpr const char* kLlamaRun =
-    "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout "
-    "0 "
-    "--attention-dropout 0 --group-query-attention --num-query-groups 2 "
-    "--untie-embeddings-and-output-weights ";
-constexpr const char* kOss =
-    "--position-embedding-type rope --normalization RMSNorm --hidden-dropout 0 --attention-dropout 0 "
-    "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights ";
-/// Learned positions, LayerNorm, biases, dropout and tied embeddings; GPT-2's transposed matrices.
-constexpr const char* kGpt2 = "--openai-gelu ";
-
-struct Saved {
-  int world;
-  const char* flags;
-};
-constexpr Saved kOne{1, ""};
-constexpr Saved kTp2Pp2{
-    4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel"};
-constexpr Saved kDp2Distributed{
-    2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
-constexpr Saved kTp4Dp2Distributed{
-    8, "--tensor-model-parallel-size 4 --use-distributed-optimizer --ddp-bucket-size 500"};
-constexpr Saved kEmptyStage{
-    3,
-    "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et||tL --use-distributed-optimizer"};
-/// First and last stage on one rank, everything overlapped.
-constexpr Saved kVeeDp2Distributed{
-    4,
-    "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
-    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 700"};
-constexpr Saved kSaved[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distributed, kVeeDp2Distributed};
-
-constexpr const char* kExperts =
-    "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 12 --moe-aux-loss-coeff 0.01 ";
-/// Experts whole, over ep with an owner each, over ep and etp, with replicas over edp, and on two stages.
-constexpr Saved kWithExperts[] = {
-    kOne,
-    {2, "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall --use-distributed-optimizer"},
-    {4,
-     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
-     "--use-distributed-optimizer --ddp-bucket-size 500"},
-    {4,
-     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
-     "--expert-tensor-parallel-size 1 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"},
-    {4, "--pipeline-model-parallel-size 2 --expert-model-parallel-size 2"},
-    {4,
-     "--expert-model-parallel-size 2 --use-distributed-optimizer --num-distributed-optimizer-instances 2"}};
-
-config::Run saved_run(const Saved& layout, const std::string& flags) {
-  return test::settings(layout.world, test::words(kSizes + flags) + test::words(layout.flags));
-}
+using namespace saved;  // of saved_runs.h
 
 /// Weights and optimizer states of all ranks as whole tensors, put together by the parameters' runs.
 class State {
@@ -143,11 +88,6 @@ class State {
   std::vector<std::int64_t> counters_;
 };
 
-void save_in(Job& job, const std::filesystem::path& folder) {
-  const auto result = save(job, folder);
-  EXPECT_TRUE(result.ok) << result.problem;
-}
-
 /// Trains two steps in `layout` and saves them. Returns the loss of the step after.
 double save_after_two_steps(const Saved& layout, const std::string& flags, const TempFolder& folder,
                             State& saved) {
@@ -211,7 +151,7 @@ TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
 }
 
 TEST(Checkpoint, OfAMixtureLoadsInEveryLayout) {
-  const std::string mixtral = std::string(kLlamaRun) + kExperts;
+  const std::string mixtral = std::string(kLlamaRun) + kExpertFlags;
   for (const Saved& from : kWithExperts) check_layouts(from, mixtral, kWithExperts);
   for (const char* more : {"--qk-layernorm --moe-layer-freq [0,1] ",
                            "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "})
@@ -223,7 +163,7 @@ TEST(Checkpoint, OfAGptOssLoadsInEveryLayout) {
   const std::string gpt_oss = fmt::format(
       "{}{}--add-bias-linear --quick-geglu --glu-linear-offset 1 --activation-func-clamp-value 7 "
       "--softmax-type learnable --window-size 3,0 --window-attn-skip-freq 2 ",
-      kOss, kExperts);
+      kOss, kExpertFlags);
   for (const Saved& from : {kWithExperts[0], kWithExperts[2]}) check_layouts(from, gpt_oss, kWithExperts);
 }
 
@@ -245,7 +185,7 @@ constexpr const char* kLatent =
 // too.
 TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
   const std::string deepseek =
-      std::string(kLatent) + kExperts +
+      std::string(kLatent) + kExpertFlags +
       "--moe-layer-freq [0,1] --moe-shared-expert-intermediate-size 12 --moe-router-score-function sigmoid "
       "--moe-router-enable-expert-bias --untie-embeddings-and-output-weights ";
   EXPECT_EQ(models::hf::family_of(saved_run(kOne, deepseek).model), models::hf::Family::kDeepseekV3);
@@ -439,50 +379,6 @@ TEST(Checkpoint, StatesOfAnotherOptimizerAreRefused) {
     }
     EXPECT_NO_THROW(restore(job, checkpoint::Source::open(folder), Restore::kWeights));
   });
-}
-
-TEST(Checkpoint, TensorsThatNoParameterTakesAreRefused) {
-  const auto run = saved_run(kOne, kLlamaRun);
-  const auto check = [&](const std::string& name) {
-    const TempFolder folder;
-    test::on_jobs(run, [&](Job& job) {
-      const auto shot = snapshot(job);
-      std::map<std::string, Tensor> tensors{{name, at::ones({2})}};
-      for (const auto& slice : shot.model) tensors[slice.name] = slice.data.contiguous();
-      checkpoint::write_safetensors(folder.path() / "model.safetensors", tensors);
-      write_file_atomically(folder.path() / "config.json", shot.hf_config.dump());
-      restore(job, checkpoint::Source::open(folder), Restore::kWeights);
-    });
-  };
-  EXPECT_NO_THROW(check("model.layers.0.self_attn.rotary_emb.inv_freq"));
-  EXPECT_THROW(check("model.layers.2.input_layernorm.weight"), DataError);
-  EXPECT_THROW(check("model.layers.0.self_attn.q_proj.bias"), DataError);
-}
-
-TEST(Checkpoint, ConfigJsonNamesTheTokenizersEnds) {
-  test::on_jobs(saved_run(kOne, kLlamaRun), [&](Job& job) {
-    const auto with = snapshot(job, {{"tokenizer", {{"bos_token_id", nullptr}, {"eos_token_id", 36}}}});
-    EXPECT_TRUE(with.hf_config.at("bos_token_id").is_null());
-    EXPECT_EQ(with.hf_config.at("eos_token_id"), 36);
-    EXPECT_TRUE(snapshot(job).hf_config.at("eos_token_id").is_null());
-    EXPECT_TRUE(snapshot(job, {{"tokenizer", nullptr}}).hf_config.at("eos_token_id").is_null());
-  });
-}
-
-TEST(Checkpoint, RetentionKeepsMultiplesAndTheNewest) {
-  const TempFolder folder;
-  test::on_jobs(
-      saved_run(kDp2Distributed, std::string(kLlamaRun) + "--save-interval 1 --save-retain-interval 2 "),
-      [&](Job& job) {
-        for (int step = 0; step < 5; ++step) {
-          test::train(job, 1);
-          save_in(job, folder);
-        }
-      });
-  std::vector<std::int64_t> left;
-  for (const auto& [step, path] : checkpoint::step_folders(folder.path() / "checkpoints"))
-    left.push_back(step);
-  EXPECT_EQ(left, (std::vector<std::int64_t>{2, 4, 5}));
 }
 
 TEST(Checkpoint, OpensAsAHuggingFaceFolder) {

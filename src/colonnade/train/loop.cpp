@@ -32,6 +32,7 @@
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
 #include "colonnade/train/step_exchange.h"
+#include "colonnade/train/step_record.h"
 #include "colonnade/train/summary.h"
 #include "colonnade/train/validation.h"
 
@@ -266,7 +267,6 @@ void Loop::one_step() {
 
 void Loop::show(const job::StepReport& report, const StepExchange& across, double rate,
                 const job::Waited& data) {
-  const config::Run& run = job_.run;
   PhaseTimes times;
   times[Phase::kData] = data.before + data.within;
   times[Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data.within);
@@ -274,36 +274,9 @@ void Loop::show(const job::StepReport& report, const StepExchange& across, doubl
   times[Phase::kOptimizer] = report.seconds.optimizer;
   total_ += times;
 
-  StepRecord record;
-  record.iteration = iteration();
-  record.consumed_samples = job_.counters.consumed_samples;
-  const plan::SampleLength length = plan::sample_length(run);
-  record.consumed_tokens = job_.counters.consumed_samples * length.all();
-  record.grad_norm = report.optimizer.grad_norm;
-  record.learning_rate = rate;
-  record.loss_scale = report.loss_scale;
-  if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
-  record.skipped = report.optimizer.skipped;
-  record.step_ms = across.step_ms;
-  record.tokens_per_second = tokens_per_second(run.training.global_batch_size * length.all(), across.step_ms);
-  record.tflops_per_device =
-      tflops_per_device(plan::training_flops(run.model, length, run.training.global_batch_size,
-                                             run.parallel.tensor_model_parallel_size),
-                        across.step_ms, run.parallel.world_size);
-  record.mfu = model_flops_utilisation(record.tflops_per_device, peak_tflops_);
-  record.peak_memory_bytes = static_cast<std::uint64_t>(across.peak_memory);
-  record.peak_memory_rank = across.peak_rank;
-  for (const auto& [name, value] : report.losses) {
-    if (name == "lm_loss")
-      record.lm_loss = value;
-    else
-      record.extra_losses.emplace_back(name, value);
-  }
-  if (run.logging.log_params_norm)
-    record.extra_losses.emplace_back("params_norm", job_.optimizer().params_norm());
+  StepRecord record = step_record(job_, report, across, rate, peak_tflops_);
   if (const auto ratio = stream_->longest_over_mean())
     record.extra_losses.emplace_back("attention_longest_over_mean", *ratio);
-  record.expert_load = expert_load(report.counts);
   if (recorder_->shows(record.iteration, last_iteration()))
     record.tokens_per_expert = tokens_per_expert(report.counts);
   recorder_->step(record, times, last_iteration());
