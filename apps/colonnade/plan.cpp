@@ -127,6 +127,12 @@ std::string assume_imbalance(config::Parsed& parsed, bool searching) {
                    : "";
 }
 
+/// Sizes without --vocab-size need the tokenizer's file; with it none is read, so that a plan needs no files.
+void read_vocabulary(config::Parsed& parsed) {
+  if (parsed.run.model.vocab_size == 0 && parsed.run.data.tokenizer_type != "NullTokenizer")
+    job::check_tokenizer(parsed.run, parsed.faults);
+}
+
 /// What training needs and was not given, in words.
 std::string missing_of(config::Run run) {
   config::derive(run);
@@ -361,6 +367,7 @@ int plan(const Arguments& arguments) {
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
   job::describe_model(parsed.run, parsed.faults);
+  read_vocabulary(parsed);
   set_world_size(parsed);
   const bool searching = parsed.extras.contains("--search");
   const auto hardware = hardware_of(parsed, searching);

@@ -101,6 +101,7 @@ class Loop {
   int failed_saves_ = 0;               ///< in a row, up to now
   checkpoint::SaveResult failure_;     ///< of the last one that failed
   nlohmann::json tokenizer_;           ///< what checkpoints keep of it
+  job::StepFiles step_files_;          ///< rank 0's
   data::Splits data_;
   std::vector<job::ChangedTokens> changed_tokens_;  ///< since the checkpoint, on rank 0
   std::unique_ptr<job::TokenStream> stream_;
@@ -161,6 +162,8 @@ void Loop::open_data() {
   progress().set_phase("data");
   const auto tokenizer = job::tokenizer_of(job_.run);
   tokenizer_ = job::tokenizer_state(job_.run, tokenizer.get());
+  if (job_.ranks.rank() == 0)
+    step_files_ = job::step_files(job_.run, tokenizer.get(), beginning_ ? &beginning_->source : nullptr);
   data_ = job::open_batches(job_.run, tokenizer.get(), {.done = so_far()});
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
@@ -328,7 +331,8 @@ void Loop::save() {
   const auto result = job::save(job_, folder_.root,
                                 {{"lr_schedule", lr_state(lr_, lr_samples_)},
                                  {"tokenizer", tokenizer_},
-                                 {"data", job::data_state(data_)}});
+                                 {"data", job::data_state(data_)}},
+                                {}, step_files_);
   spent(Phase::kCheckpoint, seconds_since(begin));
   memory_.raise(MemoryPhase::kCheckpoint, tensor::take_peak(device()));
   const bool speaks = job_.ranks.rank() == 0;
