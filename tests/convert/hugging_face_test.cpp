@@ -11,6 +11,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/checkpoint/safetensors.h"
+#include "support/vectors.h"
 
 namespace colonnade::convert {
 namespace {
@@ -28,7 +29,7 @@ class HuggingFaceNames : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  static fs::path recorded(const std::string& model) { return fs::path(COLONNADE_VECTORS) / "hf" / model; }
+  static fs::path recorded(const std::string& model) { return fs::path(test::vectors()) / "hf" / model; }
   static Tensors tensors_of(const Source& source) {
     Tensors tensors;
     for (const std::string& name : source.names()) tensors[name] = source.read(name);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -15,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kCases = std::string(COLONNADE_VECTORS) + "/cases/";
+const std::string kCases = test::vectors() + "/cases/";
 const std::string kPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 440449768\n";
 

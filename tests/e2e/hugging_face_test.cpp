@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-const std::string kVectors = COLONNADE_VECTORS;
+const std::string kVectors = test::vectors();
 
 /// A copy of a recorded folder whose config.json has a change.
 void copy_with(const fs::path& to, const std::string& folder, const json& change) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -59,7 +60,7 @@ TEST(TokenizerFiles, AMissingTokenizerFileIsNamedAlikeByEveryVerb) {
       << "a size that is given needs no file";
   const Result planned =
       run(colonnade(plan + Words{"--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model",
-                                 std::string(COLONNADE_VECTORS) + "/tokenizers/sp_unigram.model"}));
+                                 test::vectors() + "/tokenizers/sp_unigram.model"}));
   EXPECT_EQ(planned.code, 0) << planned.text;
 }
 

@@ -7,6 +7,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/inference/generate.h"
 #include "inference/support.h"
+#include "support/vectors.h"
 
 namespace colonnade::inference {
 namespace {
@@ -37,7 +38,7 @@ class GenerationConfigFile : public testing::Test {
 };
 
 TEST_F(GenerationConfigFile, GivesTheTextsOfTransformers) {
-  const json recorded = json::parse(read_file(fmt::format("{}/generation/expected.json", COLONNADE_VECTORS)));
+  const json recorded = json::parse(read_file(fmt::format("{}/generation/expected.json", test::vectors())));
   const auto prompt = recorded.at("prompt").get<std::vector<std::int32_t>>();
   const std::int64_t limit = recorded.at("limit");
   test::with_network("llama", {}, [&](Network& network) {

@@ -14,6 +14,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/models/hf/config.h"
+#include "support/vectors.h"
 
 namespace colonnade::job {
 namespace {
@@ -34,7 +35,7 @@ class FolderTensors : public testing::Test {
 
   /// The recorded folder of `model`, to be changed.
   void take(const std::string& model, const nlohmann::json& change = nlohmann::json::object()) {
-    const fs::path recorded = fs::path(COLONNADE_VECTORS) / "hf" / model;
+    const fs::path recorded = fs::path(test::vectors()) / "hf" / model;
     tensors_.clear();
     const auto source = checkpoint::Source::open_hugging_face(recorded);
     for (const std::string& name : source.names()) tensors_[name] = source.read(name);

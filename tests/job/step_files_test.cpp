@@ -9,6 +9,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/job/prepare.h"
 #include "job/runs.h"
+#include "support/vectors.h"
 
 namespace colonnade::job {
 namespace {
@@ -19,9 +20,7 @@ using testing::UnorderedElementsAre;
 
 class FilesOfSteps : public testing::Test {
  protected:
-  static std::string vector_file(const std::string& name) {
-    return std::string(COLONNADE_VECTORS) + "/tokenizers/" + name;
-  }
+  static std::string vector_file(const std::string& name) { return test::vectors() + "/tokenizers/" + name; }
   [[nodiscard]] std::filesystem::path folder() const { return folder_.path(); }
   void write(const char* name, const std::string& text) const {
     write_file_atomically(folder() / name, text);
@@ -37,7 +36,7 @@ class FilesOfSteps : public testing::Test {
   }
   /// A published folder with a tokenizer.json, a template and more ends than one.
   [[nodiscard]] checkpoint::Source source() const {
-    const std::filesystem::path llama = std::string(COLONNADE_VECTORS) + "/hf/llama";
+    const std::filesystem::path llama = test::vectors() + "/hf/llama";
     std::filesystem::copy_file(llama / "model.safetensors", folder() / "model.safetensors");
     json config = json::parse(read_file(llama / "config.json"));
     config["eos_token_id"] = {2, 3};

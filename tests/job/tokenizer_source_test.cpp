@@ -12,6 +12,7 @@
 #include "colonnade/job/continued.h"
 #include "colonnade/job/prepare.h"
 #include "job/runs.h"
+#include "support/vectors.h"
 
 namespace colonnade::job {
 namespace {
@@ -29,7 +30,7 @@ class BroughtTokenizer : public testing::Test {
     for (const char* name : {"config.json", "model.safetensors"})
       std::filesystem::copy_file(vectors() / "hf/llama" / name, folder() / name);
   }
-  static std::filesystem::path vectors() { return COLONNADE_VECTORS; }
+  static std::filesystem::path vectors() { return test::vectors(); }
   [[nodiscard]] std::filesystem::path folder() const { return folder_.path(); }
   void add(const std::string& vector, const std::string& name) const {
     std::filesystem::copy_file(vectors() / "tokenizers" / vector, folder() / name);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "models/names_support.h"
+#include "support/vectors.h"
 
 namespace colonnade::models::hf {
 namespace {
@@ -15,9 +16,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-json file_of(const std::string& name) {
-  return json::parse(read_file(std::string(COLONNADE_VECTORS) + "/" + name));
-}
+json file_of(const std::string& name) { return json::parse(read_file(test::vectors() + "/" + name)); }
 
 /// What is wrong with `config`; "" where nothing is.
 std::string fault_of(const json& config) {

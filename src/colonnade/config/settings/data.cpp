@@ -121,8 +121,7 @@ void checkpoints(Table& t) {
        "--pretrained-checkpoint", "initial weights: a native checkpoint or a Hugging Face folder")
       .common();
   t.add<kCheckpoint, &Checkpoint::save_interval>(
-       "--save-interval",
-       "steps between checkpoints; unset: one at the end and one when the run is stopped, with --save")
+       "--save-interval", "steps between checkpoints; unset, with --save: at the end and on a stop")
       .alias("--persistent-save-interval")
       .unit("steps")
       .at_least(1)

@@ -50,7 +50,7 @@ constexpr Change kChanges[] = {
     {"without --scale-embeddings", [](Model& m) { m.scale_embeddings = false; }},
     {"without --mtp-num-layers", [](Model& m) { m.mtp_num_layers = 0; }},
     {"with --norm-epsilon 1e-6", [](Model& m) { m.norm_epsilon = 1e-6; }},
-    {"without --moe-layer-freq", [](Model& m) { m.moe.layer_freq = "1"; }},
+    {"without --moe-layer-freq", [](Model& m) { m.moe.layer_freq = std::string("1"); }},
     {"with --moe-router-score-function softmax",
      [](Model& m) { m.moe.router_score_function = config::RouterScore::kSoftmax; }},
     {"with --moe-router-score-function sigmoid",
