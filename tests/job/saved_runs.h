@@ -63,6 +63,7 @@ inline constexpr Saved kWithExperts[] = {
      "--expert-model-parallel-size 2 --use-distributed-optimizer --num-distributed-optimizer-instances 2"}};
 
 inline config::Run saved_run(const Saved& layout, const std::string& flags) {
+  using test::operator+;
   return test::settings(layout.world, test::words(kSizes + flags) + test::words(layout.flags));
 }
 
