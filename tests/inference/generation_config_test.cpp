@@ -38,7 +38,8 @@ class GenerationConfigFile : public testing::Test {
 };
 
 TEST_F(GenerationConfigFile, GivesTheTextsOfTransformers) {
-  const json recorded = json::parse(read_file(fmt::format("{}/generation/expected.json", test::vectors())));
+  const json recorded =
+      json::parse(read_file(fmt::format("{}/generation/expected.json", colonnade::test::vectors())));
   const auto prompt = recorded.at("prompt").get<std::vector<std::int32_t>>();
   const std::int64_t limit = recorded.at("limit");
   test::with_network("llama", {}, [&](Network& network) {

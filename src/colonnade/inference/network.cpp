@@ -7,6 +7,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/convert/slices.h"
+#include "colonnade/job/checkpoint.h"
 #include "colonnade/job/folder_tensors.h"
 #include "colonnade/job/job.h"
 #include "colonnade/models/hf/names.h"
