@@ -22,7 +22,7 @@ VECTORS = pathlib.Path(__file__).resolve().parent.parent / "vectors/tokenizers"
 SIZES = """--num-layers 1 --hidden-size 16 --ffn-hidden-size 32 --num-attention-heads 2 --seq-length 16
 --max-position-embeddings 64 --position-embedding-type rope --swiglu --normalization RMSNorm --disable-bias-linear
 --untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0""".split()
-STEPS = "--micro-batch-size 1 --global-batch-size 1 --lr 1e-3 --eval-iters 0 --lr-decay-iters 4".split()
+STEPS = "--micro-batch-size 1 --global-batch-size 1 --lr 1e-3 --eval-iters 0 --lr-decay-iters 4 --save-interval 1".split()
 TEXTS = ["Hello, world!", "I'm  here; you're 1234 there.\n", "naïve café 東京 🙂", ""]
 
 
@@ -127,3 +127,4 @@ check_files("unigram", "sp_unigram", "--tokenizer-type", "SentencePieceTokenizer
 check_files("wordpiece", "bert_wordpiece", "--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file",
             scratch / "vocab.txt")
 check_published()
+print("published folder: ids, messages and ends stay")
