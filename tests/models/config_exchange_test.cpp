@@ -37,7 +37,7 @@ TEST_F(ConfigExchange, WritesEveryFamily) {
                              "qwen3_moe", "gpt_oss", "gemma2", "gemma3_text", "deepseek_v3", "t5", "bert"})
     write(folder, config_in(folder));
   int number = 0;
-  const std::string published = test::vectors() + "/config_json/published.json";
+  const std::string published = colonnade::test::vectors() + "/config_json/published.json";
   for (const json& model : json::parse(read_file(published)))
     write("published_" + std::to_string(++number), model.at("config"));
   json plain = config_in("gpt_oss");

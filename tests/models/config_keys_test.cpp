@@ -16,7 +16,9 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-json file_of(const std::string& name) { return json::parse(read_file(test::vectors() + "/" + name)); }
+json file_of(const std::string& name) {
+  return json::parse(read_file(colonnade::test::vectors() + "/" + name));
+}
 
 /// What is wrong with `config`; "" where nothing is.
 std::string fault_of(const json& config) {
