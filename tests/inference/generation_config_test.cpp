@@ -122,7 +122,7 @@ TEST_F(GenerationConfigFile, WrongFilesAreNamedWithTheKey) {
   EXPECT_THAT(fault("{"),
               HasSubstr("generation_config.json: must be a JSON object; got text that is no JSON"));
   EXPECT_THAT(fault("[1]"), HasSubstr("must be a JSON object; got [1]"));
-  EXPECT_THAT(fault("version https://git-lfs.github.com/spec/v1"), HasSubstr("text that is no JSON"));
+  EXPECT_THAT(fault("version https://git-lfs.github.com/spec/v1"), HasSubstr("got a Git LFS pointer"));
   EXPECT_THAT(fault(R"({"eos_token_id": "</s>"})"), HasSubstr("eos_token_id must be a token id or a list"));
   EXPECT_THAT(fault(R"({"eos_token_id": [1, 2.5]})"), HasSubstr("got 2.5"));
   EXPECT_THAT(fault(R"({"eos_token_id": 5000000000})"), HasSubstr("got 5000000000"));
