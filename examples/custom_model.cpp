@@ -81,7 +81,7 @@ int train(const std::vector<std::string>& more) {
       "--tokenizer-type=NullTokenizer --vocab-size=2");
   std::vector<std::string> words{std::istream_iterator<std::string>(settings), {}};
   words.insert(words.end(), more.begin(), more.end());
-  auto [run, world, ranks] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
+  auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
   if (const auto found = col::checkpoint::find_checkpoint(run.checkpoint.load, {}, ranks.world()))
     col::job::restore(job, col::checkpoint::Source::open_native(found->folder), col::job::Restore::kContinue);

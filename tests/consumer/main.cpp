@@ -14,7 +14,7 @@
 namespace col = colonnade;
 
 int train() {
-  auto [run, world, ranks] = col::job::start(
+  auto [run, world, ranks, seen] = col::job::start(
       col::config::parse({"gpt", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4",
                           "--seq-length=16", "--max-position-embeddings=16", "--micro-batch-size=4",
                           "--train-iters=2", "--lr=1e-2", "--mock-data", "--tokenizer-type=NullTokenizer",
