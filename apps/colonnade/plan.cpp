@@ -12,6 +12,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/job/prepare.h"
 #include "colonnade/plan/capacity.h"
 #include "colonnade/plan/communication.h"
 #include "colonnade/plan/context_groups.h"
@@ -122,6 +123,12 @@ std::string assume_imbalance(config::Parsed& parsed, bool searching) {
                          "or what fewer ranks allow\n",
                          given)
                    : "";
+}
+
+/// Sizes without --vocab-size need the tokenizer's file; with it none is read, so that a plan needs no files.
+void read_vocabulary(config::Parsed& parsed) {
+  if (parsed.run.model.vocab_size == 0 && parsed.run.data.tokenizer_type != "NullTokenizer")
+    job::check_tokenizer(parsed.run, parsed.faults);
 }
 
 /// What training needs and was not given, in words.
@@ -325,6 +332,7 @@ int plan(const Arguments& arguments) {
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
+  read_vocabulary(parsed);
   set_world_size(parsed);
   const bool searching = parsed.extras.contains("--search");
   const auto hardware = hardware_of(parsed, searching);

@@ -78,8 +78,30 @@ TEST_F(Weights, ASeedIsThatOfTheRunForItsSamplesAlone) {
     take_settings(run, use);
     EXPECT_EQ(run.training.seed, seed);
     EXPECT_EQ(run.data.mock_data, use == config::Use::kEvaluateData);
-    EXPECT_EQ(run.data.tokenizer_type, "NullTokenizer");
+    EXPECT_EQ(run.data.tokenizer_type, use == config::Use::kEvaluateTokens ? "" : "NullTokenizer");
   }
+}
+
+TEST_F(Weights, AHuggingFaceFolderGivesItsTokenizerToTextAlone) {
+  fs::create_directories(folder_);
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy_file(test::vectors("llama") + "/" + name, folder_ / name);
+  write_file_atomically(folder_ / "tokenizer.json", "damaged: whoever needs none must not read it");
+  const auto type = [&](config::Use use, const std::vector<std::string>& words = {}) {
+    config::Run run = load(words);
+    take_settings(run, use);
+    return run.data.tokenizer_type;
+  };
+  EXPECT_EQ(type(config::Use::kGenerate), "HuggingFaceTokenizer");
+  EXPECT_EQ(type(config::Use::kEvaluateData), "HuggingFaceTokenizer");
+  EXPECT_EQ(type(config::Use::kEvaluateData, {"--mock-data"}), "");
+  EXPECT_EQ(type(config::Use::kEvaluateTokens), "");
+  EXPECT_EQ(type(config::Use::kGenerate, {"--tokenizer-type", "NullTokenizer"}), "NullTokenizer");
+  write_file_atomically(folder_ / "run.yaml",
+                        "tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: gone\n");
+  const std::vector<std::string> yaml{"--config", (folder_ / "run.yaml").string()};
+  EXPECT_EQ(type(config::Use::kEvaluateTokens, yaml), "");
+  EXPECT_EQ(type(config::Use::kGenerate, yaml), "HuggingFaceTokenizer");
 }
 
 TEST_F(Weights, WhatIsGivenWins) {

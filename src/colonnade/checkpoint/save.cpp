@@ -142,7 +142,7 @@ class Saving {
     settle(problem, {}, "checkpoint: published");
   }
 
-  /// Index, config and manifest: with them the staging folder is whole.
+  /// Index, config, further files and manifest: with them the staging folder is whole.
   void complete(const SavePlan& plan, const Snapshot& snapshot) {
     reach("manifest");
     for (const auto& [name, sum] : files_) {
@@ -156,6 +156,11 @@ class Saving {
     if (has_shards(plan)) write_text(staging_, "model.safetensors.index.json", index_text(plan), files_);
     if (!snapshot.hf_config.is_null())
       write_text(staging_, "config.json", snapshot.hf_config.dump(2) + "\n", files_);
+    for (const auto& [name, bytes] : snapshot.files) {
+      COL_CHECK(is_plain_name(name) && !files_.contains(name) && name != kManifestName,
+                "save: further files must have plain names of their own; got '{}'", name);
+      write_text(staging_, name, bytes, files_);
+    }
     write_file_atomically(staging_ / kManifestName,
                           to_text(manifest_of(plan, step_, files_, snapshot.state)));
   }

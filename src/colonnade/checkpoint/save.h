@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct Snapshot {
   std::vector<Slice> optimizer;  ///< our names ("optimizer.exp_avg. ..."); written in chunks where they are
   nlohmann::json state;          ///< schedule, counters, seed, settings; rank 0's is kept
   nlohmann::json hf_config;      ///< config.json of the step folder, rank 0's; null: none
+  /// Bytes of further small files of the step folder by plain name, rank 0's. None has a name or an ending of
+  /// the files of a checkpoint.
+  std::map<std::string, std::string> files;
 };
 
 struct SaveOptions {

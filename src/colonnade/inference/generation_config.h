@@ -37,9 +37,10 @@ struct GenerationConfig {
   std::vector<std::string> not_applied;
 };
 
-/// Reads `folder`/generation_config.json. Without that file, or without the key eos_token_id in it (Transformers has
-/// no end then), the ends are those of `hf_config` (config.json, or its text_config; null: there is none). Throws
-/// DataError for a file that is no JSON object and for a value of the wrong type or range.
+/// Reads `folder`/generation_config.json. Without that file, or without the key eos_token_id in it
+/// (Transformers has no end then), the ends are those of `hf_config` (config.json, or its text_config; null:
+/// there is none). Throws DataError for a file that is no JSON object and for a value of the wrong type or
+/// range.
 GenerationConfig read_generation_config(const std::filesystem::path& folder, const nlohmann::json& hf_config);
 
 /// The sampling of a text: `given` wins over `config`, as Transformers combines them. Greedy unless `config`

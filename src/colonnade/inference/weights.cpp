@@ -8,7 +8,9 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
+#include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
+#include "colonnade/job/tokenizer_source.h"
 #include "colonnade/models/hf/config.h"
 
 namespace colonnade::inference {
@@ -53,6 +55,7 @@ bool switched_on(const config::Run& run, const std::string& key) {
 
 const char* const kFillGroup = "fill-in-the-middle";
 const Keys kFileKeys = {"data_args_path", "per_split_data_args_path"};
+const Keys kTokenizerKeys(std::begin(job::kTokenizerKeys), std::end(job::kTokenizerKeys));
 const Keys kTokenizerFileKeys = {"tokenizer_model", "vocab_file", "merge_file"};
 const Keys kMessageKeys = {"sft", "sft_tokenizer_prompt_format", "chat_template"};
 const Keys kDocumentKeys = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask",
@@ -87,6 +90,7 @@ class Replaced {
 /// A seed draws the samples of a run, and texts that are no part of it. A run without validation says nothing
 /// of its length.
 bool is_of_use(const std::string& key, const std::string& value, config::Use use) {
+  if (use == config::Use::kEvaluateTokens && kTokenizerKeys.contains(key)) return false;  // ids are given
   if (key == "seed") return use == config::Use::kEvaluateData;
   if (key == "eval_iters" && value == "0") return false;
   return kRunKeys.contains(key) || kDataKeys.contains(key) || config::setting(key).group == kFillGroup;
@@ -105,6 +109,14 @@ void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
     run.notes.emplace_back("--sft: the checkpoint's run read chat messages; --no-sft reads texts");
   if (run.data.fim.enabled && !given(run, "fim_data"))
     run.notes.emplace_back("--fim-data: the checkpoint's run cut its texts; --no-fim-data reads them whole");
+}
+
+/// Ids are read: a tokenizer that only a YAML file names must not stop it.
+void leave_out_tokenizer(config::Run& run) {
+  const auto typed = [&run](const std::string& key) { return config::typed(run, key); };
+  if (std::ranges::any_of(kTokenizerKeys, typed)) return;
+  for (const std::string& key : kTokenizerKeys)
+    config::set(run, key, config::text_of(config::Run{}, config::setting(key)));
 }
 
 }  // namespace
@@ -133,6 +145,9 @@ void take_settings(config::Run& run, config::Use use) {
   const auto source = open_weights(run, {}, checkpoint::Check::kSizes);
   if (source.state().is_object() && source.state().contains("settings"))
     take(run, source.state().at("settings"), use);
+  if (use == config::Use::kEvaluateTokens) return leave_out_tokenizer(run);
+  job::use_copies(run, source.state(), source.folder());
+  job::adopt_tokenizer(run, source);
 }
 
 }  // namespace colonnade::inference

@@ -11,7 +11,8 @@ namespace colonnade::inference {
 /// Fills settings that were not given and that `use` reads from the run that wrote the checkpoint: tokenizer,
 /// what makes samples (--seq-length, --mask-prob, ...; the seed for kEvaluateData alone), how many a
 /// validation reads, and the data with its split unless data was given. What something given makes
-/// meaningless is not taken: --chat-template beside --no-sft. A Hugging Face folder named by --load becomes
+/// meaningless is not taken: --chat-template beside --no-sft. A Hugging Face folder gives its tokenizer where
+/// none is named (job::adopt_tokenizer); kEvaluateTokens takes none. Such a folder named by --load becomes
 /// --pretrained-checkpoint. Call it before job::start, which fills the model's own settings. Throws
 /// ConfigError when neither --load nor --pretrained-checkpoint is given, DataError when the named folder
 /// holds no whole checkpoint.

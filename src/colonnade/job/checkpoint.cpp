@@ -145,7 +145,7 @@ void read_optimizer_state(Job& job, const json& state) {
 
 }  // namespace
 
-checkpoint::Snapshot snapshot(Job& job, const json& more) {
+checkpoint::Snapshot snapshot(Job& job, const json& more, const StepFiles& files) {
   checkpoint::Snapshot shot;
   shot.model = model_slices(job);
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
@@ -154,18 +154,24 @@ checkpoint::Snapshot snapshot(Job& job, const json& more) {
   shot.hf_config = models::hf::config_of(job.run.model);
   if (!shot.hf_config.is_null())
     for (const char* id : {"bos_token_id", "eos_token_id"})
-      shot.hf_config[id] = shot.state.value(json::json_pointer(fmt::format("/tokenizer/{}", id)), json());
+      shot.hf_config[id] =
+          files.config_ids.contains(id)
+              ? files.config_ids.at(id)
+              : shot.state.value(json::json_pointer(fmt::format("/tokenizer/{}", id)), json());
+  shot.files = files.files;
+  if (!files.copies.empty()) shot.state["tokenizer_files"] = files.copies;
   return shot;
 }
 
 checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, const json& more,
-                            const checkpoint::SaveOptions& options) {
+                            const checkpoint::SaveOptions& options, const StepFiles& files) {
   progress().set_phase("checkpoint");
   checkpoint::SaveOptions with = options;
   if (job.run.checkpoint.save_retain_interval)
     with.retain_interval = *job.run.checkpoint.save_retain_interval;
   if (!with.at) with.at = [](std::string_view at) { fault::point(fmt::format("save-{}", at)); };
-  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more), job.ranks.world(), with);
+  return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more, files), job.ranks.world(),
+                          with);
 }
 
 void restore(Job& job, const checkpoint::Source& source, Restore what) {

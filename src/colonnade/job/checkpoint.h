@@ -8,6 +8,7 @@
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/checkpoint/save.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/step_files.h"
 
 namespace colonnade::job {
 
@@ -15,13 +16,15 @@ namespace colonnade::job {
 /// step. Model tensors have Hugging Face names where the family has some; optimizer state is named
 /// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>. `more` joins the state under its keys: the
 /// training loop keeps its "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state) there; the
-/// tokenizer's ids of begin and end go into config.json too.
-checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object());
+/// tokenizer's ids of begin and end go into config.json too, unless `files` have others. `files` join the
+/// step folder, and what they copy of the tokenizer joins the state as "tokenizer_files".
+checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object(),
+                              const StepFiles& files = {});
 
 /// checkpoint::save of the snapshot, with the retention of the settings. Collective.
 checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder,
                             const nlohmann::json& more = nlohmann::json::object(),
-                            const checkpoint::SaveOptions& options = {});
+                            const checkpoint::SaveOptions& options = {}, const StepFiles& files = {});
 
 enum class Restore {
   kContinue,  ///< weights, optimizer state, counters: the run goes on

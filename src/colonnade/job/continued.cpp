@@ -15,6 +15,7 @@
 #include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/split.h"
 #include "colonnade/data/tokenizer.h"
+#include "colonnade/job/tokenizer_source.h"
 
 namespace colonnade::job {
 namespace {
@@ -146,15 +147,6 @@ void make_absolute(std::vector<std::string>& words) {
   for (std::size_t i = step - 1; i < words.size(); i += step) make_absolute(words[i]);
 }
 
-/// The tokenizer is taken over whole or not at all.
-void keep_tokenizer(config::Run& run, const json& settings) {
-  constexpr const char* kKeys[] = {"tokenizer_type", "tokenizer_model",  "vocab_file",
-                                   "merge_file",     "tiktoken_pattern", "tiktoken_num_special_tokens"};
-  if (std::ranges::any_of(kKeys, [&](const char* key) { return run.given.contains(key); })) return;
-  for (const char* key : kKeys)
-    if (settings.contains(key)) config::set(run, key, settings.at(key).get<std::string>());
-}
-
 std::string named(const json& tokenizer, const std::string& file) {
   const std::string sum = tokenizer.value("xxh3_128", "");
   return tokenizer.at("type").get<std::string>() +
@@ -212,6 +204,12 @@ void add_part(std::vector<ChangedTokens>& changed, std::string name, ChangedToke
 
 }  // namespace
 
+void keep_tokenizer(config::Run& run, const json& settings) {
+  if (names_tokenizer(run)) return;  // whole or not at all
+  for (const char* key : kTokenizerKeys)
+    if (settings.contains(key)) config::set(run, key, settings.at(key).get<std::string>());
+}
+
 void keep_settings(config::Run& run, const json& state, const std::string& source,
                    std::vector<std::string>& faults) {
   const json settings = kept_settings(state);
@@ -232,6 +230,7 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
     }
   }
   keep_tokenizer(run, settings);
+  use_copies(run, state, source);
   std::string fault = tokenizer_fault(run, state, source);
   if (!fault.empty()) faults.push_back(std::move(fault));
   fault = template_fault(run, state, source);
@@ -313,14 +312,13 @@ config::Run with_absolute_paths(config::Run run) {
   return run;
 }
 
-namespace {
-
-/// The file that decides the tokenizer's ids; "": none, or a rule says that it is missing.
 std::string ids_file(const config::Data& data) {
   if (data.tokenizer_type == "NullTokenizer") return "";
   if (!data.vocab_file.empty()) return data.vocab_file;
   return data.tokenizer_model.empty() ? "" : data::tokenizer_file(data.tokenizer_model);
 }
+
+namespace {
 
 /// The checksum of the source of the template that chat messages are written by.
 std::string template_sum(const config::Data& data) {

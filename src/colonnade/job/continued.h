@@ -20,6 +20,18 @@ namespace colonnade::job {
 void keep_settings(config::Run& run, const nlohmann::json& state, const std::string& source,
                    std::vector<std::string>& faults);
 
+/// The settings that choose a tokenizer.
+inline constexpr const char* kTokenizerKeys[] = {"tokenizer_type",   "tokenizer_model",
+                                                 "vocab_file",       "merge_file",
+                                                 "tiktoken_pattern", "tiktoken_num_special_tokens"};
+
+/// Sets the tokenizer of `run` to that of `settings`, unless one of its settings is given.
+void keep_tokenizer(config::Run& run, const nlohmann::json& settings);
+
+/// The file that decides the ids of the tokenizer; "": none, or a rule says that it is missing. Throws
+/// DataError for a folder without one.
+std::string ids_file(const config::Data& data);
+
 /// A sentence for each setting of a complete run that may change while it goes on, and has: data, batch,
 /// precision, regularisation. It says what the change does, also under --no-load-optim.
 std::vector<std::string> changed_settings(const config::Run& run, const nlohmann::json& state);

@@ -23,6 +23,7 @@
 #include "colonnade/data/t5_batches.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/foreign.h"
+#include "colonnade/job/tokenizer_source.h"
 #include "colonnade/models/hf/config.h"
 
 namespace colonnade::job {
@@ -105,7 +106,10 @@ void fill_from(config::Run& run, const checkpoint::Source& source, std::vector<s
 void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
                std::vector<std::string>& faults) {
   if (purpose != plan::Purpose::kModel) {
-    if (!run.checkpoint.finetune) keep_settings(run, source.state(), source.folder().string(), faults);
+    if (run.checkpoint.finetune)
+      adopt_tokenizer(run, source);
+    else
+      keep_settings(run, source.state(), source.folder().string(), faults);
     return;
   }
   std::string fault = tokenizer_fault(run, source.state(), source.folder().string());
@@ -238,8 +242,9 @@ std::int64_t vocabulary(const config::Run& run, const data::Tokenizer& tokenizer
   return std::max(tokenizer.vocab_size(), std::ranges::max(ids.sentinels) + 1);
 }
 
-/// What is wrong with the tokenizer beside the vocabulary that the run has, or gets from it.
-void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
+}  // namespace
+
+void check_tokenizer(config::Run& run, std::vector<std::string>& faults) {
   if (run.at_fault.contains("vocab_size")) return;
   try {
     const auto tokenizer = tokenizer_of(run);
@@ -252,14 +257,12 @@ void judge_tokenizer(config::Run& run, std::vector<std::string>& faults) {
     if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
       faults.push_back(
           fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size "
-                      "{}; give another tokenizer",
+                      "{}; give another tokenizer by --tokenizer-type and --tokenizer-model",
                       tokenizer->vocab_size(), run.data.tokenizer_model, run.model.vocab_size));
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }
 }
-
-}  // namespace
 
 namespace {
 
@@ -296,19 +299,38 @@ bool says_all_of_samples(const config::Run& run) {
 
 }  // namespace
 
+namespace {
+
+/// check_tokenizer. A tokenizer that nobody has named may be one that the run does not need.
+void check_own_or_adopted(config::Run& run, std::vector<std::string>& faults) {
+  try {
+    check_tokenizer(run, faults);
+  } catch (const DataError& error) {
+    if (names_tokenizer(run)) throw;
+    throw DataError(
+        fmt::format("{}; or name another tokenizer: --tokenizer-type and --tokenizer-model, or "
+                    "--tokenizer-type NullTokenizer for ids alone",
+                    error.what()));
+  }
+}
+
+}  // namespace
+
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   read_data_args(run, faults);
   const bool asks = purpose != plan::Purpose::kData || !says_all_of_samples(run);
+  std::optional<checkpoint::Source> pretrained;
   if (asks && !c.pretrained_checkpoint.empty()) {
     const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-    const auto source = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
-    fill_from(run, source, faults);
-    if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, source, purpose, faults);
+    pretrained = checkpoint::Source::open(c.pretrained_checkpoint, step, {}, kSizes);
+    fill_from(run, *pretrained, faults);
+    if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, *pretrained, purpose, faults);
   }
   const auto loaded = asks ? take_loaded(run, purpose, faults) : std::nullopt;
+  if (pretrained && !loaded && purpose != plan::Purpose::kModel) adopt_tokenizer(run, *pretrained);
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
-  judge_tokenizer(run, faults);
+  check_own_or_adopted(run, faults);
   config::derive(run);
   plan::require(run, purpose, std::move(faults));
 }

@@ -12,7 +12,8 @@ namespace colonnade::job {
 
 /// Completes `run` in place (its world size is set): the words of files with data paths, model settings from
 /// --pretrained-checkpoint's or --load's config that were not given, what a run that goes on keeps
-/// (continued.h), the vocabulary from the tokenizer, derived settings. For data no checkpoint is opened where
+/// (continued.h), the tokenizer of the checkpoint or folder that weights come from where none is named, the
+/// vocabulary from the tokenizer, derived settings. For data no checkpoint is opened where
 /// the run says all that decides samples. Throws ConfigError with everything that is wrong, `faults` of the
 /// command line included. For training it is wrong that --save holds checkpoints, unless --load continues one
 /// of them, and that --load holds none but something else (foreign.h).
@@ -20,6 +21,10 @@ void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> f
 
 /// The tokenizer of the settings; null when none is named.
 std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run);
+
+/// Takes a vocabulary that is not given from the tokenizer of the settings, and adds a fault for a tokenizer
+/// that does not fit the run. Throws DataError for a file of it that is missing or damaged.
+void check_tokenizer(config::Run& run, std::vector<std::string>& faults);
 
 /// What a gpt's data must know of the tokenizer, which may be null: its ids, and with --fim-data itself.
 data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenizer);

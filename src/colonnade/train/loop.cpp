@@ -100,6 +100,7 @@ class Loop {
   std::int64_t saved_iteration_ = -1;
   std::int64_t tried_iteration_ = -1;  ///< of the last save, whether it was written or not
   nlohmann::json tokenizer_;           ///< what checkpoints keep of it
+  job::StepFiles step_files_;          ///< rank 0's
   data::Splits data_;
   std::vector<job::ChangedTokens> changed_tokens_;  ///< since the checkpoint, on rank 0
   std::unique_ptr<job::TokenStream> stream_;
@@ -156,6 +157,8 @@ void Loop::open_data() {
   progress().set_phase("data");
   const auto tokenizer = job::tokenizer_of(job_.run);
   tokenizer_ = job::tokenizer_state(job_.run, tokenizer.get());
+  if (job_.ranks.rank() == 0)
+    step_files_ = job::step_files(job_.run, tokenizer.get(), beginning_ ? &beginning_->source : nullptr);
   data_ = job::open_batches(job_.run, tokenizer.get(), {.done = so_far()});
   if (!data_[0] && !job_.run.training.skip_train)
     throw ConfigError("data: the training split must hold samples; got none; correct --split or --data-path");
@@ -374,7 +377,8 @@ void Loop::save() {
   const auto result = job::save(job_, folder_.root,
                                 {{"lr_schedule", lr_state(lr_, lr_samples_)},
                                  {"tokenizer", tokenizer_},
-                                 {"data", job::data_state(data_)}});
+                                 {"data", job::data_state(data_)}},
+                                {}, step_files_);
   spent(Phase::kCheckpoint, seconds_since(begin));
   memory_.raise(MemoryPhase::kCheckpoint, tensor::take_peak(device()));
   const bool speaks = job_.ranks.rank() == 0;

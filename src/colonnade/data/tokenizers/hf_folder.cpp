@@ -221,6 +221,21 @@ class Folder {
   std::map<std::string, std::string> names_;
 };
 
+/// Throws DataError for a folder without tokenizer.json, with what it holds in its place.
+void require_json_in(const fs::path& folder) {
+  if (fs::is_regular_file(folder / "tokenizer.json")) return;
+  std::string others;
+  for (const char* name : {"tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"})
+    if (fs::is_regular_file(folder / name))
+      others += fmt::format("{}{}", others.empty() ? "" : " and ", name);
+  throw DataError(fmt::format(
+      "{}: HuggingFaceTokenizer reads a tokenizer.json; got a folder with {}; {}", folder.string(),
+      others.empty() ? "no file of a tokenizer" : others + " instead",
+      others.empty() ? "check --tokenizer-model"
+                     : "write one with AutoTokenizer.from_pretrained(F).save_pretrained(F), or choose the "
+                       "--tokenizer-type of these files"));
+}
+
 /// Special tokens of a lone file, by the names that families use.
 void guess_special(PartsTokenizer& tokenizer) {
   const auto first_of = [&](std::initializer_list<const char*> names) {
@@ -277,6 +292,7 @@ std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool
     return tokenizer;
   }
   const fs::path path(model);
+  require_json_in(path);
   TokenizerParts parts = read_tokenizer_parts((path / "tokenizer.json").string());
   Folder folder(parts);
   const auto with = [&path](const char* name, const auto& use) {

@@ -196,8 +196,10 @@ Merges merges_of_texts(const std::vector<TextMerge>& texts, const Vocabulary& vo
 
 TokenizerParts read_tokenizer_parts(const std::string& path) {
   if (!std::filesystem::is_regular_file(path))
-    throw DataError(fmt::format("{}: must be a tokenizer.json; got {}; check --tokenizer-model", path,
-                                std::filesystem::exists(path) ? "a folder" : "no such file"));
+    throw DataError(
+        fmt::format("{}: must be a tokenizer.json, or a folder with one; got {}; check --tokenizer-model{}",
+                    path, std::filesystem::exists(path) ? "a folder" : "no such file",
+                    path.ends_with(".json") ? "" : ", which names local files: nothing is downloaded"));
   return tokenizer_parts_of(path, read_file(path));
 }
 

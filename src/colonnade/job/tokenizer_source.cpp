@@ -1,0 +1,104 @@
+// See tokenizer_source.h.
+#include "colonnade/job/tokenizer_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/checkpoint/checksum.h"
+#include "colonnade/checkpoint/manifest.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
+#include "colonnade/data/tokenizers/folder_type.h"
+#include "colonnade/job/continued.h"
+
+namespace colonnade::job {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Whether the files that the settings name are there, with the ids that `state` keeps.
+bool files_are_as_they_were(const config::Run& run, const json& state) {
+  std::error_code closed;
+  for (const auto& [key, name] : state.at("tokenizer_files").items())
+    if (const std::string path = config::text_of(run, config::setting(key)); !fs::exists(path, closed))
+      return false;
+  try {
+    const std::string file = ids_file(run.data);
+    const std::string kept = state.value(json::json_pointer("/tokenizer/xxh3_128"), "");
+    return file.empty() || kept == checkpoint::sum_of_file(file).xxh3_128;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+/// Whether type and files are those that the settings of `state` name.
+bool is_kept_tokenizer(const config::Run& run, const json& state) {
+  const json settings = state.value("settings", json::object());
+  const config::Run now = with_absolute_paths(run);
+  return std::ranges::all_of(kTokenizerKeys, [&](const char* key) {
+    return settings.value(key, "") == config::text_of(now, config::setting(key));
+  });
+}
+
+/// A checkpoint of a stranger must not name files outside of its folder.
+fs::path copy_in(const fs::path& step_folder, const std::string& name) {
+  if (name == ".") return step_folder;
+  if (!checkpoint::is_plain_name(name))
+    throw DataError(
+        fmt::format("{}: tokenizer_files must name files of the folder; got '{}'; load another checkpoint",
+                    step_folder.string(), name));
+  return step_folder / name;
+}
+
+void say_tokenizer(config::Run& run, const std::string& from) {
+  run.notes.push_back(fmt::format("tokenizer: {} of {} (another one: --tokenizer-type, --tokenizer-model)",
+                                  run.data.tokenizer_type, from));
+}
+
+void adopt_kept(config::Run& run, const checkpoint::Source& source) {
+  const json& state = source.state();
+  if (!state.contains("settings")) return;
+  keep_tokenizer(run, state.at("settings"));
+  if (run.data.tokenizer_type.empty()) return;
+  use_copies(run, state, source.folder());
+  say_tokenizer(run, source.folder().string());
+}
+
+}  // namespace
+
+bool names_tokenizer(const config::Run& run) {
+  return std::ranges::any_of(kTokenizerKeys, [&](const char* key) { return run.given.contains(key); });
+}
+
+void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
+  if (names_tokenizer(run) || !run.data.tokenizer_type.empty() || run.data.mock_data) return;
+  if (source.state().is_object()) return adopt_kept(run, source);
+  const std::string folder = source.folder().string();
+  const json& config = source.hf_config();
+  const data::FolderType found =
+      data::tokenizer_in(folder, config.is_object() ? config.value("model_type", "") : "");
+  if (!found.unread.empty())
+    run.notes.push_back(
+        fmt::format("{}: its tokenizer is not read: {}; write a tokenizer.json with "
+                    "AutoTokenizer.from_pretrained(F).save_pretrained(F), or name one with --tokenizer-type",
+                    folder, found.unread));
+  if (found.type.empty()) return;
+  config::set(run, "tokenizer_type", found.type);
+  config::set(run, "tokenizer_model", folder);
+  say_tokenizer(run, folder);
+}
+
+void use_copies(config::Run& run, const json& state, const fs::path& step_folder) {
+  if (!state.is_object() || !state.contains("tokenizer_files") || run.data.tokenizer_type.empty()) return;
+  if (!is_kept_tokenizer(run, state) || files_are_as_they_were(run, state)) return;
+  for (const auto& [key, name] : state.at("tokenizer_files").items())
+    config::set(run, key, copy_in(step_folder, name.get<std::string>()).string());
+  run.notes.push_back(
+      fmt::format("tokenizer: the files of {} are gone or have changed; their copies in {} are read",
+                  run.data.tokenizer_type, step_folder.string()));
+}
+
+}  // namespace colonnade::job

@@ -1,0 +1,25 @@
+// The tokenizer that a checkpoint or a Hugging Face folder brings along, for a run that names none.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "colonnade/checkpoint/load.h"
+#include "colonnade/config/run.h"
+
+namespace colonnade::job {
+
+/// Whether a setting that chooses a tokenizer was given.
+bool names_tokenizer(const config::Run& run);
+
+/// Sets the tokenizer of `run` to the one that the settings of a native checkpoint keep, or to the files of a
+/// Hugging Face folder (data::tokenizer_in), and adds a line about it to the notes. Does nothing for a run
+/// that names or has a tokenizer, for mock data, which need none, and for a source without one.
+void adopt_tokenizer(config::Run& run, const checkpoint::Source& source);
+
+/// Where `run` has the tokenizer that the settings in `state` name, also by its own config.yaml, and files of
+/// it are gone or give other ids now: puts the copies in `step_folder` in their place, by the
+/// "tokenizer_files" of `state`, and adds a line about it to the notes. Another tokenizer stays.
+void use_copies(config::Run& run, const nlohmann::json& state, const std::filesystem::path& step_folder);
+
+}  // namespace colonnade::job

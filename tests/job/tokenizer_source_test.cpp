@@ -1,0 +1,131 @@
+// The tokenizer that a checkpoint or folder brings, and the copies of one whose files are gone.
+#include "colonnade/job/tokenizer_source.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "checkpoint/fixtures.h"
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/config/dump.h"
+#include "colonnade/job/continued.h"
+#include "colonnade/job/prepare.h"
+#include "job/runs.h"
+
+namespace colonnade::job {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// A folder of a published Llama that a test may add a tokenizer to.
+class BroughtTokenizer : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"config.json", "model.safetensors"})
+      std::filesystem::copy_file(vectors() / "hf/llama" / name, folder() / name);
+  }
+  static std::filesystem::path vectors() { return COLONNADE_VECTORS; }
+  [[nodiscard]] std::filesystem::path folder() const { return folder_.path(); }
+  void add(const std::string& vector, const std::string& name) const {
+    std::filesystem::copy_file(vectors() / "tokenizers" / vector, folder() / name);
+  }
+  /// A tokenizer.json of 300 ids or, with `more`, of more than the model's 320.
+  void add_json(int more = 0) const {
+    json vocabulary;
+    for (int id = 0; id < 300 + more; ++id) vocabulary[fmt::format("t{}", id)] = id;
+    write_file_atomically(
+        folder() / "tokenizer.json",
+        json{{"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "t0"}}}}.dump());
+  }
+  [[nodiscard]] config::Run adopted(const std::string& flags = "") const {
+    config::Run run = config::parse(test::words("gpt " + flags));
+    adopt_tokenizer(run, checkpoint::Source::open_hugging_face(folder()));
+    return run;
+  }
+  checkpoint::test::TempFolder folder_;
+};
+
+TEST_F(BroughtTokenizer, AFolderGivesItsOwnUnlessOneIsNamed) {
+  EXPECT_EQ(adopted().data.tokenizer_type, "");
+  add_json();
+  const config::Run run = adopted();
+  EXPECT_EQ(run.data.tokenizer_type, "HuggingFaceTokenizer");
+  EXPECT_EQ(run.data.tokenizer_model, folder().string());
+  EXPECT_THAT(run.notes, ElementsAre(AllOf(HasSubstr("HuggingFaceTokenizer of " + folder().string()),
+                                           HasSubstr("--tokenizer-type"))));
+  EXPECT_EQ(adopted("--tokenizer-type NullTokenizer").data.tokenizer_type, "NullTokenizer");
+  EXPECT_EQ(adopted("--tokenizer-model x").data.tokenizer_type, "");
+  EXPECT_EQ(adopted("--mock-data").data.tokenizer_type, "") << "no text is read";
+}
+
+TEST_F(BroughtTokenizer, FilesThatNoTypeReadsAreNamed) {
+  add("llama2_sp_bpe.model", "tokenizer.model");
+  EXPECT_EQ(adopted().data.tokenizer_type, "SentencePieceTokenizer");
+  write_file_atomically(folder() / "added_tokens.json", R"({"<|im_end|>": 2048})");
+  const config::Run run = adopted();
+  EXPECT_EQ(run.data.tokenizer_type, "");
+  EXPECT_THAT(run.notes, ElementsAre(AllOf(HasSubstr("its tokenizer is not read"), HasSubstr("<|im_end|>"))));
+}
+
+TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
+  const auto prepared = [&](const std::string& flags = "--data-path x") -> std::string {
+    config::Run run =
+        config::parse(test::words("gpt --pretrained-checkpoint " + folder().string() +
+                                  " --seq-length 32 --micro-batch-size 1 --train-iters 1 --lr 1 " + flags));
+    try {
+      prepare(run, plan::Purpose::kTrain);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return run.data.tokenizer_type;
+  };
+  add_json(30);
+  EXPECT_THAT(prepared(), AllOf(HasSubstr("330 pieces in " + folder().string()),
+                                HasSubstr("give another tokenizer by --tokenizer-type")));
+  write_file_atomically(folder() / "tokenizer.json", "{");
+  EXPECT_THAT(prepared(),
+              AllOf(HasSubstr("tokenizer.json"), HasSubstr("--tokenizer-type NullTokenizer for ids")));
+  EXPECT_EQ(prepared("--data-path x --tokenizer-type NullTokenizer"), "NullTokenizer");
+  EXPECT_EQ(prepared("--mock-data"), "");
+}
+
+TEST_F(BroughtTokenizer, CopiesTakeThePlaceOfFilesThatAreGone) {
+  const checkpoint::test::TempFolder step;
+  add("sp_unigram.model", "t.model");
+  std::filesystem::copy_file(folder() / "t.model", step.path() / "tokenizer.model");
+  const config::Run was = config::parse(test::words(
+      "gpt --tokenizer-type SentencePieceTokenizer --tokenizer-model " + (folder() / "t.model").string()));
+  const json state{{"settings", config::values(was)},
+                   {"tokenizer", tokenizer_state(was, tokenizer_of(was).get())},
+                   {"tokenizer_files", {{"tokenizer_model", "tokenizer.model"}}}};
+  const auto resumed = [&](const json& from, const std::string& flags = "") {
+    config::Run run = config::parse(test::words("gpt " + flags));
+    std::vector<std::string> faults;
+    keep_settings(run, from, step.path().string(), faults);
+    EXPECT_THAT(faults, IsEmpty());
+    return run;
+  };
+  const std::string original = was.data.tokenizer_model, copy = (step.path() / "tokenizer.model").string();
+  EXPECT_EQ(resumed(state).data.tokenizer_model, original);
+  write_file_atomically(original, read_file(original) + std::string("\xa0\x06\x01", 3));
+  EXPECT_EQ(resumed(state).data.tokenizer_model, copy);
+  std::filesystem::remove(original);
+  const config::Run run = resumed(state);
+  EXPECT_EQ(run.data.tokenizer_model, copy);
+  EXPECT_THAT(run.notes, ElementsAre(HasSubstr("their copies in " + step.path().string() + " are read")));
+  EXPECT_EQ(resumed(state, "--tokenizer-type SentencePieceTokenizer --tokenizer-model " + copy).notes.size(),
+            0U);
+  const std::string by_file = "--tokenizer-type SentencePieceTokenizer --tokenizer-model " + original;
+  EXPECT_EQ(resumed(state, by_file).data.tokenizer_model, copy) << "as config.yaml of the run names it";
+  json strange = state;
+  strange["tokenizer_files"]["tokenizer_model"] = "../secret";
+  EXPECT_THROW(resumed(strange), DataError);
+}
+
+}  // namespace
+}  // namespace colonnade::job
