@@ -18,9 +18,9 @@ using ::testing::StartsWith;
 
 /// small_gpt() with a tokenizer of text, saved in `my run` of the working folder.
 Words text_gpt(int steps) {
-  Words words = Words{"pretrain"} + small_gpt() +
-                Words{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
-                      test::vectors() + "/tokenizers/gpt2_bpe.json", "--vocab-size=2048", "--save=my run"};
+  Words words = small_gpt() + Words{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+                                    test::vectors() + "/tokenizers/gpt2_bpe.json", "--vocab-size=2048",
+                                    "--save=my run"};
   return words + Words{"--train-iters", std::to_string(steps)};
 }
 
@@ -113,12 +113,12 @@ TEST(RunEnds, WithoutACheckpointALostRunBeginsAnew) {
 
 TEST(RunEnds, ARunWithoutTextAndWithoutASaveHasFewerLines) {
   const TempFolder folder;
-  Words words = Words{"pretrain"} + small_gpt() + Words{"--train-iters=2", "--save=run"};
+  Words words = small_gpt() + Words{"--train-iters=2", "--save=run"};
   const Result numbers = run(colonnade(words), {}, folder.path());
   EXPECT_EQ(numbers.code, 0) << numbers.text;
   EXPECT_THAT(numbers.text, Not(HasSubstr("  generate ")));
   EXPECT_EQ(as_printed(row(numbers.text, "evaluate"), folder).code, 0);
-  words = Words{"pretrain"} + small_gpt();
+  words = small_gpt();
   words.resize(words.size() - 2);  // no --save-interval
   const Result unsaved = run(colonnade(words + Words{"--train-iters=1"}), {}, folder.path());
   EXPECT_EQ(unsaved.code, 0) << unsaved.text;

@@ -29,6 +29,7 @@ TEST(Messages, LibrariesDoNotSpeakForThemselves) {
   EXPECT_THAT(result.text, AllOf(HasSubstr("empty_piece.model: must be a SentencePiece .model file; got '"),
                                  HasSubstr("piece must not be empty'"), Not(HasSubstr(".cc("))));
   fs::create_directory(folder / "hf");
+  write_text(folder / "hf/config.json", "{}");
   const auto said = [&](const std::string& index) {
     write_text(folder / "hf/model.safetensors.index.json", index);
     const Result of_index = run(colonnade({"checkpoint", "inspect", folder / "hf"}));
@@ -49,6 +50,7 @@ TEST(Messages, NamesThatCommandATerminalAreEscaped) {
   std::string file(sizeof(std::uint64_t), '\0');
   file[0] = static_cast<char>(header.size());
   fs::create_directory(folder / "hf");
+  write_text(folder / "hf/config.json", "{}");
   write_text(folder / "hf/model.safetensors", file + header + "0000");
   const Result result = run(colonnade({"checkpoint", "inspect", folder / "hf"}));
   EXPECT_EQ(result.code, 3) << result.text;

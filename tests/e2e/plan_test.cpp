@@ -88,8 +88,7 @@ TEST(PlanVerdict, AContradictionOrNoModelIsAnError) {
 TEST(PlanVerdict, ASavedRunIsPlannedAsItIs) {
   const TempFolder folder;
   const std::string saved = (folder / "run").string();
-  ASSERT_EQ(run(colonnade(Words{"pretrain"} + small_gpt() + Words{"--train-iters=2", "--save", saved})).code,
-            0);
+  ASSERT_EQ(run(colonnade(small_gpt() + Words{"--train-iters=2", "--save", saved})).code, 0);
   const Result plan =
       run(colonnade({"plan", "--load", saved, "--world-size=2", "--pipeline-model-parallel-size=2"}));
   EXPECT_EQ(plan.code, 0) << plan.text;

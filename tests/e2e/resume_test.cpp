@@ -90,7 +90,7 @@ TEST(Resume, ALastSaveThatFailsIsTriedOnce) {
   std::string command = "ulimit -f 200; exec";  // files may not grow beyond 200 KiB
   for (const std::string& word : colonnade(steps(2, folder.path()))) command += " '" + word + "'";
   const Result result = run({"bash", "-c", command});
-  EXPECT_EQ(result.code, 1) << result.text;
+  EXPECT_EQ(result.code, 2) << result.text;  // no space: a matter of settings
   EXPECT_EQ(count(result.text, "saving the checkpoint of iteration"), 1U) << result.text;
 }
 
