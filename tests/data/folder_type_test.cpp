@@ -68,7 +68,7 @@ TEST_F(FolderTypeTest, WordPieceIsThatOfLowerCaseAlone) {
 
 TEST_F(FolderTypeTest, DamagedFilesAreAReasonAndNoError) {
   write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n");
-  EXPECT_THAT(found("llama").unread, HasSubstr("must be a SentencePiece .model file"));
+  EXPECT_THAT(found("llama").unread, HasSubstr("got a Git LFS pointer"));
   write("tokenizer_config.json", "{");
   EXPECT_THAT(found("llama").unread, HasSubstr("tokenizer_config.json"));
 }
