@@ -58,7 +58,7 @@ function(col_area name)
       col_test_sources(${binary} plain)
     endif()
     add_test(NAME ${name} COMMAND ${binary} --gtest_filter=-Gpu*:*/Gpu*)
-    set_tests_properties(${name} PROPERTIES LABELS "${name};unit" TIMEOUT 600)
+    set_tests_properties(${name} PROPERTIES LABELS "${name};unit" TIMEOUT 1200)
     if(COLONNADE_CUDA AND A_GPU)
       add_test(NAME ${name}_gpu COMMAND ${binary} --gtest_filter=${A_GPU})
       set_tests_properties(${name}_gpu PROPERTIES LABELS gpu TIMEOUT 300 ENVIRONMENT COLONNADE_TEST_DEVICE=cuda
