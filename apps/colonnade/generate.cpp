@@ -83,7 +83,7 @@ std::unique_ptr<data::Tokenizer> make_tokenizer(const config::Run& run) {
   return data::make_tokenizer({.type = "NullTokenizer", .vocab_size = run.model.vocab_size});
 }
 
-/// What generation_config.json or config.json says of the text, as far as no flag does.
+/// Fills in what no flag gives: the ends, the sampling and the number of tokens of the folder.
 void complete(inference::Request& request, const inference::GenerationConfig& config, const Asked& asked,
               const data::Tokenizer& tokenizer, const config::Model& model) {
   const std::int32_t eod = tokenizer.eod();

@@ -263,7 +263,7 @@ std::optional<plan::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
   }
 }
 
-/// What the hardware makes of a layout.
+/// Fit, step time and run time of a layout on some hardware.
 struct Verdict {
   plan::Fit fit;
   plan::StepTime step;

@@ -43,8 +43,9 @@ TEST_F(WayOn, SaysThatThereIsNoCheckpoint) {
   for (const char* latest : {"", "step_00000010\n"}) {
     if (*latest != '\0') write("checkpoints/latest", latest);
     const std::string text = way_on_after_loss(line_, folder_);
-    EXPECT_NE(text.find("  checkpoint  none in " + folder_.string() + ": the run begins anew\n"),
-              std::string::npos);
+    EXPECT_NE(
+        text.find("  checkpoint  none in " + folder_.string() + ": the run starts from the beginning\n"),
+        std::string::npos);
     EXPECT_NE(text.find("  run again   colonnade launch"), std::string::npos);
   }
 }

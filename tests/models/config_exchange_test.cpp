@@ -27,7 +27,9 @@ class ConfigExchange : public testing::Test {
     const fs::path folder = folder_ / name;
     fs::create_directories(folder);
     std::ofstream(folder / "given.json") << given.dump(2);
-    std::ofstream(folder / "config.json") << config_of(run_from(given).model).dump(2);
+    const json config = config_of(run_from(given).model);
+    EXPECT_TRUE(config.is_object()) << name << " has a class";
+    std::ofstream(folder / "config.json") << config.dump(2);
   }
   fs::path folder_;
 };

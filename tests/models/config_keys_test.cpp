@@ -37,7 +37,7 @@ std::string small(const char* type, const json& change) {
   return fault_of(config);
 }
 
-// The files' keys and values as their publishers wrote them, and settings that follow from the models' cards
+// Configurations in the form of published files, and settings that follow from the models' cards
 // or from the configuration classes of transformers 5.23; null: no such setting.
 TEST(ConfigKeys, OfPublishedModelsAreRead) {
   for (const json& model : file_of("config_json/published.json")) {

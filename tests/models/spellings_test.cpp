@@ -31,6 +31,7 @@ TEST(Spellings, WithoutTheBaseModelsPrefixGetIt) {
   EXPECT_EQ(spelled("llama", "embed_tokens.weight"), "model.embed_tokens.weight");
   EXPECT_EQ(spelled("gemma3_text", "layers.1.mlp.up_proj.weight"), "model.layers.1.mlp.up_proj.weight");
   EXPECT_EQ(spelled("qwen2", "norm.weight"), "model.norm.weight");
+  EXPECT_EQ(spelled("kimi_k2", "layers.1.input_layernorm.weight"), "model.layers.1.input_layernorm.weight");
   EXPECT_EQ(spelled("gpt2", "h.0.attn.bias"), "transformer.h.0.attn.bias");
   EXPECT_EQ(spelled("gpt2", "wte.weight"), "transformer.wte.weight");
   EXPECT_EQ(spelled("bert", "encoder.layer.0.output.dense.bias"), "bert.encoder.layer.0.output.dense.bias");

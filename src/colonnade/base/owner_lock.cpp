@@ -17,7 +17,6 @@
 #include <ctime>
 #include <fstream>
 #include <mutex>
-#include <random>
 #include <sstream>
 #include <utility>
 
@@ -25,6 +24,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/base/random_id.h"
 #include "colonnade/base/write_error.h"
 
 namespace colonnade {
@@ -69,11 +69,6 @@ std::string scheduler_job() {
     if (const char* const id = std::getenv(variable); id != nullptr && *id != '\0')
       return fmt::format("{} {}", name, id);
   return "";
-}
-
-std::string random_id() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 constexpr std::string_view kHead =
@@ -157,7 +152,7 @@ std::optional<Owner> read_owner(const fs::path& lock_file) {
   return owner_in(read_file(lock_file));
 }
 
-/// One reading of the lock file, opened anew: a network file system then asks its server.
+/// One reading of the lock file. It opens the file each time, so that a network file system asks its server.
 struct OwnerLock::Look {
   std::optional<Owner> owner;
   std::int64_t changed_ns = 0;
@@ -192,7 +187,7 @@ bool comparable(const Owner& me, const Owner& other) {
 
 }  // namespace
 
-/// What a process that wants the lock has seen of its owner so far.
+/// The wait of a process for the lock: the signs of life that it has seen of the owner.
 class OwnerLock::Wait {
  public:
   explicit Wait(const OwnerLock& lock) : lock_(lock), begin_ns_(monotonic_ns()), changed_ns_(begin_ns_) {}

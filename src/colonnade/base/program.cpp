@@ -29,7 +29,7 @@ int report(const std::exception& error, int code) {
   return code;
 }
 
-/// Of a full disk under standard output; `reason`: errno, or 0.
+/// Reports that standard output is lost, as on a full disk; `reason`: errno, or 0.
 int report_lost_output(int reason) {
   return report(Error(fmt::format(
                     "standard output: must take what is printed; got {}; free the disk, or print elsewhere",

@@ -21,8 +21,8 @@ void remove_names(std::string& text) {
   }
 }
 
-/// Of "FILE.cc(12) [condition] text" or "FILE.cc:12: text", where the file's name begins at `begin` and its
-/// ending at `dot`, the bytes before the text; 0: this is no place in a source.
+/// Bytes before the text of "FILE.cc(12) [condition] text" or "FILE.cc:12: text", where the file's name
+/// begins at `begin` and its ending at `dot`; 0: this is no place in a source.
 std::size_t place_size(std::string_view text, std::size_t begin, std::size_t dot) {
   const std::size_t name_end = text.find_first_of("(:", dot);
   constexpr std::array<std::string_view, 7> kEndings = {".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh"};

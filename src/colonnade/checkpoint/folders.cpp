@@ -68,6 +68,12 @@ std::map<std::int64_t, fs::path> step_folders(const fs::path& checkpoints) {
   return found;
 }
 
+std::vector<std::int64_t> saved_steps(const fs::path& checkpoints) {
+  std::vector<std::int64_t> steps;
+  for (const auto& [step, path] : step_folders(checkpoints)) steps.push_back(step);
+  return steps;
+}
+
 std::vector<fs::path> leftovers(const fs::path& checkpoints) {
   std::vector<fs::path> found;
   std::error_code missing;

@@ -25,6 +25,8 @@ std::optional<std::int64_t> step_of_name(const std::string& name);
 
 /// The step folders of a `checkpoints` folder, whole or not; empty when there is no such folder.
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& checkpoints);
+/// Their steps, ascending.
+std::vector<std::int64_t> saved_steps(const std::filesystem::path& checkpoints);
 /// What interrupted saves and removals have left there.
 std::vector<std::filesystem::path> leftovers(const std::filesystem::path& checkpoints);
 

@@ -23,7 +23,6 @@ using nlohmann::json;
 constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-constexpr std::size_t kShown = 3;
 
 bool has(const fs::path& folder, std::string_view name) {
   std::error_code closed;
@@ -70,22 +69,7 @@ constexpr Format kFormats[] = {
     {"", ".npz", true, "NumPy arrays", kResave},
 };
 
-/// The names in a folder, sorted; none where it cannot be read.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code unreadable;
-  for (const auto& entry : fs::directory_iterator(folder, unreadable))
-    names.push_back(entry.path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
-  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "), names.size() > kShown ? ", ..." : "");
-}
-
-/// Of the folder's own files; "" where none is of weights.
+/// The fault of the first file that holds weights of a form that is not read; "" without one.
 std::string format_fault(const fs::path& folder, const std::vector<std::string>& names) {
   const bool with_config = has(folder, kConfig);
   for (const Format& format : kFormats) {
@@ -142,6 +126,21 @@ std::map<std::string, std::string> weight_map(const fs::path& path) {
 
 }  // namespace
 
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 4;
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
+  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "), names.size() > kShown ? ", ..." : "");
+}
+
 bool is_hugging_face_folder(const fs::path& path) {
   return has(path, kConfig) && !has(path, kManifestName) && (has(path, kWeights) || has(path, kIndex));
 }
@@ -179,7 +178,7 @@ Shards shards_of(const fs::path& folder) {
     throw DataError(
         fmt::format("{}: every file that {} names must be there; got {} of {} missing: {}; download "
                     "them again",
-                    folder.string(), kIndex, missing.size(), shards.files.size(), listed(missing)));
+                    folder.string(), kIndex, missing.size(), shards.files.size(), first_names(missing)));
   for (const std::string& name : names_in(folder))
     if (name.starts_with("model-") && name.ends_with(".safetensors") && !shards.files.contains(name))
       shards.unlisted.push_back(name);

@@ -9,6 +9,12 @@
 
 namespace colonnade::checkpoint {
 
+/// The names in a folder, sorted; none where it cannot be read.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+
+/// The first four names, separated by commas, for messages.
+std::string first_names(const std::vector<std::string>& names);
+
 /// True for a folder with config.json and model.safetensors or its index but no manifest of ours, as far as
 /// it may be read.
 bool is_hugging_face_folder(const std::filesystem::path& path);
@@ -29,7 +35,8 @@ struct Shards {
 /// the index is damaged, or names files that are not there.
 Shards shards_of(const std::filesystem::path& folder);
 
-/// The JSON in a file. Throws DataError that says what else the file is.
+/// The JSON in a file. Throws DataError for another kind of file, which it names, and for a key that stands
+/// twice in an object, of which readers take one or the other.
 nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace colonnade::checkpoint

@@ -221,17 +221,14 @@ class StoreWait {
 }  // namespace
 
 int listen_on(int port, bool loopback_only) {
-  int reason = 0;
-  for (const int family : {AF_INET6, AF_INET}) {
-    if (loopback_only && family == AF_INET6) continue;  // ranks connect to 127.0.0.1
-    const int socket = try_listen(family, port, loopback_only);
-    if (socket >= 0) return socket;
-    reason = errno;
-  }
+  // On loopback ranks connect to 127.0.0.1. A machine without IPv6 has the second family alone.
+  int socket = loopback_only ? -1 : try_listen(AF_INET6, port, false);
+  if (socket < 0) socket = try_listen(AF_INET, port, loopback_only);
+  if (socket >= 0) return socket;
   throw ConfigError(
       fmt::format("MASTER_PORT: rank 0 must be able to listen on it; got port {}: {}; end the job that "
                   "uses it or choose another port",
-                  port, std::strerror(reason)));
+                  port, std::strerror(errno)));
 }
 
 int port_of(int socket) {

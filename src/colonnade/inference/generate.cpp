@@ -26,13 +26,14 @@ constexpr std::int32_t kNoToken = -1;
 /// The token after `text`.
 std::int32_t sampled(const at::Tensor& logits, const Request& request,
                      const std::vector<std::int32_t>& text) {
+  const bool penalized = request.sampling.repetition_penalty != 1;
   const at::Tensor host =
-      logits.reshape({-1}).to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+      logits.reshape({-1}).to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/penalized).contiguous();
   const std::span<float> values(host.data_ptr<float>(), static_cast<std::size_t>(host.numel()));
   const std::size_t known = request.vocab_size > 0
                                 ? std::min(values.size(), static_cast<std::size_t>(request.vocab_size))
                                 : values.size();
-  if (request.sampling.repetition_penalty != 1) penalize(values, text, request.sampling.repetition_penalty);
+  if (penalized) penalize(values, text, request.sampling.repetition_penalty);
   return sample(values.first(known), request.sampling, static_cast<std::int64_t>(text.size()));
 }
 

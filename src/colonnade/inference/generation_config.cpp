@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
-#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/hugging_face.h"
 
 namespace colonnade::inference {
 namespace {
@@ -187,11 +187,10 @@ std::vector<std::string> not_applied_of(const json& file, bool do_sample, const 
 }
 
 json read_object(const fs::path& path) {
-  const std::string text = read_file(path);
-  const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json file = checkpoint::read_json(path);
   if (!file.is_object())
-    throw DataError(fmt::format("{}: must be a JSON object; got {}; copy it again", path.string(),
-                                file.is_discarded() ? "text that is no JSON" : shortened(file)));
+    throw DataError(
+        fmt::format("{}: must be a JSON object; got {}; copy it again", path.string(), shortened(file)));
   return file;
 }
 

@@ -10,6 +10,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/spellings.h"
@@ -18,12 +19,7 @@ namespace colonnade::job {
 namespace {
 
 using Names = std::vector<std::string>;
-
-std::string first_names(const Names& names) {
-  constexpr std::size_t kShown = 4;
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
-  return fmt::format("{}{}", fmt::join(names.begin(), end, ", "), names.size() > kShown ? ", ..." : "");
-}
+using checkpoint::first_names;
 
 /// The largest number of a layer in `names`: the first part of a name that is a number.
 std::int64_t last_layer(const Names& names) {

@@ -17,16 +17,7 @@ namespace colonnade::job {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The names in a folder, sorted; none where it cannot be read.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code unreadable;
-  for (const auto& entry : fs::directory_iterator(folder, unreadable))
-    names.push_back(entry.path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
+using checkpoint::names_in;
 
 /// Whether `name` has the form of `pattern`, in which # stands for a digit.
 bool has_form(std::string_view name, std::string_view pattern) {

@@ -53,14 +53,6 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
   return shared;
 }
 
-std::vector<std::int64_t> saved_steps(const std::string& save) {
-  std::vector<std::int64_t> steps;
-  if (save.empty()) return steps;
-  for (const auto& [step, path] : checkpoint::step_folders(std::filesystem::path(save) / "checkpoints"))
-    steps.push_back(step);
-  return steps;
-}
-
 /// Rank 0 speaks for all.
 void say(const launch::Place& place, const config::Run& run, plan::Purpose purpose) {
   if (place.rank != 0) return;
@@ -98,7 +90,9 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   progress().set_rank(place.rank, place.world_size);
   progress().set_phase("init");
   set_threads(place);
-  std::vector<std::int64_t> steps_seen = saved_steps(run.checkpoint.save);
+  std::vector<std::int64_t> steps_seen;
+  if (const std::string& save = run.checkpoint.save; !save.empty())
+    steps_seen = checkpoint::saved_steps(std::filesystem::path(save) / "checkpoints");
   prepare(run, purpose, std::move(faults));
   if (run.training.device == "cpu")
     require_memory(run, purpose, std::max(place.local_size, 1), machine_memory());

@@ -165,7 +165,10 @@ void RankOutput::head(std::string_view line) { write_log(line); }
 
 void RankOutput::copy_new(Console& console, bool shown) {
   std::array<char, 1 << 16> chunk{};
-  while (read_end_ >= 0) {
+  // A rank that prints without end must not keep the launcher from its signals; a full pipe is less than
+  // this.
+  constexpr int kMostChunks = 64;
+  for (int i = 0; i < kMostChunks && read_end_ >= 0; ++i) {
     const ssize_t n = ::read(read_end_, chunk.data(), chunk.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return;  // nothing now

@@ -75,7 +75,7 @@ class RankOutput {
 
   /// A line of the launcher's own, in the log alone.
   void head(std::string_view line);
-  /// Copies what has arrived, without waiting; with `shown` to the console too.
+  /// Copies what has arrived, 4 MB at most, without waiting; with `shown` to the console too.
   void copy_new(Console& console, bool shown);
   /// The last `count` lines that were copied, without control characters.
   [[nodiscard]] std::vector<std::string> last_lines(int count) const;

@@ -48,8 +48,9 @@ std::string way_on_after_loss(const CommandLine& line, const fs::path& folder) {
   const fs::path checkpoint = newest_checkpoint(folder);
   const bool saved = !checkpoint.empty();
   std::string text = "stopped by the loss of a rank\n";
-  text += summary_row("checkpoint", saved ? checkpoint.string()
-                                          : fmt::format("none in {}: the run begins anew", folder.string()));
+  text += summary_row("checkpoint",
+                      saved ? checkpoint.string()
+                            : fmt::format("none in {}: the run starts from the beginning", folder.string()));
   return text + summary_row(saved ? "resume" : "run again", resume_command(line, folder));
 }
 

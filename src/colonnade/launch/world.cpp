@@ -14,10 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <random>
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/random_id.h"
 #include "colonnade/launch/way_on.h"
 
 namespace colonnade::launch {
@@ -40,12 +40,11 @@ std::vector<std::string> environment_with(const Variables& changes) {
   return result;
 }
 
-/// 128 random bits. Launchers of several machines cannot agree on one: there it is the user's or none.
+/// A random one. Launchers of several machines cannot agree on one: there it is the user's or none.
 std::string token_of(const Options& options) {
   const char* const given = std::getenv("COLONNADE_JOB_TOKEN");
   if (given != nullptr || options.nnodes > 1) return given != nullptr ? given : "";
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+  return random_id();
 }
 
 Variables variables(const Options& o, int local_rank, int master_port, int restart) {

@@ -49,12 +49,6 @@ void require_writable(const fs::path& folder, const Make& make) {
                     folder.string(), reason));
 }
 
-std::vector<std::int64_t> steps_in(const RunFolder& folder) {
-  std::vector<std::int64_t> steps;
-  for (const auto& [step, path] : checkpoint::step_folders(folder.checkpoints())) steps.push_back(step);
-  return steps;
-}
-
 }  // namespace
 
 RunFolder choose_run_folder(const std::string& save) {
@@ -101,7 +95,7 @@ OwnedFolder::~OwnedFolder() {
 
 /// Another run may have owned the folder and ended between this run's first look and now.
 void OwnedFolder::require_steps(const std::vector<std::int64_t>& seen) const {
-  const std::vector<std::int64_t> now = steps_in(folder_);
+  const std::vector<std::int64_t> now = checkpoint::saved_steps(folder_.checkpoints());
   if (now == seen) return;
   const auto text = [](const std::vector<std::int64_t>& steps) {
     return steps.empty() ? "no checkpoint" : fmt::format("checkpoints up to step {}", steps.back());

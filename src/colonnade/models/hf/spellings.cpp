@@ -56,7 +56,7 @@ const std::vector<Spellings>& all_spellings() {
        {{".mlp.", ".block_sparse_moe."}},
        {{".experts.gate_up_proj", {".experts.{}.w1.weight", ".experts.{}.w3.weight"}},
         {".experts.down_proj", {".experts.{}.w2.weight"}}}},
-      {{"qwen3_moe", "deepseek_v3"},
+      {{"qwen3_moe", "deepseek_v3", "kimi_k2"},
        "model.",
        kLlamaRoots,
        kLlamaHeads,
