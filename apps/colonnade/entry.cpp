@@ -1,7 +1,7 @@
-// The executable: holds back SIGINT and SIGTERM and becomes libexec/colonnade, the program of main.cpp. That
-// one loads LibTorch for a quarter of a second before main; a signal that comes meanwhile waits for its
-// handlers. Linked statically and without the libraries of the project: the less is done before the first
-// line here, the better.
+// The executable: holds back SIGINT, SIGTERM and SIGHUP and becomes libexec/colonnade, the program of
+// main.cpp. That one loads LibTorch for a quarter of a second before main; a signal that comes meanwhile
+// waits for its handlers. Linked statically and without the libraries of the project: the less is done before
+// the first line here, the better.
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@ int main(int, char** argv) {
   sigemptyset(&stop);
   sigaddset(&stop, SIGINT);
   sigaddset(&stop, SIGTERM);
+  sigaddset(&stop, SIGHUP);
   sigprocmask(SIG_BLOCK, &stop, nullptr);
   char path[2 * PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);

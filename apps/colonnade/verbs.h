@@ -26,7 +26,7 @@ struct Entry {
   Verb run;
   Offers (*offers)();  ///< what can follow it, for completion
   bool takes_stop_signals =
-      false;  ///< SIGINT and SIGTERM are blocked when it begins, and it takes them itself
+      false;  ///< SIGINT, SIGTERM and SIGHUP are blocked when it begins, and it takes them itself
 };
 
 /// All verbs in the order of `colonnade help`.

@@ -177,6 +177,17 @@ TEST_F(OwnerLockTest, AnOwnerElsewhereThatShowsLifeKeepsIt) {
   over = true;
 }
 
+TEST_F(OwnerLockTest, AWaitEndsWhenItsProcessIsAskedTo) {
+  write_record(record_of_elsewhere("1"));
+  set_age(0);
+  OwnerLockOptions options = quick();
+  options.stale_s = options.lease_s = 600;
+  int asked = 0;
+  options.stop = [&] { return ++asked == 2; };
+  EXPECT_THROW(OwnerLock(file_, options), StopRequested);
+  EXPECT_EQ(asked, 2);
+}
+
 TEST_F(OwnerLockTest, ALockThatNobodyNamesIsWaitedForAndThenRefused) {
   const int fd = ::open(file_.c_str(), O_RDWR | O_CREAT, 0600);
   ASSERT_EQ(::lockf(fd, F_TLOCK, 0), 0);  // another kind of lock: does not count
@@ -234,6 +245,22 @@ TEST_F(OwnerLockTest, AnOwnerFromWhomItWasTakenIsTold) {
   }
   EXPECT_TRUE(lost);
   EXPECT_EQ(read_owner(file_)->id, "2") << "it is not the old owner's to remove";
+}
+
+TEST_F(OwnerLockTest, ARemovedFileIsWrittenAgain) {
+  for (const bool asked : {true, false}) {
+    OwnerLock lock(file_, quick());
+    fs::remove(file_);
+    if (asked) {
+      EXPECT_TRUE(lock.confirm());
+    } else {
+      for (int i = 0; i < 1000 && !fs::exists(file_); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(read_owner(file_)->pid, ::getpid());
+    EXPECT_THAT(refusal(quick()), HasSubstr("one process at a time"));
+  }
+  EXPECT_FALSE(fs::exists(file_));
 }
 
 TEST_F(OwnerLockTest, AStoppedProcessFromWhichItWasTakenEndsWith2) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -21,7 +22,7 @@ void send(int signal) {
 }
 
 TEST(StopSignals, BeforeThereIsSomethingToSaveASignalEndsTheProcess) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(
         {
           const StopSignals stop;
@@ -41,7 +42,7 @@ void block_and_send(int signal) {
 }
 
 TEST(StopSignals, ASignalThatCameWhileItWasBlockedEndsTheProcess) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(
         {
           block_and_send(signal);
@@ -59,13 +60,38 @@ TEST(StopSignals, ASignalThatCameWhileItWasBlockedEndsTheProcess) {
 }
 
 TEST(StopSignals, TheFirstSignalIsRemembered) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     StopSignals stop;
     stop.remember();
     EXPECT_EQ(stop.requested(), 0);
     send(signal);
     EXPECT_EQ(stop.requested(), signal);
   }
+}
+
+TEST(StopSignals, AHangupThatIsIgnoredStaysSo) {
+  EXPECT_EXIT(
+      {
+        ::signal(SIGHUP, SIG_IGN);
+        StopSignals stop;
+        send(SIGHUP);
+        stop.remember();
+        send(SIGHUP);
+        ::_exit(stop.requested() == 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(StopSignals, AReaderOfTheOutputThatIsGoneEndsNothing) {
+  EXPECT_EXIT(
+      {
+        const StopSignals stop;
+        int ends[2];
+        if (::pipe(ends) != 0) ::_exit(2);
+        ::close(ends[0]);
+        ::_exit(::write(ends[1], "x", 1) < 0 && errno == EPIPE ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(StopSignals, TheSameRequestSentTwiceEndsNothing) {
@@ -94,7 +120,7 @@ bool blocks(int signal) {
 }
 
 TEST(StopSignals, InterruptNoThreadThatComputes) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_FALSE(blocks(signal));
     {
       const StopSignals stop;

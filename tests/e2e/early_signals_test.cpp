@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <chrono>
 #include <sstream>
 #include <thread>
@@ -42,7 +43,7 @@ TEST(EarlySignals, EndARankThatNobodyWatchesWithFive) {
     Program rank(colonnade(long_run()));
     wait_for([&] { return blocks_sigterm(rank.pid()); });  // exec is over
     sleep_ms(i * kApartMs);
-    rank.send(i % 2 == 0 ? SIGTERM : SIGINT);
+    rank.send(std::array{SIGTERM, SIGINT, SIGHUP}[static_cast<std::size_t>(i % 3)]);
     const Result result = rank.finish();
     EXPECT_EQ(result.code, 5) << i * kApartMs << " ms after exec: " << result.text;
   }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "program.h"
 #include "support/vectors.h"
 
@@ -16,11 +18,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// small_gpt() with a tokenizer of text, saved in `my run` of the working folder.
+/// small_gpt() with a tokenizer of text, saved in `my run` of the working folder. Its schedule ends with it.
 Words text_gpt(int steps) {
-  Words words = small_gpt() + Words{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
-                                    test::vectors() + "/tokenizers/gpt2_bpe.json", "--vocab-size=2048",
-                                    "--save=my run"};
+  Words words = small_gpt();
+  const auto decay = std::ranges::find(words, "--lr-decay-iters");
+  words.erase(decay, decay + 2);
+  words = words + Words{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
+                        test::vectors() + "/tokenizers/gpt2_bpe.json", "--vocab-size=2048", "--save=my run"};
   return words + Words{"--train-iters", std::to_string(steps)};
 }
 
@@ -94,6 +98,11 @@ TEST(RunEnds, TheLauncherSaysHowToGoOnWhenARankIsLost) {
   ASSERT_EQ(lost.code, 4) << lost.text;
   EXPECT_THAT(lost.text, HasSubstr("\nstopped by the loss of a rank\n"));
   EXPECT_EQ(row(lost.text, "checkpoint"), "my run/checkpoints/step_00000002");
+  EXPECT_THAT(row(lost.text, "loss"), HasSubstr(" after iteration "));
+  EXPECT_TRUE(std::filesystem::exists(folder / row(lost.text, "report")));
+  row(lost.text, "generate");
+  const Result evaluated = as_printed(row(lost.text, "evaluate"), folder);
+  EXPECT_EQ(evaluated.code, 0) << evaluated.text;
   const Result resumed = as_printed(row(lost.text, "resume"), folder);
   EXPECT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_THAT(resumed.text, HasSubstr("goes on after iteration 2"));

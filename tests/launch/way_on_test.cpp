@@ -33,16 +33,31 @@ TEST_F(WayOn, NamesTheNewestCheckpointAndHowToResume) {
   write("checkpoints/step_00000010/manifest.json");
   write("checkpoints/latest", "step_00000010\n");
   EXPECT_EQ(
-      way_on_after_loss(line_, folder_),
+      way_on_after_loss(line_, {folder_, ""}),
       "stopped by the loss of a rank\n  checkpoint  " + folder_.string() +
           "/checkpoints/step_00000010\n  resume      colonnade launch --nproc-per-node 2 -- pretrain --config '" +
           folder_.string() + "/config.yaml'\n");
 }
 
+TEST_F(WayOn, HasTheRowsOfTheEndOfARun) {
+  write("checkpoints/step_00000010/manifest.json");
+  write("checkpoints/latest", "step_00000010\n");
+  write("report.html");
+  write("metrics.jsonl", "{\"iteration\":11,\"lm_loss\":2.718281828,\"lr\":1}\n{\"iteration\":12,\"lm_lo");
+  const AnnouncedRun run = read_announced(folder_.string() + "\n  evaluate    it\n");
+  EXPECT_EQ(run.folder, folder_);
+  const std::string text = way_on_after_loss(line_, run);
+  EXPECT_NE(text.find("  loss        2.71828 after iteration 11\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  report      " + folder_.string() + "/report.html\n"), std::string::npos);
+  EXPECT_TRUE(text.ends_with("\n  evaluate    it\n"));
+  write("checkpoints/latest");
+  EXPECT_EQ(way_on_after_loss(line_, run).find("evaluate"), std::string::npos) << "nothing to evaluate";
+}
+
 TEST_F(WayOn, SaysThatThereIsNoCheckpoint) {
   for (const char* latest : {"", "step_00000010\n"}) {
     if (*latest != '\0') write("checkpoints/latest", latest);
-    const std::string text = way_on_after_loss(line_, folder_);
+    const std::string text = way_on_after_loss(line_, {folder_, ""});
     EXPECT_NE(
         text.find("  checkpoint  none in " + folder_.string() + ": the run starts from the beginning\n"),
         std::string::npos);
@@ -51,14 +66,14 @@ TEST_F(WayOn, SaysThatThereIsNoCheckpoint) {
 }
 
 TEST_F(WayOn, IsSilentWhereItKnowsNoWay) {
-  EXPECT_EQ(way_on_after_loss(line_, ""), "");
-  EXPECT_EQ(way_on_after_loss(line_, folder_ / "other"), "") << "no run began there";
+  EXPECT_EQ(way_on_after_loss(line_, {}), "");
+  EXPECT_EQ(way_on_after_loss(line_, {folder_ / "other", ""}), "") << "no run began there";
   CommandLine other = line_;
   other.verb = "--steps";
-  EXPECT_EQ(way_on_after_loss(other, folder_), "") << "another program";
+  EXPECT_EQ(way_on_after_loss(other, {folder_, ""}), "") << "another program";
   other = line_;
   other.start.clear();
-  EXPECT_EQ(way_on_after_loss(other, folder_), "") << "how it was started is not known";
+  EXPECT_EQ(way_on_after_loss(other, {folder_, ""}), "") << "how it was started is not known";
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kPollS = 0.1;     // between two looks at a lock that another process holds
-constexpr double kSettleS = 1;     // without locks: two that write at the same time see who was last
-constexpr double kFirstKeepS = 1;  // the same where locks of other machines are not seen
+constexpr double kPollS = 0.1;  // between two looks at a lock that another process holds
+constexpr double kSettleS = 1;  // without locks: two that write at the same time see who was last
+constexpr double kLookS = 1;    // between two looks of the owner at its file
 
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
@@ -319,6 +319,9 @@ void OwnerLock::take() {
       continue;
     }
     if (wait.over(life)) throw wait.refusal();
+    if (options_.stop && options_.stop())
+      throw StopRequested(fmt::format("{}: stopped while waiting for the owner of {}", options_.thing,
+                                      path_.parent_path().string()));
     wait.report(life);
   }
 }
@@ -330,23 +333,57 @@ void OwnerLock::write(const std::string& text) const {
   if (!written) throw_write_error(path_, errno == 0 ? ENOSPC : errno);
 }
 
+/// Somebody has removed the file: it is written again, unless another process has been faster, which the next
+/// look finds.
+void OwnerLock::take_back() {
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    if (errno == ENOENT && !std::exchange(folder_gone_, true))
+      log::warning("{}: {} was removed while this process writes it", options_.thing,
+                   path_.parent_path().string());
+    return;
+  }
+  close();
+  fd_ = fd;
+  folder_gone_ = false;
+  if (has_locks_) (void)try_lock();
+  log::warning("{}: {} was removed while this process writes the folder; it is there again", options_.thing,
+               path_.string());
+  try {
+    write(to_text(me_));
+  } catch (const std::exception& error) {
+    log::warning("{}", error.what());
+  }
+}
+
+bool OwnerLock::confirm() {
+  const std::lock_guard one(confirming_);
+  const Look now(path_);
+  if (now.inode == 0) take_back();
+  if (!now.owner || now.owner->id == me_.id) return true;
+  const std::string what = fmt::format(
+      "{}: {} is held by {} now; {} was removed, or this process was stopped too long; it ends",
+      options_.thing, path_.parent_path().string(), describe(*now.owner), path_.filename().string());
+  if (options_.on_loss) {
+    options_.on_loss(what);
+    return false;
+  }
+  log::error("{}", what);
+  ::_exit(kExitSettings);
+}
+
 void OwnerLock::keep(const std::stop_token& ended) {
   std::mutex mutex;
   std::condition_variable_any wake;
   std::unique_lock lock(mutex);
-  for (double wait_s = std::min(kFirstKeepS, options_.refresh_s);; wait_s = options_.refresh_s) {
-    wake.wait_for(lock, ended, std::chrono::duration<double>(wait_s), [] { return false; });
-    if (ended.stop_requested()) return;
-    const Look now(path_);
-    if (now.owner && now.owner->id != me_.id) {
-      const std::string what =
-          fmt::format("{}: {} is held by {} now; this process was stopped too long and ends", options_.thing,
-                      path_.parent_path().string(), describe(*now.owner));
-      if (options_.on_loss) return options_.on_loss(what);
-      log::error("{}", what);
-      ::_exit(kExitSettings);
-    }
+  const double look_s = std::min(kLookS, options_.refresh_s);
+  for (double silent_s = options_.refresh_s;;) {
+    wake.wait_for(lock, ended, std::chrono::duration<double>(look_s), [] { return false; });
+    if (ended.stop_requested() || !confirm()) return;
+    silent_s += look_s;
+    if (silent_s < options_.refresh_s) continue;
     ::futimens(fd_, nullptr);
+    silent_s = 0;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -41,9 +42,12 @@ struct OwnerLockOptions {
   double refresh_s = 5;        ///< between two signs of life in the file (its modification time)
   double stale_s = 30;         ///< an owner that cannot be asked is dead after this time without one
   double lease_s = 120;        ///< a file server keeps the locks of a dead machine that long
-  bool flock = true;           ///< false, for tests: as on a file system without locks
+  /// Asked while it waits; true ends the wait with StopRequested.
+  std::function<bool()> stop = {};
+  bool flock = true;  ///< false, for tests: as on a file system without locks
   /// Called once, by another thread, when another process has taken the lock, which can happen to an owner
-  /// that was stopped for more than stale_s. By default the process ends with exit code 2.
+  /// that was stopped for more than stale_s or whose file was removed. By default the process ends with exit
+  /// code 2.
   std::function<void(const std::string& what)> on_loss = {};
 };
 
@@ -58,12 +62,17 @@ struct OwnerLockOptions {
 class OwnerLock {
  public:
   /// Takes the lock; waits grace_s for a living owner, up to stale_s or lease_s for one on another machine
-  /// that may be dead. Throws ConfigError with the owner when it lives, or when the file cannot be written.
+  /// that may be dead. Throws ConfigError with the owner when it lives, or when the file cannot be written;
+  /// StopRequested.
   explicit OwnerLock(std::filesystem::path lock_file, OwnerLockOptions options = {});
   /// Releases it and removes the file.
   ~OwnerLock();
   OwnerLock(const OwnerLock&) = delete;
   OwnerLock& operator=(const OwnerLock&) = delete;
+
+  /// Looks at the file, as its own thread does every second: writes it again where it was removed. False,
+  /// after on_loss, where another process has taken it.
+  bool confirm();
 
  private:
   struct Look;
@@ -72,6 +81,7 @@ class OwnerLock {
   void close();
   [[nodiscard]] bool try_lock();
   void take();
+  void take_back();
   void write(const std::string& text) const;
   void keep(const std::stop_token& ended);
 
@@ -79,7 +89,9 @@ class OwnerLock {
   OwnerLockOptions options_;
   Owner me_;
   int fd_ = -1;
-  bool has_locks_ = true;  ///< the file system knows flock
+  bool has_locks_ = true;     ///< the file system knows flock
+  bool folder_gone_ = false;  ///< reported
+  std::mutex confirming_;
   std::jthread keeper_;
 };
 

@@ -20,17 +20,16 @@ namespace {
 std::atomic<int> received{0};
 std::atomic<std::int64_t> received_ns{0};
 std::atomic<bool> in_use{false};
+std::atomic<bool> hangup_ignored{false};  // by nohup, which must hold
 // NOLINTEND(*-non-const-global-variables)
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 /// Calls nothing that a handler may not call.
 extern "C" void end_at_once(int signal) {
-  constexpr std::string_view kInterrupted =
-      "stopped by SIGINT before the first step; nothing had to be saved\n";
-  constexpr std::string_view kTerminated =
-      "stopped by SIGTERM before the first step; nothing had to be saved\n";
-  const std::string_view line = signal == SIGINT ? kInterrupted : kTerminated;
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  const std::string_view name = signal == SIGINT ? "SIGINT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM";
+  for (const std::string_view part : {std::string_view("stopped by "), name,
+                                      std::string_view(" before the first step; nothing had to be saved\n")})
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, part.data(), part.size());
   ::_exit(kExitStopped);
 }
 
@@ -46,21 +45,34 @@ extern "C" void keep_in_mind(int signal) {
   }
 }
 
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
 void handle_with(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : kStopSignals)
+    if (signal != SIGHUP || !hangup_ignored) ::sigaction(signal, &action, nullptr);
 }
 
 sigset_t stop_signals() {
   sigset_t set{};
   ::sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&set, signal);
+  for (const int signal : kStopSignals) ::sigaddset(&set, signal);
   return set;
 }
 
 }  // namespace
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
 
 void unblock_stop_signals() {
   const sigset_t signals = stop_signals();
@@ -83,6 +95,8 @@ void take_signals(const std::stop_token& ended) {
 StopSignals::StopSignals() {
   COL_CHECK(!in_use.exchange(true), "StopSignals: one at a time per process; got a second");
   received = 0;
+  hangup_ignored = is_ignored(SIGHUP);
+  ignore_broken_pipes();
   handle_with(end_at_once);
   const sigset_t signals = stop_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
@@ -93,7 +107,7 @@ void StopSignals::remember() { handle_with(keep_in_mind); }
 
 StopSignals::~StopSignals() {
   taker_ = {};
-  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+  handle_with(SIG_DFL);
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   in_use = false;
 }

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM: the end of a program that has nothing to save yet, then a question that it asks
+// SIGINT, SIGTERM and SIGHUP: the end of a program that has nothing to save yet, then a question that it asks
 // at places where it can stop and save.
 #pragma once
 
@@ -8,14 +8,22 @@
 
 namespace colonnade {
 
-/// For a program that was started with SIGINT and SIGTERM blocked, as the executable `colonnade` is, so that
-/// none gets lost while it is loaded, and that makes no StopSignals: those that have come meanwhile take
-/// effect at once.
+/// Whether this process ignores the signal, as `nohup` makes it ignore SIGHUP.
+bool is_ignored(int signal);
+
+/// From now on a write to a pipe or socket whose reader is gone is an error of the call; by default it ends
+/// the process by SIGPIPE. A handler that is there stays.
+void ignore_broken_pipes();
+
+/// For a program that was started with SIGINT, SIGTERM and SIGHUP blocked, as the executable `colonnade` is,
+/// so that none gets lost while it is loaded, and that makes no StopSignals: those that have come meanwhile
+/// take effect at once.
 void unblock_stop_signals();
 
-/// While it lives, SIGINT and SIGTERM ask the program to stop, also those that came before while they were
-/// blocked. One at a time per process: a handler can reach nothing but static variables. Make it before
-/// anything that takes time.
+/// While it lives, SIGINT, SIGTERM and SIGHUP ask the program to stop, also those that came before while they
+/// were blocked. An ignored SIGHUP stays so (`nohup`); SIGPIPE is ignored from now on, unless it has a
+/// handler, so that a pipe of the output whose reader is gone does not end the program. One at a time per
+/// process: a handler can reach nothing but static variables. Make it before anything that takes time.
 ///
 /// Until remember() is called there is nothing to save: the first signal ends the process at once with
 /// exit code 5 and a line that says so, also while it waits in a rendezvous or a collective. Files are

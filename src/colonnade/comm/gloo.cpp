@@ -1,7 +1,6 @@
 // Gloo behind Backend. The one source that includes gloo's headers: they come from the distribution
 // while the code is LibTorch's own, so only shared pointers of gloo types may cross.
 #include <ATen/ATen.h>
-#include <signal.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <deque>
 #include <exception>
 
+#include "colonnade/base/stop_signal.h"
 #include "colonnade/comm/c10d_backends.h"
 #include "colonnade/comm/local_reduce.h"
 
@@ -241,17 +241,10 @@ class GlooBackend final : public Backend {
   std::shared_ptr<std::atomic<int>> unfinished_ = std::make_shared<std::atomic<int>>(0);
 };
 
-/// Gloo writes to sockets so that a peer that is gone ends the process by a signal, if nobody ignores it, as
-/// Python does. Here it is an error of the call, which names the operation.
-void ignore_broken_pipes() {
-  struct sigaction now {};
-  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-}
-
 }  // namespace
 
 std::shared_ptr<Backend> make_gloo(const GroupSeat& seat) {
-  ignore_broken_pipes();
+  ignore_broken_pipes();  // so that a peer that is gone is an error that names the operation
   auto options = c10d::ProcessGroupGloo::Options::create(seat.timeout);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (seat.one_machine) {  // whatever interface is named: other machines must not reach the ranks

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/stop_signal.h"
 #include "colonnade/launch/logs.h"
 #include "colonnade/launch/verdict.h"
 #include "colonnade/launch/way_on.h"
@@ -37,6 +38,7 @@ class Signals {
   Signals() {
     ::sigemptyset(&set_);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::sigaddset(&set_, signal);
+    if (is_ignored(SIGHUP)) ::sigdelset(&set_, SIGHUP);  // by nohup
     ::sigprocmask(SIG_BLOCK, &set_, &before_);
     fd_ = ::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC);
     if (fd_ < 0) throw Error(fmt::format("launch: no descriptor of signals; {}", std::strerror(errno)));
@@ -55,6 +57,14 @@ class Signals {
     signalfd_siginfo signal{};
     const bool got = ::read(fd_, &signal, sizeof signal) == sizeof signal;
     return got ? std::optional(static_cast<int>(signal.ssi_signo)) : std::nullopt;
+  }
+
+  /// Whether one of those that end a program has arrived; takes all that have.
+  [[nodiscard]] bool ask_to_stop() const {
+    bool asks = false;
+    while (const auto signal = next())
+      asks = asks || *signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP;
+    return asks;
   }
 
   /// Sleeps until there is a signal or something in one of `pipes`, at most `seconds`.
@@ -110,8 +120,7 @@ class Watch {
   }
 
   [[nodiscard]] bool was_asked_to_stop() const { return asked_; }
-  /// Of rank 0; "" while it is not known, and on machines without that rank.
-  [[nodiscard]] std::string run_folder() const { return world_.run_folder(); }
+  [[nodiscard]] AnnouncedRun announced() const { return world_.announced(); }
 
  private:
   /// One after the other. None follows a request to stop or a rank that has failed.
@@ -252,9 +261,9 @@ Options complete(Options options) {
 }
 
 /// The ranks are gone: how the run goes on is for the launcher to say.
-void tell_way_on(const Options& options, const std::string& run_folder, Console& console) {
+void tell_way_on(const Options& options, const AnnouncedRun& run, Console& console) {
   const CommandLine line = command_line_of_launcher(words_of_process(::getpid()), options.command);
-  console.output(way_on_after_loss(line, run_folder));
+  console.output(way_on_after_loss(line, run));
 }
 
 }  // namespace
@@ -262,7 +271,8 @@ void tell_way_on(const Options& options, const std::string& run_folder, Console&
 int run(const Options& given) {
   Options options = complete(given);
   const Signals signals;
-  const LogFolder logs(options.log_dir, options.new_log_dir, options.node_rank);
+  const LogFolder logs(options.log_dir, options.new_log_dir, options.node_rank,
+                       {.stop = [&signals] { return signals.ask_to_stop(); }});
   options.log_dir = logs.path();
   Console console;
   for (int restart = 0;; ++restart) {
@@ -275,7 +285,7 @@ int run(const Options& given) {
     const int code = watch.to_the_end();
     const bool lost = code == kExitRankLost && !watch.was_asked_to_stop();
     if (!lost || restart == options.max_restarts) {
-      if (code == kExitRankLost) tell_way_on(options, watch.run_folder(), console);
+      if (code == kExitRankLost) tell_way_on(options, watch.announced(), console);
       return code;
     }
     console.line(fmt::format("restart {} of {}", restart + 1, options.max_restarts));

@@ -22,7 +22,7 @@ struct Options {
       0;  ///< --hang-timeout: silence of a rank that means it hangs; 0: default_hang_timeout_s(command)
   double grace_period_s = 10;        ///< --grace-period: from SIGTERM to SIGKILL when ranks are ended
   std::vector<std::string> command;  ///< program and arguments of every rank
-  bool own_program = false;  ///< it is this executable, which takes SIGINT and SIGTERM over when blocked
+  bool own_program = false;          ///< it is this executable, which takes stop signals over when blocked
 };
 
 /// Throws ConfigError with all that is wrong.

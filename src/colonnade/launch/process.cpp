@@ -74,7 +74,7 @@ int become(const ChildPlan& plan) {
       ::dup2(plan.output_fd, STDERR_FILENO) < 0)
     return errno;
   if (null > STDERR_FILENO) ::close(null);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &plan.blocked, nullptr);
   ::execvpe(plan.arguments[0], plan.arguments, plan.environment);
   return errno;
@@ -114,7 +114,7 @@ pid_t start_process(const std::vector<std::string>& command, const std::vector<s
   ChildPlan plan{arguments.data(), variables.data(), output_fd, pipe[1], ::getpid(), {}};
   ::sigemptyset(&plan.blocked);
   if (block_stop_signals)
-    for (const int signal : {SIGINT, SIGTERM}) ::sigaddset(&plan.blocked, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&plan.blocked, signal);
   const pid_t child = ::fork();
   if (child == 0) {
     const int reason = become(plan);

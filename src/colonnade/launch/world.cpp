@@ -18,7 +18,6 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/random_id.h"
-#include "colonnade/launch/way_on.h"
 
 namespace colonnade::launch {
 namespace {
@@ -87,10 +86,10 @@ World::~World() {
   ::close(folder_fd_);
 }
 
-std::string World::run_folder() const {
-  std::array<char, 4096> text{};
+AnnouncedRun World::announced() const {
+  std::array<char, 16384> text{};
   const ssize_t got = ::pread(folder_fd_, text.data(), text.size(), 0);
-  return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+  return read_announced({text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
 }
 
 bool World::start_next() {

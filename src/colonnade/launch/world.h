@@ -9,6 +9,7 @@
 #include "colonnade/launch/logs.h"
 #include "colonnade/launch/options.h"
 #include "colonnade/launch/verdict.h"
+#include "colonnade/launch/way_on.h"
 
 namespace colonnade::launch {
 
@@ -37,9 +38,8 @@ class World {
   void send(int signal) const;
   /// SIGKILL to the ranks that are stopped: they cannot act on anything else.
   void kill_stopped() const;
-  /// Where rank 0 keeps what it saves (announce_run_folder); "" while it is not known, and on machines
-  /// without it.
-  [[nodiscard]] std::string run_folder() const;
+  /// The run as rank 0 has announced it; empty while it has not, and on machines without that rank.
+  [[nodiscard]] AnnouncedRun announced() const;
   /// Copies what the ranks have printed to their logs; rank 0's to the console too.
   void copy_output();
   /// The pipes of the ranks, for poll(2).

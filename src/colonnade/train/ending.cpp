@@ -20,8 +20,8 @@ std::string losses_text(const Ending& e) {
   return text;
 }
 
-/// What the command to resume needs besides config.yaml. A complete run goes on when it is given more steps:
-/// as many again.
+/// Words that the command to resume needs besides config.yaml. A complete run goes on when it is given more
+/// steps: as many again, in a longer schedule where that follows the number of steps.
 Words more_to_resume(const Ending& e, const config::Run& run) {
   if (e.saved < 0) return {};
   Words more;
@@ -30,6 +30,11 @@ Words more_to_resume(const Ending& e, const config::Run& run) {
   const auto& samples = run.training.train_samples;
   more.insert(more.end(), {samples ? "--train-samples" : "--train-iters",
                            std::to_string(2 * (samples ? *samples : e.last_iteration))});
+  const config::Schedule& s = run.schedule;
+  const bool follows = (!s.lr_decay_iters && !s.lr_decay_samples) ||
+                       s.weight_decay_incr_style != config::WeightDecayIncrStyle::kConstant;
+  if (follows && !s.override_opt_param_scheduler && !s.use_checkpoint_opt_param_scheduler)
+    more.emplace_back("--override-opt-param-scheduler");
   return more;
 }
 
@@ -61,6 +66,17 @@ bool writes_text(const config::Run& run) {
 
 }  // namespace
 
+std::string computing_rows(const Ending& e, const config::Run& run, const launch::CommandLine& line) {
+  if (line.verb != "pretrain") return "";
+  const Words few_of_training = {"--split-name", "train", "--eval-iters", "10"};
+  std::string out = launch::summary_row(
+      "evaluate", computing_command("evaluate", e.validates ? Words{} : few_of_training, e, run, line));
+  if (writes_text(run))
+    out += launch::summary_row("generate",
+                               computing_command("generate", {"--prompt", "Once upon a time"}, e, run, line));
+  return out;
+}
+
 std::string ending_text(const Ending& e, const config::Run& run, const launch::CommandLine& line) {
   const bool complete = e.iteration >= e.last_iteration, saved = e.saved >= 0;
   std::string out = fmt::format("{} after iteration {} of {}\n", complete ? "complete" : "stopped",
@@ -76,14 +92,7 @@ std::string ending_text(const Ending& e, const config::Run& run, const launch::C
     out += launch::summary_row("", "start each rank of the resumed run as those of this run were started");
   out += launch::summary_row(saved ? "resume" : "run again",
                              launch::resume_command(line, e.folder, more_to_resume(e, run)));
-  if (!saved) return out;
-  const Words few_of_training = {"--split-name", "train", "--eval-iters", "10"};
-  out += launch::summary_row(
-      "evaluate", computing_command("evaluate", e.validates ? Words{} : few_of_training, e, run, line));
-  if (writes_text(run))
-    out += launch::summary_row("generate",
-                               computing_command("generate", {"--prompt", "Once upon a time"}, e, run, line));
-  return out;
+  return saved ? out + computing_rows(e, run, line) : out;
 }
 
 }  // namespace colonnade::train

@@ -28,4 +28,8 @@ struct Ending {
 /// GPT with a tokenizer of text alone.
 std::string ending_text(const Ending& ending, const config::Run& run, const launch::CommandLine& line);
 
+/// The lines of ending_text() with the commands that compute with the newest checkpoint: evaluate and
+/// generate.
+std::string computing_rows(const Ending& ending, const config::Run& run, const launch::CommandLine& line);
+
 }  // namespace colonnade::train

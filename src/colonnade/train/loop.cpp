@@ -32,6 +32,7 @@
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/recorder.h"
 #include "colonnade/train/step_exchange.h"
+#include "colonnade/train/step_line.h"
 #include "colonnade/train/step_record.h"
 #include "colonnade/train/summary.h"
 #include "colonnade/train/validation.h"
@@ -128,7 +129,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   if (device().is_cuda())
     peak_tflops_ = peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
   fault::point("model-built");
-  if (job_.ranks.rank() == 0) launch::announce_run_folder(folder_.root);
+  if (job_.ranks.rank() == 0) launch::announce_run({folder_.root, ""});
   if (beginning_) job_.counters = beginning_->counters;
   open_data();
   fault::point("data-opened");
@@ -154,6 +155,10 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
     for (const RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
     report_kept_checkpoints(job_.run);
+    ending_.folder = folder_.root;
+    ending_.validates = data_[1] != nullptr;
+    launch::announce_run(
+        {folder_.root, computing_rows(ending_, job_.run, launch::command_line_of_process())});
     if (!job_.run.training.skip_train) warn_of_slow_attention(job_.run.model, device().is_cuda());
   }
 }
@@ -326,6 +331,7 @@ void Loop::spent(Phase phase, double seconds) {
 void Loop::save() {
   if (tried_iteration_ == iteration()) return;  // what failed a moment ago fails again
   tried_iteration_ = iteration();
+  if (agreed_.owned) agreed_.owned->confirm();
   const auto begin = Clock::now();
   tensor::reset_peak(device());
   const auto result = job::save(job_, folder_.root,
@@ -443,11 +449,8 @@ void Loop::conclude() {
   if (job_.ranks.rank() != 0 || job_.run.training.skip_train) return;
   ending_.iteration = iteration();
   ending_.last_iteration = last_iteration();
-  ending_.folder = folder_.root;
   ending_.saved = saved_iteration_;
-  ending_.validates = data_[1] != nullptr;
-  fmt::print("{}", ending_text(ending_, job_.run, launch::command_line_of_process()));
-  std::fflush(stdout);
+  print_at_once(ending_text(ending_, job_.run, launch::command_line_of_process()));
 }
 
 int Loop::run() {

@@ -100,16 +100,14 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
   options.seconds_left = left_->seconds();
   options.show_loss_scale = run_.model.params_dtype == config::ParamsDtype::kFloat16;
   options.color = stdout_takes_color();
-  fmt::print("{}\n", step_line(record, options));
-  std::fflush(stdout);
+  print_at_once(step_line(record, options) + "\n");
 }
 
 void Recorder::evaluation(const EvalRecord& record) {
   if (!active_) return;
   evaluations_->append(record);
   write_eval(*events_, record, run_.logging);
-  fmt::print("{}\n", eval_line(record, stdout_takes_color()));
-  std::fflush(stdout);
+  print_at_once(eval_line(record, stdout_takes_color()) + "\n");
 }
 
 void Recorder::time(Phase phase, double seconds, std::int64_t step) {

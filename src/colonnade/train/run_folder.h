@@ -63,6 +63,8 @@ class OwnedFolder {
   OwnedFolder& operator=(const OwnedFolder&) = delete;
 
   [[nodiscard]] const RunFolder& folder() const { return folder_; }
+  /// Before a checkpoint is written: ends the process where another one owns the folder by now.
+  void confirm() const { lock_->confirm(); }
 
  private:
   void require_steps(const std::vector<std::int64_t>& seen) const;

@@ -26,6 +26,9 @@ std::string step_line(const StepRecord& record, const StepLineOptions& options);
 /// " validation at step 100 | loss 5.4321 | perplexity 228.6 | 3.2 s"
 std::string eval_line(const EvalRecord& record, bool color);
 
+/// Text on standard output at once. Where that is closed or full the text is lost, and the run goes on.
+void print_at_once(const std::string& text);
+
 /// True when standard output is a terminal and NO_COLOR is not set.
 bool stdout_takes_color();
 
