@@ -36,7 +36,8 @@ Asked read_extras(config::Parsed& parsed) {
     fault("--logits-out: needs --tokens, which says of what; got none; write --tokens FILE");
   if (!asked.tokens.empty() && parsed.extras.contains("--split-name"))
     fault("--split-name: must not meet --tokens, which takes the place of the data; got both; leave one out");
-  if (std::string unwritable = why_not_writable("--logits-out", asked.logits_out); !unwritable.empty())
+  if (std::string unwritable = why_not_writable("--logits-out", asked.logits_out, {asked.tokens});
+      !unwritable.empty())
     fault(std::move(unwritable));
   return asked;
 }

@@ -108,7 +108,20 @@ Offers offers_of(const CLI::App& app, const std::string& verb, const std::string
   return {offer};
 }
 
-std::string why_not_writable(const std::string& flag, const std::string& file) {
+namespace {
+
+/// Weights, and the files that say what they are.
+bool is_of_checkpoint(const std::filesystem::path& file) {
+  const auto beside = [&](const char* name) { return std::filesystem::exists(file.parent_path() / name); };
+  const std::string name = file.filename().string();
+  return (name.ends_with(".safetensors") || name == "config.json" || name == "manifest.json") &&
+         (beside("manifest.json") || beside("config.json"));
+}
+
+}  // namespace
+
+std::string why_not_writable(const std::string& flag, const std::string& file,
+                             const std::vector<std::filesystem::path>& inputs) {
   if (file.empty()) return "";
   namespace fs = std::filesystem;
   std::error_code error;
@@ -119,11 +132,15 @@ std::string why_not_writable(const std::string& flag, const std::string& file) {
   if (fs::is_directory(path, error)) return fault("which is a folder");
   if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return fault("which is no plain file");
   if (!fs::is_directory(path.parent_path(), error)) return fault("whose folder does not exist");
+  for (const fs::path& input : inputs)
+    if (fs::equivalent(path, input, error)) return fault("which is read");
+  if (fs::exists(path, error) && is_of_checkpoint(path)) return fault("which belongs to a checkpoint");
   return why_not_created(path.string() + fmt::format(".part-{}", ::getpid()), fault);
 }
 
-void require_writable(const std::string& flag, const std::string& file) {
-  const std::string fault = why_not_writable(flag, file);
+void require_writable(const std::string& flag, const std::string& file,
+                      const std::vector<std::filesystem::path>& inputs) {
+  const std::string fault = why_not_writable(flag, file, inputs);
   if (!fault.empty()) throw ConfigError(fault);
 }
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <span>
@@ -32,9 +33,12 @@ void refuse_given(const CLI::App& app, std::span<const char* const> flags, const
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub = "");
 
 /// Why `file` (the value of `flag`) cannot be written, as a fault; "" when it can, or when it is "": none.
-/// What exists must be a plain file, for it is replaced. Ask before the work.
-std::string why_not_writable(const std::string& flag, const std::string& file);
+/// What exists must be a plain file, for it is replaced, and neither one of `inputs` nor a checkpoint's. Ask
+/// before the work.
+std::string why_not_writable(const std::string& flag, const std::string& file,
+                             const std::vector<std::filesystem::path>& inputs = {});
 /// The same, thrown as ConfigError.
-void require_writable(const std::string& flag, const std::string& file);
+void require_writable(const std::string& flag, const std::string& file,
+                      const std::vector<std::filesystem::path>& inputs = {});
 
 }  // namespace colonnade::app

@@ -92,12 +92,11 @@ data::SplitRule split_rule_of(const std::string& name) {
 
 int train_bytes(TrainFlags& flags) {
   const std::string path = flags.prefix + ".json";
-  require_writable("--output-prefix", path);
+  const auto texts = data::input_files(flags.inputs);
+  require_writable("--output-prefix", path, texts);
   flags.byte_bpe.vocab_size = flags.training.vocab_size;
   flags.byte_bpe.rule = split_rule_of(flags.split_rule);
-  write_file_atomically(
-      path,
-      data::train_byte_bpe(data::read_texts(data::input_files(flags.inputs), flags.key), flags.byte_bpe));
+  write_file_atomically(path, data::train_byte_bpe(data::read_texts(texts, flags.key), flags.byte_bpe));
   log::info("wrote {} with {} tokens", path,
             data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = path})->vocab_size());
   return kExitDone;
@@ -114,10 +113,11 @@ int train(const Arguments& arguments) {
     return train_bytes(flags);
   }
   refuse_given(app, kOfByteBpe, "--model-type byte-bpe");
-  require_writable("--output-prefix", flags.prefix + ".model");
+  const auto texts = data::input_files(flags.inputs);
+  require_writable("--output-prefix", flags.prefix + ".model", texts);
   flags.training.byte_fallback = !flags.no_bytes;
   const data::TrainedSentencePiece trained =
-      data::train_sentencepiece(data::read_texts(data::input_files(flags.inputs), flags.key), flags.training);
+      data::train_sentencepiece(data::read_texts(texts, flags.key), flags.training);
   write_file_atomically(flags.prefix + ".model", trained.model);
   if (trained.left_out > 0)
     log::info("{} lines of more than 1 MB were not used; break them to use them", trained.left_out);

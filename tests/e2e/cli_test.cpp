@@ -212,6 +212,18 @@ TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
     EXPECT_THAT(result.text, HasSubstr("must name a file that can be written"));
     EXPECT_EQ(count(result.text, "\n"), 1) << result.text;
   }
+  const fs::path folder = fs::path(testing::TempDir()) / "over_its_input";
+  fs::create_directories(folder);
+  const std::string text = (folder / "x.json").string();
+  std::ofstream(text) << "some text";
+  const Result over = colonnade("tokenizer train --model-type byte-bpe --vocab-size 300 --input " + text +
+                                " --output-prefix " + (folder / "x").string());
+  EXPECT_EQ(over.code, 2);
+  EXPECT_THAT(over.text, HasSubstr("which is read"));
+  std::string kept;
+  std::getline(std::ifstream(text), kept);
+  EXPECT_EQ(kept, "some text");
+  fs::remove_all(folder);
 }
 
 TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {

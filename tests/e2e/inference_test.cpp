@@ -210,6 +210,8 @@ TEST(Inference, LogitsGoIntoAPlainFileOnly) {
   refused(folder.path(), "--logits-out: must name a file that can be written; got " + folder.path().string() +
                              ", which is a folder");
   refused(folder / "none/out", "whose folder does not exist");
+  refused(folder / "tokens", "which is read");
+  refused(kLlama + "/config.json", "which belongs to a checkpoint");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   refused(folder / "pipe", "which is no plain file");
   EXPECT_TRUE(fs::is_fifo(folder / "pipe"));
