@@ -16,6 +16,7 @@
 #include "colonnade/inference/weights.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/start.h"
+#include "colonnade/job/tokenizer_source.h"
 #include "extras.h"
 #include "verbs.h"
 
@@ -143,7 +144,7 @@ int generate(const Arguments& arguments) {
         "generate: text is written by models without an encoder; got a {}; `evaluate --tokens` tells its logits",
         started.run.model.has_encoder() ? "t5" : "bert"));
   const auto tokenizer = make_tokenizer(started.run);
-  inference::Request request{.prompt = tokenizer->encode(asked.prompt),
+  inference::Request request{.prompt = job::prompt_ids(started.run, *tokenizer, asked.prompt),
                              .max_new_tokens = asked.max_new_tokens.value_or(1),
                              .vocab_size = tokenizer->vocab_size()};
   if (!request.prompt.empty()) inference::check(request, started.run.model);  // before weights are read

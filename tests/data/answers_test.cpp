@@ -79,6 +79,40 @@ TEST(ChatAnswers, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
             (std::vector<std::string>{"4<|im_end|>\n", "<think>\n\n</think>\n\nYes<|im_end|>\n"}));
 }
 
+/// Texts are those of Transformers, and what asks in them is a header of the assistant.
+TEST(ChatAnswers, AnAnswerThatBeginsTheConversationBeginsBehindItsHeader) {
+  const Conversation chat = read_conversation(
+      R"({"messages": [{"role": "assistant", "content": "Welcome"}, {"role": "user", "content": "Hi"},)"
+      R"( {"role": "assistant", "content": "Hello"}]})");
+  const auto both = [](const std::string& end) {
+    return std::vector<std::string>{"Welcome" + end, "Hello" + end};
+  };
+  const Chat qwen2 = template_of("qwen2").chat(chat);
+  EXPECT_THAT(qwen2.text, ::testing::StartsWith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+                                                "<|im_start|>assistant\nWelcome<|im_end|>\n"));
+  EXPECT_EQ(answers_of(qwen2), both("<|im_end|>\n"));
+  EXPECT_EQ(answers_of(template_of("qwen2_5").chat(chat)), both("<|im_end|>\n"));
+  EXPECT_EQ(answers_of(template_of("chatml").chat(chat)), both("<|im_end|>\n"));
+  EXPECT_EQ(answers_of(template_of("llama3").chat(chat)), both("<|eot_id|>"));
+  EXPECT_EQ(answers_of(template_of("llama3_tools").chat(chat)), both("<|eot_id|>"));
+  EXPECT_EQ(answers_of(template_of("zephyr").chat(chat)), both("</s>\n"));
+  EXPECT_EQ(answers_of(template_of("phi3").chat(chat)), both("<|end|>\n"));
+  EXPECT_EQ(answers_of(template_of("deepseek_r1").chat(chat)), both("</s>"));
+  // As Tulu's and OLMo's: the begin stands before the loop, and only the last message asks.
+  const ChatTemplate olmo("olmo",
+                          R"({{ eos_token }}{% for m in messages %}{% if m.role == 'user' %})"
+                          R"({{ '<|user|>\n' + m.content + '\n' }}{% elif loop.last %})"
+                          R"({{ '<|assistant|>\n' + m.content + eos_token }}{% else %})"
+                          R"({{ '<|assistant|>\n' + m.content + eos_token + '\n' }}{% endif %})"
+                          R"({% if loop.last and add_generation_prompt %}{{ '<|assistant|>\n' }})"
+                          R"({% endif %}{% endfor %})",
+                          {{"eos_token", Value::text("</s>")}});
+  EXPECT_EQ(answers_of(olmo.chat(chat)), (std::vector<std::string>{"Welcome</s>\n", "Hello</s>"}));
+  const Conversation empty = read_conversation(
+      R"({"messages": [{"role": "assistant", "content": ""}, {"role": "user", "content": "Hi"}]})");
+  EXPECT_EQ(answers_of(template_of("qwen2").chat(empty)), std::vector<std::string>{"<|im_end|>\n"});
+}
+
 TEST(ChatAnswers, AnswersBeginAsTheyAreAskedForEvenWhereTheyBeginAsThePrompt) {
   const ChatTemplate thinker("thinker", R"({%- set now = namespace(tool=false) -%}
 {%- for m in messages -%}

@@ -52,6 +52,34 @@ TEST(Tokenizer, SentencePieceUnigramGivesTheReferenceIds) {
   expect_conformance("sp_unigram", "SentencePieceTokenizer");
 }
 
+/// Ids of AutoTokenizer of Transformers 5.23 for such folders.
+TEST(Tokenizer, PromptsOfASentencePieceFolderBeginAsInTransformers) {
+  const TempFolder folder;
+  std::filesystem::copy_file(vector_path("tokenizers/llama2_sp_bpe.model"), folder / "tokenizer.model");
+  const auto prompt = [&](const char* config) {
+    std::ofstream(folder / "tokenizer_config.json") << config;
+    const auto tokenizer = make_tokenizer({.type = "SentencePieceTokenizer", .model = folder / ""});
+    EXPECT_EQ(tokenizer->encode_document("the quick"), (Ids{286, 343, 887})) << "as Megatron's preprocess";
+    EXPECT_EQ(encode_prompt(*tokenizer, ""), Ids{});
+    return encode_prompt(*tokenizer, "the quick");
+  };
+  const Ids text{286, 343, 887}, begun{1, 286, 343, 887};
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true})"), begun);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "add_eos_token": true})"),
+            begun);
+  EXPECT_EQ(prompt(R"({"add_bos_token": true, "bos_token": {"content": "</s>"}})"), (Ids{2, 286, 343, 887}));
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "bos_token": null})"),
+            text);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false})"), text);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer"})"), text);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "CodeLlamaTokenizer"})"), begun);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "CodeLlamaTokenizer", "add_bos_token": false})"), text);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "SentencePieceBackend", "add_bos_token": true})"), text);
+  prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true})");
+  const auto file = make_tokenizer({.type = "SentencePieceTokenizer", .model = folder / "tokenizer.model"});
+  EXPECT_EQ(encode_prompt(*file, "the quick"), text) << "a file of one's own";
+}
+
 TEST(Tokenizer, NullTokenizerReadsIntegers) {
   const auto tokenizer = make_tokenizer({.type = "NullTokenizer", .vocab_size = 100});
   EXPECT_EQ(tokenizer->encode("5 0  99"), (Ids{5, 0, 99}));

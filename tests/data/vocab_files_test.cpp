@@ -219,6 +219,19 @@ TEST_F(FolderTest, DocumentsGetTheIdsThatMegatronGivesThem) {
   EXPECT_EQ(file->eod(), 1281);
 }
 
+TEST_F(FolderTest, PromptsBeginAsDocumentsDo) {
+  json config = {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|end_of_text|>"}};
+  const Ids text = read(config)->encode("some text");
+  Ids begun = text;
+  begun.insert(begun.begin(), 1280);
+  EXPECT_EQ(encode_prompt(*read(config), "some text"), begun) << "as AutoTokenizer gives it";
+  EXPECT_EQ(encode_prompt(*read(config), "<|begin_of_text|>some text"), begun) << "not twice";
+  EXPECT_EQ(encode_prompt(*read(config, false), "some text"), text);
+  EXPECT_EQ(encode_prompt(*read(config), ""), Ids{});
+  config.update({{"tokenizer_class", "LlamaTokenizer"}, {"add_bos_token", true}, {"add_eos_token", true}});
+  EXPECT_EQ(encode_prompt(*read(config), "some text"), begun) << "a prompt has no end";
+}
+
 TEST_F(FolderTest, ClassesWithEndsReplaceThePostProcessor) {
   json config = {{"bos_token", "<|begin_of_text|>"},
                  {"eos_token", "<|end_of_text|>"},

@@ -81,6 +81,12 @@ TEST(HuggingFace, TheFoldersDropoutHoldsUnlessAFlagIsGiven) {
             0);
   EXPECT_EQ(result.text.find("-dropout: was"), std::string::npos) << result.text;
 
+  // So has a training that begins with the weights of the run.
+  for (const Words& more : {Words{}, Words{"--load", saved.string(), "--finetune"}}) {
+    result = run(pretrain(saved, more));
+    ASSERT_EQ(result.code, 0) << result.text;
+    EXPECT_THAT(result.text, HasSubstr("dropout: --hidden-dropout 0 from " + saved.string()));
+  }
   result = run(pretrain(llama, {"--attention-dropout", "0.25"}));
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, HasSubstr("--attention-dropout 0.25 from the command line"));
@@ -117,6 +123,18 @@ TEST(HuggingFace, AKeyThatStandsTwiceIsRejected) {
   const Result result = run(pretrain(folder / "llama", {}));
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.text, HasSubstr("config.json: must name each key once; got \"rope_theta\" twice"));
+}
+
+TEST(HuggingFace, AModelTypeThatIsNoTextIsNamedByEveryVerb) {
+  const TempFolder folder;
+  copy_with(folder / "llama", "llama_plain", {{"model_type", nullptr}});
+  for (const auto& words :
+       {pretrain(folder / "llama", {}),
+        colonnade({"generate", "--load", (folder / "llama").string(), "--prompt", "1"})}) {
+    const Result result = run(words);
+    EXPECT_EQ(result.code, 2) << result.text;
+    EXPECT_THAT(result.text, HasSubstr("config.json: model_type must be"));
+  }
 }
 
 // Megatron's latent attention takes YaRN unless --rope-type says rope: leaving the scaling out would train

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "program.h"
+#include "support/vectors.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -93,6 +94,15 @@ TEST(PlanVerdict, ASavedRunIsPlannedAsItIs) {
       run(colonnade({"plan", "--load", saved, "--world-size=2", "--pipeline-model-parallel-size=2"}));
   EXPECT_EQ(plan.code, 0) << plan.text;
   EXPECT_THAT(plan.text, HasSubstr("2 ranks: tensor 1 x context 1 x data 1 x pipeline 2"));
+  const Result missing = run(colonnade({"plan", "--load", (folder / "none").string()}));
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.text, AllOf(HasSubstr("--load: must hold the checkpoint"), Not(HasSubstr("hidden"))));
+  const Result published = run(colonnade({"plan", "--load", test::vectors() + "/hf/llama"}));
+  EXPECT_EQ(published.code, 2);
+  EXPECT_THAT(published.text, AllOf(HasSubstr("--pretrained-checkpoint"), Not(HasSubstr("hidden"))));
+  Words line = small_gpt() + Words{"--load", (folder / "none").string()};
+  line.front() = "plan";
+  EXPECT_EQ(run(colonnade(line)).code, 0) << "the launch line of a new run";
 }
 
 }  // namespace

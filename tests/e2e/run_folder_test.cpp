@@ -54,6 +54,21 @@ TEST(ResumeFolders, ConfigYamlOfARunStoppedHalfWayGoesOn) {
   EXPECT_TRUE(fs::is_empty(other.path())) << "the file names its folder wherever it is run";
 }
 
+TEST(ResumeFolders, ConfigYamlOfAMovedRunAsksForItsFolder) {
+  const TempFolder folder;
+  ASSERT_EQ(pretrain(folder, steps(2)).code, 0);
+  fs::rename(folder / "run", folder / "moved");
+  const Words file{"pretrain", "--config", "moved/config.yaml"};
+  const Result refused = pretrain(folder, file);
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_THAT(refused.text, HasSubstr("add --save moved --load moved to go on there"));
+  EXPECT_FALSE(fs::exists(folder / "run"));
+  const Result more =
+      pretrain(folder, file + Words{"--save", "moved", "--load", "moved", "--train-iters", "4"});
+  EXPECT_EQ(more.code, 0) << more.text;
+  EXPECT_THAT(iterations(folder / "moved"), ElementsAre(1, 2, 3, 4));
+}
+
 TEST(ResumeFolders, ConfigYamlOfARunWithoutCheckpointsBeginsIt) {
   const TempFolder folder;
   Program program(colonnade(steps(2)), {{"COLONNADE_FAULT", "at=forward step=1"}}, folder.path());

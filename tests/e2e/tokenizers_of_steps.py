@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-VECTORS = pathlib.Path(__file__).resolve().parent.parent / "vectors/tokenizers"
+VECTORS = pathlib.Path(os.environ.get("COLONNADE_VECTORS") or pathlib.Path(__file__).resolve().parent.parent / "vectors") / "tokenizers"
 SIZES = """--num-layers 1 --hidden-size 16 --ffn-hidden-size 32 --num-attention-heads 2 --seq-length 16
 --max-position-embeddings 64 --position-embedding-type rope --swiglu --normalization RMSNorm --disable-bias-linear
 --untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0""".split()
@@ -76,7 +76,8 @@ def published(folder):
                                         eos_token="<|end_of_text|>")
     tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}"
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer) + 3, hidden_size=16, intermediate_size=32,
-                                         num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=64))
+                                         num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=64,
+                                         initializer_range=0.5))
     ends = [tokenizer.eos_token_id, 7]
     model.generation_config.update(eos_token_id=ends, do_sample=True, temperature=0.6, top_p=0.9)
     model.save_pretrained(folder)
@@ -93,6 +94,18 @@ def check_opened(folder, before, generation):
     LlamaForCausalLM.from_pretrained(folder)
 
 
+def check_generated(folder):
+    """The most probable tokens after prompts that the tokenizer itself begins."""
+    model, tokenizer = LlamaForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    for prompt in ("Hello, world!", "1234 there", "<|begin_of_text|>Hello"):
+        ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=not prompt.startswith("<|begin")).input_ids
+        assert ids[0, 0] == tokenizer.bos_token_id and ids[0, 1] != tokenizer.bos_token_id
+        expected = tokenizer.decode(model.generate(ids, do_sample=False, max_new_tokens=8)[0, ids.shape[1]:],
+                                    skip_special_tokens=True)
+        text = run("generate", "--load", folder, "--prompt", prompt, "--max-new-tokens", 8, "--temperature", 0)
+        assert prompt + expected in text, (prompt, expected, text)
+
+
 def check_published():
     hf, folder, moved = scratch / "hf", scratch / "tuned", scratch / "moved"
     before = published(hf)
@@ -106,12 +119,16 @@ def check_published():
     check_opened(step(folder, 1), before, generation)
     said = run("generate", "--load", hf, "--prompt", "Hello", "--max-new-tokens", 2)
     assert "Hello" in said and f"tokenizer: HuggingFaceTokenizer of {hf}" in said, said
+    check_generated(hf)
+    check_generated(step(folder, 1))
     hf.rename(moved)
     said = run("pretrain", "gpt", "--load", folder, "--save", folder, *data, *STEPS, "--train-iters", 2)
     assert f"their copies in {step(folder, 1)} are read" in said, said
     check_opened(step(folder, 2), before, generation)
     said = run("generate", "--load", folder, "--prompt", "Hello, world!", "--max-new-tokens", 2)
     assert "Hello, world!" in said, said
+    run("pretrain", "--config", folder / "config.yaml", "--train-iters", 3)
+    check_opened(step(folder, 3), before, generation)
     run("checkpoint", "verify", folder)
 
 

@@ -86,7 +86,7 @@ for architecture, flags in FAMILIES.items():
     step, ours = train_and_evaluate(architecture, SETTINGS.split() + flags.split(), {"input_ids": tokens})
     compare(architecture, AutoModelForCausalLM, step, ours, input_ids=tokens)
 
-vectors = pathlib.Path(__file__).parent.parent / "vectors" / "hf"
+vectors = pathlib.Path(os.environ.get("COLONNADE_VECTORS") or pathlib.Path(__file__).resolve().parent.parent / "vectors") / "hf"
 small = tokens.remainder(320)
 for architecture, folder in FOLDERS.items():
     settings = FROM_FOLDER.split() + ["--pretrained-checkpoint", str(vectors / folder)]

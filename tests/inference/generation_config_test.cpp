@@ -44,7 +44,9 @@ TEST_F(GenerationConfigFile, GivesTheTextsOfTransformers) {
   const std::int64_t limit = recorded.at("limit");
   test::with_network("llama", {}, [&](Network& network) {
     for (const json& one : recorded.at("cases")) {
-      const auto config = read(one.at("generation_config"), {{"eos_token_id", one.at("config_eos")}});
+      json hf_config{{"eos_token_id", one.at("config_eos")}};
+      hf_config.update(one.value("config", json::object()));
+      const auto config = read(one.at("generation_config"), hf_config);
       Request request{.prompt = prompt, .sampling = sampling_of(config, {}, 1)};
       request.ends = config.ends.value_or(std::vector<std::int32_t>{});
       request.max_new_tokens = new_tokens_of(config, static_cast<std::int64_t>(prompt.size()), limit);
@@ -68,6 +70,34 @@ TEST_F(GenerationConfigFile, EndsComeFromTheNearestFileThatNamesSome) {
   EXPECT_EQ(read({{"bos_token_id", 5}}).bos, 5);
 }
 
+TEST_F(GenerationConfigFile, WithoutItTheKeysOfTheModelsConfigHold) {
+  const json keys{{"repetition_penalty", 1.7}, {"max_length", 20}, {"bos_token_id", 5},   {"do_sample", true},
+                  {"temperature", nullptr},    {"top_k", 9},       {"vocab_size", 64000}, {"num_beams", 3}};
+  const GenerationConfig found = read(nullptr, keys);
+  EXPECT_EQ(found.values.repetition_penalty, 1.7);
+  EXPECT_EQ(found.max_length, 20);
+  EXPECT_EQ(found.bos, -1) << "a run writes its tokenizer's, which need not begin its documents";
+  EXPECT_TRUE(found.do_sample);
+  EXPECT_FALSE(found.values.temperature);
+  EXPECT_EQ(found.values.top_k, 9);
+  EXPECT_THAT(found.not_applied, ElementsAre(HasSubstr("config.json: num_beams is not applied; got 3")));
+  EXPECT_FALSE(read({{"top_p", 0.5}}, keys).max_length) << "beside the file only the ends are read";
+  const GenerationConfig inner =
+      read(nullptr, {{"top_k", 7}, {"text_config", {{"top_k", 8}, {"repetition_penalty", 1.5}}}});
+  EXPECT_EQ(inner.values.top_k, 7);
+  EXPECT_EQ(inner.values.repetition_penalty, 1.5);
+  EXPECT_THROW((void)read(nullptr, {{"repetition_penalty", "high"}}), DataError);
+}
+
+TEST_F(GenerationConfigFile, ATopPOfZeroKeepsTheMostProbableToken) {
+  const GenerationConfig file =
+      read({{"do_sample", true}, {"top_k", 0}, {"top_p", 0.0}, {"temperature", 5.0}});
+  const std::vector<float> logits{1.0F, 1.125F, 1.0F, 1.0625F};
+  for (std::int64_t position = 0; position < 20; ++position)
+    EXPECT_EQ(sample(logits, sampling_of(file, {}, 1), position), 1) << position;
+  EXPECT_EQ(sampling_of(file, {.top_p = 0}, 1).top_p, 0) << "a flag's 0 is all tokens";
+}
+
 TEST_F(GenerationConfigFile, GivenValuesWinAndTransformersDefaultsFillTheRest) {
   const auto sampling = [&](const json& file, const SamplingValues& given = {}) {
     const Sampling s = sampling_of(read(file), given, 1);
@@ -80,7 +110,8 @@ TEST_F(GenerationConfigFile, GivenValuesWinAndTransformersDefaultsFillTheRest) {
   EXPECT_EQ(sampling(file, {.temperature = 0}), (std::tuple{0.0, 50, 0.95}));
   EXPECT_EQ(sampling(file, {.top_k = 0, .top_p = 0.5}), (std::tuple{0.6, 0, 0.5}));
   EXPECT_EQ(sampling({{"temperature", 0.6}, {"top_k", 9}}), (std::tuple{0.0, 0, 0.0}));
-  EXPECT_EQ(sampling({{"temperature", 0.6}}, {.top_p = 0.5}), (std::tuple{1.0, 0, 0.5}));
+  EXPECT_EQ(sampling({{"temperature", 0.6}}, {.top_p = 0.5}), (std::tuple{0.6, 0, 0.5}))
+      << "the rest stays the file's";
   const GenerationConfig penalty = read({{"repetition_penalty", 1.2}});
   EXPECT_EQ(sampling_of(penalty, {}, 1).repetition_penalty, 1.2);
   EXPECT_EQ(sampling_of(penalty, {.repetition_penalty = 1}, 1).repetition_penalty, 1);

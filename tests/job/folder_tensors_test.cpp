@@ -14,6 +14,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/models/hf/config.h"
+#include "job/saved_runs.h"
 #include "support/vectors.h"
 
 namespace colonnade::job {
@@ -141,6 +142,30 @@ TEST_F(FolderTensors, ThatAreMissingAreRefusedByName) {
   EXPECT_THAT(fault(), HasSubstr("the base model without its head; save the model with its head"));
 }
 
+/// Of what Transformers computes: its T5 scales logits unless tie_word_embeddings is false or
+/// scale_decoder_outputs says otherwise.
+TEST_F(FolderTensors, OfAT5GetAdviceThatKeepsTheScaleOfItsLogits) {
+  const auto setting = [&](const char* name) { return models::hf::settings_of(config_, "x").at(name); };
+  take("t5", {{"tie_word_embeddings", false}});
+  config_.erase("scale_decoder_outputs");
+  EXPECT_EQ(setting("scale_decoder_outputs"), "false");
+  EXPECT_THAT(fault(), HasSubstr("or write \"tie_word_embeddings\": true and "
+                                 "\"scale_decoder_outputs\": false in config.json"));
+  config_.update({{"tie_word_embeddings", true}, {"scale_decoder_outputs", false}});
+  EXPECT_EQ(setting("scale_decoder_outputs"), "false");
+  EXPECT_EQ(fault(), "");
+  config_.erase("scale_decoder_outputs");
+  EXPECT_EQ(setting("scale_decoder_outputs"), "true");
+  tensors_["lm_head.weight"] = tensors_.at("shared.weight") + 1;
+  EXPECT_THAT(untied().second, HasSubstr("(write \"tie_word_embeddings\": false and "
+                                         "\"scale_decoder_outputs\": true in config.json)"));
+  config_.update({{"tie_word_embeddings", false}, {"scale_decoder_outputs", true}});
+  EXPECT_EQ(setting("scale_decoder_outputs"), "true");
+  EXPECT_EQ(untied(), std::pair(std::string("true"), std::string()));
+  config_.update({{"tie_word_embeddings", true}, {"scale_decoder_outputs", false}});
+  EXPECT_THAT(untied().second, HasSubstr("\"scale_decoder_outputs\": false"));
+}
+
 TEST_F(FolderTensors, ThatAreCopiesMustBeEqual) {
   take("t5");
   tensors_["encoder.embed_tokens.weight"] = tensors_.at("shared.weight").clone();
@@ -151,6 +176,41 @@ TEST_F(FolderTensors, ThatAreCopiesMustBeEqual) {
   tensors_["cls.predictions.decoder.bias"] = tensors_.at("cls.predictions.bias") + 1;
   EXPECT_EQ(fault(), "");
   EXPECT_THAT(printed_, HasSubstr("the decoder's is read, as in Transformers"));
+}
+
+TEST_F(FolderTensors, OfASavedBertWithAnOutputLayerOfItsOwnHoldItsBiasTwice) {
+  for (const bool own : {true, false}) {
+    const auto step = folder_ / (own ? "own" : "tied");
+    const auto run = saved::saved_run(
+        saved::kOne, fmt::format("bert --apply-residual-connection-post-layernorm --activation gelu "
+                                 "--norm-epsilon 1e-12 --num-tokentypes 2 --mask-prob 0.2 {}",
+                                 own ? "--untie-embeddings-and-output-weights" : ""));
+    fs::path written;
+    const auto bias_of = [](Job& job) {
+      for (const tensor::Parameter* p : job.parameters())
+        if (p->spec.name == "output_layer.bias")
+          return p->value.detach().narrow(0, 0, p->spec.shape[0]).clone();
+      return Tensor();
+    };
+    Tensor bias;
+    test::on_jobs(run, [&](Job& job) {
+      test::train(job, 1);
+      bias = bias_of(job);
+      written = save(job, step).folder;
+    });
+    ASSERT_TRUE(bias.defined());
+    EXPECT_GT(bias.abs().max().item<float>(), 0);
+    const auto source = checkpoint::Source::open_hugging_face(written);
+    EXPECT_TRUE(at::equal(source.read("cls.predictions.bias"), bias));
+    ASSERT_EQ(source.has("cls.predictions.decoder.bias"), own) << "Transformers ties it where the tables are";
+    if (own) {
+      EXPECT_TRUE(at::equal(source.read("cls.predictions.decoder.bias"), bias));
+    }
+    test::on_jobs(run, [&](Job& job) {
+      restore(job, convert::open_hugging_face(written), Restore::kWeights);
+      EXPECT_TRUE(at::equal(bias_of(job), bias));
+    });
+  }
 }
 
 TEST_F(FolderTensors, OfAnOutputLayerThatDiffersAreNotTied) {

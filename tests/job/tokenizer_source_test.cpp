@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/data/tokenizer.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/prepare.h"
 #include "job/runs.h"
@@ -19,6 +20,7 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -35,13 +37,22 @@ class BroughtTokenizer : public testing::Test {
   void add(const std::string& vector, const std::string& name) const {
     std::filesystem::copy_file(vectors() / "tokenizers" / vector, folder() / name);
   }
-  /// A tokenizer.json of 300 ids or, with `more`, of more than the model's 320.
-  void add_json(int more = 0) const {
-    json vocabulary;
-    for (int id = 0; id < 300 + more; ++id) vocabulary[fmt::format("t{}", id)] = id;
-    write_file_atomically(
-        folder() / "tokenizer.json",
-        json{{"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "t0"}}}}.dump());
+  /// A tokenizer.json of `size` ids and those of `added` tokens behind; the model has 320.
+  void add_json(int size = 300, int added = 0) const {
+    json vocabulary, behind = json::array();
+    for (int id = 0; id < size; ++id) vocabulary[fmt::format("t{}", id)] = id;
+    for (int id = size; id < size + added; ++id)
+      behind.push_back({{"id", id},
+                        {"content", fmt::format("<a{}>", id)},
+                        {"single_word", false},
+                        {"lstrip", false},
+                        {"rstrip", false},
+                        {"normalized", false},
+                        {"special", true}});
+    write_file_atomically(folder() / "tokenizer.json",
+                          json{{"added_tokens", behind},
+                               {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "t0"}}}}
+                              .dump());
   }
   [[nodiscard]] config::Run adopted(const std::string& flags = "") const {
     config::Run run = config::parse(test::words("gpt " + flags));
@@ -85,7 +96,7 @@ TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
     }
     return run.data.tokenizer_type;
   };
-  add_json(30);
+  add_json(330);
   EXPECT_THAT(prepared(), AllOf(HasSubstr("330 pieces in " + folder().string()),
                                 HasSubstr("give another tokenizer by --tokenizer-type")));
   write_file_atomically(folder() / "tokenizer.json", "{");
@@ -93,6 +104,38 @@ TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
               AllOf(HasSubstr("tokenizer.json"), HasSubstr("--tokenizer-type NullTokenizer for ids")));
   EXPECT_EQ(prepared("--data-path x --tokenizer-type NullTokenizer"), "NullTokenizer");
   EXPECT_EQ(prepared("--mock-data"), "");
+}
+
+TEST_F(BroughtTokenizer, AddedTokensWithoutEmbeddingsAreReported) {
+  add_json(320, 2);
+  config::Run run = config::parse(test::words("gpt --pretrained-checkpoint " + folder().string() +
+                                              " --seq-length 32 --micro-batch-size 1 --train-iters 1 --lr 1 "
+                                              "--data-path x"));
+  prepare(run, plan::Purpose::kTrain);
+  EXPECT_THAT(run.notes, Contains(AllOf(HasSubstr("ids from 320 to 321"), HasSubstr("no embeddings"))));
+  EXPECT_EQ(run.model.vocab_size, 320);
+}
+
+TEST_F(BroughtTokenizer, PromptsWithoutOneAreIds) {
+  write_file_atomically(folder() / "tekken.json", "{}");
+  config::Run run = adopted("--pretrained-checkpoint " + folder().string());
+  EXPECT_EQ(run.data.tokenizer_type, "");
+  const auto ids_alone = data::make_tokenizer({.type = "NullTokenizer", .vocab_size = 64});
+  EXPECT_THAT(prompt_ids(run, *ids_alone, "5 6 63"), ElementsAre(5, 6, 63));
+  const auto fault = [&](const std::string& text) -> std::string {
+    try {
+      (void)prompt_ids(run, *ids_alone, text);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(fault("the quick"), AllOf(HasSubstr("ids from 0 to 63"), HasSubstr("got 'the quick'"),
+                                        HasSubstr(folder().string() + " holds no tokenizer that is read"),
+                                        HasSubstr("--tokenizer-type and --tokenizer-model")));
+  EXPECT_THAT(fault("64"), HasSubstr("ids from 0 to 63"));
+  run.data.tokenizer_type = "NullTokenizer";
+  EXPECT_THAT(fault("the quick"), HasSubstr("NullTokenizer: text must be integers from 0 to 63"));
 }
 
 TEST_F(BroughtTokenizer, CopiesTakeThePlaceOfFilesThatAreGone) {

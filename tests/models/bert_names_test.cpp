@@ -39,6 +39,19 @@ TEST(BertNames, OfBertLeaveHeadsThatItHasNotAlone) {
   EXPECT_EQ(left_over(run.model, {"bert.encoder.layer.2.output.LayerNorm.weight"}).unknown.size(), 1U);
 }
 
+TEST(BertNames, OfAnOutputLayerOfItsOwnHoldItsBiasTwice) {
+  auto config = config_in("bert");
+  EXPECT_TRUE(copies_to_save(run_from(config).model).empty());
+  config["tie_word_embeddings"] = false;
+  const auto run = run_from(config);
+  const auto copies = copies_to_save(run.model);
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_EQ(copies[0].name, "cls.predictions.decoder.bias") << "that Transformers computes with";
+  EXPECT_EQ(copies[0].original, "cls.predictions.bias");
+  EXPECT_TRUE(names_of(run).contains("cls.predictions.bias"));
+  EXPECT_TRUE(copies_to_save(run_of("gpt2").model).empty());
+}
+
 TEST(BertNames, OfBertFollowsEverySwitch) {
   const config::Model bert = run_of("bert").model;
   const auto with = [&](const std::function<void(config::Model&)>& edit) {

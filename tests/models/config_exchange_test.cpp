@@ -45,6 +45,11 @@ TEST_F(ConfigExchange, WritesEveryFamily) {
   json plain = config_in("gpt_oss");
   plain["rope_scaling"] = {{"rope_type", "default"}};
   write("gpt_oss_plain", plain);
+  for (const std::string folder : {"gemma2", "gemma3_text", "gpt_oss"}) {
+    json full = config_in(folder);
+    full["layer_types"] = json::array({"full_attention", "full_attention"});
+    write(folder + "_without_windows", full);
+  }
   json uneven = config_in("mistral");
   uneven.update({{"hidden_size", 66}, {"sliding_window", nullptr}});
   write("mistral_uneven", uneven);

@@ -81,6 +81,8 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
       {"gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights must be true; got false"},
       {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx must be false"},
       {"gpt2", {{"add_cross_attention", true}}, "add_cross_attention must be false"},
+      {"gpt2", {{"n_special", 3}}, "n_special must be 0; got 3"},
+      {"llama", {{"activation", "gelu"}}, "activation must be swiglu; got gelu"},
       {"llama", {{"mlp_bias", true}}, "mlp_bias must be false"},
       {"llama", {{"sliding_window", 4096}}, "sliding_window is not known here"},
       {"llama",
@@ -99,6 +101,26 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
       {"deepseek_v3", {{"num_key_value_heads", 8}}, "num_key_value_heads must be 128"},
       {"deepseek_v3", {{"head_dim", 192}}, "head_dim must be 64; got 192"},
       {"deepseek_v3", {{"rope_interleave", false}}, "rope_interleave must be true"},
+      {"deepseek_v3", {{"n_shared_experts", 0}}, "n_shared_experts must be at least 1"},
+      {"deepseek_v3", {{"first_k_dense_replace", 61}}, "first_k_dense_replace must be below the 61 layers"},
+      {"deepseek_v3",
+       {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+       "rope_scaling must be of rope_type default or yarn: latent attention knows no other scaling; "
+       "got linear"},
+      {"kimi_k2",
+       {{"rope_parameters",
+         {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}}},
+       "rope_parameters must be of rope_type default or yarn"},
+      {"mixtral", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
+      {"qwen3_moe",
+       {{"num_experts_per_tok", 1}, {"norm_topk_prob", true}},
+       "num_experts_per_tok must be at least 2"},
+      {"gpt_oss", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
+      {"gpt_oss",
+       {{"experts_per_token", 2}},
+       "experts_per_token must be 4 without num_experts_per_tok, which alone Transformers reads; got 2; "
+       "write num_experts_per_tok"},
+      {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "its values must together describe a model"},
       {"gpt_oss", {{"experts_per_token", 2}, {"num_experts_per_tok", 4}}, "must agree"},
       {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as two models"},
       {"gemma2", {{"sliding_window", 8}, {"sliding_window_size", 16}}, "must agree"},
@@ -114,6 +136,19 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
       {"bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type must be absolute"},
       {"bert", {{"is_decoder", true}}, "is_decoder must be false"}};
   for (const auto& one : kCases) EXPECT_THAT(small(one.type, one.change), HasSubstr(one.part)) << one.type;
+}
+
+/// The models that transformers 5.23 makes of them: nothing there reads these keys, or not these values.
+TEST(ConfigKeys, ThatDecideNothingAreTaken) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3",
+                           "gpt_oss", "gemma2", "gemma3_text", "gpt2"})
+    for (const bool value : {false, true}) EXPECT_EQ(small(type, {{"is_decoder", value}}), "") << type;
+  EXPECT_EQ(small("bert", {{"is_decoder", false}, {"language", "german"}, {"eos_token_ids", 0}}), "");
+  EXPECT_EQ(small("gpt2", {{"n_special", 0}, {"predict_special_tokens", true}}), "");
+  EXPECT_EQ(small("llama", {{"activation", "swiglu"}, {"hidden_act", "silu"}}), "");
+  EXPECT_EQ(small("gpt_oss", {{"experts_per_token", 4}}), "") << "the default of num_experts_per_tok";
+  EXPECT_EQ(small("qwen3_moe", {{"num_experts_per_tok", 1}, {"norm_topk_prob", false}}), "");
+  EXPECT_EQ(small("deepseek_v3", {{"rope_scaling", {{"type", "linear"}, {"factor", 1.0}}}}), "");
 }
 
 TEST(ConfigKeys, NameTheClassOfTheirType) {
@@ -197,6 +232,52 @@ TEST(ConfigKeys, OfPositionsThatDisagreeAreRejected) {
               HasSubstr("rope_local_base_freq must agree"));
 }
 
+/// Gemma 3's positions in transformers 5.23 (rope_parameters of the configuration, and the frequencies).
+TEST(ConfigKeys, OfPositionsByKindOfLayerAreThoseThatTransformersReads) {
+  const auto flat = [](json block) { return json::object({{"rope_scaling", std::move(block)}}); };
+  const auto nested = [](json block) {
+    return json::object({{"rope_parameters", json::object({{"full_attention", std::move(block)}})}});
+  };
+  const auto model = [](json config) {
+    config["model_type"] = "gemma3_text";
+    return run_from(config).model;
+  };
+  const json linear = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_THAT(small("gemma3_text", flat(linear)),
+              HasSubstr("rope_scaling.type must be named rope_type: Transformers does not read type for this "
+                        "class; got linear; write rope_type"));
+  EXPECT_EQ(small("gemma3_text", flat({{"type", "default"}})), "");
+  EXPECT_EQ(model(nested(linear)).rotary_seq_len_interpolation_factor, 2);
+  json both = nested(linear);
+  both.update(flat(linear));
+  EXPECT_EQ(model(both).rotary_seq_len_interpolation_factor, 2) << "rope_type comes from the nested block";
+
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  for (json config : {flat(yarn), nested(yarn)}) {
+    EXPECT_EQ(model(config).yarn_original_max_position_embeddings, 131072);
+    config["original_max_position_embeddings"] = 16;
+    EXPECT_THAT(small("gemma3_text", config),
+                HasSubstr("original_max_position_embeddings must stand in the block of positions"));
+    config["original_max_position_embeddings"] = 131072;
+    EXPECT_EQ(small("gemma3_text", config), "");
+  }
+  json scaled = nested({{"rope_type", "linear"}, {"factor", 2.0}});
+  scaled["original_max_position_embeddings"] = 16;
+  EXPECT_EQ(small("gemma3_text", scaled), "") << "a length alone scales nothing";
+
+  json cut = yarn;
+  cut.update({{"original_max_position_embeddings", 16}, {"truncate", true}});
+  EXPECT_EQ(model(nested(cut)).yarn_original_max_position_embeddings, 16);
+  cut["truncate"] = false;
+  EXPECT_THAT(small("gemma3_text", flat(cut)), HasSubstr("rope_scaling.truncate must be true"));
+  EXPECT_THAT(small("gemma3_text", nested(cut)),
+              HasSubstr("rope_parameters.full_attention.truncate must be true"));
+  config::Model m = model(flat(yarn));
+  EXPECT_EQ(family_of(m), Family::kGemma3);
+  m.yarn_correction_range_round_to_int = false;
+  EXPECT_FALSE(family_of(m)) << "its class would round";
+}
+
 TEST(ConfigKeys, OfScalingAreReadOrRejected) {
   const auto scaled = [](json block) { return small("llama", {{"rope_scaling", std::move(block)}}); };
   EXPECT_THAT(scaled({{"rope_type", "yarn"}}), HasSubstr("rope_scaling.factor must be there"));
@@ -247,6 +328,20 @@ TEST(ConfigKeys, AreWrittenAsTransformersReadsThem) {
   m = run_of("gpt_oss").model;
   m.position_embedding = config::PositionEmbedding::kRope;
   EXPECT_EQ(config_of(m).at("rope_scaling"), (json{{"rope_type", "default"}})) << "null means YaRN there";
+  // Their classes cannot compute without sliding_window, even where no layer has one.
+  const struct {
+    const char* folder;
+    int window;
+  } kByKind[] = {{"gemma2", 4096}, {"gemma3_text", 4096}, {"gpt_oss", 128}};
+  for (const auto& one : kByKind) {
+    json config = config_in(one.folder);
+    config["layer_types"] = json::array({"full_attention", "full_attention"});
+    m = run_from(config).model;
+    config = config_of(m);
+    EXPECT_EQ(config.at("sliding_window"), one.window) << one.folder;
+    EXPECT_EQ(config.at("layer_types"), json::array({"full_attention", "full_attention"})) << one.folder;
+    EXPECT_EQ(m, run_from(config).model) << one.folder;
+  }
   // LlamaConfig asks for whole heads; Mistral has the same layers and does not.
   m = run_of("llama_plain").model;
   m.hidden_size = 66;

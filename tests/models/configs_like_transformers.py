@@ -40,6 +40,8 @@ for folder in sorted(scratch.iterdir()):
     if not folder.name.startswith("published"):  # small ones
         with torch.device("meta"):
             getattr(transformers, name)._from_config(ours)
+    if folder.name.endswith("without_windows"):  # some classes compute with a window only
+        getattr(transformers, name)._from_config(ours)(torch.zeros((1, 4), dtype=torch.long))
     classes.add(name)
     given = json.loads((folder / "given.json").read_text())
     (folder / "config_saved.json").write_text(saved(ours, folder / "ours"))

@@ -84,6 +84,13 @@ TEST(Spellings, OfExpertsInOneTensorAreOnePartForEach) {
             "model.layers.0.mlp.experts.gate_up_proj");
 }
 
+TEST(Spellings, OfADamagedNumberOfExpertsStayOneTensor) {
+  for (const std::vector<std::int64_t>& shape :
+       {std::vector<std::int64_t>{300'000'000, 2, 0}, std::vector<std::int64_t>{2, 0, 4}})
+    EXPECT_EQ(spelled_tensors("qwen3_moe", {{"model.layers.0.mlp.experts.gate_up_proj", shape}}, "x").size(),
+              1U);
+}
+
 TEST(Spellings, TwoOfOneTensorAreRefusedByName) {
   const auto says = [](const char* type, const StoredShapes& stored) {
     try {

@@ -88,6 +88,17 @@ TEST(Rules, GroupsOfExpertsAreMendedTogether) {
   }
 }
 
+// Kimi K2 is published with 1 and 1: Transformers then blends in one step.
+TEST(Rules, EqualBoundsOfYarnAreTaken) {
+  for (const char* taken : {"yarn_beta_fast=1", "yarn_beta_fast=1; yarn_beta_slow=0.5"}) {
+    const RuleExample yarn = example_of("yarn-betas");
+    const RuleExample sound{
+        "", yarn.sound,
+        read_edits(std::string("position_embedding_type=yarn; rotary_scaling_factor=4; ") + taken)};
+    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+  }
+}
+
 TEST(Rules, SoundRunsBreakNone) {
   for (const RuleExample& e : rule_examples()) EXPECT_EQ(report(problems_of(e.sound)), "") << e.id;
 }

@@ -58,17 +58,13 @@ void name_output_bias(Views& views) {
 
 Source open_hugging_face(const std::filesystem::path& folder) {
   const Source stored = Source::open_hugging_face(folder);
-  const nlohmann::json& config = stored.hf_config();
-  const std::string type =
-      config.is_object() && config.contains("model_type") && config.at("model_type").is_string()
-          ? config.at("model_type").get<std::string>()
-          : "";
+  const std::string type = models::hf::model_type_of(stored.hf_config());
   models::hf::StoredShapes shapes;
   for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
   Views views;
   for (auto& [name, tensor] : models::hf::spelled_tensors(type, shapes, folder.string()))
     views[name] = {tensor.stored, tensor.expert, tensor.first_row, tensor.rows};
-  if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, config);
+  if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, stored.hf_config());
   if (type == "bert") name_output_bias(views);
   return stored.with_views(views);
 }

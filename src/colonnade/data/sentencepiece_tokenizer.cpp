@@ -15,6 +15,7 @@
 #include "colonnade/data/byte_gate.h"
 #include "colonnade/data/piece_cuts.h"
 #include "colonnade/data/tokenizers/decoder.h"
+#include "colonnade/data/tokenizers/json_view.h"
 #include "colonnade/data/tokenizers/normalizer.h"
 #include "colonnade/data/unigram.h"
 
@@ -22,6 +23,19 @@ namespace colonnade::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+bool has_key(const JsonView& json, std::string_view key) {
+  return json.object()[key].error() == simdjson::SUCCESS;
+}
+
+/// Whether Transformers 5 puts the bos in front of texts: where the file says so, and in Code Llama's class
+/// where it does not speak of it.
+bool puts_bos(const JsonView& config) {
+  const std::string name = config.text("tokenizer_class", "");
+  if (name == "SentencePieceBackend") return false;
+  return config.boolean("add_bos_token",
+                        name.starts_with("CodeLlamaTokenizer") && !has_key(config, "add_bos_token"));
+}
 
 class SentencePiece final : public Tokenizer {
  public:
@@ -98,6 +112,21 @@ class SentencePiece final : public Tokenizer {
     return id >= 0 && id < processor_.GetPieceSize() ? processor_.IdToPiece(id) : std::string();
   }
   [[nodiscard]] std::int32_t eod() const override { return processor_.eos_id(); }
+  [[nodiscard]] std::vector<std::int32_t> encode_with_begin(std::string_view text) const override {
+    std::vector<std::int32_t> ids = encode(text);
+    if (begin_ >= 0) ids.insert(ids.begin(), begin_);
+    return ids;
+  }
+
+  /// By the tokenizer_config.json of a folder.
+  void begin_as(const JsonView& config) {
+    if (!puts_bos(config)) return;
+    const auto bos = config.find("bos_token");
+    if (bos)
+      begin_ = id_of(bos->is_text() ? bos->text() : bos->text("content"));
+    else if (!has_key(config, "bos_token"))
+      begin_ = processor_.bos_id();
+  }
 
  private:
   // The library takes up to 270 bytes of memory for a byte of normalized text.
@@ -133,6 +162,7 @@ class SentencePiece final : public Tokenizer {
   std::optional<PieceCuts> cuts_;
   mutable ByteGate parts_{kLongestPart};  ///< that all threads work on
   std::int32_t mark_ = -1;                ///< id of the mark of a space
+  std::int32_t begin_ = -1;               ///< in front of texts in Transformers; -1: nothing
 };
 
 constexpr std::size_t kLongestLine = 1'000'000;
@@ -212,8 +242,11 @@ std::string why_not_trained(std::string_view message, std::int64_t lines, std::i
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path) {
   if (path.empty())
     throw ConfigError("--tokenizer-model: SentencePiece needs a .model file; got none; give its path");
-  return std::make_unique<SentencePiece>(fs::is_directory(path) ? fs::path(path) / "tokenizer.model"
-                                                                : fs::path(path));
+  if (!fs::is_directory(path)) return std::make_unique<SentencePiece>(fs::path(path));
+  auto tokenizer = std::make_unique<SentencePiece>(fs::path(path) / "tokenizer.model");
+  if (const fs::path file = fs::path(path) / "tokenizer_config.json"; fs::is_regular_file(file))
+    with_json(file.string(), read_file(file), [&](const JsonView& config) { tokenizer->begin_as(config); });
+  return tokenizer;
 }
 
 TrainedSentencePiece train_sentencepiece(const NextText& next, const SentencePieceTraining& training) {

@@ -43,6 +43,8 @@ class Tokenizer {
   /// there by the tokenizer.
   [[nodiscard]] virtual std::string bytes_of(std::int32_t id) const { return decode_all({&id, 1}); }
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
+  /// vocab_size() without the added tokens that lie behind the vocabulary itself (tokenizer.json).
+  [[nodiscard]] virtual std::int64_t base_vocab_size() const { return vocab_size(); }
   [[nodiscard]] virtual SpecialIds special() const = 0;
   /// The id of a piece of the vocabulary; -1: it has no such piece.
   [[nodiscard]] virtual std::int32_t id_of(std::string_view /*piece*/) const { return -1; }
@@ -59,7 +61,17 @@ class Tokenizer {
   [[nodiscard]] virtual std::vector<std::int32_t> encode_document(std::string_view text) const {
     return encode(text);
   }
+  /// Ids of a text with those that begin it in Transformers: encode_document(), unless the files of the
+  /// tokenizer name a begin that Megatron's does not have.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode_with_begin(std::string_view text) const {
+    return encode_document(text);
+  }
 };
+
+/// Ids of a text to be continued: encode() behind the special ids that begin it (encode_with_begin()). They
+/// are left out where the text holds them itself, as a rendered chat does; ids that would end a document are
+/// not added. Empty for an empty text.
+std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
 
 struct TokenizerOptions {
   std::string type;                          ///< --tokenizer-type
@@ -75,7 +87,8 @@ struct TokenizerOptions {
 /// The names of --tokenizer-type, with Megatron's meaning, and what each is made from besides `model`:
 /// - NullTokenizer: integers below `vocab_size` with spaces between them; the last one ends a document.
 ///   `model` is not read.
-/// - SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer: a SentencePiece .model file.
+/// - SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer: a SentencePiece .model file, or a
+/// folder with tokenizer.model, whose tokenizer_config.json says how prompts begin.
 /// - HuggingFaceTokenizer, and SFTTokenizer, Megatron's name for it with --sft: a tokenizer.json, or a folder
 /// with one; `special_in_documents`.
 /// - GPT2BPETokenizer: `vocab_file` and `merge_file`, or a folder with vocab.json and merges.txt.

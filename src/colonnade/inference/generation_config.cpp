@@ -165,6 +165,20 @@ constexpr Key kKeys[] = {
     {"eta_cutoff", Effect::kSampledText, 0},
 };
 
+/// The keys above that config.json holds, or else its text_config. Without a generation_config.json these are
+/// the model's, as Transformers takes them from folders of before that file; null means nothing there. Not so
+/// bos_token_id: our runs write the tokenizer's, which need not begin a document of theirs.
+json keys_of_model(const json& hf_config) {
+  json found = json::object();
+  for (const json& object :
+       {hf_config, hf_config.is_object() ? hf_config.value("text_config", json()) : json()})
+    for (const Key& key : kKeys)
+      if (const std::string name(key.name);
+          object.is_object() && name != "bos_token_id" && !reads_as_unset(object, name.c_str()))
+        found.emplace(name, object.at(name));  // the outer one stays
+  return found;
+}
+
 bool says_nothing(const json& value, double neutral) {
   if (value.is_number()) return value.get<double>() == neutral;
   if (value.is_boolean()) return !value.get<bool>();
@@ -210,6 +224,9 @@ void read_keys(const json& file, GenerationConfig& config) {
                    .top_k = integer(file, "top_k", path, 0),
                    .top_p = number(file, "top_p", path, 0, 1),
                    .repetition_penalty = number(file, "repetition_penalty", path, 0, kAny)};
+  // No probability is as small: the most probable token stays, as in Transformers. As a setting of ours 0 is
+  // all tokens.
+  if (config.values.top_p == 0.0) config.values.top_p = std::numeric_limits<double>::min();
   if (config.values.repetition_penalty == 0.0)
     reject(path, "repetition_penalty", "must be above 0", file.at("repetition_penalty"));
   config.max_new_tokens = integer(file, "max_new_tokens", path, 1);
@@ -222,26 +239,28 @@ void read_keys(const json& file, GenerationConfig& config) {
 GenerationConfig read_generation_config(const fs::path& folder, const json& hf_config) {
   GenerationConfig config;
   const fs::path file = folder / kFile;
+  const json of_model = keys_of_model(hf_config);
   std::error_code absent;
   if (fs::exists(file, absent)) {
     config.path = file.string();
     read_keys(read_object(file), config);
+    if (config.ends || !of_model.contains("eos_token_id")) return config;
+    config.path = (folder / "config.json").string();
+    config.ends = ends_of(of_model, config.path);
+  } else if (!of_model.empty()) {
+    config.path = (folder / "config.json").string();
+    read_keys(of_model, config);
   }
-  if (config.ends || !hf_config.is_object()) return config;
-  config.path = (folder / "config.json").string();
-  config.ends = ends_of(hf_config, config.path);
-  if (!config.ends && hf_config.contains("text_config"))
-    config.ends = ends_of(hf_config.at("text_config"), config.path);
   return config;
 }
 
 Sampling sampling_of(const GenerationConfig& config, const SamplingValues& given, std::uint64_t seed) {
   const SamplingValues& file = config.values;
   const bool samples = config.do_sample || given.ask_for_sampling();
-  Sampling sampling{.temperature = samples ? 1.0 : 0.0, .seed = seed};
-  if (config.do_sample) {
+  Sampling sampling{.temperature = 0.0, .seed = seed};
+  if (samples) {
     sampling.temperature = file.temperature.value_or(1.0);
-    sampling.top_k = file.top_k.value_or(kDefaultTopK);
+    sampling.top_k = file.top_k.value_or(config.do_sample ? kDefaultTopK : sampling.top_k);
     sampling.top_p = file.top_p.value_or(1.0);
   }
   sampling.temperature = given.temperature.value_or(sampling.temperature);
@@ -256,8 +275,8 @@ std::int64_t new_tokens_of(const GenerationConfig& config, std::int64_t prompt, 
   if (!config.max_length) return otherwise;
   if (*config.max_length <= prompt)
     throw ConfigError(fmt::format(
-        "--max-new-tokens: must be given where max_length of generation_config.json leaves no room; got "
-        "max_length {} and a prompt of {} tokens; write --max-new-tokens N",
+        "--max-new-tokens: must be given where the folder's max_length leaves no room; got max_length {} and "
+        "a prompt of {} tokens; write --max-new-tokens N",
         *config.max_length, prompt));
   return *config.max_length - prompt;
 }

@@ -37,16 +37,15 @@ struct GenerationConfig {
   std::vector<std::string> not_applied;
 };
 
-/// Reads `folder`/generation_config.json. Without that file, or without the key eos_token_id in it
-/// (Transformers has no end then), the ends are those of `hf_config` (config.json, or its text_config; null:
-/// there is none). Throws DataError for a file that is no JSON object and for a value of the wrong type or
-/// range.
+/// Reads `folder`/generation_config.json or, without that file, its keys of sampling, length and ends in
+/// `hf_config` (config.json, and what it does not have of its text_config; null: there is none). Without the
+/// key eos_token_id in the file (Transformers has no end then) the ends are those of `hf_config`. Throws
+/// DataError for a file that is no JSON object and for a value of the wrong type or range.
 GenerationConfig read_generation_config(const std::filesystem::path& folder, const nlohmann::json& hf_config);
 
 /// The sampling of a text: `given` wins over `config`, as Transformers combines them. Greedy unless `config`
-/// has do_sample or a sampling value is given; with do_sample the values of `config`, and Transformers'
-/// defaults (temperature 1, top_k 50, top_p 1) for what it leaves out; without it temperature 1 and all
-/// tokens.
+/// has do_sample or a sampling value is given. Values that neither has are temperature 1 and top_p 1, and
+/// top_k 50 with do_sample, as in Transformers, else all tokens.
 Sampling sampling_of(const GenerationConfig& config, const SamplingValues& given, std::uint64_t seed);
 
 /// How many tokens to make after a prompt of `prompt` tokens where no flag says it: max_new_tokens, else

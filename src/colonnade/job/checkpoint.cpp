@@ -71,6 +71,16 @@ std::vector<Slice> model_slices(Job& job) {
   return slices;
 }
 
+/// Slices of the tensors that are saved under a second name.
+std::vector<Slice> copied_slices(const Job& job, const std::vector<Slice>& slices) {
+  std::vector<Slice> copies;
+  if (!job.model.of_settings) return copies;
+  for (const models::hf::Copy& copy : models::hf::copies_to_save(job.run.model))
+    for (const Slice& slice : slices)
+      if (slice.name == copy.original) copies.emplace_back(slice).name = copy.name;
+  return copies;
+}
+
 const char* kind_of(const Job& job) {
   return job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd";
 }
@@ -154,6 +164,7 @@ void read_optimizer_state(Job& job, const json& state) {
 checkpoint::Snapshot snapshot(Job& job, const json& more, const StepFiles& files) {
   checkpoint::Snapshot shot;
   shot.model = model_slices(job);
+  append(shot.model, copied_slices(job, shot.model));
   if (!job.run.checkpoint.no_save_optim) shot.optimizer = optimizer_slices(job);
   shot.state = state_of(job);
   shot.state.update(more);

@@ -12,6 +12,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/convert/hugging_face.h"
+#include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/spellings.h"
 
@@ -49,16 +50,27 @@ std::string unknown_fault(const models::hf::Leftovers& left, const config::Model
   return fmt::format("{} others: {}; {}", left.unknown.size(), first_names(left.unknown), fix);
 }
 
+/// The keys of config.json that tie the output layer, or do not, and change nothing else of the model: T5's
+/// logits are scaled unless the first one is false or the second one says it.
+std::string tie_keys(bool tied, const std::optional<std::string>& scaled) {
+  const std::string tie = fmt::format("\"tie_word_embeddings\": {}", tied);
+  return scaled ? fmt::format("{} and \"scale_decoder_outputs\": {}", tie, *scaled) : tie;
+}
+
 std::string missing_fault(const Names& missing, const config::Model& model) {
   const bool head = std::ranges::all_of(missing, [](const std::string& name) {
     return name.starts_with("lm_head.") || name.starts_with("cls.");
   });
-  if (head && model.untie_embeddings_and_output_weights)
+  if (head && model.untie_embeddings_and_output_weights) {
+    const bool scales = models::hf::family_of(model) == models::hf::Family::kT5;
     return fmt::format(
         "no {}: the folder holds the base model without its output layer, which config.json does not "
-        "tie to the embeddings; save the model with its head, or write \"tie_word_embeddings\": true "
-        "in config.json where the embeddings are the output layer",
-        first_names(missing));
+        "tie to the embeddings; save the model with its head, or write {} in config.json where the "
+        "embeddings are the output layer",
+        first_names(missing),
+        tie_keys(true,
+                 scales ? std::optional(fmt::format("{}", model.scale_decoder_outputs)) : std::nullopt));
+  }
   if (head)
     return fmt::format(
         "no {}: the folder holds the base model without its head; save the model with its head",
@@ -91,17 +103,19 @@ void report_unread(const checkpoint::Source& source, const models::hf::Leftovers
 
 std::string untie_stored_output(std::map<std::string, std::string>& settings,
                                 const checkpoint::Source& source) {
-  const std::string type = source.hf_config().value("model_type", "");
+  const std::string type = models::hf::model_type_of(source.hf_config());
   const auto tied = models::hf::tied_tables(type);
   const auto untied = settings.find("untie_embeddings_and_output_weights");
   if (!tied || untied == settings.end() || untied->second != "false" || !source.has(tied->embedding) ||
       !source.has(tied->output) || convert::equal_tensors(source, tied->embedding, tied->output))
     return "";
   untied->second = "true";
+  const auto scaled = settings.find("scale_decoder_outputs");
   return fmt::format(
-      "{}: {} differs from {}, which config.json ties it to; it is not tied, as in Transformers (write "
-      "\"tie_word_embeddings\": false in config.json)",
-      source.folder().string(), tied->output, tied->embedding);
+      "{}: {} differs from {}, which config.json ties it to; it is not tied, as in Transformers (write {} in "
+      "config.json)",
+      source.folder().string(), tied->output, tied->embedding,
+      tie_keys(false, scaled == settings.end() ? std::nullopt : std::optional(scaled->second)));
 }
 
 void check_taken(const checkpoint::Source& source, const config::Model& model, bool reports) {

@@ -107,6 +107,15 @@ std::string dropout_note(const config::Run& run, const std::string& file) {
   return fmt::format("dropout: {}, {}", from("hidden_dropout"), from("attention_dropout"));
 }
 
+/// Weights of a run of ours with which another training begins keep their dropout, as those of a folder do.
+void take_dropout(config::Run& run, const checkpoint::Source& source) {
+  const nlohmann::json settings = source.state().value("settings", nlohmann::json::object());
+  for (const char* key : {"hidden_dropout", "attention_dropout"})
+    if (settings.contains(key) && !run.given.contains(key))
+      config::set(run, key, settings.at(key).get<std::string>());
+  run.notes.push_back(dropout_note(run, source.folder().string()));
+}
+
 void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
                std::vector<std::string>& faults) {
   std::map<std::string, std::string> settings;
@@ -140,10 +149,12 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
 void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
                std::vector<std::string>& faults) {
   if (purpose != plan::Purpose::kModel) {
-    if (run.checkpoint.finetune)
+    if (run.checkpoint.finetune) {
       adopt_tokenizer(run, source);
-    else
+      take_dropout(run, source);
+    } else {
       keep_settings(run, source.state(), source.folder().string(), faults);
+    }
     return;
   }
   std::string fault = tokenizer_fault(run, source.state(), source.folder().string());
@@ -166,7 +177,14 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
       take_over(run, source, purpose, faults);
       return found;
     }
-    if (purpose == plan::Purpose::kTrain) fault = load_fault(run);
+    // A plan of a launch line that says all itself needs nothing of --load.
+    const bool plans_loaded = purpose == plan::Purpose::kPlan && !run.given.contains("num_layers");
+    if (purpose == plan::Purpose::kTrain || plans_loaded) fault = load_fault(run);
+    if (fault.empty() && plans_loaded && c.pretrained_checkpoint.empty())
+      fault = fmt::format(
+          "--load: must hold the checkpoint whose model is planned; got none in {}; correct the path, or give "
+          "the model's settings (--num-layers, ...)",
+          c.load);
   }
   if (fault.empty() && c.exit_on_missing_checkpoint)
     fault = fmt::format(
@@ -180,12 +198,31 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
   return std::nullopt;
 }
 
+/// The folder of --save that config.yaml of a run folder names is that folder; a moved or copied one would go
+/// on in its old place, or begin again there.
+std::string moved_run_fault(const config::Run& run) {
+  namespace fs = std::filesystem;
+  const auto from = run.given.find("save");
+  if (from == run.given.end() || run.checkpoint.save.empty()) return "";
+  const fs::path file = from->second.substr(0, from->second.rfind(':'));
+  const fs::path beside = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code absent;
+  if (file.filename() != "config.yaml" || checkpoint::step_folders(beside / "checkpoints").empty() ||
+      fs::equivalent(beside, run.checkpoint.save, absent))
+    return "";
+  return fmt::format(
+      "--save: config.yaml of a run folder must name that folder; got {} in {}, which was moved or copied; add "
+      "--save {} --load {} to go on there, or give both another folder",
+      run.checkpoint.save, file.string(), beside.string(), beside.string());
+}
+
 /// A run that does not go on from the checkpoints in its folder would cut off the metrics that belong to
 /// them and mix its own checkpoints with theirs. Nor are they mixed with Megatron's.
 void guard_other_run(const config::Run& run, const std::optional<checkpoint::Found>& loaded,
                      std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.save.empty()) return;
+  if (std::string fault = moved_run_fault(run); !fault.empty()) return faults.push_back(std::move(fault));
   const std::filesystem::path checkpoints = std::filesystem::path(c.save) / "checkpoints";
   const auto steps = checkpoint::step_folders(checkpoints);
   std::error_code absent;
@@ -277,6 +314,10 @@ std::int64_t vocabulary(const config::Run& run, const data::Tokenizer& tokenizer
   return std::max(tokenizer.vocab_size(), std::ranges::max(ids.sentinels) + 1);
 }
 
+bool begins_with_weights(const config::Run& run) {
+  return !run.checkpoint.load.empty() || !run.checkpoint.pretrained_checkpoint.empty();
+}
+
 }  // namespace
 
 void check_tokenizer(config::Run& run, std::vector<std::string>& faults) {
@@ -289,7 +330,13 @@ void check_tokenizer(config::Run& run, std::vector<std::string>& faults) {
     if (d.sft && tokenizer)
       data::chat::read_template({d.tokenizer_model, d.chat_template, d.sft_tokenizer_prompt_format});
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
-    if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
+    if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size && begins_with_weights(run) &&
+        tokenizer->base_vocab_size() <= run.model.vocab_size)
+      run.notes.push_back(
+          fmt::format("tokenizer: ids from {} to {} are added tokens for which the model has no embeddings; "
+                      "texts with them are rejected",
+                      run.model.vocab_size, tokenizer->vocab_size() - 1));
+    else if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size)
       faults.push_back(
           fmt::format("tokenizer: its vocabulary must fit the model's; got {} pieces in {} and --vocab-size "
                       "{}; give another tokenizer by --tokenizer-type and --tokenizer-model",
@@ -345,26 +392,32 @@ void check_own_or_adopted(config::Run& run, std::vector<std::string>& faults) {
   }
 }
 
+/// The initial weights of --pretrained-checkpoint: they say what the model is, and the dropout and the
+/// tokenizer that nothing else names.
+void take_pretrained(config::Run& run, plan::Purpose purpose, std::vector<std::string>& faults) {
+  const config::Checkpoint& c = run.checkpoint;
+  const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
+  const auto source = convert::open_weights(c.pretrained_checkpoint, step, {}, kSizes);
+  fill_from(run, source, purpose, faults);
+  if (purpose == plan::Purpose::kModel) return take_over(run, source, purpose, faults);
+  adopt_tokenizer(run, source);
+  if (purpose != plan::Purpose::kTrain) return;
+  if (source.state().is_object())
+    take_dropout(run, source);
+  else
+    run.notes.push_back(dropout_note(run, (source.folder() / "config.json").string()));
+}
+
 }  // namespace
 
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   read_data_args(run, faults);
   const bool asks = purpose != plan::Purpose::kData || !says_all_of_samples(run);
-  std::string folder;  // config.json that the run begins with
-  std::optional<checkpoint::Source> pretrained;
-  if (asks && !c.pretrained_checkpoint.empty()) {
-    const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-    pretrained = convert::open_weights(c.pretrained_checkpoint, step, {}, kSizes);
-    fill_from(run, *pretrained, purpose, faults);
-    if (!pretrained->state().is_object()) folder = (pretrained->folder() / "config.json").string();
-    if (purpose == plan::Purpose::kModel && c.load.empty()) take_over(run, *pretrained, purpose, faults);
-  }
+  // A run that goes on has all in its checkpoint: what it began with may be gone by now.
   const auto loaded = asks ? take_loaded(run, purpose, faults) : std::nullopt;
-  if (pretrained && !loaded && purpose != plan::Purpose::kModel) adopt_tokenizer(run, *pretrained);
+  if (asks && !loaded && !c.pretrained_checkpoint.empty()) take_pretrained(run, purpose, faults);
   if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
-  if (purpose == plan::Purpose::kTrain && !loaded && !folder.empty())
-    run.notes.push_back(dropout_note(run, folder));
   check_own_or_adopted(run, faults);
   config::derive(run);
   plan::require(run, purpose, std::move(faults));
@@ -389,12 +442,12 @@ checkpoint::Source description(const std::filesystem::path& folder, std::optiona
 
 void describe_model(config::Run& run, std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
-  if (!c.pretrained_checkpoint.empty()) {
+  if (!take_loaded(run, plan::Purpose::kPlan, faults) && !c.pretrained_checkpoint.empty()) {
     const auto source = description(c.pretrained_checkpoint, c.load.empty() ? c.ckpt_step : std::nullopt);
     require_same_builder(source, /*of_settings=*/true);
     fill_from(run, source, plan::Purpose::kPlan, faults);
+    if (source.state().is_object()) take_dropout(run, source);
   }
-  take_loaded(run, plan::Purpose::kPlan, faults);
 }
 
 }  // namespace colonnade::job

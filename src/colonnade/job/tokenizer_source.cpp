@@ -12,6 +12,7 @@
 #include "colonnade/config/schema.h"
 #include "colonnade/data/tokenizers/folder_type.h"
 #include "colonnade/job/continued.h"
+#include "colonnade/models/hf/config.h"
 
 namespace colonnade::job {
 namespace {
@@ -77,9 +78,7 @@ void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
   if (names_tokenizer(run) || !run.data.tokenizer_type.empty() || run.data.mock_data) return;
   if (source.state().is_object()) return adopt_kept(run, source);
   const std::string folder = source.folder().string();
-  const json& config = source.hf_config();
-  const data::FolderType found =
-      data::tokenizer_in(folder, config.is_object() ? config.value("model_type", "") : "");
+  const data::FolderType found = data::tokenizer_in(folder, models::hf::model_type_of(source.hf_config()));
   if (!found.unread.empty())
     run.notes.push_back(
         fmt::format("{}: its tokenizer is not read: {}; write a tokenizer.json with "
@@ -89,6 +88,20 @@ void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
   config::set(run, "tokenizer_type", found.type);
   config::set(run, "tokenizer_model", folder);
   say_tokenizer(run, folder);
+}
+
+std::vector<std::int32_t> prompt_ids(const config::Run& run, const data::Tokenizer& tokenizer,
+                                     const std::string& text) {
+  try {
+    return data::encode_prompt(tokenizer, text);
+  } catch (const DataError&) {
+    if (!run.data.tokenizer_type.empty()) throw;
+    const config::Checkpoint& c = run.checkpoint;
+    throw ConfigError(fmt::format(
+        "prompt: must be ids from 0 to {} separated by spaces where no tokenizer is read; got '{}', and {} holds "
+        "no tokenizer that is read; name one with --tokenizer-type and --tokenizer-model",
+        tokenizer.vocab_size() - 1, text.substr(0, 40), c.load.empty() ? c.pretrained_checkpoint : c.load));
+  }
 }
 
 void use_copies(config::Run& run, const json& state, const fs::path& step_folder) {

@@ -3,9 +3,12 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/config/run.h"
+#include "colonnade/data/tokenizer.h"
 
 namespace colonnade::job {
 
@@ -16,6 +19,11 @@ bool names_tokenizer(const config::Run& run);
 /// Hugging Face folder (data::tokenizer_in), and adds a line about it to the notes. Does nothing for a run
 /// that names or has a tokenizer, for mock data, which need none, and for a source without one.
 void adopt_tokenizer(config::Run& run, const checkpoint::Source& source);
+
+/// The ids of a prompt (data::encode_prompt). `tokenizer` is that of `run` or, where it has none, a
+/// NullTokenizer: then throws ConfigError, with the flags that name a tokenizer, for text other than ids.
+std::vector<std::int32_t> prompt_ids(const config::Run& run, const data::Tokenizer& tokenizer,
+                                     const std::string& text);
 
 /// Where `run` has the tokenizer that the settings in `state` name, also by its own config.yaml, and files of
 /// it are gone or give other ids now: puts the copies in `step_folder` in their place, by the

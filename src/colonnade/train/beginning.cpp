@@ -51,7 +51,8 @@ std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm:
     if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
   }
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
-  return Beginning{convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world), /*is_run=*/false, {}};
+  const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
+  return Beginning{convert::open_weights(c.pretrained_checkpoint, step, world), /*is_run=*/false, {}};
 }
 
 void require_known_ids(const data::Splits& splits, const comm::Group& world) {

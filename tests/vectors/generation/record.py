@@ -25,6 +25,14 @@ CONFIGS = {
     "sample_from_one": {"do_sample": True, "top_k": 1, "temperature": 2.0},
     "max_new_tokens": {"max_new_tokens": 5, "max_length": 9},
     "max_length": {"max_length": 15},
+    "top_p_zero": {"do_sample": True, "top_k": 0, "top_p": 0.0, "temperature": 5.0},
+}
+# In config.json, where there is no generation_config.json.
+OF_MODEL = {
+    "config_repetition_penalty": {"repetition_penalty": 1.7, "max_length": 20},
+    "config_max_new_tokens": {"max_new_tokens": 6, "do_sample": False, "temperature": 0.7, "top_p": None},
+    "config_sampling": {"do_sample": True, "top_k": 1, "temperature": 2.0},
+    "config_top_p_zero": {"do_sample": True, "top_k": 0, "top_p": 0.0, "temperature": 5.0},
 }
 
 
@@ -34,7 +42,7 @@ def generated(folder, config, stored):
         (folder / "generation_config.json").write_text(json.dumps(stored))
     (folder / "config.json").write_text(json.dumps(config))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    limited = any(key in (stored or {}) for key in ("max_new_tokens", "max_length"))
+    limited = any(key in (config if stored is None else stored) for key in ("max_new_tokens", "max_length"))
     more = {} if limited else {"max_new_tokens": LIMIT}
     ids = torch.tensor([PROMPT])
     tokens = model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **more)[0, len(PROMPT):].tolist()
@@ -52,9 +60,10 @@ def main():
         shutil.copy(LLAMA / "model.safetensors", folder)
         plain = json.loads((LLAMA / "config.json").read_text())
 
-        def add(name, stored, config=plain):
+        def add(name, stored, config=plain, keys={}):
+            config = {**config, **keys}
             cases.append({"name": name, "generation_config": stored, "config_eos": config["eos_token_id"],
-                          **generated(folder, config, stored)})
+                          **({"config": keys} if keys else {}), **generated(folder, config, stored)})
 
         add("no_file", None)
         text = cases[0]["tokens"]
@@ -65,6 +74,9 @@ def main():
         add("several_ends", {"eos_token_id": [319, text[15], text[14]]})
         add("null_end", {"eos_token_id": None}, {**plain, "eos_token_id": text[13]})
         add("ends_of_config", None, {**plain, "eos_token_id": [2, text[14]]})
+        for name, keys in OF_MODEL.items():
+            add(name, None, keys=keys)
+        add("file_beside_config", {"eos_token_id": 2}, keys=OF_MODEL["config_repetition_penalty"])
     out = {"maker": "tests/vectors/generation/record.py", "transformers": transformers.__version__, "model": "hf/llama",
            "prompt": PROMPT, "limit": LIMIT, "cases": cases}
     (HERE / "expected.json").write_text(json.dumps(out, indent=1) + "\n")

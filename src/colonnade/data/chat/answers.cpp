@@ -243,16 +243,39 @@ class AnswerFinder {
     return answer;
   }
 
-  /// Where the text that asks for this answer ends, if it is the begin of the text. If not, it asks in a way
-  /// that the text does not keep: as by an open <think>, or because later messages decide how earlier ones
-  /// are written. Then the answer begins behind what the text that asks for one more answer has of its begin,
-  /// and not within the message's own words.
-  std::size_t begin_in_loop(const Turn& turn) {
+  /// Where the text that asks for this answer ends, if it is the begin of the text. Without messages a
+  /// template may write the same whether it asks or not.
+  [[nodiscard]] std::optional<std::size_t> asked_end(const Turn& turn) const {
     const auto asked = prefix(turn.message, true);
+    return turn.message == 0 && asked == prefix(0, false) ? std::nullopt : asked;
+  }
+
+  /// The text that asks for one more answer.
+  const std::string& asking() {
+    if (!asking_) {
+      asking_ = render_(conversation_, true).text;
+      parts_ = common_begin(*asking_, text());
+    }
+    return *asking_;
+  }
+
+  /// Where what asks for one more answer ends in [begin, end), if all of it is there.
+  std::optional<std::size_t> asked_within(std::size_t begin, std::size_t end) {
+    const std::string_view asks = std::string_view(asking()).substr(parts_);
+    const std::size_t at = asks.empty() ? std::string_view::npos : text(begin, end).rfind(asks);
+    return at == std::string_view::npos ? std::nullopt : std::optional(begin + at + asks.size());
+  }
+
+  /// Where the text that asks for this answer ends, if it is the begin of the text. If not, it asks in a way
+  /// that the text does not keep: as by an open <think>, or because other messages decide how these are
+  /// written, as before the first one a system prompt of the template's own. Then the answer begins behind
+  /// what asks for one more answer, or what the turn has of its begin, and not within the message's own
+  /// words.
+  std::size_t begin_in_loop(const Turn& turn) {
+    const auto asked = asked_end(turn);
     if (asked && *asked >= turn.span.begin && *asked <= turn.span.end) return *asked;
-    if (!asking_) asking_ = render_(conversation_, true).text;
-    const std::size_t header =
-        header_size(*asking_, common_begin(*asking_, text()), text(turn.span.begin, turn.span.end));
+    if (const auto within = asked_within(turn.span.begin, first_word(turn))) return *within;
+    const std::size_t header = header_size(asking(), parts_, text(turn.span.begin, turn.span.end));
     return std::min(turn.span.begin + before_open_mark(text(turn.span.begin, turn.span.begin + header)),
                     first_word(turn));
   }
@@ -268,8 +291,11 @@ class AnswerFinder {
       answer.end += known_begin(tails_, text(turn.span.end, word_limit(turn)));
       return answer;
     }
-    const auto asked = prefix(turn.message, true), ended = prefix(turn.message + 1, false);
-    if (asked && *asked >= before && *asked <= turn.span.end) answer.begin = *asked;
+    const auto asked = asked_end(turn), ended = prefix(turn.message + 1, false);
+    if (asked && *asked >= before && *asked <= turn.span.end)
+      answer.begin = *asked;
+    else if (turn.message == 0)
+      answer.begin = asked_within(before, turn.span.begin).value_or(turn.span.begin);
     if (ended && *ended >= turn.span.end && *ended <= word_limit(turn)) answer.end = *ended;
     if (answer.begin < turn.span.begin) leads_.insert(std::string(text(answer.begin, turn.span.begin)));
     tails_.insert(std::string(text(turn.span.end, answer.end)));
@@ -315,6 +341,7 @@ class AnswerFinder {
   Rendering rendering_;
   const RenderChat& render_;
   std::optional<std::string> asking_;
+  std::size_t parts_ = 0;  ///< where asking_ parts from the text
   std::optional<bool> leaves_open_;
   Longest leads_, tails_;
   std::size_t asked_ = 0;

@@ -182,6 +182,8 @@ std::vector<std::int32_t> PartsTokenizer::encode(std::string_view text) const {
   return ids;
 }
 
+std::int64_t PartsTokenizer::base_vocab_size() const { return parts_.model->vocabulary().end(); }
+
 std::vector<std::int32_t> PartsTokenizer::encode_with_special(std::string_view text) const {
   return parts_.post_processor.single(encode(text), true).ids;
 }

@@ -53,6 +53,7 @@ class PartsTokenizer final : public Tokenizer {
   }
   [[nodiscard]] std::string bytes_of(std::int32_t id) const override;
   [[nodiscard]] std::int64_t vocab_size() const override { return vocab_size_; }
+  [[nodiscard]] std::int64_t base_vocab_size() const override;
   [[nodiscard]] SpecialIds special() const override { return special_; }
   [[nodiscard]] std::int32_t id_of(std::string_view piece) const override;
   [[nodiscard]] std::string piece_of(std::int32_t id) const override;

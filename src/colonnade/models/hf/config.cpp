@@ -77,12 +77,17 @@ json layer_types(const config::Model& m) {
 /// Theirs counts the token itself.
 json sliding_window(const config::Model& m) { return m.window_size > 0 ? json(m.window_size + 1) : json(); }
 
+/// The same of a class that cannot compute without a window; its layer_types say which layers have it.
+json window_of_kinds(const config::Model& m, std::int64_t usual) {
+  return m.window_size > 0 ? sliding_window(m) : json(usual);
+}
+
 json gemma(const config::Model& m) {
   const auto cap = [](double at) { return at > 0 ? json(at) : json(); };
   return {{"attention_bias", false},
           {"hidden_act", "gelu_pytorch_tanh"},
           {"hidden_activation", "gelu_pytorch_tanh"},
-          {"sliding_window", sliding_window(m)},
+          {"sliding_window", window_of_kinds(m, 4096)},
           {"layer_types", layer_types(m)},
           {"query_pre_attn_scalar", static_cast<std::int64_t>(*m.query_pre_attn_scalar)},
           {"attn_logit_softcapping", cap(m.attn_logit_softcapping)},
@@ -105,7 +110,7 @@ json particulars(const config::Model& m, Family family) {
               {"num_experts_per_tok", m.moe.router_topk}};
     case Family::kGptOss:
       return {{"attention_bias", true},
-              {"sliding_window", sliding_window(m)},
+              {"sliding_window", window_of_kinds(m, 128)},
               {"layer_types", layer_types(m)},
               {"intermediate_size", m.moe.ffn_hidden_size},
               {"num_local_experts", m.moe.num_experts},

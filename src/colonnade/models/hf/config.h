@@ -13,6 +13,9 @@ namespace colonnade::models::hf {
 /// Of GELU's quick form, as config.json has it (swiglu_alpha).
 inline constexpr double kQuickAlpha = 1.702;
 
+/// model_type of a config.json; "" where it has none that is a text.
+std::string model_type_of(const nlohmann::json& config);
+
 /// config.json of a model that family_of() can express; null for others.
 nlohmann::json config_of(const config::Model& model);
 

@@ -5,12 +5,15 @@
 #include <array>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/models/hf/bert.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/deepseek.h"
 #include "colonnade/models/hf/gpt2.h"
 #include "colonnade/models/hf/known_keys.h"
 #include "colonnade/models/hf/layers_read.h"
+#include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/positions_read.h"
 #include "colonnade/models/hf/t5.h"
 
@@ -48,14 +51,23 @@ const LlamaLike* find_llama_like(std::string_view type) {
   return found == kFamilies.end() ? nullptr : found;
 }
 
+/// Experts of a token. `over_chosen`: their weights are the softmax over the chosen ones alone.
+std::int64_t read_topk(Keys& keys, std::int64_t usual, bool over_chosen) {
+  const std::int64_t topk = keys.integer("num_experts_per_tok", usual);
+  if (over_chosen && topk == 1)
+    keys.fault("num_experts_per_tok", "must be at least 2: the weight of one expert alone is always 1 here",
+               json(topk));
+  return topk;
+}
+
 /// Weights of the losses that keep experts busy (router_aux_loss_coef) and the router's jitter belong to a
 /// training.
 void read_experts(Keys& keys, bool mixtral, const Sizes& sizes, Settings& s) {
   keys.alias("num_experts", "num_local_experts");
   s["num_experts"] = text(keys.integer("num_experts", mixtral ? 8 : 128, 1, kMostExperts));
-  s["moe_router_topk"] = text(keys.integer("num_experts_per_tok", mixtral ? 2 : 8));
   s["moe_router_score_function"] = "softmax";
   const bool over_chosen = mixtral || keys.flag("norm_topk_prob", false);
+  s["moe_router_topk"] = text(read_topk(keys, mixtral ? 2 : 8, over_chosen));
   s["moe_router_pre_softmax"] = text(!over_chosen);
   s["moe_ffn_hidden_size"] = text(mixtral ? sizes.intermediate : keys.integer("moe_intermediate_size", 768));
   s["moe_layer_freq"] = mixtral ? "1" : read_layer_freq(keys, sizes.layers);
@@ -67,6 +79,7 @@ void read_llama_like(const LlamaLike& family, Reading r) {
   const bool deepseek = type == "deepseek_v3" || type == "kimi_k2";
   const Sizes sizes = read_sizes(keys, deepseek ? deepseek_sizes(keys, family.sizes) : family.sizes, s);
   keys.only("hidden_act", {"silu", "swish"});
+  keys.only("activation", {"swiglu"});  // the same in other words, beside hidden_act
   s["activation"] = "swiglu";
   s["add_bias_linear"] = "false";
   s["qk_layernorm"] = text(type.starts_with("qwen3"));
@@ -87,6 +100,7 @@ void read_llama_like(const LlamaLike& family, Reading r) {
 
 void read_gpt_oss(Reading r) {
   auto& [keys, faults, s] = r;
+  constexpr std::int64_t kExperts = 4;  // of a token
   const Sizes sizes = read_sizes(keys, {201088, 2880, 2880, 36, 64, 8, 131072, 64, 1e-5}, s);
   const json yarn = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
                      {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
@@ -97,6 +111,12 @@ void read_gpt_oss(Reading r) {
   keys.only("attention_bias", {true});
   keys.only("swiglu_alpha", {kQuickAlpha});
   keys.alias("num_experts", "num_local_experts");
+  const json experts = keys.any("experts_per_token");
+  if (!keys.has("num_experts_per_tok") && !experts.is_null() && experts != kExperts)
+    keys.fault(
+        "experts_per_token",
+        fmt::format("must be {} without num_experts_per_tok, which alone Transformers reads", kExperts),
+        experts, "write num_experts_per_tok");
   keys.alias("num_experts_per_tok", "experts_per_token");
   const auto length = s.find("yarn_original_max_position_embeddings");
   if (length != s.end()) keys.only("initial_context_length", {std::stoll(length->second)});
@@ -106,7 +126,7 @@ void read_gpt_oss(Reading r) {
                    {"add_bias_linear", "true"},
                    {"softmax_type", "learnable"},
                    {"num_experts", text(keys.integer("num_experts", 128, 1, kMostExperts))},
-                   {"moe_router_topk", text(keys.integer("num_experts_per_tok", 4))},
+                   {"moe_router_topk", text(read_topk(keys, kExperts, true))},
                    {"moe_router_score_function", "softmax"},
                    {"moe_router_pre_softmax", "false"},
                    {"moe_ffn_hidden_size", text(sizes.intermediate)},
@@ -139,7 +159,8 @@ void read_gemma(Reading r, bool third) {
   static constexpr std::string_view kPattern[] = {"_sliding_window_pattern"};
   keys.ignore(kPattern);
   const bool windows = read_windows(keys, pattern, 4096, sizes.layers, s);
-  const RopeDefaults rope = {.theta = third ? 1e6 : 1e4, .max_position_embeddings = sizes.max_positions};
+  RopeDefaults rope = {.theta = third ? 1e6 : 1e4, .max_position_embeddings = sizes.max_positions};
+  rope.by_kind = third;
   if (third) {
     s["qk_layernorm"] = "true";
     keys.only("attn_logit_softcapping", {});  // Transformers reads it and does not apply it
@@ -165,7 +186,25 @@ void read_family(const std::string& type, Reading r, const std::vector<std::stri
   r.faults.require_none();
 }
 
+/// A file whose values are each read, but together make a model that no family has.
+void require_family(const Settings& settings, const std::string& type, const std::string& source,
+                    Faults& faults) {
+  config::Run run;
+  config::fill(run, settings, source);
+  config::derive(run);
+  if (family_of(run.model)) return;
+  faults.add("its values must together describe a model that the class of its model_type has",
+             fmt::format("model_type {} with values that no family here has", type));
+  faults.require_none();
+}
+
 }  // namespace
+
+std::string model_type_of(const json& config) {
+  if (!config.is_object()) return "";
+  const auto type = config.find("model_type");
+  return type != config.end() && type->is_string() ? type->get<std::string>() : "";
+}
 
 Settings settings_of(const json& config, const std::string& source, const std::vector<std::string>& tensors) {
   Faults faults(source);
@@ -186,6 +225,7 @@ Settings settings_of(const json& config, const std::string& source, const std::v
   pass_over_neutral_keys(keys);
   keys.reject_unknown();
   faults.require_none();
+  require_family(settings, type, source, faults);
   return settings;
 }
 

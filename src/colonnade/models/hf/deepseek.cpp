@@ -18,13 +18,18 @@ void read_latent_experts(Keys& keys, const Sizes& sizes, Settings& s) {
     keys.fault("norm_topk_prob", "must be true, or false with one expert a token", json(normed));
   const std::int64_t expert = keys.integer("moe_intermediate_size", 2048);
   const std::int64_t dense = keys.integer("first_k_dense_replace", 3, 0, kMostLayers);
+  if (dense >= sizes.layers)
+    keys.fault("first_k_dense_replace",
+               fmt::format("must be below the {} layers: some have experts", sizes.layers), json(dense));
+  const std::int64_t shared = keys.integer("n_shared_experts", 1, 0, kMostExperts);
+  if (shared == 0)
+    keys.fault("n_shared_experts", "must be at least 1: layers with experts have shared ones too", json(0));
   s["num_experts"] = text(keys.integer("n_routed_experts", 256, 1, kMostExperts));
   s["moe_layer_freq"] = dense > 0 ? fmt::format("([0]*{}+[1]*{})", std::min(dense, sizes.layers),
                                                 std::max<std::int64_t>(sizes.layers - dense, 0))
                                   : "1";
   s["moe_ffn_hidden_size"] = text(expert);
-  s["moe_shared_expert_intermediate_size"] =
-      text(expert * keys.integer("n_shared_experts", 1, 0, kMostExperts));
+  s["moe_shared_expert_intermediate_size"] = text(expert * shared);
   s["moe_router_topk"] = text(topk);
   s["moe_router_score_function"] = "sigmoid";
   s["moe_router_enable_expert_bias"] = "true";
@@ -35,6 +40,16 @@ void read_latent_experts(Keys& keys, const Sizes& sizes, Settings& s) {
   s["moe_router_num_groups"] = text(groups);
   s["moe_router_group_topk"] = text(chosen);
   s["moe_router_group_best"] = "2";
+}
+
+/// Of the scalings, latent attention knows YaRN alone.
+void refuse_other_scaling(Keys& keys, const Settings& s) {
+  const auto linear = s.find("rotary_seq_len_interpolation_factor");
+  const bool stretched = linear != s.end() && linear->second != "1";
+  if (!stretched && !s.contains("use_rope_scaling")) return;
+  keys.fault(keys.object("rope_scaling").empty() ? "rope_parameters" : "rope_scaling",
+             "must be of rope_type default or yarn: latent attention knows no other scaling",
+             json(stretched ? "linear" : "llama3"));
 }
 
 }  // namespace
@@ -97,6 +112,7 @@ void read_deepseek_v3(Keys& keys, const Sizes& sizes, Settings& s) {
   s["v_head_dim"] = text(keys.integer("v_head_dim", 128));
   s["num_query_groups"] = s["num_attention_heads"];
   s["qk_layernorm"] = "true";
+  refuse_other_scaling(keys, s);
   read_latent_experts(keys, sizes, s);
 }
 

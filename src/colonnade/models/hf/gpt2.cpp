@@ -31,7 +31,8 @@ void read_gpt2(Keys& keys, Settings& s) {
   keys.only("activation_function", {"gelu_new", "gelu", "gelu_pytorch_tanh"});
   keys.only("scale_attn_weights", {true});
   keys.only("scale_attn_by_inverse_layer_idx", {false});
-  static constexpr std::string_view kIgnored[] = {"n_ctx", "is_decoder"};
+  keys.only("n_special", {0});  // tokens behind the vocabulary, of the first GPT
+  static constexpr std::string_view kIgnored[] = {"n_ctx", "predict_special_tokens"};
   keys.ignore(kIgnored);
   const std::int64_t hidden = keys.integer("n_embd", 768);
   const std::int64_t heads = keys.integer("n_head", 12);

@@ -14,23 +14,23 @@ namespace {
 /// Attributes of every configuration class, and what tools leave beside them.
 constexpr std::string_view kBookkeeping[] = {
     // Who wrote the file, and for which program.
-    "_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "model_type", "auto_map",
-    "dtype", "torch_dtype", "tokenizer_class", "tokenizer_model_max_length", "tokenizer_padding_side",
-    "use_return_dict", "finetuning_task", "task_specific_params", "unsloth_version", "unsloth_fixed",
-    "unsloth_processed", "transformers.js_config", "keys_to_ignore_at_inference", "model_max_length",
-    "max_sequence_length", "_num_labels", "num_labels", "id2label", "label2id", "problem_type",
-    "classifier_dropout", "classifier_bias", "classifier_activation",
+    "_name_or_path", "name_or_path", "name", "language", "_commit_hash", "transformers_version", "model_type",
+    "auto_map", "dtype", "torch_dtype", "tokenizer_class", "tokenizer_model_max_length",
+    "tokenizer_padding_side", "use_return_dict", "finetuning_task", "task_specific_params", "unsloth_version",
+    "unsloth_fixed", "unsloth_processed", "is_llama_config", "transformers.js_config",
+    "keys_to_ignore_at_inference", "model_max_length", "max_sequence_length", "_num_labels", "num_labels",
+    "id2label", "label2id", "problem_type", "classifier_dropout", "classifier_bias", "classifier_activation",
     // Inference, and how it is computed.
     "use_cache", "return_dict", "output_hidden_states", "output_attentions", "output_router_logits",
     "output_past", "torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward",
-    "gradient_checkpointing", "pretraining_tp", "attn_implementation", "_attn_implementation",
+    "gradient_checkpointing", "is_decoder", "pretraining_tp", "attn_implementation", "_attn_implementation",
     "_attn_implementation_internal", "_attn_implementation_autoset", "_experts_implementation",
     "_experts_implementation_internal", "_moe_implementation", "_flash_attn_2_enabled", "use_flash_attn",
     "use_flash_attention", "fused_bias_dropout", "reorder_and_upcast_attn", "cache_implementation", "ep_size",
     "tie_last_hidden_states", "use_logits_to_keep",
     // Token ids.
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id",
-    "unk_token_id", "decoder_start_token_id",
+    "unk_token_id", "decoder_start_token_id", "eos_token_ids",
     // Generation.
     "max_length", "max_new_tokens", "min_length", "do_sample", "early_stopping", "num_beams",
     "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "min_p", "typical_p",

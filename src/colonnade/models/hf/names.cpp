@@ -109,6 +109,13 @@ bool has_whole_heads(const config::Model& m) {
   return m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
 }
 
+/// Its class rounds the range of YaRN's blend to whole numbers, whatever config.json says.
+bool has_gemma3_positions(const config::Model& m) {
+  const bool whole =
+      m.position_embedding != config::PositionEmbedding::kYarn || m.yarn_correction_range_round_to_int;
+  return whole && (m.rotary_base_local || m.window_size == 0);
+}
+
 std::optional<Family> gemma_family(const config::Model& m) {
   const bool gemma = !m.latent.enabled && m.mtp_num_layers == 0 && has_rotary_heads(m) &&
                      m.normalization == config::Normalization::kRmsNorm && m.apply_layernorm_1p &&
@@ -117,8 +124,8 @@ std::optional<Family> gemma_family(const config::Model& m) {
                      m.softmax_type == config::SoftmaxType::kVanilla && m.moe.num_experts == 0 &&
                      has_whole_scalar(m) && has_whole_heads(m);
   if (gemma && !m.qk_layernorm && !m.rotary_base_local) return Family::kGemma2;
-  const bool bases = m.rotary_base_local || m.window_size == 0;
-  if (gemma && m.qk_layernorm && bases && m.attn_logit_softcapping == 0) return Family::kGemma3;
+  if (gemma && m.qk_layernorm && has_gemma3_positions(m) && m.attn_logit_softcapping == 0)
+    return Family::kGemma3;
   return std::nullopt;
 }
 
@@ -301,6 +308,11 @@ std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<
                          .expert = stacked ? std::optional(expert) : std::nullopt});
   }
   return tensors;
+}
+
+std::vector<Copy> copies_to_save(const config::Model& model) {
+  const bool own_output = family_of(model) == Family::kBert && model.untie_embeddings_and_output_weights;
+  return own_output ? copies_in(Family::kBert) : std::vector<Copy>();
 }
 
 Leftovers left_over(const config::Model& model, const std::vector<std::string>& names) {

@@ -83,6 +83,10 @@ struct Copy {
   std::string original;
 };
 
+/// Copies that a folder of `model` must hold besides its tensors, as Transformers reads both: the bias of an
+/// output layer of BERT's own.
+std::vector<Copy> copies_to_save(const config::Model& model);
+
 /// What the tensors of a folder and those of a model do not have in common.
 struct Leftovers {
   std::vector<std::string> unknown;  ///< they may be part of what is computed

@@ -59,6 +59,9 @@ double theta_of(Keys& keys, Keys& block, const RopeDefaults& defaults) {
 std::int64_t original_length(Keys& keys, Keys& block, const RopeDefaults& defaults) {
   constexpr const char* kKey = "original_max_position_embeddings";
   const std::int64_t of_file = keys.integer(kKey, defaults.max_position_embeddings);
+  if (defaults.by_kind && !block.has(kKey) && of_file != defaults.max_position_embeddings)
+    keys.fault(kKey, "must stand in the block of positions, where alone Transformers reads it for this class",
+               json(of_file), "move it into the block");
   const std::int64_t of_block = block.integer(kKey, of_file);
   if (keys.has(kKey) && of_block != of_file)
     keys.fault(kKey, "must agree with that of the block of positions", json::array({of_file, of_block}),
@@ -99,7 +102,10 @@ void read_yarn(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& 
   s["mscale_all_dim"] = text(all_dim);
   s["yarn_beta_fast"] = text(unless_zero("beta_fast", 32));
   s["yarn_beta_slow"] = text(unless_zero("beta_slow", 1));
-  s["yarn_correction_range_round_to_int"] = text(block.flag("truncate", true));
+  const bool whole = block.flag("truncate", true);
+  if (defaults.by_kind && !whole && factor != 1)
+    block.fault("truncate", "must be true: Transformers does not read it here for this class", json(whole));
+  s["yarn_correction_range_round_to_int"] = text(whole);
   s["yarn_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
   block.only("finetuned", {true, false});  // bookkeeping of the first YaRN models
   // The rest of the settings stays as it is written: a factor of 1 stretches nothing.
@@ -144,6 +150,13 @@ void read_scaling(Keys& keys, Keys& block, const std::string& name, const RopeDe
   block.reject_unknown();
 }
 
+/// Transformers updates a block of rope_type default with Gemma 3's rope_scaling: `type` alone says nothing.
+void require_rope_type(Keys& keys, const json& scaling) {
+  if (scaling.contains("rope_type") || !scaling.contains("type") || scaling["type"] == "default") return;
+  keys.fault("rope_scaling.type", "must be named rope_type: Transformers does not read type for this class",
+             scaling["type"], "write rope_type, or remove the block if the model was trained without it");
+}
+
 }  // namespace
 
 void read_positions(Keys& keys, const RopeDefaults& defaults, Faults& faults, Settings& s) {
@@ -165,6 +178,7 @@ void read_gemma3_positions(Keys& keys, const RopeDefaults& defaults, bool window
     if (!full.empty() && standard(scaling, json()) != standard(full, json()))
       keys.fault("rope_scaling", "must agree with rope_parameters.full_attention",
                  json::array({scaling, full}), kOneOfTwo);
+    if (full.empty()) require_rope_type(keys, scaling);
     full = scaling;
     name = "rope_scaling";
   }

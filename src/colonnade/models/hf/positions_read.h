@@ -11,6 +11,7 @@ struct RopeDefaults {
   double theta = 10000;
   std::int64_t max_position_embeddings = 0;  ///< of this model: the old context length where none is named
   nlohmann::json block = nlohmann::json::object();  ///< rope_parameters when the file has no block at all
+  bool by_kind = false;  ///< a block for each kind of layer: Transformers reads fewer keys then
 };
 
 /// Writes the settings of rotary positions. Faults: two blocks, two bases or two old context lengths that

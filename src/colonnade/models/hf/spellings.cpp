@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/models/hf/keys.h"
 
 namespace colonnade::models::hf {
 namespace {
@@ -143,6 +144,7 @@ std::map<std::string, SpelledTensor> parts_of_fused(const Spellings& spellings, 
   for (const FusedExperts& fused : spellings.fused) {
     const auto count = static_cast<std::int64_t>(fused.parts.size());
     if (!name.ends_with(fused.stored) || shape.size() != 3 || shape[1] % count != 0) continue;
+    if (shape[0] > kMostExperts || shape[1] == 0) continue;  // a damaged header
     const std::string front = name.substr(0, name.size() - fused.stored.size());
     const std::int64_t rows = shape[1] / count;
     for (std::int64_t expert = 0; expert < shape[0]; ++expert)

@@ -190,9 +190,9 @@ Broken yarn_factor(const Run& r) {
 }
 
 Broken yarn_betas(const Run& r) {
-  if (!has_yarn(r) || r.model.yarn_beta_fast > r.model.yarn_beta_slow) return std::nullopt;
+  if (!has_yarn(r) || r.model.yarn_beta_fast >= r.model.yarn_beta_slow) return std::nullopt;
   return Finding{"--yarn-beta-fast",
-                 "must be above --yarn-beta-slow",
+                 "must be at least --yarn-beta-slow",
                  fmt::format("{} and {}", r.model.yarn_beta_fast, r.model.yarn_beta_slow),
                  {{"yarn_beta_fast", "32"}, {"yarn_beta_slow", "1"}},
                  ""};
@@ -301,7 +301,7 @@ constexpr Rule kShapes[] = {
      "Without a longer context there is nothing to stretch."},
     {"yarn-betas", false, yarn_betas,
      "position_embedding_type=yarn; rotary_scaling_factor=4; yarn_beta_fast=0.5",
-     "The blend goes from one to the other, over their difference."},
+     "The blend goes from one to the other."},
     {"yarn-once", false, yarn_once,
      "position_embedding_type=yarn; rotary_scaling_factor=4; rotary_seq_len_interpolation_factor=2",
      "Positions would be stretched twice.", "position_embedding_type"},
