@@ -95,7 +95,8 @@ std::vector<std::int32_t> prompt_ids(const config::Run& run, const data::Tokeniz
   try {
     return data::encode_prompt(tokenizer, text);
   } catch (const DataError&) {
-    if (!run.data.tokenizer_type.empty()) throw;
+    const bool are_ids = text.find_first_not_of("0123456789- \t\n") == std::string::npos;
+    if (are_ids || !run.data.tokenizer_type.empty()) throw;
     const config::Checkpoint& c = run.checkpoint;
     throw ConfigError(fmt::format(
         "prompt: must be ids from 0 to {} separated by spaces where no tokenizer is read; got '{}', and {} holds "
