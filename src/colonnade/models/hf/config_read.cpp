@@ -149,8 +149,8 @@ void read_gemma(Reading r, bool third) {
                    {"sandwich_norm", "true"},
                    {"scale_embeddings", "true"},
                    {"query_pre_attn_scalar", text(keys.real("query_pre_attn_scalar", 256))}});
-  const auto cap = [&](const char* key, std::optional<double> usual) {
-    return text(keys.real_or_null(key, usual, {.least = 1e-6}).value_or(0));
+  const auto cap = [&given = keys](const char* key, std::optional<double> usual) {
+    return text(given.real_or_null(key, usual, {.least = 1e-6}).value_or(0));
   };
   s["final_logit_softcapping"] = cap("final_logit_softcapping", third ? std::nullopt : std::optional(30.0));
   // The pattern is of files without layer_types; newer ones keep it under a name that nothing reads.
