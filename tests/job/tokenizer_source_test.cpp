@@ -133,7 +133,7 @@ TEST_F(BroughtTokenizer, PromptsWithoutOneAreIds) {
   EXPECT_THAT(fault("the quick"), AllOf(HasSubstr("ids from 0 to 63"), HasSubstr("got 'the quick'"),
                                         HasSubstr(folder().string() + " holds no tokenizer that is read"),
                                         HasSubstr("--tokenizer-type and --tokenizer-model")));
-  EXPECT_THAT(fault("64"), HasSubstr("ids from 0 to 63"));
+  EXPECT_THAT(fault("64"), HasSubstr("text must be integers from 0 to 63"));
   run.data.tokenizer_type = "NullTokenizer";
   EXPECT_THAT(fault("the quick"), HasSubstr("NullTokenizer: text must be integers from 0 to 63"));
 }

@@ -47,9 +47,13 @@ TEST(Ending, SaysWhatIsLeftAndHowToGoOn) {
 
 TEST(Ending, ACompleteRunGoesOnWithMoreSteps) {
   config::Run run = text_run();
-  EXPECT_THAT(ending_text(stopped_at(10), run, kAlone),
-              AllOf(HasSubstr("complete after iteration 10 of 10\n"),
-                    HasSubstr("pretrain --config runs/a/config.yaml --train-iters 20\n")));
+  EXPECT_THAT(
+      ending_text(stopped_at(10), run, kAlone),
+      AllOf(HasSubstr("complete after iteration 10 of 10\n"),
+            HasSubstr("--config runs/a/config.yaml --train-iters 20 --override-opt-param-scheduler\n")));
+  run.schedule.lr_decay_iters = 40;
+  EXPECT_THAT(ending_text(stopped_at(10), run, kAlone), HasSubstr("config.yaml --train-iters 20\n"))
+      << "the schedule stays";
   run.training.train_iters.reset();
   run.training.train_samples = 80;
   EXPECT_THAT(ending_text(stopped_at(10), run, kAlone), HasSubstr("config.yaml --train-samples 160\n"));
