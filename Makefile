@@ -35,7 +35,7 @@ test: ## build and run the tests; AREA=plan runs one area
 	@tools/setup.sh test
 	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE 'gpu|long' $(if $(AREA),-R '^$(AREA)$$')
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE 'gpu|long' $(if $(AREA),-R '^$(AREA)$$')
 
 # The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it.
 numeric := kernels tensor ops layers data_parallel pipeline optim
@@ -47,7 +47,7 @@ baseline: ## run the numeric tests with baseline x86-64 instructions only: every
 	@tools/setup.sh test
 	@cmake --preset $(PRESET) --log-level=WARNING -DCOLONNADE_SIMD=OFF
 	@cmake --build $(BUILD) -j $(JOBS) --target $(numeric:%=%_test) job_test
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -R '^($(subst $() ,|,$(numeric)))$$'
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -R '^($(subst $() ,|,$(numeric)))$$'
 	@$(BUILD)/src/colonnade/job/job_test --gtest_brief=1 --gtest_filter='$(numeric_jobs)'
 
 check: ## format, layers, names, sizes, links, and clang-tidy on what changed

@@ -15,16 +15,17 @@ function(col_simd_sources)
   endif()
 endfunction()
 
-# col_area(<name> [TORCH] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
+# col_area(<name> [TORCH] [ALONE] [COST <seconds>] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
 # makes the library col_<name> of src/colonnade/<name>/ and one test binary <name>_test of
 # tests/<name>/<stem>_test.cpp. DEPS must agree with tools/layers.txt. TORCH areas share one
 # precompiled header, and unless COLONNADE_UNITY is off eight of their sources are compiled as one: half of the
 # time of a source goes into headers. So a name in an anonymous namespace must be the only one in its area
-# (tools/check_unity.py). Each test is registered with ctest under the label <name>. GPU <filter>: with
+# (tools/check_unity.py). Each test is registered with ctest under the label <name>; ALONE: no other test runs
+# beside it, for it measures times or starts processes. COST <seconds>: long ones begin first. GPU <filter>: with
 # COLONNADE_CUDA the same binary is registered once more as <name>_gpu, label gpu, running the tests that
 # match the filter with COLONNADE_TEST_DEVICE=cuda (tests/support/device.h); suites named Gpu* run only there.
 function(col_area name)
-  cmake_parse_arguments(A "TORCH" "GPU" "DEPS;SOURCES;TESTS;LINK;TEST_LINK;CUDA;NO_CUDA" ${ARGN})
+  cmake_parse_arguments(A "TORCH;ALONE" "GPU;COST" "DEPS;SOURCES;TESTS;LINK;TEST_LINK;CUDA;NO_CUDA" ${ARGN})
   set(sources ${A_SOURCES})
   if(COLONNADE_CUDA)
     list(APPEND sources ${A_CUDA})
@@ -58,7 +59,10 @@ function(col_area name)
       col_test_sources(${binary} plain)
     endif()
     add_test(NAME ${name} COMMAND ${binary} --gtest_filter=-Gpu*:*/Gpu*)
-    set_tests_properties(${name} PROPERTIES LABELS "${name};unit" TIMEOUT 1200)
+    set_tests_properties(${name} PROPERTIES LABELS "${name};unit" TIMEOUT 1200 RUN_SERIAL ${A_ALONE})
+    if(A_COST)
+      set_tests_properties(${name} PROPERTIES COST ${A_COST})
+    endif()
     if(COLONNADE_CUDA AND A_GPU)
       add_test(NAME ${name}_gpu COMMAND ${binary} --gtest_filter=${A_GPU})
       set_tests_properties(${name}_gpu PROPERTIES LABELS gpu TIMEOUT 300 ENVIRONMENT COLONNADE_TEST_DEVICE=cuda
