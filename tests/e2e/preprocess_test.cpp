@@ -218,9 +218,11 @@ TEST_F(Preprocess, PartitionsAreWhatMergeMakesOfThem) {
 // Also that a module of the current folder, which anybody may have put there, is not opened.
 TEST(PreprocessParquet, AModuleThatIsNotBesideTheProgramIsToldOf) {
   const TempFolder folder;
-  fs::create_directory(folder / "alone");
+  fs::create_directories(folder / "alone/libexec");
   fs::create_directory(folder / "here");
   fs::copy_file(COLONNADE_EXECUTABLE, folder / "alone/colonnade");
+  fs::copy_file(fs::path(COLONNADE_EXECUTABLE).parent_path() / "libexec/colonnade",
+                folder / "alone/libexec/colonnade");
   write_text(folder / "here/libcolonnade_parquet.so", "no module");
   const Words words{"preprocess",       "--input",      test::vectors() + "/parquet/snappy.parquet",
                     "--output-prefix",  "rows",         "--json-keys",
