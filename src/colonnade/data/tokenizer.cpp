@@ -78,9 +78,9 @@ std::vector<std::int32_t> Tokenizer::encode_with_special(std::string_view text) 
 std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::int32_t> ids = tokenizer.encode(text);
   const std::vector<std::int32_t> begun = tokenizer.encode_with_begin(text);
-  const auto inside = std::ranges::search(begun, ids);
-  if (inside.empty()) return ids;
-  const std::span<const std::int32_t> before(begun.begin(), inside.begin());
+  const auto inside = std::search(begun.begin(), begun.end(), ids.begin(), ids.end());
+  if (ids.empty() || inside == begun.end()) return ids;
+  const std::span<const std::int32_t> before(begun.begin(), inside);
   if (std::ranges::mismatch(before, ids).in1 != before.end())
     ids.insert(ids.begin(), before.begin(), before.end());
   return ids;
