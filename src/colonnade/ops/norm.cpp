@@ -44,7 +44,7 @@ struct NormRule : torch::autograd::Function<NormRule> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto& [x, weight, mean, rstd] = std::tie(saved[0], saved[1], saved[2], saved[3]);
+    const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
     const auto args = kept<NormArgs>(ctx);
     const Tensor grad_y = contiguous(grads[0]);
     const Tensor grad_sum = grads.size() > 1 ? contiguous(grads[1]) : Tensor();
