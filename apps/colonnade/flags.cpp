@@ -112,7 +112,10 @@ namespace {
 
 /// Weights, and the files that say what they are.
 bool is_of_checkpoint(const std::filesystem::path& file) {
-  const auto beside = [&](const char* name) { return std::filesystem::exists(file.parent_path() / name); };
+  std::error_code closed;
+  const auto beside = [&](const char* name) {
+    return std::filesystem::exists(file.parent_path() / name, closed);
+  };
   const std::string name = file.filename().string();
   return (name.ends_with(".safetensors") || name == "config.json" || name == "manifest.json") &&
          (beside("manifest.json") || beside("config.json"));

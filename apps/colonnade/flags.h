@@ -33,8 +33,8 @@ void refuse_given(const CLI::App& app, std::span<const char* const> flags, const
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub = "");
 
 /// Why `file` (the value of `flag`) cannot be written, as a fault; "" when it can, or when it is "": none.
-/// What exists must be a plain file, for it is replaced, and neither one of `inputs` nor a checkpoint's. Ask
-/// before the work.
+/// An existing file must be a plain one, for it is replaced, and neither one of `inputs` nor a file of a
+/// checkpoint. Ask before the work.
 std::string why_not_writable(const std::string& flag, const std::string& file,
                              const std::vector<std::filesystem::path>& inputs = {});
 /// The same, thrown as ConfigError.

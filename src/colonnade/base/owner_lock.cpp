@@ -382,6 +382,7 @@ void OwnerLock::keep(const std::stop_token& ended) {
     if (ended.stop_requested() || !confirm()) return;
     silent_s += look_s;
     if (silent_s < options_.refresh_s) continue;
+    const std::lock_guard one(confirming_);  // confirm() may replace the descriptor meanwhile
     ::futimens(fd_, nullptr);
     silent_s = 0;
   }

@@ -20,7 +20,7 @@ struct AnnouncedRun {
 };
 /// Reports to the launcher, if there is one. Nothing fails: the launcher then prints less.
 void announce_run(const AnnouncedRun& run);
-/// What announce_run() wrote.
+/// The run of a text that announce_run() wrote.
 AnnouncedRun read_announced(const std::string& text);
 
 /// The command that resumes, or without a checkpoint repeats, the run of `folder`, as a shell reads it.

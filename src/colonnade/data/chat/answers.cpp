@@ -269,8 +269,8 @@ class AnswerFinder {
   /// Where the text that asks for this answer ends, if it is the begin of the text. If not, it asks in a way
   /// that the text does not keep: as by an open <think>, or because other messages decide how these are
   /// written, as before the first one a system prompt of the template's own. Then the answer begins behind
-  /// what asks for one more answer, or what the turn has of its begin, and not within the message's own
-  /// words.
+  /// the text that asks for one more answer, or the part of it with which the turn begins, and not within the
+  /// message's own words.
   std::size_t begin_in_loop(const Turn& turn) {
     const auto asked = asked_end(turn);
     if (asked && *asked >= turn.span.begin && *asked <= turn.span.end) return *asked;

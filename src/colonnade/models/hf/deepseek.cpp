@@ -42,7 +42,7 @@ void read_latent_experts(Keys& keys, const Sizes& sizes, Settings& s) {
   s["moe_router_group_best"] = "2";
 }
 
-/// Of the scalings, latent attention knows YaRN alone.
+/// Latent attention scales positions by YaRN alone.
 void refuse_other_scaling(Keys& keys, const Settings& s) {
   const auto linear = s.find("rotary_seq_len_interpolation_factor");
   const bool stretched = linear != s.end() && linear->second != "1";
