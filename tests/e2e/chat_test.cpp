@@ -31,7 +31,7 @@ TEST(Chat, TheCommandsOfTheGuideWork) {
 /// 60 conversations of one to three turns, and a tokenizer with a template.
 void write_chats(const TempFolder& folder) {
   std::filesystem::create_directories(folder / "tok");
-  const std::string vectors = test::vectors();
+  const std::string& vectors = test::vectors();
   std::filesystem::copy_file(vectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
   std::filesystem::copy_file(vectors + "/chat/templates/chatml.jinja", folder / "tok/chat_template.jinja");
   std::ofstream file(folder / "chats.jsonl");
@@ -180,7 +180,7 @@ TEST(Chat, OtherAnswersAndTemplatesAreToldFromTheCheckpoint) {
 /// The files of tokenizers one by one, as `preprocess` takes them.
 TEST(RunTokenizers, AreMadeOfTheFilesThatFlagsName) {
   const TempFolder folder;
-  const std::string vectors = test::vectors();
+  const std::string& vectors = test::vectors();
   const auto file = nlohmann::json::parse(read_text(vectors + "/tokenizers/gpt2_bpe.json"));
   nlohmann::json vocab = file["model"]["vocab"];
   vocab["<|endoftext|>"] = 1024;
