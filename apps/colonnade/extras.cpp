@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "colonnade/config/help.h"
+#include "colonnade/job/start.h"
 
 namespace colonnade::app {
 
@@ -19,6 +20,7 @@ config::Parsed read_settings(const std::vector<std::string>& arguments,
                              const std::vector<config::Extra>& extras, config::Use use) {
   config::Parsed parsed = config::parse_all(arguments, extras, use);
   if (parsed.cut_short) config::require_none(parsed.faults);
+  if (!parsed.run.given.contains("device")) parsed.run.training.device = job::default_device();
   return parsed;
 }
 

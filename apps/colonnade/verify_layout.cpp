@@ -70,7 +70,7 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
   if (run.training.device == "cuda" && config::typed(run, "device"))
     parsed.faults.emplace_back(
         "--device: must be cpu, for verify-layout runs ranks as threads on the CPU; got cuda; leave it out");
-  else if (run.training.device == "cuda")
+  else if (run.training.device == "cuda" && run.given.contains("device"))
     asked.notes.push_back(
         fmt::format("{}: device: cuda is not followed, ranks run as threads on the CPU", file));
   run.training.device = "cpu";

@@ -177,12 +177,13 @@ class Row {
   Setting& s_;
 };
 
-/// A flag that is refused or always so: name, kind, Megatron's default (for kOff the destination).
+/// A flag of Megatron's that is rejected or changes no result.
 struct Flag {
-  const char* names;        ///< spellings, separated by a space
-  const char* type = "on";  ///< on, off, integer, number, text, list
-  const char* value = "";   ///< Megatron's default
-  const char* key = "";     ///< destination, where it is not the name
+  const char* names;          ///< spellings, separated by a space
+  const char* type = "on";    ///< on, off, integer, number, text, list
+  const char* value = "";     ///< Megatron's default
+  const char* key = "";       ///< destination, where it is not the name
+  const char* accepted = "";  ///< values of a flag without effect, separated by a space; "": any
 };
 
 /// Collects the rows of all tables.
@@ -209,6 +210,8 @@ class Table {
 
   /// A flag that is true here whatever is asked. `accepted`: the values that are, empty for any.
   Row always(const Flag& flag, std::string why, std::vector<std::string> accepted = {});
+  /// Flags that change no result, and what happens here instead, which their help and the run's note say.
+  void no_effect(const std::string& instead, std::span<const Flag> flags);
   /// Flags of something that is not part of this version, with one way out.
   void refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags);
 
@@ -229,6 +232,7 @@ void add_parallel(Table& table);
 void add_training(Table& table);
 void add_data(Table& table);
 void add_always(Table& table);
+void add_no_effect(Table& table);
 void add_refused_model(Table& table);
 void add_refused_parallel(Table& table);
 void add_refused_training(Table& table);

@@ -1,7 +1,10 @@
 // Derived settings. Source: Megatron's training/arguments.py (validate_args).
 #include "colonnade/config/derive.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "colonnade/config/schema.h"
@@ -47,10 +50,64 @@ bool one_tensor_rank(const Run& r) {
   return r.parallel.tensor_model_parallel_size == 1 && !r.at_fault.contains("tensor_model_parallel_size");
 }
 
-/// What a flag that is always so says of this run.
-std::string note_of(const Setting& s, const Run& run) {
+/// What happens instead of what a flag without effect asks for.
+const std::string& instead_of(const Setting& s, const Run& run) {
   const auto idle = std::ranges::find_if(s.idle, [&](const Idle& i) { return i.is_so(run); });
-  return s.flag + ": " + (idle == s.idle.end() ? s.help : idle->what);
+  return idle == s.idle.end() ? s.help : idle->what;
+}
+
+/// One note for all flags with the same reason, in the order of the reasons.
+void note_flags_without_effect(Run& run) {
+  std::vector<std::pair<std::string, std::string>> by_reason;
+  for (const std::string& key : run.always) {
+    const Setting& s = setting(key);
+    const std::string& instead = instead_of(s, run);
+    const auto same = std::ranges::find(by_reason, instead, &std::pair<std::string, std::string>::first);
+    if (same == by_reason.end())
+      by_reason.emplace_back(instead, s.flag);
+    else
+      same->second += ", " + s.flag;
+  }
+  for (const auto& [instead, flags] : by_reason) run.notes.push_back(flags + ": " + instead);
+  run.always.clear();
+}
+
+/// NCCL carries tensors of GPUs only; launch lines ask for it on the CPU too.
+void derive_backend(Run& run) {
+  auto& backend = run.training.distributed_backend;
+  const bool cuda = run.training.device == "cuda";
+  if (!cuda && backend == "nccl") run.notes.emplace_back("--distributed-backend: nccl on the CPU is gloo");
+  if (!backend || !cuda) backend = cuda ? "nccl" : "gloo";
+}
+
+bool power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(std::max(n, 1))); }
+
+/// The settings beside which gradients are summed in another order in every layout, so that
+/// --deterministic-mode can not make layouts equal; "" when there are none.
+std::string keeps_layouts_apart(const Run& run) {
+  const Parallel& p = run.parallel;
+  const Moe& moe = run.model.moe;
+  if (!power_of_two(p.context_parallel_size))
+    return fmt::format("--context-parallel-size {}, which is no power of two", p.context_parallel_size);
+  if (moe.num_experts > 0 && !power_of_two(p.tensor_model_parallel_size))
+    return fmt::format("experts and --tensor-model-parallel-size {}, which is no power of two",
+                       p.tensor_model_parallel_size);
+  if (p.num_distributed_optimizer_instances > 1) return "--num-distributed-optimizer-instances";
+  if (p.grad_reduce_in_bf16) return "--grad-reduce-in-bf16";
+  const auto& kinds = moe.router_load_balancing_type;
+  const bool over_a_step = std::ranges::find(kinds, "global_aux_loss") != kinds.end();
+  return moe.num_experts > 0 && over_a_step ? "--moe-router-load-balancing-type global_aux_loss" : "";
+}
+
+/// A launch line repeats itself bit for bit in any case, which is all that Megatron's flag means.
+void derive_determinism(Run& run) {
+  if (!run.parallel.deterministic_mode) return;
+  const std::string reason = keeps_layouts_apart(run);
+  if (reason.empty()) return;
+  run.parallel.deterministic_mode = false;
+  run.notes.push_back(fmt::format(
+      "--deterministic-mode: this launch repeats itself bit for bit, but other layouts have other bits with {}",
+      reason));
 }
 
 void derive_sequence_parallel(Run& run) {
@@ -74,14 +131,13 @@ void derive(Run& run) {
     run.training.global_batch_size =
         run.training.micro_batch_size * std::max(run.parallel.data_parallel_size(), 1);
   }
-  if (!run.training.distributed_backend)
-    run.training.distributed_backend = run.training.device == "cuda" ? "nccl" : "gloo";
+  derive_backend(run);
+  derive_determinism(run);
   derive_stages(run.model, run.parallel);
   Parallel& p = run.parallel;
   if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank == 0)
     p.max_seqlen_per_dp_cp_rank = run.training.seq_length / std::max(p.context_parallel_size, 1);
-  for (const std::string& key : run.always) run.notes.push_back(note_of(setting(key), run));
-  run.always.clear();
+  note_flags_without_effect(run);
   derive_sequence_parallel(run);
 }
 

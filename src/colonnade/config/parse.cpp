@@ -136,9 +136,26 @@ bool asks_for_default(const Setting& s, const Words& words) {
   return same_value(fmt::format("{}", fmt::join(words, " ")), s.megatron_default);
 }
 
-/// The rule that the words of a flag that is always so break; "" when there is none.
+/// The first word of a list, which may be written as one word "[a b]", that is not among the choices.
+std::string outside_choices(const Setting& s, const Words& words) {
+  constexpr const char* kBetween = "[](), '\"";
+  for (std::string_view rest : words) {
+    for (std::size_t from; (from = rest.find_first_not_of(kBetween)) != std::string_view::npos;) {
+      rest.remove_prefix(from);
+      const std::string_view word = rest.substr(0, rest.find_first_of(kBetween));
+      if (std::find(s.choices.begin(), s.choices.end(), word) == s.choices.end()) return std::string(word);
+      rest.remove_prefix(word.size());
+    }
+  }
+  return "";
+}
+
+/// The rule that the words of a flag without effect break; "" when there is none.
 std::string broken_form(const Setting& s, const Words& words) {
-  if (s.kind == Kind::kList) return "";
+  if (s.kind == Kind::kList) {
+    const std::string other = s.choices.empty() ? "" : outside_choices(s, words);
+    return other.empty() ? "" : fmt::format("must be of {}", fmt::join(s.choices, ", "));
+  }
   if (words.size() != 1) return "must be one value";
   if (!s.choices.empty() && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end())
     return fmt::format("must be {}", fmt::join(s.choices, " or "));
@@ -243,7 +260,7 @@ void choose_gelu(const GivenSet& given, Run& run) {
   run.model.activation = fused ? Activation::kGeluTanh : Activation::kGeluErf;
 }
 
-/// --num-query-groups counts with --group-query-attention only, and is then 1 by default.
+/// --num-query-groups has an effect with --group-query-attention only, and is then 1 by default.
 void group_queries(GivenSet& given, Run& run) {
   Model& m = run.model;
   const Given* groups = given.find("num_query_groups");
@@ -253,10 +270,11 @@ void group_queries(GivenSet& given, Run& run) {
     if (groups == nullptr) given.put("num_query_groups", *grouped);
   } else if (m.num_query_groups != 0 && m.num_query_groups != m.num_attention_heads &&
              !given.at_fault.contains("num_attention_heads")) {
-    given.faults.push_back(
-        fmt::format("{}: has a meaning with --group-query-attention only; got {} groups for {} heads; "
-                    "add --group-query-attention",
+    given.notes.push_back(
+        fmt::format("{}: has no effect without --group-query-attention; got {} groups, and {} heads have "
+                    "keys and values of their own",
                     groups->spelled, m.num_query_groups, m.num_attention_heads));
+    m.num_query_groups = 0;
   }
 }
 
@@ -275,9 +293,37 @@ void refuse_typed_zeros(GivenSet& given) {
   }
 }
 
+/// Megatron's old name of `--recompute-granularity selective` with moe among the modules.
+void recompute_experts(GivenSet& given, Run& run) {
+  if (!is_on(given, "moe_layer_recompute", false)) return;
+  const Given& asked = *given.find("moe_layer_recompute");
+  if (run.recompute.granularity == "full")
+    return given.faults.push_back(
+        fmt::format("{}: must not meet --recompute-granularity full; got both; leave one out: full "
+                    "recomputation repeats experts too",
+                    asked.spelled));
+  run.recompute.granularity = "selective";
+  if (!run.recompute.selects("moe")) run.recompute.modules.emplace_back("moe");
+  for (const char* key : {"recompute_granularity", "recompute_modules"}) run.given[key] = asked.where;
+}
+
+/// The tokenizer of Megatron's entry points, where vocabulary files stand alone: pretrain_gpt.py has
+/// GPT2BPETokenizer, pretrain_bert.py and pretrain_t5.py have BertWordPieceLowerCase.
+void choose_tokenizer(GivenSet& given, Run& run) {
+  const Given* file = given.find("vocab_file");
+  if (file == nullptr || given.find("tokenizer_type") != nullptr) return;
+  run.data.tokenizer_type = run.family == "gpt" ? "GPT2BPETokenizer" : "BertWordPieceLowerCase";
+  run.given["tokenizer_type"] = file->where;
+  given.notes.push_back(
+      fmt::format("{}: read by {}, Megatron's default for {} (another one: --tokenizer-type)", file->spelled,
+                  run.data.tokenizer_type, run.family));
+}
+
 void translate(GivenSet& given, Run& run) {
   choose_gelu(given, run);
   group_queries(given, run);
+  recompute_experts(given, run);
+  choose_tokenizer(given, run);
   refuse_typed_zeros(given);
   const Given* positions = given.find("add_position_embedding");
   if (positions != nullptr && positions->words == Words{"false"} &&

@@ -14,6 +14,17 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+/// The words of a text between any of the characters of `between`.
+Names split_words(std::string_view text, std::string_view between) {
+  Names words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(between), text.size());
+    if (end > 0) words.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
 std::vector<Setting> all_tables() {
   Table table;
   add_model(table);
@@ -24,6 +35,7 @@ std::vector<Setting> all_tables() {
   add_training(table);
   add_data(table);
   add_always(table);
+  add_no_effect(table);
   add_refused_model(table);
   add_refused_parallel(table);
   add_refused_training(table);
@@ -164,13 +176,7 @@ Setting& Table::append(std::string flag, std::string help) {
 }
 
 Setting& Table::append(const Flag& flag, Class cls) {
-  Names names;
-  std::string_view rest = flag.names;
-  for (std::size_t space; !rest.empty(); rest.remove_prefix(std::min(space, rest.size() - 1) + 1)) {
-    space = rest.find(' ');
-    names.emplace_back(rest.substr(0, space));
-    if (space == std::string_view::npos) break;
-  }
+  const Names names = split_words(flag.names, " ");
   const std::string_view type = flag.type;
   Setting& s = append(names[0], "");
   s.cls = cls;
@@ -194,6 +200,10 @@ Row Table::always(const Flag& flag, std::string why, std::vector<std::string> ac
   s.help = std::move(why);
   s.choices = std::move(accepted);
   return Row(s);
+}
+
+void Table::no_effect(const std::string& instead, std::span<const Flag> flags) {
+  for (const Flag& flag : flags) always(flag, instead, split_words(flag.accepted, " "));
 }
 
 void Table::refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags) {

@@ -71,6 +71,11 @@ void choose_repeatable_kernels() {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
+std::string default_device() {
+  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) return "cpu";
+  return c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() > 0 ? "cuda" : "cpu";
+}
+
 int choose_gpu(const launch::Place& place, int gpus, const std::string& backend) {
   if (gpus < 1)
     throw ConfigError("--device cuda: a GPU must be here; got none that CUDA sees; use --device cpu");

@@ -35,6 +35,9 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
 /// anyway.
 void choose_repeatable_kernels();
 
+/// The --device of a run that was not given one: cuda where CUDA is compiled in and finds a GPU, else cpu.
+std::string default_device();
+
 /// The number of the GPU that the rank takes out of the `gpus` that it sees: the only one where the
 /// launcher gives it one of its own; else that of its local rank under nccl, and under gloo ranks share them
 /// in turn. Throws ConfigError when there are too few.

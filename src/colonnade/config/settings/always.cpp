@@ -56,12 +56,6 @@ void always_of_steps(Table& t) {
            "there is no garbage collector");
   t.always({"--no-masked-softmax-fusion", "off", "", "masked_softmax_fusion"},
            "the attention kernel is picked by device and shape; results do not depend on it");
-  t.always({"--no-bias-swiglu-fusion", "off", "", "bias_swiglu_fusion"},
-           "what is fused is chosen by device; results do not depend on it");
-  t.always({"--no-bias-dropout-fusion", "off", "", "bias_dropout_fusion"},
-           "what is fused is chosen by device; results do not depend on it");
-  t.always({"--no-rope-fusion", "off", "", "apply_rope_fusion"},
-           "what is fused is chosen by device; results do not depend on it");
   t.always({"--use-flash-attn"},
            "the attention kernel is picked by device and shape; results do not depend on it");
   t.always({"--no-persist-layer-norm"}, "norms have one kernel a device");
@@ -73,7 +67,6 @@ void always_of_steps(Table& t) {
            "free memory stays with the allocator between steps; results do not depend on it",
            {"0", "1", "2"});
   t.group("RNG and initialization");
-  t.always({"--te-rng-tracker"}, "random numbers are a function of seed, name and element in every layout");
   t.group("checkpointing");
   t.always({"--no-load-rng"},
            "random numbers are a function of seed, name and sample; there is no state to load");
@@ -83,21 +76,8 @@ void always_of_steps(Table& t) {
       {"--use-checkpoint-args"},
       "sizes of the model, tokenizer, order of samples, kind of optimizer and precision that are not given come "
       "from the checkpoint; all others must be given, or --config RUN/config.yaml");
-  t.always(
-      {"--ckpt-format", "text", "torch_dist"},
-      "checkpoints are safetensors with a manifest of global tensors, which any layout and sharding loads; "
-      "Megatron's own are not read yet",
-      {"torch_dist", "fsdp_dtensor"});
-  t.always({"--auto-detect-ckpt-format"}, "what a folder holds is detected when it is loaded");
-  t.always({"--ckpt-fully-parallel-load"}, "every rank reads its own part");
-  t.always({"--ckpt-assume-constant-structure"}, "a plan of tensors costs nothing to make again");
-  t.always({"--dist-ckpt-optim-fully-reshardable"}, "optimizer states load in any layout");
-  t.always({"--use-dist-ckpt", "on", "", "use_dist_ckpt_deprecated"}, "any layout loads any checkpoint");
-  t.always({"--ckpt-fully-parallel-save"}, "all ranks write", {"true"});
   t.group("mixed precision");
   t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
-  t.always({"--accumulate-allreduce-grads-in-fp32"},
-           "gradients are summed in fp32, and travel so without --grad-reduce-in-bf16");
 }
 
 void always_of_the_system(Table& t) {
@@ -105,11 +85,7 @@ void always_of_the_system(Table& t) {
   t.always({"--no-align-grad-reduce --disable-align-grad-reduce", "off", "", "align_grad_reduce"},
            "when pipeline ranks reduce changes no result");
   t.always({"--local-rank", "integer", "0"}, "the rank's place comes from the environment");
-  t.always({"--disable-gloo-process-groups", "off", "", "use_gloo_process_groups"},
-           "groups are made when they are first used");
   t.always({"--disable-jit-fuser"}, "nothing is compiled at run time");
-  t.always({"--no-overlap-p2p-communication", "off", "", "overlap_p2p_comm"},
-           "messages travel beside what is computed; results do not depend on it");
   t.always({"--no-align-param-gather", "off", "", "align_param_gather"},
            "when pipeline ranks gather changes no result");
   t.always({"--no-use-layer-wise-param-layout", "off", "", "use_layer_wise_param_layout"},
@@ -140,9 +116,7 @@ void always_of_the_system(Table& t) {
   t.always({"--no-barrier-with-level-1-timing", "off", "", "barrier_with_L1_time"},
            "timers wait for no other rank");
   t.group("one logger");
-  t.always({"--no-one-logger", "off", "", "enable_one_logger"}, "nothing is sent anywhere");
   t.group("rerun engine");
-  t.always({"--rerun-mode", "text", "validate_results"}, "no step is run twice", {"disabled"});
 }
 
 }  // namespace

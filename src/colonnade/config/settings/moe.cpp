@@ -43,6 +43,12 @@ std::string set_capacity_factor(Run& run, const Words& words) {
   return broken;
 }
 
+/// Megatron's flex dispatcher exchanges tokens as the all-to-all one does, by other libraries.
+std::string set_dispatcher(Run& run, const Words& words) {
+  if (words == Words{"flex"}) return run.model.moe.token_dispatcher_type = TokenDispatcher::kAllToAll, "";
+  return read(run.model.moe.token_dispatcher_type, words);
+}
+
 void experts(Table& t) {
   t.add<kModel, kMoe, &Moe::num_experts>("--num-experts",
                                          "experts in each layer of --moe-layer-freq; 0: no experts")
@@ -106,7 +112,10 @@ void router(Table& t) {
 
 void tokens(Table& t) {
   t.add<kModel, kMoe, &Moe::token_dispatcher_type>("--moe-token-dispatcher-type",
-                                                   "how tokens reach the ranks of their experts");
+                                                   "how tokens reach the ranks of their experts; flex is "
+                                                   "alltoall, whatever its backend")
+      .how(Kind::kChoice, set_dispatcher, get_field<kModel, kMoe, &Moe::token_dispatcher_type>)
+      .choices({"allgather", "alltoall", "flex"});
   t.add<kModel, kMoe, &Moe::expert_capacity_factor>(
        "--moe-expert-capacity-factor",
        "an expert takes at most so many times an even share of the tokens that a rank has of a micro-batch, "

@@ -186,8 +186,8 @@ void data(Table& t) {
       "buckets are filled up to multiples of 65,536 elements, which NCCL moves faster over many ranks");
   t.add<&Run::training, &Training::distributed_backend>(
        "--distributed-backend",
-       "nccl: a GPU for each rank; gloo: through host memory, ranks may share GPUs; unset: nccl on cuda, "
-       "gloo on cpu")
+       "nccl: a GPU for each rank, gloo where tensors live on the CPU; gloo: through host memory, ranks may share "
+       "GPUs; unset: nccl")
       .choices({"nccl", "gloo"})
       .megatron_default("nccl");
   t.add<&Run::training, &Training::distributed_timeout_minutes>("--distributed-timeout-minutes",

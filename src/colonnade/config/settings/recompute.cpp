@@ -30,6 +30,8 @@ void add_recompute(Table& t) {
   t.special("--recompute-modules", "parts of layers that selective recomputation makes again")
       .how(Kind::kList, &set_modules, &get_modules);
   t.shorthand("--recompute-activations", "").shorthand("recompute_granularity", "selective");
+  t.shorthand("--moe-layer-recompute",
+              "--recompute-granularity selective with moe added to --recompute-modules");
   t.add<kRecompute, &Recompute::method>(
        "--recompute-method",
        "with full: uniform keeps the input of every --recompute-num-layers layers of a virtual stage; block makes "

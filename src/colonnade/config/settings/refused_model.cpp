@@ -1,67 +1,62 @@
-// Flags of Megatron's about the model that this version refuses, each with the reason and a way out.
+// Megatron's flags about the model that this version rejects, by the feature that is missing.
 #include "colonnade/config/access.h"
 
 namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kMoe[] = {
-    {"--expert-tensor-parallel-num-weight-shards", "integer"},
+constexpr Flag kExpertOverlap[] = {
     {"--overlap-moe-expert-parallel-comm"},
     {"--overlap-dispatch-backward-with-experts-wgrad"},
     {"--ep-overlap-early-attn-memory-release"},
-    {"--high-priority-a2a-comm-stream"},
-    {"--use-grouped-gemm-for-shared-expert"},
-    {"--moe-shared-expert-glu-interleave-size", "integer"},
-    {"--moe-enable-routing-replay"},
-    {"--moe-router-padding-for-quantization"},
-    {"--moe-router-padding-for-fp8"},
-    {"--moe-router-quantile-balancing-ema", "number", "0.0"},
-    {"--moe-router-force-load-balancing"},
-    {"--moe-router-force-biased", "number"},
-    {"--use-grouped-gemm-for-dense-mlp"},
-    {"--moe-use-grouped-tensor"},
-    {"--moe-single-grouped-weight"},
-    {"--moe-single-grouped-bias"},
-    {"--moe-enable-deepep"},
-    {"--moe-flex-dispatcher-backend", "text", "deepep"},
-    {"--moe-permute-fusion-into-hybridep"},
-    {"--moe-hybridep-pad-uneven-dispatch-inputs"},
-    {"--moe-pad-experts-for-cuda-graph-inference"},
-    {"--moe-apply-probs-on-input"},
+};
+
+constexpr Flag kLatentExperts[] = {
     {"--moe-latent-size", "integer"},
-    {"--moe-flex-dispatcher-num-sms", "integer"},
-    {"--moe-deepep-num-sms", "integer"},
-    {"--moe-hybridep-num-sms", "integer"},
-    {"--moe-hybridep-num-blocks-permute", "integer"},
-    {"--moe-hybridep-num-blocks-unpermute", "integer"},
-    {"--moe-hybridep-num-sms-preprocessing", "integer", "108"},
-    {"--moe-ncclep-zero-copy"},
-    {"--moe-dispatch-fwd-dtype", "text", "bf16"},
-    {"--moe-combine-bwd-dtype", "text", "bf16"},
-    {"--moe-mlp-glu-interleave-size", "integer"},
+};
+
+constexpr Flag kUpcycling[] = {
+    {"--moe-use-upcycling"},
+    {"--moe-upcycling-granularity", "integer", "1"},
+};
+
+constexpr Flag kRoutingTraces[] = {
+    {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
+    {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
+    {"--moe-routing-trace-capture-logits"}, {"--moe-routing-trace-capture-hidden-states"},
+    {"--moe-routing-trace-dump-weights"},
+};
+
+constexpr Flag kBalancingWays[] = {
+    {"--moe-router-force-load-balancing"},
+    {"--moe-router-quantile-balancing-ema", "number", "0.0"},
+    {"--moe-router-force-biased", "number"},
     {"--moe-expert-rank-capacity-factor", "number"},
+};
+
+constexpr Flag kInterleavedGlu[] = {
+    {"--moe-shared-expert-glu-interleave-size", "integer"},
+    {"--moe-mlp-glu-interleave-size", "integer"},
+};
+
+constexpr Flag kProbsOnInput[] = {
+    {"--moe-apply-probs-on-input"},
+};
+
+constexpr Flag kPagedStash[] = {
     {"--moe-paged-stash"},
     {"--moe-paged-stash-page-size", "integer", "64"},
     {"--moe-paged-stash-buffer-size-factor-cuda", "number", "1.1"},
     {"--moe-paged-stash-buffer-size-factor-cpu", "number", "0.0"},
-    {"--moe-per-layer-logging"},
-    {"--save-tokens-per-expert-interval", "integer"},
-    {"--gtp-expert-remat-nccl-ub"},
-    {"--moe-use-upcycling"},
-    {"--moe-upcycling-granularity", "integer", "1"},
-    {"--moe-routing-trace-path", "text"},
-    {"--moe-routing-trace-max-training-iters", "integer"},
-    {"--moe-routing-trace-capture-logits"},
-    {"--moe-routing-trace-capture-hidden-states"},
-    {"--moe-routing-trace-dump-weights"},
 };
 
-constexpr Flag kMoeRecompute[] = {{"--moe-layer-recompute"}};
+constexpr Flag kMoeDtypes[] = {
+    {"--moe-dispatch-fwd-dtype", "text", "bf16"},
+    {"--moe-combine-bwd-dtype", "text", "bf16"},
+};
 
 constexpr Flag kMla[] = {
     {"--cache-mla-latents"},
-    {"--mla-down-proj-fusion"},
 };
 
 constexpr Flag kMtp[] = {
@@ -73,7 +68,6 @@ constexpr Flag kMtp[] = {
 };
 
 constexpr Flag kLowPrecision[] = {
-    {"--use-transformer-engine-op-fuser"},
     {"--fp8-format", "text", "", "fp8"},
     {"--fp8-recipe", "text", "delayed"},
     {"--fp8-quantizer-factory", "text"},
@@ -83,7 +77,6 @@ constexpr Flag kLowPrecision[] = {
     {"--fp8-amax-compute-algo", "text", "most_recent"},
     {"--no-fp8-wgrad --disable-fp8-wgrad", "off", "", "fp8_wgrad"},
     {"--fp8-output-proj"},
-    {"--first-last-layers-bf16"},
     {"--num-layers-at-start-in-bf16", "integer", "1"},
     {"--num-layers-at-end-in-bf16", "integer", "1"},
     {"--use-kitchen-attention"},
@@ -91,25 +84,44 @@ constexpr Flag kLowPrecision[] = {
     {"--fp4-format", "text", "", "fp4"},
     {"--fp4-recipe", "text", "nvfp4"},
     {"--fp4-quantizer-factory", "text"},
-    {"--use-te-activation-func"},
     {"--reuse-grad-buf-for-mxfp8-param-ag"},
     {"--keep-fp8-transpose-cache"},
     {"--fp4-param-gather"},
     {"--fp8-param-gather"},
-    {"--te-precision-config-file", "text"},
     {"--kitchen-config-file", "text"},
     {"--kitchen-recipe-number", "integer"},
+    {"--first-last-layers-bf16"},
+    {"--te-precision-config-file", "text"},
 };
 
-constexpr Flag kReducedProducts[] = {{"--disable-bf16-reduced-precision-matmul"}};
+constexpr Flag kReducedProducts[] = {
+    {"--disable-bf16-reduced-precision-matmul"},
+};
 
-constexpr Flag kLayerKinds[] = {
-    {"--qk-l2-norm"},
-    {"--qk-clip"},
-    {"--qk-clip-alpha", "number", "0.5"},
-    {"--qk-clip-threshold", "number", "100"},
-    {"--attention-output-gate"},
-    {"--experimental-attention-variant", "text"},
+constexpr Flag kHybrid[] = {
+    {"--is-hybrid-model"},
+    {"--mamba-state-dim", "integer", "128"},
+    {"--mamba-head-dim", "integer", "64"},
+    {"--mamba-num-groups", "integer", "8"},
+    {"--mamba-num-heads", "integer"},
+    {"--disable-mamba-mem-eff-path", "off", "", "use_mamba_mem_eff_path"},
+    {"--mamba-training-ssm-states-dtype", "text"},
+    {"--inference-dynamic-batching-mamba-memory-ratio", "number"},
+    {"--inference-dynamic-batching-prefix-caching-mamba-gb", "number"},
+    {"--mamba-inference-conv-states-dtype", "text", "bf16"},
+    {"--mamba-inference-ssm-states-dtype", "text", "bf16"},
+    {"--hybrid-layer-pattern", "text"},
+    {"--hybrid-override-pattern", "text"},
+    {"--flex-hetero-mamba"},
+    {"--force-mamba", "list"},
+    {"--mamba-per-list", "list"},
+    {"--mamba-int-list", "list"},
+    {"--gdp-num-householder", "integer", "3"},
+    {"--gdp-cutedsl-kernel"},
+    {"--gdp-num-chunk-states-to-recompute", "integer", "2"},
+};
+
+constexpr Flag kSparseAttention[] = {
     {"--dsa-indexer-n-heads", "integer"},
     {"--dsa-indexer-head-dim", "integer"},
     {"--dsa-indexer-topk", "integer"},
@@ -125,42 +137,49 @@ constexpr Flag kLayerKinds[] = {
      "dsa_indexer_scoring_relu"},
     {"--dsa-indexer-k-norm-epsilon", "number"},
     {"--dsa-indexer-k-norm-fp32"},
-    {"--linear-conv-kernel-dim", "integer", "4"},
-    {"--linear-key-head-dim", "integer", "128"},
-    {"--linear-value-head-dim", "integer", "128"},
-    {"--linear-num-key-heads", "integer", "16"},
-    {"--linear-num-value-heads", "integer", "32"},
-    {"--use-fused-weighted-squared-relu"},
+};
+
+constexpr Flag kDeltaRule[] = {
+    {"--experimental-attention-variant", "text"}, {"--linear-conv-kernel-dim", "integer", "4"},
+    {"--linear-key-head-dim", "integer", "128"},  {"--linear-value-head-dim", "integer", "128"},
+    {"--linear-num-key-heads", "integer", "16"},  {"--linear-num-value-heads", "integer", "32"},
+    {"--linear-attention-freq", "text"},
+};
+
+constexpr Flag kOutputGate[] = {
+    {"--attention-output-gate"},
+};
+
+constexpr Flag kQkClip[] = {
+    {"--qk-l2-norm"},
+    {"--qk-clip"},
+    {"--qk-clip-alpha", "number", "0.5"},
+    {"--qk-clip-threshold", "number", "100"},
+    {"--log-max-attention-logit"},
+};
+
+constexpr Flag kHyperConnections[] = {
     {"--enable-mhc-connections"},
     {"--mhc-num-residual-streams", "integer", "4"},
     {"--mhc-sinkhorn-iterations", "integer", "20"},
     {"--mhc-init-gating-factor", "number", "0.01"},
     {"--mhc-recompute-layer-num", "integer"},
-    {"--is-hybrid-model"},
-    {"--mamba-state-dim", "integer", "128"},
-    {"--mamba-head-dim", "integer", "64"},
-    {"--mamba-num-groups", "integer", "8"},
-    {"--mamba-num-heads", "integer"},
-    {"--gdp-num-householder", "integer", "3"},
-    {"--disable-mamba-mem-eff-path", "off", "", "use_mamba_mem_eff_path"},
-    {"--gdp-cutedsl-kernel"},
-    {"--gdp-num-chunk-states-to-recompute", "integer", "2"},
+};
+
+constexpr Flag kLayersWithoutRope[] = {
     {"--no-rope-freq", "text"},
-    {"--mamba-training-ssm-states-dtype", "text"},
-    {"--linear-attention-freq", "text"},
+};
+
+constexpr Flag kHeterogeneous[] = {
     {"--heterogeneous-layers-config-path", "text"},
     {"--heterogeneous-layers-config-encoded-json", "text"},
-    {"--log-max-attention-logit"},
-    {"--inference-dynamic-batching-mamba-memory-ratio", "number"},
-    {"--inference-dynamic-batching-prefix-caching-mamba-gb", "number"},
-    {"--mamba-inference-conv-states-dtype", "text", "bf16"},
-    {"--mamba-inference-ssm-states-dtype", "text", "bf16"},
-    {"--hybrid-layer-pattern", "text"},
-    {"--hybrid-override-pattern", "text"},
 };
 
 constexpr Flag kPositions[] = {
     {"--mrope-section", "list"},
+};
+
+constexpr Flag kRopeType[] = {
     {"--rope-type", "text"},
 };
 
@@ -189,32 +208,84 @@ constexpr Flag kOffload[] = {
     {"--use-torch-optimizer-for-cpu-offload"},
     {"--rl-offload-optimizer-during-inference"},
     {"--rl-offload-inference-model-weights-when-idle"},
+    {"--overlap-cpu-optimizer-d2h-h2d"},
+    {"--no-pin-cpu-grads", "off", "", "pin_cpu_grads"},
+    {"--no-pin-cpu-params", "off", "", "pin_cpu_params"},
 };
 
-constexpr Flag kOldRecomputation[] = {{"--checkpoint-activations"}};
+constexpr Flag kOldRecomputation[] = {
+    {"--checkpoint-activations"},
+};
+
+constexpr Flag kInitialization[] = {
+    {"--no-initialization", "off", "", "perform_initialization"},
+    {"--init-method-xavier-uniform"},
+    {"--data-parallel-random-init"},
+};
+
+constexpr Flag kFp32Residual[] = {
+    {"--fp32-residual-connection"},
+};
+
+constexpr Flag kGptOssShorthand[] = {
+    {"--enable-gpt-oss"},
+};
+
+constexpr Flag kOldVariants[] = {
+    {"--onnx-safe", "text"},
+};
 
 }  // namespace
 
 void add_refused_model(Table& t) {
-  t.refuse("such form of experts", "remove it; docs/reference/settings.md lists the forms there are", kMoe);
-  t.refuse("flag of its own for making experts again",
-           "write --recompute-granularity selective --recompute-modules moe", kMoeRecompute);
-  t.refuse("such form of multi-latent attention", "remove it", kMla);
-  t.refuse("such form of multi-token prediction", "remove it", kMtp);
+  t.refuse("expert overlap (communication of experts beside other micro-batches)",
+           "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
+  t.refuse("latent experts", "remove it; --moe-ffn-hidden-size sets the width of experts", kLatentExperts);
+  t.refuse("upcycling of a dense checkpoint to experts", "start from a checkpoint with experts, or without",
+           kUpcycling);
+  t.refuse("routing traces or replay", "remove it", kRoutingTraces);
+  t.refuse("such load balancing of experts",
+           "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kBalancingWays);
+  t.refuse("interleaved weights of gated experts", "remove it; gate and up projections are two blocks",
+           kInterleavedGlu);
+  t.refuse("router weights applied to the input of experts", "remove it; they weigh the output",
+           kProbsOnInput);
+  t.refuse("paged stash of expert activations", "remove it; --recompute-modules moe_act saves memory",
+           kPagedStash);
+  t.refuse("FP8 communication of experts", "remove it; tokens travel in --params-dtype", kMoeDtypes);
+  t.refuse("cache of latents in generation", "remove it", kMla);
+  t.refuse("such form of multi-token prediction",
+           "remove it; --mtp-num-layers adds one layer for each further token", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
-  t.refuse("choice of how LibTorch sums products of bf16", "remove it; LibTorch's own choice holds",
+  t.refuse("choice of how LibTorch accumulates bf16 GEMMs", "remove it; LibTorch's own choice holds",
            kReducedProducts);
-  t.refuse("such kind of layer", "remove it; docs/reference/settings.md lists the kinds there are",
-           kLayerKinds);
-  t.refuse("multi-axis and relative positions, or another name of YaRN",
-           "use --position-embedding-type rope, yarn or learned_absolute", kPositions);
+  t.refuse("hybrid layers (Mamba)", "train a transformer: --num-layers", kHybrid);
+  t.refuse("sparse attention (DSA)", "remove it; --window-size limits attention", kSparseAttention);
+  t.refuse("linear attention (delta rule) or other attention variants",
+           "remove it; --multi-latent-attention and --window-size are there", kDeltaRule);
+  t.refuse("attention output gate", "remove it", kOutputGate);
+  t.refuse("clipping or L2 norm of queries and keys", "use --qk-layernorm", kQkClip);
+  t.refuse("hyper-connections (mHC)", "remove it", kHyperConnections);
+  t.refuse("layers without rotary embedding among others",
+           "remove it; --position-embedding-type none holds for all layers", kLayersWithoutRope);
+  t.refuse("heterogeneous layers", "remove it; all layers have the same sizes", kHeterogeneous);
+  t.refuse("multi-axis rotary embedding", "use --position-embedding-type rope, yarn or learned_absolute",
+           kPositions);
+  t.refuse("other name of YaRN", "use --position-embedding-type yarn", kRopeType);
   t.refuse("muP scaling", "set --init-method-std and --lr by hand", kMup);
   t.refuse("offloading of activations and states",
            "remove it; --recompute-granularity saves memory, and so do larger parallel sizes", kOffload);
-  t.refuse("old name of recomputation, as Megatron has none any more",
-           "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1, or "
-           "--recompute-activations for the selective form",
-           kOldRecomputation);
+  t.refuse(
+      "old name of recomputation, as Megatron has none any more",
+      "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1, or --recompute-activations for the selective form",
+      kOldRecomputation);
+  t.refuse("such initialization of weights",
+           "remove it; --init-method-std sets normal initial values, equal in every layout", kInitialization);
+  t.refuse("fp32 residual stream beside 16-bit layers", "remove it", kFp32Residual);
+  t.refuse("shorthand of the settings of GPT-OSS",
+           "use --pretrained-checkpoint with its Hugging Face folder, whose config.json says them",
+           kGptOssShorthand);
+  t.refuse("such variant", "remove it", kOldVariants);
 }
 
 }  // namespace colonnade::config

@@ -6,48 +6,8 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kProfiles[] = {
-    {"--profile"},
-    {"--profile-step-start", "integer", "10"},
-    {"--profile-step-end", "integer", "12"},
-    {"--use-pytorch-profiler"},
-    {"--pytorch-profiler-collect-shapes"},
-    {"--pytorch-profiler-collect-callstack"},
-    {"--pytorch-profiler-collect-chakra"},
-    {"--profile-ranks", "list"},
-    {"--record-memory-history"},
-    {"--memory-snapshot-path", "text", "snapshot.pickle"},
-    {"--record-shapes"},
-    {"--nvtx-ranges"},
-};
-
 constexpr Flag kLogs[] = {
-    {"--config-logger-dir", "text"},
-    {"--log-progress"},
-    {"--timing-log-option", "text", "minmax"},
-    {"--tensorboard-queue-size", "integer", "1000"},
-    {"--log-memory-interval", "integer"},
-    {"--log-device-memory-used"},
-    {"--log-world-size-to-tensorboard"},
-    {"--wandb-project", "text"},
-    {"--wandb-exp-name", "text"},
-    {"--wandb-save-dir", "text"},
-    {"--wandb-entity", "text"},
     {"--logging-level", "integer"},
-    {"--log-energy"},
-    {"--otel-enabled"},
-    {"--otel-service-name", "text"},
-    {"--otel-span-groups", "text"},
-    {"--log-straggler --enable-straggler-detection"},
-    {"--straggler-ctrlr-port", "integer", "65535"},
-    {"--straggler-minmax-count", "integer", "1"},
-    {"--disable-straggler-on-startup"},
-    {"--run-workload-inspector-server"},
-    {"--one-logger-project", "text", "megatron-lm"},
-    {"--one-logger-run-name", "text"},
-    {"--one-logger-async"},
-    {"--app-tag-run-name", "text"},
-    {"--app-tag-run-version", "text", "0.0.0"},
 };
 
 constexpr Flag kRl[] = {
@@ -95,11 +55,6 @@ constexpr Flag kRl[] = {
 };
 
 constexpr Flag kInference[] = {
-    {"--enable-cuda-graph"},
-    {"--cuda-graph-warmup-steps", "integer", "3"},
-    {"--external-cuda-graph"},
-    {"--cuda-graph-impl", "text", "none"},
-    {"--inference-cuda-graph-scope", "text"},
     {"--flash-decode"},
     {"--batch-invariant-mode"},
     {"--batch-invariant-backend", "text", "te_native"},
@@ -109,13 +64,10 @@ constexpr Flag kInference[] = {
     {"--inference-moe-disable-fused-quant-kernels"},
     {"--inference-moe-token-dispatcher-type", "text", "nvls"},
     {"--mlp-chunks-for-prefill", "integer", "1"},
-    {"--inference-rng-tracker"},
     {"--inference-batch-times-seqlen-threshold", "integer", "-1"},
     {"--max-tokens-to-oom", "integer", "12000"},
     {"--output-bert-embeddings"},
     {"--bert-embedder-type", "text", "megatron"},
-    {"--cuda-graph-scope", "list", "", "cuda_graph_scope_deprecated"},
-    {"--cuda-graph-modules", "list"},
     {"--use-legacy-static-engine"},
     {"--inference-max-requests", "integer", "8"},
     {"--inference-max-seq-length", "integer", "2560"},
@@ -128,7 +80,6 @@ constexpr Flag kInference[] = {
     {"--inference-dynamic-batching-num-cuda-graphs", "integer", "16"},
     {"--inference-dynamic-batching-track-paused-request-events"},
     {"--inference-dynamic-batching-track-generated-token-events"},
-    {"--decode-only-cuda-graphs"},
     {"--inference-cuda-graph-all-prefills"},
     {"--inference-cuda-graph-max-tokens", "integer", "512"},
     {"--inference-dynamic-batching-unified-memory-level", "integer", "0"},
@@ -214,56 +165,93 @@ constexpr Flag kCluster[] = {
     {"--inprocess-granularity", "text", "node"},
     {"--inprocess-active-world-size", "integer", "1"},
     {"--inprocess-empty-cuda-cache"},
-    {"--enable-ft-package"},
-    {"--calc-ft-timeouts"},
-    {"--ft-num-warmup-iters", "integer", "5"},
     {"--enable-msc"},
-    {"--disable-msc", "on", "", "disable_msc_deprecated"},
-    {"--fault-injector-ranks", "text"},
-    {"--fault-injector-num-ranks", "integer"},
-    {"--fault-injector-fault-types", "text"},
-    {"--fault-injector-fault-probabilities", "text"},
-    {"--fault-injector-fault-delay", "number"},
-    {"--fault-injector-delay-start-iteration", "integer"},
-    {"--fault-injector-mtti-seconds", "number"},
-    {"--fault-injector-offset-seconds", "number"},
-    {"--fault-injector-seed", "integer"},
+};
+
+constexpr Flag kElastic[] = {
+    {"--flextron"},
+    {"--binary-mask"},
+    {"--slice"},
+    {"--enable-router"},
+    {"--add-skipping"},
+    {"--no-attn-skip"},
+    {"--lr-mult-router", "number", "1.0"},
+    {"--flex-strict"},
+    {"--is-flex-eval"},
+    {"--freeze-router"},
+    {"--freeze-model"},
+    {"--flex-hetero-ffn"},
+    {"--flex-hetero-moe-expert"},
+    {"--router-std", "number", "0.1"},
+    {"--normalize-router-logits"},
+    {"--soft-mask"},
+    {"--budget-probs", "list"},
+    {"--prefill-chunk-size", "integer", "16384"},
+    {"--mem-infer-seq-len", "integer", "131072"},
+    {"--mem-batch-size", "integer", "1"},
+    {"--original-model-sample-prob", "number", "0.33"},
+    {"--force-router-skip", "list"},
+    {"--force-mlp", "list"},
+    {"--force-emb", "list"},
+    {"--skip-num-attn-layer-constraint", "integer"},
+    {"--skip-total-layer-constraint", "integer"},
+    {"--disable-budget"},
+    {"--curr-iteration", "integer"},
+    {"--hard-sample-th", "number", "0.996"},
+    {"--router-beta", "number", "1.0"},
+    {"--loss-alpha", "number", "1.0"},
+    {"--tau-init", "number", "1.0"},
+    {"--tau-decay", "number", "0.9999"},
+    {"--router-inter-dim", "integer", "128"},
+    {"--linear-scaler-start", "number", "1.0"},
+    {"--linear-scaler-end", "number", "10.0"},
+    {"--override-selected-budget", "list"},
+    {"--router-gbs", "integer", "32"},
+    {"--budget-list", "list"},
+    {"--mlp-per-list", "list"},
+    {"--emb-per-list", "list"},
+    {"--moe-expert-per-list", "list"},
+    {"--mlp-int-list", "list"},
+    {"--emb-int-list", "list"},
+    {"--moe-expert-int-list", "list"},
+    {"--budget-type", "text", "param"},
+    {"--memory-profile", "text", "bf16"},
+    {"--memory-profile-path", "text"},
+    {"--bpe-params", "number"},
+    {"--bpe-kv-cache", "number"},
+    {"--bpe-ssm-cache", "number"},
+    {"--bpe-max-buffer", "number"},
+    {"--param-budget-target", "text"},
+    {"--layer-ranking-list", "list"},
+    {"--log-budgets", "list"},
+    {"--basemodel-type", "text", "nemotronh_8b"},
+    {"--flextron-config-file", "text"},
+};
+
+constexpr Flag kVisionLanguage[] = {
+    {"--dataset-provider", "text"},
+    {"--model-provider", "text"},
+    {"--language-model-checkpoint", "text"},
+    {"--total-seq-length", "integer"},
 };
 
 constexpr Flag kYaml[] = {
     {"--yaml-cfg", "text"},
 };
 
-constexpr Flag kVariants[] = {
-    {"--no-initialization", "off", "", "perform_initialization"},
-    {"--apply-query-key-layer-scaling"},
-    {"--fused-residual-rmsnorm"},
-    {"--mlp-chunks-for-training", "integer", "1"},
-    {"--onnx-safe", "text"},
-    {"--exit-signal-handler-for-dataloader"},
-    {"--data-parallel-random-init"},
-    {"--init-method-xavier-uniform"},
-    {"--enable-experimental"},
-    {"--spec", "list"},
-};
-
 }  // namespace
 
 void add_refused_other(Table& t) {
-  t.refuse(
-      "profiler of its own",
-      "remove it; report.html sums the time of each phase, --log-timers-to-tensorboard writes it for every step, "
-      "and nsys or perf can start the program",
-      kProfiles);
-  t.refuse("such log", "remove it; metrics.jsonl, TensorBoard files and report.html hold the run", kLogs);
+  t.refuse("level of its log", "remove it", kLogs);
   t.refuse("reinforcement learning", "remove it", kRl);
-  t.refuse("such engine of inference and CUDA graphs",
+  t.refuse("inference engine of Megatron's kind",
            "remove it; `colonnade generate` writes text from a checkpoint", kInference);
   t.refuse("vision and retrieval models", "train `gpt`, `t5` or `bert`", kOtherModels);
-  t.refuse("such service of a cluster", "remove it; `colonnade launch` watches and restarts the ranks",
-           kCluster);
+  t.refuse("vision-language models", "train `gpt`, `t5` or `bert`", kVisionLanguage);
+  t.refuse("elastic models (Flextron)", "remove it", kElastic);
+  t.refuse("in-process restart or service of a cluster",
+           "remove it; `colonnade launch` watches and restarts the ranks", kCluster);
   t.refuse("nested YAML of Megatron's kind", "use --config with a flat YAML file", kYaml);
-  t.refuse("such variant", "remove it", kVariants);
 }
 
 }  // namespace colonnade::config

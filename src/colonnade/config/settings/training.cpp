@@ -41,7 +41,8 @@ void batches(Table& t) {
                                              "length of the run in sequences; not with --train-iters")
       .unit("sequences")
       .range(0, 1'000'000'000'000);
-  t.add<kTraining, &Training::device>("--device", "where tensors live")
+  t.add<kTraining, &Training::device>("--device",
+                                      "where tensors live; unset: cuda where a GPU is found, else cpu")
       .choices({"cpu", "cuda"})
       .own()
       .common();

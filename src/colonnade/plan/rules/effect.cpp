@@ -1,5 +1,5 @@
-// Settings that were given and would do nothing: rules that refuse them, and notes of those that scripts for
-// Megatron give by habit.
+// Settings that were given and have no effect in this run: notes, for Megatron takes them too and the numbers
+// are the same; and the one rule about a file that nothing would read.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,13 +19,25 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-/// Settings that do something only beside another one.
+/// Settings that have an effect only beside another one.
 struct Companions {
   std::array<const char*, 7> keys;  ///< up to seven
   const char* other;                ///< key of the other one
   const char* words;                ///< what is needed, as a user writes it
   bool (*work)(const Run&);
 };
+
+/// Those of `kinds` that were given beside nothing that makes them work.
+std::vector<const config::Setting*> alone(const Run& r, const Companions& kinds) {
+  std::vector<const config::Setting*> found;
+  if (kinds.work(r) || r.at_fault.contains(kinds.other)) return found;
+  for (const char* key : kinds.keys) {
+    if (key == nullptr) break;
+    const config::Setting& s = config::setting(key);
+    if (gives_idle(r, s, kinds.other)) found.push_back(&s);
+  }
+  return found;
+}
 
 bool has_rope(const Run& r) { return r.model.rotary(); }
 
@@ -41,95 +53,134 @@ bool is_interleaved(const Run& r) {
          !p.pipeline_model_parallel_layout.empty();
 }
 
-constexpr Companions kRopeScaling{{"rope_scaling_factor", "rope_low_freq_factor", "rope_high_freq_factor",
-                                   "rope_original_max_position_embeddings"},
-                                  "use_rope_scaling",
-                                  "--use-rope-scaling",
-                                  [](const Run& r) { return r.model.use_rope_scaling; }};
-constexpr Companions kRotary{
-    {"rotary_base", "rotary_percent", "rotary_interleaved", "rotary_seq_len_interpolation_factor"},
-    "position_embedding_type",
-    "--position-embedding-type rope",
-    has_rope};
-constexpr Companions kYarn{
-    {"rotary_scaling_factor", "mscale", "mscale_all_dim", "yarn_original_max_position_embeddings",
-     "yarn_beta_fast", "yarn_beta_slow", "yarn_correction_range_round_to_int"},
-    "position_embedding_type",
-    "--position-embedding-type yarn",
-    [](const Run& r) {
-      // latent-yarn judges the other case.
-      const bool of_latents = r.model.latent.enabled && r.model.rotary_scaling_factor > 1;
-      return r.model.position_embedding == config::PositionEmbedding::kYarn || of_latents;
-    }};
-constexpr Companions kRelative{
-    {"relative_attention_num_buckets", "relative_attention_max_distance"},
-    "position_embedding_type",
-    "--position-embedding-type relative",
-    [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }};
-constexpr Companions kMasked{
-    {"mask_prob", "short_seq_prob"}, "model", "--model t5 or bert", [](const Run& r) {
-      return r.family == "t5" || r.family == "bert";
-    }};
 bool fills_in(const Run& r) { return r.data.fim.enabled; }
-constexpr Companions kFim{
-    {"fim_rate", "fim_spm_rate", "fim_split_sample", "fim_no_prefix"}, "fim_data", "--fim-data", fills_in};
-constexpr Companions kFimTokens{
-    {"fim_prefix_token", "fim_middle_token", "fim_suffix_token", "fim_pad_token", "fim_eod_token"},
-    "fim_data",
-    "--fim-data",
-    fills_in};
-constexpr Companions kFragments{
-    {"fim_fragment_rate"}, "fim_split_sample", "--fim-split-sample", [](const Run& r) {
-      return !r.data.fim.split_sample.empty();
-    }};
-constexpr Companions kSentinels{
-    {"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family == "t5"; }};
-constexpr Companions kClamped{
-    {"glu_linear_offset", "activation_func_clamp_value"}, "activation", "--quick-geglu", [](const Run& r) {
-      return r.model.activation == config::Activation::kQuickGeglu;
-    }};
-constexpr Companions kWindow{
-    {"window_attn_skip_freq", "rotary_base_local"}, "window_size", "--window-size", [](const Run& r) {
-      return r.model.window_size > 0;
-    }};
-constexpr Companions kLocalBase{
-    {"rotary_base_local"}, "position_embedding_type", "--position-embedding-type rope", has_rope};
-constexpr Companions kQkNorm{
-    {"apply_wd_to_qk_layernorm"}, "qk_layernorm", "--qk-layernorm", [](const Run& r) {
-      return r.model.qk_layernorm && (!r.model.latent.enabled || r.model.latent.q_lora_rank > 0);
-    }};
-constexpr Companions kAdam{
-    {"adam_beta1", "adam_beta2", "adam_eps"}, "optimizer", "--optimizer adam", [](const Run& r) {
-      return r.optimizer.optimizer == config::OptimizerKind::kAdam;
-    }};
-constexpr Companions kSgd{{"sgd_momentum"}, "optimizer", "--optimizer sgd", [](const Run& r) {
-                            return r.optimizer.optimizer == config::OptimizerKind::kSgd;
-                          }};
-constexpr Companions kWarmup{{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup};
-constexpr Companions kGroups{{"microbatch_group_size_per_virtual_pipeline_stage"},
-                             "num_virtual_stages_per_pipeline_rank",
-                             "--num-virtual-stages-per-pipeline-rank",
-                             is_interleaved};
-constexpr Companions kContext{
-    {"cp_comm_type", "hierarchical_context_parallel_sizes"},
-    "context_parallel_size",
-    "--context-parallel-size above 1",
-    [](const Run& r) { return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel; }};
-constexpr Companions kHybrid{
-    {"max_seqlen_per_dp_cp_rank"}, "hybrid_context_parallel", "--hybrid-context-parallel", [](const Run& r) {
-      return r.parallel.hybrid_context_parallel;
-    }};
-constexpr Companions kReshard{{"torch_fsdp2_reshard_after_forward"},
-                              "use_megatron_fsdp",
-                              "--use-megatron-fsdp that shards parameters (optim_grads_params)",
-                              [](const Run& r) { return sharding_of(r.parallel) == Sharding::kParameters; }};
-constexpr Companions kLevels{
-    {"hierarchical_context_parallel_sizes"}, "cp_comm_type", "--cp-comm-type a2a+p2p", [](const Run& r) {
-      const auto& kinds = r.parallel.cp_comm_type;
-      return !kContext.work(r) || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
-    }};
-constexpr Companions kLoad{
-    {"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }};
+
+bool context_ranks(const Run& r) {
+  return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel;
+}
+
+constexpr Companions kCompanions[] = {
+    {{"rope_scaling_factor", "rope_low_freq_factor", "rope_high_freq_factor",
+      "rope_original_max_position_embeddings"},
+     "use_rope_scaling",
+     "--use-rope-scaling",
+     [](const Run& r) { return r.model.use_rope_scaling; }},
+    {{"rotary_base", "rotary_percent", "rotary_interleaved", "rotary_seq_len_interpolation_factor"},
+     "position_embedding_type",
+     "--position-embedding-type rope",
+     has_rope},
+    {{"rotary_scaling_factor", "mscale", "mscale_all_dim", "yarn_original_max_position_embeddings",
+      "yarn_beta_fast", "yarn_beta_slow", "yarn_correction_range_round_to_int"},
+     "position_embedding_type",
+     "--position-embedding-type yarn",
+     [](const Run& r) {
+       // latent-yarn judges the other case.
+       const bool of_latents = r.model.latent.enabled && r.model.rotary_scaling_factor > 1;
+       return r.model.position_embedding == config::PositionEmbedding::kYarn || of_latents;
+     }},
+    {{"relative_attention_num_buckets", "relative_attention_max_distance"},
+     "position_embedding_type",
+     "--position-embedding-type relative",
+     [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }},
+    {{"mask_prob", "short_seq_prob"},
+     "model",
+     "--model t5 or bert",
+     [](const Run& r) { return r.family == "t5" || r.family == "bert"; }},
+    {{"fim_rate", "fim_spm_rate", "fim_split_sample", "fim_no_prefix"}, "fim_data", "--fim-data", fills_in},
+    {{"fim_prefix_token", "fim_middle_token", "fim_suffix_token", "fim_pad_token", "fim_eod_token"},
+     "fim_data",
+     "--fim-data",
+     fills_in},
+    {{"fim_fragment_rate"},
+     "fim_split_sample",
+     "--fim-split-sample",
+     [](const Run& r) { return !r.data.fim.split_sample.empty(); }},
+    {{"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family == "t5"; }},
+    {{"glu_linear_offset", "activation_func_clamp_value"},
+     "activation",
+     "--quick-geglu",
+     [](const Run& r) { return r.model.activation == config::Activation::kQuickGeglu; }},
+    {{"window_attn_skip_freq", "rotary_base_local"},
+     "window_size",
+     "--window-size",
+     [](const Run& r) { return r.model.window_size > 0; }},
+    {{"rotary_base_local"}, "position_embedding_type", "--position-embedding-type rope", has_rope},
+    {{"apply_wd_to_qk_layernorm"},
+     "qk_layernorm",
+     "--qk-layernorm",
+     [](const Run& r) {
+       return r.model.qk_layernorm && (!r.model.latent.enabled || r.model.latent.q_lora_rank > 0);
+     }},
+    {{"adam_beta1", "adam_beta2", "adam_eps"},
+     "optimizer",
+     "--optimizer adam",
+     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kAdam; }},
+    {{"sgd_momentum"},
+     "optimizer",
+     "--optimizer sgd",
+     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kSgd; }},
+    {{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup},
+    {{"microbatch_group_size_per_virtual_pipeline_stage"},
+     "num_virtual_stages_per_pipeline_rank",
+     "--num-virtual-stages-per-pipeline-rank",
+     is_interleaved},
+    {{"cp_comm_type", "hierarchical_context_parallel_sizes"},
+     "context_parallel_size",
+     "--context-parallel-size above 1",
+     context_ranks},
+    {{"max_seqlen_per_dp_cp_rank"},
+     "hybrid_context_parallel",
+     "--hybrid-context-parallel",
+     [](const Run& r) { return r.parallel.hybrid_context_parallel; }},
+    {{"torch_fsdp2_reshard_after_forward"},
+     "use_megatron_fsdp",
+     "--use-megatron-fsdp that shards parameters (optim_grads_params)",
+     [](const Run& r) { return sharding_of(r.parallel) == Sharding::kParameters; }},
+    {{"hierarchical_context_parallel_sizes"},
+     "cp_comm_type",
+     "--cp-comm-type a2a+p2p",
+     [](const Run& r) {
+       const auto& kinds = r.parallel.cp_comm_type;
+       return !context_ranks(r) || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
+     }},
+    {{"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }},
+    {{"sft_tokenizer_prompt_format", "chat_template"},
+     "sft",
+     "--sft",
+     [](const Run& r) { return r.data.sft; }},
+    {{"full_validation", "multiple_validation_sets", "validation_set_names"},
+     "eval_interval",
+     "--eval-interval or --skip-train",
+     [](const Run& r) { return r.training.eval_interval || r.training.skip_train; }},
+    {{"lr_wsd_decay_style"},
+     "lr_decay_style",
+     "--lr-decay-style WSD",
+     [](const Run& r) { return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd; }},
+
+    {{"data_parallel_sharding_strategy"},
+     "use_megatron_fsdp",
+     "--use-megatron-fsdp",
+     [](const Run& r) { return r.parallel.use_megatron_fsdp; }},
+    {{"outer_dp_sharding_strategy"},
+     "num_distributed_optimizer_instances",
+     "--num-distributed-optimizer-instances above 1",
+     [](const Run& r) { return r.parallel.num_distributed_optimizer_instances > 1; }},
+    {{"ddp_reduce_scatter_with_fp32_accumulation"},
+     "grad_reduce_in_bf16",
+     "--grad-reduce-in-bf16 and --use-distributed-optimizer",
+     [](const Run& r) {
+       return r.parallel.grad_reduce_in_bf16 && sharding_of(r.parallel) >= Sharding::kOptimizer;
+     }},
+    {{"recompute_method", "recompute_num_layers", "distribute_saved_activations"},
+     "recompute_granularity",
+     "--recompute-granularity full",
+     [](const Run& r) { return r.recompute.full(); }},
+    {{"recompute_modules"},
+     "recompute_granularity",
+     "--recompute-granularity selective",
+     [](const Run& r) { return r.recompute.granularity == "selective"; }},
+};
+
 constexpr Companions kTokenizer{
     {"tokenizer_model", "vocab_file", "merge_file", "tiktoken_pattern", "tiktoken_num_special_tokens",
      "tokenizer_hf_include_special_tokens", "allow_ambiguous_pad_tokens"},
@@ -138,82 +189,19 @@ constexpr Companions kTokenizer{
     [](const Run& r) {
       return !r.data.tokenizer_type.empty();  // beside NullTokenizer it is a habit
     }};
-constexpr Companions kSft{{"sft_tokenizer_prompt_format", "chat_template"}, "sft", "--sft", [](const Run& r) {
-                            return r.data.sft;
-                          }};
-constexpr Companions kValidation{
-    {"full_validation", "multiple_validation_sets", "validation_set_names"},
-    "eval_interval",
-    "--eval-interval or --skip-train",
-    [](const Run& r) { return r.training.eval_interval || r.training.skip_train; }};
-constexpr Companions kWsd{{"lr_wsd_decay_style"}, "lr_decay_style", "--lr-decay-style WSD", [](const Run& r) {
-                            return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd;
-                          }};
 
-template <const Companions& kCompanions>
-Broken without_companion(const Run& r) {
-  if (kCompanions.work(r) || r.at_fault.contains(kCompanions.other)) return std::nullopt;
-  Finding found{"", fmt::format("does nothing without {}", kCompanions.words), "", {}, ""};
-  for (const char* key : kCompanions.keys) {
-    if (key == nullptr) break;
-    const config::Setting& s = config::setting(key);
-    if (gives_idle(r, s, kCompanions.other)) found.add(s, config::text_of(r, s), s.default_text());
-  }
+Broken file_without_tokenizer(const Run& r) {
+  Finding found{"", fmt::format("does nothing without {}", kTokenizer.words), "", {}, ""};
+  for (const config::Setting* s : alone(r, kTokenizer))
+    found.add(*s, config::text_of(r, *s), s->default_text());
   if (found.edits.empty()) return std::nullopt;
-  found.way_out = fmt::format("leave it out, or add {}", kCompanions.words);
+  found.way_out = fmt::format("leave it out, or add {}", kTokenizer.words);
   return found;
 }
 
 constexpr Rule kEffect[] = {
-    {"idle-rope-scaling", false, without_companion<kRopeScaling>, "rope_scaling_factor=4",
-     "They are numbers of the scaling."},
-    {"idle-rotary", false, without_companion<kRotary>, "rotary_base=500000",
-     "They are numbers of rotary positions."},
-    {"idle-yarn", false, without_companion<kYarn>, "yarn_beta_fast=16", "They are numbers of YaRN."},
-    {"idle-relative", false, without_companion<kRelative>, "relative_attention_num_buckets=64",
-     "They are numbers of relative positions."},
-    {"idle-masks", false, without_companion<kMasked>, "mask_prob=0.3", "A GPT reads its text without gaps."},
-    {"idle-fim", false, without_companion<kFim>, "fim_rate=0.3", "They say what is cut, and how often."},
-    {"idle-fim-tokens", false, without_companion<kFimTokens>, "fim_pad_token=<pad>",
-     "They stand where a text is cut."},
-    {"idle-fragments", false, without_companion<kFragments>, "fim_fragment_rate=0.3",
-     "There are no pieces of a document."},
-    {"idle-sentinels", false, without_companion<kSentinels>, "vocab_extra_ids=10",
-     "Only a T5 tells masked spans by ids of their own."},
-    {"idle-clamp", false, without_companion<kClamped>, "glu_linear_offset=1",
-     "The other functions of the MLP have neither offset nor bound."},
-    {"idle-window", false, without_companion<kWindow>, "window_attn_skip_freq=2",
-     "There is no window that some layers could have."},
-    {"idle-local-base", false, without_companion<kLocalBase>, "window_size=8,0; rotary_base_local=500000",
-     "It is a base of rotary positions."},
-    {"idle-qk-decay", true, without_companion<kQkNorm>, "apply_wd_to_qk_layernorm=true",
-     "There is no such norm to decay."},
-    {"idle-adam", true, without_companion<kAdam>, "optimizer=sgd; adam_beta2=0.95",
-     "They are numbers of Adam."},
-    {"idle-sgd", true, without_companion<kSgd>, "sgd_momentum=0.5", "It is a number of SGD."},
-    {"idle-warmup-init", true, without_companion<kWarmup>, "lr_warmup_init=1e-5",
-     "A warm-up of no length starts nowhere."},
-    {"idle-microbatch-group", true, without_companion<kGroups>,
-     "microbatch_group_size_per_virtual_pipeline_stage=2",
-     "One virtual stage takes all micro-batches in a row."},
-    {"idle-context", true, without_companion<kContext>, "cp_comm_type=a2a",
-     "A rank alone holds whole sequences."},
-    {"idle-context-levels", true, without_companion<kLevels>,
-     "context_parallel_size=2; hierarchical_context_parallel_sizes=2 1", "Other kinds have one level."},
-    {"idle-hybrid", true, without_companion<kHybrid>, "max_seqlen_per_dp_cp_rank=16",
-     "A sequence has --context-parallel-size ranks, however long it is."},
-    {"idle-reshard", true, without_companion<kReshard>,
-     "use_megatron_fsdp=true; data_parallel_sharding_strategy=optim; torch_fsdp2_reshard_after_forward=false",
-     "Only weights that are cut are gathered for a pass.", "use_megatron_fsdp"},
-    {"idle-load-optim", true, without_companion<kLoad>, "no_load_optim=true",
-     "There is no optimizer to leave out."},
-    {"idle-tokenizer-model", false, without_companion<kTokenizer>, "tokenizer_model=books.model",
+    {"idle-tokenizer-model", false, file_without_tokenizer, "tokenizer_model=books.model",
      "Nothing says how the file is read."},
-    {"idle-sft", false, without_companion<kSft>, "chat_template=a.jinja", "Other data have no messages."},
-    {"idle-validation", true, without_companion<kValidation>, "full_validation=true",
-     "The run never validates."},
-    {"idle-wsd-style", true, without_companion<kWsd>, "lr_wsd_decay_style=cosine",
-     "It is the shape of the last part of WSD."},
 };
 
 /// Settings that Megatron's scripts give whether they do something or not.
@@ -333,6 +321,10 @@ std::vector<std::string> idle_habits(const Run& run) {
         "--deterministic-mode: equal bits hold among numbers of data ranks that are powers of two; "
         "got {}",
         data_ranks));
+  for (const Companions& kinds : kCompanions)
+    for (const config::Setting* s : alone(run, kinds))
+      notes.push_back(
+          fmt::format("{}: does nothing without {}; got {}", s->flag, kinds.words, config::text_of(run, *s)));
   for (const Habit& habit : kHabits) {
     if (!habit.idle(run)) continue;
     for (const char* key : habit.keys) {

@@ -164,15 +164,6 @@ Broken timeout(const Run& r) {
                  ""};
 }
 
-Broken backend(const Run& r) {
-  if (r.training.device != "cpu" || r.training.distributed_backend != "nccl") return std::nullopt;
-  return Finding{"--distributed-backend",
-                 "nccl carries tensors of GPUs only",
-                 "nccl and --device cpu",
-                 {{"distributed_backend", "gloo"}},
-                 "leave it out, set --distributed-backend gloo, or set --device cuda"};
-}
-
 constexpr Rule kPipeline[] = {
     {"pipeline-split", false, split, "num_layers=7",
      "Every layer belongs to one stage, none is left out, and the embedding is first and the loss last.",
@@ -198,7 +189,6 @@ constexpr Rule kPipeline[] = {
      "Only the distributed optimizer gathers weights, and it hides that behind the same buckets."},
     {"timeout", false, timeout, "distributed_timeout_minutes=0",
      "A group that waits no time is lost at its first message."},
-    {"backend", false, backend, "distributed_backend=nccl", "NCCL knows memory of GPUs only.", "device"},
 };
 
 }  // namespace

@@ -26,29 +26,6 @@ Broken full_needs(const Run& r) {
                  ""};
 }
 
-Broken idle_with_full_only(const Run& r) {
-  if (r.recompute.full() || r.at_fault.contains("recompute_granularity")) return std::nullopt;
-  Finding found{
-      "", "does nothing without --recompute-granularity full", "", {}, "leave it out, or set it to full"};
-  for (const char* key : {"recompute_method", "recompute_num_layers", "distribute_saved_activations"}) {
-    const config::Setting& s = config::setting(key);
-    if (gives_idle(r, s, "recompute_granularity")) found.add(s, config::text_of(r, s), s.default_text());
-  }
-  return found.edits.empty() ? Broken{} : found;
-}
-
-Broken idle_modules(const Run& r) {
-  const config::Setting& s = config::setting("recompute_modules");
-  if (selective(r) || r.at_fault.contains("recompute_granularity") ||
-      !gives_idle(r, s, "recompute_granularity"))
-    return std::nullopt;
-  return Finding{s.flag,
-                 "does nothing without --recompute-granularity selective",
-                 config::text_of(r, s),
-                 {{s.key, s.default_text()}},
-                 "leave it out, or set the granularity to selective"};
-}
-
 Broken distributed(const Run& r) {
   if (!r.recompute.full() || !r.recompute.distribute_saved) return std::nullopt;
   return Finding{
@@ -104,10 +81,6 @@ Broken nested(const Run& r) {
 constexpr Rule kRecompute[] = {
     {"recompute-full", true, full_needs, "recompute_granularity=full",
      "How many layers are made again together decides what is kept."},
-    {"idle-recompute-full", true, idle_with_full_only, "recompute_method=uniform",
-     "They say which whole layers are made again.", "recompute_granularity"},
-    {"idle-recompute-modules", true, idle_modules, "recompute_modules=layernorm",
-     "They are the parts that selective recomputation makes again.", "recompute_granularity"},
     {"recompute-distributed", true, distributed,
      "recompute_granularity=full; recompute_method=uniform; recompute_num_layers=1; "
      "distribute_saved_activations=true",

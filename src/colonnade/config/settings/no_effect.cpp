@@ -1,0 +1,378 @@
+// Megatron's flags that change no result here: each is accepted, and its help says what happens instead. One
+// row of a table per flag; the flags of a table share their help, so that a run reports them in one line.
+#include "colonnade/config/access.h"
+
+namespace colonnade::config {
+
+namespace {
+
+constexpr Flag kAsyncSaves[] = {
+    {"--async-save"},
+    {"--async-strategy", "text", "nvrx", "", "nvrx mcore"},
+    {"--use-persistent-ckpt-worker"},
+    {"--async-ckpt-cpu-priority", "integer", "10"},
+    {"--async-ckpt-io-priority", "integer", "3"},
+    {"--async-ckpt-use-cpu-shm"},
+};
+
+constexpr Flag kParallelSaves[] = {
+    {"--ckpt-fully-parallel-save"},
+    {"--ckpt-fully-parallel-save-process-group", "text", "dp", "", "dp ep_dp"},
+};
+
+constexpr Flag kParallelLoads[] = {
+    {"--ckpt-fully-parallel-load"},
+    {"--ckpt-fully-parallel-load-exchange-algo", "text", "broadcast", "",
+     "broadcast gather_rounds gather_object"},
+    {"--ckpt-fully-parallel-load-per-rank-objects"},
+    {"--ckpt-fully-parallel-load-process-group", "text", "dp", "", "dp ep_dp"},
+};
+
+constexpr Flag kStrictLoads[] = {
+    {"--dist-ckpt-strictness", "text", "assume_ok_unexpected", "",
+     "assume_ok_unexpected log_unexpected log_all raise_unexpected raise_all return_unexpected return_all "
+     "ignore_all"},
+    {"--no-ckpt-load-validate-sharding-integrity --disable-ckpt-load-validate-sharding-integrity", "off", "",
+     "ckpt_load_validate_sharding_integrity"},
+    {"--no-strict-fsdp-dtensor-load --disable-strict-fsdp-dtensor-load", "off", "",
+     "strict_fsdp_dtensor_load"},
+};
+
+constexpr Flag kIntegrity[] = {
+    {"--verify-integrity"},
+};
+
+constexpr Flag kFormats[] = {
+    {"--ckpt-format", "text", "torch_dist", "", "torch torch_dist torch_dcp fsdp_dtensor"},
+    {"--dist-ckpt-format", "text", "", "dist_ckpt_format_deprecated", "torch_dist zarr"},
+    {"--auto-detect-ckpt-format"},
+    {"--use-dist-ckpt", "on", "", "use_dist_ckpt_deprecated"},
+    {"--dist-ckpt-save-pre-mcore-014"},
+    {"--dist-ckpt-optim-fully-reshardable"},
+    {"--distrib-optim-fully-reshardable-mem-efficient"},
+    {"--ckpt-drop-redundant-extra-state"},
+};
+
+constexpr Flag kSavePlans[] = {
+    {"--ckpt-assume-constant-structure"},
+    {"--ckpt-pg-tensors-cache-path", "text"},
+    {"--ckpt-pg-tensors-cache-create"},
+    {"--dist-ckpt-workers", "integer", "1"},
+};
+
+constexpr Flag kFileSystem[] = {
+    {"--disable-msc", "on", "", "disable_msc_deprecated"},
+};
+
+constexpr Flag kAssets[] = {
+    {"--no-save-tokenizer-assets --disable-save-tokenizer-assets", "off", "", "save_tokenizer_assets"},
+};
+
+constexpr Flag kPaddedVocabulary[] = {
+    {"--padded-vocab-size", "integer"},
+    {"--no-pad-vocab-size --disable-pad-vocab-size", "off", "", "pad_vocab_size"},
+};
+
+constexpr Flag kProfiles[] = {
+    {"--profile"},
+    {"--profile-step-start", "integer", "10"},
+    {"--profile-step-end", "integer", "12"},
+    {"--use-pytorch-profiler"},
+    {"--pytorch-profiler-collect-shapes"},
+    {"--pytorch-profiler-collect-callstack"},
+    {"--pytorch-profiler-collect-chakra"},
+    {"--profile-ranks", "list"},
+    {"--record-memory-history"},
+    {"--memory-snapshot-path", "text", "snapshot.pickle"},
+    {"--record-shapes"},
+    {"--nvtx-ranges"},
+};
+
+constexpr Flag kTrackers[] = {
+    {"--wandb-project", "text"},
+    {"--wandb-exp-name", "text"},
+    {"--wandb-save-dir", "text"},
+    {"--wandb-entity", "text"},
+    {"--no-one-logger", "off", "", "enable_one_logger"},
+    {"--one-logger-project", "text", "megatron-lm"},
+    {"--one-logger-run-name", "text"},
+    {"--one-logger-async"},
+    {"--app-tag-run-name", "text"},
+    {"--app-tag-run-version", "text", "0.0.0"},
+    {"--otel-enabled"},
+    {"--otel-service-name", "text"},
+    {"--otel-span-groups", "text"},
+};
+
+constexpr Flag kLogs[] = {
+    {"--config-logger-dir", "text"},
+    {"--log-progress"},
+    {"--timing-log-option", "text", "minmax", "", "max minmax all"},
+    {"--tensorboard-queue-size", "integer", "1000"},
+    {"--log-memory-interval", "integer"},
+    {"--log-device-memory-used"},
+    {"--log-world-size-to-tensorboard"},
+    {"--log-energy"},
+    {"--moe-per-layer-logging"},
+    {"--log-straggler --enable-straggler-detection"},
+    {"--straggler-ctrlr-port", "integer", "65535"},
+    {"--straggler-minmax-count", "integer", "1"},
+    {"--disable-straggler-on-startup"},
+    {"--run-workload-inspector-server"},
+    {"--test-mode"},
+};
+
+constexpr Flag kReruns[] = {
+    {"--rerun-mode", "text", "validate_results", "", "disabled validate_results report_stats"},
+    {"--check-for-large-grads"},
+    {"--check-for-spiky-loss"},
+};
+
+constexpr Flag kReplicas[] = {
+    {"--check-weight-hash-across-dp-replicas-interval", "integer"},
+};
+
+constexpr Flag kStepControl[] = {
+    {"--exit-signal-handler-for-dataloader"},
+    {"--train-sync-interval", "integer"},
+    {"--gpu-sniff-test-interval", "integer"},
+};
+
+constexpr Flag kFaultTolerance[] = {
+    {"--enable-ft-package"},
+    {"--calc-ft-timeouts"},
+    {"--ft-num-warmup-iters", "integer", "5"},
+};
+
+constexpr Flag kCudaGraphs[] = {
+    {"--enable-cuda-graph"},
+    {"--external-cuda-graph"},
+    {"--cuda-graph-impl", "text", "none", "", "none local transformer_engine full_iteration"},
+    {"--cuda-graph-scope", "list", "", "cuda_graph_scope_deprecated"},
+    {"--cuda-graph-modules", "list"},
+    {"--cuda-graph-warmup-steps", "integer", "3"},
+    {"--optimizer-cuda-graph"},
+    {"--moe-pad-experts-for-cuda-graph-inference"},
+    {"--inference-cuda-graph-scope", "text", "", "", "none layer block"},
+    {"--decode-only-cuda-graphs"},
+};
+
+constexpr Flag kRngTrackers[] = {
+    {"--te-rng-tracker"},
+    {"--inference-rng-tracker"},
+};
+
+constexpr Flag kDispatchers[] = {
+    {"--moe-enable-deepep"},
+    {"--moe-flex-dispatcher-backend", "text", "deepep", "", "deepep hybridep ncclep"},
+    {"--moe-permute-fusion-into-hybridep"},
+    {"--moe-hybridep-pad-uneven-dispatch-inputs"},
+    {"--moe-flex-dispatcher-num-sms", "integer"},
+    {"--moe-deepep-num-sms", "integer"},
+    {"--moe-hybridep-num-sms", "integer"},
+    {"--moe-hybridep-num-blocks-permute", "integer"},
+    {"--moe-hybridep-num-blocks-unpermute", "integer"},
+    {"--moe-hybridep-num-sms-preprocessing", "integer", "108"},
+    {"--moe-ncclep-zero-copy"},
+};
+
+constexpr Flag kExpertWeights[] = {
+    {"--moe-use-grouped-tensor"},
+    {"--moe-single-grouped-weight"},
+    {"--moe-single-grouped-bias"},
+};
+
+constexpr Flag kGroupedGemms[] = {
+    {"--use-grouped-gemm-for-shared-expert"},
+    {"--use-grouped-gemm-for-dense-mlp"},
+};
+
+constexpr Flag kExpertPadding[] = {
+    {"--moe-router-padding-for-quantization"},
+    {"--moe-router-padding-for-fp8"},
+};
+
+constexpr Flag kFusions[] = {
+    {"--mlp-chunks-for-training", "integer", "1"},
+    {"--use-fused-weighted-squared-relu"},
+    {"--use-te-activation-func"},
+    {"--use-transformer-engine-op-fuser"},
+    {"--fused-residual-rmsnorm"},
+    {"--mla-down-proj-fusion"},
+    {"--no-bias-swiglu-fusion", "off", "", "bias_swiglu_fusion"},
+    {"--no-bias-dropout-fusion", "off", "", "bias_dropout_fusion"},
+    {"--no-rope-fusion", "off", "", "apply_rope_fusion"},
+};
+
+constexpr Flag kSpecs[] = {
+    {"--spec", "list", "", "",
+     "local megatron.core.models.gpt.gpt_layer_specs get_gpt_layer_with_transformer_engine_spec "
+     "get_gpt_layer_local_spec get_gpt_decoder_block_spec gpt_layer_with_transformer_engine_spec "
+     "gpt_layer_local_spec megatron.core.models.bert.bert_layer_specs bert_layer_with_transformer_engine_spec "
+     "bert_layer_local_spec get_bert_layer_with_transformer_engine_spec "
+     "megatron.core.models.T5.t5_spec transformer_engine"},
+    {"--enable-experimental"},
+    {"--export-te-mcore-model"},
+    {"--export-default-te-spec"},
+    {"--export-force-local-attention"},
+    {"--export-model-type", "text", "GPTModel", "", "GPTModel"},
+};
+
+constexpr Flag kTensorOverlap[] = {
+    {"--no-tp-comm-bulk-wgrad --disable-tp-comm-bulk-wgrad", "off", "", "tp_comm_bulk_wgrad"},
+    {"--no-tp-comm-bulk-dgrad --disable-tp-comm-bulk-dgrad", "off", "", "tp_comm_bulk_dgrad"},
+    {"--no-tp-comm-overlap-ag --disable-tp-comm-overlap-ag", "off", "", "tp_comm_overlap_ag"},
+    {"--no-tp-comm-overlap-rs --disable-tp-comm-overlap-rs", "off", "", "tp_comm_overlap_rs"},
+    {"--tp-comm-overlap-rs-dgrad"},
+    {"--no-tp-comm-split-ag --disable-tp-comm-split-ag", "off", "", "tp_comm_split_ag"},
+    {"--no-tp-comm-split-rs --disable-tp-comm-split-rs", "off", "", "tp_comm_split_rs"},
+    {"--tp-comm-bootstrap-backend", "text", "nccl", "", "nccl mpi gloo"},
+    {"--tp-comm-overlap-cfg", "text"},
+    {"--no-clone-scatter-output-in-embedding --disable-clone-scatter-output-in-embedding", "off", "",
+     "clone_scatter_output_in_embedding"},
+};
+
+constexpr Flag kPipelineOverlap[] = {
+    {"--no-overlap-p2p-communication", "off", "", "overlap_p2p_comm"},
+    {"--overlap-p2p-communication-warmup-flush", "on", "", "overlap_p2p_comm_warmup_flush"},
+    {"--use-ring-exchange-p2p"},
+    {"--pipeline-model-parallel-comm-backend", "text", "", "", "nccl ucc"},
+    {"--defer-embedding-wgrad-compute"},
+    {"--wgrad-deferral-limit", "integer", "0"},
+    {"--overlap-param-gather-with-optimizer-step"},
+};
+
+constexpr Flag kGradients[] = {
+    {"--ddp-average-in-collective"},
+    {"--no-gradient-reduce-div-fusion", "off", "", "gradient_reduce_div_fusion"},
+};
+
+constexpr Flag kFp32Gradients[] = {
+    {"--accumulate-allreduce-grads-in-fp32"},
+    {"--ddp-param-name-patterns-for-fp32-local-accumulation", "list"},
+    {"--megatron-fsdp-main-grads-dtype", "text", "auto", "", "auto fp32"},
+    {"--megatron-fsdp-grad-comm-dtype", "text", "auto", "", "auto fp32"},
+};
+
+constexpr Flag kFp32States[] = {
+    {"--use-precision-aware-optimizer"},
+    {"--megatron-fsdp-main-params-dtype", "text", "fp32", "", "fp32"},
+};
+
+constexpr Flag kCollectives[] = {
+    {"--use-sharp"},
+    {"--sharp-enabled-group", "text", "", "", "dp dp_replica"},
+    {"--nccl-communicator-config-path", "text"},
+    {"--high-priority-stream-groups", "list"},
+    {"--high-priority-a2a-comm-stream"},
+    {"--symmetric-ar-type", "text", "", "", "two_shot one_shot multimem_all_reduce"},
+    {"--use-nccl-ub", "on", "", "nccl_ub"},
+    {"--disable-symmetric-registration"},
+    {"--fsdp-manual-registration"},
+    {"--create-all-gather-group"},
+    {"--inference-fuse-tp-communication"},
+};
+
+constexpr Flag kFsdpBuffers[] = {
+    {"--megatron-fsdp-version", "integer", "1"},        {"--fsdp-double-buffer"},
+    {"--suggested-communication-unit-size", "integer"}, {"--megatron-fsdp-enable-fine-grained-param-gather"},
+    {"--megatron-fsdp-max-pool-double-buffer"},         {"--fsdp-db-use-persist-buf-on-alloc-fail"},
+};
+
+constexpr Flag kStartUp[] = {
+    {"--lazy-mpu-init"},
+    {"--disable-gloo-process-groups", "off", "", "use_gloo_process_groups"},
+    {"--distributed-timeout-seconds-after-init", "integer"},
+};
+
+constexpr Flag kFlightRecorder[] = {
+    {"--flight-recorder-dump-path", "text"},
+    {"--flight-recorder-trace-buffer-size", "integer", "2000"},
+    {"--no-flight-recorder-dump-on-timeout --disable-flight-recorder-dump-on-timeout", "off", "",
+     "flight_recorder_dump_on_timeout"},
+    {"--flight-recorder-include-stack-trace"},
+    {"--no-flight-recorder-include-only-active --disable-flight-recorder-include-only-active", "off", "",
+     "flight_recorder_include_only_active"},
+    {"--no-flight-recorder-extra-dump-on-exec --disable-flight-recorder-extra-dump-on-exec", "off", "",
+     "flight_recorder_extra_dump_on_exec"},
+};
+
+void of_checkpoints(Table& t) {
+  t.group("checkpointing");
+  t.no_effect("saves are synchronous: training continues once the checkpoint is on disk", kAsyncSaves);
+  t.no_effect("all ranks write their own part", kParallelSaves);
+  t.no_effect("every rank reads its own part", kParallelLoads);
+  t.no_effect("loads are always strict: every tensor must be there, whole and of its shape", kStrictLoads);
+  t.no_effect("every file of a checkpoint is checked against the manifest's checksum when it is read",
+              kIntegrity);
+  t.no_effect(
+      "checkpoints are safetensors with a manifest of global tensors, which any layout and sharding loads; "
+      "Megatron's own are not read yet",
+      kFormats);
+  t.no_effect("the write plan is computed at every save, which takes milliseconds", kSavePlans);
+  t.no_effect("files are read and written through the file system", kFileSystem);
+  t.no_effect("step folders always hold the tokenizer's files", kAssets);
+  t.no_effect("padding of the vocabulary is memory layout, which --make-vocab-size-divisible-by sets",
+              kPaddedVocabulary);
+}
+
+void of_logs(Table& t) {
+  t.group("profiling");
+  t.no_effect(
+      "there is no built-in profiler: report.html sums the time of each phase, --log-timers-to-tensorboard "
+      "writes it for every step, and nsys or perf can start the program",
+      kProfiles);
+  t.group("logging");
+  t.no_effect("nothing is sent anywhere: metrics.jsonl, TensorBoard files and report.html hold the run",
+              kTrackers);
+  t.no_effect("metrics.jsonl, TensorBoard files and report.html hold step times, memory and losses", kLogs);
+  t.group("fault tolerance");
+  t.no_effect("no step is run twice; --check-for-nan-in-loss-and-grad stops at the first bad one", kReruns);
+  t.no_effect("data-parallel replicas start equal and apply the same updates; their weights are not hashed",
+              kReplicas);
+  t.no_effect("steps need no synchronization or test between them", kStepControl);
+  t.no_effect("`colonnade launch` watches and restarts the ranks", kFaultTolerance);
+  t.no_effect("a lost or late rank is named by the watchdog of the ranks, without a flight recorder",
+              kFlightRecorder);
+}
+
+void of_kernels(Table& t) {
+  t.group("kernels");
+  t.no_effect("kernels are launched one by one, without CUDA graphs", kCudaGraphs);
+  t.no_effect("random numbers are a function of seed, name and element in every layout", kRngTrackers);
+  t.no_effect("fusion is chosen by device; results do not depend on it", kFusions);
+  t.no_effect("layers have one implementation, on LibTorch", kSpecs);
+  t.group("mixture of experts");
+  t.no_effect("the all-to-all dispatcher exchanges tokens through the collectives of the backend",
+              kDispatchers);
+  t.no_effect("weights of all experts of a rank are one tensor", kExpertWeights);
+  t.no_effect("shared experts and dense MLPs are one GEMM each", kGroupedGemms);
+  t.no_effect("experts compute the rows that they receive, without padding", kExpertPadding);
+}
+
+void of_communication(Table& t) {
+  t.group("communication");
+  t.no_effect("input gradients are all-reduced beside the weight gradients; results do not depend on it",
+              kTensorOverlap);
+  t.no_effect("pipeline ranks send and receive while they compute; results do not depend on it",
+              kPipelineOverlap);
+  t.no_effect("gradients are averaged over the data-parallel ranks after their sum", kGradients);
+  t.no_effect("gradients are accumulated in fp32, and reduced so without --grad-reduce-in-bf16",
+              kFp32Gradients);
+  t.no_effect("main parameters and optimizer states are fp32", kFp32States);
+  t.no_effect("collectives use NCCL's own choices; results do not depend on them", kCollectives);
+  t.no_effect("buffers of sharded parameters are managed by the block that gathers them", kFsdpBuffers);
+  t.no_effect("process groups are created when first used; --distributed-timeout-minutes is their time-out",
+              kStartUp);
+}
+
+}  // namespace
+
+void add_no_effect(Table& t) {
+  of_checkpoints(t);
+  of_logs(t);
+  of_kernels(t);
+  of_communication(t);
+}
+
+}  // namespace colonnade::config
