@@ -21,6 +21,20 @@ std::string shown(const Words& words) {
   return words.empty() ? "nothing" : fmt::format("\"{}\"", fmt::join(words, " "));
 }
 
+/// The words of a list that is written in brackets, "[a b]" or "[a, b]", as one word or several.
+Words without_brackets(Words words) {
+  const std::string text = fmt::format("{}", fmt::join(words, " "));
+  if (!text.starts_with('[') || !text.ends_with(']')) return words;
+  words.clear();
+  std::string_view rest(text);
+  for (std::size_t from; (from = rest.find_first_not_of("[], ")) != std::string_view::npos;) {
+    rest.remove_prefix(from);
+    words.emplace_back(rest.substr(0, rest.find_first_of("[], ")));
+    rest.remove_prefix(words.back().size());
+  }
+  return words;
+}
+
 /// Splits the command line into settings, YAML files and a verb's own flags.
 class CommandLine {
  public:
@@ -70,7 +84,8 @@ class CommandLine {
       const bool on = !value || *value == "true";
       return put(s, {on != match->off ? "true" : "false"}, name);
     }
-    const Words words = words_of(s.kind == Kind::kList ? -1 : 1, value);
+    Words words = words_of(s.kind == Kind::kList ? -1 : 1, value);
+    if (s.kind == Kind::kList) words = without_brackets(std::move(words));
     if (s.kind != Kind::kList && words.empty()) {
       given_.at_fault.insert(s.key);
       return needs_value(name);
@@ -136,25 +151,14 @@ bool asks_for_default(const Setting& s, const Words& words) {
   return same_value(fmt::format("{}", fmt::join(words, " ")), s.megatron_default);
 }
 
-/// The first word of a list, which may be written as one word "[a b]", that is not among the choices.
-std::string outside_choices(const Setting& s, const Words& words) {
-  constexpr const char* kBetween = "[](), '\"";
-  for (std::string_view rest : words) {
-    for (std::size_t from; (from = rest.find_first_not_of(kBetween)) != std::string_view::npos;) {
-      rest.remove_prefix(from);
-      const std::string_view word = rest.substr(0, rest.find_first_of(kBetween));
-      if (std::find(s.choices.begin(), s.choices.end(), word) == s.choices.end()) return std::string(word);
-      rest.remove_prefix(word.size());
-    }
-  }
-  return "";
-}
-
 /// The rule that the words of a flag without effect break; "" when there is none.
 std::string broken_form(const Setting& s, const Words& words) {
   if (s.kind == Kind::kList) {
-    const std::string other = s.choices.empty() ? "" : outside_choices(s, words);
-    return other.empty() ? "" : fmt::format("must be of {}", fmt::join(s.choices, ", "));
+    const auto known = [&](const std::string& word) {
+      return std::find(s.choices.begin(), s.choices.end(), word) != s.choices.end();
+    };
+    const bool all = s.choices.empty() || std::all_of(words.begin(), words.end(), known);
+    return all ? "" : fmt::format("must be of {}", fmt::join(s.choices, ", "));
   }
   if (words.size() != 1) return "must be one value";
   if (!s.choices.empty() && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end())

@@ -1,4 +1,6 @@
 // Settings of how ranks share the work.
+#include <sstream>
+
 #include "colonnade/config/access.h"
 
 namespace colonnade::config {
@@ -21,9 +23,11 @@ std::string set_exchanges(Run& run, const Words& given) {
 
 std::optional<Words> get_exchanges(const Run& run) { return run.parallel.cp_comm_type; }
 
+/// Scripts quote the sizes as one word too.
 std::string set_levels(Run& run, const Words& words) {
   std::vector<int> sizes;
-  for (const std::string& word : words)
+  std::istringstream all(fmt::format("{}", fmt::join(words, " ")));
+  for (std::string word; all >> word;)
     if (!read_number(word, sizes.emplace_back()) || sizes.back() < 1) return "must be integers of at least 1";
   run.parallel.hierarchical_context_parallel_sizes = std::move(sizes);
   return "";
