@@ -166,6 +166,11 @@ TEST_F(Yaml, TwoSpellingsOfOneSettingAreNotChosenBetween) {
   EXPECT_THAT(read("x-a: &a {norm_epsilon: 1, layernorm_epsilon: 2}\n<<: *a\n").faults,
               ElementsAre(HasSubstr("layernorm_epsilon: must be given once; got norm_epsilon too")));
   EXPECT_THAT(read("num_layers: 2\nnum_layers: null\n").faults.size(), 1U);
+  const Parsed unset = read("num_layers: null\ndecoder_num_layers: 2\n");
+  EXPECT_THAT(unset.faults, IsEmpty()) << "null is no value, whichever comes first";
+  EXPECT_EQ(unset.run.model.num_layers, 2);
+  EXPECT_EQ(read("x-a: &a {lr: 0.5}\n<<: *a\nlr: null\n").run.schedule.lr, config::Run{}.schedule.lr)
+      << "an own null wins over a merged value";
   const Parsed merged = read("x-a: &a {num-layers: 7, norm_epsilon: 1}\n<<: *a\nnum_layers: 2\n");
   EXPECT_THAT(merged.faults, IsEmpty()) << "another spelling in a merged map is a default";
   EXPECT_EQ(merged.run.model.num_layers, 2);

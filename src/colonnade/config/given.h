@@ -34,9 +34,14 @@ struct GivenSet {
   [[nodiscard]] const Given* find(const std::string& key) const;
 };
 
-/// Adds the settings of a YAML file: a flat map of keys (Megatron's destination names or flag
-/// spellings) to scalars or lists; `<<` merges maps, what stands in the map itself wins.
-void read_yaml(const std::string& path, int level, GivenSet& out);
+/// --config and --yaml-cfg, whose value is a file of settings.
+bool is_settings_file(const Setting& setting);
+
+/// Adds the settings of the YAML file that `flag` names. --config: a flat map of keys (Megatron's destination
+/// names or flag spellings) to scalars or lists; `<<` merges maps, what stands in the map itself wins.
+/// --yaml-cfg: the same with Megatron's sections language_model and model_parallel, the field names of its
+/// config classes, and ${NAME} for environment variables (docs/formats/nested_yaml.md).
+void read_yaml(const Setting& flag, const std::string& path, int level, GivenSet& out);
 
 /// "--naem: is not a setting; got ...; did you mean --name?" `own` and `use` as nearest() takes them.
 std::string unknown(const std::string& thing, std::string_view name, const std::vector<std::string>& own = {},

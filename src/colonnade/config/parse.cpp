@@ -2,6 +2,7 @@
 #include "colonnade/config/parse.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
@@ -58,7 +59,7 @@ class CommandLine {
       }
     }
     int level = 0;
-    for (const std::string& path : files_) read_yaml(path, ++level, given_);
+    for (const auto& [file, path] : files_) read_yaml(*file, path, ++level, given_);
   }
 
  private:
@@ -90,8 +91,8 @@ class CommandLine {
       given_.at_fault.insert(s.key);
       return needs_value(name);
     }
-    if (s.key == "config")
-      files_.push_back(words[0]);
+    if (is_settings_file(s))
+      files_.emplace_back(&s, words[0]);
     else
       put(s, words, name);
   }
@@ -135,7 +136,7 @@ class CommandLine {
   Use use_;
   Parsed& out_;
   GivenSet& given_;
-  std::vector<std::string> files_;
+  std::vector<std::pair<const Setting*, std::string>> files_;
   std::string last_;
   std::size_t at_ = 0;
 };

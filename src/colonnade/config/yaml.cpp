@@ -1,7 +1,9 @@
-// YAML recipes: flat keys, lists, `<<` merges (yaml-cpp does not resolve them).
+// YAML recipes: flat keys, lists, `<<` merges (yaml-cpp does not resolve them); and Megatron's nested form
+// with its sections and environment variables.
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -12,6 +14,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/access.h"
 #include "colonnade/config/given.h"
+#include "colonnade/config/nested_keys.h"
 
 namespace colonnade::config {
 
@@ -20,10 +23,19 @@ namespace {
 constexpr std::size_t kLargestFile = 4 << 20;
 constexpr int kDeepestMerge = 16;
 constexpr int kMostMerges = 1000;  // lists of lists of anchors grow without end
+constexpr const char* kFlat = "config";
+constexpr const char* kNested = "yaml_cfg";
+constexpr const char* kQuoted = "!";  // yaml-cpp's tag of scalars that are not plain
 
 class Reader {
  public:
-  Reader(std::string path, int level, GivenSet& out) : path_(std::move(path)), level_(level), out_(out) {}
+  Reader(const Setting& flag, std::string path, int level, GivenSet& out)
+      : flag_(flag),
+        nested_(flag.key == kNested),
+        path_(std::move(path)),
+        level_(level),
+        out_(out),
+        fields_(out) {}
 
   void read() {
     try {
@@ -52,11 +64,13 @@ class Reader {
                                   path_, root.IsSequence() ? "a list" : "one value"));
       }
       map(root, 0);
+      if (nested_) fields_.finish(level_);
     } catch (const YAML::Exception& e) {
       unread(fmt::format("{}:{}: must be YAML; got an error at column {}: {}; mend that line", path_,
                          e.mark.line + 1, e.mark.column + 1, e.msg));
     } catch (const DataError& e) {
-      unread(fmt::format("--config: must name a file that can be read; got {}; name another", e.what()));
+      unread(
+          fmt::format("{}: must name a file that can be read; got {}; name another", flag_.flag, e.what()));
     }
   }
 
@@ -75,8 +89,8 @@ class Reader {
       if (!found.IsNull()) {
         unread(
             fmt::format("{}:{}: a YAML file of settings must hold one document; got another after `---`; "
-                        "join them, or put it in a file of its own and give --config twice",
-                        path_, line(document)));
+                        "join them, or put it in a file of its own and give {} twice",
+                        path_, line(document), flag_.flag));
         return {};
       }
       found.reset(document);
@@ -84,9 +98,23 @@ class Reader {
     return found;
   }
 
+  /// The keys of one map, a nested file's sections included.
+  struct Keys {
+    std::set<std::string> spellings;
+    std::map<std::string, std::string> settings;  ///< a setting's key, or an unknown name: its spelling
+    std::set<std::string> unset;                  ///< the same keys of those that are null
+    std::vector<YAML::Node> merged;
+  };
+
   /// Own keys before merged ones: the first to be seen wins. In one map a setting has one spelling.
   void map(const YAML::Node& node, int depth) {
-    std::map<std::string, std::string> here;  // a setting's key, or an unknown name: its spelling
+    Keys here;
+    entries(node, depth == 0, here);
+    seen_.merge(here.unset);
+    for (const YAML::Node& below : here.merged) merge(below, depth);
+  }
+
+  void entries(const YAML::Node& node, bool at_top, Keys& here) {
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) {
         fault(fmt::format("{}:{}: keys must be names; got a list or map; write `key: value`", path_,
@@ -94,20 +122,48 @@ class Reader {
         continue;
       }
       const std::string& key = entry.first.Scalar();
-      if (key == "<<") continue;
-      const auto match = find(key);
-      const auto [before, is_new] = here.emplace(match ? match->setting->key : key, key);
-      if (!is_new) {
-        fault(fmt::format("{}:{}: {}: must be given once; got {}; leave one out", path_, line(entry.first),
-                          key, before->second == key ? "it twice" : before->second + " too"));
-      } else if (entry.second.IsMap() && depth == 0 && is_anchor(key)) {
-        continue;
-      } else {
-        value(key, line(entry.first), entry.second);
+      const bool section = nested_ && is_section(key);
+      if (key == "<<") {
+        here.merged.push_back(entry.second);
+      } else if (section && !at_top) {
+        fault(
+            fmt::format("{}:{}: {}: must be at the top of the file; got it inside another map; move it there",
+                        path_, line(entry.first), key));
+      } else if (first_time(entry.first, entry.second, here)) {
+        if (entry.second.IsMap() && at_top && is_anchor(key)) continue;
+        if (section)
+          read_section(entry.first, entry.second, here);
+        else
+          value(key, line(entry.first), entry.second, here);
       }
     }
-    for (const auto& entry : node) {
-      if (entry.first.IsScalar() && entry.first.Scalar() == "<<") merge(entry.second, depth);
+  }
+
+  /// False, with a fault, for a setting that the map holds already. Where it is null it may have a value
+  /// under another spelling.
+  bool first_time(const YAML::Node& name, const YAML::Node& node, Keys& here) {
+    const std::string& key = name.Scalar();
+    std::string before = key;
+    bool is_new = here.spellings.insert(key).second;
+    if (is_new && !unset(node)) {
+      const auto placed = here.settings.emplace(identity(key), key);
+      is_new = placed.second;
+      before = placed.first->second;
+    }
+    if (!is_new) {
+      fault(fmt::format("{}:{}: {}: must be given once; got {}; leave one out", path_, line(name), key,
+                        before == key ? "it twice" : before + " too"));
+    }
+    return is_new;
+  }
+
+  void read_section(const YAML::Node& name, const YAML::Node& node, Keys& here) {
+    if (node.IsMap()) {
+      entries(node, /*at_top=*/false, here);
+    } else if (!unset(node)) {
+      fault(
+          fmt::format("{}:{}: {}: must be a section of `key: value` lines; got {}; indent its keys below it",
+                      path_, line(name), name.Scalar(), node.IsSequence() ? "a list" : "one value"));
     }
   }
 
@@ -134,56 +190,142 @@ class Reader {
     }
   }
 
-  void value(const std::string& key, int line, const YAML::Node& node) {
+  void value(const std::string& key, int line, const YAML::Node& node, Keys& here) {
     const std::string thing = fmt::format("{}:{}: {}", path_, line, key);
-    const auto match = find(key);
-    if (!match) return fault(unknown(thing, key));
-    const Setting& s = *match->setting;
-    if (!seen_.insert(s.key).second || node.IsNull()) return;
-    if (s.key == "config") {
-      return fault(fmt::format(
-          "{}: a YAML file cannot name another; got one; merge with <<, or give --config twice", thing));
+    const auto match = find(name_of(key));
+    const auto field = nested_ ? field_kind(key) : std::nullopt;
+    if (nested_ && node.IsMap()) return not_a_section(thing);
+    if (!match && !field) return not_known(thing, key, node);
+    if (seen_.contains(identity(key))) return;  // a map that wins has it
+    (unset(node) ? here.unset : seen_).insert(identity(key));
+    if (unset(node)) return;
+    broken_.clear();
+    Given given{{}, fmt::format("{}:{}", path_, line), thing, level_};
+    if (field && takes_field(key, *field, node, given)) return;
+    if (match) put(*match, node, std::move(given));
+  }
+
+  void not_a_section(const std::string& thing) {
+    fault(
+        fmt::format("{}: must be one value; got a map; only language_model and model_parallel are sections, "
+                    "write its keys without one",
+                    thing));
+  }
+
+  void not_known(const std::string& thing, const std::string& key, const YAML::Node& node) {
+    if (!nested_ && is_section(key) && node.IsMap()) {
+      return fault(
+          fmt::format("{}: must be a known setting; got a section of Megatron's nested YAML; give the "
+                      "file with {}",
+                      thing, setting(kNested).flag));
     }
-    Words words;
-    if (!words_of(s, node, words)) {
-      return out_.fault(s, fmt::format("{}: must be {}; got {}; settings are flat", thing,
+    fault(unknown(thing, key, nested_ ? field_names() : Words{}));
+  }
+
+  /// True when the field is no setting, or its value no setting's.
+  bool takes_field(const std::string& key, Kind kind, const YAML::Node& node, Given& given) {
+    if (!words_of(kind, node, given.words)) {
+      fault(fmt::format("{}: must be one value; got a list of lists or maps; write one", given.spelled));
+      return true;
+    }
+    if (broken_.empty()) return fields_.take(key, given);
+    fault(fmt::format("{}: {}", given.spelled, broken_));
+    return true;
+  }
+
+  void put(const Match& match, const YAML::Node& node, Given given) {
+    const Setting& s = *match.setting;
+    if (is_settings_file(s)) {
+      return fault(
+          fmt::format("{}: a YAML file cannot name another; got one; merge with <<, or give {} twice",
+                      given.spelled, flag_.flag));
+    }
+    given.words.clear();
+    if (!words_of(s.kind, node, given.words)) {
+      return out_.fault(s, fmt::format("{}: must be {}; got {}; settings are flat", given.spelled,
                                        s.kind == Kind::kList ? "a list of values" : "one value",
                                        node.IsMap() ? "a map" : "a list of lists or maps"));
     }
-    if (s.kind == Kind::kSwitch && match->off && words.size() == 1) {
-      if (words[0] == "true")
-        words[0] = "false";
-      else if (words[0] == "false")
-        words[0] = "true";
+    if (!broken_.empty()) return out_.fault(s, fmt::format("{}: {}", given.spelled, broken_));
+    if (s.kind == Kind::kSwitch && match.off && given.words.size() == 1) {
+      if (given.words[0] == "true")
+        given.words[0] = "false";
+      else if (given.words[0] == "false")
+        given.words[0] = "true";
     }
-    out_.put(s.key, {std::move(words), fmt::format("{}:{}", path_, line), thing, level_});
+    if (nested_ && node.IsScalar()) given.words = setting_words(s, given.words[0]);
+    out_.put(s.key, std::move(given));
   }
 
-  static bool words_of(const Setting& s, const YAML::Node& node, Words& words) {
+  bool words_of(Kind kind, const YAML::Node& node, Words& words) {
     if (node.IsScalar()) {
-      words.push_back(s.kind == Kind::kSwitch ? truth(node.Scalar()) : node.Scalar());
+      words.push_back(kind == Kind::kSwitch ? truth(text(node)) : text(node));
       return true;
     }
     if (!node.IsSequence()) return false;
     for (const auto& part : node) {
-      if (!part.IsScalar() && s.kind == Kind::kText) return whole_text(node, words);
+      if (!part.IsScalar() && kind == Kind::kText) return whole_text(node, words);
       if (!part.IsScalar()) return false;
-      words.push_back(part.Scalar());
+      words.push_back(text(part));
     }
-    if (s.kind != Kind::kList) words = {fmt::format("{}", fmt::join(words, ","))};
+    if (kind != Kind::kList) words = {fmt::format("{}", fmt::join(words, ","))};
     return true;
   }
 
   /// Lists of lists as Python writes them.
-  static bool whole_text(const YAML::Node& node, Words& words) {
-    std::string text = "[";
+  bool whole_text(const YAML::Node& node, Words& words) {
+    std::string all = "[";
     for (const auto& part : node) {
       Words inner;
       if (part.IsSequence() ? !whole_text(part, inner) : !part.IsScalar()) return false;
-      text += (text.size() == 1 ? "" : ",") + (inner.empty() ? part.Scalar() : inner[0]);
+      all += (all.size() == 1 ? "" : ",") + (inner.empty() ? text(part) : inner[0]);
     }
-    words = {text + "]"};
+    words = {all + "]"};
     return true;
+  }
+
+  /// A scalar's text. In a nested file ${NAME} is the environment's NAME, but not inside quotes (PyYAML's
+  /// implicit resolvers); the rule that one breaks stays in broken_.
+  std::string text(const YAML::Node& node) {
+    const std::string& all = node.Scalar();
+    if (!nested_ || node.Tag() == kQuoted) return all;
+    std::string out;
+    std::size_t at = 0;
+    for (std::size_t begin; (begin = all.find("${", at)) != std::string::npos;) {
+      const std::size_t end = all.find('}', begin);
+      if (end == std::string::npos) break;
+      const std::string name = all.substr(begin + 2, end - begin - 2);
+      const char* const variable = std::getenv(name.c_str());
+      const std::string value = variable == nullptr ? "" : variable;
+      expanded_ += value.size();
+      if (variable == nullptr) {
+        broken_ = fmt::format(
+            "every ${{NAME}} must be set in the environment; got ${{{0}}} unset; export {0}", name);
+      } else if (expanded_ > kLargestFile) {
+        broken_ = fmt::format("environment variables must add at most {} bytes; got more; shorten {}",
+                              kLargestFile, name);
+      }
+      if (!broken_.empty()) return "";
+      out += all.substr(at, begin - at) + value;
+      at = end + 1;
+    }
+    return out + all.substr(at);
+  }
+
+  /// What leaves a setting as it is: null, and Python's None in a nested file.
+  [[nodiscard]] bool unset(const YAML::Node& node) const {
+    return node.IsNull() || (nested_ && node.IsScalar() && node.Tag() != kQuoted && node.Scalar() == "None");
+  }
+
+  /// A setting's key, or a name that is none.
+  [[nodiscard]] std::string identity(const std::string& key) const {
+    const auto match = find(name_of(key));
+    return match ? match->setting->key : key;
+  }
+
+  /// The setting that a key names.
+  [[nodiscard]] std::string_view name_of(const std::string& key) const {
+    return nested_ ? setting_name(key) : std::string_view(key);
   }
 
   /// YAML's words for true and false.
@@ -196,16 +338,25 @@ class Reader {
 
   static int line(const YAML::Node& node) { return node.Mark().line + 1; }
 
+  const Setting& flag_;  ///< that named the file
+  bool nested_;
   std::string path_;
   int level_;
   GivenSet& out_;
+  NestedKeys fields_;  ///< of a nested file
   std::set<std::string> seen_;
+  std::string broken_;  ///< a rule that the scalar being read breaks, and its way out
+  std::size_t expanded_ = 0;
   int merges_ = 0;
   bool stopped_ = false;
 };
 
 }  // namespace
 
-void read_yaml(const std::string& path, int level, GivenSet& out) { Reader(path, level, out).read(); }
+bool is_settings_file(const Setting& setting) { return setting.key == kFlat || setting.key == kNested; }
+
+void read_yaml(const Setting& flag, const std::string& path, int level, GivenSet& out) {
+  Reader(flag, path, level, out).read();
+}
 
 }  // namespace colonnade::config

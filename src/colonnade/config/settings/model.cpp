@@ -49,6 +49,11 @@ void run_itself(Table& t) {
       .how(Kind::kText, nullptr, nullptr)
       .own()
       .common();
+  t.special(
+       "--yaml-cfg",
+       "Megatron's nested YAML file, with sections language_model and model_parallel; the command line wins, "
+       "which Megatron ignores beside it")
+      .how(Kind::kText, nullptr, nullptr);
   t.special("--model", "family of models; also the word after `pretrain`")
       .how(Kind::kText, &set_family, &get_family)
       .choices({"gpt", "t5", "bert"})

@@ -235,10 +235,6 @@ constexpr Flag kVisionLanguage[] = {
     {"--total-seq-length", "integer"},
 };
 
-constexpr Flag kYaml[] = {
-    {"--yaml-cfg", "text"},
-};
-
 }  // namespace
 
 void add_refused_other(Table& t) {
@@ -251,7 +247,6 @@ void add_refused_other(Table& t) {
   t.refuse("elastic models (Flextron)", "remove it", kElastic);
   t.refuse("in-process restart or service of a cluster",
            "remove it; `colonnade launch` watches and restarts the ranks", kCluster);
-  t.refuse("nested YAML of Megatron's kind", "use --config with a flat YAML file", kYaml);
 }
 
 }  // namespace colonnade::config
