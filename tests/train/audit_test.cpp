@@ -83,6 +83,21 @@ class Audit : public testing::Test {
                                 .skipped = std::ranges::find(skipped, i) != skipped.end()});
   }
 
+  /// A session whose checkpoint of step `saved` counts as `iteration`, up to step `last`.
+  void counted(const std::string& name, const config::Run& run, std::int64_t saved, std::int64_t iteration,
+               std::int64_t last) const {
+    const RunFolder folder{root_ / name};
+    const Loaded loaded{iteration, iteration * 4};
+    const auto splits = job::open_batches(run, nullptr, {.done = {loaded.step, loaded.samples}});
+    write_session(folder, run, splits,
+                  {.loaded = loaded,
+                   .saved = Loaded{saved, saved * 4},
+                   .from = (folder.checkpoints() / fmt::format("step_{:08}", saved)).string()});
+    MetricsFile metrics(folder.metrics(), std::min(saved, iteration));
+    for (std::int64_t i = iteration + 1; i <= last; ++i)
+      metrics.append(StepRecord{.iteration = i, .consumed_samples = i * 4});
+  }
+
   [[nodiscard]] json of(const std::string& name, const AuditOptions& options = {}) const {
     return audit(root_ / name, options);
   }
@@ -153,6 +168,46 @@ TEST_F(Audit, ASessionThatBeganBehindACheckpointDidNotMakeIt) {
   EXPECT_EQ(a["sessions"][0]["lost_samples"], nullptr);
   EXPECT_EQ(a["sessions"][1]["steps"], nullptr);
   EXPECT_EQ(a["sessions"][2]["steps"], (json{5, 8}));
+}
+
+TEST_F(Audit, ACheckpointMayCountAsALaterIteration) {
+  const config::Run run = settings();
+  session("run", run, 1, 4);
+  counted("run", run, 2, 3, 5);
+  const json a = of("run");
+  ASSERT_EQ(a["sessions"].size(), 2U);
+  EXPECT_EQ(a["sessions"][0]["steps"], (json{1, 2}));
+  EXPECT_EQ(a["sessions"][0]["samples"], (json{0, 7}));
+  EXPECT_EQ(a["sessions"][0]["lost_samples"], (json{8, 15}));
+  EXPECT_EQ(a["sessions"][0]["counted"], nullptr);
+  EXPECT_EQ(a["sessions"][1]["steps"], (json{4, 5}));
+  EXPECT_EQ(a["sessions"][1]["samples"], (json{12, 19}));
+  EXPECT_EQ(a["sessions"][1]["counted"], (json{{"step", 2}, {"as", 3}}));
+  EXPECT_EQ(a["computed_again"], json::parse(R"([{"samples": [12, 15], "times": 2}])"));
+  EXPECT_EQ(a["lost"], json::parse("[[8, 11]]"));
+  EXPECT_EQ(a["unrecorded"].size(), 0U) << "there was no step 3";
+  EXPECT_EQ(a["data_sets"][0]["samples"], 16);
+  EXPECT_THAT(audit_text(a), HasSubstr("step_00000002, whose step 2 counts as 3"));
+  const json shown = of("run", {.samples = std::pair<std::int64_t, std::int64_t>{4, 13}})["shown"];
+  ASSERT_EQ(shown.size(), 6U) << "samples 8 to 11 are in no session";
+  EXPECT_EQ(shown[0]["step"], 2);
+  EXPECT_EQ(shown[5]["step"], 4);
+}
+
+TEST_F(Audit, ACheckpointMayCountAsAnEarlierIteration) {
+  const config::Run run = settings();
+  session("run", run, 1, 4);
+  counted("run", run, 4, 2, 4);
+  const json a = of("run");
+  ASSERT_EQ(a["sessions"].size(), 2U);
+  EXPECT_EQ(a["sessions"][0]["samples"], (json{0, 15}));
+  EXPECT_EQ(a["sessions"][0]["lost_samples"], nullptr);
+  EXPECT_EQ(a["sessions"][1]["steps"], (json{3, 4}));
+  EXPECT_EQ(a["sessions"][1]["samples"], (json{8, 15}));
+  EXPECT_EQ(a["computed_again"], json::parse(R"([{"samples": [8, 15], "times": 2, "held": 2}])"));
+  EXPECT_EQ(a["unrecorded"], json::parse("[[3, 4]]")) << "their lines are those of the later session";
+  EXPECT_EQ(a["data_sets"][0]["samples"], 24);
+  EXPECT_THAT(audit_text(a), HasSubstr("samples 8 to 15 were computed 2 times; the weights hold 2 of them"));
 }
 
 TEST_F(Audit, WhatWasLostAndNotComputedAgain) {

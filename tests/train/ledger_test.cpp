@@ -45,13 +45,26 @@ class Ledger : public testing::Test {
   const RunFolder folder_{fs::path(testing::TempDir()) / "colonnade_ledger_test"};
 };
 
+TEST_F(Ledger, KeepsWhatACheckpointHadComeToThatCountsAsAnotherIteration) {
+  add_to_ledger(folder_, line(0));
+  LedgerLine counted = line(0);  // as iteration 0: the sessions before stay, for they made the weights
+  counted.saved = Loaded{4, 32};
+  add_to_ledger(folder_, counted);
+  const auto lines = read_ledger(folder_);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1].loaded.step, 0);
+  EXPECT_EQ(lines[1].held().step, 4);
+  EXPECT_EQ(lines[1].held().samples, 32);
+}
+
 TEST_F(Ledger, ReadsBackWhatWasWritten) {
   add_to_ledger(folder_, line(0));
   steps(5);
   add_to_ledger(folder_, line(2));
   const auto lines = read_ledger(folder_);
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_FALSE(lines[0].reached);
+  EXPECT_FALSE(lines[0].reached || lines[0].saved);
+  EXPECT_EQ(lines[1].held().step, 2);
   EXPECT_EQ(lines[1].loaded.step, 2);
   EXPECT_EQ(lines[1].loaded.samples, 16);
   EXPECT_EQ(lines[1].reached->step, 5) << "three steps are computed again";

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "colonnade/base/error.h"
@@ -35,8 +36,9 @@ json to_json(const Numbers& n) { return n.size() == 0 ? json() : json{n.begin, n
 struct Session {
   fs::path run;
   LedgerLine line;
-  Numbers steps, samples;  ///< kept
-  Numbers lost;            ///< samples computed behind them
+  Numbers steps, samples;                 ///< kept
+  Numbers lost;                           ///< samples computed behind them
+  std::size_t first_line = 0, lines = 0;  ///< of History::steps: those of its steps that have a line
 };
 
 /// One step whose updates the weights hold.
@@ -62,13 +64,16 @@ class History {
       if (held.ledger == &own_) ++listed;
     }
     for (; listed < own_.lines.size(); ++listed) add(own_, listed, own_.lines[listed].loaded);
-    for (const Session& session : sessions_) read_steps_of(session);
+    for (std::size_t i = 0; i < sessions_.size(); ++i) read_steps_of(sessions_[i], last_recorded(i));
   }
   History(const History&) = delete;
   History& operator=(const History&) = delete;
 
   [[nodiscard]] const std::vector<Session>& sessions() const { return sessions_; }
   [[nodiscard]] const std::vector<AuditedStep>& steps() const { return steps_; }
+  [[nodiscard]] std::span<const AuditedStep> steps_of(const Session& session) const {
+    return std::span(steps_).subspan(session.first_line, session.lines);
+  }
   /// What comes before the first session that is known, and the folder of the checkpoint that holds it.
   [[nodiscard]] Loaded begin() const { return begin_; }
   [[nodiscard]] const std::string& from() const { return from_; }
@@ -113,11 +118,12 @@ class History {
     begin_ = end_;
     for (Ledger* ledger = &own_; ledger != nullptr && ledger->left > 0 && begin_.step > 0;) {
       const LedgerLine& line = ledger->lines[--ledger->left];
-      if (line.loaded.step > begin_.step || (line.loaded.step == begin_.step && line.own)) continue;
+      const bool is_empty = line.loaded.step == begin_.step && line.own;
+      if (line.loaded.step > begin_.step || (is_empty && !line.saved)) continue;
       if (!from_.empty() && line.loaded.step < begin_.step && began_behind(line, from_, begin_.step))
         continue;
-      held.push_back({ledger, ledger->left, begin_});
-      begin_ = line.loaded;
+      if (!is_empty) held.push_back({ledger, ledger->left, begin_});
+      begin_ = line.held();
       from_ = line.from;
       if (!line.own) ledger = open_before(line);
     }
@@ -129,23 +135,35 @@ class History {
   void add(const Ledger& ledger, std::size_t number, Loaded end) {
     const LedgerLine& line = ledger.lines[number];
     Session session{
-        ledger.run, line, {line.loaded.step + 1, end.step + 1}, {line.loaded.samples, end.samples}, {}};
+        ledger.run, line, {line.loaded.step + 1, end.step + 1}, {line.loaded.samples, end.samples}, {}, 0, 0};
     session.lost = {end.samples, end.samples};
     if (&ledger == &own_ && number + 1 < ledger.lines.size() && ledger.lines[number + 1].reached)
       session.lost.end = std::max(end.samples, ledger.lines[number + 1].reached->samples);
     sessions_.push_back(std::move(session));
   }
 
-  void read_steps_of(const Session& session) {
+  /// The last step of which the session `index` can have a line: a later one whose checkpoint counts as an
+  /// earlier iteration has replaced those behind.
+  [[nodiscard]] std::int64_t last_recorded(std::size_t index) const {
+    std::int64_t last = sessions_[index].steps.end - 1;
+    for (std::size_t i = index + 1; i < sessions_.size(); ++i)
+      if (sessions_[i].line.saved && sessions_[i].run == sessions_[index].run)
+        last = std::min(last, sessions_[i].line.loaded.step);
+    return last;
+  }
+
+  void read_steps_of(Session& session, std::int64_t last) {
+    session.first_line = steps_.size();
     if (session.steps.size() == 0) return;
     Loaded before = session.line.loaded;
     for (const StepRecord& r : records(session.run)) {
-      if (!session.steps.contains(r.iteration)) continue;
+      if (!session.steps.contains(r.iteration) || r.iteration > last) continue;
       const bool follows = r.iteration == before.step + 1;
       steps_.push_back(
           {r.iteration, {follows ? before.samples : r.consumed_samples, r.consumed_samples}, r.skipped});
       before = {r.iteration, r.consumed_samples};
     }
+    session.lines = steps_.size() - session.first_line;
   }
 
   const std::vector<StepRecord>& records(const fs::path& run) {
@@ -169,27 +187,63 @@ class History {
 /// Steps that should have a line and have none.
 std::vector<Numbers> unrecorded(const History& history) {
   std::vector<Numbers> gaps;
-  std::int64_t next = history.begin().step + 1;
-  for (const AuditedStep& step : history.steps()) {
-    if (step.number > next) gaps.push_back({next, step.number});
-    next = step.number + 1;
+  const auto add = [&gaps](std::int64_t begin, std::int64_t end) {
+    if (begin >= end) return;
+    if (!gaps.empty() && gaps.back().end == begin)
+      gaps.back().end = end;
+    else
+      gaps.push_back({begin, end});
+  };
+  for (const Session& session : history.sessions()) {
+    if (session.steps.size() == 0) continue;
+    std::int64_t next = session.steps.begin;
+    for (const AuditedStep& step : history.steps_of(session)) {
+      add(next, step.number);
+      next = step.number + 1;
+    }
+    add(next, session.steps.end);
   }
-  if (next <= history.end().step) gaps.push_back({next, history.end().step + 1});
   return gaps;
 }
 
-/// Stretches of samples that were computed more than once, and those that are not in the weights.
-void add_repeats(const History& history, json& report) {
-  std::set<std::int64_t> borders{history.end().samples};
-  for (const Session& session : history.sessions()) borders.insert({session.lost.begin, session.lost.end});
-  json again = json::array(), lost = json::array();
+/// Samples that were computed by sessions of which the weights hold them, and by others.
+struct Computed {
+  Numbers samples;
+  std::int64_t held = 0, lost = 0;
+};
+
+/// All samples in ranges of equal counts, those that were computed once for the weights left out.
+std::vector<Computed> repeats(const History& history) {
+  std::set<std::int64_t> borders{0, history.begin().samples};
+  for (const Session& s : history.sessions())
+    borders.insert({s.samples.begin, s.samples.end, s.lost.begin, s.lost.end});
+  std::vector<Computed> found;
   for (auto at = borders.begin(); std::next(at) != borders.end(); ++at) {
-    const Numbers stretch{*at, *std::next(at)};
-    const bool kept = stretch.begin < history.end().samples;
-    const auto times = std::ranges::count_if(
-        history.sessions(), [&](const Session& s) { return s.lost.contains(stretch.begin); });
-    if (times > 0 && kept) again.push_back({{"samples", to_json(stretch)}, {"times", times + 1}});
-    if (times > 0 && !kept) lost.push_back(to_json(stretch));
+    Computed part{{*at, *std::next(at)}, *at < history.begin().samples ? 1 : 0, 0};
+    for (const Session& s : history.sessions()) {
+      part.held += s.samples.contains(*at) ? 1 : 0;
+      part.lost += s.lost.contains(*at) ? 1 : 0;
+    }
+    if (part.lost == 0 && part.held < 2) continue;
+    if (!found.empty() && found.back().samples.end == *at && found.back().held == part.held &&
+        found.back().lost == part.lost)
+      found.back().samples.end = part.samples.end;
+    else
+      found.push_back(part);
+  }
+  return found;
+}
+
+/// Ranges of samples that were computed more than once, and those that are not in the weights.
+void add_repeats(const History& history, json& report) {
+  json again = json::array(), lost = json::array();
+  for (const Computed& part : repeats(history)) {
+    if (part.held == 0) {
+      lost.push_back(to_json(part.samples));
+      continue;
+    }
+    again.push_back({{"samples", to_json(part.samples)}, {"times", part.held + part.lost}});
+    if (part.held > 1) again.back()["held"] = part.held;
   }
   report["computed_again"] = std::move(again);
   report["lost"] = std::move(lost);
@@ -352,9 +406,10 @@ json describe(std::int64_t number, const Session& session, const OpenData& open,
               const data::SampleDescriber& describer) {
   const data::SampleSource& source = open.train().samples();
   const std::int64_t sample = open.train().sample_of(number);
-  const auto step = std::ranges::partition_point(
-      history.steps(), [&](const AuditedStep& s) { return s.samples.end <= number; });
-  const bool known = step != history.steps().end() && step->samples.contains(number);
+  const std::span<const AuditedStep> steps = history.steps_of(session);
+  const auto step =
+      std::ranges::partition_point(steps, [&](const AuditedStep& s) { return s.samples.end <= number; });
+  const bool known = step != steps.end() && step->samples.contains(number);
   json about{{"sample", number}, {"session", session.line.began}};
   about["step"] = known ? json(step->number) : json();
   about["skipped"] = known && step->skipped;
@@ -390,12 +445,14 @@ json shown(const History& history, Data& data, std::pair<std::int64_t, std::int6
 }
 
 json to_json(const Session& session) {
+  const auto& saved = session.line.saved;
   return {{"run", session.run.string()},
           {"began", session.line.began},
           {"steps", to_json(session.steps)},
           {"samples", to_json(session.samples)},
           {"lost_samples", to_json(session.lost)},
-          {"from", session.line.from.empty() ? json() : json(session.line.from)}};
+          {"from", session.line.from.empty() ? json() : json(session.line.from)},
+          {"counted", saved ? json{{"step", saved->step}, {"as", session.line.loaded.step}} : json()}};
 }
 
 }  // namespace

@@ -18,11 +18,13 @@ struct AuditOptions {
 
 /// Numbers of samples count from 0 in the run's order; a range [first, last] has both ends.
 /// {"run", "steps", "samples",
-///  "sessions": [{"run", "began", "steps", "samples", "lost_samples", "from"}],   samples: those whose
-///  updates the
-///     weights hold; lost: computed by a session after the checkpoint that a later one went on from
+///  "sessions": [{"run", "began", "steps", "samples", "lost_samples", "from", "counted"}],
+///     samples: those whose updates the weights hold; lost: computed by a session after the checkpoint that a
+///     later one went on from; counted: null, or {"step", "as"} of --override-ckpt-iteration
 ///  "before": null, or {"samples", "from"}: used before the first session that is known
-///  "computed_again": [{"samples", "times"}], "lost": [range]  computed, and not in the weights
+///  "computed_again": [{"samples", "times"}], "lost": [range]  computed, and not in the weights; "held" where
+///  the
+///     weights hold more than one of the times
 ///  "skipped": {"steps", "ranges"}     steps without an update (gradients that are not finite)
 ///  "unrecorded": [range of steps]     without a line in metrics.jsonl
 ///  "data_sets": [{"name", "samples", "tokens", "epochs", "sequences", "read", "read_again", "most",

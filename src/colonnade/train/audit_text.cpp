@@ -32,6 +32,8 @@ std::string session_text(const json& s) {
   if (!s.at("lost_samples").is_null())
     text += fmt::format("; samples {} lost", range_text(s.at("lost_samples")));
   if (!s.at("from").is_null()) text += "; from " + s.at("from").get<std::string>();
+  if (const json& counted = s.at("counted"); !counted.is_null())
+    text += fmt::format(", whose step {} counts as {}", counted.at("step").dump(), counted.at("as").dump());
   return fmt::format("  {}  {}\n", s.at("began").get<std::string>(), text);
 }
 
@@ -79,8 +81,9 @@ std::string audit_text(const json& a) {
     text += fmt::format("samples {} were used before, by the run of {}\n", range_text(before.at("samples")),
                         before.at("from").get<std::string>());
   for (const json& again : a.at("computed_again"))
-    text += fmt::format("samples {} were computed {} times; the weights hold the last\n",
-                        range_text(again.at("samples")), again.at("times").dump());
+    text += fmt::format("samples {} were computed {} times; the weights hold {}\n",
+                        range_text(again.at("samples")), again.at("times").dump(),
+                        again.contains("held") ? again.at("held").dump() + " of them" : "the last");
   if (!a.at("lost").empty())
     text += fmt::format("samples {} were computed and are not in the weights\n", ranges_text(a.at("lost")));
   if (const json& skipped = a.at("skipped"); skipped.at("steps") > 0)

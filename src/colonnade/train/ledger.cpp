@@ -53,6 +53,7 @@ std::string to_text(const LedgerLine& line) {
               {"began_s", line.began_s},
               {"step", line.loaded.step},
               {"samples", line.loaded.samples},
+              {"saved", line.saved ? loaded_json(*line.saved) : json()},
               {"from", line.from.empty() ? json() : json(line.from)},
               {"own", line.own},
               {"reached", line.reached ? loaded_json(*line.reached) : json()},
@@ -77,6 +78,7 @@ LedgerLine to_line(const std::string& text) {
                   .data = nlohmann::json(object.at("data")),
                   .tokenizer = nlohmann::json(object.at("tokenizer"))};
   if (const json& reached = object.at("reached"); !reached.is_null()) line.reached = to_loaded(reached);
+  if (const json saved = object.value("saved", json()); !saved.is_null()) line.saved = to_loaded(saved);
   for (const json& f : object.at("files"))
     line.files.push_back({f.at("path").get<std::string>(), f.at("bytes").get<std::uint64_t>(),
                           f.at("changed_ns").get<std::int64_t>(),
@@ -202,7 +204,7 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
 
 void add_to_ledger(const RunFolder& folder, LedgerLine line) {
   try {
-    if (line.loaded.step == 0) {
+    if (line.held().step == 0) {
       keep_aside(folder.ledger());
     } else if (const auto last = last_step(folder.metrics())) {
       line.reached = Loaded{last->iteration, last->consumed_samples};
@@ -233,7 +235,7 @@ void write_session(const RunFolder& folder, const config::Run& run, const data::
   line.data = job::data_state(splits);
   line.files = data_files(run, splits, last_line(folder));
   std::optional<LedgerLine> before;
-  if (line.loaded.step > 0 && !line.from.empty()) before = maker_of(line.from, line.loaded.step);
+  if (line.held().step > 0 && !line.from.empty()) before = maker_of(line.from, line.held().step);
   for (const std::string& change : changed_data(line, before, tokens)) log::warning("{}", change);
   add_to_ledger(folder, std::move(line));
 }

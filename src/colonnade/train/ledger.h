@@ -32,14 +32,19 @@ struct LedgerLine {
   std::string began;         ///< local time, "2026-11-21 13:04:08"
   std::int64_t began_s = 0;  ///< the same, since 1970
   Loaded loaded;             ///< "step", "samples": it goes on after these
-  std::string from;          ///< folder of the checkpoint that it began with, absolute; "": none
-  bool own = true;           ///< that folder lay in this run's; else another run made what it goes on from
+  /// "saved": what the loaded checkpoint had come to, where --override-ckpt-iteration says another number.
+  std::optional<Loaded> saved = std::nullopt;
+  std::string from;  ///< folder of the checkpoint that it began with, absolute; "": none
+  bool own = true;   ///< that folder lay in this run's; else another run made what it goes on from
   std::optional<Loaded>
       reached;  ///< "reached": how far the folder's run had come; what lies behind loaded is lost
   std::map<std::string, std::string> settings;  ///< all of them, with absolute paths
   nlohmann::json data;                          ///< job::data_state: tokens and passes of each data set
   nlohmann::json tokenizer;                     ///< job::tokenizer_state
   std::vector<DataFile> files;                  ///< of all data sets
+
+  /// The step and samples of the sessions before up to which the weights hold them.
+  [[nodiscard]] Loaded held() const { return saved.value_or(loaded); }
 };
 
 /// A data set however its prefix, file or folder is spelled: absolute, without `.`, `..` and a `/` at the
