@@ -30,6 +30,21 @@ TEST(Log, LowerLevelsAreLeftOut) {
   log::set_level(log::Level::kInfo);
 }
 
+// Python prints a record of level n where n is at least the level that is set: info 20, warning 30, error 40.
+TEST(Log, PythonsNumbersLeaveOutWhatPythonWould) {
+  const auto left = [](std::int64_t number) {
+    log::set_level(log::level_of(number));
+    const std::string text = printed([] { log::info("i"), log::warning("w"), log::error("e"); });
+    log::set_level(log::Level::kInfo);
+    return text;
+  };
+  const std::string errors = "error: e\n", warnings = "warning: w\n" + errors;
+  for (const int all : {0, 10, 20}) EXPECT_EQ(left(all), "i\n" + warnings) << all;
+  for (const int no_notes : {21, 30}) EXPECT_EQ(left(no_notes), warnings) << no_notes;
+  for (const int no_warnings : {31, 40}) EXPECT_EQ(left(no_warnings), errors) << no_warnings;
+  EXPECT_EQ(left(50), errors) << "errors are always printed";
+}
+
 TEST(Check, NamesMessageFileAndLineAndCostsNothingWhenItHolds) {
   int built = 0;
   const auto text = [&] { return ++built, "a value"; };

@@ -89,6 +89,55 @@ TEST(Fill, SetsWhatWasNotGivenAndNamesContradictions) {
   }
 }
 
+/// As Megatron's load_args_from_checkpoint: force=True replaces what was given, other keys do not.
+TEST(Fill, WithUseCheckpointArgsTheCheckpointsValueReplacesAGivenOne) {
+  config::Run r = parse(
+      shell("gpt --use-checkpoint-args --swiglu --rotary-base 20000 --disable-bias-linear --num-experts 4 "
+            "--moe-router-topk 2 --position-embedding-type rope --num-layers 4"));
+  fill(r,
+       {{"activation", "gelu"},
+        {"rotary_base", "500000.0"},
+        {"add_bias_linear", "true"},
+        {"num_experts", "8"},
+        {"moe_router_topk", "2"},
+        {"position_embedding_type", "rope"},
+        {"num_layers", "4"}},
+       "run/step_1");
+  EXPECT_EQ(r.model.activation, Activation::kGeluErf);
+  EXPECT_EQ(r.model.rotary_base, 5e5);
+  EXPECT_TRUE(r.model.add_bias_linear);
+  EXPECT_EQ(r.model.moe.num_experts, 8);
+  EXPECT_THAT(
+      r.notes,
+      ::testing::UnorderedElementsAre(
+          "--activation: --use-checkpoint-args takes gelu from run/step_1; got swiglu from the command line",
+          "--rotary-base: --use-checkpoint-args takes 500000 from run/step_1; got 20000 from the command line",
+          "--disable-bias-linear: --use-checkpoint-args takes false from run/step_1; got true from the command "
+          "line",
+          "--num-experts: --use-checkpoint-args takes 8 from run/step_1; got 4 from the command line"));
+  EXPECT_FALSE(r.given.contains("moe_router_topk")) << "the checkpoint says it now";
+  EXPECT_THROW(fill(r, {{"num_layers", "6"}}, "run/step_1"), ConfigError) << "Megatron keeps the given size";
+  EXPECT_EQ(r.model.num_layers, 4);
+}
+
+TEST(Fill, WhatMegatronForcesIsWhatACheckpointReplaces) {
+  config::Run r;
+  EXPECT_FALSE(checkpoint_wins(r, "activation"));
+  r.checkpoint.use_checkpoint_args = true;
+  for (const char* forced :
+       {"num_query_groups", "position_embedding_type", "rotary_percent", "rotary_interleaved", "add_qkv_bias",
+        "untie_embeddings_and_output_weights", "apply_layernorm_1p", "normalization", "attention_dropout",
+        "hidden_dropout", "mtp_num_layers", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_pre_softmax",
+        "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_enable_expert_bias",
+        "moe_router_topk_scaling_factor"}) {
+    EXPECT_TRUE(checkpoint_wins(r, forced)) << forced;
+    EXPECT_EQ(setting(forced).key, forced);
+  }
+  for (const char* given : {"hidden_size", "ffn_hidden_size", "seq_length", "num_attention_heads",
+                            "kv_channels", "max_position_embeddings", "moe_token_dispatcher_type", "lr"})
+    EXPECT_FALSE(checkpoint_wins(r, given)) << given;
+}
+
 TEST(Fill, ASwitchThatWasSwitchedOffIsNamedByTheFlagThatDidIt) {
   const auto fault = [](const std::string& flag, const char* value) -> std::string {
     auto bert = parse({"bert", flag});

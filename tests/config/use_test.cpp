@@ -32,10 +32,10 @@ TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
   const Keys training = {"training",   "validation", "optimizer",        "learning rate and weight decay",
                          "data",       "logging",    "data parallelism", "initial values and precision",
                          "checkpoints"};
-  EXPECT_EQ(
-      keys_of(Use::kGenerate, training, true),
-      (Keys{"device", "distributed_backend", "distributed_timeout_minutes", "seed", "params_dtype", "bf16",
-            "fp16", "load", "pretrained_checkpoint", "ckpt_step", "exit_on_missing_checkpoint"}));
+  EXPECT_EQ(keys_of(Use::kGenerate, training, true),
+            (Keys{"device", "distributed_backend", "distributed_timeout_minutes", "seed", "params_dtype",
+                  "bf16", "fp16", "load", "pretrained_checkpoint", "ckpt_step", "exit_on_missing_checkpoint",
+                  "use_checkpoint_args", "use_tokenizer_model_from_checkpoint_args", "logging_level"}));
   const Keys model = {"run",      "network size", "positions", "layers", "parallel sizes",
                       "pipeline", "tokenizer"};
   EXPECT_EQ(keys_of(Use::kGenerate, model, false),
@@ -70,7 +70,8 @@ TEST(Use, AnInspectionReadsWhatDecidesSamplesAlone) {
             (Keys{"bert_binary_head", "seed", "global_batch_size", "seq_length", "decoder_seq_length",
                   "train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train",
                   "full_validation", "multiple_validation_sets", "load", "pretrained_checkpoint", "ckpt_step",
-                  "finetune", "exit_on_missing_checkpoint"}));
+                  "finetune", "exit_on_missing_checkpoint", "use_checkpoint_args",
+                  "use_tokenizer_model_from_checkpoint_args"}));
 }
 
 TEST(Use, FlagsThatAreRefusedOrAlwaysSoAreNotItsMatter) {

@@ -179,6 +179,43 @@ nlohmann::json session_of(const std::string& point) {
   return nlohmann::json::parse(read_text(folder / "sessions.json")).at(0);
 }
 
+TEST(Seeing, TheLoggingLevelHidesNotesAndWarningsButNoLosses) {
+  const TempFolder folder;
+  const auto text_at = [&](int last, const Words& more) {
+    const Result result =
+        run(colonnade(small_gpt() +
+                      Words{"--train-iters", std::to_string(last), "--eval-interval", "2", "--eval-iters",
+                            "1", "--save", folder.path().string(), "--load", folder.path().string()} +
+                      more));
+    EXPECT_EQ(result.code, 0) << result.text;
+    return result.text;
+  };
+  using testing::AllOf;
+  using testing::HasSubstr;
+  using testing::Not;
+  const auto notes = AllOf(HasSubstr("run folder"), HasSubstr("saved "), HasSubstr("layout: tensor 1"));
+  const auto losses = [](int last) {
+    const std::string n = std::to_string(last);
+    return AllOf(HasSubstr(n + "/" + n + " | loss "), HasSubstr("validation"),
+                 HasSubstr("complete after iteration " + n));
+  };
+  const Words change{"--clip-grad", "0.5"};
+  EXPECT_THAT(text_at(2, {}), AllOf(notes, losses(2)));
+  EXPECT_THAT(text_at(4, Words{"--logging-level", "20"} + change),
+              AllOf(notes, losses(4), HasSubstr("warning: --clip-grad: was 1")));
+  const auto hidden = AllOf(Not(HasSubstr("saved ")), Not(HasSubstr("loaded ")), Not(HasSubstr("layout: ")));
+  EXPECT_THAT(text_at(6, Words{"--logging-level", "30", "--clip-grad", "0.25"}),
+              AllOf(losses(6), hidden, HasSubstr("warning: --clip-grad: was 0.5")));
+  EXPECT_THAT(text_at(8, Words{"--logging-level", "40"} + change),
+              AllOf(losses(8), hidden, Not(HasSubstr("warning: "))));
+  EXPECT_EQ(metrics(folder.path()).size(), 8U);
+  const Result wrong =
+      run(colonnade(small_gpt() + Words{"--logging-level", "50", "--train-iters", "8", "--load",
+                                        folder.path().string(), "--ckpt-step", "77"}));
+  EXPECT_EQ(wrong.code, 3) << "errors are always printed";
+  EXPECT_THAT(wrong.text, HasSubstr("error: "));
+}
+
 TEST(Seeing, TimeGoesToThePhaseThatTakesIt) {
   for (const auto& [point, phase] :
        std::vector<std::pair<std::string, std::string>>{{"forward", "forward-backward"},

@@ -415,5 +415,18 @@ TEST(Checkpoint, OpensAsAHuggingFaceFolder) {
   }
 }
 
+TEST(Checkpoint, AnOverriddenIterationCountsGlobalBatchesAndNoSkippedSteps) {
+  const nlohmann::json state{{"iteration", 5}, {"consumed_samples", 40}, {"skipped", 2}};
+  config::Run run;
+  run.training.global_batch_size = 6;
+  const Counters kept = resumed_counters(state, run);
+  EXPECT_EQ((std::array{kept.iteration, kept.consumed_samples, kept.skipped}),
+            (std::array<std::int64_t, 3>{5, 40, 2}));
+  run.checkpoint.override_ckpt_iteration = 3;
+  const Counters counted = resumed_counters(state, run);
+  EXPECT_EQ((std::array{counted.iteration, counted.consumed_samples, counted.skipped}),
+            (std::array<std::int64_t, 3>{3, 18, 0}));
+}
+
 }  // namespace
 }  // namespace colonnade::job

@@ -59,6 +59,39 @@ TEST(Continued, TakesOverWhatWasNotGiven) {
   EXPECT_EQ(run.optimizer.clip_grad, 1.0);  // free: its own default
 }
 
+TEST(Continued, WithUseCheckpointArgsDropoutAndTokenizerReplaceGivenOnes) {
+  const auto state = state_of("--hidden-dropout 0.25 --tokenizer-type NullTokenizer --seed 7");
+  const std::string given = "--hidden-dropout 0.5 --tokenizer-type GPT2BPETokenizer --vocab-file v";
+  config::Run run = run_of("--use-checkpoint-args " + given);
+  EXPECT_THAT(faults_of(run, state), IsEmpty());
+  EXPECT_EQ(run.model.hidden_dropout, 0.25);
+  EXPECT_EQ(run.data.tokenizer_type, "NullTokenizer");
+  EXPECT_EQ(run.data.vocab_file, "") << "whole or not at all";
+  EXPECT_THAT(run.notes, testing::Contains(AllOf(HasSubstr("--hidden-dropout: "),
+                                                 HasSubstr("takes 0.25 from old/step_7"),
+                                                 HasSubstr("got 0.5 from the command line"))));
+  EXPECT_THAT(run.notes,
+              testing::Contains("--vocab-file: --use-checkpoint-args takes none from old/step_7; got v "
+                                "from the command line"));
+  config::Run kept = run_of(given);
+  EXPECT_THAT(faults_of(kept, state), IsEmpty());
+  EXPECT_EQ(kept.model.hidden_dropout, 0.5);
+  EXPECT_EQ(kept.data.tokenizer_type, "GPT2BPETokenizer");
+  config::Run order = run_of("--use-checkpoint-args --seed 8");
+  EXPECT_THAT(faults_of(order, state), ElementsAre(HasSubstr("--seed: a run that goes on must keep")));
+}
+
+TEST(Continued, ATokenizerMayStayOutOfTheCheckpoint) {
+  const auto state = state_of("--tokenizer-type NullTokenizer");
+  const std::string off = "--no-use-tokenizer-model-from-checkpoint-args";
+  config::Run none = run_of(off);
+  EXPECT_THAT(faults_of(none, state), IsEmpty());
+  EXPECT_EQ(none.data.tokenizer_type, "");
+  config::Run own = run_of(off + " --use-checkpoint-args --tokenizer-type GPT2BPETokenizer");
+  EXPECT_THAT(faults_of(own, state), IsEmpty());
+  EXPECT_EQ(own.data.tokenizer_type, "GPT2BPETokenizer");
+}
+
 TEST(Continued, SpecialTokensOfPartsMustStayWhereTextsAreCut) {
   const std::string flag = "--tokenizer-hf-no-include-special-tokens";
   const auto cut = state_of(flag + " --fim-data"), whole = state_of(flag);

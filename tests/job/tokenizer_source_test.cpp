@@ -75,6 +75,22 @@ TEST_F(BroughtTokenizer, AFolderGivesItsOwnUnlessOneIsNamed) {
   EXPECT_EQ(adopted("--mock-data").data.tokenizer_type, "") << "no text is read";
 }
 
+TEST_F(BroughtTokenizer, AFoldersIsLeftOutOrReplacesTheNamedOneAsAsked) {
+  add_json();
+  EXPECT_EQ(adopted("--no-use-tokenizer-model-from-checkpoint-args").data.tokenizer_type, "");
+  const config::Run run =
+      adopted("--use-checkpoint-args --tokenizer-type GPT2BPETokenizer --vocab-file v --merge-file m");
+  EXPECT_EQ(run.data.tokenizer_type, "HuggingFaceTokenizer");
+  EXPECT_EQ(run.data.tokenizer_model, folder().string());
+  EXPECT_EQ(run.data.vocab_file + run.data.merge_file, "");
+  EXPECT_THAT(run.notes, Contains(AllOf(HasSubstr("--tokenizer-type: --use-checkpoint-args takes "),
+                                        HasSubstr("got GPT2BPETokenizer from the command line"))));
+  EXPECT_EQ(adopted("--use-checkpoint-args --no-use-tokenizer-model-from-checkpoint-args "
+                    "--tokenizer-type NullTokenizer")
+                .data.tokenizer_type,
+            "NullTokenizer");
+}
+
 TEST_F(BroughtTokenizer, FilesThatNoTypeReadsAreNamed) {
   add("llama2_sp_bpe.model", "tokenizer.model");
   EXPECT_EQ(adopted().data.tokenizer_type, "SentencePieceTokenizer");

@@ -51,6 +51,19 @@ TEST_F(Records, AResumedRunReportsBothSessions) {
   EXPECT_THAT(page, HasSubstr("Session 2, steps 3 to 6: data 2"));
 }
 
+// Steps behind the checkpoint are lost, and two of one number cannot both have a line.
+TEST_F(Records, WhereACheckpointCountsAsAnotherIterationTheSmallerNumberIsKept) {
+  for (const auto& [loaded, saved] :
+       {std::pair(Loaded{3, 24}, Loaded{2, 16}), std::pair(Loaded{2, 16}, Loaded{4, 32})}) {
+    fs::remove_all(folder_.root);
+    session("tensor 2", 1, 4);
+    Recorder recorder(folder_, {}, loaded, true, saved);
+    EXPECT_EQ(read_steps(folder_.metrics()).size(), 2U) << loaded.step;
+    recorder.step({.iteration = loaded.step + 1, .step_ms = 1}, {}, 5);
+    EXPECT_EQ(read_steps(folder_.metrics()).back().iteration, loaded.step + 1);
+  }
+}
+
 TEST_F(Records, TensorBoardGetsTheStepsThatTheIntervalDivides) {
   Recorder recorder(folder_, config::parse({"gpt", "--tensorboard-log-interval", "2"}), {}, true);
   for (std::int64_t i = 1; i <= 5; ++i)
@@ -111,6 +124,11 @@ TEST_F(Records, ConfigYamlBeginsFromElsewhereUntilThereIsACheckpoint) {
        {config::Checkpoint{.save = here, .load = "/other"},
         config::Checkpoint{.save = here, .load = "/other", .finetune = true},
         config::Checkpoint{.save = here, .load = here, .ckpt_step = 2},
+        config::Checkpoint{.save = here, .load = here, .override_ckpt_iteration = 3},
+        config::Checkpoint{.save = here,
+        .load = "/other",
+        .use_checkpoint_args = true,
+        .use_mp_args_from_checkpoint_args = true},
         config::Checkpoint{.save = here, .load = here, .no_load_optim = true}})
     EXPECT_EQ(kept(folder_, given), std::pair(given, own));
 }

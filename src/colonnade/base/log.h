@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string_view>
 
 namespace colonnade::log {
@@ -15,6 +16,14 @@ void set_rank(int rank);
 
 /// Below this level nothing is printed. Default: kInfo.
 void set_level(Level level);
+
+/// The lowest level that is printed at one of Python's levels (10 debug, 20 info, 30 warning, 40 error, 50
+/// critical), which Megatron's --logging-level takes: what lies below the number is left out. Errors are
+/// never.
+constexpr Level level_of(std::int64_t python) {
+  if (python <= 20) return Level::kInfo;
+  return python <= 30 ? Level::kWarning : Level::kError;
+}
 
 /// Control characters in `text` are escaped, as in errors.
 void write(Level level, std::string_view text);

@@ -1,5 +1,6 @@
 // Settings by key from code: one value, the values of a checkpoint, the check of ranges.
 #include <algorithm>
+#include <array>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
@@ -39,6 +40,49 @@ void set(Run& run, std::string_view key, std::string_view value) {
         fmt::format("{}: {}; got \"{}\"; see `colonnade help {}`", s.flag, broken, value, s.flag));
 }
 
+bool checkpoint_wins(const Run& run, std::string_view key) {
+  constexpr std::array<std::string_view, 24> kForced{"num_query_groups",
+                                                     "position_embedding_type",
+                                                     "rotary_base",
+                                                     "rotary_percent",
+                                                     "rotary_interleaved",
+                                                     "add_bias_linear",
+                                                     "add_qkv_bias",
+                                                     "activation",
+                                                     "untie_embeddings_and_output_weights",
+                                                     "apply_layernorm_1p",
+                                                     "normalization",
+                                                     "apply_query_key_layer_scaling",
+                                                     "attention_dropout",
+                                                     "hidden_dropout",
+                                                     "mtp_num_layers",
+                                                     "num_experts",
+                                                     "moe_layer_freq",
+                                                     "moe_ffn_hidden_size",
+                                                     "moe_router_topk",
+                                                     "moe_router_pre_softmax",
+                                                     "moe_shared_expert_intermediate_size",
+                                                     "moe_router_score_function",
+                                                     "moe_router_enable_expert_bias",
+                                                     "moe_router_topk_scaling_factor"};
+  return run.checkpoint.use_checkpoint_args && std::ranges::find(kForced, key) != kForced.end();
+}
+
+void overrule(Run& run, std::string_view key, const std::string& value, const std::string& source) {
+  const Setting& s = setting(key);
+  const auto given = run.given.find(s.key);
+  if (given == run.given.end() || run.at_fault.contains(s.key)) return set(run, key, value);
+  const AsGiven is(run, s);
+  const std::string was = text_of(run, s), from = given->second;
+  set(run, key, value);
+  run.given.erase(given);
+  const std::string taken = text_of(run, s);
+  if (taken == was) return;
+  const auto shown = [&is](const std::string& text) { return text.empty() ? "none" : is.value(text); };
+  run.notes.push_back(fmt::format("{}: --use-checkpoint-args takes {} from {}; got {} from {}", is.flag,
+                                  shown(taken), source, shown(was), from));
+}
+
 void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source) {
   std::vector<std::string> faults;
   for (const auto& [key, value] : family_first(values)) {
@@ -51,6 +95,8 @@ void fill(Run& run, const std::map<std::string, std::string>& values, const std:
       faults.push_back(fmt::format("{}: {}; got \"{}\" in {}; mend that file", s.key, broken, value, source));
     } else if (given == run.given.end() || run.at_fault.contains(key)) {
       run = std::move(other);
+    } else if (checkpoint_wins(run, key)) {
+      overrule(run, key, value, source);
     } else if (text_of(run, s) != text_of(other, s)) {
       const AsGiven is(run, s);
       const std::string there = is.value(text_of(other, s));

@@ -66,10 +66,21 @@ void require_none(const std::vector<std::string>& faults);
 /// it breaks the setting's type or range.
 void set(Run& run, std::string_view key, std::string_view value);
 
-/// Fills the settings that were not given from a checkpoint's or a Hugging Face folder's values.
-/// Keys are those of the schema. Throws ConfigError naming both sides of every contradiction
-/// between a given setting and `values`.
+/// Fills the settings that were not given, and those of checkpoint_wins, from a checkpoint's or a Hugging
+/// Face folder's values. Keys are those of the schema. Throws ConfigError naming both sides of every other
+/// contradiction between a given setting and `values`.
 void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source);
+
+/// Whether the value of a checkpoint or folder replaces a given one of the setting `key`: with
+/// --use-checkpoint-args, for what Megatron replaces. The sizes num_layers, hidden_size, ffn_hidden_size,
+/// num_attention_heads, kv_channels, max_position_embeddings and seq_length, and settings that Megatron does
+/// not read from a checkpoint, must agree with it. Source: Megatron's training/checkpointing.py
+/// (load_args_from_checkpoint).
+bool checkpoint_wins(const Run& run, std::string_view key);
+
+/// Sets `key` to the value of a checkpoint, in the place of a given one: the setting is not given any more,
+/// and a value that differs is a line in the notes. Throws as set.
+void overrule(Run& run, std::string_view key, const std::string& value, const std::string& source);
 
 /// Settings outside their own range or choices, as "<thing>: <rule>; got <value>; <way out>". Empty
 /// after parse; runs made by hand can have some.

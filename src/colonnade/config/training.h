@@ -129,6 +129,10 @@ struct Checkpoint {
   bool finetune = false;                                ///< --finetune: weights only, counters start anew
   bool no_load_optim = false, no_save_optim = false;
   bool exit_on_missing_checkpoint = false;
+  bool use_checkpoint_args = false;               ///< --use-checkpoint-args: see config::checkpoint_wins
+  bool use_mp_args_from_checkpoint_args = false;  ///< parallel sizes of the checkpoint's run
+  bool use_tokenizer_model_from_checkpoint_args = true;  ///< a checkpoint's tokenizer may be taken
+  std::optional<std::int64_t> override_ckpt_iteration;   ///< the loaded checkpoint counts as this iteration
 
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
@@ -142,6 +146,7 @@ struct Logging {
   bool log_timers_to_tensorboard = false;
   bool log_memory_to_tensorboard = false;
   bool log_validation_ppl_to_tensorboard = false;
+  std::optional<std::int64_t> logging_level;  ///< --logging-level: one of Python's (log::level_of)
 
   friend bool operator==(const Logging&, const Logging&) = default;
 };

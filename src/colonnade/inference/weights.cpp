@@ -105,6 +105,7 @@ void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
     const config::Setting& setting = config::setting(key);
     const auto value = text.get<std::string>();
     if (given(run, key) || replaced.contains(setting) || !config::reads(use, setting)) continue;
+    if (kTokenizerKeys.contains(key) && !run.checkpoint.use_tokenizer_model_from_checkpoint_args) continue;
     if (is_of_use(key, value, use)) config::set(run, key, value);
   }
   if (run.data.sft && !given(run, "sft"))
@@ -147,8 +148,11 @@ void take_settings(config::Run& run, config::Use use) {
   if (c.pretrained_checkpoint.empty() && checkpoint::is_hugging_face_folder(c.load))
     std::swap(c.pretrained_checkpoint, c.load);
   const auto source = open_weights(run, {}, checkpoint::Check::kSizes);
-  if (source.state().is_object() && source.state().contains("settings"))
+  if (source.state().is_object() && source.state().contains("settings")) {
+    if (c.use_checkpoint_args)
+      job::keep_tokenizer(run, source.state().at("settings"), source.folder().string());
     take(run, source.state().at("settings"), use);
+  }
   if (use == config::Use::kEvaluateTokens) return leave_out_tokenizer(run);
   job::use_copies(run, source.state(), source.folder());
   job::adopt_tokenizer(run, source);

@@ -207,13 +207,20 @@ void restore(Job& job, const checkpoint::Source& source, Restore what) {
   } else {
     job.optimizer().adopt_parameters();
   }
-  if (what == Restore::kContinue) job.counters = counters_of(source.state());
+  if (what == Restore::kContinue) job.counters = resumed_counters(source.state(), job.run);
 }
 
 Counters counters_of(const json& state) {
   return {.iteration = state.at("iteration"),
           .consumed_samples = state.at("consumed_samples"),
           .skipped = state.at("skipped")};
+}
+
+Counters resumed_counters(const json& state, const config::Run& run) {
+  const std::optional<std::int64_t>& iteration = run.checkpoint.override_ckpt_iteration;
+  if (!iteration) return counters_of(state);
+  return {
+      .iteration = *iteration, .consumed_samples = *iteration * run.training.global_batch_size, .skipped = 0};
 }
 
 void require_same_builder(const checkpoint::Source& source, bool of_settings) {

@@ -206,10 +206,14 @@ void add_part(std::vector<ChangedTokens>& changed, std::string name, ChangedToke
 
 }  // namespace
 
-void keep_tokenizer(config::Run& run, const json& settings) {
-  if (names_tokenizer(run)) return;  // whole or not at all
+void keep_tokenizer(config::Run& run, const json& settings, const std::string& source) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (!c.use_tokenizer_model_from_checkpoint_args) return;
+  // Whole or not at all.
+  if (names_tokenizer(run) && (!c.use_checkpoint_args || settings.value("tokenizer_type", "").empty()))
+    return;
   for (const char* key : kTokenizerKeys)
-    if (settings.contains(key)) config::set(run, key, settings.at(key).get<std::string>());
+    if (settings.contains(key)) config::overrule(run, key, settings.at(key).get<std::string>(), source);
 }
 
 void keep_settings(config::Run& run, const json& state, const std::string& source,
@@ -222,6 +226,8 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
     const config::Setting& s = config::setting(key);
     if (!run.given.contains(key) || run.at_fault.contains(key)) {
       config::set(run, key, was);
+    } else if (config::checkpoint_wins(run, key)) {
+      config::overrule(run, key, was, source);
     } else if (must_stay(row, run) && plain(key, config::text_of(run, s)) != plain(key, was)) {
       const config::AsGiven is(run, s);
       faults.push_back(fmt::format(
@@ -231,7 +237,7 @@ void keep_settings(config::Run& run, const json& state, const std::string& sourc
                            : "begin a new run with these weights with --finetune"));
     }
   }
-  keep_tokenizer(run, settings);
+  keep_tokenizer(run, settings, source);
   use_copies(run, state, source);
   std::string fault = tokenizer_fault(run, state, source);
   if (!fault.empty()) faults.push_back(std::move(fault));

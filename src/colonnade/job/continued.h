@@ -16,7 +16,8 @@ namespace colonnade::job {
 /// token's loss weighs, kind and decay rates of the optimizer, tokenizer. Those that were not given are taken
 /// over from `state` (Snapshot::state); each given one that differs is a sentence in `faults` with both
 /// values and the way out. --no-load-optim frees those of the optimizer. A setting the state lacks is free.
-/// The precision is taken over too, and may be given otherwise.
+/// The precision is taken over too, and may be given otherwise. Dropout is taken over; with
+/// --use-checkpoint-args it replaces a given one.
 void keep_settings(config::Run& run, const nlohmann::json& state, const std::string& source,
                    std::vector<std::string>& faults);
 
@@ -25,8 +26,9 @@ inline constexpr const char* kTokenizerKeys[] = {"tokenizer_type",   "tokenizer_
                                                  "vocab_file",       "merge_file",
                                                  "tiktoken_pattern", "tiktoken_num_special_tokens"};
 
-/// Sets the tokenizer of `run` to that of `settings`, unless one of its settings is given.
-void keep_tokenizer(config::Run& run, const nlohmann::json& settings);
+/// Sets the tokenizer of `run` to that of the `settings` in `source`, unless one of its settings is given, or
+/// --no-use-tokenizer-model-from-checkpoint-args. With --use-checkpoint-args it replaces a given one.
+void keep_tokenizer(config::Run& run, const nlohmann::json& settings, const std::string& source);
 
 /// The file that decides the ids of the tokenizer; "": none, or a rule says that it is missing. Throws
 /// DataError for a folder without one.

@@ -83,13 +83,14 @@ std::string unnamed_head(const config::Run& run, const checkpoint::Source& sourc
       source.folder().string());
 }
 
-/// Takes out of a folder's `settings` the dropout that the command line or a file gives: it belongs to the
-/// training, and another value is no contradiction. What is wrong where the folder has two for one setting;
+/// Takes out of a folder's `settings` the dropout that the command line or a file gives, unless
+/// --use-checkpoint-args is: it belongs to the training, and another value is no contradiction. What is wrong
+/// where the folder has two for one setting;
 /// "" where nothing is.
 std::string choose_dropout(const config::Run& run, const nlohmann::json& folder, const std::string& file,
                            std::map<std::string, std::string>& settings) {
   for (const char* key : {"hidden_dropout", "attention_dropout"})
-    if (run.given.contains(key)) settings.erase(key);
+    if (run.given.contains(key) && !config::checkpoint_wins(run, key)) settings.erase(key);
   if (run.given.contains("hidden_dropout") || settings.contains("hidden_dropout")) return "";
   return fmt::format(
       "{}: dropout of embeddings (embd_pdrop) and of layers (resid_pdrop) must be equal for a training; got {} and "
@@ -111,9 +112,29 @@ std::string dropout_note(const config::Run& run, const std::string& file) {
 void take_dropout(config::Run& run, const checkpoint::Source& source) {
   const nlohmann::json settings = source.state().value("settings", nlohmann::json::object());
   for (const char* key : {"hidden_dropout", "attention_dropout"})
-    if (settings.contains(key) && !run.given.contains(key))
-      config::set(run, key, settings.at(key).get<std::string>());
+    if (settings.contains(key) && (!run.given.contains(key) || config::checkpoint_wins(run, key)))
+      config::overrule(run, key, settings.at(key).get<std::string>(), source.folder().string());
   run.notes.push_back(dropout_note(run, source.folder().string()));
+}
+
+/// --use-mp-args-from-checkpoint-args: the parallel sizes that Megatron takes. Layers of a virtual stage that
+/// are given decide the number of virtual stages, as in Megatron.
+void take_parallel_sizes(config::Run& run, const checkpoint::Source& source) {
+  if (!run.checkpoint.use_checkpoint_args || !run.checkpoint.use_mp_args_from_checkpoint_args) return;
+  const std::string folder = source.folder().string();
+  const nlohmann::json settings = source.state().is_object()
+                                      ? source.state().value("settings", nlohmann::json::object())
+                                      : nlohmann::json();
+  if (!settings.is_object())
+    return run.notes.push_back(fmt::format(
+        "--use-mp-args-from-checkpoint-args: {} holds no parallel sizes; those given stay", folder));
+  for (const char* key : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                          "num_virtual_stages_per_pipeline_rank", "expert_model_parallel_size"}) {
+    const bool layers_decide = key == std::string_view("num_virtual_stages_per_pipeline_rank") &&
+                               run.given.contains("num_layers_per_virtual_pipeline_stage");
+    if (settings.contains(key) && !layers_decide)
+      config::overrule(run, key, settings.at(key).get<std::string>(), folder);
+  }
 }
 
 void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
@@ -139,6 +160,7 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
     config::fill(run, settings, ours ? source.folder().string() : file);
     if (std::string note = ours ? "" : unnamed_head(run, source); !note.empty())
       run.notes.push_back(std::move(note));
+    if (purpose == plan::Purpose::kTrain || purpose == plan::Purpose::kPlan) take_parallel_sizes(run, source);
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }
@@ -177,14 +199,16 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
       take_over(run, source, purpose, faults);
       return found;
     }
-    // A plan of a launch line that says all itself needs nothing of --load.
-    const bool plans_loaded = purpose == plan::Purpose::kPlan && !run.given.contains("num_layers");
-    if (purpose == plan::Purpose::kTrain || plans_loaded) fault = load_fault(run);
-    if (fault.empty() && plans_loaded && c.pretrained_checkpoint.empty())
+    // A launch line that says all itself needs nothing of --load.
+    const bool trains = purpose == plan::Purpose::kTrain;
+    const bool needs_model = (purpose == plan::Purpose::kPlan || (trains && c.use_checkpoint_args)) &&
+                             !run.given.contains("num_layers");
+    if (trains || needs_model) fault = load_fault(run);
+    if (fault.empty() && needs_model && c.pretrained_checkpoint.empty())
       fault = fmt::format(
-          "--load: must hold the checkpoint whose model is planned; got none in {}; correct the path, or give "
+          "--load: must hold the checkpoint whose model is {}; got none in {}; correct the path, or give "
           "the model's settings (--num-layers, ...)",
-          c.load);
+          trains ? "trained" : "planned", c.load);
   }
   if (fault.empty() && c.exit_on_missing_checkpoint)
     fault = fmt::format(

@@ -11,12 +11,13 @@
 namespace colonnade::job {
 
 /// Completes `run` in place (its world size is set): the words of files with data paths, model settings from
-/// --pretrained-checkpoint's or --load's config that were not given, what a run that goes on keeps
-/// (continued.h), the tokenizer of the checkpoint or folder that weights come from where none is named, the
-/// vocabulary from the tokenizer, derived settings. For data no checkpoint is opened where
-/// the run says all that decides samples. Throws ConfigError with everything that is wrong, `faults` of the
-/// command line included. For training it is wrong that --save holds checkpoints, unless --load continues one
-/// of them, and that --load holds none but something else (foreign.h).
+/// --pretrained-checkpoint's or --load's config that were not given or that it replaces
+/// (config::checkpoint_wins), the parallel sizes of --use-mp-args-from-checkpoint-args, what a run that goes
+/// on keeps (continued.h), the tokenizer of the checkpoint or folder that weights come from where none is
+/// named, the vocabulary from the tokenizer, derived settings. For data no checkpoint is opened where the run
+/// says all that decides samples. Throws ConfigError with everything that is wrong, `faults` of the command
+/// line included. For training it is wrong that --save holds checkpoints, unless --load continues one of
+/// them, and that --load holds none but something else (foreign.h).
 void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults = {});
 
 /// Fills `run` with the model of --pretrained-checkpoint and what a run that goes on from --load keeps, for

@@ -89,6 +89,7 @@ int choose_gpu(const launch::Place& place, int gpus, const std::string& backend)
 }
 
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults) {
+  if (run.logging.logging_level) log::set_level(log::level_of(*run.logging.logging_level));
   const launch::Place place = launch::find_place(launch::environment_of_process());
   run.parallel.world_size = place.world_size;
   if (place.world_size > 1) log::set_rank(place.rank);

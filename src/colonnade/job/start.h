@@ -22,11 +22,11 @@ struct Started {
   std::optional<std::vector<std::int64_t>> steps_seen = std::nullopt;
 };
 
-/// Finds this process's place in the environment, completes and checks the settings (nothing is
-/// started before they are sound), sets the number of threads (launch::threads_of unless
-/// OMP_NUM_THREADS says it), makes this rank's GPU the current one, meets the other ranks and compares
-/// settings with them. Throws ConfigError with all faults, `faults` of the command line included, or when the
-/// run does not fit the memory of this machine (memory_check.h, on the CPU).
+/// Sets the level of the log (--logging-level), finds this process's place in the environment, completes and
+/// checks the settings (nothing is started before they are sound), sets the number of threads
+/// (launch::threads_of unless OMP_NUM_THREADS says it), makes this rank's GPU the current one, meets the
+/// other ranks and compares settings with them. Throws ConfigError with all faults, `faults` of the command
+/// line included, or when the run does not fit the memory of this machine (memory_check.h, on the CPU).
 Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});
 
 /// A step that is done again gives equal bits on CUDA: fused attention and cuBLAS sum in an order that does

@@ -62,7 +62,7 @@ void say_tokenizer(config::Run& run, const std::string& from) {
 void adopt_kept(config::Run& run, const checkpoint::Source& source) {
   const json& state = source.state();
   if (!state.contains("settings")) return;
-  keep_tokenizer(run, state.at("settings"));
+  keep_tokenizer(run, state.at("settings"), source.folder().string());
   if (run.data.tokenizer_type.empty()) return;
   use_copies(run, state, source.folder());
   say_tokenizer(run, source.folder().string());
@@ -75,7 +75,9 @@ bool names_tokenizer(const config::Run& run) {
 }
 
 void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
-  if (names_tokenizer(run) || !run.data.tokenizer_type.empty() || run.data.mock_data) return;
+  const config::Checkpoint& c = run.checkpoint;
+  if (!c.use_tokenizer_model_from_checkpoint_args || run.data.mock_data) return;
+  if (names_tokenizer(run) ? !c.use_checkpoint_args : !run.data.tokenizer_type.empty()) return;
   if (source.state().is_object()) return adopt_kept(run, source);
   const std::string folder = source.folder().string();
   const data::FolderType found = data::tokenizer_in(folder, models::hf::model_type_of(source.hf_config()));
@@ -85,8 +87,12 @@ void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
                     "AutoTokenizer.from_pretrained(F).save_pretrained(F), or name one with --tokenizer-type",
                     folder, found.unread));
   if (found.type.empty()) return;
-  config::set(run, "tokenizer_type", found.type);
-  config::set(run, "tokenizer_model", folder);
+  for (const std::string_view key : kTokenizerKeys)
+    config::overrule(run, key,
+                     key == "tokenizer_type"    ? found.type
+                     : key == "tokenizer_model" ? folder
+                                                : config::text_of(config::Run{}, config::setting(key)),
+                     folder);
   say_tokenizer(run, folder);
 }
 
@@ -106,6 +112,7 @@ std::vector<std::int32_t> prompt_ids(const config::Run& run, const data::Tokeniz
 }
 
 void use_copies(config::Run& run, const json& state, const fs::path& step_folder) {
+  if (!run.checkpoint.use_tokenizer_model_from_checkpoint_args) return;
   if (!state.is_object() || !state.contains("tokenizer_files") || run.data.tokenizer_type.empty()) return;
   if (!is_kept_tokenizer(run, state) || files_are_as_they_were(run, state)) return;
   for (const auto& [key, name] : state.at("tokenizer_files").items())

@@ -17,7 +17,8 @@ bool names_tokenizer(const config::Run& run);
 
 /// Sets the tokenizer of `run` to the one that the settings of a native checkpoint keep, or to the files of a
 /// Hugging Face folder (data::tokenizer_in), and adds a line about it to the notes. Does nothing for a run
-/// that names or has a tokenizer, for mock data, which need none, and for a source without one.
+/// that names or has a tokenizer, for mock data, which need none, for a source without one, and with
+/// --no-use-tokenizer-model-from-checkpoint-args. With --use-checkpoint-args a named one is replaced.
 void adopt_tokenizer(config::Run& run, const checkpoint::Source& source);
 
 /// The ids of a prompt (data::encode_prompt). `tokenizer` is that of `run` or, where it has none, a
@@ -27,7 +28,8 @@ std::vector<std::int32_t> prompt_ids(const config::Run& run, const data::Tokeniz
 
 /// Where `run` has the tokenizer that the settings in `state` name, also by its own config.yaml, and files of
 /// it are gone or give other ids now: puts the copies in `step_folder` in their place, by the
-/// "tokenizer_files" of `state`, and adds a line about it to the notes. Another tokenizer stays.
+/// "tokenizer_files" of `state`, and adds a line about it to the notes. Another tokenizer stays, and with
+/// --no-use-tokenizer-model-from-checkpoint-args every one.
 void use_copies(config::Run& run, const nlohmann::json& state, const std::filesystem::path& step_folder);
 
 }  // namespace colonnade::job

@@ -41,18 +41,23 @@ void report_kept_checkpoints(const config::Run& run) {
     log::info("without --save-interval the run saves once: at its end, or when it is stopped");
 }
 
-std::optional<Beginning> find_beginning(const config::Checkpoint& c, const comm::Group& world) {
+std::optional<Beginning> find_beginning(const config::Run& run, const comm::Group& world) {
+  const config::Checkpoint& c = run.checkpoint;
   if (!c.load.empty()) {
     if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world)) {
       auto source = checkpoint::Source::open_native(found->folder);
-      const job::Counters counters = c.finetune ? job::Counters{} : job::counters_of(source.state());
-      return Beginning{std::move(source), /*is_run=*/true, counters};
+      if (c.finetune) return Beginning{std::move(source), /*is_run=*/true, {}, {}};
+      const job::Counters counters = job::resumed_counters(source.state(), run);
+      const job::Counters was = job::counters_of(source.state());
+      std::optional<Loaded> saved;
+      if (c.override_ckpt_iteration) saved = Loaded{was.iteration, was.consumed_samples};
+      return Beginning{std::move(source), /*is_run=*/true, counters, saved};
     }
     if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);
   }
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-  return Beginning{convert::open_weights(c.pretrained_checkpoint, step, world), /*is_run=*/false, {}};
+  return Beginning{convert::open_weights(c.pretrained_checkpoint, step, world), /*is_run=*/false, {}, {}};
 }
 
 void require_known_ids(const data::Splits& splits, const comm::Group& world) {

@@ -12,6 +12,7 @@
 #include "colonnade/data/batches.h"
 #include "colonnade/job/job.h"
 #include "colonnade/train/run_folder.h"
+#include "colonnade/train/tensorboard.h"
 
 namespace colonnade::train {
 
@@ -33,13 +34,14 @@ void report_kept_checkpoints(const config::Run& run);
 struct Beginning {
   checkpoint::Source source;
   bool is_run = true;      ///< a checkpoint of a run that goes on or is finetuned; else initial weights alone
-  job::Counters counters;  ///< how far the run has come; zeros unless it goes on
+  job::Counters counters;  ///< what the run continues after; zeros unless it does
+  std::optional<Loaded> saved;  ///< what the checkpoint had come to, where --override-ckpt-iteration differs
 };
 
 /// The checkpoint that --load names, else --pretrained-checkpoint's; nothing for a new run. Every byte of a
 /// native one is checked, by all ranks together. Collective over `world`. Throws as
 /// checkpoint::find_checkpoint.
-std::optional<Beginning> find_beginning(const config::Checkpoint& settings, const comm::Group& world);
+std::optional<Beginning> find_beginning(const config::Run& run, const comm::Group& world);
 
 /// Throws DataError on every rank where a look at some places of the data finds ids outside of the vocabulary
 /// (data::vocabulary_fault), or data that cannot be read. Rank 0 looks. Collective over the world.

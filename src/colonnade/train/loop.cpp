@@ -120,7 +120,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
       stop_(stop),
       agreed_(agree_on_folder(started.run.checkpoint.save, started.steps_seen, started.ranks.world())),
       folder_(agreed_.folder),
-      beginning_(find_beginning(started.run.checkpoint, started.ranks.world())),
+      beginning_(find_beginning(started.run, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_model,
            beginning_ ? job::InitialValues::kRestored : job::InitialValues::kDrawn),
       lr_(job_.run.training.skip_train
@@ -134,6 +134,7 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   open_data();
   fault::point("data-opened");
   const std::string from = beginning_ ? beginning_->source.folder().string() : "";
+  const std::optional<Loaded> saved = beginning_ ? beginning_->saved : std::nullopt;
   if (beginning_) resume(*beginning_);
   beginning_.reset();
   fault::point("restored");
@@ -145,10 +146,10 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   summary_ = summarize(job_);
   const Loaded loaded{iteration(), job_.counters.consumed_samples};
   if (job_.ranks.rank() == 0 && !job_.run.training.skip_train)
-    write_session(folder_, job_.run, data_, {.loaded = loaded, .from = from, .tokenizer = tokenizer_},
-                  changed_tokens_);
-  recorder_ =
-      std::make_unique<Recorder>(folder_, job::with_absolute_paths(job_.run), loaded, job_.ranks.rank() == 0);
+    write_session(folder_, job_.run, data_,
+                  {.loaded = loaded, .saved = saved, .from = from, .tokenizer = tokenizer_}, changed_tokens_);
+  recorder_ = std::make_unique<Recorder>(folder_, job::with_absolute_paths(job_.run), loaded,
+                                         job_.ranks.rank() == 0, saved);
   if (job_.ranks.rank() == 0) {
     log::info("{}; run folder {}", summary_.title, folder_.root.string());
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
@@ -199,6 +200,11 @@ void Loop::tell_loaded(const checkpoint::Source& source) {
   if (job_.ranks.rank() != 0) return;
   log::info("loaded {}: the run goes on after iteration {}", source.folder().string(), iteration());
   if (c.finetune) return;
+  if (c.override_ckpt_iteration)
+    log::warning(
+        "--override-ckpt-iteration: the checkpoint of iteration {} counts as iteration {}; data continue after "
+        "{} samples",
+        source.state().at("iteration").get<std::int64_t>(), iteration(), job_.counters.consumed_samples);
   for (const std::string& change : job::changed_settings(job_.run, source.state()))
     log::warning("{}", change);
   const auto data = job::data_state(data_);
@@ -227,6 +233,9 @@ void Loop::resume(const Beginning& beginning) {
     const LrResume resumed = resume_lr(lr_, source.state().at("lr_schedule"), job_.run.schedule);
     lr_ = resumed.plan;
     lr_samples_ = resumed.samples;
+    // Megatron's schedule continues where it was, unless its settings are new.
+    if (c.override_ckpt_iteration && job_.run.schedule.override_opt_param_scheduler)
+      lr_samples_ = job_.counters.consumed_samples;
   }
   if (!c.finetune && is_own(source)) saved_iteration_ = tried_iteration_ = iteration();
   tell_loaded(source);

@@ -1,6 +1,7 @@
 // See recorder.h.
 #include "colonnade/train/recorder.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <utility>
@@ -33,11 +34,13 @@ config::Run going_on(config::Run run, const RunFolder& folder, bool has_saved) {
   run = job::with_absolute_paths(std::move(run));
   config::Checkpoint& c = run.checkpoint;
   const bool from_elsewhere = !c.load.empty() && (c.load != c.save || c.finetune || c.no_load_optim);
-  if (!has_saved && (from_elsewhere || c.ckpt_step)) return run;
+  if (!has_saved && (from_elsewhere || c.ckpt_step || c.override_ckpt_iteration)) return run;
   if (c.load.empty()) c.exit_on_missing_checkpoint = false;
   c.load = c.save;
   c.ckpt_step.reset();
+  c.override_ckpt_iteration.reset();
   c.finetune = c.no_load_optim = false;
+  c.use_checkpoint_args = c.use_mp_args_from_checkpoint_args = false;  // the file has what they took
   return run;
 }
 
@@ -60,7 +63,8 @@ void Recorder::saved() {
   }
 }
 
-Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active)
+Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active,
+                   const std::optional<Loaded>& saved)
     : folder_(folder),
       run_(run),
       active_(active),
@@ -71,7 +75,9 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded
   make_run_folder(folder_);
   visits_ = run_.training.skip_train && std::filesystem::exists(folder_.config());
   constexpr Loaded kAll{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()};
-  const Loaded kept = visits_ ? kAll : loaded;
+  const Loaded first =
+      saved ? Loaded{std::min(saved->step, loaded.step), std::min(saved->samples, loaded.samples)} : loaded;
+  const Loaded kept = visits_ ? kAll : first;
   earlier_ = earlier_sessions(folder_, kept.step);
   steps_.emplace(folder_.metrics(), kept.step);
   evaluations_.emplace(folder_.validation(), kept.step);

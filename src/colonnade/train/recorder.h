@@ -21,8 +21,10 @@ class Recorder {
  public:
   /// Makes the run folder and its files; what they hold of steps after `loaded` is cut off. A validation
   /// alone (--skip-train) in the folder of a run adds its result and leaves everything else as it is. Throws
-  /// ConfigError when the folder cannot be written.
-  Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active);
+  /// ConfigError when the folder cannot be written. `saved`: what the loaded checkpoint had come to, where
+  /// --override-ckpt-iteration says another number; then what is later than either is cut off.
+  Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active,
+           const std::optional<Loaded>& saved = std::nullopt);
 
   /// The first checkpoint of this process is in the run folder: config.yaml goes on from there.
   void saved();

@@ -72,10 +72,6 @@ void always_of_steps(Table& t) {
            "random numbers are a function of seed, name and sample; there is no state to load");
   t.always({"--no-save-rng"},
            "random numbers are a function of seed, name and sample; there is no state to save");
-  t.always(
-      {"--use-checkpoint-args"},
-      "sizes of the model, tokenizer, order of samples, kind of optimizer and precision that are not given come "
-      "from the checkpoint; all others must be given, or --config RUN/config.yaml");
   t.group("mixed precision");
   t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
 }

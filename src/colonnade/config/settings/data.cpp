@@ -143,6 +143,24 @@ void checkpoints(Table& t) {
   t.add<kCheckpoint, &Checkpoint::no_save_optim>("--no-save-optim", "do not save optimizer states");
   t.add<kCheckpoint, &Checkpoint::exit_on_missing_checkpoint>("--exit-on-missing-checkpoint",
                                                               "a missing --load ends the program");
+  t.add<kCheckpoint, &Checkpoint::use_checkpoint_args>(
+      "--use-checkpoint-args",
+      "the checkpoint's model settings, dropout and tokenizer replace given ones as in Megatron, with a note for "
+      "each; without it a contradiction is an error");
+  t.add<kCheckpoint, &Checkpoint::use_mp_args_from_checkpoint_args>(
+      "--use-mp-args-from-checkpoint-args",
+      "with --use-checkpoint-args: tensor, pipeline and expert parallel sizes of the checkpoint's run replace "
+      "given ones");
+  t.add<kCheckpoint, &Checkpoint::use_tokenizer_model_from_checkpoint_args>(
+       "--use-tokenizer-model-from-checkpoint-args",
+       "the tokenizer comes from the checkpoint where no flag names one; with --use-checkpoint-args always")
+      .off("--no-use-tokenizer-model-from-checkpoint-args")
+      .off("--disable-use-tokenizer-model-from-checkpoint-args");
+  t.add<kCheckpoint, &Checkpoint::override_ckpt_iteration>(
+       "--override-ckpt-iteration",
+       "the checkpoint of --load counts as this iteration: data continue after as many global batches; the "
+       "learning-rate schedule continues where it was")
+      .at_least(0);
 }
 
 void logs(Table& t) {
@@ -167,6 +185,11 @@ void logs(Table& t) {
                                                        "memory goes to TensorBoard");
   t.add<kLogging, &Logging::log_validation_ppl_to_tensorboard>("--log-validation-ppl-to-tensorboard",
                                                                "validation perplexity goes to TensorBoard");
+  t.add<kLogging, &Logging::logging_level>(
+       "--logging-level",
+       "lowest level of messages on standard error, by Python's numbers: above 20 no notes, above 30 no warnings; "
+       "errors, losses and the summary are always printed")
+      .at_least(0);
 }
 
 }  // namespace

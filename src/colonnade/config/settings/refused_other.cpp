@@ -6,10 +6,6 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kLogs[] = {
-    {"--logging-level", "integer"},
-};
-
 constexpr Flag kRl[] = {
     {"--perform-rl-step"},
     {"--rl-prompts-per-eval", "integer", "32"},
@@ -238,7 +234,6 @@ constexpr Flag kVisionLanguage[] = {
 }  // namespace
 
 void add_refused_other(Table& t) {
-  t.refuse("level of its log", "remove it", kLogs);
   t.refuse("reinforcement learning", "remove it", kRl);
   t.refuse("inference engine of Megatron's kind",
            "remove it; `colonnade generate` writes text from a checkpoint", kInference);

@@ -117,13 +117,6 @@ constexpr Flag kMainParams[] = {
     {"--load-main-params-from-ckpt"},
 };
 
-constexpr Flag kCheckpointArgs[] = {
-    {"--use-mp-args-from-checkpoint-args"},
-    {"--no-use-tokenizer-model-from-checkpoint-args --disable-use-tokenizer-model-from-checkpoint-args",
-     "off", "", "use_tokenizer_model_from_checkpoint_args"},
-    {"--override-ckpt-iteration", "integer"},
-};
-
 constexpr Flag kDistillation[] = {
     {"--logits-save-dtype", "text", "fp16"},
     {"--logits-save-top-k", "integer"},
@@ -209,8 +202,6 @@ void add_refused_training(Table& t) {
   t.refuse("conversion of checkpoints by flags of a run", "use `colonnade checkpoint`", kConversion);
   t.refuse("main parameters read in place of the optimizer",
            "remove it; --load reads them with the optimizer", kMainParams);
-  t.refuse("such way of reading checkpoints", "remove it; any layout loads any checkpoint here",
-           kCheckpointArgs);
   t.refuse("distillation", "remove it; the loss is that of the data", kDistillation);
   t.refuse("file of metadata of a tokenizer", "remove it; --tokenizer-type says how its files are read",
            kMetadata);

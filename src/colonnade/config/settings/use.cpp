@@ -99,8 +99,10 @@ const std::map<std::string_view, Group>& groups() {
          {"pretrained_checkpoint", kAll},
          {"ckpt_step", kAll},
          {"finetune", kInspected},
-         {"exit_on_missing_checkpoint", kAll}}}},
-      {"logging", {kNone}},
+         {"exit_on_missing_checkpoint", kAll},
+         {"use_checkpoint_args", kAll},
+         {"use_tokenizer_model_from_checkpoint_args", kAll}}}},
+      {"logging", {kNone, {{"logging_level", kCompute}}}},
   };
   return kGroups;
 }

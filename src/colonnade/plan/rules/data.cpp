@@ -238,12 +238,32 @@ Broken retain(const Run& r) {
 Broken load_given(const Run& r) {
   if (!r.checkpoint.load.empty() || !r.checkpoint.pretrained_checkpoint.empty()) return std::nullopt;
   Finding found{"", "needs --load", "", {}, "leave it out, or write --load DIR"};
-  for (const char* key : {"ckpt_step", "finetune", "exit_on_missing_checkpoint"}) {
+  for (const char* key : {"ckpt_step", "finetune", "exit_on_missing_checkpoint", "use_checkpoint_args"}) {
     const config::Setting& s = config::setting(key);
     const std::string given = config::text_of(r, s);
     if (given != s.default_text()) found.add(s, given, s.default_text());
   }
   return found.edits.empty() ? Broken{} : found;
+}
+
+Broken parallel_sizes_of_checkpoint(const Run& r) {
+  const auto& c = r.checkpoint;
+  if (!c.use_mp_args_from_checkpoint_args || c.use_checkpoint_args) return std::nullopt;
+  return Finding{"--use-mp-args-from-checkpoint-args",
+                 "needs --use-checkpoint-args",
+                 "true",
+                 {{"use_mp_args_from_checkpoint_args", "false"}},
+                 "leave it out, or add --use-checkpoint-args"};
+}
+
+Broken override_iteration(const Run& r) {
+  const auto& c = r.checkpoint;
+  if (!c.override_ckpt_iteration || !c.finetune) return std::nullopt;
+  return Finding{"--override-ckpt-iteration",
+                 "must not be given with --finetune, whose iterations begin at 0",
+                 text(*c.override_ckpt_iteration),
+                 {{"override_ckpt_iteration", "unset"}},
+                 "leave one of them out"};
 }
 
 constexpr Rule kData[] = {
@@ -294,7 +314,12 @@ constexpr Rule kData[] = {
     {"retain-interval", true, retain, "save_interval=10; save_retain_interval=15",
      "Only steps that are saved can be retained.", "save_interval"},
     {"load-given", true, load_given, "ckpt_step=3", "There is no checkpoint that it could be about.",
-     "load pretrained_checkpoint ckpt_step finetune exit_on_missing_checkpoint"},
+     "load pretrained_checkpoint ckpt_step finetune exit_on_missing_checkpoint use_checkpoint_args"},
+    {"checkpoint-sizes", true, parallel_sizes_of_checkpoint,
+     "load=runs/a; use_mp_args_from_checkpoint_args=true",
+     "Megatron takes parallel sizes only together with the model's settings.", "use_checkpoint_args"},
+    {"override-iteration", true, override_iteration, "load=runs/a; finetune=true; override_ckpt_iteration=3",
+     "Weights alone begin a run at iteration 0.", "finetune"},
 };
 
 }  // namespace

@@ -143,7 +143,10 @@ constexpr Companions kCompanions[] = {
        const auto& kinds = r.parallel.cp_comm_type;
        return !context_ranks(r) || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
      }},
-    {{"no_load_optim"}, "load", "--load", [](const Run& r) { return !r.checkpoint.load.empty(); }},
+    {{"no_load_optim", "override_ckpt_iteration"},
+     "load",
+     "--load",
+     [](const Run& r) { return !r.checkpoint.load.empty(); }},
     {{"sft_tokenizer_prompt_format", "chat_template"},
      "sft",
      "--sft",
