@@ -166,6 +166,11 @@ class Row {
     s_.get = get;
     return *this;
   }
+  /// A value that Megatron has for a feature that is not part of this version.
+  Row& missing(std::vector<std::string> words, const std::string& feature) {
+    for (std::string& word : words) s_.missing.emplace(std::move(word), feature);
+    return *this;
+  }
   /// Where a flag that is always so does something else, or nothing.
   Row& idle(bool (*is_so)(const Run&), std::string what) {
     return s_.idle.push_back({is_so, std::move(what)}), *this;

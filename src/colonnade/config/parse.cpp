@@ -172,13 +172,22 @@ std::string broken_form(const Setting& s, const Words& words) {
   return "";
 }
 
+/// The feature that one of the words asks for and that is not part of this version; "" for none.
+std::string missing_feature(const Setting& s, const Words& words) {
+  for (const std::string& word : words)
+    if (const auto found = s.missing.find(word); found != s.missing.end())
+      return fmt::format("this version has no {}", found->second);
+  return "";
+}
+
 void refused_or_always(const Setting& s, const Given& g, GivenSet& given) {
   if (s.cls == Class::kRefused) {
     if (asks_for_default(s, g.words)) return;
     given.faults.push_back(fmt::format("{}: {}; got {}; {}", g.spelled, s.help, shown(g.words), s.way_out));
     return;
   }
-  const std::string broken = broken_form(s, g.words);
+  std::string broken = broken_form(s, g.words);
+  if (const std::string missing = missing_feature(s, g.words); !missing.empty()) broken = missing;
   if (!broken.empty()) {
     given.faults.push_back(
         fmt::format("{}: {}; got {}; leave it out: {}", g.spelled, broken, shown(g.words), s.help));
@@ -347,7 +356,8 @@ void apply_one(const Setting& s, const Given& g, GivenSet& given, Run& run) {
   if (s.cls != Class::kImplemented) return refused_or_always(s, g, given);
   run.given[s.key] = g.where;
   if (s.set == nullptr) return;
-  const std::string broken = assign(run, s, g.words);
+  std::string broken = assign(run, s, g.words);
+  if (const std::string missing = missing_feature(s, g.words); !missing.empty()) broken = missing;
   if (!broken.empty())
     given.fault(
         s, fmt::format("{}: {}; got {}; see `colonnade help {}`", g.spelled, broken, shown(g.words), s.flag));

@@ -2,6 +2,7 @@
 // of config::Run behind it. Command line, YAML, help, reference page and dump are made from it.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,9 +41,10 @@ struct Setting {
   std::string group;
   Class cls = Class::kImplemented;
   Kind kind = Kind::kSwitch;
-  bool nullable = false;             ///< may be unset: `key: null` in YAML
-  std::vector<std::string> choices;  ///< of kChoice; of kAlways: the values accepted, empty: any
-  std::optional<double> min, max;    ///< inclusive range of numbers
+  bool nullable = false;                       ///< may be unset: `key: null` in YAML
+  std::vector<std::string> choices;            ///< of kChoice; of kAlways: the values accepted, empty: any
+  std::map<std::string, std::string> missing;  ///< values that Megatron has, and the feature that lacks here
+  std::optional<double> min, max;              ///< inclusive range of numbers
   std::string unit;
   std::string help;              ///< what it does; why it is always so; why it is refused
   std::string way_out;           ///< of kRefused

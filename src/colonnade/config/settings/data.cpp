@@ -30,7 +30,8 @@ void data(Table& t) {
        "--dataloader-type",
        "single: one pass in order; cyclic: a new random order each epoch, the same for any layout, which is "
        "Megatron's with --no-data-sharding where --global-batch-size divides the samples")
-      .choices({"single", "cyclic"});
+      .choices({"single", "cyclic"})
+      .missing({"external"}, "data loader of another program");
   t.add<kData, &Data::num_workers>("--num-workers", "batches prefetched ahead").at_least(0);
   t.add<kData, &Data::reset_position_ids>("--reset-position-ids",
                                           "positions start anew after each end of document");

@@ -102,7 +102,8 @@ void router(Table& t) {
   t.special("--moe-router-load-balancing-type",
             "losses that keep experts busy, with a weight each in --moe-aux-loss-coeff: aux_loss per "
             "micro-batch, seq_aux_loss per sequence, global_aux_loss over a step, none")
-      .how(Kind::kList, &set_balancing, &get_balancing);
+      .how(Kind::kList, &set_balancing, &get_balancing)
+      .missing({"quantile_balancing"}, "quantile balancing of experts");
   t.special("--moe-aux-loss-coeff", "weight of each balancing loss; 0: none is made")
       .how(Kind::kList, &set_coefficients, &get_coefficients);
   t.add<kModel, kMoe, &Moe::z_loss_coeff>("--moe-z-loss-coeff",

@@ -205,17 +205,10 @@ constexpr Flag kFusions[] = {
 };
 
 constexpr Flag kSpecs[] = {
-    {"--spec", "list", "", "",
-     "local megatron.core.models.gpt.gpt_layer_specs get_gpt_layer_with_transformer_engine_spec "
-     "get_gpt_layer_local_spec get_gpt_decoder_block_spec gpt_layer_with_transformer_engine_spec "
-     "gpt_layer_local_spec megatron.core.models.bert.bert_layer_specs bert_layer_with_transformer_engine_spec "
-     "bert_layer_local_spec get_bert_layer_with_transformer_engine_spec "
-     "megatron.core.models.T5.t5_spec transformer_engine"},
     {"--enable-experimental"},
     {"--export-te-mcore-model"},
     {"--export-default-te-spec"},
     {"--export-force-local-attention"},
-    {"--export-model-type", "text", "GPTModel", "", "GPTModel"},
 };
 
 constexpr Flag kTensorOverlap[] = {
@@ -336,12 +329,30 @@ void of_logs(Table& t) {
               kFlightRecorder);
 }
 
+/// Specs of Megatron's modules: those of its default layers are ours; others are layers of a feature.
+void specs(Table& t) {
+  const char* instead = "layers have one implementation, on LibTorch";
+  t.no_effect(instead, kSpecs);
+  t.always({"--spec", "list"}, instead,
+           {"local", "megatron.core.models.gpt.gpt_layer_specs", "get_gpt_layer_with_transformer_engine_spec",
+            "get_gpt_layer_local_spec", "get_gpt_decoder_block_spec",
+            "gpt_layer_with_transformer_engine_spec", "gpt_layer_local_spec",
+            "megatron.core.models.bert.bert_layer_specs", "bert_layer_with_transformer_engine_spec",
+            "bert_layer_local_spec", "get_bert_layer_with_transformer_engine_spec",
+            "megatron.core.models.T5.t5_spec", "transformer_engine"})
+      .missing({"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec",
+                "megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"},
+               "hybrid layers (Mamba)");
+  t.always({"--export-model-type", "text", "GPTModel"}, instead, {"GPTModel"})
+      .missing({"HybridModel", "MambaModel"}, "hybrid layers (Mamba)");
+}
+
 void of_kernels(Table& t) {
   t.group("kernels");
   t.no_effect("kernels are launched one by one, without CUDA graphs", kCudaGraphs);
   t.no_effect("random numbers are a function of seed, name and element in every layout", kRngTrackers);
   t.no_effect("fusion is chosen by device; results do not depend on it", kFusions);
-  t.no_effect("layers have one implementation, on LibTorch", kSpecs);
+  specs(t);
   t.group("mixture of experts");
   t.no_effect("the all-to-all dispatcher exchanges tokens through the collectives of the backend",
               kDispatchers);

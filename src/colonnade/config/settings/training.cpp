@@ -82,7 +82,10 @@ void validation(Table& t) {
 
 void optimizer(Table& t) {
   t.group("optimizer");
-  t.add<kOptimizer, &Optimizer::optimizer>("--optimizer", "adam (AdamW) or sgd with momentum");
+  t.add<kOptimizer, &Optimizer::optimizer>("--optimizer", "adam (AdamW) or sgd with momentum")
+      .missing({"muon", "dist_muon", "adaptive_muon"}, "Muon optimizer")
+      .missing({"lion"}, "Lion optimizer")
+      .missing({"soap"}, "SOAP optimizer");
   t.add<kOptimizer, &Optimizer::weight_decay>("--weight-decay", "not on biases and norms")
       .at_least(0)
       .common();
