@@ -23,6 +23,8 @@ const std::vector<std::string>& enum_words();
 template <>
 const std::vector<std::string>& enum_words<PositionEmbedding>();
 template <>
+const std::vector<std::string>& enum_words<RopeType>();
+template <>
 const std::vector<std::string>& enum_words<Normalization>();
 template <>
 const std::vector<std::string>& enum_words<Activation>();

@@ -27,11 +27,24 @@ void derive_model(Model& m) {
     m.ffn_hidden_size =
         m.activation == Activation::kSwiglu ? m.hidden_size * 8 / 3 / 64 * 64 : m.hidden_size * 4;
   }
-  if (m.kv_channels == 0 && m.latent.enabled)
-    m.kv_channels = m.latent.qk_head_dim + m.latent.qk_pos_emb_head_dim;
   if (m.kv_channels == 0 && m.num_attention_heads > 0) m.kv_channels = m.hidden_size / m.num_attention_heads;
   if (m.num_query_groups == 0) m.num_query_groups = m.num_attention_heads;
   if (m.moe.num_experts > 0 && m.moe.ffn_hidden_size == 0) m.moe.ffn_hidden_size = m.ffn_hidden_size;
+}
+
+/// Heads of multi-latent attention have sizes of their own, and a rotary embedding: YaRN unless --rope-type
+/// says rope. Megatron's MLATransformerConfig.
+void derive_latent(Run& run) {
+  Model& m = run.model;
+  if (!m.latent.enabled) return;
+  const std::int64_t channels = m.latent.qk_head_dim + m.latent.qk_pos_emb_head_dim;
+  if (m.kv_channels != 0 && m.kv_channels != channels)
+    run.notes.push_back(fmt::format(
+        "--kv-channels: has no effect with --multi-latent-attention, whose heads have --qk-head-dim + "
+        "--qk-pos-emb-head-dim = {} channels; got {}",
+        channels, m.kv_channels));
+  m.kv_channels = channels;
+  if (!m.rope_type) m.rope_type = RopeType::kYarn;
 }
 
 /// Virtual stages out of layers per virtual stage; left alone where the layers do not divide.
@@ -122,6 +135,7 @@ void derive_sequence_parallel(Run& run) {
 
 void derive(Run& run) {
   if (run.family == "t5") derive_encoder(run.model);
+  derive_latent(run);
   derive_model(run.model);
   if (run.model.max_position_embeddings == 0 &&
       run.model.position_embedding != PositionEmbedding::kLearnedAbsolute) {

@@ -11,6 +11,7 @@
 namespace colonnade::config {
 
 enum class PositionEmbedding { kLearnedAbsolute, kRope, kYarn, kRelative, kNone };
+enum class RopeType { kRope, kYarn };
 enum class Normalization { kLayerNorm, kRmsNorm };
 enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
@@ -41,6 +42,8 @@ struct Model {
   double rope_low_freq_factor = 1.0;   ///< llama3's low_freq_factor; from a Hugging Face config
   double rope_high_freq_factor = 4.0;  ///< llama3's high_freq_factor; from a Hugging Face config
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3's old context length
+  /// --rope-type: rotary embedding of multi-latent attention, whatever position_embedding says; unset: yarn
+  std::optional<RopeType> rope_type;
   double rotary_scaling_factor = 1.0;  ///< --rotary-scaling-factor: YaRN's, new context length over old
   double mscale = 1.0;                 ///< --mscale: YaRN's weight of log(factor), above the line
   double mscale_all_dim = 0.0;         ///< --mscale-all-dim: the one below the line
@@ -67,6 +70,7 @@ struct Model {
   SoftmaxType softmax_type = SoftmaxType::kVanilla;  ///< --softmax-type: what else the scores compete with
   double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: left alone
   std::optional<double> query_pre_attn_scalar;       ///< scores are over its root; unset: of the head's size
+  bool apply_query_key_layer_scaling = false;        ///< --apply-query-key-layer-scaling, see layer_number()
   bool sandwich_norm = false;     ///< norms of what attention and MLP give, before the residual sum
   bool scale_embeddings = false;  ///< embeddings times sqrt(hidden_size)
   Moe moe;                        ///< experts in place of some MLPs
@@ -97,17 +101,33 @@ struct Model {
     return activation == Activation::kSwiglu || activation == Activation::kGeglu ||
            activation == Activation::kGegluTanh || activation == Activation::kQuickGeglu;
   }
-  [[nodiscard]] bool rotary() const {
-    return position_embedding == PositionEmbedding::kRope || position_embedding == PositionEmbedding::kYarn;
+  /// Rotary embedding of the heads of self-attention; empty without one. Multi-latent attention always has
+  /// one, beside the positions that the embeddings have. Source: Megatron's MLATransformerConfig.rope_type.
+  [[nodiscard]] std::optional<RopeType> rotary_embedding() const {
+    if (latent.enabled) return rope_type.value_or(RopeType::kYarn);
+    if (position_embedding == PositionEmbedding::kRope) return RopeType::kRope;
+    if (position_embedding == PositionEmbedding::kYarn) return RopeType::kYarn;
+    return std::nullopt;
   }
+  [[nodiscard]] bool rotary() const { return rotary_embedding().has_value(); }
+  [[nodiscard]] bool yarn() const { return rotary_embedding() == RopeType::kYarn; }
   /// Channels of a head of values.
   [[nodiscard]] std::int64_t value_channels() const {
     return latent.enabled ? latent.v_head_dim : kv_channels;
   }
-  /// Channels of a head that turn with the position.
+  /// Channels of a head that have a rotary embedding. Megatron's multi-latent attention reads rotary_percent
+  /// with
+  /// --rope-type rope only.
   [[nodiscard]] std::int64_t rotary_channels() const {
-    if (latent.enabled) return latent.qk_pos_emb_head_dim;
-    return static_cast<std::int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2;
+    if (latent.enabled && yarn()) return latent.qk_pos_emb_head_dim;
+    const std::int64_t channels = latent.enabled ? latent.qk_pos_emb_head_dim : kv_channels;
+    return static_cast<std::int64_t>(static_cast<double>(channels) * rotary_percent) / 2 * 2;
+  }
+  /// Number of a layer from 1 on, within the encoder, the decoder or the multi-token prediction layers:
+  /// `layer` is its global number from 0 on, the encoder's first and those of multi-token prediction last.
+  [[nodiscard]] std::int64_t layer_number(std::int64_t layer) const {
+    if (layer < encoder_num_layers) return layer + 1;
+    return layer < all_layers() ? layer - encoder_num_layers + 1 : layer - all_layers() + 1;
   }
   /// The table of word embeddings is read at both ends of the model.
   [[nodiscard]] bool word_embeddings_shared() const {

@@ -80,6 +80,11 @@ const Names& enum_words<PositionEmbedding>() {
   return names;
 }
 template <>
+const Names& enum_words<RopeType>() {
+  static const Names names{"rope", "yarn"};
+  return names;
+}
+template <>
 const Names& enum_words<Normalization>() {
   static const Names names{"LayerNorm", "RMSNorm"};
   return names;

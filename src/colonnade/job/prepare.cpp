@@ -55,16 +55,41 @@ bool says_what_the_model_is(const config::Setting& s) {
          (kGroups.contains(s.group) && !kOfTheRun.contains(s.key));
 }
 
+using TextSettings = std::map<std::string, std::string>;
+
+/// Settings of multi-latent attention. A step folder without rope_type was written before the setting
+/// existed: position_embedding_type named the rotary embedding, and frequencies were scaled as those of other
+/// attention.
+void complete_latent(TextSettings& settings, const std::string& folder) {
+  const auto is = [&](const char* key, const char* value) {
+    const auto found = settings.find(key);
+    return found != settings.end() && found->second == value;
+  };
+  if (!is("multi_latent_attention", "true")) return;
+  settings.erase("kv_channels");  // follows from the other sizes; --kv-channels has no effect
+  if (settings.contains("rope_type")) return;
+  settings["rope_type"] = is("position_embedding_type", "yarn") ? "yarn" : "rope";
+  const bool stretched = settings.contains("rotary_seq_len_interpolation_factor") &&
+                         !is("rotary_seq_len_interpolation_factor", "1");
+  if (stretched || is("use_rope_scaling", "true"))
+    throw ConfigError(fmt::format(
+        "{}: multi-latent attention must have plain or YaRN rotary embedding; got weights trained with {}; "
+        "use the version that wrote them",
+        folder, stretched ? "--rotary-seq-len-interpolation-factor" : "--use-rope-scaling"));
+}
+
 /// What a native checkpoint's or a Hugging Face folder's own settings say of the model.
-std::map<std::string, std::string> model_settings(const checkpoint::Source& source) {
-  std::map<std::string, std::string> settings;
+TextSettings model_settings(const checkpoint::Source& source) {
+  TextSettings settings;
   if (source.state().is_object() && source.state().contains("settings")) {
     for (const auto& [key, value] : source.state().at("settings").items())
       if (says_what_the_model_is(config::setting(key))) settings[key] = value.get<std::string>();
-    return settings;
+  } else {
+    settings = models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string(),
+                                       source.names());
   }
-  return models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string(),
-                                 source.names());
+  complete_latent(settings, source.folder().string());
+  return settings;
 }
 
 /// What was to say what the model is could not be read: that its settings are missing is no fault of theirs.

@@ -26,8 +26,12 @@ Attention::Attention(const plan::AttentionParams& params, const config::Model& m
 
 ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
   const at::Tensor positions = positions_sb(pass);
-  if (!q_norm_) return ops::split_rotary(fused, heads_, groups_, head_dim_, rotary_.get(), positions);
-  ops::Qkv heads = ops::split_rotary(fused, heads_, groups_, head_dim_, nullptr);
+  ops::Qkv heads =
+      ops::split_rotary(fused, heads_, groups_, head_dim_, q_norm_ ? nullptr : rotary_.get(), positions);
+  if (!q_norm_) {
+    heads.q = core_.divided(heads.q);
+    return heads;
+  }
   const auto turned = [&](const at::Tensor& x_bnsd, const Norm& norm) {
     const at::Tensor normed = norm.forward(x_bnsd);
     if (!rotary_) return normed;
@@ -35,7 +39,7 @@ ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pas
         .permute({1, 2, 0, 3})
         .contiguous();
   };
-  heads.q = turned(heads.q, *q_norm_);
+  heads.q = core_.divided(turned(heads.q, *q_norm_));
   heads.k = turned(heads.k, *k_norm_);
   return heads;
 }

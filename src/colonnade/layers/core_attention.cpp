@@ -45,10 +45,16 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       first_head_(model.num_attention_heads / context.tp.size() * context.tp.rank()),
       all_heads_(model.num_attention_heads),
       scale_(args.scale),
+      layer_scaling_(model.apply_query_key_layer_scaling ? static_cast<double>(model.layer_number(args.layer))
+                                                         : 1.0),
       softcap_(model.attn_logit_softcapping),
       dropout_(model.attention_dropout),
       sink_at_zero_(model.softmax_type == config::SoftmaxType::kOffByOne),
       dropout_key_(dropout_stream(context.seed, args.name)) {}
+
+at::Tensor CoreAttention::divided(const at::Tensor& q) const {
+  return layer_scaling_ == 1 ? q : q.div(layer_scaling_);
+}
 
 std::map<int, CoreAttention::Across> CoreAttention::across(const ContextRanks& cp, std::int64_t layer) {
   const auto of_one_level = [](const comm::Group& group, const plan::ContextLayer& kind) -> Across {
@@ -119,12 +125,13 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, con
         heads, mask,
         {.group = group.ring,
          .gathers = group.gathers,
-         .scores = {.scale = scale_, .softcap = softcap_, .dropout = dropout, .key = key},
+         .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
          .window = window_,
          .sinks = own_sinks,
          .name = name_});
   ops::AttentionArgs args;
   args.scale = scale_;
+  args.layer_scaling = layer_scaling_;
   args.window = window_;
   args.softcap = softcap_;
   args.sinks = own_sinks;

@@ -27,6 +27,13 @@ struct RelativeBias {
 /// ones come out of the cache of the pass. With context parallelism s counts this rank's tokens: heads are
 /// exchanged for positions (context_parallel/heads.h), keys come by in blocks (context_parallel/blocks.h), or
 /// both, as --cp-comm-type says of the layer; among the ranks that share the batch.
+///
+/// With --apply-query-key-layer-scaling the queries come divided by the number N of their layer (divided()),
+/// and the scores are multiplied by N: inside the fused kernels, which keep scores in fp32, and after the
+/// largest score of the row is subtracted where scores are written in the dtype of q. So scores of N 65504
+/// are finite in fp16. Megatron's own attention does so with every dtype
+/// (core/transformer/dot_product_attention.py); Transformer Engine only in fp16 and only in its unfused
+/// attention (NVTE_APPLY_QK_LAYER_SCALING=1).
 class CoreAttention {
  public:
   struct Args {
@@ -40,6 +47,9 @@ class CoreAttention {
     RelativeBias bias = {};
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
+  /// Queries as forward() reads them, in any shape: with --apply-query-key-layer-scaling a new tensor, each
+  /// query divided by Model::layer_number in its own dtype, else `q` itself.
+  [[nodiscard]] at::Tensor divided(const at::Tensor& q) const;
   /// Makes the heads of a forward pass once more, each alone in its memory, without a graph.
   using HeadsAgain = std::function<ops::Qkv()>;
   /// With `again` none of the heads is kept for the backward pass, which makes them of it (recompute.h) and
@@ -78,7 +88,7 @@ class CoreAttention {
   std::map<int, Across> across_;
   std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;
-  double scale_, softcap_, dropout_;
+  double scale_, layer_scaling_, softcap_, dropout_;  ///< layer_scaling_: N, or 1 without it
   bool sink_at_zero_;
   std::uint64_t dropout_key_;
 };

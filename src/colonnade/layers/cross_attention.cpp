@@ -28,7 +28,7 @@ CrossAttention::CrossAttention(const plan::CrossAttentionParams& params, const c
 
 at::Tensor CrossAttention::forward(const at::Tensor& normed, const at::Tensor& encoded,
                                    const tensor::Pass& pass) const {
-  const at::Tensor queries = heads_of(q.forward(normed), head_dim_);
+  const at::Tensor queries = core_.divided(heads_of(q.forward(normed), head_dim_));
   const auto both = kv.forward(encoded).chunk(2, -1);
   return proj.forward(
       core_.forward({queries, heads_of(both[0], head_dim_), heads_of(both[1], head_dim_)}, pass));

@@ -9,8 +9,7 @@ namespace colonnade::layers {
 namespace {
 
 double score_scale(const config::Model& model) {
-  const bool yarn = model.position_embedding == config::PositionEmbedding::kYarn;
-  const double scale = yarn ? ops::yarn_mscale(model.rotary_scaling_factor, model.mscale_all_dim) : 1.0;
+  const double scale = ops::yarn_mscale(model.rotary_scaling_factor, model.mscale_all_dim);
   return scale * scale / std::sqrt(static_cast<double>(model.kv_channels));
 }
 
@@ -46,7 +45,7 @@ LatentAttention::Narrow LatentAttention::narrow_of(const at::Tensor& normed) con
 }
 
 ops::Qkv LatentAttention::heads_of(const Narrow& narrow, const at::Tensor& positions) const {
-  const at::Tensor q = q_up_.forward(narrow.queries);
+  const at::Tensor q = core_.divided(q_up_.forward(narrow.queries));
   const at::Tensor kv = kv_up_.forward(narrow.vectors);
   return ops::latent_heads(q, kv, narrow.key, heads_, head_, *rotary_, positions);
 }

@@ -19,8 +19,8 @@ namespace colonnade::layers {
 ///     q = W_q_up norm(W_q_down x)            or W_q x without a narrow vector
 ///     c | key = W_kv_down x
 ///     per head  k | v = W_kv_up norm(c)
-///     scores of (q without position, turned q) . (k, turned key), over sqrt(d + r), with YaRN times the
-///     square of yarn_mscale(factor, mscale_all_dim)
+///     scores of (q without position, turned q) . (k, turned key), over sqrt(d + r), times the square of
+///     yarn_mscale(factor, mscale_all_dim), with --rope-type rope too
 ///
 /// Norms with --qk-layernorm only. The turning channels `key` are one for all heads. They turn in pairs
 /// (2i, 2i + 1), as in DeepSeek's checkpoints and in Megatron.

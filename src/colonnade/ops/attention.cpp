@@ -139,21 +139,27 @@ Tensor sink_logits(const HeadSizes& z, const Tensor& q, const AttentionArgs& arg
 Tensor attention_with_scores(const Qkv& qkv, const Tensor& mask, const HeadSizes& z,
                              const AttentionArgs& args, bool sinks) {
   const Tensor q = qkv.q.reshape({z.b, z.g, z.repeat * z.s, z.d});
-  const double scale = args.softcap > 0 ? args.scale / args.softcap : args.scale;
-  Tensor scores = at::matmul(q, qkv.k.transpose(-2, -1)).view({z.b, z.n, z.s, z.t}) * scale;
-  if (args.softcap > 0) {
+  const bool capped = args.softcap > 0;
+  const double scaling = capped ? 1.0 : args.layer_scaling;  // what scores are still to be multiplied by
+  const double scale = capped ? args.scale * args.layer_scaling / args.softcap : args.scale;
+  // The scale before the product where the scores could overflow without it.
+  const Tensor products =
+      at::matmul(scaling == 1 ? q : q * scale, qkv.k.transpose(-2, -1)).view({z.b, z.n, z.s, z.t});
+  Tensor scores = scaling == 1 ? products * scale : products;
+  if (capped) {
     scores.tanh_();
     scores = scores * args.softcap;
   }
-  if (args.bias.defined()) scores = scores + args.bias;
+  if (args.bias.defined()) scores = scores + (scaling == 1 ? args.bias : args.bias / scaling);
   if (mask.defined()) scores = scores + mask;
   Tensor v = qkv.v;
   const std::int64_t w = v.size(3);
   if (sinks) {
     const Tensor logits = sink_logits(z, qkv.q, args).view({1, z.n, 1, 1}).expand({z.b, z.n, z.s, 1});
-    scores = at::cat({scores, logits}, -1);
+    scores = at::cat({scores, scaling == 1 ? logits : logits / scaling}, -1);
     v = at::cat({v, at::zeros({z.b, z.g, 1, w}, v.options())}, -2);
   }
+  if (scaling != 1) scores = (scores - scores.detach().amax(-1, /*keepdim=*/true)).mul_(scaling);
   Tensor shares = scores.softmax(-1);
   if (args.dropout > 0) shares = attention_dropout(shares, args.dropout, args.key);
   const Tensor y = at::matmul(shares.view({z.b, z.g, z.repeat * z.s, v.size(-2)}), v);
@@ -207,11 +213,11 @@ Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
                           : sinks ? at::zeros({z.n}, qkv.q.options())
                                   : Tensor();
     return FlashRule::apply(qkv.q, qkv.k, qkv.v, maybe(mask), maybe(logits),
-                            FlashArgs{args.scale, triangle, args.sinks});
+                            FlashArgs{args.scale * args.layer_scaling, triangle, args.sinks});
   }
   const Tensor y = at::scaled_dot_product_attention(
       qkv.q, qkv.k, qkv.v, mask.defined() ? std::optional(mask) : std::nullopt, 0.0, triangle && !masked,
-      args.scale, /*enable_gqa=*/z.repeat > 1);
+      args.scale * args.layer_scaling, /*enable_gqa=*/z.repeat > 1);
   return y.permute({2, 0, 1, 3}).reshape({z.s, z.b, z.n * qkv.v.size(3)});
 }
 

@@ -22,7 +22,10 @@ struct Sinks {
 };
 
 struct AttentionArgs {
-  double scale = 1.0;       ///< scores are multiplied by it; 1 / sqrt(d) as a rule
+  double scale = 1.0;  ///< scores are multiplied by it; 1 / sqrt(d) as a rule
+  /// q comes divided by it and scores are multiplied by it as well: where they are written in the dtype of q
+  /// after the largest of a row is subtracted, so that none overflows.
+  double layer_scaling = 1.0;
   bool causal = true;       ///< a query sees its own and earlier positions, aligned at the end of the keys
   std::int64_t window = 0;  ///< W > 0: only W earlier positions and itself; needs causal
   at::Tensor bias;  ///< [1, n, s, t], added to the scaled scores; differentiated; keeps all scores in memory
@@ -79,7 +82,7 @@ Qkv attention_block_backward(const at::Tensor& grad_y, const Qkv& qkv, const Blo
 Qkv attention_block_backward_by_scores(const at::Tensor& grad_y, const Qkv& qkv, const BlockOutput& whole,
                                        const BlockArgs& args, const BlockMask& mask);
 
-/// softmax(scale * q k^T + masks) v, heads of one group sharing its key and value.
+/// softmax(scale * layer_scaling * q k^T + masks) v, heads of one group sharing its key and value.
 ///   q [b, n, s, d], k [b, g, t, d], v [b, g, t, w] with t >= s (t > s: the last s of t positions ask, as
 ///   with a cache of keys)  ->  [s, b, n*w]
 /// On the CPU LibTorch's flash attention, on CUDA its flash, cuDNN or memory-efficient kernels; no

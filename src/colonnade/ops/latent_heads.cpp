@@ -92,8 +92,6 @@ Qkv latent_heads(const Tensor& q, const Tensor& kv, const Tensor& key, std::int6
       "and {}",
       heads, plain, turned, plain, value, turned, c10::str(q.sizes()), c10::str(kv.sizes()),
       c10::str(key.sizes()));
-  COL_CHECK(2 * table.cos.size(1) == turned, "latent_heads: the table must turn {} channels; got {}", turned,
-            2 * table.cos.size(1));
   const Tensor checked = checked_positions(table, positions, q.size(0), q.size(1), turned);
   const variable_list parts = LatentRule::apply(q, kv, key, KeptTurn{table, checked, heads, head});
   return {parts[0], parts[1], parts[2]};

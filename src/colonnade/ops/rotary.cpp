@@ -115,25 +115,26 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
   const at::Tensor sin = at::empty({length, half}, at::kFloat);
   auto* const cos_at = cos.mutable_data_ptr<float>();
   auto* const sin_at = sin.mutable_data_ptr<float>();
-  const bool yarn = model.position_embedding == config::PositionEmbedding::kYarn;
+  const bool latent = model.latent.enabled;
+  const bool yarn = model.yarn() && model.rotary_scaling_factor > 1;
   const double stretch = yarn ? model.rotary_scaling_factor : 1.0;
+  const double interpolation = latent ? 1.0 : model.rotary_seq_len_interpolation_factor;
   const double factor = yarn_mscale(stretch, model.mscale) / yarn_mscale(stretch, model.mscale_all_dim);
   const YarnBlend blend(model, half);
   for (std::int64_t i = 0; i < half; ++i) {
     double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
-    if (model.use_rope_scaling) frequency = llama3_scaled(frequency, model);
+    if (model.use_rope_scaling && !latent) frequency = llama3_scaled(frequency, model);
     if (yarn) frequency *= blend.kept(i) + (1 - blend.kept(i)) / stretch;
     // Megatron keeps frequencies, positions and angles in fp32; the rounding is part of the model.
     const auto rounded = static_cast<float>(frequency);
     for (std::int64_t p = 0; p < length; ++p) {
-      const auto position =
-          static_cast<float>(p) * static_cast<float>(1.0 / model.rotary_seq_len_interpolation_factor);
+      const auto position = static_cast<float>(p) * static_cast<float>(1.0 / interpolation);
       const float angle = position * rounded;
       cos_at[p * half + i] = static_cast<float>(factor * std::cos(static_cast<double>(angle)));
       sin_at[p * half + i] = static_cast<float>(factor * std::sin(static_cast<double>(angle)));
     }
   }
-  return {cos.to(device), sin.to(device), model.rotary_interleaved || model.latent.enabled};
+  return {cos.to(device), sin.to(device), model.rotary_interleaved || latent};
 }
 
 double yarn_mscale(double factor, double weight) {

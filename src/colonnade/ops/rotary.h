@@ -24,12 +24,15 @@ struct RotaryTable {
 /// L, divides by f those that turn less than beta_slow times over L, keeps those that turn more than
 /// beta_fast times, and blends between: the share kept falls linearly in i from i(beta_fast) to i(beta_slow),
 /// with i(n) = d_rot ln(L / (2 pi n)) / (2 ln base), rounded outwards where the settings say so. Cosines and
-/// sines are then times yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). Source: Megatron's
+/// sines are then times yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). A factor of 1 gives the
+/// bits of plain rotary embedding. model.rotary_embedding() says which of both it is. Multi-latent attention
+/// has d_rot = qk_pos_emb_head_dim (times rotary_percent with plain rotary embedding), pairs of neighbours,
+/// and neither linear interpolation nor llama3's scaling. Source: Megatron's
 /// core/models/common/embeddings/yarn_rotary_pos_embedding.py.
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
 
 /// 1 + 0.1 weight ln(factor); 1 for a factor of at most 1. Multi-latent attention (DeepSeek-V2) multiplies
-/// its scores by the square of that of mscale_all_dim.
+/// its scores by the square of that of mscale_all_dim, in Megatron with --rope-type rope too.
 double yarn_mscale(double factor, double weight);
 
 /// x [s, b, n, d] with every head turned by its position: positions int64 [s, b], or undefined for

@@ -103,16 +103,24 @@ void sizes(Table& t) {
 }
 
 void yarn(Table& t) {
-  t.add<kModel, &Model::rotary_scaling_factor>("--rotary-scaling-factor",
-                                               "YaRN's factor: new context length over the old one")
+  t.add<kModel, &Model::rope_type>(
+      "--rope-type",
+      "rotary embedding of multi-latent attention: rope or yarn, beside --position-embedding-type; unset: yarn, as in "
+      "Megatron, which without --rotary-scaling-factor above 1 equals rope; other attention knows rope only");
+  t.add<kModel, &Model::rotary_scaling_factor>(
+       "--rotary-scaling-factor",
+       "YaRN's factor: new context length over the old one; multi-latent attention also multiplies "
+       "scores by (1 + 0.1 mscale-all-dim ln factor)^2, with either --rope-type")
       .at_least(1);
   t.add<kModel, &Model::mscale>("--mscale",
                                 "YaRN's attention factor is (1 + 0.1 mscale ln factor) over the same of "
                                 "--mscale-all-dim")
       .at_least(0);
   t.add<kModel, &Model::mscale_all_dim>("--mscale-all-dim", "see --mscale").at_least(0);
-  t.add<kModel, &Model::yarn_original_max_position_embeddings>("--yarn-original-max-position-embeddings",
-                                                               "context length before YaRN's scaling")
+  t.add<kModel, &Model::yarn_original_max_position_embeddings>(
+       "--yarn-original-max-position-embeddings",
+       "context length before YaRN's scaling, also of multi-latent "
+       "attention, where Megatron has 4096")
       .unit("tokens")
       .at_least(1)
       .megatron_default("unset");
@@ -225,6 +233,11 @@ void switches(Table& t) {
        "--query-pre-attn-scalar", "scores are divided by its square root; unset: by that of the head's size")
       .at_least(1)
       .own();
+  t.add<kModel, &Model::apply_query_key_layer_scaling>(
+      "--apply-query-key-layer-scaling",
+      "queries are divided by the number of their layer before the scores are computed, and the scores multiplied by "
+      "it before the softmax, with every dtype: the same model, whose scores overflow later in fp16; the number "
+      "counts from 1 in the encoder, the decoder and the multi-token prediction layers each");
   t.add<kModel, &Model::sandwich_norm>("--sandwich-norm",
                                        "norms of the outputs of attention and MLP too, before they are added")
       .own();

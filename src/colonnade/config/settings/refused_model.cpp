@@ -179,10 +179,6 @@ constexpr Flag kPositions[] = {
     {"--mrope-section", "list"},
 };
 
-constexpr Flag kRopeType[] = {
-    {"--rope-type", "text"},
-};
-
 constexpr Flag kMup[] = {
     {"--use-mup"},
     {"--mup-width-mult", "number", "1.0"},
@@ -271,7 +267,6 @@ void add_refused_model(Table& t) {
   t.refuse("heterogeneous layers", "remove it; all layers have the same sizes", kHeterogeneous);
   t.refuse("multi-axis rotary embedding", "use --position-embedding-type rope, yarn or learned_absolute",
            kPositions);
-  t.refuse("other name of YaRN", "use --position-embedding-type yarn", kRopeType);
   t.refuse("muP scaling", "set --init-method-std and --lr by hand", kMup);
   t.refuse("offloading of activations and states",
            "remove it; --recompute-granularity saves memory, and so do larger parallel sizes", kOffload);

@@ -26,6 +26,7 @@ struct Rotary {
     if (!model.rotary_base_local || model.window_size == 0) return;
     config::Model unscaled = model;
     unscaled.position_embedding = config::PositionEmbedding::kRope;
+    unscaled.rope_type = config::RopeType::kRope;
     unscaled.rotary_base = *model.rotary_base_local;
     unscaled.use_rope_scaling = false;
     unscaled.rotary_seq_len_interpolation_factor = 1;

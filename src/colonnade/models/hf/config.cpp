@@ -38,7 +38,8 @@ json yarn_scaling(const config::Model& m) {
 }
 
 json rope_scaling(const config::Model& m) {
-  if (m.position_embedding == config::PositionEmbedding::kYarn) return yarn_scaling(m);
+  if (m.yarn() && (!m.latent.enabled || m.rotary_scaling_factor > 1)) return yarn_scaling(m);
+  if (m.latent.enabled) return nullptr;
   if (m.use_rope_scaling)
     return {{"rope_type", "llama3"},
             {"factor", m.rope_scaling_factor},

@@ -109,6 +109,9 @@ void read_deepseek_v3(Keys& keys, const Sizes& sizes, Settings& s) {
   s["qk_head_dim"] = text(plain);
   s["qk_pos_emb_head_dim"] = text(turned);
   s["kv_channels"] = text(plain + turned);
+  const bool yarn = s["position_embedding_type"] == "yarn";
+  s["rope_type"] = yarn ? "yarn" : "rope";
+  if (!yarn) s["rotary_scaling_factor"] = "1";  // a factor of the command line is a contradiction
   s["v_head_dim"] = text(keys.integer("v_head_dim", 128));
   s["num_query_groups"] = s["num_attention_heads"];
   s["qk_layernorm"] = "true";

@@ -58,7 +58,7 @@ bool has_parts_of_its_own(const config::Model& m) {
 /// Whole heads turn, by frequencies that config.json has words for.
 bool has_rotary_heads(const config::Model& m) {
   if (!m.rotary() || m.rotary_percent != 1.0 || m.rotary_interleaved) return false;
-  if (m.position_embedding == config::PositionEmbedding::kYarn)
+  if (m.yarn())
     return !m.use_rope_scaling && m.rotary_seq_len_interpolation_factor == 1.0 &&
            ((m.mscale == 1 && m.mscale_all_dim == 0) || (m.mscale != 0 && m.mscale_all_dim != 0));
   return !m.use_rope_scaling || m.rotary_seq_len_interpolation_factor == 1.0;
@@ -111,8 +111,7 @@ bool has_whole_heads(const config::Model& m) {
 
 /// Its class rounds the range of YaRN's blend to whole numbers, whatever config.json says.
 bool has_gemma3_positions(const config::Model& m) {
-  const bool whole =
-      m.position_embedding != config::PositionEmbedding::kYarn || m.yarn_correction_range_round_to_int;
+  const bool whole = !m.yarn() || m.yarn_correction_range_round_to_int;
   return whole && (m.rotary_base_local || m.window_size == 0);
 }
 
@@ -153,9 +152,14 @@ bool groups_of_two(const config::Moe& moe) {
   return best == 2;
 }
 
-/// Theirs takes no weight of the attention factor without one of the scores.
-bool has_deepseek_yarn(const config::Model& m) {
-  if (m.position_embedding != config::PositionEmbedding::kYarn) return true;
+/// Positions of the heads alone. Theirs takes no weight of the attention factor without one of the scores,
+/// and scales no scores of plain rotary embedding.
+bool has_deepseek_positions(const config::Model& m) {
+  const bool none_in_embeddings = m.position_embedding != config::PositionEmbedding::kLearnedAbsolute &&
+                                  m.position_embedding != config::PositionEmbedding::kRelative;
+  if (!none_in_embeddings || m.rotary_channels() != m.latent.qk_pos_emb_head_dim) return false;
+  if (m.rotary_scaling_factor <= 1) return true;
+  if (!m.yarn()) return m.mscale_all_dim == 0;
   return m.mscale_all_dim > 0 ? m.mscale > 0 : m.mscale == 1;
 }
 
@@ -165,10 +169,9 @@ constexpr double kDeepseekEpsilon = 1e-6;
 bool has_deepseek_v3_layers(const config::Model& m) {
   const config::Moe& moe = m.moe;
   if (!has_plain_layers(m) || !m.latent.enabled || !m.qk_layernorm || moe.num_experts == 0 ||
-      m.window_size > 0 || m.add_bias_linear || !m.rotary() || !has_deepseek_yarn(m) ||
+      m.window_size > 0 || m.add_bias_linear || !has_deepseek_positions(m) ||
       m.norm_epsilon != kDeepseekEpsilon || m.normalization != config::Normalization::kRmsNorm ||
-      m.activation != config::Activation::kSwiglu || m.use_rope_scaling ||
-      m.rotary_seq_len_interpolation_factor != 1.0)
+      m.activation != config::Activation::kSwiglu)
     return false;
   const std::vector<bool> experts = plan::layers_with_experts(m);
   return moe.router_score_function == config::RouterScore::kSigmoid && moe.router_enable_expert_bias &&

@@ -69,15 +69,11 @@ constexpr Companions kCompanions[] = {
      "position_embedding_type",
      "--position-embedding-type rope",
      has_rope},
-    {{"rotary_scaling_factor", "mscale", "mscale_all_dim", "yarn_original_max_position_embeddings",
-      "yarn_beta_fast", "yarn_beta_slow", "yarn_correction_range_round_to_int"},
+    {{"yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow",
+      "yarn_correction_range_round_to_int"},
      "position_embedding_type",
      "--position-embedding-type yarn",
-     [](const Run& r) {
-       // latent-yarn judges the other case.
-       const bool of_latents = r.model.latent.enabled && r.model.rotary_scaling_factor > 1;
-       return r.model.position_embedding == config::PositionEmbedding::kYarn || of_latents;
-     }},
+     [](const Run& r) { return r.model.yarn() || r.model.latent.enabled; }},
     {{"relative_attention_num_buckets", "relative_attention_max_distance"},
      "position_embedding_type",
      "--position-embedding-type relative",
@@ -234,10 +230,33 @@ bool has_test_data(const config::Data& d) {
   return !d.data_path.empty() && shares.size() > 2 && shares[2] > 0;
 }
 
+bool has_plain_latents(const Run& r) { return r.model.latent.enabled && !r.model.yarn(); }
+
 constexpr Habit kHabits[] = {
     {{"split", "data_cache_path", "mid_level_dataset_surplus"},
      "with --mock-data",
      [](const Run& r) { return r.data.mock_data; }},
+    {{"rope_type"},
+     "without --multi-latent-attention",
+     [](const Run& r) { return !r.model.latent.enabled && r.model.rope_type == config::RopeType::kRope; }},
+    {{"rotary_scaling_factor", "mscale", "mscale_all_dim"},
+     "without --multi-latent-attention or --position-embedding-type yarn",
+     [](const Run& r) { return !r.model.latent.enabled && !r.model.yarn(); }},
+    {{"mscale", "yarn_beta_fast", "yarn_beta_slow", "yarn_original_max_position_embeddings"},
+     "with --rope-type rope",
+     has_plain_latents},
+    {{"yarn_correction_range_round_to_int"}, "with --rope-type rope", has_plain_latents},
+    {{"rotary_scaling_factor", "mscale_all_dim"},
+     "with --rope-type rope, unless both together scale the scores",
+     [](const Run& r) {
+       return has_plain_latents(r) && (r.model.rotary_scaling_factor <= 1 || r.model.mscale_all_dim == 0);
+     }},
+    {{"rotary_percent"},
+     "with --multi-latent-attention, unless --rope-type is rope",
+     [](const Run& r) { return r.model.latent.enabled && r.model.yarn(); }},
+    {{"add_qkv_bias", "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor"},
+     "with --multi-latent-attention",
+     [](const Run& r) { return r.model.latent.enabled; }},
     {{"split"},
      "with --train-data-path and its kin",
      [](const Run& r) {

@@ -35,39 +35,24 @@ Broken groups(const Run& r) {
                  "leave out --group-query-attention"};
 }
 
-Broken channels(const Run& r) {
+Broken yarn_named_twice(const Run& r) {
   const auto& m = r.model;
-  const std::int64_t head = m.latent.qk_head_dim + m.latent.qk_pos_emb_head_dim;
-  if (!latent(r) || m.kv_channels == head) return std::nullopt;
-  return Finding{
-      "--kv-channels",
-      "is --qk-head-dim and --qk-pos-emb-head-dim together with --multi-latent-attention",
-      fmt::format("{} and {} + {}", m.kv_channels, m.latent.qk_head_dim, m.latent.qk_pos_emb_head_dim),
-      {{"kv_channels", text(head)}},
-      "leave it out"};
+  if (!latent(r) || m.position_embedding != config::PositionEmbedding::kYarn || m.yarn()) return std::nullopt;
+  return Finding{"--rope-type",
+                 "must agree with --position-embedding-type, which says yarn",
+                 "rope",
+                 {{"position_embedding_type", "rope"}},
+                 "remove one of them"};
 }
 
-Broken positions(const Run& r) {
-  if (!latent(r) || r.model.rotary()) return std::nullopt;
-  return Finding{"--position-embedding-type",
-                 "must be rope or yarn with --multi-latent-attention",
-                 "another one",
-                 {{"position_embedding_type", r.model.rotary_scaling_factor > 1 ? "yarn" : "rope"}},
-                 ""};
-}
-
-/// In Megatron multi-latent attention has YaRN unless --rope-type rope is given; a factor of 1 scales
-/// nothing.
-Broken yarn_of_latents(const Run& r) {
-  const auto& m = r.model;
-  if (!latent(r) || m.position_embedding != config::PositionEmbedding::kRope || m.rotary_scaling_factor <= 1)
-    return std::nullopt;
-  return Finding{"--rotary-scaling-factor",
-                 "must stand beside --position-embedding-type yarn: with --multi-latent-attention Megatron "
-                 "takes yarn, also where that flag says rope",
-                 fmt::format("{} and --position-embedding-type rope", m.rotary_scaling_factor),
-                 {{"position_embedding_type", "yarn"}},
-                 "write --position-embedding-type yarn"};
+Broken yarn_of_other_attention(const Run& r) {
+  const bool given = r.given.contains("rope_type") && r.model.rope_type == config::RopeType::kYarn;
+  if (latent(r) || !given) return std::nullopt;
+  return Finding{"--rope-type",
+                 "must be rope without --multi-latent-attention",
+                 "yarn",
+                 {{"rope_type", "unset"}},
+                 "use --position-embedding-type yarn"};
 }
 
 Broken turned(const Run& r) {
@@ -76,15 +61,15 @@ Broken turned(const Run& r) {
   return Finding{"--qk-pos-emb-head-dim",
                  "must be even",
                  text(channels),
-                 {{"qk_pos_emb_head_dim", text(channels + 1)}, {"kv_channels", "0"}},
+                 {{"qk_pos_emb_head_dim", text(channels + 1)}},
                  fmt::format("set --qk-pos-emb-head-dim {}", channels + 1)};
 }
 
-/// Settings of other attention that this one has no use for.
+/// Settings of other attention that this one has not. Megatron rejects the first; the second is ours alone.
 Broken idle_beside_latent(const Run& r) {
   if (!latent(r)) return std::nullopt;
-  Finding found{"", "does nothing with --multi-latent-attention", "", {}, "leave it out"};
-  for (const char* key : {"add_qkv_bias", "rotary_percent", "rotary_interleaved", "query_pre_attn_scalar"}) {
+  Finding found{"", "is not supported with --multi-latent-attention", "", {}, "remove it"};
+  for (const char* key : {"rotary_interleaved", "query_pre_attn_scalar"}) {
     const config::Setting& s = config::setting(key);
     if (config::text_of(r, s) != s.default_text()) found.add(s, config::text_of(r, s), s.default_text());
   }
@@ -125,25 +110,24 @@ constexpr Rule kLatent[] = {
     {"latent-groups", false, groups, "num_query_groups=4",
      "Keys and values of every head are made of one narrow vector: no heads share them.",
      "num_attention_heads"},
-    {"latent-channels", false, channels, "kv_channels=16",
-     "A head of queries and keys has channels without and with position.",
-     "qk_head_dim qk_pos_emb_head_dim multi_latent_attention"},
-    {"latent-positions", false, positions, "position_embedding_type=none",
-     "Some channels of each head turn with the position.", "multi_latent_attention"},
-    {"latent-yarn", false, yarn_of_latents, "rotary_scaling_factor=40",
-     "Leaving the scaling out would train another model than Megatron does with these flags.",
-     "multi_latent_attention position_embedding_type"},
+    {"latent-yarn", false, yarn_named_twice, "position_embedding_type=yarn; rope_type=rope",
+     "--position-embedding-type yarn means YaRN with multi-latent attention too.",
+     "multi_latent_attention rope_type"},
+    {"rope-type", false, yarn_of_other_attention,
+     "multi_latent_attention=false; rope_type=yarn; qk_head_dim=128; "
+     "qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
+     "As in Megatron, --rope-type chooses the rotary embedding of multi-latent attention.",
+     "multi_latent_attention"},
     {"latent-turned", false, turned, "qk_pos_emb_head_dim=5", "Rotation turns channels in pairs."},
-    {"latent-idle", false, idle_beside_latent, "rotary_percent=0.5",
-     "Projections behind narrow vectors have no biases, scores no scale but that of the head, and the channels that turn are said by "
-     "--qk-pos-emb-head-dim, in pairs of neighbours.",
+    {"latent-idle", false, idle_beside_latent, "rotary_interleaved=true",
+     "Multi-latent attention scales scores by the root of its own head size, and rotates pairs of neighbours always.",
      "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
      "Heads made of narrow vectors have no sinks.", "multi_latent_attention"},
     {"idle-prediction", true, factor_without_prediction, "mtp_loss_scaling_factor=0.3",
      "There is no further token to predict."},
     {"prediction-positions", false, prediction_positions,
-     "multi_latent_attention=false; kv_channels=0; mtp_num_layers=1; position_embedding_type=learned_absolute; "
+     "multi_latent_attention=false; mtp_num_layers=1; position_embedding_type=learned_absolute; "
      "qk_head_dim=128; qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
      "The layers behind the model read word embeddings again, on the last pipeline rank, and would need the table of "
      "positions there too."},

@@ -146,20 +146,23 @@ Broken sequence_tensor(const Run& r) {
 
 Broken rotary_dims(const Run& r) {
   const auto& m = r.model;
-  if (!m.rotary() || m.kv_channels < 2 || m.latent.enabled) return std::nullopt;
-  const auto dims = static_cast<std::int64_t>(static_cast<double>(m.kv_channels) * m.rotary_percent);
+  const std::int64_t channels = m.latent.enabled ? m.latent.qk_pos_emb_head_dim : m.kv_channels;
+  const bool whole = m.latent.enabled && (m.yarn() || m.rotary_percent == 1);
+  if (!m.rotary() || channels < 2 || whole) return std::nullopt;
+  const auto dims = static_cast<std::int64_t>(static_cast<double>(channels) * m.rotary_percent);
   if (dims >= 2 && dims % 2 == 0) return std::nullopt;
   const double target = static_cast<double>(std::max<std::int64_t>(dims / 2 * 2, 2));
-  const double percent = std::min(1.0, (target + 0.5) / static_cast<double>(m.kv_channels));
+  const double percent = std::min(1.0, (target + 0.5) / static_cast<double>(channels));
   return Finding{"--rotary-percent",
                  "must rotate an even number of each head's channels, at least 2",
-                 fmt::format("{} x {} = {}", m.kv_channels, m.rotary_percent, dims),
+                 fmt::format("{} x {} = {}", channels, m.rotary_percent, dims),
                  {{"rotary_percent", text(percent)}},
                  ""};
 }
 
 Broken rope_scaling(const Run& r) {
-  if (!r.model.use_rope_scaling || r.model.position_embedding == config::PositionEmbedding::kRope)
+  const auto& m = r.model;  // multi-latent attention has no such scaling
+  if (!m.use_rope_scaling || m.latent.enabled || m.position_embedding == config::PositionEmbedding::kRope)
     return std::nullopt;
   return Finding{"--use-rope-scaling",
                  "needs --position-embedding-type rope",
@@ -178,7 +181,7 @@ Broken rope_factors(const Run& r) {
                  ""};
 }
 
-bool has_yarn(const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kYarn; }
+bool has_yarn(const Run& r) { return r.model.yarn() && !r.model.latent.enabled; }
 
 Broken yarn_factor(const Run& r) {
   if (!has_yarn(r) || r.model.rotary_scaling_factor > 1) return std::nullopt;
@@ -190,7 +193,7 @@ Broken yarn_factor(const Run& r) {
 }
 
 Broken yarn_betas(const Run& r) {
-  if (!has_yarn(r) || r.model.yarn_beta_fast >= r.model.yarn_beta_slow) return std::nullopt;
+  if (!r.model.yarn() || r.model.yarn_beta_fast >= r.model.yarn_beta_slow) return std::nullopt;
   return Finding{"--yarn-beta-fast",
                  "must be at least --yarn-beta-slow",
                  fmt::format("{} and {}", r.model.yarn_beta_fast, r.model.yarn_beta_slow),
