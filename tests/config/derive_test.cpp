@@ -166,6 +166,50 @@ TEST(Derive, RotaryPositionsReachTheSequence) {
   EXPECT_EQ(r.model.max_position_embeddings, 128);
 }
 
+TEST(Derive, MultiLatentAttentionIsYarnUnlessItIsTold) {
+  for (const PositionEmbedding positions :
+       {PositionEmbedding::kLearnedAbsolute, PositionEmbedding::kRope, PositionEmbedding::kNone}) {
+    config::Run r = small();
+    r.model.position_embedding = positions;
+    derive(r);
+    EXPECT_FALSE(r.model.rope_type) << "other attention has none";
+    r.model.latent.enabled = true;
+    derive(r);
+    EXPECT_EQ(r.model.rope_type, RopeType::kYarn);
+    EXPECT_TRUE(r.model.yarn());
+    r.model.rope_type = RopeType::kRope;
+    derive(r);
+    EXPECT_EQ(r.model.rotary_embedding(), RopeType::kRope);
+  }
+}
+
+TEST(Derive, HeadsOfMultiLatentAttentionHaveTheirOwnSize) {
+  config::Run r = small();
+  r.model.latent = {.enabled = true, .qk_head_dim = 24, .qk_pos_emb_head_dim = 8};
+  derive(r);
+  EXPECT_EQ(r.model.kv_channels, 32);
+  EXPECT_THAT(r.notes, IsEmpty());
+  r.model.kv_channels = 128;
+  derive(r);
+  EXPECT_EQ(r.model.kv_channels, 32);
+  EXPECT_THAT(r.notes,
+              ElementsAre("--kv-channels: has no effect with --multi-latent-attention, whose heads have "
+                          "--qk-head-dim + --qk-pos-emb-head-dim = 32 channels; got 128"));
+}
+
+TEST(Derive, LayersAreNumberedInTheirStack) {
+  Model t5;
+  t5.encoder_num_layers = 2;
+  t5.num_layers = 3;
+  for (const auto& [layer, number] : {std::pair(0, 1), {1, 2}, {2, 1}, {4, 3}})
+    EXPECT_EQ(t5.layer_number(layer), number) << layer;
+  Model gpt;
+  gpt.num_layers = 2;
+  gpt.mtp_num_layers = 2;
+  for (const auto& [layer, number] : {std::pair(0, 1), {1, 2}, {2, 1}, {3, 2}})
+    EXPECT_EQ(gpt.layer_number(layer), number) << layer << ", as Megatron's MTP layers";
+}
+
 TEST(Derive, TwiceChangesNothingAndEmptyRunsDoNotCrash) {
   config::Run r = small();
   derive(r);

@@ -137,9 +137,8 @@ TEST(HuggingFace, AModelTypeThatIsNoTextIsNamedByEveryVerb) {
   }
 }
 
-// Megatron's latent attention takes YaRN unless --rope-type says rope: leaving the scaling out would train
-// another model.
-TEST(HuggingFace, ScalingBesideLatentAttentionAsksForYarn) {
+// Megatron's latent attention takes YaRN unless --rope-type says rope.
+TEST(HuggingFace, ScalingBesideLatentAttentionIsYarn) {
   Words words = {"plan",
                  "--num-layers",
                  "2",
@@ -168,12 +167,15 @@ TEST(HuggingFace, ScalingBesideLatentAttentionAsksForYarn) {
                  "--mscale-all-dim",
                  "0.707",
                  "--position-embedding-type"};
-  Result result = run(colonnade(words + Words{"rope"}));
+  for (const char* positions : {"rope", "yarn", "learned_absolute", "none"}) {
+    const Result result = run(colonnade(words + Words{positions}));
+    EXPECT_EQ(result.code, 0) << positions << result.text;
+    EXPECT_EQ(result.text.find("does nothing"), std::string::npos) << result.text;
+  }
+  const Result result = run(colonnade(words + Words{"yarn", "--rope-type", "rope"}));
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.text, HasSubstr("write --position-embedding-type yarn"));
-  EXPECT_EQ(result.text.find("leave it out"), std::string::npos) << result.text;
-  result = run(colonnade(words + Words{"yarn"}));
-  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text,
+              HasSubstr("--rope-type: must agree with --position-embedding-type, which says yarn"));
 }
 
 }  // namespace

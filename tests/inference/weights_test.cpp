@@ -233,6 +233,22 @@ TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
   }
 }
 
+// Step folders without rope_type were written before the setting existed.
+TEST_F(Weights, OlderMultiLatentAttentionKeepsItsRotaryEmbedding) {
+  for (const auto& [positions, type] :
+       {std::pair("rope", config::RopeType::kRope), {"yarn", config::RopeType::kYarn}}) {
+    save_native("deepseek_v3", {}, {{"rope_type", "unset"}, {"position_embedding_type", positions}});
+    config::Run run = load({"--kv-channels", "999"});
+    job::prepare(run, plan::Purpose::kModel);
+    EXPECT_EQ(run.model.rope_type, type);
+    EXPECT_EQ(run.model.kv_channels, run.model.latent.qk_head_dim + run.model.latent.qk_pos_emb_head_dim);
+    fs::remove_all(folder_);
+  }
+  save_native("deepseek_v3", {}, {{"rope_type", "unset"}, {"use_rope_scaling", "true"}});
+  config::Run scaled = load();
+  EXPECT_THROW(job::prepare(scaled, plan::Purpose::kModel), ConfigError) << "the scaling is applied no more";
+}
+
 TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
   config::Run run = config::parse({"gpt", "--load", test::vectors("llama")});
   take_settings(run, config::Use::kEvaluateData);

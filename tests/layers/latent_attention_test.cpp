@@ -71,11 +71,11 @@ Tensor definition(const config::Model& m, const Tensor& x, const test::Weights& 
   return at::matmul(y.permute({2, 0, 1, 3}).reshape({kS, kB, 28}), w("linear_proj.weight").t());
 }
 
-test::MakeBlock latent_attention(const config::Model& model) {
+test::MakeBlock latent_attention(const config::Model& model, std::int64_t number) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto params = plan::layer_params(model, parallel, 0);
     const auto part = std::make_shared<LatentAttention>(
-        std::get<plan::LatentAttentionParams>(params.attention), model, context, latent_table(model), 0);
+        std::get<plan::LatentAttentionParams>(params.attention), model, context, latent_table(model), number);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     return std::make_unique<test::FunctionBlock>(
@@ -83,7 +83,7 @@ test::MakeBlock latent_attention(const config::Model& model) {
   };
 }
 
-void check_latent(const config::Model& m, double scale) {
+void check_latent(const config::Model& m, double scale, std::int64_t number = 0) {
   std::vector<plan::ParamSpec> specs;
   plan::for_each(plan::layer_params(m, {}, 0), [&](const plan::ParamSpec& spec) {
     if (spec.name.find(".self_attention.") != std::string::npos) specs.push_back(spec);
@@ -92,7 +92,7 @@ void check_latent(const config::Model& m, double scale) {
   const auto expected = test::defined(
       specs, x, [&](const Tensor& in, const test::Weights& w) { return definition(m, in, w, scale); });
   const tensor::Batch batch;
-  test::expect_in_every_split(latent_attention(m), x, {.batch = batch}, expected);
+  test::expect_in_every_split(latent_attention(m, number), x, {.batch = batch}, expected);
 }
 
 TEST(LatentAttention, WithNormedVectorsFollowsItsDefinition) {
@@ -111,6 +111,28 @@ TEST(LatentAttention, ScalesScoresForYarn) {
   m.yarn_original_max_position_embeddings = 32;
   const double mscale = 1 + 0.07 * std::log(4.0);
   check_latent(m, mscale * mscale / std::sqrt(10.0));
+}
+
+// Megatron's MLASelfAttention scales scores by the factor whatever --rope-type is.
+TEST(LatentAttention, ScalesScoresWithPlainRotaryEmbeddingToo) {
+  config::Model m = latent_model(11, true);
+  m.rope_type = config::RopeType::kRope;
+  m.rotary_scaling_factor = 4;
+  m.mscale_all_dim = 0.7;
+  const double mscale = 1 + 0.07 * std::log(4.0);
+  check_latent(m, mscale * mscale / std::sqrt(10.0));
+}
+
+TEST(LatentAttention, QueryKeyLayerScalingKeepsTheModel) {
+  config::Model m = latent_model(0, false);
+  m.num_layers = 3;
+  const Tensor x = test::named_random("x", {kS, kB, m.hidden_size});
+  const tensor::Batch batch;
+  const auto y = [&] { return test::unsplit(latent_attention(m, 2), x, {.batch = batch}).y; };
+  const Tensor without = y();
+  m.apply_query_key_layer_scaling = true;
+  check_latent(m, 1 / std::sqrt(10.0), 2);
+  EXPECT_FALSE(at::equal(y(), without)) << "the flag reaches the scores";
 }
 
 }  // namespace

@@ -126,11 +126,12 @@ test::MakeBlock layer(const config::Model& model) {
   };
 }
 
-test::MakeBlock attention(const config::Model& model) {
+/// Attention of the layer with this global number, with the parameters of the first.
+test::MakeBlock attention(const config::Model& model, std::int64_t number = 0) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto part = std::make_shared<Attention>(
         std::get<plan::AttentionParams>(plan::layer_params(model, parallel, 0).attention), model, context,
-        table_of(model), 0);
+        table_of(model), number);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     if (part->proj.bias) std::erase(all, part->proj.bias.get());  // added by the caller
@@ -164,12 +165,12 @@ void check_layer(const config::Model& model, const std::vector<test::Split>& spl
   test::expect_in_every_split(layer(model), input(model), {.batch = batch}, expected, splits);
 }
 
-void check_attention(const config::Model& model) {
+void check_attention(const config::Model& model, std::int64_t number = 0) {
   const auto batch = batch_of();
   const auto expected = test::defined(
       specs_of(model, true), input(model),
       [&](const Tensor& x, const test::Weights& w) { return Definition(model, w).attention(x); });
-  test::expect_in_every_split(attention(model), input(model), {.batch = batch}, expected);
+  test::expect_in_every_split(attention(model, number), input(model), {.batch = batch}, expected);
 }
 
 TEST(Attention, EqualsItsDefinition) { check_attention(gpt2()); }
@@ -194,6 +195,24 @@ TEST(Attention, BiasOfTheProjectionWithSharedKeys) {
   auto model = llama(8, 2);
   model.add_qkv_bias = true;
   check_attention(model);
+}
+
+// The third layer divides queries by 3, which rounds, and multiplies their scores by it.
+TEST(Attention, QueryKeyLayerScalingKeepsTheModel) {
+  config::Model normed = llama(8, 2);
+  normed.qk_layernorm = true;
+  for (config::Model model : {gpt2(), llama(), normed}) {
+    const auto batch = batch_of();
+    const auto y = [&](std::int64_t number) {
+      return test::unsplit(attention(model, number), input(model), {.batch = batch}).y;
+    };
+    const Tensor first = y(0), third = y(2);
+    model.num_layers = 3;
+    model.apply_query_key_layer_scaling = true;
+    check_attention(model, 2);
+    EXPECT_TRUE(at::equal(y(0), first)) << "the first layer divides by 1";
+    EXPECT_FALSE(at::equal(y(2), third)) << "the flag reaches the scores";
+  }
 }
 
 TEST(TransformerLayer, LlamaEqualsItsDefinition) { check_layer(llama()); }

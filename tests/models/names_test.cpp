@@ -336,6 +336,60 @@ TEST(HfConfig, OfYarnSurvivesTheRoundTripInAnyFamily) {
   EXPECT_FALSE(family_of(m));
 }
 
+/// The recorded DeepSeek-V3 with other positions.
+config::Run deepseek_with(const nlohmann::json& rope_scaling) {
+  auto config = config_in("deepseek_v3");
+  config.erase("rope_parameters");
+  config["rope_scaling"] = rope_scaling;
+  return run_from(config);
+}
+
+TEST(HfConfig, OfDeepSeekNamesItsRotaryEmbedding) {
+  const config::Model plain = deepseek_with(nullptr).model;
+  EXPECT_EQ(plain.rope_type, config::RopeType::kRope);
+  EXPECT_TRUE(config_of(plain).at("rope_scaling").is_null());
+  EXPECT_EQ(plain, run_from(config_of(plain)).model);
+  const config::Model yarn = deepseek_with({{"rope_type", "yarn"},
+                                            {"factor", 40.0},
+                                            {"mscale", 1.0},
+                                            {"mscale_all_dim", 1.0},
+                                            {"original_max_position_embeddings", 4096}})
+                                 .model;
+  EXPECT_EQ(yarn.rope_type, config::RopeType::kYarn);
+  EXPECT_EQ(config_of(yarn).at("rope_scaling").at("factor"), 40.0);
+  EXPECT_EQ(yarn, run_from(config_of(yarn)).model);
+  config::Run given = config::parse({"gpt", "--rotary-scaling-factor", "40"});
+  EXPECT_THROW(config::fill(given, settings_of(config_of(plain), "x/config.json"), "x/config.json"),
+               ConfigError)
+      << "a factor that the folder does not have";
+}
+
+// Trained here with Megatron's defaults: YaRN, which without a factor scales nothing.
+TEST(HfConfig, OfYarnWithoutAFactorIsPlain) {
+  config::Model m = deepseek_with(nullptr).model;
+  m.rope_type = config::RopeType::kYarn;
+  for (const auto positions : {config::PositionEmbedding::kRope, config::PositionEmbedding::kNone}) {
+    m.position_embedding = positions;
+    EXPECT_EQ(family_of(m), Family::kDeepseekV3);
+    EXPECT_TRUE(config_of(m).at("rope_scaling").is_null());
+  }
+}
+
+TEST(Family, OfDeepSeekFollowsItsPositions) {
+  using config::Model;
+  const std::function<void(Model&)> other[] = {
+      [](Model& m) { m.position_embedding = config::PositionEmbedding::kLearnedAbsolute; },
+      [](Model& m) {
+        m.rope_type = config::RopeType::kRope, m.rotary_scaling_factor = 4, m.mscale_all_dim = 1;
+      },
+      [](Model& m) { m.rope_type = config::RopeType::kRope, m.rotary_percent = 0.5; },
+      [](Model& m) {
+        m.rope_type = config::RopeType::kYarn, m.rotary_scaling_factor = 4, m.mscale = 0.5,
+        m.mscale_all_dim = 0;
+      }};
+  for (const auto& change : other) EXPECT_EQ(family_after("deepseek_v3", change), std::nullopt);
+}
+
 TEST(Family, OfGptOssAndGemmaFollowsEverySwitch) {
   using config::Model;
   const std::function<void(Model&)> other[] = {

@@ -120,6 +120,64 @@ TEST(Attention, CapsScores) {
     }
 }
 
+// Queries come divided by the number of the layer; every path gives attention without the division.
+TEST(Attention, LayerScalingChangesNoResult) {
+  at::manual_seed(7);
+  for (const AttentionCase& c : {AttentionCase{},
+                                 {.g = 2, .window = 3},
+                                 {.mask = true, .mask_batch = 2},
+                                 {.g = 2, .sinks = true},
+                                 {.softcap = 0.7},
+                                 {.sinks = true, .softcap = 0.7}})
+    for (const bool biased : {false, true}) {
+      SCOPED_TRACE(fmt::format("window {} mask {} sinks {} cap {} bias {}", c.window, c.mask, c.sinks,
+                               c.softcap, biased));
+      const Qkv qkv{test::random({c.b, c.n, c.s, 8}).set_requires_grad(true),
+                    test::random({c.b, c.g, c.t, 8}).set_requires_grad(true),
+                    test::random({c.b, c.g, c.t, 8}).set_requires_grad(true)};
+      AttentionArgs args{.scale = 0.4, .causal = c.causal, .window = c.window};
+      args.softcap = c.softcap;
+      const auto sinks = test::parameter(test::random({c.n}));
+      if (c.sinks) args.sinks.learned = sinks.get();
+      if (c.mask) {
+        args.mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
+        args.mask.diagonal(c.t - c.s, -2, -1).fill_(false);
+      }
+      if (biased) args.bias = test::random({1, c.n, c.s, c.t});
+      const Tensor ref = attention(qkv, args);
+      const Tensor probe = test::random(ref.sizes());
+      const std::vector<Tensor> inputs{qkv.q, qkv.k, qkv.v};
+      const auto expected = test::gradients(ref, probe, inputs);
+      const Tensor sink_gradient = c.sinks ? sinks->main_grad.clone() : Tensor();
+      if (c.sinks) sinks->main_grad.zero_();
+      args.layer_scaling = 3;
+      const Tensor y = attention({qkv.q.div(3), qkv.k, qkv.v}, args);
+      EXPECT_LT(distance(y, ref), 1e-12);
+      const auto got = test::gradients(y, probe, inputs);
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(distance(got[i], expected[i]), 1e-12) << i;
+      if (c.sinks) {
+        EXPECT_LT(distance(sinks->main_grad, sink_gradient), 1e-12);
+      }
+    }
+}
+
+// Scores of 1e5 are beyond fp16, whose largest number is 65504. A bias makes the path that writes scores.
+TEST(Attention, LayerScalingKeepsScoresOfHalfPrecisionFinite) {
+  const std::int64_t s = 5;
+  const auto half = test::options(at::kHalf);
+  const Tensor falling = at::linspace(180, 90, s, test::options(at::kDouble)).view({1, 1, s, 1});
+  const Tensor q = at::full({1, 2, s, 8}, 180, half), k = falling.expand({1, 2, s, 8}).to(at::kHalf);
+  const Tensor v = at::arange(2 * s * 8, test::options(at::kDouble)).view({1, 2, s, 8}).to(at::kHalf);
+  AttentionArgs args{.scale = 0.4};
+  args.bias = at::zeros({1, 2, s, s}, half);
+  EXPECT_FALSE(at::isfinite(attention({q, k, v}, args)).all().item<bool>());
+  args.layer_scaling = 4;
+  const Tensor y = attention({q.div(4), k, v}, args);
+  // The first key is ahead of the others by thousands: each query has its value alone.
+  const Tensor expected = v.narrow(2, 0, 1).expand({1, 2, s, 8}).permute({2, 0, 1, 3}).reshape({s, 1, 16});
+  EXPECT_TRUE(at::equal(y, expected));
+}
+
 TEST(Attention, ASinkAtZeroIsOneOfLogitZero) {
   at::manual_seed(6);
   const Qkv qkv{test::random({2, 4, 9, 8}), test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8})};

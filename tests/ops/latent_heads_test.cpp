@@ -61,6 +61,25 @@ TEST(LatentHeads, FollowTheirDefinition) {
   }
 }
 
+TEST(LatentHeads, CopyChannelsPastTheTable) {
+  at::manual_seed(2);
+  const RotaryTable whole = table_of_pairs();
+  RotaryTable first = whole;
+  first.cos = whole.cos.narrow(1, 0, 1).contiguous();
+  first.sin = whole.sin.narrow(1, 0, 1).contiguous();
+  const Tensor q = test::random({kS, kB, kN * 10}), kv = test::random({kS, kB, kN * 11});
+  const Tensor key = test::random({kS, kB, 4});
+  const Qkv got = latent_heads(q, kv, key, kN, kHead, first),
+            ref = latent_heads(q, kv, key, kN, kHead, whole);
+  EXPECT_TRUE(at::equal(got.q.narrow(-1, 0, 8), ref.q.narrow(-1, 0, 8)));
+  EXPECT_TRUE(at::equal(got.k.narrow(-1, 0, 8), ref.k.narrow(-1, 0, 8)));
+  EXPECT_TRUE(
+      at::equal(got.q.narrow(-1, 8, 2), q.view({kS, kB, kN, 10}).permute({1, 2, 0, 3}).narrow(-1, 8, 2)));
+  EXPECT_TRUE(
+      at::equal(got.k.narrow(-1, 8, 2),
+                key.view({kS, kB, 1, 4}).expand({kS, kB, kN, 4}).permute({1, 2, 0, 3}).narrow(-1, 2, 2)));
+}
+
 TEST(LatentHeads, RefuseSizesThatDoNotFit) {
   const RotaryTable table = table_of_pairs();
   const Tensor q = test::random({kS, kB, kN * 10}), kv = test::random({kS, kB, kN * 11});

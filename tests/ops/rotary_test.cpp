@@ -120,6 +120,56 @@ TEST(RotaryTable, YarnsAttentionFactorIsAQuotient) {
   EXPECT_EQ(yarn_mscale(0.5, 1), 1);
 }
 
+/// A model with multi-latent attention whose heads have 64 channels with positions.
+config::Model latents(std::optional<config::RopeType> type) {
+  config::Model m;
+  m.latent.enabled = true;
+  m.rope_type = type;
+  return m;
+}
+
+TEST(RotaryTable, OfMultiLatentAttentionIsYarnUnlessRopeTypeSaysRope) {
+  for (const auto positions : {config::PositionEmbedding::kRope, config::PositionEmbedding::kYarn,
+                               config::PositionEmbedding::kLearnedAbsolute, config::PositionEmbedding::kNone})
+    for (const auto& type : {std::optional<config::RopeType>(), std::optional(config::RopeType::kYarn)}) {
+      config::Model m = latents(type);
+      m.position_embedding = positions;
+      m.rotary_scaling_factor = 40;
+      const RotaryTable table = rotary_table(m, 8, test::device());
+      for (int i = 0; i < 32; ++i)
+        EXPECT_NEAR(table.sin[7][i].item<double>(),
+                    (0.1 * std::log(40.0) + 1) * std::sin(7 * yarn_frequency(m, i, 64)), 1e-6)
+            << i;
+      m.rope_type = config::RopeType::kRope;
+      const RotaryTable plain = rotary_table(m, 8, test::device());
+      for (int i = 0; i < 32; ++i)
+        EXPECT_NEAR(plain.sin[7][i].item<double>(), std::sin(7 * std::pow(10000, -i / 32.0)), 1e-6) << i;
+    }
+}
+
+TEST(RotaryTable, YarnWithoutAFactorHasTheBitsOfPlainEmbedding) {
+  const RotaryTable yarn_of_one = rotary_table(latents(std::nullopt), 64, test::device());
+  const RotaryTable plain = rotary_table(latents(config::RopeType::kRope), 64, test::device());
+  EXPECT_TRUE(at::equal(yarn_of_one.cos, plain.cos));
+  EXPECT_TRUE(at::equal(yarn_of_one.sin, plain.sin));
+}
+
+// Megatron's MLASelfAttention passes its RotaryEmbedding nothing but the base and the percentage.
+TEST(RotaryTable, OfMultiLatentAttentionHasNoOtherScaling) {
+  config::Model m = latents(config::RopeType::kRope);
+  const RotaryTable plain = rotary_table(m, 8, test::device());
+  m.use_rope_scaling = true;
+  m.rotary_seq_len_interpolation_factor = 4;
+  EXPECT_TRUE(at::equal(rotary_table(m, 8, test::device()).sin, plain.sin));
+  m.rotary_percent = 0.5;
+  const RotaryTable half = rotary_table(m, 8, test::device());
+  ASSERT_EQ(half.sin.size(1), 16);
+  for (int i = 0; i < 16; ++i)
+    EXPECT_NEAR(half.sin[7][i].item<double>(), std::sin(7 * std::pow(10000, -i / 16.0)), 1e-6) << i;
+  m.rope_type = config::RopeType::kYarn;
+  EXPECT_EQ(rotary_table(m, 8, test::device()).sin.size(1), 32);
+}
+
 TEST(RotaryTable, InterpolatesPositionsLinearly) {
   config::Model m = model(1.0, false);
   const RotaryTable plain = rotary_table(m, 8, test::device());

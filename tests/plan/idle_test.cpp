@@ -64,6 +64,40 @@ TEST(IdleHabits, PadsOfNoTokenizerAreNotAmbiguous) {
                           "got true"));
 }
 
+TEST(IdleHabits, OfRotaryEmbeddingsThatAreNotThere) {
+  const auto notes = [](const char* flags) {
+    std::istringstream text(std::string("--mock-data ") + flags);
+    const auto judgement = judged({std::istream_iterator<std::string>(text), {}});
+    EXPECT_THAT(judgement.first, IsEmpty()) << flags;
+    return judgement.second;
+  };
+  EXPECT_THAT(
+      notes("--rope-type rope --mscale 0.7"),
+      ElementsAre(
+          "--rope-type: does nothing without --multi-latent-attention; got rope",
+          "--mscale: does nothing without --multi-latent-attention or --position-embedding-type yarn; "
+          "got 0.7"));
+  const std::string latent =
+      "--multi-latent-attention --kv-lora-rank 4 --qk-head-dim 4 --qk-pos-emb-head-dim 4 --v-head-dim 4 ";
+  EXPECT_THAT(notes((latent + "--rotary-scaling-factor 40 --mscale 0.7 --mscale-all-dim 0.7").c_str()),
+              IsEmpty());
+  EXPECT_THAT(notes((latent + "--rope-type rope --rotary-scaling-factor 40 --mscale-all-dim 0.7").c_str()),
+              IsEmpty())
+      << "both scale the scores, as in Megatron";
+  EXPECT_THAT(
+      notes((latent + "--rope-type rope --rotary-scaling-factor 40 --mscale 0.7").c_str()),
+      ElementsAre(
+          "--mscale: does nothing with --rope-type rope; got 0.7",
+          "--rotary-scaling-factor: does nothing with --rope-type rope, unless both together scale the "
+          "scores; got 40"));
+  EXPECT_THAT(
+      notes((latent + "--rotary-percent 0.5 --add-qkv-bias").c_str()),
+      ElementsAre("--rotary-percent: does nothing with --multi-latent-attention, unless --rope-type is rope; "
+                  "got 0.5",
+                  "--add-qkv-bias: does nothing with --multi-latent-attention; got true"));
+  EXPECT_THAT(notes((latent + "--rope-type rope --rotary-percent 0.5").c_str()), IsEmpty());
+}
+
 TEST(IdleHabits, OfLayoutsOfOneRank) {
   const auto [broken, notes] =
       judged({"--mock-data", "--pipeline-schedule", "gpipe", "--expert-tensor-parallel-size", "1"});

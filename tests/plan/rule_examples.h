@@ -47,6 +47,8 @@ inline constexpr const char* kMoreOfShapes[] = {
     "world: tensor_model_parallel_size=8; world_size=12",
     "batch: global_batch_size=2",
     "rotary-dims: position_embedding_type=rope; rotary_percent=0",
+    ("rotary-dims: multi_latent_attention=true; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; kv_lora_rank=16; "
+     "rope_type=rope; rotary_percent=0.8"),
     "pipeline-split: num_layers=1",
     "pipeline-split: pipeline_model_parallel_layout=Ett|tL",
     "pipeline-split: pipeline_model_parallel_layout=Et*8L|",

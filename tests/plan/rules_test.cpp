@@ -88,6 +88,25 @@ TEST(Rules, GroupsOfExpertsAreMendedTogether) {
   }
 }
 
+TEST(Rules, MultiLatentAttentionTakesWhatMegatronDoes) {
+  for (const char* taken :
+       {"position_embedding_type=learned_absolute", "position_embedding_type=none",
+        "position_embedding_type=yarn", "rope_type=yarn", "rope_type=rope",
+        "rope_type=rope; rotary_percent=0.5", "rotary_percent=0.3",
+        "rotary_scaling_factor=40; mscale=0.707; mscale_all_dim=0.707", "kv_channels=128",
+        "add_qkv_bias=true", "rope_type=rope; rotary_scaling_factor=40", "rope_type=rope; yarn_beta_fast=16",
+        "use_rope_scaling=true", "rotary_seq_len_interpolation_factor=2",
+        "position_embedding_type=learned_absolute; rotary_base=500000"}) {
+    const RuleExample latent{"", example_of("latent-turned").sound, read_edits(taken)};
+    EXPECT_EQ(report(problems_of(latent.broken())), "") << taken;
+  }
+  for (const char* taken : {"rope_type=rope", "position_embedding_type=rope; rope_type=rope",
+                            "rotary_scaling_factor=40; mscale=0.707; mscale_all_dim=0.707"}) {
+    const RuleExample other{"", good(), read_edits(taken)};
+    EXPECT_EQ(report(problems_of(other.broken())), "") << taken;
+  }
+}
+
 // Kimi K2 is published with 1 and 1: Transformers then blends in one step.
 TEST(Rules, EqualBoundsOfYarnAreTaken) {
   for (const char* taken : {"yarn_beta_fast=1", "yarn_beta_fast=1; yarn_beta_slow=0.5"}) {
