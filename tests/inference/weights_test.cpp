@@ -238,7 +238,7 @@ TEST_F(Weights, OlderMultiLatentAttentionKeepsItsRotaryEmbedding) {
   for (const auto& [positions, type] :
        {std::pair("rope", config::RopeType::kRope), {"yarn", config::RopeType::kYarn}}) {
     save_native("deepseek_v3", {}, {{"rope_type", "unset"}, {"position_embedding_type", positions}});
-    config::Run run = load({"--kv-channels", "999"});
+    config::Run run = load({"--kv-channels", "999", "--position-embedding-type", "rope"});
     job::prepare(run, plan::Purpose::kModel);
     EXPECT_EQ(run.model.rope_type, type);
     EXPECT_EQ(run.model.kv_channels, run.model.latent.qk_head_dim + run.model.latent.qk_pos_emb_head_dim);

@@ -60,15 +60,23 @@ using TextSettings = std::map<std::string, std::string>;
 /// Settings of multi-latent attention. A step folder without rope_type was written before the setting
 /// existed: position_embedding_type named the rotary embedding, and frequencies were scaled as those of other
 /// attention.
-void complete_latent(TextSettings& settings, const std::string& folder) {
+void complete_latent(const config::Run& run, TextSettings& settings, const std::string& folder) {
   const auto is = [&](const char* key, const char* value) {
     const auto found = settings.find(key);
     return found != settings.end() && found->second == value;
   };
   if (!is("multi_latent_attention", "true")) return;
   settings.erase("kv_channels");  // follows from the other sizes; --kv-channels has no effect
+  const auto no_table = [](const std::string& word) {
+    return word == "rope" || word == "yarn" || word == "none";
+  };
+  const bool yarn = is("position_embedding_type", "yarn");
+  // Three words for embeddings without positions: another of them is no contradiction.
+  if (run.given.contains("position_embedding_type") && no_table(settings["position_embedding_type"]) &&
+      no_table(config::text_of(run, config::setting("position_embedding_type"))))
+    settings.erase("position_embedding_type");
   if (settings.contains("rope_type")) return;
-  settings["rope_type"] = is("position_embedding_type", "yarn") ? "yarn" : "rope";
+  settings["rope_type"] = yarn ? "yarn" : "rope";
   const bool stretched = settings.contains("rotary_seq_len_interpolation_factor") &&
                          !is("rotary_seq_len_interpolation_factor", "1");
   if (stretched || is("use_rope_scaling", "true"))
@@ -79,7 +87,7 @@ void complete_latent(TextSettings& settings, const std::string& folder) {
 }
 
 /// What a native checkpoint's or a Hugging Face folder's own settings say of the model.
-TextSettings model_settings(const checkpoint::Source& source) {
+TextSettings model_settings(const config::Run& run, const checkpoint::Source& source) {
   TextSettings settings;
   if (source.state().is_object() && source.state().contains("settings")) {
     for (const auto& [key, value] : source.state().at("settings").items())
@@ -88,7 +96,7 @@ TextSettings model_settings(const checkpoint::Source& source) {
     settings = models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string(),
                                        source.names());
   }
-  complete_latent(settings, source.folder().string());
+  complete_latent(run, settings, source.folder().string());
   return settings;
 }
 
@@ -166,7 +174,7 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
                std::vector<std::string>& faults) {
   std::map<std::string, std::string> settings;
   try {
-    settings = model_settings(source);
+    settings = model_settings(run, source);
     if (!source.state().is_object())
       if (std::string note = untie_stored_output(settings, source); !note.empty())
         run.notes.push_back(std::move(note));
