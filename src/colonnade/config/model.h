@@ -115,9 +115,8 @@ struct Model {
   [[nodiscard]] std::int64_t value_channels() const {
     return latent.enabled ? latent.v_head_dim : kv_channels;
   }
-  /// Channels of a head that have a rotary embedding. Megatron's multi-latent attention reads rotary_percent
-  /// with
-  /// --rope-type rope only.
+  /// Channels of a head that have a rotary embedding. Multi-latent attention reads rotary_percent with
+  /// --rope-type rope only, as Megatron's.
   [[nodiscard]] std::int64_t rotary_channels() const {
     if (latent.enabled && yarn()) return latent.qk_pos_emb_head_dim;
     const std::int64_t channels = latent.enabled ? latent.qk_pos_emb_head_dim : kv_channels;
