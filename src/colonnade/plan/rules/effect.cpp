@@ -222,6 +222,16 @@ bool no_replicas(const Run& r) {
          (r.model.moe.num_experts == 0 || p.world_size <= expert_ranks);
 }
 
+bool no_experts(const Run& r) { return r.model.moe.num_experts == 0; }
+
+/// Experts, of which no token is dropped for want of capacity.
+bool ample_capacity(const Run& r) {
+  const config::Moe& moe = r.model.moe;
+  return !no_experts(r) && moe.expert_capacity_factor && !moe.pad_expert_input_to_capacity &&
+         *moe.expert_capacity_factor * static_cast<double>(moe.router_topk) >=
+             static_cast<double>(moe.num_experts);
+}
+
 bool null_tokenizer(const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }
 
 bool has_test_data(const config::Data& d) {
@@ -317,9 +327,79 @@ constexpr Habit kHabits[] = {
        return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
               std::ranges::count(layers_with_experts(r.model), false) == 0;
      }},
-    {{"expert_tensor_parallel_size"},
+    {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type"},
      "without --num-experts",
-     [](const Run& r) { return r.model.moe.num_experts == 0; }},
+     no_experts},
+    {{"moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_shared_expert_overlap"},
+     "without --num-experts",
+     no_experts},
+    {{"moe_router_topk", "moe_router_score_function", "moe_router_pre_softmax",
+      "moe_router_topk_scaling_factor"},
+     "without --num-experts",
+     no_experts},
+    {{"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best"},
+     "without --num-experts",
+     no_experts},
+    {{"moe_router_enable_expert_bias", "moe_router_bias_update_rate", "moe_input_jitter_eps",
+      "moe_router_force_load_balancing"},
+     "without --num-experts",
+     no_experts},
+    {{"moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff"},
+     "without --num-experts",
+     no_experts},
+    {{"moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"},
+     "without --num-experts",
+     no_experts},
+    {{"moe_shared_expert_gate", "moe_shared_expert_overlap"},
+     "without --moe-shared-expert-intermediate-size",
+     [](const Run& r) { return !no_experts(r) && r.model.moe.shared_expert_intermediate_size == 0; }},
+    {{"moe_router_score_function", "moe_router_pre_softmax", "moe_router_topk_scaling_factor"},
+     "with --moe-router-load-balancing-type sinkhorn",
+     [](const Run& r) { return !no_experts(r) && r.model.moe.sinkhorn(); }},
+    {{"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best"},
+     "with --moe-router-load-balancing-type sinkhorn",
+     [](const Run& r) { return !no_experts(r) && r.model.moe.sinkhorn(); }},
+    {{"moe_router_pre_softmax"},
+     "with a --moe-router-score-function other than softmax",
+     [](const Run& r) {
+       const config::Moe& moe = r.model.moe;
+       return !no_experts(r) && !moe.sinkhorn() && moe.router_score_function != config::RouterScore::kSoftmax;
+     }},
+    {{"moe_router_num_groups"},
+     "without --moe-router-group-topk",
+     [](const Run& r) {
+       return !no_experts(r) && !r.model.moe.sinkhorn() && r.model.moe.router_group_topk == 0;
+     }},
+    {{"moe_router_bias_update_rate"},
+     "without --moe-router-enable-expert-bias",
+     [](const Run& r) { return !no_experts(r) && !r.model.moe.router_enable_expert_bias; }},
+    {{"moe_router_bias_update_rate"},
+     "with --moe-pad-expert-input-to-capacity, which gives all experts equally many rows",
+     [](const Run& r) {
+       return !no_experts(r) && r.model.moe.router_enable_expert_bias &&
+              r.model.moe.pad_expert_input_to_capacity;
+     }},
+    {{"moe_router_enable_expert_bias"},
+     "with --moe-pad-expert-input-to-capacity, which gives all experts equally many rows",
+     [](const Run& r) { return !no_experts(r) && r.model.moe.pad_expert_input_to_capacity; }},
+    {{"moe_aux_loss_coeff"},
+     "with --moe-router-load-balancing-type none",
+     [](const Run& r) {
+       return !no_experts(r) && r.model.moe.router_load_balancing_type == config::Words{"none"};
+     }},
+    {{"moe_router_load_balancing_type"},
+     "with --moe-aux-loss-coeff 0",
+     [](const Run& r) {
+       const config::Moe& moe = r.model.moe;
+       return !no_experts(r) && !moe.sinkhorn() && moe.router_load_balancing_type != config::Words{"none"} &&
+              std::ranges::all_of(moe.aux_loss_coeff, [](double c) { return c == 0; });
+     }},
+    {{"moe_token_drop_policy"},
+     "without --moe-expert-capacity-factor",
+     [](const Run& r) { return !no_experts(r) && !r.model.moe.expert_capacity_factor; }},
+    {{"moe_expert_capacity_factor", "moe_token_drop_policy"},
+     "where every expert may take every token",
+     ample_capacity},
     {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_schedule"},
      "with one pipeline rank",
      [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
@@ -347,6 +427,9 @@ std::vector<std::string> idle_habits(const Run& run) {
     for (const config::Setting* s : alone(run, kinds))
       notes.push_back(
           fmt::format("{}: does nothing without {}; got {}", s->flag, kinds.words, config::text_of(run, *s)));
+  if (!no_experts(run) && run.model.moe.router_force_load_balancing)
+    notes.emplace_back(
+        "--moe-router-force-load-balancing: tokens go to random experts, for benchmarks; the losses mean nothing");
   for (const Habit& habit : kHabits) {
     if (!habit.idle(run)) continue;
     for (const char* key : habit.keys) {

@@ -22,26 +22,26 @@ bool has_experts(const Run& r) { return r.model.moe.num_experts > 0; }
 
 Broken without_experts(const Run& r) {
   const auto& p = r.parallel;
-  if (has_experts(r)) return std::nullopt;
-  const bool tensor = p.expert_tensor() != p.tensor_model_parallel_size;
-  if (p.expert_model_parallel_size <= 1 && !tensor) return std::nullopt;
-  return Finding{tensor ? "--expert-tensor-parallel-size" : "--expert-model-parallel-size",
-                 "means nothing without --num-experts",
-                 fmt::format("expert size {} and expert tensor size {}", p.expert_model_parallel_size,
-                             p.expert_tensor()),
-                 {{"expert_model_parallel_size", "1"}, {"expert_tensor_parallel_size", "0"}},
+  if (has_experts(r) || p.expert_model_parallel_size <= 1) return std::nullopt;
+  return Finding{"--expert-model-parallel-size",
+                 "above 1 requires --num-experts",
+                 text(std::int64_t{p.expert_model_parallel_size}),
+                 {{"expert_model_parallel_size", "1"}},
                  "leave it out, or add --num-experts"};
 }
 
-Broken settings_without_experts(const Run& r) {
-  if (has_experts(r)) return std::nullopt;
-  Finding found{"", "does nothing without --num-experts", "", {}, "leave it out, or add --num-experts"};
-  const std::string& group = config::setting("num_experts").group;
-  for (const config::Setting& s : config::schema()) {
-    if (s.group != group || s.get == nullptr || !gives_idle(r, s, "num_experts")) continue;
-    found.add(s, config::text_of(r, s), s.default_text());
-  }
-  return found.edits.empty() ? Broken{} : found;
+/// As Megatron: a width of experts in a model without any is a mistake, unless only some layers would have
+/// them (scripts of mixed models); the other settings of experts are notes (rules/effect.cpp).
+Broken width_without_experts(const Run& r) {
+  const config::Setting& width = config::setting("moe_ffn_hidden_size");
+  if (has_experts(r) || r.model.num_layers < 1 || !gives_idle(r, width, "num_experts")) return std::nullopt;
+  const auto layers = config::layers_of_kind(r.model.moe.layer_freq, r.model.num_layers);
+  if (layers && std::ranges::find(*layers, false) != layers->end()) return std::nullopt;
+  return Finding{width.flag,
+                 "requires --num-experts",
+                 config::text_of(r, width),
+                 {{width.key, width.default_text()}},
+                 "leave it out, or add --num-experts"};
 }
 
 Broken experts_over_ranks(const Run& r) {
@@ -59,16 +59,22 @@ Broken expert_world(const Run& r) {
   const std::int64_t world = p.world_size, pp = p.pipeline_model_parallel_size, etp = p.expert_tensor();
   const std::int64_t ep = p.expert_model_parallel_size;
   const std::int64_t dense = std::int64_t{p.tensor_model_parallel_size} * p.context_parallel_size;
-  if (!has_experts(r) || std::min({world, pp, etp, ep, dense}) < 1) return std::nullopt;
+  if (without_experts(r) || std::min({world, pp, etp, ep, dense}) < 1) return std::nullopt;
   if (etp * ep == dense || world % (etp * ep * pp) == 0) return std::nullopt;  // as `world` says, or right
+  const std::string got = fmt::format("{} x {} x {} = {} for {} ranks", etp, ep, pp, etp * ep * pp, world);
+  if (!has_experts(r))
+    return Finding{"--expert-tensor-parallel-size",
+                   "expert tensor x expert x pipeline size must divide the ranks",
+                   got,
+                   {{"expert_tensor_parallel_size", "0"}},
+                   "leave it out: the model has no experts"};
   const std::int64_t whole = std::gcd(ep, r.model.moe.num_experts);
   std::int64_t fits = whole;
   while (fits > 1 && (whole % fits != 0 || world % (etp * fits * pp) != 0)) --fits;
   std::vector<Edit> edits{{"expert_model_parallel_size", text(fits)}};
   if (world % (etp * fits * pp) != 0) edits.push_back({"expert_tensor_parallel_size", "1"});
-  return Finding{
-      "--expert-model-parallel-size", "expert tensor x expert x pipeline size must divide the ranks",
-      fmt::format("{} x {} x {} = {} for {} ranks", etp, ep, pp, etp * ep * pp, world), std::move(edits), ""};
+  return Finding{"--expert-model-parallel-size",
+                 "expert tensor x expert x pipeline size must divide the ranks", got, std::move(edits), ""};
 }
 
 Broken rank_order(const Run& r) {
@@ -118,29 +124,16 @@ Broken shared_expert(const Run& r) {
                  ""};
 }
 
-Broken shared_gate(const Run& r) {
-  const auto& moe = r.model.moe;
-  if (!has_experts(r) || !moe.shared_expert_gate || moe.shared_expert_intermediate_size > 0)
-    return std::nullopt;
-  return Finding{"--moe-shared-expert-gate",
-                 "needs --moe-shared-expert-intermediate-size",
-                 "no shared experts",
-                 {{"moe_shared_expert_gate", "false"}},
-                 "leave it out, or give the size"};
-}
-
 Broken shared_overlap(const Run& r) {
   const auto& moe = r.model.moe;
-  const bool exchanges = moe.token_dispatcher_type == config::TokenDispatcher::kAllToAll;
-  const bool shared = moe.shared_expert_intermediate_size > 0;
-  if (!has_experts(r) || !moe.shared_expert_overlap || (exchanges && shared)) return std::nullopt;
-  return Finding{
-      "--moe-shared-expert-overlap",
-      shared ? "needs --moe-token-dispatcher-type alltoall" : "needs --moe-shared-expert-intermediate-size",
-      shared ? "allgather" : "no shared experts",
-      {{"moe_shared_expert_overlap", "false"}},
-      shared ? "leave it out, or add --moe-token-dispatcher-type alltoall"
-             : "leave it out, or give the size"};
+  if (!has_experts(r) || !moe.shared_expert_overlap || moe.shared_expert_intermediate_size == 0 ||
+      moe.token_dispatcher_type == config::TokenDispatcher::kAllToAll)
+    return std::nullopt;
+  return Finding{"--moe-shared-expert-overlap",
+                 "needs --moe-token-dispatcher-type alltoall",
+                 "allgather",
+                 {{"moe_shared_expert_overlap", "false"}},
+                 "leave it out, or add --moe-token-dispatcher-type alltoall"};
 }
 
 Broken shared_bias_linear(const Run& r) {
@@ -172,13 +165,13 @@ std::int64_t choice(const config::Moe& moe) {
 }
 
 /// The nearest groups below those asked for that are sound together: equal ones, of which so many count that
-/// the chosen experts are divided among them and are there.
+/// each has one of the chosen experts and enough experts are there.
 std::vector<Edit> sound_groups(const config::Moe& moe) {
   for (std::int64_t groups = std::min(moe.router_num_groups, kMostGroups); groups > 1; --groups) {
     if (moe.num_experts % groups != 0) continue;
     for (std::int64_t chosen = std::min(moe.router_group_topk, groups); chosen > 0; --chosen) {
-      const bool divided = moe.router_group_best > 0 || moe.router_topk % chosen == 0;
-      if (divided && moe.num_experts / groups * chosen >= moe.router_topk)
+      const bool valued = moe.router_group_best > 0 || moe.router_topk >= chosen;
+      if (valued && moe.num_experts / groups * chosen >= moe.router_topk)
         return {{"moe_router_num_groups", text(groups)}, {"moe_router_group_topk", text(chosen)}};
     }
   }
@@ -187,14 +180,14 @@ std::vector<Edit> sound_groups(const config::Moe& moe) {
 
 Broken groups(const Run& r) {
   const auto& moe = r.model.moe;
-  const std::string got = fmt::format("{} of {} groups", moe.router_group_topk, moe.router_num_groups);
-  if (has_experts(r) && (moe.router_num_groups == 0) != (moe.router_group_topk == 0))
-    return Finding{"--moe-router-num-groups",
-                   "it and --moe-router-group-topk need each other",
-                   got,
-                   {{"moe_router_num_groups", "0"}, {"moe_router_group_topk", "0"}},
-                   "give both, or leave both out"};
   if (!has_experts(r) || moe.router_group_topk <= moe.router_num_groups) return std::nullopt;
+  const std::string got = fmt::format("{} of {} groups", moe.router_group_topk, moe.router_num_groups);
+  if (moe.router_num_groups == 0)
+    return Finding{"--moe-router-group-topk",
+                   "requires --moe-router-num-groups",
+                   got,
+                   {{"moe_router_group_topk", "0"}},
+                   "leave it out, or add --moe-router-num-groups"};
   return Finding{"--moe-router-group-topk", "must be at most --moe-router-num-groups", got, sound_groups(moe),
                  ""};
 }
@@ -202,7 +195,8 @@ Broken groups(const Run& r) {
 Broken groups_experts(const Run& r) {
   const auto& moe = r.model.moe;
   const std::int64_t groups = moe.router_num_groups;
-  if (!has_experts(r) || groups == 0 || (moe.num_experts % groups == 0 && groups <= kMostGroups))
+  if (!has_experts(r) || groups == 0 || moe.router_group_topk == 0 ||
+      (moe.num_experts % groups == 0 && groups <= kMostGroups))
     return std::nullopt;
   return Finding{"--moe-router-num-groups",
                  fmt::format("must divide --num-experts and be at most {}", kMostGroups),
@@ -212,10 +206,9 @@ Broken groups_experts(const Run& r) {
 Broken groups_topk(const Run& r) {
   const auto& moe = r.model.moe;
   const std::int64_t chosen = moe.router_group_topk;
-  if (!has_experts(r) || moe.router_num_groups == 0 || chosen == 0 || moe.router_group_best > 0 ||
-      moe.router_topk % chosen == 0)
+  if (!has_experts(r) || moe.router_num_groups == 0 || moe.router_group_best > 0 || moe.router_topk >= chosen)
     return std::nullopt;
-  return Finding{"--moe-router-group-topk", "must divide --moe-router-topk",
+  return Finding{"--moe-router-group-topk", "must be at most --moe-router-topk",
                  fmt::format("{} and {}", chosen, moe.router_topk), sound_groups(moe), ""};
 }
 
@@ -225,7 +218,7 @@ Broken topk(const Run& r) {
   if (groups(r) || groups_experts(r) || groups_topk(r))
     return std::nullopt;  // they say how many there should be
   std::vector<Edit> edits{{"moe_router_topk", text(choice(moe))}};
-  if (choice(moe) == 1 && moe.router_score_function == Score::kSoftmax)
+  if (choice(moe) == 1 && moe.router_score_function == Score::kSoftmax && !moe.sinkhorn())
     edits.push_back({"moe_router_pre_softmax", "true"});
   return Finding{"--moe-router-topk", "must be at most the experts that a token chooses from",
                  fmt::format("{} of {}", moe.router_topk, choice(moe)), std::move(edits), ""};
@@ -234,24 +227,13 @@ Broken topk(const Run& r) {
 Broken topk_one(const Run& r) {
   const auto& moe = r.model.moe;
   if (!has_experts(r) || moe.router_topk != 1 || moe.router_score_function != Score::kSoftmax ||
-      moe.router_pre_softmax)
+      moe.router_pre_softmax || moe.sinkhorn())
     return std::nullopt;
   return Finding{"--moe-router-topk",
                  "1 with softmax needs --moe-router-pre-softmax",
                  "softmax over the one chosen expert",
                  {{"moe_router_pre_softmax", "true"}},
                  ""};
-}
-
-Broken pre_softmax(const Run& r) {
-  const auto& moe = r.model.moe;
-  if (!has_experts(r) || !moe.router_pre_softmax || moe.router_score_function == Score::kSoftmax)
-    return std::nullopt;
-  return Finding{"--moe-router-pre-softmax",
-                 "needs --moe-router-score-function softmax",
-                 config::text_of(r, config::setting("moe_router_score_function")),
-                 {{"moe_router_pre_softmax", "false"}},
-                 "leave it out"};
 }
 
 Broken expert_bias(const Run& r) {
@@ -263,18 +245,6 @@ Broken expert_bias(const Run& r) {
                  "softmax",
                  {{"moe_router_enable_expert_bias", "false"}},
                  "leave it out, or add --moe-router-score-function sigmoid"};
-}
-
-Broken bias_rate(const Run& r) {
-  const config::Setting& rate = config::setting("moe_router_bias_update_rate");
-  if (!has_experts(r) || r.model.moe.router_enable_expert_bias ||
-      !gives_idle(r, rate, "moe_router_enable_expert_bias"))
-    return std::nullopt;
-  return Finding{rate.flag,
-                 "does nothing without --moe-router-enable-expert-bias",
-                 config::text_of(r, rate),
-                 {{rate.key, rate.default_text()}},
-                 "leave it out, or add --moe-router-enable-expert-bias"};
 }
 
 Broken group_best(const Run& r) {
@@ -295,14 +265,14 @@ Broken balancing(const Run& r) {
   const auto& kinds = r.model.moe.router_load_balancing_type;
   const std::set<std::string> different(kinds.begin(), kinds.end());
   if (!has_experts(r)) return std::nullopt;
-  if (different.size() == kinds.size() && (kinds.size() == 1 || !different.contains("none")))
+  if (different.size() == kinds.size() && (kinds.size() == 1 || !different.contains("sinkhorn")))
     return std::nullopt;
   return Finding{"--moe-router-load-balancing-type",
-                 "each kind must be named once, and none stands alone",
+                 "each kind must be named once, and sinkhorn alone",
                  fmt::format("{}", fmt::join(kinds, " ")),
                  {{"moe_router_load_balancing_type", "aux_loss"},
                   {"moe_aux_loss_coeff", text(r.model.moe.aux_loss_coeff.front())}},
-                 "name each kind once, with a weight each in --moe-aux-loss-coeff"};
+                 "name each kind once, with a coefficient each in --moe-aux-loss-coeff"};
 }
 
 Broken balancing_weights(const Run& r) {
@@ -320,41 +290,27 @@ Broken balancing_weights(const Run& r) {
                  ""};
 }
 
-Broken balancing_idle(const Run& r) {
+Broken sinkhorn_loss(const Run& r) {
   const auto& moe = r.model.moe;
-  const bool none = moe.router_load_balancing_type == config::Words{"none"};
-  if (!has_experts(r) || !none || std::ranges::all_of(moe.aux_loss_coeff, [](double c) { return c == 0; }))
+  if (!has_experts(r) || !moe.sinkhorn() || moe.aux_loss_coeff.size() != 1 || moe.aux_loss_coeff[0] == 0)
     return std::nullopt;
   return Finding{"--moe-aux-loss-coeff",
-                 "does nothing with --moe-router-load-balancing-type none",
-                 fmt::format("{}", fmt::join(moe.aux_loss_coeff, " ")),
+                 "must be 0 with --moe-router-load-balancing-type sinkhorn",
+                 text(moe.aux_loss_coeff[0]),
                  {{"moe_aux_loss_coeff", "0"}},
-                 "leave it out, or name a kind"};
+                 "leave it out, or name a loss in --moe-router-load-balancing-type"};
 }
 
-Broken balancing_zero(const Run& r) {
+/// Settings that steer a choice by scores.
+Broken sinkhorn_choice(const Run& r) {
   const auto& moe = r.model.moe;
-  const config::Setting& kinds = config::setting("moe_router_load_balancing_type");
-  if (!has_experts(r) || !gives_idle(r, kinds, "moe_aux_loss_coeff") ||
-      moe.router_load_balancing_type == config::Words{"none"} ||
-      moe.aux_loss_coeff.size() != moe.router_load_balancing_type.size() ||
-      std::ranges::find(moe.aux_loss_coeff, 0.0) == moe.aux_loss_coeff.end())
-    return std::nullopt;
-  config::Words left, weights;
-  for (std::size_t i = 0; i < moe.aux_loss_coeff.size(); ++i) {
-    if (moe.aux_loss_coeff[i] == 0) continue;
-    left.push_back(moe.router_load_balancing_type[i]);
-    weights.push_back(text(moe.aux_loss_coeff[i]));
-  }
-  if (left.empty()) left = {"none"}, weights = {"0"};
-  return Finding{
-      "--moe-router-load-balancing-type",
-      "a loss of weight 0 does nothing",
-      fmt::format("{} with --moe-aux-loss-coeff {}", fmt::join(moe.router_load_balancing_type, " "),
-                  fmt::join(moe.aux_loss_coeff, " ")),
-      {{"moe_router_load_balancing_type", fmt::format("{}", fmt::join(left, " "))},
-       {"moe_aux_loss_coeff", fmt::format("{}", fmt::join(weights, " "))}},
-      "leave the kind out, or give it a weight in --moe-aux-loss-coeff"};
+  if (!has_experts(r) || !moe.sinkhorn()) return std::nullopt;
+  Finding found{"", "must be unset with --moe-router-load-balancing-type sinkhorn", "", {}, "leave it out"};
+  found.refuse(r, moe.router_enable_expert_bias, "moe_router_enable_expert_bias", "false");
+  found.refuse(r, moe.expert_capacity_factor.has_value(), "moe_expert_capacity_factor", "unset");
+  if (moe.pad_expert_input_to_capacity && moe.expert_capacity_factor)
+    found.refuse(r, true, "moe_pad_expert_input_to_capacity", "false");
+  return found.edits.empty() ? Broken{} : found;
 }
 
 // Capacity.
@@ -371,50 +327,20 @@ Broken capacity(const Run& r) {
 
 Broken capacity_needed(const Run& r) {
   const auto& moe = r.model.moe;
-  if (!has_experts(r) || moe.expert_capacity_factor) return std::nullopt;
-  Finding found{"",
-                "needs --moe-expert-capacity-factor",
-                "",
-                {},
-                "leave it out, or add --moe-expert-capacity-factor 1"};
-  for (const char* key : {"moe_pad_expert_input_to_capacity", "moe_token_drop_policy"}) {
-    const config::Setting& s = config::setting(key);
-    const std::string value = config::text_of(r, s);
-    if (value != s.default_text()) found.add(s, value, s.default_text());
-  }
-  return found.edits.empty() ? Broken{} : found;
-}
-
-Broken capacity_idle(const Run& r) {
-  const auto& moe = r.model.moe;
-  const auto& factor = moe.expert_capacity_factor;
-  if (!has_experts(r) || !factor || moe.pad_expert_input_to_capacity || moe.router_topk < 1)
-    return std::nullopt;
-  if (*factor * static_cast<double>(moe.router_topk) < static_cast<double>(moe.num_experts))
-    return std::nullopt;
-  return Finding{"--moe-expert-capacity-factor",
-                 "drops nothing when every expert may take every token",
-                 fmt::format("{} for {} of {} experts", *factor, moe.router_topk, moe.num_experts),
-                 {{"moe_expert_capacity_factor", "unset"}, {"moe_token_drop_policy", "probs"}},
-                 "leave it out, or make it smaller"};
-}
-
-Broken capacity_bias(const Run& r) {
-  const auto& moe = r.model.moe;
-  if (!has_experts(r) || !moe.pad_expert_input_to_capacity || !moe.router_enable_expert_bias)
-    return std::nullopt;
-  return Finding{"--moe-router-enable-expert-bias",
-                 "does nothing with --moe-pad-expert-input-to-capacity",
-                 "experts of equally many rows",
+  if (!has_experts(r) || moe.expert_capacity_factor || !moe.pad_expert_input_to_capacity) return std::nullopt;
+  return Finding{"--moe-pad-expert-input-to-capacity",
+                 "needs --moe-expert-capacity-factor",
+                 "unset",
                  {{"moe_pad_expert_input_to_capacity", "false"}},
-                 "leave one of both out"};
+                 "leave it out, or add --moe-expert-capacity-factor 1"};
 }
 
 constexpr Rule kMoe[] = {
     {"experts-without", false, without_experts, "num_experts=0; expert_model_parallel_size=2",
-     "Ranks cannot share experts that are not there.", "num_experts"},
-    {"idle-experts", false, settings_without_experts, "num_experts=0; moe_z_loss_coeff=0.001",
-     "There are no experts that they could be about.", "num_experts"},
+     "Expert parallel ranks share experts, of which a dense model has none.", "num_experts"},
+    {"experts-width", false, width_without_experts, "num_experts=0; moe_ffn_hidden_size=32",
+     "The width of experts in a dense model is most often a forgotten --num-experts; Megatron rejects it too.",
+     "num_experts moe_layer_freq num_layers"},
     {"experts-ranks", false, experts_over_ranks, "num_experts=6; expert_model_parallel_size=4; world_size=16",
      "Every rank holds as many whole experts.", "num_experts"},
     {"experts-world", false, expert_world, "expert_model_parallel_size=4",
@@ -432,8 +358,6 @@ constexpr Rule kMoe[] = {
      "expert_tensor_parallel_size tensor_model_parallel_size ffn_hidden_size hidden_size"},
     {"experts-shared", false, shared_expert, "moe_shared_expert_intermediate_size=33",
      "Shared experts are cut over the tensor ranks, as a dense MLP is.", "tensor_model_parallel_size"},
-    {"experts-shared-gate", false, shared_gate, "moe_shared_expert_gate=true",
-     "The gate weighs the output of shared experts.", "moe_shared_expert_intermediate_size"},
     {"experts-shared-overlap", false, shared_overlap,
      "moe_shared_expert_intermediate_size=32; moe_shared_expert_overlap=true",
      "Shared experts are computed while rows are on the way to their experts; gathered tokens are sent "
@@ -450,46 +374,38 @@ constexpr Rule kMoe[] = {
      "num_experts moe_router_num_groups moe_router_group_topk"},
     {"router-topk-one", false, topk_one, "moe_router_topk=1",
      "The softmax of one number is 1: the router would learn nothing.",
-     "moe_router_topk moe_router_score_function"},
-    {"router-pre-softmax", false, pre_softmax,
-     "moe_router_score_function=sigmoid; moe_router_pre_softmax=true",
-     "It says over which experts the softmax goes.", "moe_router_score_function"},
+     "moe_router_topk moe_router_score_function moe_router_load_balancing_type"},
     {"router-bias", false, expert_bias, "moe_router_enable_expert_bias=true",
      "The bias is added to scores of each expert by itself; those of a softmax depend on each other.",
      "moe_router_score_function"},
-    {"router-bias-rate", true, bias_rate, "moe_router_bias_update_rate=0.01", "It is the step of that bias.",
-     "moe_router_enable_expert_bias"},
-    {"router-groups", false, groups, "moe_router_num_groups=4",
-     "Experts compete in the best of several groups: how many there are and how many of them count.",
+    {"router-groups", false, groups, "moe_router_group_topk=2",
+     "A token chooses its experts in the best groups, of which there are --moe-router-num-groups.",
      "moe_router_num_groups moe_router_group_topk"},
     {"router-groups-experts", false, groups_experts,
      "moe_router_num_groups=3; moe_router_group_topk=1; moe_router_topk=2",
      "Groups are of one size; the kernel keeps a number for each of them at hand.", "num_experts"},
     {"router-groups-topk", false, groups_topk,
-     "moe_router_num_groups=4; moe_router_group_topk=2; moe_router_topk=3",
-     "A group is worth the sum of its best topk / group-topk experts.", "moe_router_topk"},
+     "moe_router_num_groups=4; moe_router_group_topk=4; moe_router_topk=2",
+     "The score of a group is the sum of its best topk / group-topk scores, rounded down: at least one.",
+     "moe_router_topk"},
     {"router-group-best", false, group_best, "moe_router_group_best=2",
      "A group is worth the sum of so many of its scores.", "moe_router_num_groups num_experts"},
     {"balancing-kinds", true, balancing,
-     "moe_router_load_balancing_type=aux_loss none; moe_aux_loss_coeff=0.1 0.1",
-     "A loss is made once, with one weight."},
+     "moe_router_load_balancing_type=aux_loss aux_loss; moe_aux_loss_coeff=0.1 0.1",
+     "Each loss has one coefficient; sinkhorn assigns experts itself and has no loss."},
     {"balancing-weights", true, balancing_weights, "moe_aux_loss_coeff=0.1 0.2",
      "Each kind of loss has a weight of its own.", "moe_router_load_balancing_type"},
-    {"balancing-none", true, balancing_idle, "moe_router_load_balancing_type=none; moe_aux_loss_coeff=0.01",
-     "There is no loss to weigh.", "moe_router_load_balancing_type"},
-    {"balancing-zero", true, balancing_zero, "moe_router_load_balancing_type=seq_aux_loss",
-     "No gradient comes of it.", "moe_router_load_balancing_type"},
+    {"sinkhorn-loss", true, sinkhorn_loss, "moe_router_load_balancing_type=sinkhorn; moe_aux_loss_coeff=0.01",
+     "Sinkhorn routing has no loss that the coefficient could weigh; Megatron rejects it in the first step.",
+     "moe_router_load_balancing_type"},
+    {"sinkhorn-choice", false, sinkhorn_choice,
+     "moe_router_load_balancing_type=sinkhorn; moe_router_enable_expert_bias=true; "
+     "moe_router_score_function=sigmoid",
+     "Sinkhorn assigns experts without a bias, and Megatron drops no tokens of it.",
+     "moe_router_load_balancing_type"},
     {"capacity", false, capacity, "moe_expert_capacity_factor=0", "Every token would be dropped."},
-    {"capacity-needed", false, capacity_needed, "moe_token_drop_policy=position",
-     "Without a capacity nothing is dropped, and there is nothing to pad to.", "moe_expert_capacity_factor"},
-    {"capacity-idle", false, capacity_idle, "moe_expert_capacity_factor=4",
-     "An expert's share is topk / experts of the tokens, and it takes at most so many times that.",
-     "num_experts moe_router_topk"},
-    {"capacity-bias", true, capacity_bias,
-     "moe_expert_capacity_factor=1; moe_pad_expert_input_to_capacity=true; "
-     "moe_router_enable_expert_bias=true; moe_router_score_function=sigmoid",
-     "The bias moves by the rows that experts compute. Megatron takes both, and the bias stays at 0.",
-     "moe_pad_expert_input_to_capacity"},
+    {"capacity-needed", false, capacity_needed, "moe_pad_expert_input_to_capacity=true",
+     "Without a capacity there is no number of rows to pad to.", "moe_expert_capacity_factor"},
 };
 
 }  // namespace
