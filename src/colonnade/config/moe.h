@@ -30,7 +30,8 @@ struct Moe {
   std::optional<double> router_topk_scaling_factor;  ///< on the weights; unset: 1
   bool router_enable_expert_bias = false;            ///< a bias that only selects keeps experts busy
   double router_bias_update_rate = 0.001;            ///< step of that bias after each training step
-  double input_jitter_eps = 0;  ///< the router's input times U(1 - eps, 1 + eps); 0: none
+  bool router_force_load_balancing = false;  ///< random logits in place of the router's; benchmarks only
+  double input_jitter_eps = 0;               ///< the router's input times U(1 - eps, 1 + eps); 0: none
 
   std::vector<std::string> router_load_balancing_type = {"aux_loss"};  ///< of kBalancing
   std::vector<double> aux_loss_coeff = {0.0};                          ///< one for each of them
@@ -41,6 +42,11 @@ struct Moe {
   bool pad_expert_input_to_capacity = false;     ///< every expert computes as many rows
   TokenDropPolicy token_drop_policy = TokenDropPolicy::kProbs;
 
+  /// Whether Sinkhorn's algorithm assigns experts, which also decides what their weights are.
+  [[nodiscard]] bool sinkhorn() const {
+    return router_load_balancing_type.size() == 1 && router_load_balancing_type.front() == "sinkhorn";
+  }
+
   /// Not of a run, which routes as its data says: what a plan and its dry runs assume. Rows that the fullest
   /// rank of an expert group receives over their mean. `plan --expert-imbalance`
   double assumed_imbalance = 1;
@@ -48,6 +54,7 @@ struct Moe {
   friend bool operator==(const Moe&, const Moe&) = default;
 };
 
-inline constexpr const char* kBalancing[] = {"aux_loss", "seq_aux_loss", "global_aux_loss", "none"};
+inline constexpr const char* kBalancing[] = {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn",
+                                             "none"};
 
 }  // namespace colonnade::config

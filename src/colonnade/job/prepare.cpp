@@ -42,6 +42,7 @@ bool says_what_the_model_is(const config::Setting& s) {
                                                        "make_vocab_size_divisible_by",
                                                        "moe_router_load_balancing_type",
                                                        "moe_aux_loss_coeff",
+                                                       "moe_router_force_load_balancing",
                                                        "moe_z_loss_coeff",
                                                        "moe_router_bias_update_rate",
                                                        "moe_input_jitter_eps",
@@ -86,12 +87,18 @@ void complete_latent(const config::Run& run, TextSettings& settings, const std::
         folder, stretched ? "--rotary-seq-len-interpolation-factor" : "--use-rope-scaling"));
 }
 
+/// Sinkhorn routing also decides what the weights of chosen experts are; losses that balance do not.
+bool has_sinkhorn(std::string_view key, const nlohmann::json& value) {
+  return key == "moe_router_load_balancing_type" && value == "sinkhorn";
+}
+
 /// What a native checkpoint's or a Hugging Face folder's own settings say of the model.
 TextSettings model_settings(const config::Run& run, const checkpoint::Source& source) {
   TextSettings settings;
   if (source.state().is_object() && source.state().contains("settings")) {
     for (const auto& [key, value] : source.state().at("settings").items())
-      if (says_what_the_model_is(config::setting(key))) settings[key] = value.get<std::string>();
+      if (says_what_the_model_is(config::setting(key)) || has_sinkhorn(key, value))
+        settings[key] = value.get<std::string>();
   } else {
     settings = models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string(),
                                        source.names());
@@ -187,6 +194,8 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
     const std::string file = (source.folder() / "config.json").string();
     std::string of_dropout = ours ? "" : choose_dropout(run, source.hf_config(), file, settings);
     if (!of_dropout.empty() && purpose == plan::Purpose::kTrain) faults.push_back(std::move(of_dropout));
+    if (purpose != plan::Purpose::kModel && run.given.contains("moe_router_load_balancing_type"))
+      settings.erase("moe_router_load_balancing_type");  // a training may balance otherwise than the last one
     const auto head = settings.find("bert_binary_head");
     if (!ours && head != settings.end() && config::typed(run, head->first) && !run.model.bert_binary_head)
       head->second = "false";  // that of the folder is left unread

@@ -18,13 +18,13 @@ inline constexpr int kMaxExpertGroups = 64;
 /// number first where two are equal; their weights scaling * score, over the sum of the k scores when
 /// `normalise`. A normalised softmax without bias chooses by logits instead of scores. With groups > 1
 /// experts compete within the `group_topk` best of as many equal groups; a group is worth the sum of its
-/// `group_best` largest values of that kind.
+/// `group_best` largest values of that kind. With `assigned`, `experts` is read, and bias and groups are not.
 template <typename T>
 struct Route {
   const T* logits;        ///< [n, e]
   const T* bias;          ///< [e], for the choice alone; null: none
   T* scores;              ///< [n, e]
-  std::int64_t* experts;  ///< [n, k]
+  std::int64_t* experts;  ///< [n, k]; each in [0, e) where they are assigned
   T* weights;             ///< [n, k]
   std::int64_t n;
   std::int64_t e;
@@ -35,6 +35,7 @@ struct Route {
   std::int64_t group_topk;
   std::int64_t group_best;
   T scaling;
+  bool assigned = false;  ///< experts are given
 };
 
 /// grad_logits out of the gradients of the weights and, where it is not null, of the scores.

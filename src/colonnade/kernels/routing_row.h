@@ -89,8 +89,26 @@ constexpr bool chooses_by_logits(const Route<T>& a) {
   return a.kind == ScoreKind::kSoftmax && a.normalise && a.bias == nullptr;
 }
 
+/// Weights of the chosen scores, whose sum is `sum`.
+template <typename T>
+constexpr void weigh_row(const Route<T>& a, std::int64_t row, T sum) {
+  const T factor = a.normalise ? a.scaling / (sum + T(kSmallestSum)) : a.scaling;
+  for (std::int64_t j = 0; j < a.k; ++j) a.weights[row * a.k + j] *= factor;
+}
+
+/// Scores and weights of a row whose experts are given.
+template <typename M, typename T>
+constexpr void assigned_row(const Route<T>& a, std::int64_t row) {
+  score_row<M>(a, row);
+  T sum = 0;
+  for (std::int64_t j = row * a.k; j < (row + 1) * a.k; ++j)
+    sum += a.weights[j] = a.scores[row * a.e + a.experts[j]];
+  weigh_row(a, row, sum);
+}
+
 template <typename M, typename T>
 constexpr void route_row(const Route<T>& a, std::int64_t row) {
+  if (a.assigned) return assigned_row<M>(a, row);
   score_row<M>(a, row);
   const T* scores = a.scores + row * a.e;
   const T* by = chooses_by_logits(a) ? a.logits + row * a.e : scores;
@@ -110,8 +128,7 @@ constexpr void route_row(const Route<T>& a, std::int64_t row) {
     a.weights[row * a.k + j] = weight;
     sum += weight;
   }
-  const T factor = a.normalise ? a.scaling / (sum + T(kSmallestSum)) : a.scaling;
-  for (std::int64_t j = 0; j < a.k; ++j) a.weights[row * a.k + j] *= factor;
+  weigh_row(a, row, sum);
 }
 
 template <typename M, typename T>

@@ -1,7 +1,10 @@
 // The autograd rule of dropout: the mask is drawn again in backward, so nothing is kept.
 #include "colonnade/ops/dropout.h"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
+#include <numbers>
 
 #include "colonnade/kernels/dropout.h"
 #include "colonnade/ops/autograd.h"
@@ -165,6 +168,15 @@ Tensor jitter(const Tensor& x_sbh, double eps, const DropoutKey& key) {
   Rows rows = activation_rows(x_sbh, 0, key);
   rows.noise = eps;
   return DropoutRule::apply(x_sbh, rows);
+}
+
+Tensor normal_like(const Tensor& x_sbh, const DropoutKey& key, std::uint64_t angle_key) {
+  const at::NoGradGuard no_grad;
+  const Tensor ones = at::ones_like(x_sbh, at::MemoryFormat::Contiguous);
+  DropoutKey angle = key;
+  angle.key = angle_key;
+  const Tensor twice_u = jitter(ones, 1, key), twice_v = jitter(ones, 1, angle);
+  return (1 - twice_u / 2).log_().mul_(-2).sqrt_().mul_((twice_v * std::numbers::pi).cos_());
 }
 
 Tensor bias_dropout_add(const Tensor& x_sbh, tensor::Parameter* bias, const Tensor& residual, double p,

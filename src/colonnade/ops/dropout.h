@@ -31,6 +31,11 @@ at::Tensor dropout(const at::Tensor& x_sbh, double p, const DropoutKey& key);
 /// eps of 1. eps == 0 returns x.
 at::Tensor jitter(const at::Tensor& x_sbh, double eps, const DropoutKey& key);
 
+/// Standard normal numbers in the shape and type of x [s, b, h], fp32 or float64, by Box and Muller:
+/// sqrt(-2 ln(1 - u)) cos(2 pi v) with u and v of 24 bits, u of the word that dropout would look at and v of
+/// that word under `angle_key`. At most 5.77. The values of x are not read, and there is no gradient.
+at::Tensor normal_like(const at::Tensor& x_sbh, const DropoutKey& key, std::uint64_t angle_key);
+
 /// residual + dropout(x + bias) in one pass; `bias` [h] may be null. With p == 0 the key is not read.
 /// The gradient of the bias goes to bias->accumulate().
 at::Tensor bias_dropout_add(const at::Tensor& x_sbh, tensor::Parameter* bias, const at::Tensor& residual,

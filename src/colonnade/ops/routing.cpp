@@ -1,8 +1,7 @@
 // See routing.h.
 #include "colonnade/ops/routing.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include "colonnade/ops/autograd.h"
 #include "colonnade/ops/launch.h"
@@ -24,12 +23,14 @@ struct RouteRule : torch::autograd::Function<RouteRule> {
     const std::int64_t n = logits.size(0), e = logits.size(1);
     const Tensor scores = at::empty_like(logits);
     const Tensor weights = at::empty({n, args.k}, logits.options());
-    const Tensor experts = at::empty({n, args.k}, logits.options().dtype(at::kLong));
+    const Tensor experts =
+        args.assigned.defined() ? args.assigned : at::empty({n, args.k}, logits.options().dtype(at::kLong));
     with_router_type(logits.scalar_type(), [&]<typename T>() {
       launch(logits, kernels::cpu::route<T>, kernels::cuda::route<T>,
              kernels::Route<T>{in<T>(logits), in<T>(args.bias), out<T>(scores), out<std::int64_t>(experts),
                                out<T>(weights), n, e, args.k, args.kind, args.normalise, args.groups,
-                               args.group_topk, args.group_best, static_cast<T>(args.scaling)});
+                               args.group_topk, args.group_best, static_cast<T>(args.scaling),
+                               args.assigned.defined()});
     });
     ctx->save_for_backward({scores, experts});
     ctx->mark_non_differentiable({experts});
@@ -73,6 +74,13 @@ void check_routing(const Tensor& logits, const RouteArgs& args) {
       "route: the bias must be like a row of the logits; got {} {}",
       args.bias.defined() ? c10::toString(args.bias.scalar_type()) : "none",
       args.bias.defined() ? c10::str(args.bias.sizes()) : "");
+  const Tensor& assigned = args.assigned;
+  COL_CHECK(!assigned.defined() || (assigned.scalar_type() == at::kLong && assigned.is_contiguous() &&
+                                    assigned.sizes() == at::IntArrayRef({logits.size(0), args.k}) &&
+                                    assigned.device() == logits.device()),
+            "route: assigned experts must be int64 [n, k] beside the logits; got {} {} for {} rows and k {}",
+            assigned.defined() ? c10::toString(assigned.scalar_type()) : "none",
+            assigned.defined() ? c10::str(assigned.sizes()) : "", logits.size(0), args.k);
 }
 
 }  // namespace
@@ -81,6 +89,27 @@ Routing route(const Tensor& logits, const RouteArgs& args) {
   check_routing(logits, args);
   const variable_list made = RouteRule::apply(logits.contiguous(), args);
   return {.experts = made[0], .weights = made[1], .scores = made[2]};
+}
+
+Tensor sinkhorn_experts(const Tensor& logits, std::int64_t k) {
+  COL_CHECK(logits.dim() == 2 && k >= 1 && k <= logits.size(1),
+            "sinkhorn_experts: k experts must be among those of logits [n, e]; got k {} and {}", k,
+            c10::str(logits.sizes()));
+  if (logits.is_meta()) return at::empty({logits.size(0), k}, logits.options().dtype(at::kLong));
+  const at::NoGradGuard no_grad;
+  constexpr double kEpsilon = 1e-8, kTolerance = 1e-4;
+  constexpr int kMostRounds = 10'000;
+  const auto n = static_cast<double>(logits.size(0)), e = static_cast<double>(logits.size(1));
+  const Tensor c = logits.to(at::kFloat).exp();
+  Tensor d = at::ones({logits.size(1)}, c.options()), r;
+  bool moves = logits.size(0) > 0;
+  for (int round = 0; moves && round < kMostRounds; ++round) {
+    const Tensor last = d;
+    r = ((c * d).sum(1, true) + kEpsilon).mul_(n).reciprocal_();
+    d = ((c * r).sum(0) + kEpsilon).mul_(e).reciprocal_();
+    moves = (d - last).abs().mean().item<float>() > kTolerance;
+  }
+  return std::get<1>((c * d).topk(k, 1));
 }
 
 }  // namespace colonnade::ops

@@ -288,6 +288,10 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--moe-expert-capacity-factor counts the tokens that one rank's router sees of a micro-batch, which "
         "--micro-batch-size, --context-parallel-size and --sequence-parallel change");
+  if (balances("sinkhorn") && (micro_batch || parts_of_sequence(a.parallel) != parts_of_sequence(b.parallel)))
+    lines.emplace_back(
+        "--moe-router-load-balancing-type sinkhorn assigns the tokens that one rank's router sees of a micro-batch, "
+        "which --micro-batch-size, --context-parallel-size and --sequence-parallel change");
   if (balances("global_aux_loss") && (micro_batch || data_ranks))
     lines.emplace_back(
         "--moe-router-load-balancing-type global_aux_loss counts the tokens of the micro-batches so far on all "

@@ -84,7 +84,7 @@ void router(Table& t) {
       .range(0, 1'000'000);
   t.add<kModel, kMoe, &Moe::router_group_best>(
        "--moe-router-group-best",
-       "a group is worth the sum of so many of its best scores; 0: experts of a token over its groups")
+       "a group is worth the sum of so many of its best scores; 0: topk / group topk, rounded down")
       .range(0, 1'000'000)
       .own();
   t.add<kModel, kMoe, &Moe::router_topk_scaling_factor>("--moe-router-topk-scaling-factor",
@@ -99,9 +99,13 @@ void router(Table& t) {
                                               "the router's input is multiplied by random numbers within "
                                               "this of 1; 0: none")
       .range(0, 1);
+  t.add<kModel, kMoe, &Moe::router_force_load_balancing>(
+      "--moe-router-force-load-balancing",
+      "random logits replace the router's, so experts get about equal loads; for benchmarks: losses mean nothing");
   t.special("--moe-router-load-balancing-type",
-            "losses that keep experts busy, with a weight each in --moe-aux-loss-coeff: aux_loss per "
-            "micro-batch, seq_aux_loss per sequence, global_aux_loss over a step, none")
+            "load-balancing losses, each with a coefficient in --moe-aux-loss-coeff: aux_loss per "
+            "micro-batch, seq_aux_loss per sequence, global_aux_loss per step; none; or sinkhorn: no loss, "
+            "experts are assigned evenly")
       .how(Kind::kList, &set_balancing, &get_balancing)
       .missing({"quantile_balancing"}, "quantile balancing of experts");
   t.special("--moe-aux-loss-coeff", "weight of each balancing loss; 0: none is made")

@@ -28,7 +28,6 @@ constexpr Flag kRoutingTraces[] = {
 };
 
 constexpr Flag kBalancingWays[] = {
-    {"--moe-router-force-load-balancing"},
     {"--moe-router-quantile-balancing-ema", "number", "0.0"},
     {"--moe-router-force-biased", "number"},
     {"--moe-expert-rank-capacity-factor", "number"},

@@ -16,6 +16,11 @@ namespace {
 ops::RouteArgs route_args(const config::Moe& moe) {
   ops::RouteArgs args;
   args.k = moe.router_topk;
+  if (moe.sinkhorn()) {
+    args.kind = args.k == 1 ? kernels::ScoreKind::kSigmoid : kernels::ScoreKind::kSoftmax;
+    args.normalise = false;
+    return args;
+  }
   args.kind = moe.router_score_function == config::RouterScore::kSoftmax ? kernels::ScoreKind::kSoftmax
               : moe.router_score_function == config::RouterScore::kSigmoid
                   ? kernels::ScoreKind::kSigmoid
@@ -55,13 +60,15 @@ Router::Router(const plan::MoeParams& params, const config::Model& model, const 
       moe_(model.moe),
       args_(route_args(model.moe)),
       noise_key_(dropout_stream(context.seed, params.router.name)),
+      radius_key_(dropout_stream(context.seed, params.router.name + " / radius")),
+      angle_key_(dropout_stream(context.seed, params.router.name + " / angle")),
       rows_(context),
       tensor_(context.sequence_parallel ? context.tp : comm::Group()),
       readers_(context.readers) {
   for (std::size_t i = 0; i < moe_.router_load_balancing_type.size(); ++i) {
     const std::string& kind = moe_.router_load_balancing_type[i];
     const double coefficient = i < moe_.aux_loss_coeff.size() ? moe_.aux_loss_coeff[i] : 0;
-    if (coefficient == 0 || kind == "none") continue;
+    if (coefficient == 0 || kind == "none" || kind == "sinkhorn") continue;
     if (kind == "seq_aux_loss")
       balances_.push_back({"seq_load_balancing_loss", coefficient, Over::kSequence});
     else if (kind == "global_aux_loss")
@@ -76,6 +83,23 @@ at::Tensor Router::with_noise(const at::Tensor& x, const tensor::Pass& pass) con
   return ops::jitter(x, moe_.input_jitter_eps, dropout_key(noise_key_, rows_, x, pass));
 }
 
+/// Normal numbers in place of logits [s * b, e], whose gradients they pass on.
+at::Tensor Router::random_logits(const at::Tensor& logits, std::int64_t batch,
+                                 const tensor::Pass& pass) const {
+  const at::Tensor by_sample = logits.detach().view({-1, batch, logits.size(1)});
+  const at::Tensor numbers =
+      ops::normal_like(by_sample, dropout_key(radius_key_, rows_, by_sample, pass), angle_key_);
+  return numbers.view(logits.sizes()) + (logits - logits.detach());
+}
+
+/// Experts of the rows of logits [n, e] by Sinkhorn's algorithm; rows that are padding, bool [n], get any.
+at::Tensor Router::assigned(const at::Tensor& logits, const at::Tensor& filling) const {
+  if (!filling.defined() || filling.is_meta()) return ops::sinkhorn_experts(logits.detach(), args_.k);
+  const at::Tensor tokens = filling.logical_not().nonzero().view(-1);
+  return at::zeros({logits.size(0), args_.k}, logits.options().dtype(at::kLong))
+      .index_copy_(0, tokens, ops::sinkhorn_experts(logits.detach().index_select(0, tokens), args_.k));
+}
+
 /// The experts that take each token.
 at::Tensor Router::kept(const ops::Routing& routing) const {
   const auto keep = moe_.token_drop_policy == config::TokenDropPolicy::kProbs ? ops::Keep::kLargestWeights
@@ -86,7 +110,7 @@ at::Tensor Router::kept(const ops::Routing& routing) const {
 
 void Router::count(const at::Tensor& experts, const at::Tensor& kept, const tensor::Pass& pass) {
   const std::int64_t all = weight->value.size(0);
-  if (expert_bias && !pass.again) {
+  if (expert_bias && !pass.again && !moe_.pad_expert_input_to_capacity) {
     const at::Tensor taken = chosen(kept, 1, all, expert_bias->value.options())[0];
     taken_ = taken_.defined() ? taken_ + taken : taken;
   }
@@ -98,12 +122,14 @@ void Router::count(const at::Tensor& experts, const at::Tensor& kept, const tens
 }
 
 ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  const at::Tensor logits = wide_product(with_noise(x, pass).reshape({-1, x.size(-1)}), *weight, bias.get());
+  at::Tensor logits = wide_product(with_noise(x, pass).reshape({-1, x.size(-1)}), *weight, bias.get());
+  if (moe_.router_force_load_balancing) logits = random_logits(logits, x.size(1), pass);
+  const Losses losses = losses_of(logits, pass);
   ops::RouteArgs args = args_;
   if (expert_bias) args.bias = expert_bias->value;
+  if (moe_.sinkhorn() && pass.training) args.assigned = assigned(logits, losses.filling);
   ops::Routing routing = ops::route(logits, args);
   if (pass.cache == nullptr) routing.capacity = plan::expert_capacity(moe_, logits.size(0));
-  const Losses losses = losses_of(logits, pass);
   if (losses.filling.defined()) {
     routing.experts = routing.experts.masked_fill(losses.filling.unsqueeze(-1), weight->value.size(0));
     if (routing.capacity == 0) routing.capacity = logits.size(0);  // no expert is chosen twice by a token

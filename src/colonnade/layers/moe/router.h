@@ -20,6 +20,17 @@ namespace colonnade::layers {
 /// numbers are: by name, sample, position and channel, so that it is one noise in every layout (Megatron
 /// draws anew in evaluations and differently on each rank).
 ///
+/// With --moe-router-load-balancing-type sinkhorn, in training, a token takes the k experts of
+/// ops::sinkhorn_experts over the tokens of one call on one rank, padding aside; otherwise the k of the
+/// largest scores. Scores are sigmoids of the logits for k = 1, else the softmax over all experts, whatever
+/// --moe-router-score-function says; weights are the chosen scores, neither normalised nor scaled. Layouts
+/// with other sequence or context parallelism, and other micro-batches, assign other experts, as in Megatron.
+///
+/// With --moe-router-force-load-balancing standard normal numbers replace the logits, in training and
+/// evaluation, and the logits get their gradients (a straight-through estimator). The numbers are drawn as
+/// dropout's are: by seed, name, sample, position and expert. As samples differ in each step, so do they.
+/// Megatron draws others on each rank.
+///
 /// With --moe-expert-capacity-factor an expert takes at most plan::expert_capacity of the tokens of one call
 /// on one rank, in training and evaluation; the other pairs are dropped: their weights count as 0, and nobody
 /// else's grow. Tokens of a call are those of one micro-batch on one rank: layouts with other sequence or
@@ -50,7 +61,8 @@ namespace colonnade::layers {
 /// those that were kept (kKeptTokens), each token on the rank whose it is.
 ///
 /// The expert bias b is added to the scores for the choice alone. After each step, with f_e the tokens that
-/// chose e over all its micro-batches and ranks, b_e += rate * sign(mean f - f_e) (DeepSeek-V3 2024).
+/// chose e over all its micro-batches and ranks, b_e += rate * sign(mean f - f_e) (DeepSeek-V3 2024); with
+/// --moe-pad-expert-input-to-capacity, where all experts compute equally many rows, it stays, as in Megatron.
 ///
 /// Communication: with sequence parallelism sums over tp, and over cp, once a loss, that over a step over all
 /// readers of tokens; with a bias, one sum over these a step.
@@ -86,6 +98,9 @@ class Router {
     Over over = Over::kMicroBatch;
   };
   [[nodiscard]] at::Tensor with_noise(const at::Tensor& x, const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor random_logits(const at::Tensor& logits, std::int64_t batch,
+                                         const tensor::Pass& pass) const;
+  [[nodiscard]] at::Tensor assigned(const at::Tensor& logits, const at::Tensor& filling) const;
   [[nodiscard]] at::Tensor kept(const ops::Routing& routing) const;
   void count(const at::Tensor& chosen, const at::Tensor& kept, const tensor::Pass& pass);
   [[nodiscard]] at::Tensor mean_of_step(const at::Tensor& tokens, bool again);
@@ -99,6 +114,7 @@ class Router {
   config::Moe moe_;
   ops::RouteArgs args_;
   std::uint64_t noise_key_;
+  std::uint64_t radius_key_, angle_key_;  ///< of random logits
   SharedRows rows_;
   std::vector<Balance> balances_;
   comm::Group tensor_;         ///< ranks that hold the other parts of this one's chunks

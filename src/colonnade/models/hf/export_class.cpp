@@ -55,6 +55,10 @@ constexpr Change kChanges[] = {
      [](Model& m) { m.moe.router_score_function = config::RouterScore::kSoftmax; }},
     {"with --moe-router-score-function sigmoid",
      [](Model& m) { m.moe.router_score_function = config::RouterScore::kSigmoid; }},
+    {"with --moe-router-load-balancing-type aux_loss",
+     [](Model& m) {
+       if (m.moe.sinkhorn()) m.moe.router_load_balancing_type = {"aux_loss"};
+     }},
     {"without --moe-router-pre-softmax", [](Model& m) { m.moe.router_pre_softmax = false; }},
     {"without --moe-router-num-groups", [](Model& m) { m.moe.router_num_groups = 0; }},
     {"without --moe-router-topk-scaling-factor", [](Model& m) { m.moe.router_topk_scaling_factor.reset(); }},
