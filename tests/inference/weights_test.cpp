@@ -205,6 +205,18 @@ TEST_F(Weights, WhatIsGivenTakesThePlaceOfTheRunsMessages) {
             std::tuple(true, "default", "its own"));
 }
 
+/// Other kinds of balancing belong to the training; this one decides what weights are.
+TEST_F(Weights, OfSinkhornRoutersKeepTheirRouting) {
+  for (const auto& [kind, kept] : {std::pair{"sinkhorn", true}, std::pair{"seq_aux_loss", false}}) {
+    fs::remove_all(folder_);
+    save_native("mixtral", {}, {{"moe_router_load_balancing_type", kind}});
+    config::Run run = load();
+    take_settings(run, config::Use::kGenerate);
+    job::prepare(run, plan::Purpose::kModel);
+    EXPECT_EQ(run.model.moe.sinkhorn(), kept) << kind;
+  }
+}
+
 TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
   for (const char* model :
        {"llama", "mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma2", "gemma3_text"}) {

@@ -81,6 +81,8 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
       "0.001 --moe-router-load-balancing-type aux_loss --moe-router-topk 2 ";
   for (const char* more : {"", "--moe-token-dispatcher-type alltoall",
                            "--moe-expert-capacity-factor 0.75 --moe-input-jitter-eps 0.1",
+                           "--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0 "
+                           "--moe-router-force-load-balancing",
                            "--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity "
                            "--moe-token-dispatcher-type alltoall"}) {
     SCOPED_TRACE(more);

@@ -228,6 +228,25 @@ TEST(Gradients, OfExpertsWithJitterAgree) {
                      "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1"}});
 }
 
+// So are the logits of a benchmark.
+TEST(Gradients, OfForcedLoadBalancingAgree) {
+  expect_all_agree(fmt::format("{}--moe-router-force-load-balancing ", kExperts),
+                   {kExpertLayouts[2], kExpertLayouts[6], kExpertLayouts[9]});
+}
+
+// Sinkhorn assigns the tokens that a rank's router sees of a micro-batch.
+TEST(Gradients, OfSinkhornRoutersAgreeWhereTheySeeTheSameTokens) {
+  for (const char* topk : {"1", "2"})
+    expect_all_agree(
+        fmt::format(
+            "{}--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0 --moe-router-topk {} ",
+            kExperts, topk),
+        {kExpertLayouts[0],
+         kExpertLayouts[2],
+         kExpertLayouts[3],
+         {"Pp2Ep2", 4, "--pipeline-model-parallel-size 2 --expert-model-parallel-size 2"}});
+}
+
 // Which tokens are dropped depends on how many tokens a rank's router sees: layouts that keep these agree.
 constexpr const char* kCapacity = "--moe-expert-capacity-factor 0.7 ";
 

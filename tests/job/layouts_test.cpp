@@ -141,14 +141,42 @@ TEST(Layouts, BalancingLossesWeighTheSameWhateverDividesThem) {
   }
 }
 
+constexpr const char* kSmallMixture =
+    "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 --seq-length 16 --micro-batch-size 2 "
+    "--global-batch-size 8 --num-experts 4 --moe-layer-freq [0,1,1,1] --moe-ffn-hidden-size 16 ";
+
+/// Losses of three steps in float64.
+std::vector<double> losses_of_a_mixture(int world, const std::string& more) {
+  const config::Run run =
+      test::settings(world, test::words(std::string(kSmallMixture) + kLlama + kUntied + more));
+  std::vector<double> losses;
+  test::on_jobs(
+      run,
+      [&](Job& job) {
+        const test::Curve mine = test::train(job, 3);
+        if (job.ranks.rank() == 0) losses = mine.loss;
+      },
+      at::kDouble);
+  return losses;
+}
+
+TEST(Layouts, OfSinkhornRoutersThatSeeTheSameTokensAgree) {
+  const std::string sinkhorn = "--moe-router-load-balancing-type sinkhorn --moe-router-topk 1 ";
+  const std::vector<double> one = losses_of_a_mixture(1, sinkhorn);
+  EXPECT_GT(std::abs(losses_of_a_mixture(1, "--moe-router-topk 1 --moe-router-score-function sigmoid ")[0] -
+                     one[0]),
+            1e-6)
+      << "other experts";
+  for (const char* layout : {"", "--pipeline-model-parallel-size 2", "--expert-model-parallel-size 2"}) {
+    const std::vector<double> two = losses_of_a_mixture(2, sinkhorn + layout);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-9) << layout << " step " << i + 1;
+  }
+}
+
 /// Tokens of each expert in the first step, by router.
 std::map<std::string, std::vector<double>> counts_of_a_step(int world, const std::string& more) {
-  const config::Run run = test::settings(
-      world,
-      test::words(std::string("--num-layers 4 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 "
-                              "--seq-length 16 --micro-batch-size 2 --global-batch-size 8 --num-experts 4 "
-                              "--moe-layer-freq [0,1,1,1] --moe-ffn-hidden-size 16 ") +
-                  kLlama + kUntied + more));
+  const config::Run run =
+      test::settings(world, test::words(std::string(kSmallMixture) + kLlama + kUntied + more));
   std::map<std::string, std::vector<double>> counts;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
     Job job(run, ranks, build_model, InitialValues::kDrawn, at::kDouble);
@@ -172,6 +200,20 @@ TEST(Layouts, CountEachTokenOfAnExpertOnce) {
            {"Cp2Dp2", 4, "--context-parallel-size 2 --moe-token-dispatcher-type alltoall"},
            {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}})
     EXPECT_EQ(counts_of_a_step(layout.world, layout.flags), one) << layout.name;
+}
+
+/// Of 8 x 16 tokens with two of four experts each: 64 an expert, give or take some 5.7.
+TEST(Layouts, ForcedLoadBalancingSendsTokensAnywhere) {
+  const std::string force = "--moe-router-force-load-balancing ";
+  const auto forced = counts_of_a_step(1, force);
+  for (const auto& [name, tokens] : forced)
+    for (const double count : tokens) EXPECT_NEAR(count, 64, 29) << name;
+  EXPECT_EQ(forced, counts_of_a_step(1, force));
+  EXPECT_EQ(forced, counts_of_a_step(2, force + "--tensor-model-parallel-size 2 --sequence-parallel"));
+  EXPECT_NE(forced, counts_of_a_step(1, force + "--seed 4321"));
+  const std::vector<double> losses = losses_of_a_mixture(1, force);
+  EXPECT_EQ(losses, losses_of_a_mixture(1, force));
+  EXPECT_GT(std::abs(losses[0] - losses_of_a_mixture(1, "")[0]), 1e-6);
 }
 
 TEST(Layouts, CountWhatACapacityKeeps) {

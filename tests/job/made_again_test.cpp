@@ -84,6 +84,15 @@ TEST(MadeAgain, GivesTheBitsOfExpertsWhoseTokensAreCounted) {
        "--recompute-granularity selective --recompute-modules moe_act shared_experts layernorm"});
 }
 
+TEST(MadeAgain, GivesTheBitsOfAssignedExperts) {
+  expect_same_bits_made_again(
+      2,
+      std::string(kExperts) +
+          "--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0 --moe-router-topk 1 "
+          "--moe-router-force-load-balancing --expert-model-parallel-size 2",
+      {kAllAgain, "--recompute-granularity selective --recompute-modules moe core_attn"});
+}
+
 TEST(MadeAgain, GivesTheBitsOfEachKindOfAttention) {
   const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj";
   const char* heads_and_more =

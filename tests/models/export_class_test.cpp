@@ -45,6 +45,10 @@ TEST(ExportClass, OrTheFewestFlagsThatPreventIt) {
             "no Hugging Face class: without --qk-layernorm it would be MistralForCausalLM");
   EXPECT_EQ(exported({"--position-embedding-type", "rope", "--swiglu", "--normalization", "RMSNorm"}),
             "no Hugging Face class: with --disable-bias-linear it would be LlamaForCausalLM");
+  EXPECT_EQ(exported_llama({"--num-experts", "4"}), "MixtralForCausalLM");
+  EXPECT_EQ(exported_llama({"--num-experts", "4", "--moe-router-load-balancing-type", "sinkhorn"}),
+            "no Hugging Face class: with --moe-router-load-balancing-type aux_loss it would be "
+            "MixtralForCausalLM");
   EXPECT_EQ(exported({"--position-embedding-type", "rope", "--swiglu"}),
             "no Hugging Face class: with --normalization RMSNorm, with --disable-bias-linear it would be "
             "LlamaForCausalLM");

@@ -1,6 +1,8 @@
 // Dropout: the mask is that of the formula, the same for every cut, and backward uses it too.
 #include "colonnade/ops/dropout.h"
 
+#include <cmath>
+
 #include "colonnade/base/error.h"
 #include "colonnade/base/philox.h"
 #include "ops/support.h"
@@ -141,6 +143,33 @@ TEST(Jitter, IsTheSameInEveryCut) {
   const Tensor rows = at::cat({x.narrow(0, 1, 2), x.narrow(0, 4, 2)}).narrow(1, 1, 1).contiguous();
   const Tensor expected = at::cat({whole.narrow(0, 1, 2), whole.narrow(0, 4, 2)}).narrow(1, 1, 1);
   EXPECT_TRUE(at::equal(jitter(rows, 0.1, part), expected));
+}
+
+TEST(NormalLike, AreTheNumbersOfTheFormula) {
+  constexpr std::uint64_t kAngle = 43;
+  const auto u = [](std::uint64_t of, std::int64_t s, std::int64_t h) {
+    const auto counter = static_cast<std::uint64_t>(s * ((kCols + 3) / 4) + h / 4);
+    return double{uniform(Philox{of}(counter, 3)[static_cast<std::size_t>(h % 4)])};
+  };
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    const Tensor x = test::random({kRows, 2, kCols}, type);
+    const Tensor z = normal_like(x, key(), kAngle);
+    EXPECT_EQ(z.scalar_type(), type);
+    EXPECT_FALSE(z.requires_grad());
+    EXPECT_TRUE(at::equal(z, normal_like(at::zeros_like(x), key(), kAngle))) << "x is not read";
+    const Tensor first = z.select(1, 0).to(at::kDouble).cpu();
+    for (std::int64_t s = 0; s < kRows; ++s)
+      for (std::int64_t h = 0; h < kCols; ++h)
+        EXPECT_NEAR(first[s][h].item<double>(),
+                    std::sqrt(-2 * std::log(1 - u(42, s, h))) * std::cos(2 * M_PI * u(kAngle, s, h)), 1e-5);
+    EXPECT_NEAR(z.mean().item<double>(), 0, 0.06);
+    EXPECT_NEAR(z.to(at::kDouble).square().mean().item<double>(), 1, 0.1);
+  }
+  DropoutKey part = key({1000000007});
+  part.sequence_offset = 2;
+  const Tensor x = test::random({kRows, 2, kCols});
+  EXPECT_TRUE(at::equal(normal_like(x.narrow(0, 2, 3).narrow(1, 1, 1), part, kAngle),
+                        normal_like(x, key(), kAngle).narrow(0, 2, 3).narrow(1, 1, 1)));
 }
 
 TEST(Dropout, RefusesWhatItCannotDo) {

@@ -1,7 +1,10 @@
 // Choice and weights of experts against the same rules in tensor functions, and their gradients.
 #include "colonnade/ops/routing.h"
 
+#include <array>
+#include <cmath>
 #include <limits>
+#include <vector>
 
 #include "ops/support.h"
 
@@ -126,11 +129,96 @@ TEST(Route, ANanMakesTheWeightsNanAndTheExpertsStayInRange) {
   EXPECT_TRUE(r.experts.ge(0).logical_and(r.experts.lt(4)).all().item<bool>());
 }
 
+TEST(Route, WeighsAssignedExpertsWithTheirGradients) {
+  at::manual_seed(2);
+  const std::int64_t n = 37, e = 12;
+  const Tensor values = test::random({n, e});
+  for (const RouteArgs& plain : all_args(e)) {
+    if (plain.groups > 1 || plain.bias.defined()) continue;
+    RouteArgs args = plain;
+    args.assigned = std::get<1>(test::random({n, e}).topk(args.k, -1)).contiguous();
+    const Tensor logits = values.clone().set_requires_grad(true);
+    const Tensor reference = values.clone().set_requires_grad(true);
+    const Routing got = route(logits, args);
+    const Tensor scores = scores_of(reference, args.kind);
+    Tensor weights = scores.gather(1, args.assigned);
+    if (args.normalise) weights = weights / (weights.sum(-1, true) + 1e-20);
+    weights = weights * args.scaling;
+    EXPECT_TRUE(at::equal(got.experts, args.assigned));
+    EXPECT_LT(distance(got.weights, weights), 1e-14);
+    EXPECT_LT(distance(got.scores, scores), 1e-14);
+    const Tensor probe = test::random({n, args.k});
+    const Tensor apart =
+        test::gradients(got.weights, probe, {logits})[0] - test::gradients(weights, probe, {reference})[0];
+    EXPECT_LT(apart.abs().max().item<double>(), 1e-13);
+  }
+}
+
+/// The k largest of c_ij d_j in each row, loop by loop in double.
+Tensor balanced(const Tensor& logits, std::int64_t k) {
+  const Tensor on_host = logits.cpu();
+  const auto x = on_host.accessor<double, 2>();
+  const std::int64_t n = x.size(0), e = x.size(1);
+  std::vector<double> d(static_cast<std::size_t>(e), 1.0), r(static_cast<std::size_t>(n));
+  for (double change = 1; change > 1e-4;) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < e; ++j) sum += d[static_cast<std::size_t>(j)] * std::exp(x[i][j]);
+      r[static_cast<std::size_t>(i)] = 1 / (static_cast<double>(n) * (sum + 1e-8));
+    }
+    change = 0;
+    for (std::int64_t j = 0; j < e; ++j) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < n; ++i) sum += r[static_cast<std::size_t>(i)] * std::exp(x[i][j]);
+      const double now = 1 / (static_cast<double>(e) * (sum + 1e-8));
+      change += std::abs(now - d[static_cast<std::size_t>(j)]) / static_cast<double>(e);
+      d[static_cast<std::size_t>(j)] = now;
+    }
+  }
+  const Tensor scale = at::tensor(d, at::kDouble);
+  return std::get<1>((on_host.exp() * scale).topk(k, 1));
+}
+
+TEST(Sinkhorn, ChoosesAsItsLoopsAndLoadsExpertsAboutEqually) {
+  at::manual_seed(1);
+  for (const auto& sizes : std::vector<std::array<std::int64_t, 3>>{
+           {5, 3, 1}, {16, 4, 2}, {64, 8, 1}, {64, 8, 2}, {33, 7, 2}, {256, 16, 2}}) {
+    const std::int64_t n = sizes[0], e = sizes[1], k = sizes[2];
+    SCOPED_TRACE(testing::Message() << n << " tokens, " << e << " experts, k " << k);
+    const Tensor skewed = at::randn({n, e}, at::kDouble) * 1.5 + at::linspace(0, 2, e, at::kDouble);
+    const Tensor logits = skewed.to(test::device());
+    const Tensor experts = sinkhorn_experts(logits, k);
+    EXPECT_EQ(experts.scalar_type(), at::kLong);
+    EXPECT_TRUE(at::equal(experts.cpu(), balanced(logits, k)));
+    if (n < 64) continue;
+    const auto busiest = [&](const Tensor& chosen) {
+      return at::bincount(chosen.cpu().reshape(-1), {}, e).max().item<double>() * static_cast<double>(e) /
+             static_cast<double>(n * k);
+    };
+    EXPECT_LT(busiest(experts), 1.35);
+    EXPECT_GT(busiest(std::get<1>(logits.topk(k, 1))), 1.5) << "without it";
+  }
+}
+
+TEST(Sinkhorn, EndsForEveryInput) {
+  const Tensor logits = test::random({6, 4}, at::kFloat);
+  EXPECT_EQ(sinkhorn_experts(logits.narrow(0, 0, 0), 2).sizes(), at::IntArrayRef({0, 2}));
+  for (const double value : {std::nan(""), 1000.0, -1000.0}) {
+    const Tensor experts = sinkhorn_experts(at::full_like(logits, value), 2);
+    EXPECT_TRUE(experts.ge(0).logical_and(experts.lt(4)).all().item<bool>()) << value;
+  }
+  EXPECT_EQ(sinkhorn_experts(logits.to(at::kMeta), 2).sizes(), at::IntArrayRef({6, 2}));
+  EXPECT_THROW(sinkhorn_experts(logits, 5), Error);
+}
+
 TEST(Route, RefusesWhatCannotBeChosen) {
   const Tensor logits = at::zeros({2, 8}, test::options(at::kFloat));
   EXPECT_THROW(route(logits, {.k = 9}), Error);
   EXPECT_THROW(route(logits, {.k = 3, .groups = 8, .group_topk = 2}), Error) << "two groups of one";
   EXPECT_THROW(route(logits.to(at::kHalf), {.k = 2}), Error);
+  RouteArgs assigned{.k = 2};
+  assigned.assigned = at::zeros({2, 1}, test::options(at::kLong));
+  EXPECT_THROW(route(logits, assigned), Error) << "one expert of two";
 }
 
 }  // namespace

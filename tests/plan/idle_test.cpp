@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iterator>
 #include <sstream>
 
@@ -104,6 +105,125 @@ TEST(IdleHabits, OfLayoutsOfOneRank) {
   EXPECT_THAT(broken, IsEmpty());
   EXPECT_THAT(notes, ElementsAre("--expert-tensor-parallel-size: does nothing without --num-experts; got 1",
                                  "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
+}
+
+TEST(IdleHabits, OfExpertsThatAreNotThere) {
+  const std::vector<std::string> words{"--moe-layer-freq",
+                                       "2",
+                                       "--moe-ffn-hidden-size",
+                                       "24",
+                                       "--moe-token-dispatcher-type",
+                                       "alltoall",
+                                       "--moe-shared-expert-intermediate-size",
+                                       "8",
+                                       "--moe-shared-expert-gate",
+                                       "--moe-shared-expert-overlap",
+                                       "--moe-router-topk",
+                                       "4",
+                                       "--moe-router-score-function",
+                                       "sigmoid",
+                                       "--moe-router-pre-softmax",
+                                       "--moe-router-topk-scaling-factor",
+                                       "2",
+                                       "--moe-router-num-groups",
+                                       "4",
+                                       "--moe-router-group-topk",
+                                       "2",
+                                       "--moe-router-group-best",
+                                       "2",
+                                       "--moe-router-enable-expert-bias",
+                                       "--moe-router-bias-update-rate",
+                                       "0.1",
+                                       "--moe-input-jitter-eps",
+                                       "0.1",
+                                       "--moe-router-force-load-balancing",
+                                       "--moe-router-load-balancing-type",
+                                       "seq_aux_loss",
+                                       "--moe-aux-loss-coeff",
+                                       "0.1",
+                                       "--moe-z-loss-coeff",
+                                       "0.1",
+                                       "--moe-expert-capacity-factor",
+                                       "1",
+                                       "--moe-pad-expert-input-to-capacity",
+                                       "--moe-token-drop-policy",
+                                       "position"};
+  std::vector<std::string> all{"--mock-data"};
+  all.insert(all.end(), words.begin(), words.end());
+  const auto [broken, notes] = judged(all);
+  EXPECT_THAT(broken, IsEmpty());
+  EXPECT_THAT(notes, testing::Each(testing::HasSubstr(": does nothing without --num-experts; got ")));
+  const auto flags = std::ranges::count_if(words, [](const std::string& w) { return w.starts_with("--"); });
+  EXPECT_EQ(static_cast<std::ptrdiff_t>(notes.size()), flags);
+}
+
+TEST(IdleHabits, OfExperts) {
+  const auto of = [](std::vector<std::string> more) {
+    const std::vector<std::string> experts{"--mock-data", "--num-experts", "4", "--disable-bias-linear"};
+    more.insert(more.begin(), experts.begin(), experts.end());
+    const auto [broken, notes] = judged(more);
+    EXPECT_THAT(broken, IsEmpty());
+    return notes;
+  };
+  EXPECT_THAT(of({"--moe-shared-expert-gate", "--moe-shared-expert-overlap"}),
+              ElementsAre("--moe-shared-expert-gate: does nothing without "
+                          "--moe-shared-expert-intermediate-size; got true",
+                          "--moe-shared-expert-overlap: does nothing without "
+                          "--moe-shared-expert-intermediate-size; got true"));
+  EXPECT_THAT(of({"--moe-router-load-balancing-type", "sinkhorn"}), IsEmpty());
+  const std::string sinkhorn = ": does nothing with --moe-router-load-balancing-type sinkhorn; got ";
+  EXPECT_THAT(
+      of({"--moe-router-load-balancing-type", "sinkhorn", "--moe-router-score-function", "sigmoid",
+          "--moe-router-pre-softmax", "--moe-router-topk-scaling-factor", "2", "--moe-router-num-groups", "2",
+          "--moe-router-group-topk", "1", "--moe-router-group-best", "2"}),
+      ElementsAre("--moe-router-score-function" + sinkhorn + "sigmoid",
+                  "--moe-router-pre-softmax" + sinkhorn + "true",
+                  "--moe-router-topk-scaling-factor" + sinkhorn + "2",
+                  "--moe-router-num-groups" + sinkhorn + "2", "--moe-router-group-topk" + sinkhorn + "1",
+                  "--moe-router-group-best" + sinkhorn + "2"));
+  EXPECT_THAT(of({"--moe-router-pre-softmax"}), IsEmpty());
+  EXPECT_THAT(of({"--moe-router-pre-softmax", "--moe-router-score-function", "sigmoid"}),
+              ElementsAre("--moe-router-pre-softmax: does nothing with a --moe-router-score-function other "
+                          "than softmax; got true"));
+  EXPECT_THAT(of({"--moe-router-num-groups", "3"}),
+              ElementsAre("--moe-router-num-groups: does nothing without --moe-router-group-topk; got 3"));
+  EXPECT_THAT(of({"--moe-router-bias-update-rate", "0.1"}),
+              ElementsAre("--moe-router-bias-update-rate: does nothing without "
+                          "--moe-router-enable-expert-bias; got 0.1"));
+  EXPECT_THAT(of({"--moe-aux-loss-coeff", "0.1", "--moe-router-load-balancing-type", "none"}),
+              ElementsAre("--moe-aux-loss-coeff: does nothing with --moe-router-load-balancing-type none; "
+                          "got 0.1"));
+  EXPECT_THAT(of({"--moe-router-load-balancing-type", "seq_aux_loss"}),
+              ElementsAre("--moe-router-load-balancing-type: does nothing with --moe-aux-loss-coeff 0; "
+                          "got seq_aux_loss"));
+  EXPECT_THAT(
+      of({"--moe-router-force-load-balancing"}),
+      ElementsAre(testing::HasSubstr("--moe-router-force-load-balancing: tokens go to random experts")));
+}
+
+TEST(IdleHabits, OfCapacities) {
+  const auto of = [](std::vector<std::string> more) {
+    const std::vector<std::string> experts{"--mock-data", "--num-experts", "4", "--disable-bias-linear"};
+    more.insert(more.begin(), experts.begin(), experts.end());
+    const auto [broken, notes] = judged(more);
+    EXPECT_THAT(broken, IsEmpty());
+    return notes;
+  };
+  EXPECT_THAT(of({"--moe-token-drop-policy", "position"}),
+              ElementsAre("--moe-token-drop-policy: does nothing without --moe-expert-capacity-factor; got "
+                          "position"));
+  EXPECT_THAT(of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "1"}), IsEmpty());
+  EXPECT_THAT(of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "2"}),
+              ElementsAre("--moe-expert-capacity-factor: does nothing where every expert may take every "
+                          "token; got 2",
+                          "--moe-token-drop-policy: does nothing where every expert may take every token; "
+                          "got position"));
+  const std::vector<std::string> padded{
+      "--moe-expert-capacity-factor", "2",       "--moe-pad-expert-input-to-capacity",
+      "--moe-router-score-function",  "sigmoid", "--moe-router-enable-expert-bias"};
+  EXPECT_THAT(of(padded), ElementsAre("--moe-router-enable-expert-bias: does nothing with "
+                                      "--moe-pad-expert-input-to-capacity, which gives all experts equally "
+                                      "many rows; got true"));
 }
 
 TEST(IdleHabits, OfDataRanksThatAreNotThere) {

@@ -31,6 +31,11 @@ TEST(RulesOfExperts, SizesThatFit) {
         "moe_router_num_groups=4; moe_router_group_topk=2",
         "moe_router_topk=1; moe_router_pre_softmax=true",
         "moe_router_topk=1; moe_router_score_function=sigmoid",
+        "moe_router_topk=1; moe_router_load_balancing_type=sinkhorn",
+        "moe_router_load_balancing_type=sinkhorn; moe_input_jitter_eps=0.1; moe_z_loss_coeff=0.01",
+        "moe_router_num_groups=4; moe_router_group_topk=2; moe_router_topk=3",
+        "moe_router_load_balancing_type=aux_loss none; moe_aux_loss_coeff=0.1 0",
+        "moe_router_force_load_balancing=true",
         "moe_aux_loss_coeff=0.01",
         "moe_router_load_balancing_type=none",
         "moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0.2",
@@ -73,12 +78,14 @@ TEST(RulesOfExperts, TheExpertSizeIsNoFactorOfTheRanks) {
 TEST(RulesOfExperts, OneFaultIsSaidOnce) {
   EXPECT_THAT(ids_of(example("experts-world: world_size=6").broken()), ElementsAre("world"))
       << "experts over tensor ranks are as many";
-  EXPECT_THAT(ids_of(example("capacity: num_experts=0; moe_shared_expert_gate=true; "
+  EXPECT_THAT(ids_of(example("capacity: num_experts=0; moe_shared_expert_gate=true; moe_ffn_hidden_size=32; "
                              "moe_router_enable_expert_bias=true; moe_expert_capacity_factor=0")
                          .broken()),
-              ElementsAre("idle-experts"));
+              ElementsAre("experts-width"));
   EXPECT_THAT(
-      ids_of(example("capacity: moe_shared_expert_overlap=true; moe_token_drop_policy=position").broken()),
+      ids_of(example("capacity: moe_shared_expert_overlap=true; moe_shared_expert_intermediate_size=32; "
+                     "moe_pad_expert_input_to_capacity=true")
+                 .broken()),
       ElementsAre("experts-shared-overlap", "capacity-needed"));
 }
 
@@ -88,8 +95,8 @@ TEST(RulesOfExperts, WithoutExpertsOnlyThatIsSaid) {
     config::Run run = e.broken();
     run.model.moe.num_experts = 0;
     run.model.ffn_hidden_size = 256;
-    EXPECT_THAT(ids_of(run),
-                ::testing::Each(::testing::AnyOf("idle-experts", "experts-without", "experts-rank-order")))
+    EXPECT_THAT(ids_of(run), ::testing::Each(::testing::AnyOf("experts-width", "experts-without",
+                                                              "experts-world", "experts-rank-order")))
         << words(e);
   }
   EXPECT_THAT(ids_of(example("experts-layers: num_layers=0; moe_layer_freq=[1]").broken()),

@@ -107,9 +107,8 @@ inline constexpr const char* kMoreOfTraining[] = {
 
 /// With what the examples of experts have besides.
 inline constexpr const char* kMoreOfExperts[] = {
-    "experts-without: num_experts=0; expert_tensor_parallel_size=4",
-    "experts-without: num_experts=0; expert_tensor_parallel_size=1",
-    "idle-experts: num_experts=0; moe_router_topk=4; moe_layer_freq=2; moe_token_dispatcher_type=alltoall",
+    "experts-width: num_experts=0; moe_ffn_hidden_size=32; moe_layer_freq=[1]*8",
+    "experts-world: num_experts=0; expert_tensor_parallel_size=8",
     "experts-ranks: expert_model_parallel_size=16; world_size=64; global_batch_size=64",
     "experts-world: expert_tensor_parallel_size=4; expert_model_parallel_size=2",
     "experts-world: expert_tensor_parallel_size=8",
@@ -123,16 +122,15 @@ inline constexpr const char* kMoreOfExperts[] = {
     "experts-ffn: ffn_hidden_size=98; tensor_model_parallel_size=1; expert_tensor_parallel_size=4",
     "router-topk: moe_router_num_groups=4; moe_router_group_topk=1; moe_router_topk=3",
     "router-topk: num_experts=1; moe_router_topk=2",
-    "router-groups: moe_router_group_topk=2",
     "router-groups: moe_router_num_groups=2; moe_router_group_topk=4; moe_router_topk=4",
     "router-groups-experts: num_experts=256; moe_router_num_groups=128; moe_router_group_topk=2",
-    "router-groups-topk: moe_router_num_groups=4; moe_router_group_topk=4; moe_router_topk=2",
-    "balancing-kinds: moe_router_load_balancing_type=aux_loss aux_loss; moe_aux_loss_coeff=0.1 0.1",
+    "router-groups-topk: moe_router_num_groups=8; moe_router_group_topk=5; moe_router_topk=4",
+    "balancing-kinds: moe_router_load_balancing_type=sinkhorn aux_loss; moe_aux_loss_coeff=0 0.1",
     "balancing-weights: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1",
-    "balancing-zero: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1 0",
+    "sinkhorn-choice: moe_router_load_balancing_type=sinkhorn; moe_expert_capacity_factor=1",
+    "sinkhorn-choice: moe_router_load_balancing_type=sinkhorn; moe_expert_capacity_factor=1; "
+    "moe_pad_expert_input_to_capacity=true",
     "capacity-needed: moe_pad_expert_input_to_capacity=true; moe_token_drop_policy=position",
-    "capacity-idle: moe_expert_capacity_factor=5; moe_token_drop_policy=position",
-    "experts-shared-overlap: moe_token_dispatcher_type=alltoall; moe_shared_expert_overlap=true",
 };
 
 inline constexpr const char* kMoreOfHybrid[] = {

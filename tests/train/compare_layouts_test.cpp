@@ -113,8 +113,13 @@ TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
     EXPECT_THAT(lines(capacity, cut), ElementsAre(HasSubstr("--moe-expert-capacity-factor counts"))) << cut;
     EXPECT_THAT(lines(experts, cut), IsEmpty()) << cut;
   }
-  for (const char* cut : {"--pipeline-model-parallel-size 2", "--expert-model-parallel-size 2"})
+  const std::string sinkhorn = experts + "--moe-router-load-balancing-type sinkhorn ";
+  EXPECT_THAT(lines(sinkhorn, kTp2Sp), ElementsAre(HasSubstr("sinkhorn assigns the tokens")));
+  EXPECT_THAT(lines(sinkhorn, "--micro-batch-size 2"), ElementsAre(HasSubstr("sinkhorn assigns the tokens")));
+  for (const char* cut : {"--pipeline-model-parallel-size 2", "--expert-model-parallel-size 2"}) {
     EXPECT_THAT(lines(capacity, cut), IsEmpty()) << cut;
+    EXPECT_THAT(lines(sinkhorn, cut), IsEmpty()) << cut;
+  }
   const std::string global =
       experts + "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.01 ";
   EXPECT_THAT(lines(global, "--pipeline-model-parallel-size 2"), ElementsAre(HasSubstr("global_aux_loss")));

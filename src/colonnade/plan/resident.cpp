@@ -61,7 +61,8 @@ class UnitCount {
       : p_(run.parallel),
         element_(sharding_of(p_) == Sharding::kParameters ? element_size(run.model) : 0),
         stays_(!p_.torch_fsdp2_reshard_after_forward),
-        has_shared_experts_(run.model.moe.shared_expert_intermediate_size > 0),
+        has_shared_experts_(run.model.moe.num_experts > 0 &&
+                            run.model.moe.shared_expert_intermediate_size > 0),
         units_(static_cast<std::size_t>(units)) {}
 
   /// `waits`: what this unit has to give of it may. `before_another`: blocks in front of it give more, so

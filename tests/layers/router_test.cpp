@@ -1,0 +1,117 @@
+// Routers on one rank: assigned experts, random logits, and a bias that rests.
+#include "colonnade/layers/moe/router.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "layers/support.h"
+
+namespace colonnade::layers {
+namespace {
+
+using at::Tensor;
+
+constexpr std::int64_t kRouterSequence = 8, kRouterBatch = 2, kRouterHidden = 12, kRouterExperts = 4;
+
+config::Model router_model() {
+  config::Model m;
+  m.num_layers = 1;
+  m.hidden_size = kRouterHidden;
+  m.ffn_hidden_size = 20;
+  m.num_attention_heads = m.num_query_groups = 4;
+  m.kv_channels = 3;
+  m.vocab_size = 32;
+  m.add_bias_linear = false;
+  m.moe.num_experts = kRouterExperts;
+  m.moe.ffn_hidden_size = 8;
+  return m;
+}
+
+/// Choice, weights and gradients of sinkhorn routers, with settings beside it that it does not read.
+TEST(Router, WeighsWhatSinkhornAssigns) {
+  for (const std::int64_t k : {1, 2}) {
+    SCOPED_TRACE(k);
+    config::Model m = router_model();
+    m.moe.router_load_balancing_type = {"sinkhorn"};
+    m.moe.router_topk = k;
+    m.moe.router_score_function = config::RouterScore::kSqrtSoftplus;
+    m.moe.router_topk_scaling_factor = 2.5;
+    m.moe.router_num_groups = m.moe.router_group_topk = 2;
+    const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+    Router router(params, m, {.options = test::options(at::kDouble)});
+    test::randomize({router.weight.get()});
+    const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
+    const Tensor w = test::whole_value(params.router).set_requires_grad(true);
+    const Tensor logits = at::matmul(x.reshape({-1, kRouterHidden}), w.t());
+    const Tensor scores = k == 1 ? logits.sigmoid() : logits.softmax(-1);
+    const tensor::Batch none;
+    const ops::Routing training = router.forward(x, {.batch = none});
+    const Tensor experts = ops::sinkhorn_experts(logits.detach(), k);
+    EXPECT_TRUE(at::equal(training.experts, experts));
+    EXPECT_LT(test::distance(training.weights, scores.gather(1, experts)), 1e-14);
+    const ops::Routing evaluation = router.forward(x, {.batch = none, .training = false});
+    const auto [best, chosen] = scores.topk(k, -1);
+    EXPECT_TRUE(at::equal(evaluation.experts, chosen));
+    EXPECT_FALSE(at::equal(evaluation.experts, experts)) << "the test sees which of both is made";
+    EXPECT_LT(test::distance(evaluation.weights, best), 1e-14);
+
+    const Tensor probe = test::named_random("probe", training.weights.sizes());
+    training.weights.backward(probe);
+    scores.gather(1, experts).backward(probe);
+    EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-12);
+  }
+}
+
+/// Logits are random numbers whatever x is, in evaluations too; the logits of x get their gradients.
+TEST(Router, ReplacesItsLogitsWhereLoadsAreForced) {
+  config::Model m = router_model();
+  m.moe.router_force_load_balancing = true;
+  m.moe.router_pre_softmax = true;
+  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  const Context context{.options = test::options(at::kDouble)};
+  Router router(params, m, context);
+  test::randomize({router.weight.get()});
+  const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
+  tensor::Batch batch, later;
+  batch.set("samples", at::arange(kRouterBatch, at::kLong) + 7);
+  later.set("samples", at::arange(kRouterBatch, at::kLong) + 9);
+  const ops::Routing routing = router.forward(x, {.batch = batch});
+  const auto other = [&](const Tensor& input, const tensor::Pass& pass) {
+    return router.forward(input, pass).scores.detach();
+  };
+  EXPECT_TRUE(at::equal(other(x * 2, {.batch = batch}), routing.scores));
+  EXPECT_TRUE(at::equal(other(x, {.batch = batch, .training = false}), routing.scores));
+  EXPECT_GT(test::distance(other(x, {.batch = later}), routing.scores), 0.1) << "other samples, other steps";
+
+  const Tensor rows = x.reshape({-1, kRouterHidden});
+  const Tensor w = test::whole_value(params.router).set_requires_grad(true);
+  const Tensor logits = at::matmul(rows, w.t());
+  // Logits that differ from the random ones by a constant of the row, in which a softmax does not change.
+  const Tensor numbers = routing.scores.detach().log() + (logits - logits.detach());
+  const Tensor weights = numbers.softmax(-1).gather(1, routing.experts);
+  EXPECT_LT(test::distance(routing.weights, weights), 1e-12);
+  const Tensor probe = test::named_random("probe", weights.sizes());
+  routing.weights.backward(probe);
+  weights.backward(probe);
+  EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
+}
+
+TEST(Router, LeavesItsBiasWhereExpertsArePadded) {
+  config::Model m = router_model();
+  m.moe.expert_capacity_factor = 1;
+  m.moe.pad_expert_input_to_capacity = true;
+  m.moe.router_score_function = config::RouterScore::kSigmoid;
+  m.moe.router_enable_expert_bias = true;
+  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  Router router(params, m, {.options = test::options(at::kDouble)});
+  test::randomize({router.weight.get()});
+  router.expert_bias->value.zero_();
+  const tensor::Batch none;
+  const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
+  static_cast<void>(router.forward(x, {.batch = none}));
+  router.finish_step();
+  EXPECT_EQ(router.expert_bias->value.abs().max().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace colonnade::layers
