@@ -81,7 +81,50 @@ TEST(Derive, TheBackendFollowsTheDeviceUnlessGiven) {
   EXPECT_EQ(backend("cpu", {}), "gloo");
   EXPECT_EQ(backend("cuda", {}), "nccl");
   EXPECT_EQ(backend("cuda", "gloo"), "gloo");
-  EXPECT_EQ(backend("cpu", "nccl"), "nccl") << "a rule refuses it";
+  EXPECT_EQ(backend("cpu", "nccl"), "gloo") << "launch lines name nccl on the CPU too";
+}
+
+TEST(Derive, NcclOnTheCpuIsReportedOnce) {
+  config::Run r = small();
+  r.training.distributed_backend = "nccl";
+  derive(r);
+  derive(r);
+  EXPECT_THAT(r.notes, ::testing::ElementsAre("--distributed-backend: nccl on the CPU is gloo"));
+}
+
+TEST(Derive, FlagsWithoutEffectShareALineWithTheirReason) {
+  config::Run r = parse({"--async-save", "--wandb-project", "p", "--use-persistent-ckpt-worker"});
+  derive(r);
+  EXPECT_THAT(
+      r.notes,
+      ::testing::UnorderedElementsAre(
+          "--async-save, --use-persistent-ckpt-worker: saves are synchronous: training continues once "
+          "the checkpoint is on disk",
+          "--wandb-project: nothing is sent anywhere: metrics.jsonl, TensorBoard files and report.html "
+          "hold the run"));
+}
+
+TEST(Derive, DeterminismOfMegatronsKindIsLeftWhereLayoutsCannotBeEqual) {
+  const auto derived = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--deterministic-mode"};
+    words.insert(words.end(), more.begin(), more.end());
+    config::Run r = parse(words);
+    derive(r);
+    return r;
+  };
+  EXPECT_TRUE(derived({}).parallel.deterministic_mode);
+  EXPECT_TRUE(derived({"--context-parallel-size", "2"}).parallel.deterministic_mode);
+  for (const std::vector<std::string>& apart :
+       {std::vector<std::string>{"--context-parallel-size", "3"},
+        {"--num-distributed-optimizer-instances", "2"},
+        {"--bf16", "--grad-reduce-in-bf16"},
+        {"--num-experts", "4", "--tensor-model-parallel-size", "3"},
+        {"--num-experts", "4", "--moe-router-load-balancing-type", "global_aux_loss"}}) {
+    const config::Run r = derived(apart);
+    EXPECT_FALSE(r.parallel.deterministic_mode) << apart[0];
+    EXPECT_THAT(r.notes, ::testing::Contains(::testing::HasSubstr("other layouts have other bits with")))
+        << apart[0];
+  }
 }
 
 TEST(Derive, TheBatchIsMicroBatchTimesDataRanks) {

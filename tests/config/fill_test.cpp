@@ -126,10 +126,10 @@ TEST(Fill, WhatMegatronForcesIsWhatACheckpointReplaces) {
   r.checkpoint.use_checkpoint_args = true;
   for (const char* forced :
        {"num_query_groups", "position_embedding_type", "rotary_percent", "rotary_interleaved", "add_qkv_bias",
-        "untie_embeddings_and_output_weights", "apply_layernorm_1p", "normalization", "attention_dropout",
-        "hidden_dropout", "mtp_num_layers", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_pre_softmax",
-        "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_enable_expert_bias",
-        "moe_router_topk_scaling_factor"}) {
+        "untie_embeddings_and_output_weights", "layernorm_zero_centered_gamma", "normalization",
+        "attention_dropout", "hidden_dropout", "mtp_num_layers", "moe_layer_freq", "moe_ffn_hidden_size",
+        "moe_router_pre_softmax", "moe_shared_expert_intermediate_size", "moe_router_score_function",
+        "moe_router_enable_expert_bias", "moe_router_topk_scaling_factor"}) {
     EXPECT_TRUE(checkpoint_wins(r, forced)) << forced;
     EXPECT_EQ(setting(forced).key, forced);
   }

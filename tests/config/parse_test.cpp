@@ -157,8 +157,7 @@ TEST(ParseScript, OfMegatronsExamplesOnlyWhatIsMissingIsRefused) {
   EXPECT_THAT(refused_in(kMegatronLlama3),
               ::testing::UnorderedElementsAre("--decoupled-lr", "--decoupled-min-lr", "--fp8-format",
                                               "--fp8-amax-history-len", "--fp8-amax-compute-algo",
-                                              "--fp8-param-gather", "--profile", "--profile-step-start",
-                                              "--profile-step-end"));
+                                              "--fp8-param-gather"));
 }
 
 /// A YAML file that goes away with the test.
@@ -228,10 +227,10 @@ TEST(Parse, GroupQueryAttentionIsOneGroupUnlessSaid) {
   EXPECT_EQ(run_of("--num-attention-heads 8 --group-query-attention").model.num_query_groups, 1);
   EXPECT_EQ(run_of("--num-attention-heads 8").model.num_query_groups, 0);
   EXPECT_EQ(run_of("--num-attention-heads 8 --num-query-groups 8").model.num_query_groups, 8);
-  EXPECT_THAT(
-      faults_of("--num-attention-heads 8 --num-query-groups 2"),
-      ElementsAre("--num-query-groups: has a meaning with --group-query-attention only; got 2 groups for 8 "
-                  "heads; add --group-query-attention"));
+  const Run ungrouped = run_of("--num-attention-heads 8 --num-query-groups 2");
+  EXPECT_EQ(ungrouped.model.num_query_groups, 0) << "as in Megatron";
+  EXPECT_THAT(ungrouped.notes,
+              ElementsAre(HasSubstr("--num-query-groups: has no effect without --group-query-attention")));
 }
 
 struct Wrong {
@@ -308,9 +307,10 @@ INSTANTIATE_TEST_SUITE_P(
             "--kitchen-recipe-number 1",
             "--kitchen-recipe-number: this version has no FP8, FP4 and Transformer Engine recipes; got \"1\"; "
             "remove it and use --bf16"},
-        Wrong{"--moe-paged-stash",
-              "--moe-paged-stash: this version has no such form of experts; got \"true\"; remove it; "
-              "docs/reference/settings.md lists the forms there are"},
+        Wrong{
+            "--moe-paged-stash",
+            "--moe-paged-stash: this version has no paged stash of expert activations; got \"true\"; remove "
+            "it; --recompute-modules moe_act saves memory"},
         Wrong{"--moe-aux-loss-coeff 0.1 -1",
               "--moe-aux-loss-coeff: must be numbers of at least 0; got \"0.1 -1\"; see `colonnade help "
               "--moe-aux-loss-coeff`"},
@@ -318,10 +318,10 @@ INSTANTIATE_TEST_SUITE_P(
               "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
               "remove it and use --bf16"},
         Wrong{
-            "--ckpt-format torch",
-            "--ckpt-format: must be torch_dist or fsdp_dtensor; got \"torch\"; leave it out: checkpoints are "
-            "safetensors with a manifest of global tensors, which any layout and sharding loads; Megatron's own "
-            "are not read yet"},
+            "--ckpt-format zarr",
+            "--ckpt-format: must be torch or torch_dist or torch_dcp or fsdp_dtensor; got \"zarr\"; leave it out: "
+            "checkpoints are safetensors with a manifest of global tensors, which any layout and sharding loads; "
+            "Megatron's own are not read yet"},
         Wrong{
             "--attention-backend foo",
             "--attention-backend: must be auto or flash or fused or unfused or local; got \"foo\"; leave it "
@@ -337,10 +337,9 @@ INSTANTIATE_TEST_SUITE_P(
               "--flash-attention-version: must be an integer; got \"two\"; leave it out: the attention "
               "kernel is "
               "picked by device and shape; results do not depend on it"},
-        Wrong{
-            "--decoupled-lr 5e-4",
-            "--decoupled-lr: this version has no learning rate of their own for the embedding and the output "
-            "layer; got \"5e-4\"; remove it; --lr and --min-lr hold for all weights"},
+        Wrong{"--decoupled-lr 5e-4",
+              "--decoupled-lr: this version has no separate learning rates for the embedding and the output "
+              "layer; got \"5e-4\"; remove it; --lr and --min-lr hold for all weights"},
         Wrong{
             "--params-dtype bf16 --no-bf16",
             "--no-bf16 and --params-dtype: say different things about --params-dtype; got not bf16 and bf16; "
@@ -391,8 +390,58 @@ TEST(Parse, FlagsThatAreAlwaysSoAreAcceptedAndSaidOnce) {
   EXPECT_THAT(r.notes, ::testing::UnorderedElementsAre(
                            "--use-mcore-models: there is one model code",
                            "--transformer-impl: layers have one implementation, on LibTorch"));
-  EXPECT_THAT(faults_of("--no-ckpt-fully-parallel-save"),
-              ElementsAre(HasSubstr("must be true; got \"false\"; leave it out: all ranks write")));
+  EXPECT_THAT(faults_of("--attention-backend magic"),
+              ElementsAre(HasSubstr("must be auto or flash or fused or unfused or local; got \"magic\"")));
+}
+
+TEST(Parse, VocabularyFilesAloneAreReadAsMegatronsEntryPointsDo) {
+  EXPECT_EQ(run_of("--vocab-file v.json --merge-file m.txt").data.tokenizer_type, "GPT2BPETokenizer");
+  EXPECT_EQ(run_of("--model bert --vocab-file v.txt").data.tokenizer_type, "BertWordPieceLowerCase");
+  EXPECT_EQ(run_of("--model t5 --vocab-file v.txt").data.tokenizer_type, "BertWordPieceLowerCase");
+  EXPECT_EQ(run_of("--model bert --vocab-file v.txt --tokenizer-type BertWordPieceCase").data.tokenizer_type,
+            "BertWordPieceCase");
+  EXPECT_EQ(run_of("--merge-file m.txt").data.tokenizer_type, "");
+  EXPECT_THAT(run_of("--vocab-file v.json").notes,
+              ElementsAre("--vocab-file: read by GPT2BPETokenizer, Megatron's default for gpt (another one: "
+                          "--tokenizer-type)"));
+}
+
+TEST(Parse, TheOldNameOfRecomputedExperts) {
+  const Run alone = run_of("--moe-layer-recompute");
+  EXPECT_EQ(alone.recompute.granularity, "selective");
+  EXPECT_THAT(alone.recompute.modules, ElementsAre("core_attn", "moe"));
+  EXPECT_THAT(
+      run_of("--moe-layer-recompute --recompute-granularity selective --recompute-modules moe layernorm")
+          .recompute.modules,
+      ElementsAre("moe", "layernorm"));
+  EXPECT_THAT(faults_of("--moe-layer-recompute --recompute-granularity full"),
+              ElementsAre(HasSubstr("must not meet --recompute-granularity full")));
+}
+
+TEST(Parse, ListsMayStandInBrackets) {
+  for (const char* words : {"[moe layernorm]", "[moe, layernorm]", "moe layernorm"})
+    EXPECT_THAT(run_of(std::string("--recompute-modules ") + words).recompute.modules,
+                ElementsAre("moe", "layernorm"))
+        << words;
+  const Parsed one =
+      parse_all({"--recompute-modules", "[moe layernorm]", "--hierarchical-context-parallel-sizes", "2 4"});
+  EXPECT_THAT(one.faults, IsEmpty());
+  EXPECT_THAT(one.run.recompute.modules, ElementsAre("moe", "layernorm"));
+  EXPECT_THAT(one.run.parallel.hierarchical_context_parallel_sizes, ElementsAre(2, 4));
+}
+
+TEST(Parse, TheFlexDispatcherIsTheAllToAllOne) {
+  EXPECT_EQ(run_of("--moe-token-dispatcher-type flex").model.moe.token_dispatcher_type,
+            TokenDispatcher::kAllToAll);
+}
+
+TEST(Parse, ValuesOfAMissingFeatureNameIt) {
+  EXPECT_THAT(faults_of("--optimizer muon"),
+              ElementsAre(HasSubstr("this version has no Muon optimizer; got \"muon\"")));
+  EXPECT_THAT(faults_of("--spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec"),
+              ElementsAre(HasSubstr("this version has no hybrid layers (Mamba)")));
+  EXPECT_THAT(faults_of("--spec my.own layers"), ElementsAre(HasSubstr("must be of local, ")));
+  EXPECT_THAT(faults_of("--spec local"), IsEmpty());
 }
 
 TEST(Parse, ACapacityBelowZeroDropsNothing) {

@@ -141,7 +141,8 @@ TEST(Schema, NoImplementedSettingLacksAFieldUnlessParseTranslatesIt) {
     if (s.cls == Class::kImplemented && s.set == nullptr && s.shorthand_key.empty()) without.push_back(s.key);
   }
   EXPECT_THAT(without, ::testing::UnorderedElementsAre("config", "yaml_cfg", "group_query_attention",
-                                                       "add_position_embedding", "bias_gelu_fusion"));
+                                                       "add_position_embedding", "bias_gelu_fusion",
+                                                       "moe_layer_recompute"));
 }
 
 TEST(Schema, SeedSpellingsFindTheCurrentSetting) {

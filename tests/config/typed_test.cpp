@@ -19,7 +19,7 @@ TEST(Typed, FlagsThatAreAlwaysSoAreNotSwitchedOffInSilence) {
                   AllOf(HasSubstr("--no-attention-softmax-in-fp32: is not followed"),
                         HasSubstr("softmax is computed in fp32")),
                   AllOf(HasSubstr("--no-accumulate-allreduce-grads-in-fp32: is not followed"),
-                        HasSubstr("gradients are summed in fp32"))));
+                        HasSubstr("gradients are accumulated in fp32"))));
 }
 
 TEST(Typed, AZeroThatStandsForWhatWasNotGivenMayNotBeTyped) {

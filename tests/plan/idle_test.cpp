@@ -54,6 +54,42 @@ TEST(IdleHabits, AreSaidAndLetThrough) {
               ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
 }
 
+TEST(IdleHabits, NumbersOfWhatIsNotThereAreNotes) {
+  const std::pair<std::vector<std::string>, const char*> kAlone[] = {
+      {{"--rotary-base", "500000"},
+       "--rotary-base: does nothing without --position-embedding-type rope; got 500000"},
+      {{"--optimizer", "sgd", "--adam-beta2", "0.95"},
+       "--adam-beta2: does nothing without --optimizer adam; got 0.95"},
+      {{"--lr-wsd-decay-style", "minus_sqrt"},
+       "--lr-wsd-decay-style: does nothing without --lr-decay-style WSD; got minus_sqrt"},
+      {{"--apply-wd-to-qk-layernorm"},
+       "--apply-wd-to-qk-layernorm: does nothing without --qk-layernorm; got true"},
+      {{"--no-load-optim"}, "--no-load-optim: does nothing without --load; got true"},
+      {{"--cp-comm-type", "a2a"},
+       "--cp-comm-type: does nothing without --context-parallel-size above 1; got a2a"},
+      {{"--recompute-modules", "layernorm"},
+       "--recompute-modules: does nothing without --recompute-granularity selective; got layernorm"},
+      {{"--data-parallel-sharding-strategy", "optim"},
+       "--data-parallel-sharding-strategy: does nothing without --use-megatron-fsdp; got optim"},
+  };
+  for (const auto& [words, note] : kAlone) {
+    std::vector<std::string> all{"--mock-data"};
+    all.insert(all.end(), words.begin(), words.end());
+    EXPECT_THAT(judged(all).first, IsEmpty()) << note;
+    EXPECT_THAT(judged(all).second, ElementsAre(note));
+  }
+}
+
+TEST(IdleHabits, AFileIsNotBlamedForWhatACommandLineSwitchedOff) {
+  config::Run r;
+  config::set(r, "optimizer", "sgd");
+  config::set(r, "adam_beta2", "0.95");
+  r.given = {{"adam_beta2", "run/config.yaml:3"}, {"optimizer", "the command line"}};
+  EXPECT_THAT(idle_habits(r), IsEmpty());
+  r.given["adam_beta2"] = "the command line";
+  EXPECT_THAT(idle_habits(r), ElementsAre("--adam-beta2: does nothing without --optimizer adam; got 0.95"));
+}
+
 TEST(IdleHabits, PadsOfNoTokenizerAreNotAmbiguous) {
   const std::vector<std::string> words{"--mock-data", "--allow-ambiguous-pad-tokens"};
   EXPECT_THAT(judged(words).first, ElementsAre("idle-tokenizer-model"));

@@ -76,7 +76,6 @@ inline constexpr const char* kMoreOfShapes[] = {
     ("pipeline-split: model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10; "
      "pipeline_model_parallel_layout=Et*8|e*8L"),
     "delay-wgrad: delay_wgrad_compute=true; pipeline_model_parallel_size=1",
-    "idle-microbatch-group: pipeline_schedule=zb-v; microbatch_group_size_per_virtual_pipeline_stage=2",
     "microbatch-group: num_virtual_stages_per_pipeline_rank=2; global_batch_size=4",
     ("microbatch-group: num_virtual_stages_per_pipeline_rank=2; "
      "microbatch_group_size_per_virtual_pipeline_stage=1"),
@@ -93,8 +92,6 @@ inline constexpr const char* kMoreOfTraining[] = {
     "data-paths: mock_data=false; train_data_path=1 a -1 b",
     "vocabulary: vocab_size=0; tokenizer_type=NullTokenizer",
     "retain-interval: save_retain_interval=15",
-    "idle-rope-scaling: rope_original_max_position_embeddings=4096",
-    "idle-rotary: rotary_interleaved=true",
     "bert-heads: model=gpt; bert_binary_head=false",
     "bert-heads: model=gpt; num_tokentypes=2",
     "hidden-tokens: model=bert; calculate_per_token_loss=false; mask_prob=0",

@@ -286,14 +286,7 @@ TEST(Rules, OfDataAreToldThoseAboutWhatDecidesSamples) {
                                       "load-given",
                                       "validation-weights",
                                       "validation-sets-in-full",
-                                      "idle-masks",
-                                      "idle-fim",
-                                      "idle-fim-tokens",
-                                      "idle-fragments",
-                                      "idle-sentinels",
-                                      "idle-tokenizer-model",
-                                      "idle-sft",
-                                      "idle-validation"}));
+                                      "idle-tokenizer-model"}));
   EXPECT_EQ(report(check(config::parse({"--data-path", "books", "--seq-length", "8"}), Purpose::kData)), "")
       << "what a run needs besides may be missing";
 }
@@ -434,16 +427,6 @@ TEST(RulesOfFaults, OfExpertsAreNotJudgedToo) {
     config::derive(parsed.run);
     EXPECT_EQ(report(check(parsed.run)), "") << *flag;
   }
-}
-
-TEST(RulesOfIdleSettings, WhatACommandLineSwitchedOffInAFileIsNotHeldAgainstTheFile) {
-  config::Run r = good();
-  config::set(r, "optimizer", "sgd");
-  config::set(r, "adam_beta2", "0.95");
-  r.given = {{"adam_beta2", "run/config.yaml:3"}, {"optimizer", "the command line"}};
-  EXPECT_EQ(report(problems_of(r)), "");
-  r.given["adam_beta2"] = "the command line";
-  EXPECT_THAT(ids_of(r), Contains("idle-adam"));
 }
 
 TEST(Rules, AnEmptyRunAndExtremesDoNotCrash) {

@@ -53,6 +53,11 @@ template <typename T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
 template <typename T>
+struct IsOptionalEnum : std::false_type {};
+template <typename T>
+struct IsOptionalEnum<std::optional<T>> : std::is_enum<T> {};
+
+template <typename T>
 constexpr Kind kind_of() {
   if constexpr (IsOptional<T>::value) return kind_of<typename T::value_type>();
   if constexpr (std::is_same_v<T, bool>) return Kind::kSwitch;
@@ -206,6 +211,7 @@ class Table {
     s.kind = kind_of<T>();
     s.nullable = IsOptional<T>::value;
     if constexpr (std::is_enum_v<T>) s.choices = enum_words<T>();
+    if constexpr (IsOptionalEnum<T>::value) s.choices = enum_words<typename T::value_type>();
     s.set = &set_field<Path...>;
     s.get = &get_field<Path...>;
     return Row(s);

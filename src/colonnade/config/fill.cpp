@@ -50,7 +50,7 @@ bool checkpoint_wins(const Run& run, std::string_view key) {
                                                      "add_qkv_bias",
                                                      "activation",
                                                      "untie_embeddings_and_output_weights",
-                                                     "apply_layernorm_1p",
+                                                     "layernorm_zero_centered_gamma",
                                                      "normalization",
                                                      "apply_query_key_layer_scaling",
                                                      "attention_dropout",
