@@ -8,6 +8,7 @@
 #include "colonnade/config/use.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/plan/idle.h"
 #include "extras.h"
 #include "flags.h"
 
@@ -82,6 +83,7 @@ class Idle {
       without_samples();
     else
       with_samples();
+    without_effect();
     if (!run_.data.mock_data) return std::move(faults_);
     for (const char* flag : {"--check-tokens", "--longer-than"})
       if (parsed_.extras.contains(flag))
@@ -90,6 +92,14 @@ class Idle {
   }
 
  private:
+  /// A run accepts them with a note; who looks at samples wants to know why they are as they are.
+  void without_effect() {
+    for (const auto& [setting, why] : plan::without_companions(run_))
+      if (config::reads(config::Use::kInspect, *setting) && config::typed(run_, setting->key))
+        faults_.push_back(
+            fmt::format("{}: {}; got {}; leave it out", setting->flag, why, config::text_of(run_, *setting)));
+  }
+
   void without_samples() {
     for (const char* flag : {"--samples", "--from", "--show", "--show-tokens"}) own_needs(flag);
     if (!per_split(run_.data)) own_needs("--split-name");

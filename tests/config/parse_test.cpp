@@ -227,7 +227,7 @@ TEST(Parse, GroupQueryAttentionIsOneGroupUnlessSaid) {
   EXPECT_EQ(run_of("--num-attention-heads 8 --group-query-attention").model.num_query_groups, 1);
   EXPECT_EQ(run_of("--num-attention-heads 8").model.num_query_groups, 0);
   EXPECT_EQ(run_of("--num-attention-heads 8 --num-query-groups 8").model.num_query_groups, 8);
-  const Run ungrouped = run_of("--num-attention-heads 8 --num-query-groups 2");
+  const config::Run ungrouped = run_of("--num-attention-heads 8 --num-query-groups 2");
   EXPECT_EQ(ungrouped.model.num_query_groups, 0) << "as in Megatron";
   EXPECT_THAT(ungrouped.notes,
               ElementsAre(HasSubstr("--num-query-groups: has no effect without --group-query-attention")));
@@ -407,7 +407,7 @@ TEST(Parse, VocabularyFilesAloneAreReadAsMegatronsEntryPointsDo) {
 }
 
 TEST(Parse, TheOldNameOfRecomputedExperts) {
-  const Run alone = run_of("--moe-layer-recompute");
+  const config::Run alone = run_of("--moe-layer-recompute");
   EXPECT_EQ(alone.recompute.granularity, "selective");
   EXPECT_THAT(alone.recompute.modules, ElementsAre("core_attn", "moe"));
   EXPECT_THAT(

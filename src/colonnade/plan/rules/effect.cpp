@@ -414,6 +414,14 @@ bool gives_idle(const Run& r, const config::Setting& s, const char* other) {
   return config::typed(r, s.key) || !config::typed(r, other);
 }
 
+std::vector<NoEffect> without_companions(const Run& run) {
+  std::vector<NoEffect> found;
+  for (const Companions& kinds : kCompanions)
+    for (const config::Setting* s : alone(run, kinds))
+      found.push_back({s, fmt::format("does nothing without {}", kinds.words)});
+  return found;
+}
+
 std::vector<std::string> idle_habits(const Run& run) {
   std::vector<std::string> notes;
   const int data_ranks = run.parallel.data_parallel_size();
@@ -423,10 +431,8 @@ std::vector<std::string> idle_habits(const Run& run) {
         "--deterministic-mode: equal bits hold among numbers of data ranks that are powers of two; "
         "got {}",
         data_ranks));
-  for (const Companions& kinds : kCompanions)
-    for (const config::Setting* s : alone(run, kinds))
-      notes.push_back(
-          fmt::format("{}: does nothing without {}; got {}", s->flag, kinds.words, config::text_of(run, *s)));
+  for (const auto& [setting, why] : without_companions(run))
+    notes.push_back(fmt::format("{}: {}; got {}", setting->flag, why, config::text_of(run, *setting)));
   if (!no_experts(run) && run.model.moe.router_force_load_balancing)
     notes.emplace_back(
         "--moe-router-force-load-balancing: tokens go to random experts, for benchmarks; the losses mean nothing");
