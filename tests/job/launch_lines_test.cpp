@@ -98,7 +98,7 @@ void shrink(test::LaunchLine& line) {
 }
 
 /// The run of a line; none where 2 layers cannot be split as it says, or it asks for a missing feature.
-std::optional<config::Run> run_of(const test::LaunchLine& line) {
+std::optional<config::Run> shrunk_run(const test::LaunchLine& line) {
   try {
     return test::settings(line.world(1), test::words(line.model) + line.args);
   } catch (const ConfigError&) {
@@ -111,7 +111,7 @@ TEST(LaunchLines, ThirtyTrainAsTheyAre) {
   std::vector<std::pair<std::string, config::Run>> sound;
   for (test::LaunchLine& line : test::launch_lines()) {
     shrink(line);
-    if (auto run = run_of(line)) sound.emplace_back(line.name, std::move(*run));
+    if (auto run = shrunk_run(line)) sound.emplace_back(line.name, std::move(*run));
   }
   ASSERT_GE(sound.size(), kLines);
   for (std::size_t i = 0; i < kLines; ++i) {

@@ -54,8 +54,8 @@ bool about_samples(const Finding& found) {
 
 /// Whether the finding is no matter of `purpose`.
 bool left_out(const Rule& rule, const Finding& found, Purpose purpose) {
-  if (purpose == Purpose::kData) return found.missing || !about_samples(found);
-  return purpose == Purpose::kPlan && rule.training && found.missing;
+  if (purpose == Purpose::kData) return (found.missing && rule.training) || !about_samples(found);
+  return purpose == Purpose::kPlan && found.missing;
 }
 
 /// Whether the words of a setting that the finding is about could not be read: that fault is told already.

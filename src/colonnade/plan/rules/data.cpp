@@ -150,7 +150,8 @@ Broken fim_tokenizer(const Run& r) {
                  "with --fim-data it must read texts, which are cut at characters",
                  type.empty() ? "none" : type,
                  {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "starcoder"}},
-                 "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER"};
+                 "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER",
+                 type.empty()};
 }
 
 Broken fim_rates(const Run& r) {
@@ -184,7 +185,8 @@ Broken sft_tokenizer(const Run& r) {
       "with --sft it must be HuggingFaceTokenizer or SFTTokenizer, whose special tokens are found in text",
       type.empty() ? "none" : type,
       {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "llama-3"}},
-      "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER"};
+      "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER",
+      type.empty()};
 }
 
 /// Positions and attention start anew in packed samples, and only together.

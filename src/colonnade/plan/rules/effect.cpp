@@ -91,11 +91,11 @@ constexpr Companions kCompanions[] = {
      "fim_split_sample",
      "--fim-split-sample",
      [](const Run& r) { return !r.data.fim.split_sample.empty(); }},
-    {{"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family == "t5"; }},
+    {{"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family != "gpt"; }},
     {{"glu_linear_offset", "activation_func_clamp_value"},
      "activation",
-     "--quick-geglu",
-     [](const Run& r) { return r.model.activation == config::Activation::kQuickGeglu; }},
+     "an activation with a gate",
+     [](const Run& r) { return r.model.gated(); }},
     {{"window_attn_skip_freq", "rotary_base_local"},
      "window_size",
      "--window-size",
@@ -198,7 +198,35 @@ Broken file_without_tokenizer(const Run& r) {
   return found;
 }
 
+/// Megatron clamps, and shifts, the factors of every gated unit.
+Broken other_gates(const Run& r) {
+  const auto& m = r.model;
+  if (!m.gated() || m.activation == config::Activation::kQuickGeglu) return std::nullopt;
+  Finding found{
+      "", "needs --quick-geglu", "", {}, "leave it out: other gated units have neither offset nor bound"};
+  for (const char* key : {"glu_linear_offset", "activation_func_clamp_value"}) {
+    const config::Setting& s = config::setting(key);
+    if (config::text_of(r, s) != s.default_text()) found.add(s, config::text_of(r, s), s.default_text());
+  }
+  return found.edits.empty() ? Broken{} : found;
+}
+
+/// Megatron's BERT tokenizer puts them behind its vocabulary, so that the model has more rows.
+Broken sentinels_of_bert(const Run& r) {
+  if (r.family != "bert" || r.data.vocab_extra_ids == 0) return std::nullopt;
+  return Finding{"--vocab-extra-ids",
+                 "needs --model t5",
+                 text(r.data.vocab_extra_ids),
+                 {{"vocab_extra_ids", "0"}},
+                 "leave it out; --vocab-size sets the rows of the embedding"};
+}
+
 constexpr Rule kEffect[] = {
+    {"gate-bounds", false, other_gates, "activation=swiglu; glu_linear_offset=1",
+     "Without them another model would be trained than Megatron's.", "activation"},
+    {"bert-sentinels", false, sentinels_of_bert,
+     "model=bert; vocab_extra_ids=10; calculate_per_token_loss=true; attention_dropout=0",
+     "The vocabulary would have another size than Megatron's.", "model"},
     {"idle-tokenizer-model", false, file_without_tokenizer, "tokenizer_model=books.model",
      "Nothing says how the file is read."},
 };
