@@ -130,7 +130,7 @@ std::optional<std::string> first_broken(const config::Run& run, Purpose purpose)
 std::string missing_for_training(const config::Run& run) {
   std::string things;
   for (const Rule& rule : all_rules()) {
-    const auto found = rule.training ? rule.broken(run) : std::nullopt;
+    const auto found = rule.broken(run);
     if (found && found->missing) things += (things.empty() ? "" : ", ") + found->thing;
   }
   return things;
