@@ -37,10 +37,10 @@ class Weights : public testing::Test {
                          "--tokenizer-type", "NullTokenizer", "--sequence-parallel"}};
     layout.flags.insert(layout.flags.end(), more.begin(), more.end());
     config::Run run = test::run_of(model, layout);
-    for (const auto& [key, value] : settings) config::set(run, key, value);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
       job::Job job(run, ranks);
       job::restore(job, checkpoint::Source::open_hugging_face(test::vectors(model)), job::Restore::kWeights);
+      for (const auto& [key, value] : settings) config::set(job.run, key, value);
       job::save(job, folder_);
     });
   }

@@ -146,7 +146,8 @@ TEST(Attention, LayerScalingChangesNoResult) {
       if (biased) args.bias = test::random({1, c.n, c.s, c.t});
       const Tensor ref = attention(qkv, args);
       const Tensor probe = test::random(ref.sizes());
-      const std::vector<Tensor> inputs{qkv.q, qkv.k, qkv.v};
+      std::vector<Tensor> inputs{qkv.q, qkv.k, qkv.v};
+      if (c.sinks) inputs.push_back(sinks->value);
       const auto expected = test::gradients(ref, probe, inputs);
       const Tensor sink_gradient = c.sinks ? sinks->main_grad.clone() : Tensor();
       if (c.sinks) sinks->main_grad.zero_();
