@@ -279,8 +279,9 @@ INSTANTIATE_TEST_SUITE_P(
             "--tokenizer-type: must be one of NullTokenizer, HuggingFaceTokenizer, GPT2BPETokenizer, "
             "SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, TikTokenizer, "
             "BertWordPieceLowerCase, BertWordPieceCase, SFTTokenizer; got \"TiktokTokenizer\"; see `colonnade help --tokenizer-type`"},
-        Wrong{"--optimizer muon",
-              "--optimizer: this version has no Muon optimizer; got \"muon\"; see `colonnade help --optimizer`"},
+        Wrong{
+            "--optimizer muon",
+            "--optimizer: this version has no Muon optimizer; got \"muon\"; see `colonnade help --optimizer`"},
         Wrong{"--bf16=maybe", "--bf16: takes no value, or true or false; got \"maybe\"; write --bf16 alone"},
         Wrong{"--bf16 stray",
               "\"stray\": every value follows its flag; got a word that no flag takes after --bf16; remove "

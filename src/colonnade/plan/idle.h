@@ -18,8 +18,8 @@ struct NoEffect {
 /// The given settings that have an effect only beside another one, which is not there.
 std::vector<NoEffect> without_companions(const config::Run& run);
 
-/// One line for each given setting that has no effect in training, such as --min-lr beside a constant rate, and
-/// one where --deterministic-mode holds less. Megatron takes them too; rank 0 reports them once.
+/// One line for each given setting that has no effect in training, such as --min-lr beside a constant rate,
+/// and one where --deterministic-mode holds less. Megatron takes them too; rank 0 reports them once.
 std::vector<std::string> idle_habits(const config::Run& run);
 
 }  // namespace colonnade::plan
